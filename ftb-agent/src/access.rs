@@ -1,9 +1,7 @@
-//! Who may publish and subscribe what: rules per event space, decided by the credentials that the
-//! kernel vouches for.
+//! Access rules: which users may publish and subscribe in an event space.
 //!
-//! Responsible for: the rules and their defaults. The rule with the longest matching event space
-//! decides; a rule of the configuration replaces a built-in one of the same space. Not responsible
-//! for: who a peer is ([`crate::world::Credentials`]), nor for telling it.
+//! The rule with the longest matching event space decides. A configured rule replaces a built-in one
+//! of the same space. Not responsible for: the identity of a peer ([`Credentials`]).
 
 use ftb_core::EventSpace;
 use ftb_core::space::lies_in;
@@ -12,21 +10,21 @@ use nix::unistd::{Group, User};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// The event space in which agents speak; no client may publish there.
+/// The event space of the agents; no client may publish in it.
 pub const AGENT_SPACE: &str = "ftb.agent";
-/// The event spaces of the hardware publishers: what is said there moves jobs.
+/// The event spaces of the hardware publishers, whose events move jobs.
 const HARDWARE_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.ib"];
 
-/// One rule as the configuration has it.
+/// One configured rule.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
-    /// The event space that it is about, and all below it; `*` is about every space.
+    /// The event space and all below it; `*` for every space.
     pub space: SpaceRule,
-    /// Who may publish there.
+    /// Users that may publish.
     #[serde(default = "everyone")]
     pub publish: Vec<Who>,
-    /// Who may subscribe there.
+    /// Users that may subscribe.
     #[serde(default = "everyone")]
     pub subscribe: Vec<Who>,
 }
@@ -61,12 +59,12 @@ impl SpaceRule {
         self.0.as_ref()
     }
 
-    /// As it is written.
+    /// The configured text.
     pub fn as_str(&self) -> &str {
         self.0.as_ref().map_or("*", EventSpace::as_str)
     }
 
-    /// How much of a space it decides, in bytes; `None` where it is not about that space.
+    /// The length of the match in bytes; `None` if the rule does not apply to this space.
     fn matches(&self, space: &[u8]) -> Option<usize> {
         let Some(rule) = &self.0 else { return Some(0) };
         lies_in(space, rule.as_str()).then_some(rule.as_str().len())
@@ -108,7 +106,7 @@ impl TryFrom<String> for Who {
                 number(digits).map(|gid| Self::Group { gid, members: Vec::new() })
             }
             Some(_) => Err(format!(
-                "{text:?} names nobody: expected everyone, agent, user:NAME, group:NAME, uid:N or gid:N"
+                "{text:?} is no user: expected everyone, agent, user:NAME, group:NAME, uid:N or gid:N"
             )),
         }
     }
@@ -153,9 +151,9 @@ pub struct Access {
 }
 
 impl Access {
-    /// The configured rules over the built-in ones: nobody but the agents publishes in `ftb.agent`;
-    /// root and the agent's own user publish in the spaces of the hardware; everybody publishes
-    /// elsewhere; everybody subscribes everywhere.
+    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root and the
+    /// agent's own user publish in the hardware spaces; all users publish elsewhere and subscribe
+    /// everywhere.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
         let hardware = HARDWARE_SPACES.map(|space| AccessRule {
             space: SpaceRule::of(space),
@@ -173,8 +171,8 @@ impl Access {
         Self { rules, agent_uid }
     }
 
-    /// The event spaces, each with all below it, in which ordinary users may not publish: their events
-    /// have a share of the log's reserve for themselves. A rule about every space names none.
+    /// The event spaces in which ordinary users may not publish. Their events have a share of the log's
+    /// reserve. A rule for every space adds none.
     pub fn protected(&self) -> Arc<[EventSpace]> {
         let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
         let closed = self.rules.iter().filter(closed).filter_map(|rule| rule.space.space());
@@ -182,7 +180,7 @@ impl Access {
         agents.into_iter().chain(closed.cloned()).collect()
     }
 
-    /// What one client may do.
+    /// The rights of one client.
     pub fn of(self: &Arc<Self>, who: Credentials) -> Allowed {
         let allow = |rule: &AccessRule| Grant {
             space: rule.space.clone(),
@@ -201,7 +199,7 @@ struct Grant {
     subscribe: bool,
 }
 
-/// What one client may do, by the rules at the time it was asked.
+/// The rights of one client.
 pub struct Allowed {
     grants: Vec<Grant>,
     reads_all: bool,
@@ -210,25 +208,24 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Follows the rules when they have changed.
+    /// Applies changed rules.
     pub fn refresh(&mut self, rules: &Arc<Access>) {
         if !Arc::ptr_eq(&self.source, rules) {
             *self = rules.of(self.who);
         }
     }
 
-    /// Whether it may publish in that event space. `ftb.agent` is the agents' own, whatever the
-    /// rules say.
+    /// Whether it may publish in this event space. Never in `ftb.agent`.
     pub fn may_publish(&self, space: &[u8]) -> bool {
         !lies_in(space, AGENT_SPACE) && self.deciding(space).is_some_and(|grant| grant.publish)
     }
 
-    /// Whether it may see events of that event space.
+    /// Whether it may read events of this event space.
     pub fn may_subscribe(&self, space: &[u8]) -> bool {
         self.reads_all || self.deciding(space).is_some_and(|grant| grant.subscribe)
     }
 
-    /// Whether it may see events of every space: nothing needs to be checked then.
+    /// Whether it may read every space, so that no check is necessary.
     pub fn reads_all(&self) -> bool {
         self.reads_all
     }

@@ -1,11 +1,10 @@
-//! The admin service on the Unix socket: questions about the agent and the tree, reading only.
+//! The admin service on the Unix socket: read-only status of the agent and the tree.
 //!
-//! Responsible for: answers to `ftbctl status` and `ftbctl tree`. Not responsible for: knowing
-//! them; the core does.
+//! It serves `ftbctl status` and `ftbctl tree` from the core's data.
 
 use crate::clients::Terms;
 use crate::handle::{self, Handle};
-use crate::journal::Gauge;
+use crate::journal::Statistics;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus};
 use ftb_proto::v1;
@@ -15,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// How long the acting root may take to describe the tree when the request does not say.
+/// Default time for the acting root to describe the tree.
 const TREE_DEFAULT: Duration = Duration::from_secs(2);
-/// The longest that a request may ask for.
+/// Longest time in a request.
 const TREE_MAX: Duration = Duration::from_secs(60);
 
 /// The service.
@@ -25,12 +24,12 @@ const TREE_MAX: Duration = Duration::from_secs(60);
 pub struct AdminService {
     /// The driver.
     pub handle: Handle,
-    /// What the shell has counted.
+    /// Counters of peer errors.
     pub errors: Arc<PeerErrors>,
-    /// Who this agent is.
+    /// Names and limits of this agent.
     pub terms: Arc<Terms>,
     /// How much is on disk; `None` without a journal.
-    pub journal: Option<Arc<Gauge>>,
+    pub journal: Option<Arc<Statistics>>,
 }
 
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {
@@ -75,10 +74,10 @@ impl AdminService {
         let shell = self.errors.counters().into_iter();
         let counters = node.counters.into_iter().chain(shell);
         let journal = self.journal.as_ref().zip(node.journal);
-        let journal = journal.map(|(gauge, state)| v1::JournalStatus {
+        let journal = journal.map(|(statistics, state)| v1::JournalStatus {
             state: state.as_str().to_owned(),
-            bytes: gauge.bytes(),
-            oldest_ns: gauge.oldest_ns(),
+            bytes: statistics.bytes(),
+            oldest_ns: statistics.oldest_ns(),
         });
         v1::StatusReply {
             cluster: self.terms.cluster.clone(),

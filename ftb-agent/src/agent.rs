@@ -102,7 +102,7 @@ impl Agent {
         let host = config.host(system_host);
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         if let Some(files) = &config.tls {
-            // It may be right in a moment: the agent serves its host meanwhile.
+            // A wrong certificate may be temporary: the agent serves its own host meanwhile.
             match tls::examine(files, &host) {
                 Ok(None) => {}
                 Ok(Some(doubt)) => tracing::warn!("{doubt}"),
@@ -150,7 +150,7 @@ impl Agent {
             handle: handle.clone(),
             errors: Arc::clone(&errors),
             terms,
-            journal: journal.as_ref().map(|journal| Arc::clone(&journal.gauge)),
+            journal: journal.as_ref().map(|journal| Arc::clone(&journal.statistics)),
         };
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         sockets.serve_links(
@@ -171,11 +171,11 @@ impl Agent {
         let mut driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
         let mut journal_task = None;
         if let Some(journal) = journal {
-            let (pen, task) = journal.start(&world, handle.clone());
-            driver = driver.journaled(pen);
+            let (log_writer, task) = journal.start(&world, handle.clone());
+            driver = driver.journaled(log_writer);
             journal_task = Some(task);
         }
-        // Tells apart the agents of one process; one agent of a host needs no such words.
+        // Distinguishes the agents of one process in tests.
         let span = tracing::debug_span!("agent", host);
         let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
         Ok(Self {

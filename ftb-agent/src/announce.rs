@@ -1,7 +1,6 @@
-//! The agent's own events: what the core announces, as events in the space `ftb.agent`.
+//! Turns announcements of the core into events of the space `ftb.agent`.
 //!
-//! Responsible for: encoding and sealing them under a publisher id of the agent's own, which lives
-//! as long as the incarnation. Not responsible for: what is announced.
+//! The agent has its own publisher id for each incarnation. Not responsible for: what is announced.
 
 use crate::access::AGENT_SPACE;
 use bytes::Bytes;
@@ -10,10 +9,10 @@ use ftb_core::node::api::Announcement;
 use ftb_core::{Event, EventId, EventName, EventSpace, Now, OriginId, PublisherId, Sealed, limits};
 use ftb_proto::event::{EventWireError, Stamps, encode_event, seal};
 
-/// What the agent calls itself as a client.
+/// The client name of the agent.
 const CLIENT_NAME: &str = "ftb-agent";
 
-/// Makes events of announcements.
+/// Encodes and seals announcements.
 pub struct Announcer {
     host: String,
     publisher: PublisherId,
@@ -30,11 +29,11 @@ impl Announcer {
         Self { host: host.to_owned(), publisher, uid, pid, next_seq: 1 }
     }
 
-    /// The event that says it. Texts over their bounds are shortened: a verdict must not be lost
-    /// because somebody's reason is long.
+    /// Encodes an announcement. Truncates texts beyond their limits, so that a long reason loses no
+    /// event.
     ///
     /// # Errors
-    /// The core announced a name that is none: a bug, to be logged.
+    /// The core announced an invalid name, which is a bug.
     pub fn seal(&mut self, now: Now, announcement: Announcement) -> Result<Sealed, EventWireError> {
         let space = EventSpace::new(AGENT_SPACE)?;
         let mut event = Event::new(space, EventName::new(announcement.name)?);

@@ -1,8 +1,7 @@
-//! The agent's configuration: one TOML file, every key typed, unknown keys refused.
+//! The configuration of the agent: one TOML file. Unknown keys are errors.
 //!
-//! Responsible for: reading, defaults, and errors that say file, line and key. Not responsible for:
-//! what a single value may be (`value`), what the keys do: each table belongs to the module that uses it.
-//! The sample `deploy/config/agent.toml` explains every key to the administrator.
+//! Errors name file, line and key. `deploy/config/agent.toml` explains every key. Not responsible
+//! for: the syntax of single values (`value`), and the tables of other modules.
 
 mod value;
 
@@ -26,9 +25,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where agents listen for each other unless the configuration says otherwise.
+/// Default port for links.
 pub const PORT: u16 = 14451;
-/// Where clients find the agent unless the configuration says otherwise.
+/// Default socket for clients.
 pub const SOCKET: &str = "/run/ftb/agent.sock";
 /// Largest configuration file, in bytes: a quarter of a million addresses fit.
 const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
@@ -44,7 +43,7 @@ const THREADS_MAX: usize = 256;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The cluster's name; agents of another cluster are refused.
+    /// The cluster's name; agents of other clusters are rejected.
     pub cluster: ClusterName,
     /// Every host of the cluster, in rank order; the same list on every host.
     pub members: Members,
@@ -53,24 +52,24 @@ pub struct Config {
     /// Agents of hosts that are not in `members` may join.
     #[serde(default = "allow_unlisted")]
     pub allow_unlisted: bool,
-    /// Most children that the wanted tree gives an agent.
+    /// Most children of an agent in the tree.
     #[serde(default = "fanout")]
     pub fanout: NonZeroU32,
     /// The port in `address`.
     #[serde(default = "port")]
     pub port: u16,
-    /// Where a member listens: `{host}` and `{port}` are replaced.
+    /// The address of a member; `{host}` and `{port}` are replaced.
     #[serde(default)]
     pub address: AddressPattern,
-    /// Hosts that listen somewhere else.
+    /// Members with other addresses.
     #[serde(default)]
     pub addresses: BTreeMap<String, Address>,
-    /// Where this agent listens for other agents; all addresses with `port` if not given.
+    /// The address for links; default: all interfaces with `port`.
     pub listen: Option<SocketAddr>,
-    /// Where this agent listens for clients.
+    /// The socket for clients.
     #[serde(default = "socket")]
     pub socket: PathBuf,
-    /// Links speak in the clear, and anybody who can reach the port can forge faults.
+    /// Links without TLS: any host that reaches the port can forge faults.
     #[serde(default)]
     pub insecure: bool,
     /// Mutual TLS between agents.
@@ -78,28 +77,27 @@ pub struct Config {
     /// Threads of the agent.
     #[serde(default = "threads")]
     pub threads: NonZeroUsize,
-    /// Bounds.
+    /// Limits.
     #[serde(default)]
     pub limits: Limits,
-    /// How fast a loss is noticed.
+    /// Times of failure detection.
     #[serde(default)]
     pub detection: Detection,
     /// The log of events on disk.
     #[serde(default)]
     pub journal: JournalConfig,
-    /// The log of the agent's doings.
+    /// The log of the agent.
     #[serde(default)]
     pub log: LogConfig,
-    /// Who may publish and subscribe what.
+    /// Access rules.
     #[serde(default)]
     pub access: Vec<AccessRule>,
-    /// What is folded, and how much one publisher may say.
+    /// Storm control.
     #[serde(default)]
     pub storm: Vec<StormTable>,
 }
 
-/// Bounds of the shell, and those of the core that an administrator may move (`None`: the core's
-/// own default).
+/// Limits of the agent (`None`: the core's default).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -113,23 +111,23 @@ pub struct Limits {
     pub subscriptions_per_client_max: usize,
     /// Most other agents connected to this one.
     pub links_max: usize,
-    /// Most connections, on each socket, that have not said hello; beyond it the oldest is closed.
+    /// Most connections before their hello, on each socket; a further one closes the oldest.
     pub waiting_max: usize,
-    /// How long a connection may take to say hello.
+    /// Time for the hello of a connection.
     #[serde(with = "humantime_serde")]
     pub hello: Duration,
-    /// How long a stopping agent waits until what is queued is sent.
+    /// Time for a stopping agent to send its queues.
     #[serde(with = "humantime_serde")]
     pub drain: Duration,
-    /// What may wait for one slow child or subscription, in bytes; more is shed.
+    /// Bytes that wait for one slow child or subscription; more is shed.
     pub lag_bytes: Option<usize>,
-    /// What the clients of one user may make the agent hold, in bytes.
+    /// Memory for the clients of one user, in bytes.
     pub user_bytes: Option<usize>,
-    /// What may be unconfirmed of this agent's clients, in bytes; with more, they wait.
+    /// Unconfirmed bytes of this agent's clients; publishers wait beyond it.
     pub unconfirmed_bytes: Option<usize>,
-    /// What acting root and standby keep of the log, in bytes.
+    /// The log in memory of acting root and standby, in bytes.
     pub log_bytes: Option<usize>,
-    /// What other agents keep of passing events, in bytes.
+    /// Recent events in memory of other agents, in bytes.
     pub ring_bytes: Option<usize>,
 }
 
@@ -153,27 +151,27 @@ impl Default for Limits {
     }
 }
 
-/// How fast a loss is noticed (`None`: the core's own default).
+/// Times of failure detection (`None`: the core's default).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Detection {
-    /// A silent link is dead after this.
+    /// A silent link is dead after this time.
     #[serde(with = "humantime_serde")]
     pub silence: Option<Duration>,
-    /// A link without traffic says that it lives this often.
+    /// Interval of heartbeats on an idle link.
     #[serde(with = "humantime_serde")]
     pub heartbeat: Option<Duration>,
-    /// How long an attempt to reach an agent may take.
+    /// Time for one dial.
     #[serde(with = "humantime_serde")]
     pub dial: Option<Duration>,
-    /// How long an agent looks for a parent before it is acting root.
+    /// Time for the parent search before an agent becomes acting root.
     #[serde(with = "humantime_serde")]
     pub search: Option<Duration>,
-    /// How often an agent looks for a better place in the tree.
+    /// Interval of the search for a better parent.
     #[serde(with = "humantime_serde")]
     pub probe: Option<Duration>,
-    /// How long agents keep confirmed events of their own clients, against the loss of acting root
-    /// and standby together.
+    /// Time for which agents keep confirmed events of their clients, in case acting root and standby
+    /// fail together.
     #[serde(with = "humantime_serde")]
     pub grace: Option<Duration>,
 }
@@ -194,13 +192,13 @@ fn socket() -> PathBuf {
     SOCKET.into()
 }
 
-/// Two: with one, what comes in waits while an event is written to its subscribers, and a second
+/// With one thread, input waits while an event is written to its subscribers. A second thread
 /// costs an idle agent nothing.
 fn threads() -> NonZeroUsize {
     const { NonZeroUsize::new(2).expect("two is not zero") }
 }
 
-/// What is wrong with a configuration: one line that says where.
+/// A configuration error: one line with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     file: String,
@@ -224,13 +222,12 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`]: nothing must be started.
+    /// [`ConfigError`].
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let fail = |reason: String| ConfigError { file: file.clone(), place: None, reason };
         let told = |error: io::Error| fail(error.to_string());
-        // Looked at before it is opened: a pipe that nobody writes to would keep an agent waiting that reads
-        // its configuration again.
+        // Checked before opening: reading a pipe without a writer would block a reload.
         if !std::fs::metadata(path).map_err(told)?.is_file() {
             return Err(fail("it is no file: a configuration is a file of text".to_owned()));
         }
@@ -275,7 +272,7 @@ impl Config {
             _ => {}
         }
         let own = self.host.as_deref();
-        // It is said to others, and stands in certificates: a name like those of the members.
+        // The name is sent to other agents and stands in certificates.
         if let Some(host) = own
             && !Hostlist::parse(host).is_ok_and(|list| list.len() == 1)
         {
@@ -295,7 +292,7 @@ impl Config {
             ("limits.waiting_max", self.limits.waiting_max),
         ];
         if let Some((key, _)) = positive.iter().find(|(_, value)| *value == 0) {
-            return Err(format!("{key} is 0: nobody could connect"));
+            return Err(format!("{key} is 0: no client could connect"));
         }
         if self.socket.as_os_str().len() > SOCKET_BYTES_MAX {
             let socket = self.socket.display();
@@ -325,9 +322,9 @@ impl Config {
             return Err(format!("{key} is longer than 24h"));
         }
         if self.limits.hello.is_zero() {
-            return Err("limits.hello is 0s: nobody could say hello in time".to_owned());
+            return Err("limits.hello is 0s: every hello would be late".to_owned());
         }
-        // The one that is not given has the core's default.
+        // A missing value has the core's default.
         let usual = NodeConfig::new("", "", OriginId(0), Vec::<Member>::new());
         let silence = silence.unwrap_or(Duration::from_millis(usual.detection_ms));
         if silence.is_zero() || heartbeat.is_some_and(|heartbeat| heartbeat * 2 > silence) {
@@ -349,7 +346,7 @@ impl Config {
         listed(name).or_else(|| listed(short)).unwrap_or_else(|| short.to_owned())
     }
 
-    /// Where a member listens.
+    /// The address of a member.
     pub fn address_of(&self, host: &str) -> String {
         match self.addresses.get(host) {
             Some(address) => address.0.clone(),
@@ -357,7 +354,7 @@ impl Config {
         }
     }
 
-    /// What the core is told.
+    /// The configuration of the core.
     pub fn node(&self, host: &str, origin: OriginId) -> NodeConfig {
         let members = self.members.0.iter();
         let members: Vec<Member> =
@@ -388,15 +385,14 @@ impl Config {
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);
-        // Who publishes there does not matter: which spaces are open to all does.
+        // The result depends only on the spaces that are open to all users.
         node.protected = Access::new(&self.access, 0).protected();
         node.storm = storm::rules(&self.storm);
         node.folder = Some(Folder(ftb_proto::event::fold));
         node
     }
 
-    /// What differs from the configuration that an agent was started with, and is not changed while it
-    /// runs.
+    /// The changed keys that need a restart.
     pub fn differs_for_good(&self, start: &Self) -> Vec<&'static str> {
         let differs = [
             ("cluster", self.cluster != start.cluster),
@@ -412,7 +408,7 @@ impl Config {
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
     }
 
-    /// Where this agent listens for other agents.
+    /// The address for links.
     pub fn listen(&self) -> String {
         self.listen.map_or_else(|| format!("0.0.0.0:{}", self.port), |address| address.to_string())
     }
@@ -499,7 +495,7 @@ mod tests {
             ("[addresses]\nnode09 = \"a:1\"\n", "\"node09\", which is not in members"),
             ("[addresses]\nnode02 = \"a\"\n", "expected HOST:PORT"),
             ("[[access]]\nspace = \"ftb..x\"\n", "agent.toml:5:9: "),
-            ("[[access]]\nspace = \"x\"\npublish = [\"role:x\"]\n", "names nobody"),
+            ("[[access]]\nspace = \"x\"\npublish = [\"role:x\"]\n", "is no user"),
             ("[log]\nlevel = \"=,=\"\n", "agent.toml:5:9: "),
             ("[journal]\nfsync = \"sometimes\"\n", "agent.toml:5:9: "),
             ("[journal]\nbytes = 5\n", "journal.bytes must be at least"),
@@ -513,7 +509,7 @@ mod tests {
             ),
             ("[[storm]]\nspace = \"x\"\nevents_per_s = 0\n", "agent.toml:6:16: "),
             ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
-            ("[limits]\nlinks_max = 0\n", "nobody could connect"),
+            ("[limits]\nlinks_max = 0\n", "no client could connect"),
             ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),
         ];
         for (text, expected) in cases {

@@ -1,13 +1,12 @@
 //! The driver: the one task that owns the core.
 //!
-//! Responsible for: feeding the core what happened, in order, and doing what it wants done: dial,
-//! fill transports at their pace, pause clients, log transitions, publish announcements. Not
-//! responsible for: deciding anything, nor for bytes on sockets.
+//! It feeds the core its inputs in order and executes its outputs: dial, fill transports, pause
+//! clients, log transitions, publish announcements. Not responsible for: decisions and sockets.
 
 use crate::announce::Announcer;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
 use crate::heap::{self, Heap};
-use crate::journal::{Pen, WRITE_BYTES};
+use crate::journal::{LogWriter, WRITE_BYTES};
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
 use crate::repeats::Repeats;
@@ -28,13 +27,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Commands taken from one inbox before the other has its turn.
+/// Commands taken from one inbox before the other inbox.
 const TURN_COMMANDS_MAX: usize = 128;
-/// Questions about the tree under way; the oldest is given up beyond it.
+/// Pending queries about the tree; a further one drops the oldest.
 const QUERIES_MAX: usize = 64;
-/// What comes alone: for less than so many bytes it takes longer to wake a second thread than to send it.
+/// Input below this size is passed on within the thread: waking a second thread takes longer.
 const SMALL_BYTES: u64 = 8 * 1024;
-/// How long the last frames of a closed link may take.
+/// Time for the last frames of a closed link.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The driver of one agent.
@@ -47,24 +46,24 @@ pub struct Driver {
     out: Vec<Output>,
     link_outboxes: Outboxes<LinkId, Frame>,
     client_outboxes: Outboxes<ClientId, Outgoing>,
-    /// One transport: the disk. Empty without a journal.
+    /// One transport, the disk; empty without a journal.
     journal: Outboxes<(), JournalWrite>,
     journal_ready: bool,
-    /// To whom goes which pages of the journal are to be read.
+    /// Requests for pages of the journal.
     journal_reads: Option<mpsc::Sender<JournalRead>>,
     link_ends: BTreeMap<LinkId, CancellationToken>,
     client_pauses: BTreeMap<ClientId, watch::Sender<bool>>,
     ready_links: BTreeSet<LinkId>,
-    /// In the order in which the core has named them: who is delivered to before who is told that it is held.
+    /// In the order of the core's outputs: deliveries come before confirmations.
     ready_clients: Vec<ClientId>,
-    /// What the core was given since the transports were filled, in bytes.
+    /// Bytes of input since the transports were filled.
     given_bytes: u64,
-    /// Whether the core was given anything in this turn.
+    /// The core has received input in this turn.
     is_fed: bool,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
     heap: Heap,
     repeats: Repeats,
-    /// The last transition, for who reports on the agent.
+    /// The last transition, for status reports.
     role: watch::Sender<String>,
     stopping: bool,
 }
@@ -79,7 +78,7 @@ enum Wake {
 }
 
 impl Driver {
-    /// The driver of a node that has not been fed anything.
+    /// A driver for a new node.
     pub fn new(
         node: Node,
         clock: Arc<dyn Clock>,
@@ -114,16 +113,16 @@ impl Driver {
         }
     }
 
-    /// With a journal.
+    /// Adds a journal.
     #[must_use]
-    pub fn journaled(mut self, pen: Pen) -> Self {
-        self.journal.open((), pen.writes);
-        self.journal_reads = Some(pen.reads);
+    pub fn journaled(mut self, log_writer: LogWriter) -> Self {
+        self.journal.open((), log_writer.writes);
+        self.journal_reads = Some(log_writer.reads);
         self
     }
 
-    /// Runs until everything is said after [`Command::Stop`], or until nobody can command it. `alarm` is
-    /// one of its clock's.
+    /// Runs until everything is sent after [`Command::Stop`], or all handles are dropped. `alarm` comes
+    /// from the driver's clock.
     pub async fn run(mut self, mut inbox: Inbox, mut alarm: Box<dyn Alarm>) {
         self.feed(Input::Tick);
         loop {
@@ -159,14 +158,14 @@ impl Driver {
             }
             self.take_turn(&mut inbox.links);
             self.take_turn(&mut inbox.clients);
-            // With each input the core has looked for what is due.
+            // Each input also runs expired timers.
             if !self.is_fed {
                 self.tick_if_due();
             }
         }
     }
 
-    /// Takes what waits, so that batches form and no inbox starves another.
+    /// Takes waiting commands, so that batches form and no inbox starves.
     fn take_turn(&mut self, inbox: &mut mpsc::Receiver<Command>) {
         for _ in 0..TURN_COMMANDS_MAX {
             let Ok(command) = inbox.try_recv() else { return };
@@ -174,7 +173,7 @@ impl Driver {
         }
     }
 
-    /// When something is due at the latest.
+    /// The next deadline.
     fn due_ns(&self) -> Option<u64> {
         let deadlines = [self.node.next_deadline_ns(), self.heap.deadline_ns()];
         deadlines.into_iter().flatten().min()
@@ -196,7 +195,7 @@ impl Driver {
                 match &input {
                     Input::LinkClosed { link, .. } => self.forget_link(*link),
                     Input::ClientDetached { client } => {
-                        // One that has said goodbye still listens.
+                        // A client that has said goodbye still reads.
                         self.pump_client(self.clock.now(), *client);
                         self.forget_client(*client);
                     }
@@ -219,7 +218,7 @@ impl Driver {
                     }
                 });
             }
-            // Dropping both ends tells the client goodbye.
+            // Dropping both channels sends the client a goodbye.
             Command::ClientOpened { .. } if self.stopping => {}
             Command::ClientOpened { client, info, outbox, paused } => {
                 self.client_outboxes.open(client, outbox);
@@ -229,7 +228,7 @@ impl Driver {
             Command::Status(reply) => {
                 let node = self.node.status();
                 let (started_ns, now_ns) = (self.started.mono_ns, self.clock.now().mono_ns);
-                // Who asked may be gone; so may they below.
+                // The requester may be gone, here and below.
                 let _ = reply.send(Status { node, started_ns, now_ns });
             }
             Command::Tree { within, reply } => self.ask_tree(within, reply),
@@ -257,7 +256,7 @@ impl Driver {
         self.feed_at(self.clock.now(), input);
     }
 
-    /// Gives the core an input and does what it wants, which may be to be given announcements.
+    /// Feeds an input to the core and executes the outputs, which may cause further inputs.
     fn feed_at(&mut self, now: Now, input: Input) {
         self.is_fed = true;
         let mut inputs = VecDeque::from([input]);
@@ -271,7 +270,7 @@ impl Driver {
         }
     }
 
-    /// Does one thing; gives what the core is to be told in turn.
+    /// Executes one output; returns the input that follows from it.
     fn act(&mut self, now: Now, output: Output) -> Option<Input> {
         match output {
             Output::Dial { dial, rank: _, host, address, deadline_ns } => {
@@ -306,7 +305,7 @@ impl Driver {
         None
     }
 
-    /// Has a page of the journal read. There is room for as many as the core asks for at once.
+    /// Requests a page of the journal. The channel has room for all requests of the core.
     fn read_journal(&self, read: JournalRead) -> Option<Input> {
         let id = read.read;
         let sent = self.journal_reads.as_ref().map(|reads| reads.try_send(read));
@@ -318,7 +317,7 @@ impl Driver {
 
     fn log(&mut self, now: Now, transition: &Transition) {
         let Transition { machine, subject, from, to, why } = transition;
-        // Who is turned away asks again.
+        // A rejected agent tries again.
         let again = ["refused", "rejected"].contains(to);
         let line = || format!("{machine} {subject} {to} {why}");
         let suppressed = if again { self.repeats.admit(now.mono_ns, line()) } else { Some(0) };
@@ -345,7 +344,7 @@ impl Driver {
         }
     }
 
-    /// Closes a link once what is queued for it is sent, or after [`LINGER`].
+    /// Closes a link after its queued frames, or after [`LINGER`].
     fn close_link(&mut self, link: LinkId, reason: &str) {
         tracing::debug!(link = link.0, reason, "closing a link");
         self.link_outboxes.close(link);
@@ -372,7 +371,7 @@ impl Driver {
         self.client_pauses.remove(&client);
     }
 
-    /// Fills the transports of all who have something to send.
+    /// Fills the transports that have something to send.
     fn pump(&mut self) {
         let now = self.clock.now();
         loop {

@@ -1,8 +1,8 @@
-//! The way to the driver: bounded channels, and what may lie in them.
+//! Bounded channels to the driver.
 //!
-//! Responsible for: back-pressure. A sender waits while the channel is full or while more than
-//! [`INBOX_BYTES_MAX`] wait in it; links and clients have their own, so that a storm of clients
-//! does not hold up the links. Not responsible for: what the driver does with it.
+//! A sender waits while the channel is full, or more than [`INBOX_BYTES_MAX`] wait in it. Links and
+//! clients have separate channels, so that a storm of clients does not delay links. Not responsible
+//! for: how the driver handles a command.
 
 use ftb_core::frame::Frame;
 use ftb_core::node::api::{ClientId, ClientInfo, DialId, Input, LinkId, TreeNode};
@@ -20,22 +20,22 @@ pub const INBOX_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The unit in which waiting bytes are counted.
 const CHARGE_BYTES: usize = 1024;
 
-/// What the driver is told.
+/// Input of the driver.
 pub enum Command {
-    /// Something for the core.
+    /// Input for the core.
     Input {
-        /// What.
+        /// The input.
         input: Input,
-        /// Its share of the inbox, given back when the driver has handled it.
+        /// Its share of the inbox, released after handling.
         charge: Option<OwnedSemaphorePermit>,
     },
-    /// A transport to another agent is there.
+    /// A transport to another agent is open.
     LinkOpened {
         /// Its id.
         link: LinkId,
-        /// Where it comes from.
+        /// Dialed or accepted.
         origin: LinkOrigin,
-        /// Where its frames go.
+        /// The channel for its frames.
         outbox: mpsc::Sender<Frame>,
         /// Ends the transport.
         cancel: CancellationToken,
@@ -44,45 +44,45 @@ pub enum Command {
     ClientOpened {
         /// Its id.
         client: ClientId,
-        /// Who it is.
+        /// The client.
         info: ClientInfo,
-        /// Where its messages go.
+        /// The channel for its messages.
         outbox: mpsc::Sender<Outgoing>,
-        /// Whether its publications are read.
+        /// True: its publications are not read.
         paused: watch::Sender<bool>,
     },
-    /// How is the agent?
+    /// Returns the status of the agent.
     Status(oneshot::Sender<Status>),
-    /// How is the tree?
+    /// Returns the members of the tree.
     Tree {
-        /// When the local view must do.
+        /// After this time the local view is returned.
         within: Duration,
-        /// Where the answer goes.
+        /// The channel for the answer.
         reply: oneshot::Sender<Tree>,
     },
-    /// Say goodbye everywhere; the driver ends when everything is sent.
+    /// Closes everything; the driver ends when everything is sent.
     Stop,
 }
 
-/// The bytes of an input, rounded up, that its share of the inbox stands for.
+/// The bytes of an input, rounded up, from its share of the inbox.
 pub fn charged_bytes(charge: Option<&OwnedSemaphorePermit>) -> u64 {
     charge.map_or(0, |charge| (charge.num_permits() * CHARGE_BYTES) as u64)
 }
 
-/// Where a link comes from.
+/// The side that opened a link.
 pub enum LinkOrigin {
-    /// The core asked for it.
+    /// This agent, for the core's dial.
     Dialed(DialId),
-    /// Another agent connected.
+    /// Another agent.
     Accepted {
-        /// What its certificate vouches for; `None` without TLS.
+        /// The host names in its certificate; `None` without TLS.
         certified_hosts: Option<Vec<String>>,
     },
 }
 
 /// The answer to [`Command::Status`].
 pub struct Status {
-    /// What the core says.
+    /// Status of the core.
     pub node: ftb_core::node::NodeStatus,
     /// When the agent started, on its monotonic clock.
     pub started_ns: u64,
@@ -94,7 +94,7 @@ pub struct Status {
 pub struct Tree {
     /// The members.
     pub nodes: Vec<TreeNode>,
-    /// Whether the acting root said so.
+    /// True: the acting root answered.
     pub complete: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct Tree {
 #[error("the agent is stopping")]
 pub struct Stopping;
 
-/// Speaks to the driver. Cheap to clone.
+/// Sends commands to the driver. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     links: Lane,
@@ -117,7 +117,7 @@ struct Lane {
     bytes: Arc<Semaphore>,
 }
 
-/// The driver's end.
+/// The driver's side of the channels.
 pub struct Inbox {
     /// From links, dials and the agent itself.
     pub links: mpsc::Receiver<Command>,
@@ -125,7 +125,7 @@ pub struct Inbox {
     pub clients: mpsc::Receiver<Command>,
 }
 
-/// Both ends of the way to a driver.
+/// The channels of one driver.
 pub fn channel() -> (Handle, Inbox) {
     let lane = || {
         let (sender, receiver) = mpsc::channel(INBOX_COMMANDS_MAX);
@@ -153,12 +153,12 @@ impl Lane {
 }
 
 impl Handle {
-    /// A number for a link, a client or a query, never given twice.
+    /// A unique number for a link, a client or a query.
     pub fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Tells the driver something about a link or the agent. Waits while the inbox is full.
+    /// Sends a command about a link or the agent. Waits while the inbox is full.
     ///
     /// # Errors
     /// The driver has ended.
@@ -166,7 +166,7 @@ impl Handle {
         self.links.send(command).await
     }
 
-    /// Gives the core something from a link that has `bytes` of content.
+    /// Sends input from a link with `bytes` of content.
     ///
     /// # Errors
     /// The driver has ended.
@@ -174,7 +174,7 @@ impl Handle {
         self.links.input(input, bytes).await
     }
 
-    /// Tells the driver something about a client. Waits while the inbox is full.
+    /// Sends a command about a client. Waits while the inbox is full.
     ///
     /// # Errors
     /// The driver has ended.
@@ -182,7 +182,7 @@ impl Handle {
         self.clients.send(command).await
     }
 
-    /// Gives the core something from a client that has `bytes` of content.
+    /// Sends input from a client with `bytes` of content.
     ///
     /// # Errors
     /// The driver has ended.
@@ -190,7 +190,7 @@ impl Handle {
         self.clients.input(input, bytes).await
     }
 
-    /// How the agent is.
+    /// The status of the agent.
     ///
     /// # Errors
     /// The driver has ended.
@@ -200,7 +200,7 @@ impl Handle {
         answer.await.map_err(|_| Stopping)
     }
 
-    /// How the tree is; the local view when the acting root has not answered `within` that time.
+    /// The tree; the local view if the acting root does not answer `within` this time.
     ///
     /// # Errors
     /// The driver has ended.

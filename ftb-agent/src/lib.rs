@@ -17,7 +17,6 @@ mod heap;
 pub mod journal;
 pub mod links;
 pub mod logging;
-pub mod memory;
 pub mod outbox;
 pub mod process;
 mod repeats;

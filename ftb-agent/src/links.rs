@@ -1,8 +1,8 @@
 //! Links: gRPC streams between two agents, dialed or accepted.
 //!
-//! Responsible for: reaching an agent within a deadline, decoding what comes (hostile until then),
-//! and telling the driver when a transport is there and when it is gone. Not responsible for: what
-//! the frames mean, and when to dial.
+//! A link dials an agent within a deadline, decodes and checks received frames, and reports to the
+//! driver when its transport opens and closes. Not responsible for: the meaning of frames, and when
+//! to dial.
 
 use crate::handle::{Command, Handle, LinkOrigin};
 use crate::outbox;
@@ -33,32 +33,31 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::codegen::http::Extensions;
 
-/// What a link takes without being asked again: a batch of full size and its head in one frame, and
-/// enough of them for one per round trip.
+/// A batch of full size fits into one frame, and the windows hold enough of them for a round trip.
 pub const WINDOWS: Windows = Windows {
     stream_bytes: 4 * 1024 * 1024,
     connection_bytes: 8 * 1024 * 1024,
     frame_bytes: 512 * 1024,
     unsent_bytes: UNSENT_BYTES,
 };
-/// What was said on a connection and its socket did not take yet, in bytes; more waits in the core.
+/// Bytes that the socket has not taken; more waits in the core.
 pub const UNSENT_BYTES: usize = 256 * 1024;
-/// Largest message of a link, in bytes: a frame and what its encoding adds.
+/// Largest message of a link, in bytes: a frame and its encoding.
 pub const MESSAGE_BYTES_MAX: usize = limits::FRAME_BYTES_MAX + 64 * 1024;
 
-/// How long the last frames of a link may take when it has ended.
+/// Time for the last frames of an ended link.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What every link needs.
+/// Shared parts of all links.
 #[derive(Clone)]
 pub struct Links {
     /// The driver.
     pub handle: Handle,
-    /// Where misbehaviour is counted.
+    /// Counters of peer errors.
     pub errors: Arc<PeerErrors>,
     /// The network.
     pub net: Arc<dyn Net>,
-    /// Mutual TLS; `None` where the configuration says `insecure`.
+    /// Mutual TLS; `None` with `insecure`.
     pub tls: Option<Arc<Tls>>,
     /// The tasks, one for each link.
     pub tasks: TaskTracker,
@@ -66,15 +65,15 @@ pub struct Links {
     pub ended: CancellationToken,
 }
 
-/// Whom to dial.
+/// An agent to dial.
 pub struct Dial {
     /// The core's attempt.
     pub id: DialId,
-    /// Who should answer.
+    /// The expected host.
     pub host: String,
-    /// Where.
+    /// Its address.
     pub address: String,
-    /// When to give up.
+    /// The dial fails at this time.
     pub deadline: Instant,
 }
 
@@ -82,7 +81,7 @@ impl Links {
     /// Dials in a task of its own and reports the result to the driver.
     pub fn dial(&self, dial: Dial) {
         let (links, executor) = (self.clone(), Executor::default());
-        // What was said last may still be on its way.
+        // The last frames may still be in the connection.
         let linger = async { tokio::time::sleep(LINGER).await };
         self.spawn(
             async move { executor.run(links.dial_and_receive(&dial, &executor), linger).await },
@@ -98,8 +97,8 @@ impl Links {
             Ok(Err(error)) => error,
             Err(_) => io::Error::new(io::ErrorKind::TimedOut, "no answer before the deadline"),
         };
-        // A stopped agent's host still takes the connection: it must not pass for a dead one. That
-        // of one that is just ending takes it, and resets it before we have seen that.
+        // The host of a stopped agent refuses the connection, and a stopping agent may reset it:
+        // the host is alive.
         let refusals = [io::ErrorKind::ConnectionRefused, io::ErrorKind::ConnectionReset];
         let answer = match refusals.contains(&error.kind()) {
             true => HostAnswer::Refused,
@@ -111,7 +110,7 @@ impl Links {
         let _ = self.handle.link_input(failed, 0).await;
     }
 
-    /// Opens a link; `answered` is set as soon as the host has taken the connection.
+    /// Opens a link; sets `answered` once the host has accepted the connection.
     async fn connect(
         &self,
         dial: &Dial,
@@ -133,7 +132,7 @@ impl Links {
         Ok(Transport { inbound, outbox, cancel })
     }
 
-    /// Time does not mend a certificate. To the core it is a host that says nothing, so it is told here.
+    /// Logs a rejected certificate: for the core it looks like a silent host.
     fn distrusted(&self, dial: &Dial, error: &io::Error) {
         if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
             let peer = format!("{} at {}", dial.host, dial.address);
@@ -155,7 +154,7 @@ impl Links {
         }
     }
 
-    /// Reads a link until it ends; `heard` is asked after each good frame whether the link may stay.
+    /// Reads a link until it ends; `heard` decides after each valid frame whether it may stay.
     async fn receive(
         &self,
         link: LinkId,
@@ -164,7 +163,7 @@ impl Links {
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
     ) {
-        // Asked for once: to ask anew for each frame costs more than the frame's way to the driver.
+        // One future for all frames: a new one for each frame is slower than the rest of its path.
         let mut cancelled = pin!(cancel.cancelled());
         let error = loop {
             let message = tokio::select! {
@@ -223,7 +222,7 @@ fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames 
 /// The frames sent on a link.
 type Frames = OutboundStream<Frame>;
 
-/// The server's half: other agents connect to it.
+/// The accepting side of links.
 #[derive(Clone)]
 pub struct LinkService(pub Links);
 

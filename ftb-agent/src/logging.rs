@@ -1,8 +1,5 @@
-//! The log: text for people or JSON for programs, on standard error; one line is one state
-//! transition (target `ftb::transition`).
-//!
-//! Responsible for: format and level, the level changeable while the agent runs. Not responsible
-//! for: what is logged.
+//! The log on standard error, as text or JSON. One line of target `ftb::transition` is one state
+//! transition. A reload changes the level.
 
 use serde::Deserialize;
 use std::io::IsTerminal as _;
@@ -16,8 +13,8 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 pub struct LogConfig {
     /// `text` (default) or `json`.
     pub format: LogFormat,
-    /// What is logged, in tracing's filter syntax: `info` (default), `warn`, or for example
-    /// `warn,ftb::transition=info`. The environment variable `FTB_LOG` goes before it.
+    /// The level in tracing's filter syntax: `info` (default), `warn`, or for example
+    /// `warn,ftb::transition=info`. The environment variable `FTB_LOG` overrides it.
     pub level: Level,
 }
 
@@ -57,7 +54,7 @@ impl TryFrom<String> for Level {
 pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
 
 impl LogHandle {
-    /// Follows a changed configuration; the format stays.
+    /// Applies a changed configuration, except the format.
     pub fn apply(&self, config: &LogConfig) {
         if let Err(error) = self.0.reload(filter(config)) {
             tracing::error!(%error, "cannot change the log level");

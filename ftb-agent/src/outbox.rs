@@ -1,8 +1,7 @@
-//! From the core's queues to the transports: each transport has a short channel, and is filled
-//! from the core only while there is room in it.
+//! Moves messages from the core to the transports. Each transport has a short channel and is filled
+//! only while it has room, so that waiting events stay in the core, where they are limited and shed.
 //!
-//! Responsible for: pulling at the pace of each transport, so that what waits stays in the core,
-//! where it is bounded and shed. Not responsible for: what is sent.
+//! Not responsible for: what is sent.
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
@@ -38,17 +37,17 @@ impl<K, T> Default for Outboxes<K, T> {
 }
 
 impl<K: Ord + Copy + Send + 'static, T: Send + 'static> Outboxes<K, T> {
-    /// A transport is there.
+    /// Adds a transport.
     pub fn open(&mut self, key: K, sender: mpsc::Sender<T>) {
         self.all.insert(key, Outbox { sender, full: false, closing: false });
     }
 
-    /// Whether a transport is there, even if it is about to be closed.
+    /// Whether a transport exists, even if it is closing.
     pub fn is_known(&self, key: K) -> bool {
         self.all.contains_key(&key)
     }
 
-    /// A transport is gone.
+    /// Removes a transport.
     pub fn remove(&mut self, key: K) {
         self.all.remove(&key);
     }
@@ -60,18 +59,18 @@ impl<K: Ord + Copy + Send + 'static, T: Send + 'static> Outboxes<K, T> {
         }
     }
 
-    /// Closes all of them once the core has nothing more for them; gives their keys.
+    /// Closes all of them once the core has nothing more for them; returns their keys.
     pub fn close_all(&mut self) -> Vec<K> {
         self.all.values_mut().for_each(|outbox| outbox.closing = true);
         self.all.keys().copied().collect()
     }
 
-    /// Whether no transport is left.
+    /// Whether there are no transports.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Fills one transport's channel with what `poll` gives.
+    /// Fills one transport's channel from `poll`.
     pub fn pump(&mut self, key: K, mut poll: impl FnMut(K) -> Option<T>) {
         let Some(outbox) = self.all.get_mut(&key) else { return };
         let mut over = false;

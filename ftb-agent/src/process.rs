@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Exit code: it started and failed, or could not start.
+/// Exit code: the agent failed or could not start.
 const FAILED: u8 = 1;
-/// Exit code: arguments or configuration are wrong; nothing was started.
+/// Exit code: the arguments or the configuration are wrong.
 const BAD_INPUT: u8 = 2;
 
 /// The agent of one node of an ftb cluster: carries events between the programs of its node and
@@ -36,7 +36,7 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/ftb/agent.toml")]
     pub config: PathBuf,
-    /// Check the configuration and the certificates that it names, say who this host is, and exit
+    /// Check the configuration and its certificates, show the settings of this host, and exit
     #[arg(long)]
     pub check_config: bool,
 }
@@ -53,19 +53,19 @@ pub fn read_config(args: &Args) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Says that the input is bad.
+/// Reports wrong input.
 pub fn refuse(error: &str) -> ExitCode {
     eprintln!("ftb-agent: {error}");
     ExitCode::from(BAD_INPUT)
 }
 
-/// Says that the agent failed.
+/// Reports a failure of the agent.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("ftb-agent: {error:#}");
     ExitCode::from(FAILED)
 }
 
-/// Says what a good configuration means on this host, and whether the certificate is for it.
+/// Shows what the configuration means on this host, and checks the certificate.
 pub fn describe(args: &Args, config: &Config) -> ExitCode {
     let host = config.host(&system_host());
     if let Some(files) = &config.tls {
@@ -90,7 +90,7 @@ pub fn describe(args: &Args, config: &Config) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Lets the process have as many open files as the system allows: each client is one.
+/// Raises the limit on open files: each client needs one.
 pub fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -103,14 +103,13 @@ fn system_host() -> String {
     gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until a signal stops it.
 ///
 /// # Errors
 /// It could not start, or its driver has ended by itself.
 pub fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
     let log = logging::start(&config.log)?;
-    // With one thread nobody is woken but by the network and the timer: tasks of one thread that wake
-    // each other cost no system call.
+    // With one thread, tasks wake each other without a system call.
     let mut builder = match config.threads.get() {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -124,7 +123,7 @@ pub fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
     result
 }
 
-/// The running agent with what the process listens to.
+/// The running agent and its signals.
 struct Service {
     agent: Agent,
     log: LogHandle,
@@ -221,12 +220,12 @@ async fn tick(watchdog: Option<&mut Interval>) {
     }
 }
 
-/// A status for systemd, which reads one assignment a line: what a peer calls itself must not be another.
+/// A status line for systemd. Newlines go, because a peer's name could contain an assignment.
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-/// Tells systemd; without systemd this does nothing.
+/// Notifies systemd; does nothing without it.
 fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
         tracing::debug!(%error, "cannot notify the service manager");

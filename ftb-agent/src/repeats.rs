@@ -1,16 +1,15 @@
-//! Lines of the log that would say the same again and again: an agent that does not belong asks every second.
+//! Suppresses repeated log lines, for example of a rejected agent that tries again each second.
 //!
-//! Responsible for: which of them are written. Not responsible for: what is told to the cluster, which the core
-//! bounds by itself (`FTB_AGENT_REFUSED`).
+//! Not responsible for: events, which the core limits (`FTB_AGENT_REFUSED`).
 
 use std::collections::BTreeMap;
 
-/// For so long an equal line is only counted, in nanoseconds.
+/// An equal line within this time is only counted, in nanoseconds.
 const AGAIN_NS: u64 = 60 * 1_000_000_000;
-/// Lines that are remembered; beyond it new ones are written each time.
+/// Remembered lines; further ones are always logged.
 const LINES_MAX: usize = 1024;
 
-/// What was written lately.
+/// Recently logged lines.
 #[derive(Default)]
 pub(crate) struct Repeats {
     written: BTreeMap<String, Written>,
@@ -22,7 +21,7 @@ struct Written {
 }
 
 impl Repeats {
-    /// How many equal lines were not written since the last one; `None` when this one is not to be written either.
+    /// The number of suppressed equal lines; `None` if this line is suppressed too.
     pub(crate) fn admit(&mut self, now_ns: u64, line: String) -> Option<u64> {
         let fresh = |written: &Written| now_ns.saturating_sub(written.at_ns) < AGAIN_NS;
         let mut suppressed = 0;

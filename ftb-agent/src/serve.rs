@@ -1,7 +1,7 @@
-//! Listening sockets: accept, gate, handshake, gRPC.
+//! Listening sockets: accept, connection limiter, TLS handshake, gRPC.
 //!
-//! Responsible for: that no connection holds up another: handshakes run beside each other, their
-//! number bounded by the gate. Not responsible for: what the services do.
+//! Handshakes run concurrently, so that no connection delays another; the limiter bounds their
+//! number. Not responsible for: the services.
 
 use crate::admin::AdminService;
 use crate::clients::Clients;
@@ -20,18 +20,18 @@ use tokio_util::task::TaskTracker;
 use tonic::codegen::http::Extensions;
 use tonic::service::Routes;
 
-/// After a failed accept (no file descriptors left, for example) the next one waits so long.
+/// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a client may send ahead of what the agent reads, in bytes.
+/// Bytes that a client may send before the agent reads them.
 const CLIENT_WINDOW_BYTES: u32 = 512 * 1024;
-/// What was said on one of very many connections of a user and its socket did not take yet, in bytes.
+/// Bytes that the socket has not taken, for each connection of a user with many connections.
 const CROWDED_UNSENT_BYTES: usize = 32 * 1024;
 
-/// What serving tasks share.
+/// Shared parts of the serving tasks.
 pub struct Sockets {
     /// The tasks.
     pub tasks: TaskTracker,
-    /// Cancelled: accept nobody any more.
+    /// Cancelled: accept no more connections.
     pub closing: CancellationToken,
     /// Cancelled: end at once.
     pub ended: CancellationToken,
@@ -68,7 +68,7 @@ impl Sockets {
     }
 
     /// Accepts until the agent closes, then drops the listener. Each connection is a task of its own,
-    /// because a handshake waits for its peer. The gate bounds their number.
+    /// because a handshake waits for its peer. The limiter bounds their number.
     fn accept<S: StreamService>(
         &self,
         mut listener: Box<dyn Listener>,

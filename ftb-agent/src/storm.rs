@@ -1,7 +1,6 @@
-//! `[[storm]]`: what is folded, and how much one publisher may say.
+//! The `[[storm]]` tables of the configuration: fold and rate limit of publishers.
 //!
-//! Responsible for: the table of the configuration and its mistakes. What the rules do is
-//! [`ftb_core::node::StormRule`]'s.
+//! Not responsible for: applying the rules ([`ftb_core::node::StormRule`]).
 
 use crate::access::SpaceRule;
 use ftb_core::Severity;
@@ -10,26 +9,26 @@ use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Publishers wait so long for receipts of folded events, and keep them until then.
+/// Longest fold: publishers keep folded events until then.
 const FOLD_MAX: Duration = Duration::from_secs(60);
 /// Most rules: each event of a client is compared with all of them.
 const RULES_MAX: usize = 64;
 
-/// One rule as the configuration has it.
+/// One configured rule.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StormTable {
-    /// The event space that it is about, and all below it; `*` is about every space.
+    /// The event space and all below it; `*` for every space.
     space: SpaceRule,
-    /// Worse events are never touched.
+    /// More severe events are never touched.
     #[serde(default = "warning")]
     severity_max: Level,
-    /// Identical events within so long become one.
+    /// Identical events within this time become one.
     #[serde(default, with = "humantime_serde")]
     fold: Option<Duration>,
-    /// What one publisher may say in a second.
+    /// Events a second of one publisher.
     events_per_s: Option<NonZeroU32>,
-    /// What it may say at once; as much as in a second if not given.
+    /// Events at once; default: those of a second.
     burst: Option<NonZeroU32>,
 }
 
@@ -50,7 +49,7 @@ fn warning() -> Level {
     Level(Severity::Warning)
 }
 
-/// What is wrong with the rules, in words.
+/// Checks the rules.
 ///
 /// # Errors
 /// The first mistake.

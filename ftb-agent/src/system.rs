@@ -1,8 +1,7 @@
-//! The real world: TCP, Unix sockets, the operating system's clock and randomness.
+//! The real system: TCP, Unix sockets, clock and randomness.
 //!
-//! Responsible for: socket options, and that one socket path belongs to one agent (a stale socket
-//! of a crashed agent is replaced, a live one is refused). Not responsible for: what is said on
-//! the sockets.
+//! One socket path belongs to one agent: the agent replaces the stale socket of a crashed agent, and
+//! refuses to start beside a live one. Not responsible for: data on the sockets.
 
 use crate::alarm::KernelAlarm;
 use crate::journal::files::DiskStorage;
@@ -27,11 +26,11 @@ use tokio::time::Instant;
 
 /// Connections that may wait in the kernel for `accept`.
 const BACKLOG: i32 = 1024;
-/// How long sent bytes may stay unacknowledged before the kernel gives a link up. The agents'
-/// heartbeats are faster; this only frees the socket of a host that vanished.
+/// Time without TCP acknowledgement before the kernel closes a link. Heartbeats detect a loss
+/// earlier; this frees the socket of a vanished host.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
-/// The world that an agent of this host lives in.
+/// The real system as a [`World`].
 pub fn world() -> World {
     World {
         net: Arc::new(SystemNet),
@@ -109,7 +108,7 @@ impl Net for SystemNet {
             let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
             socket.set_nonblocking(true)?;
             socket.set_cloexec(true)?;
-            // A restarted agent must not wait for old connections of its port to time out.
+            // A restarted agent must not wait until old connections of its port time out.
             socket.set_reuse_address(true)?;
             socket.bind(&address.into())?;
             socket.listen(BACKLOG)?;
@@ -154,13 +153,13 @@ impl Listener for Links {
     }
 }
 
-/// What an error is about, in front of it.
+/// Adds context to an error.
 fn about(what: &str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// Where the lock of a socket lies: `agent.lock` beside `agent.sock`. A socket of another name keeps all of it, so
-/// that `ftb.node01` and `ftb.node02` do not share one.
+/// The lock file of a socket: `agent.lock` beside `agent.sock`. Other names keep their extension, so
+/// that `ftb.node01` and `ftb.node02` do not share a lock.
 fn lock_of(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("lock");
@@ -200,7 +199,7 @@ impl Clients {
             io::Error::new(io::ErrorKind::AddrInUse, text)
         })?;
         match std::fs::symlink_metadata(path) {
-            // With the lock in our hands nobody listens there: it is left from a crash.
+            // This agent holds the lock, so a crashed agent has left the socket.
             Ok(meta) if meta.file_type().is_socket() => {
                 let what = "cannot remove what an agent, perhaps of another user, has left there: \
                             remove it or set another socket";
@@ -214,7 +213,7 @@ impl Clients {
             Err(error) => return Err(error),
         }
         let listener = UnixListener::bind(path)?;
-        // Everybody may connect: what a client may do is decided by its credentials.
+        // Every user may connect: the credentials decide what a client may do.
         let everybody = Mode::from_bits_truncate(0o666);
         fchmodat(
             nix::fcntl::AT_FDCWD,

@@ -1,8 +1,8 @@
-//! What the agent reaches of the world, behind small traits: network, clock, randomness, storage.
+//! Traits for everything outside the agent: network, clock, randomness, storage.
 //!
-//! Responsible for: the seam that lets a thousand agents run in one process over in-memory streams
-//! with paused time. [`crate::system`] is the real world, [`crate::memory`] the other one. Not
-//! responsible for: TLS and limits ([`ftb_transport`]).
+//! With `tests/common/network.rs` a thousand agents run in one process over in-memory streams with paused
+//! time; [`crate::system`] is the real system. Not responsible for: TLS and limits
+//! ([`ftb_transport`]).
 
 use ftb_core::Now;
 use ftb_transport::Connection;
@@ -26,7 +26,7 @@ pub trait Listener: Send + 'static {
 /// The network as one agent sees it.
 pub trait Net: Send + Sync + 'static {
     /// Connects to another agent. The caller sets the deadline: a dial to a crashed host hangs.
-    /// `ConnectionRefused` means that the host lives and nobody listens there.
+    /// `ConnectionRefused` means that the host is up and no agent listens.
     fn dial<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Connection>>;
     /// Listens for other agents.
     fn listen_links<'a>(&'a self, address: &'a str)
@@ -36,11 +36,11 @@ pub trait Net: Send + Sync + 'static {
     -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
 }
 
-/// What time it is.
+/// The clocks.
 pub trait Clock: Send + Sync + 'static {
-    /// Now, on both clocks.
+    /// The current time on both clocks.
     fn now(&self) -> Now;
-    /// The moment to sleep until for a deadline on the monotonic clock.
+    /// The tokio instant of a deadline on the monotonic clock.
     fn instant(&self, mono_ns: u64) -> Instant;
     /// A new alarm of this clock. Must be called inside a tokio runtime.
     ///
@@ -49,125 +49,121 @@ pub trait Clock: Send + Sync + 'static {
     fn alarm(&self) -> io::Result<Box<dyn Alarm>>;
 }
 
-/// Wakes a task at a time that is often moved.
+/// Wakes a task at a deadline that often moves.
 pub trait Alarm: Send + 'static {
-    /// Whether that time (on the monotonic clock, in nanoseconds) has come; else the task is woken when
-    /// it comes, or a little before a later time than the one it was asked for last, to be asked again.
-    /// `None`: it never comes.
+    /// Ready at this time (monotonic, in nanoseconds). Otherwise wakes the task at the deadline. If the
+    /// deadline has moved a little later, the wake-up may come early. `None`: never ready.
     fn poll_due(&mut self, context: &mut Context<'_>, at_ns: Option<u64>) -> Poll<()>;
 }
 
-/// Where random numbers come from.
+/// A source of random numbers.
 pub trait Entropy: Send + Sync + 'static {
-    /// A number that nobody can guess; never 0.
+    /// An unpredictable number; never 0.
     ///
     /// # Errors
     /// The source of randomness failed.
     fn draw(&self) -> io::Result<u64>;
 }
 
-/// What can go wrong with a store.
+/// An error of a store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk: full, gone, not to be written.
+    /// The disk is full, gone or read-only.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// What was written could not be synced: it may read well and be gone after a power failure.
+    /// An fsync has failed: the data may be readable now and gone after a power failure.
     #[error("what was written could not be synced: {0}")]
     Unsynced(io::Error),
     /// Another process has it open.
     #[error("another process is using it: give each agent a journal of its own")]
     Locked,
-    /// It is not what was written: it must not be used any more.
+    /// The store is damaged and must not be used.
     #[error("{0}")]
     Damaged(String),
-    /// It is in a form that this version does not know: nothing may be changed in it.
+    /// The store has an unknown format and must not be changed.
     #[error("{0}")]
     Foreign(String),
 }
 
-/// One change of a store.
+/// One change to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A record, in the place of the one of that key.
+    /// Replaces the record of this key.
     Put(&'static str, Vec<u8>),
-    /// A chunk at the end of a segment, its key above those of the others. The segment is made where it
-    /// is not there.
+    /// Appends a chunk to a segment; its key is above all others. Creates the segment if necessary.
     Append {
-        /// Which segment.
+        /// The segment.
         segment: u64,
         /// The chunk's key.
         first: u64,
         /// The chunk.
         chunk: Vec<u8>,
     },
-    /// The end of a segment is not there any more.
+    /// Removes the end of a segment.
     Cut {
-        /// Which segment.
+        /// The segment.
         segment: u64,
-        /// The key of the first chunk that goes.
+        /// The key of the first removed chunk.
         from: u64,
     },
 }
 
-/// Where stores are.
+/// The disks of a host.
 pub trait Storage: Send + Sync + 'static {
-    /// Whether there is a store in that folder, or may be one: it cannot be looked at.
+    /// Whether the folder contains a store, or cannot be read.
     fn exists(&self, folder: &Path) -> bool;
-    /// Opens the store in that folder; makes both where they are not there.
+    /// Opens the store in this folder; creates both if necessary.
     ///
     /// # Errors
     /// [`StoreError`].
     fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError>;
-    /// Moves a store that is damaged aside, so that another can be made; says where it is now.
+    /// Renames a damaged store and returns its new path.
     ///
     /// # Errors
     /// It could not be moved.
     fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError>;
-    /// Bytes that can still be written there.
+    /// Free space for this folder, in bytes.
     ///
     /// # Errors
     /// The file system does not say.
     fn free_bytes(&self, folder: &Path) -> io::Result<u64>;
-    /// Whether its calls block, and need a thread of their own.
+    /// Whether calls block and need a separate thread.
     fn is_blocking(&self) -> bool;
 }
 
-/// An open store: records by name, and segments of chunks by number. After an error other than of
-/// [`Store::get`] and [`Store::read`] it is to be opened again.
+/// An open store: records by name, and segments of chunks by number. After an error, except from
+/// [`Store::get`] and [`Store::read`], open it again.
 pub trait Store: Send {
     /// A record.
     ///
     /// # Errors
     /// [`StoreError`], here and below.
     fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
-    /// The numbers of the segments, rising.
+    /// The numbers of the segments, ascending.
     fn segments(&mut self) -> Result<Vec<u64>, StoreError>;
-    /// Shows the chunks of a segment, rising by key. After an error the store knows of those that it has
-    /// shown, and a cut takes the others too.
+    /// Visits the chunks of a segment, ascending by key. After an error the store knows the visited
+    /// chunks, and a cut also removes the others.
     fn read(&mut self, segment: u64, visit: &mut dyn FnMut(u64, Vec<u8>))
     -> Result<(), StoreError>;
     /// One chunk.
     fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Makes the changes in their order: a crash leaves the first few of them, and of records that stand
-    /// together all or none. They survive the process, with `sync` a power failure too, and so does what
-    /// stands before a cut or a record when that is made.
+    /// Applies the changes in order. A crash leaves the first few; adjacent records are atomic. The
+    /// changes survive the process, and with `sync` a power failure. Changes before a cut or a record
+    /// are synced before it.
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
-    /// Gives a segment up.
+    /// Removes a segment.
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;
-    /// Makes everything survive a power failure, also what was there when it was opened.
+    /// Syncs everything, including data from before the store was opened.
     fn sync(&mut self) -> Result<(), StoreError>;
-    /// Keeps a small record apart from everything else, in the place of the last one; with `sync` it
-    /// survives a power failure.
+    /// Writes the checkpoint in place; with `sync` it survives a power failure.
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError>;
-    /// That record; empty where there is none.
+    /// The checkpoint; empty if there is none.
     fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError>;
-    /// What was damaged and taken from a copy when the store was opened, to be reported.
+    /// Damage that was repaired from a copy when the store was opened.
     fn mended(&mut self) -> Option<String> {
         None
     }
-    /// In which boot of its machine this is: what was written is there as long as that stays the same,
-    /// synced or not. `None`: it is not known.
+    /// The boot id of the machine, if known. Written data survives within one boot, synced or not.
     fn boot(&mut self) -> Option<u128>;
 }
 
@@ -215,7 +211,7 @@ impl<W: Fn() -> u64 + Send + Sync + 'static> Clock for TokioClock<W> {
 }
 
 fn instant(start: Instant, mono_ns: u64) -> Instant {
-    // A deadline beyond a year is as good as none, and cannot overflow the clock.
+    // Limits a deadline to one year, so that it cannot overflow the clock.
     const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
     start + Duration::from_nanos(mono_ns).min(start.elapsed() + FAR)
 }
@@ -224,7 +220,7 @@ fn instant(start: Instant, mono_ns: u64) -> Instant {
 struct TokioAlarm {
     start: Instant,
     sleep: Pin<Box<Sleep>>,
-    /// For when.
+    /// The set deadline.
     set_ns: u64,
 }
 

@@ -1,8 +1,6 @@
-//! Values of the configuration that not every text or number is: what is wrong with one is said where it is
-//! read, so that the error names its line.
+//! Single values of the configuration. They are checked when parsed, so that an error names the line.
 //!
-//! Responsible for: what one value may be. Not responsible for: what values must be together
-//! ([`Config::parse`](super::Config::parse)).
+//! Not responsible for: combinations of values ([`Config::parse`](super::Config::parse)).
 
 use super::PORT;
 use ftb_core::hostlist::Hostlist;
@@ -12,7 +10,7 @@ use serde::Deserialize;
 /// Longest name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 63;
 
-/// What the reader of the file says is wrong, in words of the file and not of the program's types.
+/// Rewords parser errors in terms of the file.
 pub(super) fn in_words(message: &str) -> String {
     const WORDS: [(&str, &str); 8] = [
         ("unknown field", "unknown key"),
@@ -80,7 +78,7 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// Where members listen, with `{host}` and `{port}` in it.
+/// The address template of members, with `{host}` and `{port}`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct AddressPattern(String);

@@ -1,26 +1,23 @@
-//! What was found to be wrong with a journal, until it is told: each kind once, however often the store is
-//! opened again and found as it was.
-//!
-//! Not responsible for: what is damage, and who is told.
+//! Damage of the journal that is to be reported: each text once, even if the store is opened again.
 
 use std::collections::VecDeque;
 
-/// Kinds of damage that are remembered; of more it is said that there were more.
+/// Remembered texts; further damage is only mentioned.
 const DAMAGE_MAX: usize = 8;
 
-/// What was found to be wrong with the journal, each time that it was opened.
+/// Damage found in all openings.
 #[derive(Default)]
 pub struct Damage {
-    /// What is to be told,
+    /// To be reported.
     untold: Vec<String>,
-    /// and that there was more of it, which only the agent's log has.
+    /// There was more, which only the agent's log has.
     more: bool,
-    /// What was told last. A store that is opened again and again is found as it was before.
+    /// Reported before.
     told: VecDeque<String>,
 }
 
 impl Damage {
-    /// Takes note of it, and says it in the agent's log, where it is not known yet.
+    /// Notes and logs new damage.
     pub fn found(&mut self, damage: String) {
         if self.told.contains(&damage) || self.untold.contains(&damage) {
             return;
@@ -32,12 +29,12 @@ impl Damage {
         }
     }
 
-    /// Whether something is to be told.
+    /// Whether there is damage to report.
     pub fn is_untold(&self) -> bool {
         !self.untold.is_empty()
     }
 
-    /// Gives what is to be told, once.
+    /// Returns the damage to report, once.
     pub fn take_untold(&mut self) -> Option<String> {
         if self.untold.is_empty() {
             return None;

@@ -54,10 +54,11 @@ pub struct DiskStorage;
 
 impl Storage for DiskStorage {
     fn exists(&self, folder: &Path) -> bool {
-        // What cannot be looked at may be there: it is tried to be opened, and tried again. A mark without
+        // What cannot be looked at may be there: it is tried to be opened, and tried again. A checkpoint without
         // its store says that the store is gone.
-        let marked = std::fs::metadata(folder.join(ACKNOWLEDGED)).is_ok_and(|mark| mark.len() > 0);
-        marked || folder.join(STORE).try_exists().unwrap_or(true)
+        let has_checkpoint = std::fs::metadata(folder.join(ACKNOWLEDGED))
+            .is_ok_and(|checkpoint| checkpoint.len() > 0);
+        has_checkpoint || folder.join(STORE).try_exists().unwrap_or(true)
     }
 
     fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {

@@ -1,16 +1,13 @@
-//! The journal: the log of acting root and standby on disk.
+//! The journal: the log of acting root and standby on disk (docs/journal.md).
 //!
-//! What is written, and what an acknowledgement means, is the core's (`ftb_core::node::journal`); here
-//! it meets a disk. docs/journal.md has the whole story. Responsible for: opening the journal when the
-//! agent starts, writing what the driver hands out on a thread of its own ([`task`]), never in the
-//! driver's way. Not responsible for: the layout ([`keeper`]), the bytes ([`record`]), the store
-//! ([`files`], [`memory`]).
+//! The agent opens the journal at its start and writes it in a thread ([`task`]), so that the driver
+//! never waits for the disk. Not responsible for: what is written and what an acknowledgement means
+//! (`ftb_core::node`), segments ([`log_store`]), bytes ([`record`]), files ([`files`]).
 
 pub mod config;
 mod damage;
 pub mod files;
-pub mod keeper;
-pub mod memory;
+pub mod log_store;
 mod reading;
 pub mod record;
 mod segment;
@@ -22,7 +19,7 @@ use config::{Fsync, JournalConfig};
 use damage::Damage;
 use ftb_core::node::JOURNAL_READS_MAX;
 use ftb_core::node::api::{JournalRead, JournalWrite, Restored};
-use keeper::{Bounds, KeepError, Keeper};
+use log_store::{Bounds, LogStore, LogStoreError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,23 +27,23 @@ use task::{Found, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Writes that wait for the disk, each of up to [`WRITE_BYTES`] and 1,024 events. Full: the rest waits
-/// in the core, as a place in the log.
+/// Writes on their way to the disk, each of at most [`WRITE_BYTES`] and 1,024 events. Further entries
+/// wait in the core's log.
 const WRITES_MAX: usize = 8;
-/// Bytes after which a write is cut.
+/// Largest write, in bytes.
 pub const WRITE_BYTES: usize = 512 * 1024;
 
-/// How much is on disk, for who asks.
+/// Size and age of the log on disk, for status reports.
 #[derive(Debug, Default)]
-pub struct Gauge {
+pub struct Statistics {
     bytes: AtomicU64,
     oldest_ns: AtomicU64,
 }
 
-impl Gauge {
-    fn set(&self, keeper: &Keeper) {
-        self.bytes.store(keeper.bytes(), Ordering::Relaxed);
-        self.oldest_ns.store(keeper.oldest_ns(), Ordering::Relaxed);
+impl Statistics {
+    fn set(&self, log_store: &LogStore) {
+        self.bytes.store(log_store.bytes(), Ordering::Relaxed);
+        self.oldest_ns.store(log_store.oldest_ns(), Ordering::Relaxed);
     }
 
     /// Bytes of the log on disk.
@@ -54,13 +51,13 @@ impl Gauge {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
+    /// When the oldest entry was written, in Unix nanoseconds; 0 without entries.
     pub fn oldest_ns(&self) -> u64 {
         self.oldest_ns.load(Ordering::Relaxed)
     }
 }
 
-/// What the journal's task needs to know.
+/// Settings of the journal.
 pub struct Plan {
     cluster: String,
     folder: PathBuf,
@@ -68,26 +65,26 @@ pub struct Plan {
     fsync: Fsync,
 }
 
-/// The driver's way to its journal.
-pub struct Pen {
-    /// What is to be written.
+/// The driver's channels to the journal.
+pub struct LogWriter {
+    /// Writes.
     pub writes: mpsc::Sender<JournalWrite>,
-    /// Which pages are to be read.
+    /// Requests for pages of old entries.
     pub reads: mpsc::Sender<JournalRead>,
 }
 
 /// The journal of an agent that starts.
 pub struct Opened {
-    /// What an earlier life has left.
+    /// Content from before the restart.
     pub restored: Restored,
     /// Why it cannot be written now.
     pub failed: Option<Failure>,
-    /// How much is on disk, kept up by the task.
-    pub gauge: Arc<Gauge>,
+    /// Updated by the task.
+    pub statistics: Arc<Statistics>,
     plan: Plan,
-    keeper: Option<Keeper>,
+    log_store: Option<LogStore>,
     damage: Damage,
-    /// It was read, also where it cannot be written now.
+    /// It was read, even if it cannot be written.
     known: bool,
 }
 
@@ -106,13 +103,13 @@ impl Failure {
     }
 }
 
-impl From<KeepError> for Failure {
-    fn from(error: KeepError) -> Self {
+impl From<LogStoreError> for Failure {
+    fn from(error: LogStoreError) -> Self {
         Self { reason: error.to_string(), is_final: error.is_fsync() }
     }
 }
 
-/// Why an agent must not start with that journal.
+/// The agent must not start with this journal.
 #[derive(Debug, thiserror::Error)]
 #[error("the journal in {folder}: {reason}")]
 pub struct JournalError {
@@ -121,8 +118,8 @@ pub struct JournalError {
 }
 
 impl Opened {
-    /// Reads what is there; makes nothing. A journal that is damaged is set aside, one that cannot be
-    /// read now is tried again later: the agent starts.
+    /// Reads the journal, and creates nothing. A journal whose records are damaged is renamed. One that
+    /// cannot be read is tried again later, and the agent starts.
     ///
     /// # Errors
     /// The journal belongs to another cluster, or was written by a newer version.
@@ -155,33 +152,34 @@ impl Opened {
             false => open(),
         };
         match opened {
-            Ok(Found { keeper, mut restored, failed }) => {
+            Ok(Found { log_store, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.take_untold();
                 task::log_unclean(&restored);
-                let gauge = Arc::new(Gauge::default());
-                gauge.set(&keeper);
+                let statistics = Arc::new(Statistics::default());
+                statistics.set(&log_store);
                 let failed = failed.map(Failure::from);
-                let keeper = failed.is_none().then_some(keeper);
-                Ok(Self { restored, failed, gauge, plan, keeper, damage, known: true })
+                let log_store = failed.is_none().then_some(log_store);
+                Ok(Self { restored, failed, statistics, plan, log_store, damage, known: true })
             }
-            Err(KeepError::Foreign(reason) | KeepError::Store(StoreError::Foreign(reason))) => {
-                Err(JournalError { folder: plan.folder.display().to_string(), reason })
-            }
+            Err(
+                LogStoreError::Foreign(reason) | LogStoreError::Store(StoreError::Foreign(reason)),
+            ) => Err(JournalError { folder: plan.folder.display().to_string(), reason }),
             Err(error) => Ok(Self { damage, ..Self::nothing(plan, Some(Failure::from(error))) }),
         }
     }
 
     fn nothing(plan: Plan, failed: Option<Failure>) -> Self {
-        let (restored, gauge, damage) = (Restored::default(), Arc::default(), Damage::default());
+        let (restored, statistics, damage) =
+            (Restored::default(), Arc::default(), Damage::default());
         let known = failed.is_none();
-        Self { restored, failed, gauge, plan, keeper: None, damage, known }
+        Self { restored, failed, statistics, plan, log_store: None, damage, known }
     }
 
-    /// Starts to write and to read: on a thread where the storage blocks. Ends when the sender of what
-    /// is to be written is dropped and everything is written.
-    pub fn start(self, world: &World, handle: Handle) -> (Pen, JoinHandle<()>) {
+    /// Starts the task, in a thread if the storage blocks. It ends when the sender of writes is dropped
+    /// and everything is written.
+    pub fn start(self, world: &World, handle: Handle) -> (LogWriter, JoinHandle<()>) {
         let (writes, receiver) = mpsc::channel(WRITES_MAX);
         let (reads, wanted) = mpsc::channel(JOURNAL_READS_MAX);
         let blocking = world.storage.is_blocking();
@@ -196,6 +194,6 @@ impl Opened {
             }),
             false => tokio::spawn(task.run(receiver, wanted)),
         };
-        (Pen { writes, reads }, running)
+        (LogWriter { writes, reads }, running)
     }
 }

@@ -1,20 +1,19 @@
-//! What is found in chunks that are read: the log when the agent starts, a page of it later.
+//! Collects entries from chunks: the log at the start, later pages of it.
 //!
-//! Responsible for: which entries are taken, and where there is a hole. Not responsible for: where
-//! chunks are and how they are read ([`super::keeper`]).
+//! Not responsible for: finding and reading chunks ([`super::log_store`]).
 
 use ftb_core::frame::{Content, Item};
 use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::api::{JournalPage, JournalRead};
 use std::collections::VecDeque;
 
-/// Bytes of the log that are looked through for one page.
+/// Bytes of the log examined for one page.
 const PAGE_BYTES: u64 = 1024 * 1024;
 
-/// Of so much that could not be read it is said what it was.
+/// Damage texts of one opening; further damage is not described.
 const DAMAGE_MAX: usize = 8;
 
-/// What reading the segments has found so far.
+/// The log read so far.
 pub(super) struct Reading {
     pub(super) items: VecDeque<Item>,
     bytes: usize,
@@ -24,7 +23,7 @@ pub(super) struct Reading {
     /// and end with this one.
     pub(super) last: u64,
     /// The oldest segment was seen.
-    pub(super) begun: bool,
+    pub(super) has_oldest: bool,
     /// The first damage found.
     pub(super) damage: Vec<String>,
     /// The log ends before damage; bytes behind its end are void.
@@ -32,7 +31,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Nothing so far of a log that follows an index; only the newest so many bytes of it are kept.
+    /// An empty log behind an index; only the newest `bytes_max` are kept.
     pub(super) fn new(after: u64, bytes_max: usize) -> Self {
         Self {
             items: VecDeque::new(),
@@ -40,20 +39,20 @@ impl Reading {
             bytes_max,
             after,
             last: after,
-            begun: false,
+            has_oldest: false,
             damage: Vec::new(),
             is_cut: false,
         }
     }
 
-    /// What lies before was let go.
+    /// The log starts behind this index.
     pub(super) fn begin(&mut self, after: u64) {
         if after > self.last {
             (self.after, self.last) = (after, after);
         }
     }
 
-    /// Notes what could not be read.
+    /// Notes damage.
     pub(super) fn damaged(&mut self, what: String) {
         if self.damage.len() < DAMAGE_MAX {
             self.damage.push(what);
@@ -86,7 +85,7 @@ impl Reading {
     }
 }
 
-/// Entries that are looked through for a page.
+/// Entries examined for a page.
 pub(super) struct Scan<'a> {
     read: &'a JournalRead,
     after: u64,
@@ -102,7 +101,7 @@ impl<'a> Scan<'a> {
         Self { read, after, entries: Vec::new(), last: after, looked_bytes: 0, wanted_bytes: 0 }
     }
 
-    /// Takes the entries of the next chunk; says whether there is room for another.
+    /// Takes the entries of the next chunk; true if there is room for another.
     pub(super) fn take(&mut self, items: &[Item], bytes: u64) -> bool {
         self.looked_bytes += bytes;
         for item in items {
@@ -127,13 +126,13 @@ impl<'a> Scan<'a> {
         self.looked_bytes < PAGE_BYTES && self.wanted_bytes < BATCH_BYTES_TARGET
     }
 
-    /// Whether there are only gaps so far: those before an event that is too old are too old as well.
+    /// Only gaps so far. Gaps before an event that is too old are too old as well.
     fn finds_nothing(&self) -> bool {
         self.read.since_ns > 0
             && self.entries.iter().all(|entry| matches!(entry.content, Content::Gap(_)))
     }
 
-    /// What was written after a time can be an event of before.
+    /// Events may be older than their chunk.
     fn is_too_old(&self, item: &Item) -> bool {
         match &item.content {
             Content::Events(run) => run.iter().all(|e| e.head().time_ns < self.read.since_ns),

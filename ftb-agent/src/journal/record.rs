@@ -216,7 +216,7 @@ const TORN: u64 = 1 << 63;
 
 /// Which log the journal holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Begun {
+pub struct Manifest {
     /// Its epoch history.
     pub epochs: EpochHistory,
     /// It is complete behind this index.
@@ -246,11 +246,11 @@ fn checked(record: Vec<u8>) -> Result<Bytes, Damaged> {
 }
 
 /// Makes the record of a beginning.
-pub fn encode_begun(begun: &Begun) -> Vec<u8> {
+pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u64_le(begun.after);
-    out.put_u64_le(begun.segment);
-    for segment in begun.epochs.segments() {
+    out.put_u64_le(manifest.after);
+    out.put_u64_le(manifest.segment);
+    for segment in manifest.epochs.segments() {
         put_epoch(&mut out, segment.epoch);
         out.put_u64_le(segment.first | if segment.incomplete { TORN } else { 0 });
     }
@@ -261,7 +261,7 @@ pub fn encode_begun(begun: &Begun) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Damaged`].
-pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
+pub fn decode_manifest(bytes: Vec<u8>) -> Result<Manifest, Damaged> {
     const SEGMENT_BYTES: usize = 24;
     let mut bytes = checked(bytes)?;
     if bytes.len() < 16 || !(bytes.len() - 16).is_multiple_of(SEGMENT_BYTES) {
@@ -276,7 +276,7 @@ pub fn decode_begun(bytes: Vec<u8>) -> Result<Begun, Damaged> {
     }
     let epochs = EpochHistory::from_segments(segments)
         .map_err(|_| Damaged("the record of the lineage is no lineage"))?;
-    Ok(Begun { epochs, after, segment })
+    Ok(Manifest { epochs, after, segment })
 }
 
 /// Makes the record of which segment is the reserve of the log whose first segment is given.
@@ -414,37 +414,37 @@ pub fn decode_dynamic_members(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Dam
 
 /// How far a log was acknowledged; it lies beside the log.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Mark {
+pub struct Checkpoint {
     /// The segment that the log began with then: of another log it says nothing.
     pub segment: u64,
     /// Up to which index the core was told that it is there,
     pub acknowledged: u64,
     /// and up to which it had been synced.
     pub synced: u64,
-    /// More may have been acknowledged since that was not synced: the mark itself can be older than that.
+    /// More may have been acknowledged since that was not synced: the checkpoint itself can be older than that.
     pub unsynced: bool,
     /// In which boot of the machine it was made, where that was known.
     pub boot: Option<u128>,
 }
 
-impl Mark {
+impl Checkpoint {
     /// Whether it was made in that boot of the machine: then it is what was written last.
     pub fn is_of(&self, boot: Option<u128>) -> bool {
         boot.is_some() && self.boot == boot
     }
 }
 
-/// Of a mark, behind its checksum.
-const MARK_BYTES: usize = 8 + 8 + 8 + 1 + 16;
+/// Of a checkpoint, behind its checksum.
+const CHECKPOINT_BYTES: usize = 8 + 8 + 8 + 1 + 16;
 
-/// Makes the record of a mark.
-pub fn encode_mark(mark: &Mark) -> Vec<u8> {
-    let mut out = Vec::with_capacity(MARK_BYTES);
-    out.put_u64_le(mark.segment);
-    out.put_u64_le(mark.acknowledged);
-    out.put_u64_le(mark.synced);
-    out.put_u8(mark.unsynced.into());
-    out.put_u128_le(mark.boot.unwrap_or(0));
+/// Makes the record of a checkpoint.
+pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
+    let mut out = Vec::with_capacity(CHECKPOINT_BYTES);
+    out.put_u64_le(checkpoint.segment);
+    out.put_u64_le(checkpoint.acknowledged);
+    out.put_u64_le(checkpoint.synced);
+    out.put_u8(checkpoint.unsynced.into());
+    out.put_u128_le(checkpoint.boot.unwrap_or(0));
     record(out)
 }
 
@@ -452,15 +452,15 @@ pub fn encode_mark(mark: &Mark) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Damaged`].
-pub fn decode_mark(bytes: Vec<u8>) -> Result<Mark, Damaged> {
+pub fn decode_checkpoint(bytes: Vec<u8>) -> Result<Checkpoint, Damaged> {
     let mut bytes = checked(bytes)?;
-    if bytes.len() != MARK_BYTES {
+    if bytes.len() != CHECKPOINT_BYTES {
         return Err(Damaged("it has the wrong size"));
     }
     let (segment, acknowledged) = (bytes.get_u64_le(), bytes.get_u64_le());
     let (synced, unsynced) = (bytes.get_u64_le(), bytes.get_u8() != 0);
     let boot = Some(bytes.get_u128_le()).filter(|boot| *boot != 0);
-    Ok(Mark { segment, acknowledged, synced, unsynced, boot })
+    Ok(Checkpoint { segment, acknowledged, synced, unsynced, boot })
 }
 
 #[cfg(test)]
@@ -507,8 +507,8 @@ mod tests {
         let mut epochs = EpochHistory::new();
         epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
         epochs.open(Epoch { number: 4, root: OriginId(3) }, 90, true);
-        let begun = Begun { epochs, after: 12, segment: 3 };
-        assert_eq!(decode_begun(encode_begun(&begun)), Ok(begun));
+        let manifest = Manifest { epochs, after: 12, segment: 3 };
+        assert_eq!(decode_manifest(encode_manifest(&manifest)), Ok(manifest));
         let publisher = PublisherId { account: 1, token: 2 };
         let dedup = DedupRanges { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
         assert_eq!(decode_dedup(encode_dedup(&dedup)).as_ref(), Ok(&dedup));
@@ -551,14 +551,14 @@ mod tests {
     fn records_with_a_flipped_bit_are_refused() {
         let mut epochs = EpochHistory::new();
         epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
-        let begun = encode_begun(&Begun { epochs, after: 12, segment: 3 });
+        let manifest = encode_manifest(&Manifest { epochs, after: 12, segment: 3 });
         let publisher = PublisherId { account: 1, token: 2 };
         let before = DedupRanges { publishers: vec![(publisher, vec![(1, 5)])] };
         let dedup = encode_dedup(&before);
-        for bit in 0..begun.len() * 8 {
-            let mut flipped = begun.clone();
+        for bit in 0..manifest.len() * 8 {
+            let mut flipped = manifest.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_begun(flipped).is_err(), "bit {bit}");
+            assert!(decode_manifest(flipped).is_err(), "bit {bit}");
         }
         let dynamic_members = encode_dynamic_members(&[("guest".to_owned(), Rank::UNLISTED_FIRST)]);
         for bit in 0..dynamic_members.len() * 8 {
@@ -579,15 +579,20 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(decode_dedup(flipped).is_err(), "bit {bit}");
         }
-        let mark =
-            Mark { segment: 3, acknowledged: 9, synced: 7, unsynced: true, boot: Some(1 << 100) };
-        let bytes = encode_mark(&mark);
-        assert_eq!(decode_mark(bytes.clone()), Ok(mark));
+        let checkpoint = Checkpoint {
+            segment: 3,
+            acknowledged: 9,
+            synced: 7,
+            unsynced: true,
+            boot: Some(1 << 100),
+        };
+        let bytes = encode_checkpoint(&checkpoint);
+        assert_eq!(decode_checkpoint(bytes.clone()), Ok(checkpoint));
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_mark(flipped).is_err(), "bit {bit}");
+            assert!(decode_checkpoint(flipped).is_err(), "bit {bit}");
         }
-        assert!((0..bytes.len()).all(|len| decode_mark(bytes[..len].to_vec()).is_err()));
+        assert!((0..bytes.len()).all(|len| decode_checkpoint(bytes[..len].to_vec()).is_err()));
     }
 }

@@ -1,14 +1,13 @@
-//! The task that writes the journal: takes what the driver hands out, writes what has come together,
-//! makes it survive a power failure as the policy says, and tells the driver.
+//! The task that writes the journal: it writes all waiting entries at once, syncs according to the
+//! fsync mode, and notifies the driver.
 //!
-//! A disk that cannot be written (full, gone, damaged) is given up at once and tried again every few
-//! seconds: with room again, the log is written from where it can go on. A store whose bytes are
-//! damaged is set aside, and a new one begun.
+//! A disk that is full or cannot be written is tried again every few seconds. After an fsync error
+//! the journal stays off. A store with damaged records is renamed, and a new one starts.
 
 use super::config::Fsync;
 use super::damage::Damage;
-use super::keeper::{KeepError, Keeper};
-use super::{Failure, Gauge, Opened, Plan};
+use super::log_store::{LogStore, LogStoreError};
+use super::{Failure, Opened, Plan, Statistics};
 use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
@@ -18,24 +17,24 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// With less room than this a disk counts as full: the store must be able to finish what it does.
+/// A disk with less free space is full: the store must be able to finish its current write.
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
-/// A full disk counts as free again with so much room: not one that a few events fill again.
+/// A full disk is usable again with this much free space.
 const FREE_BYTES_AGAIN: u64 = 2 * FREE_BYTES_MIN;
-/// It is looked again how much room there is when so much was written since,
+/// Free space is checked again after this many bytes,
 const LOOK_BYTES: usize = 4 * 1024 * 1024;
-/// or so long ago.
+/// or this time.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long after a failure the disk is tried again; doubled up to [`RETRY_MAX`].
+/// First pause before the disk is tried again; doubles up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(500);
 /// The longest pause between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long after a write that was synced at once the mark of how far that is is synced, too.
-const MARK: Duration = Duration::from_secs(1);
-/// How long nothing must have been written before the mark says that nothing is left to be synced: what is
-/// written next waits for a sync of the mark again.
+/// Mode `batch`: pause between a write and the sync of the checkpoint.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(1);
+/// Time without writes after which the checkpoint states that everything is synced. The next write
+/// then waits for a sync of the checkpoint.
 const SETTLE: Duration = Duration::from_secs(10);
-/// How often a journal that nothing is written to looks whether something is too old.
+/// Interval of the check for old segments.
 const TRIM: Duration = Duration::from_secs(600);
 
 /// The task.
@@ -45,28 +44,28 @@ pub struct Task {
     clock: Arc<dyn Clock>,
     handle: Handle,
     state: State,
-    gauge: Arc<Gauge>,
-    /// The agent knows what an earlier life has left.
+    statistics: Arc<Statistics>,
+    /// The core knows the content of the journal.
     known: bool,
-    /// When what was written is to be synced, and marked as such.
+    /// When to sync the log and the checkpoint.
     sync_at: Option<Instant>,
-    /// How much room there was, and what was written since.
+    /// The last check of free space.
     room: Option<Room>,
-    /// How long after the next failure the disk is tried again.
+    /// The pause after the next failure.
     pause: Duration,
     damage: Damage,
 }
 
 enum State {
-    /// There is no store yet, or it is open.
-    Ready(Option<Keeper>),
+    /// The store is open, or does not exist yet.
+    Ready(Option<LogStore>),
     /// It cannot be written. `None`: an fsync has failed, and the journal stays off.
     Failed { at: Option<Instant>, told: bool, reason: String },
-    /// It is open again: what was handed out for the one before is void.
-    Reopened(Keeper),
+    /// It is open again; writes from before the failure are void.
+    Reopened(LogStore),
 }
 
-/// When it was last looked how much room the disk has.
+/// A check of free space.
 struct Room {
     looked_at: Instant,
     written: usize,
@@ -82,56 +81,57 @@ enum Turn {
 
 /// A journal that was opened.
 pub struct Found {
-    /// It.
-    pub keeper: Keeper,
-    /// What an earlier life has left in it.
+    /// The open store.
+    pub log_store: LogStore,
+    /// Its content.
     pub restored: Restored,
     /// It was read and cannot be written.
-    pub failed: Option<KeepError>,
+    pub failed: Option<LogStoreError>,
 }
 
-/// Opens the journal that a plan names; one that is damaged is set aside, and a new one made. What is wrong
-/// with it is noted, also where it cannot be opened then.
+/// Opens the journal. If its records are damaged, renames it and creates a new one. Notes damage even
+/// if it then fails.
 ///
 /// # Errors
-/// [`KeepError::Foreign`]: it must not be touched. Anything else: it cannot be used now.
+/// [`LogStoreError::Foreign`]: it must stay as it is. Other errors: it cannot be used now.
 pub fn open(
     storage: &dyn Storage,
     plan: &Plan,
     now_ns: u64,
     damage: &mut Damage,
-) -> Result<Found, KeepError> {
+) -> Result<Found, LogStoreError> {
     let attempt = || {
         let store = storage.open(&plan.folder)?;
-        Keeper::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
+        LogStore::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
     };
     let mut opened = attempt();
-    if let Err(KeepError::Damaged(reason) | KeepError::Store(StoreError::Damaged(reason))) = &opened
+    if let Err(LogStoreError::Damaged(reason) | LogStoreError::Store(StoreError::Damaged(reason))) =
+        &opened
     {
         let aside = storage.set_aside(&plan.folder, now_ns);
         let lies = match &aside {
             Ok(aside) => format!("lies in {}", aside.display()),
-            // It may be gone from its place all the same: then the next try finds nothing.
+            // It may be renamed all the same: then the next attempt finds nothing.
             Err(error) => format!("is being set aside ({error})"),
         };
         damage.found(format!("the journal could not be read ({reason}) and {lies}"));
         aside?;
         opened = attempt();
     }
-    let (mut keeper, mut restored) = opened?;
+    let (mut log_store, mut restored) = opened?;
     if let Some(found) = restored.damage.take() {
         damage.found(found);
     }
-    let failed = keeper.repair(now_ns).err();
-    Ok(Found { keeper, restored, failed })
+    let failed = log_store.repair(now_ns).err();
+    Ok(Found { log_store, restored, failed })
 }
 
 impl Task {
-    /// A task that has done nothing.
+    /// A task that has not started.
     pub fn new(opened: Opened, world: &World, handle: Handle) -> Self {
-        let Opened { plan, keeper, failed, gauge, damage, known, .. } = opened;
+        let Opened { plan, log_store, failed, statistics, damage, known, .. } = opened;
         let state = match failed {
-            None => State::Ready(keeper),
+            None => State::Ready(log_store),
             Some(Failure { reason, is_final }) => {
                 let at = (!is_final).then(|| Instant::now() + RETRY);
                 State::Failed { at, told: false, reason }
@@ -142,7 +142,7 @@ impl Task {
             storage: Arc::clone(&world.storage),
             clock: Arc::clone(&world.clock),
             handle,
-            gauge,
+            statistics,
             known,
             state,
             sync_at: None,
@@ -156,7 +156,7 @@ impl Task {
         task
     }
 
-    /// Runs until nothing more will come and everything is written.
+    /// Runs until the writer is dropped and everything is written.
     pub async fn run(
         mut self,
         mut writes: mpsc::Receiver<JournalWrite>,
@@ -181,7 +181,7 @@ impl Task {
                 Turn::Write(None) => break,
                 Turn::Write(Some(write)) => {
                     self.write_all(write, &mut writes).await;
-                    // Who reads must not wait until nobody writes.
+                    // Reads must not wait for the end of all writes.
                     if let Ok(read) = reads.try_recv() {
                         self.read(&read).await;
                     }
@@ -192,19 +192,18 @@ impl Task {
                 Turn::Trim => {
                     trim_at = Instant::now() + TRIM;
                     let now_ns = self.clock.now().wall_ns;
-                    self.with_keeper(|keeper| {
-                        keeper.close_chunk();
-                        keeper.trim(now_ns)
+                    self.with_log_store(|log_store| {
+                        log_store.close_chunk();
+                        log_store.trim(now_ns)
                     });
                 }
             }
         }
-        // Also where nothing is synced else: an agent that ends in order leaves nothing that may be missing.
-        self.with_open(|keeper| keeper.settle(true).map(drop));
+        // After an orderly end nothing is unsynced.
+        self.with_open(|log_store| log_store.settle(true).map(drop));
     }
 
-    /// Writes one piece. Where it is synced before it is acknowledged, so are those that wait, and the last
-    /// of them carries the sync for all.
+    /// Writes one entry of the channel. In mode `batch` also all that wait, with one fsync.
     async fn write_all(&mut self, first: JournalWrite, writes: &mut mpsc::Receiver<JournalWrite>) {
         let mut waiting = match self.plan.fsync {
             Fsync::Batch => writes.len(),
@@ -229,7 +228,7 @@ impl Task {
             return;
         }
         if let Some((generation, until)) = written {
-            self.with_keeper(Keeper::acknowledge);
+            self.with_log_store(LogStore::acknowledge);
             if matches!(self.state, State::Failed { .. }) {
                 return;
             }
@@ -239,37 +238,38 @@ impl Task {
             }
             self.tell(Input::Journaled { generation, until }).await;
         }
-        // Who writes without a pause must not put it off.
+        // Continuous writes must not delay the sync.
         if self.sync_at.is_some_and(|at| at <= Instant::now()) {
             self.sync();
         }
     }
 
-    /// Writes one piece; says whether it is there.
+    /// Writes one entry of the channel; true if it is written.
     fn write(&mut self, write: &JournalWrite, sync: bool) -> bool {
-        // What says where the log begins is of now, and so is what has nothing to do with the log.
+        // A new beginning of the log is current, and so is a write without entries.
         let is_of_now = write.begin.is_some() || write.items.is_empty();
         if is_of_now
             && let State::Reopened(_) = &self.state
-            && let State::Reopened(keeper) = std::mem::replace(&mut self.state, State::Ready(None))
+            && let State::Reopened(log_store) =
+                std::mem::replace(&mut self.state, State::Ready(None))
         {
-            self.state = State::Ready(Some(keeper));
+            self.state = State::Ready(Some(log_store));
         }
         let now_ns = self.clock.now().wall_ns;
         match &self.state {
             State::Ready(None) => match self.open(now_ns) {
-                Ok((keeper, restored))
+                Ok((log_store, restored))
                     if restored == Restored::default() && !self.damage.is_untold() =>
                 {
-                    self.state = State::Ready(Some(keeper));
+                    self.state = State::Ready(Some(log_store));
                 }
-                // Its disk came late: the core has not heard of what is there, and would write over it.
+                // The disk was mounted late: the core does not know its content and would overwrite it.
                 Ok(_) => {
                     self.known = false;
                     self.fail(&"it was not there when the agent started; its log is taken up");
                     return false;
                 }
-                // It may be such a one.
+                // The same may be true here.
                 Err(error) => {
                     self.known = false;
                     match error.is_fsync() {
@@ -280,7 +280,7 @@ impl Task {
                 }
             },
             State::Ready(Some(_)) => {}
-            // What the core has handed out before it heard of the failure.
+            // The core sent it before it knew of the failure.
             State::Failed { .. } | State::Reopened(_) => return false,
         }
         let bytes = write.items.iter().map(Item::len).sum();
@@ -288,22 +288,22 @@ impl Task {
             self.fail(&"no space is left on the disk");
             return false;
         }
-        self.with_keeper(|keeper| keeper.write(write, now_ns, sync));
+        self.with_log_store(|log_store| log_store.write(write, now_ns, sync));
         matches!(self.state, State::Ready(_))
     }
 
-    /// Reads a page, and answers in any case.
+    /// Reads a page; answers in any case.
     async fn read(&mut self, read: &JournalRead) {
         let mut page = None;
-        self.with_keeper(|keeper| {
-            page = Some(keeper.page(read)?);
+        self.with_log_store(|log_store| {
+            page = Some(log_store.page(read)?);
             Ok(())
         });
         self.tell(Input::JournalRead { read: read.read, page }).await;
     }
 
-    /// Whether it is time to look how much room there is. The disk tells when it is full; that is looked
-    /// for before, so that others who use it are not held up by what a log takes at its speed.
+    /// Whether to check the free space. The check comes before the disk is full, because other programs
+    /// may use it.
     fn is_to_look(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
         if let Some(room) = &mut self.room
@@ -321,16 +321,15 @@ impl Task {
         self.storage.free_bytes(&self.plan.folder).is_ok_and(|free| free < min)
     }
 
-    /// How long after a write all of it is synced and marked as such.
+    /// The pause between a write and its sync.
     fn sync_pause(&self) -> Duration {
         match self.plan.fsync {
-            Fsync::Batch => MARK,
+            Fsync::Batch => CHECKPOINT_PAUSE,
             Fsync::Interval(interval) => interval,
         }
     }
 
-    /// All of it is synced and marked as such after a while: what was written, and once what a life before has
-    /// left, whose mark may be older, also where nothing will be written.
+    /// Schedules a sync of log and checkpoint, also for entries from before the restart.
     fn sync_soon(&mut self) {
         let at = Instant::now() + self.sync_pause();
         self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
@@ -338,8 +337,8 @@ impl Task {
 
     fn sync(&mut self) {
         let mut is_settled = true;
-        self.with_open(|keeper| {
-            is_settled = keeper.settle(false)?;
+        self.with_open(|log_store| {
+            is_settled = log_store.settle(false)?;
             Ok(())
         });
         self.sync_at = (!is_settled).then(|| Instant::now() + self.sync_pause().max(SETTLE));
@@ -348,20 +347,20 @@ impl Task {
         }
     }
 
-    /// Does something with the store that is written to and read.
-    fn with_keeper(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
+    /// Uses the store if it is ready.
+    fn with_log_store(&mut self, what: impl FnOnce(&mut LogStore) -> Result<(), LogStoreError>) {
         if matches!(self.state, State::Ready(_)) {
             self.with_open(what);
         }
     }
 
-    /// The same, also with one that is open again and not written to yet.
-    fn with_open(&mut self, what: impl FnOnce(&mut Keeper) -> Result<(), KeepError>) {
-        let (State::Ready(Some(keeper)) | State::Reopened(keeper)) = &mut self.state else {
+    /// The same, also for a store that was opened again.
+    fn with_open(&mut self, what: impl FnOnce(&mut LogStore) -> Result<(), LogStoreError>) {
+        let (State::Ready(Some(log_store)) | State::Reopened(log_store)) = &mut self.state else {
             return;
         };
-        match what(keeper) {
-            Ok(()) => self.gauge.set(keeper),
+        match what(log_store) {
+            Ok(()) => self.statistics.set(log_store),
             Err(error) if error.is_fsync() => self.fail_for_good(&error),
             Err(error) => self.fail(&error),
         }
@@ -369,7 +368,7 @@ impl Task {
 
     /// An fsync has failed: the kernel may drop what was written and report success next time. So the
     /// journal stays off until the agent starts again.
-    fn fail_for_good(&mut self, error: &KeepError) {
+    fn fail_for_good(&mut self, error: &LogStoreError) {
         self.fail(error);
         if let State::Failed { at, reason, .. } = &mut self.state {
             *at = None;
@@ -377,7 +376,7 @@ impl Task {
         }
     }
 
-    /// The store is closed: what is on it is found out when it is opened again.
+    /// Closes the store; its content is read when it is opened again.
     fn fail(&mut self, error: &dyn std::fmt::Display) {
         let reason = format!("{}: {error}", self.plan.folder.display());
         tracing::error!(reason, "the journal cannot be written");
@@ -387,8 +386,8 @@ impl Task {
         self.state = State::Failed { at: Some(at), told: false, reason };
     }
 
-    /// When the disk is tried again: one that only fails when it is written is opened and read in vain
-    /// each time, so the pauses grow until it was written and, where that is wanted, synced.
+    /// When to try the disk again. The pauses grow until a write, and in mode `interval` a sync, has
+    /// succeeded.
     fn next_try(&mut self) -> Instant {
         let at = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(RETRY_MAX);
@@ -413,11 +412,11 @@ impl Task {
         };
         match opened {
             Some(Err(error)) if error.is_fsync() => self.fail_for_good(&error),
-            Some(Ok((keeper, restored))) => {
+            Some(Ok((log_store, restored))) => {
                 tracing::info!(folder = %self.plan.folder.display(), "the journal is open again");
                 let known = std::mem::replace(&mut self.known, true);
-                let stored = keeper.stored();
-                self.state = State::Reopened(keeper);
+                let stored = log_store.stored();
+                self.state = State::Reopened(log_store);
                 self.sync_soon();
                 let restored = (!known).then(|| Box::new(restored));
                 restored.iter().for_each(|restored| log_unclean(restored));
@@ -433,11 +432,11 @@ impl Task {
         }
     }
 
-    fn open(&mut self, now_ns: u64) -> Result<(Keeper, Restored), KeepError> {
+    fn open(&mut self, now_ns: u64) -> Result<(LogStore, Restored), LogStoreError> {
         let found = open(self.storage.as_ref(), &self.plan, now_ns, &mut self.damage)?;
         match found.failed {
             Some(error) => Err(error),
-            None => Ok((found.keeper, found.restored)),
+            None => Ok((found.log_store, found.restored)),
         }
     }
 
@@ -447,7 +446,7 @@ impl Task {
     }
 }
 
-/// Says in the agent's log what the core says by an event.
+/// Logs an unclean shutdown; the core publishes the event.
 pub(super) fn log_unclean(restored: &Restored) {
     if let Some(unclean) = &restored.unclean {
         tracing::warn!(unclean, "the end of the journal may be missing");
@@ -458,61 +457,5 @@ async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::journal::keeper::Bounds;
-    use crate::journal::memory::MemoryStorage;
-    use crate::world::{Change, Store};
-    use std::io;
-    use std::path::{Path, PathBuf};
-
-    /// A storage that moves a store aside, and then cannot say that it is there for good.
-    struct Doubtful(MemoryStorage);
-
-    impl Storage for Doubtful {
-        fn exists(&self, folder: &Path) -> bool {
-            self.0.exists(folder)
-        }
-
-        fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
-            self.0.open(folder)
-        }
-
-        fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError> {
-            self.0.set_aside(folder, now_ns)?;
-            Err(StoreError::Unsynced(io::Error::other("no sync")))
-        }
-
-        fn free_bytes(&self, folder: &Path) -> io::Result<u64> {
-            self.0.free_bytes(folder)
-        }
-
-        fn is_blocking(&self) -> bool {
-            false
-        }
-    }
-
-    /// A store that was damaged is gone from its place, and the next try finds a fresh one: what became of it is
-    /// told all the same.
-    #[test]
-    fn a_store_whose_setting_aside_failed_is_told_by_who_opens_the_next() {
-        let storage = Doubtful(MemoryStorage::default());
-        let protected = ftb_core::node::protected_by_default();
-        let bounds = Bounds { bytes: 1 << 20, age: RETRY, memory_bytes: 1 << 20, protected };
-        let (cluster, folder) = ("test".to_owned(), PathBuf::from("/journal"));
-        let plan = Plan { cluster, folder, bounds, fsync: Fsync::Batch };
-        let mut store = storage.open(&plan.folder).unwrap();
-        store.write(vec![Change::Put("format", b"nonsense".to_vec())], true).unwrap();
-        let mut damage = Damage::default();
-        let opened = open(&storage, &plan, 1, &mut damage);
-        assert!(matches!(opened, Err(KeepError::Store(StoreError::Unsynced(_)))));
-        let found = open(&storage, &plan, 2, &mut damage).unwrap();
-        assert_eq!(found.restored, Restored::default());
-        assert!(damage.take_untold().unwrap().contains("is being set aside"));
     }
 }

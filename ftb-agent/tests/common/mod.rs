@@ -1,11 +1,12 @@
 //! What the agent's tests share: agents in this process, and clients that speak the bare protocol.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod disk;
+pub mod network;
 pub mod process;
 
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
-use ftb_agent::memory::MemoryNetwork;
 use ftb_agent::system;
 use ftb_core::hostlist::fold;
 use ftb_core::{Event, EventName, EventSpace, Severity};
@@ -15,6 +16,7 @@ use ftb_proto::v1::clients_client::ClientsClient;
 use ftb_proto::v1::{self, to_agent, to_client};
 use ftb_transport::{BoxIo, Credentials};
 use hyper_util::rt::TokioIo;
+use network::MemoryNetwork;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -1,7 +1,7 @@
 //! A crash in the middle of a new beginning, after each of its steps.
 
 use crate::store::{epochs, items, open_store, short_segments, write_journal};
-use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -143,30 +143,32 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
         write_journal(&journal);
         let before = open_store(&journal).segments().unwrap();
         let store = Box::new(Dying { store: open_store(&journal), steps });
-        let (mut keeper, restored) = Keeper::open(store, "test", short_segments(), 2_000).unwrap();
+        let (mut log_store, restored) =
+            LogStore::open(store, "test", short_segments(), 2_000).unwrap();
         let old = restored.stored.epochs;
-        let done = keeper.write(&write, 2_000, false).is_ok();
-        drop(keeper);
+        let done = log_store.write(&write, 2_000, false).is_ok();
+        drop(log_store);
         let newest = *open_store(&journal).segments().unwrap().last().unwrap();
-        let open = || Keeper::open(open_store(&journal), "test", short_segments(), 2_000).unwrap();
+        let open =
+            || LogStore::open(open_store(&journal), "test", short_segments(), 2_000).unwrap();
         let is_cut = open().1.items.len() < all.len();
         if !before.contains(&newest) && !is_cut {
             // As it was before it was opened, but for the middle of what its head says.
             std::fs::remove_dir_all(&journal).unwrap();
             write_journal(&journal);
             let store = Box::new(Dying { store: open_store(&journal), steps });
-            let opened = Keeper::open(store, "test", short_segments(), 2_000);
+            let opened = LogStore::open(store, "test", short_segments(), 2_000);
             drop(opened.unwrap().0.write(&write, 2_000, false));
             let path = journal.join(format!("store/log-{newest:020}"));
             let mut bytes = std::fs::read(&path).unwrap();
             bytes[16 + 8..16 + 16].fill(0xa5);
             std::fs::write(&path, bytes).unwrap();
             torn += 1;
-            let (mut keeper, restored) = open();
+            let (mut log_store, restored) = open();
             assert_eq!((restored.damage, restored.lost_until), (None, None), "{steps} steps");
             assert!(restored.items == all && restored.stored.epochs == old, "{steps} steps");
-            keeper.write(&write, 2_000, false).unwrap();
-            drop(keeper);
+            log_store.write(&write, 2_000, false).unwrap();
+            drop(log_store);
             let (_, restored) = open();
             assert!(restored.items == [&all[..310], &items(311, 340)].concat(), "{steps} steps");
             assert_eq!(restored.damage, None, "{steps} steps");
@@ -189,15 +191,15 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
     let anew = write.begin.as_ref().is_some_and(|begin| begin.anew.is_some());
     let open = |journal: &Path, steps| {
         let store = Box::new(Dying { store: open_store(journal), steps });
-        Keeper::open(store, "test", short_segments(), 2_000).unwrap()
+        LogStore::open(store, "test", short_segments(), 2_000).unwrap()
     };
     for steps in 0.. {
         let journal = dir.path().join(format!("{steps}"));
         write_journal(&journal);
-        let (mut keeper, _) = open(&journal, steps);
-        let written = keeper.write(write, 2_000, false);
-        let done = written.and_then(|()| keeper.acknowledge()).is_ok();
-        drop(keeper);
+        let (mut log_store, _) = open(&journal, steps);
+        let written = log_store.write(write, 2_000, false);
+        let done = written.and_then(|()| log_store.acknowledge()).is_ok();
+        drop(log_store);
         for life in ["next", "second"] {
             let what = format!("after {steps} steps, in the {life} life");
             let (_, restored) = open(&journal, usize::MAX);

@@ -1,13 +1,13 @@
 //! Disks that are full, or fail, under a running agent.
 
+use crate::common::disk::MemoryStorage;
+use crate::common::network::MemoryNetwork;
 use crate::common::{MemoryCluster, TestClient, until};
 use crate::store::{bounds, epochs, items};
 use crate::{Publisher, read_log, start};
 use ftb_agent::journal::Opened;
 use ftb_agent::journal::config::{Fsync, JournalConfig};
-use ftb_agent::journal::keeper::Keeper;
-use ftb_agent::journal::memory::MemoryStorage;
-use ftb_agent::memory::MemoryNetwork;
+use ftb_agent::journal::log_store::LogStore;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
 use ftb_proto::v1::to_client;
 use ftb_tests::skip::skip;
@@ -242,11 +242,11 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     let world = network.world("node01", 1);
     let folder = Path::new("/journal");
     let store = world.storage.open(folder).unwrap();
-    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
+    let (mut log_store, _) = LogStore::open(store, "test", bounds(), 1).unwrap();
     let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let write =
         JournalWrite { begin: Some(begin), items: items(1, 9), until: 9, ..Default::default() };
-    keeper.write(&write, 1, false).unwrap();
+    log_store.write(&write, 1, false).unwrap();
     network.disk("node01").set_unsyncable(true);
     let read = async || {
         let config = JournalConfig { fsync: Fsync::Batch, ..JournalConfig::default() };

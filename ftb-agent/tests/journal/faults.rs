@@ -1,7 +1,7 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
 
 use crate::store::{epochs, items, open_store, short_segments, write_journal};
-use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-fn open(journal: &Path) -> (Keeper, Restored) {
-    Keeper::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
+fn open(journal: &Path) -> (LogStore, Restored) {
+    LogStore::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
 }
 
 /// Entries behind those that are there.
@@ -30,15 +30,15 @@ fn a_log_that_begins_without_an_entry_is_gone_on_with() {
         let begin = JournalBegin { epochs: epochs(), after, anew: Some(Default::default()) };
         let begin = JournalWrite { begin: Some(begin), until: after, ..JournalWrite::default() };
         open(dir.path()).0.write(&begin, 2_000, false).unwrap();
-        let (mut keeper, restored) = open(dir.path());
+        let (mut log_store, restored) = open(dir.path());
         assert_eq!((restored.stored.last, restored.lost_until), (after, None));
-        keeper.write(&more(items(after + 1, after + 10)), 2_000, false).unwrap();
-        drop(keeper);
-        let (mut keeper, restored) = open(dir.path());
+        log_store.write(&more(items(after + 1, after + 10)), 2_000, false).unwrap();
+        drop(log_store);
+        let (mut log_store, restored) = open(dir.path());
         assert_eq!(restored.items, items(after + 1, after + 10));
         assert_eq!((restored.damage, restored.lost_until), (None, None));
-        keeper.write(&more(items(after + 11, after + 20)), 2_000, false).unwrap();
-        drop(keeper);
+        log_store.write(&more(items(after + 11, after + 20)), 2_000, false).unwrap();
+        drop(log_store);
         assert_eq!(open(dir.path()).1.items, items(after + 1, after + 20));
     }
 }
@@ -56,11 +56,11 @@ impl Failing {
         journal: &Path,
         unreadable: Option<(u64, usize)>,
         syncs_fail: &Arc<AtomicBool>,
-    ) -> (Keeper, Restored) {
+    ) -> (LogStore, Restored) {
         let store = open_store(journal);
         let syncs_fail = Arc::clone(syncs_fail);
         let store = Box::new(Self { store, unreadable, syncs_fail });
-        Keeper::open(store, "test", short_segments(), 2_000).unwrap()
+        LogStore::open(store, "test", short_segments(), 2_000).unwrap()
     }
 
     fn check_sync(&self) -> Result<(), StoreError> {
@@ -151,13 +151,13 @@ fn what_could_not_be_read_is_not_believed_later() {
             let what = format!("{seen} chunks seen, new from {begin_after:?} before the end");
             let journal = dir.path().join(format!("{case}-{begin_after:?}"));
             write_journal(&journal);
-            let (mut keeper, _) = open(&journal);
-            keeper.write(&more(items(1_001, 1_025)), 2_000, false).unwrap();
-            keeper.write(&more(items(1_026, 1_050)), 2_000, false).unwrap();
-            drop(keeper);
+            let (mut log_store, _) = open(&journal);
+            log_store.write(&more(items(1_001, 1_025)), 2_000, false).unwrap();
+            log_store.write(&more(items(1_026, 1_050)), 2_000, false).unwrap();
+            drop(log_store);
             let all = items(1, 1_050);
             let bad = Some((newest(&journal), seen));
-            let (mut keeper, restored) = Failing::open(&journal, bad, &good);
+            let (mut log_store, restored) = Failing::open(&journal, bad, &good);
             let last = restored.stored.last;
             assert!((500..1_050).contains(&last) && restored.damage.is_some(), "{what}: {last}");
             assert_eq!(restored.items, all[..last as usize], "{what}: the good part");
@@ -168,9 +168,9 @@ fn what_could_not_be_read_is_not_believed_later() {
             let begin = begin_after.map(|_| begin);
             let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
             // Late enough for a new segment, whatever became of the newest.
-            keeper.write(&write, 500_000_000_000, false).unwrap();
-            keeper.acknowledge().unwrap();
-            drop(keeper);
+            log_store.write(&write, 500_000_000_000, false).unwrap();
+            log_store.acknowledge().unwrap();
+            drop(log_store);
             let expected = [&all[..after as usize], &write.items].concat();
             for life in ["next", "second"] {
                 let (_, restored) = Failing::open(&journal, None, &good);

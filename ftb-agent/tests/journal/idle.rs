@@ -1,21 +1,23 @@
 //! What a life that was killed has left, and becomes of it in one that writes nothing.
 
+use crate::common::disk::MemoryStorage;
+use crate::common::network::MemoryNetwork;
 use crate::store::{bounds, epochs, items};
 use ftb_agent::handle::{Command, Inbox, channel};
 use ftb_agent::journal::config::{Fsync, JournalConfig};
-use ftb_agent::journal::keeper::Keeper;
-use ftb_agent::journal::{Opened, Pen};
-use ftb_agent::memory::MemoryNetwork;
-use ftb_agent::world::Storage as _;
+use ftb_agent::journal::log_store::LogStore;
+use ftb_agent::journal::{LogWriter, Opened};
+use ftb_agent::world::{Change, Storage, Store, StoreError, World};
 use ftb_core::node::api::{Input, JournalBegin, JournalWrite};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// The world of a journal that lies in memory, and the life of an agent that writes nothing to it.
 struct Idle {
     network: MemoryNetwork,
-    pen: Pen,
+    log_writer: LogWriter,
     inbox: Inbox,
     running: JoinHandle<()>,
 }
@@ -35,8 +37,8 @@ impl Idle {
 
     fn run(network: MemoryNetwork, opened: Opened) -> Self {
         let (handle, inbox) = channel();
-        let (pen, running) = opened.start(&network.world(HOST, 1), handle);
-        Self { network, pen, inbox, running }
+        let (log_writer, running) = opened.start(&network.world(HOST, 1), handle);
+        Self { network, log_writer, inbox, running }
     }
 
     async fn open(network: &MemoryNetwork, fsync: Fsync) -> Opened {
@@ -56,7 +58,7 @@ impl Idle {
     async fn fail(&mut self) {
         let disk = self.network.disk(HOST);
         disk.set_broken(true);
-        self.pen.writes.send(more(2)).await.unwrap();
+        self.log_writer.writes.send(more(2)).await.unwrap();
         assert!(matches!(self.told().await, Input::JournalFailed { .. }));
         disk.set_broken(false);
         assert!(matches!(self.told().await, Input::JournalOpened { .. }));
@@ -72,14 +74,14 @@ impl Idle {
 /// A life that has confirmed so many entries, the first of them synced, and is killed.
 fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
     let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
-    let (mut keeper, _) = Keeper::open(store, "test", bounds(), 1).unwrap();
+    let (mut log_store, _) = LogStore::open(store, "test", bounds(), 1).unwrap();
     let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
-    keeper.write(&begin, 1, false).unwrap();
+    log_store.write(&begin, 1, false).unwrap();
     for index in 1..=last {
-        keeper.write(&more(index), 1, index == synced).unwrap();
+        log_store.write(&more(index), 1, index == synced).unwrap();
     }
-    keeper.acknowledge().unwrap();
+    log_store.acknowledge().unwrap();
 }
 
 /// One entry.
@@ -122,7 +124,7 @@ async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
         if fails {
             idle.fail().await;
         }
-        drop(idle.pen);
+        drop(idle.log_writer);
         idle.running.await.unwrap();
         let unclean = Idle::unclean(&idle.network).await;
         assert_eq!(unclean, None, "{fails}");
@@ -146,7 +148,7 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
         if !at_opening {
             // The first is synced with the checkpoint, the second not.
             for index in [10, 11] {
-                idle.pen.writes.send(more(index)).await.unwrap();
+                idle.log_writer.writes.send(more(index)).await.unwrap();
                 let Input::Journaled { until, .. } = idle.told().await else { panic!("failed") };
                 assert_eq!(until, index);
             }
@@ -157,7 +159,7 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
         assert!(at_opening || error.contains("off until the agent restarts"), "{error}");
         disk.set_unsyncable(false);
         let opened = disk.opened();
-        idle.pen.writes.send(more(12)).await.unwrap();
+        idle.log_writer.writes.send(more(12)).await.unwrap();
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(idle.inbox.links.try_recv().is_err(), "the journal is used again");
         assert_eq!(disk.opened(), opened, "the journal was opened again");
@@ -170,5 +172,57 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
         assert!(restored.items == items(restored.stored.after + 1, last));
         let expected = if at_opening { (9, None) } else { (10, Some(11)) };
         assert_eq!((last, restored.lost_until), expected);
+    }
+}
+
+/// A storage that renames a store, and then fails.
+struct HalfRenamed(Arc<MemoryStorage>);
+
+impl Storage for HalfRenamed {
+    fn exists(&self, folder: &Path) -> bool {
+        self.0.exists(folder)
+    }
+
+    fn open(&self, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
+        self.0.open(folder)
+    }
+
+    fn set_aside(&self, folder: &Path, now_ns: u64) -> Result<PathBuf, StoreError> {
+        self.0.set_aside(folder, now_ns)?;
+        Err(StoreError::Io(std::io::Error::other("the disk is slow")))
+    }
+
+    fn free_bytes(&self, folder: &Path) -> std::io::Result<u64> {
+        self.0.free_bytes(folder)
+    }
+
+    fn is_blocking(&self) -> bool {
+        false
+    }
+}
+
+/// A damaged store was renamed, but with an error. The next attempt finds no store, and reports what
+/// happened to the first.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_was_renamed_with_an_error_is_reported() {
+    let network = MemoryNetwork::default();
+    let disk = network.disk("node01");
+    let folder = Path::new("/journal");
+    let mut store = disk.open(folder).unwrap();
+    store.write(vec![Change::Put("format", b"nonsense".to_vec())], true).unwrap();
+    let world = World { storage: Arc::new(HalfRenamed(disk)), ..network.world("node01", 1) };
+    let config = JournalConfig::default();
+    let opened = Opened::read(&config, "test", folder.into(), 1 << 20, &world).await.unwrap();
+    assert!(opened.failed.is_some());
+    let (handle, mut inbox) = channel();
+    let (_writer, _task) = opened.start(&world, handle);
+    loop {
+        let Some(Command::Input { input, .. }) = inbox.links.recv().await else {
+            panic!("no input")
+        };
+        if let Input::JournalOpened { damage, .. } = input {
+            let damage = damage.unwrap();
+            return assert!(damage.contains("is being set aside"), "{damage}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use crate::common::{TestClient, payloads_of};
 use crate::start;
 use crate::store::{bounds, epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::files::DiskStorage;
-use ftb_agent::journal::keeper::{KeepError, Keeper};
+use ftb_agent::journal::log_store::{LogStore, LogStoreError};
 use ftb_agent::world::Storage as _;
 use ftb_core::epochs::EpochHistory;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -13,8 +13,8 @@ use ftb_core::{Epoch, OriginId, Rank};
 use ftb_proto::v1::{self, to_client};
 use std::path::{Path, PathBuf};
 
-fn open(journal: &Path) -> Result<(Keeper, Restored), KeepError> {
-    Keeper::open(open_store(journal), "test", short_segments(), 2_000)
+fn open(journal: &Path) -> Result<(LogStore, Restored), LogStoreError> {
+    LogStore::open(open_store(journal), "test", short_segments(), 2_000)
 }
 
 fn begun(epochs: EpochHistory, last: u64) -> JournalWrite {
@@ -68,7 +68,7 @@ fn a_mark_that_is_missing_or_empty_is_reported() {
             assert_eq!(left < 1_000, is_cut, "{left} entries");
             assert!(restored.items == all[..left] && restored.end_unknown);
             let damage = restored.damage.unwrap_or_default();
-            assert!(damage.contains("the mark is missing or empty"), "{damage}");
+            assert!(damage.contains("the checkpoint is missing or empty"), "{damage}");
         }
         open(&journal).unwrap().0.acknowledge().unwrap();
         let (_, restored) = open(&journal).unwrap();
@@ -84,9 +84,9 @@ fn where_nothing_was_acknowledged_nothing_is_reported() {
     let dynamic_members = Some(vec![("guest".to_owned(), Rank::UNLISTED_FIRST)]);
     let ranks = JournalWrite { dynamic_members, ..JournalWrite::default() };
     for write in [JournalWrite::default(), ranks, begun(epochs(), 50)] {
-        let (mut keeper, restored) = open(dir.path()).unwrap();
+        let (mut log_store, restored) = open(dir.path()).unwrap();
         assert_eq!((restored.damage, restored.end_unknown), (None, false));
-        keeper.write(&write, 2_000, false).unwrap();
+        log_store.write(&write, 2_000, false).unwrap();
     }
     let (_, restored) = open(dir.path()).unwrap();
     assert_eq!((restored.damage, restored.end_unknown), (None, false));
@@ -105,13 +105,13 @@ fn a_store_that_is_gone_is_reported() {
         let damage = restored.damage.unwrap_or_default();
         assert!(damage.contains("the log is gone: entries up to 1000"), "{damage}");
     }
-    let (mut keeper, _) = open(dir.path()).unwrap();
-    keeper.write(&begun(epochs(), 20), 2_000, false).unwrap();
-    drop(keeper);
-    let (mut keeper, restored) = open(dir.path()).unwrap();
+    let (mut log_store, _) = open(dir.path()).unwrap();
+    log_store.write(&begun(epochs(), 20), 2_000, false).unwrap();
+    drop(log_store);
+    let (mut log_store, restored) = open(dir.path()).unwrap();
     assert_eq!((restored.items, restored.lost_until), (items(1, 20), None), "of another log");
-    keeper.acknowledge().unwrap();
-    drop(keeper);
+    log_store.acknowledge().unwrap();
+    drop(log_store);
     assert_eq!(open(dir.path()).unwrap().1.damage, None);
 }
 
@@ -153,9 +153,9 @@ fn damaged_records_are_mended_from_their_copy() {
 fn poisoned(journal: &Path, number: u64, first: u64) {
     let mut epochs = EpochHistory::new();
     epochs.open(Epoch { number, root: OriginId(9) }, first, false);
-    let (mut keeper, _) = Keeper::open(open_store(journal), "test", bounds(), 1_000).unwrap();
-    keeper.write(&begun(epochs, 50), 1_000, false).unwrap();
-    keeper.acknowledge().unwrap();
+    let (mut log_store, _) = LogStore::open(open_store(journal), "test", bounds(), 1_000).unwrap();
+    log_store.write(&begun(epochs, 50), 1_000, false).unwrap();
+    log_store.acknowledge().unwrap();
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn a_log_whose_numbers_are_out_of_range_is_not_used() {
     for (number, first) in [((1 << 62) + 1, 1), (1, 1 << 62)] {
         let journal = dir.path().join(format!("{number}"));
         poisoned(&journal, number, first);
-        let Err(KeepError::Damaged(why)) = open(&journal) else { panic!("it is used") };
+        let Err(LogStoreError::Damaged(why)) = open(&journal) else { panic!("it is used") };
         assert!(why.contains("out of range"), "{why}");
     }
 }
@@ -212,7 +212,7 @@ async fn an_agent_reports_what_is_gone_from_its_journal() {
         let words = match case {
             "no store" => "the log is gone",
             "epoch" => "out of range",
-            _ => "the mark is missing or empty",
+            _ => "the checkpoint is missing or empty",
         };
         assert!(damage.contains(words), "{case}: {damage}");
         assert!(process.log().contains(words), "{case}: {}", process.log());

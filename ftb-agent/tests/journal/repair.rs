@@ -5,7 +5,7 @@ use crate::common::{MemoryCluster, until};
 use crate::store::{
     bounds, copy_damaged, epochs, files, items, open_store, segments, short_segments, write_journal,
 };
-use ftb_agent::journal::keeper::Keeper;
+use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::Storage as _;
 use ftb_core::frame::{Content, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -13,12 +13,12 @@ use ftb_proto::v1::to_client;
 use std::path::Path;
 use std::time::Duration;
 
-fn open(journal: &Path) -> (Keeper, Restored) {
-    Keeper::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
+fn open(journal: &Path) -> (LogStore, Restored) {
+    LogStore::open(open_store(journal), "test", short_segments(), 2_000).unwrap()
 }
 
 /// Writes the entries that the peer has, as after a restart.
-fn go_on(keeper: &mut Keeper, after: u64) {
+fn go_on(log_store: &mut LogStore, after: u64) {
     let begin = JournalBegin { epochs: epochs(), after, anew: None };
     let items = items(after + 1, 1_000);
     let write = JournalWrite {
@@ -28,8 +28,8 @@ fn go_on(keeper: &mut Keeper, after: u64) {
         until: 1_000,
         ..JournalWrite::default()
     };
-    keeper.write(&write, 3_000, true).unwrap();
-    keeper.acknowledge().unwrap();
+    log_store.write(&write, 3_000, true).unwrap();
+    log_store.acknowledge().unwrap();
 }
 
 /// Flipped bits in each segment, in its head and in its chunks: the log ends before the damage, which
@@ -50,22 +50,22 @@ fn damage_is_cut_off_and_not_reported_again() {
                     bytes[byte] ^= 1;
                 }
             });
-            let (mut keeper, found) = open(&copy);
+            let (mut log_store, found) = open(&copy);
             assert!(found.damage.is_some(), "{what}");
             assert_eq!(found.lost_until, Some(1_000), "{what}");
             let last = found.stored.last;
             assert!(last < 1_000 && found.items == all[..last as usize], "{what}: {last}");
-            keeper.repair(2_000).unwrap();
-            assert_eq!(keeper.stored().last, last, "{what}");
-            drop(keeper);
-            let (mut keeper, again) = open(&copy);
+            log_store.repair(2_000).unwrap();
+            assert_eq!(log_store.stored().last, last, "{what}");
+            drop(log_store);
+            let (mut log_store, again) = open(&copy);
             let missing =
                 format!("the journal is damaged: entries {} to 1000 are missing", last + 1);
             assert_eq!(again.damage, Some(missing), "{what}: the damage itself is gone");
             assert!(again.items == found.items && again.dedup == found.dedup, "{what}");
-            keeper.repair(2_000).unwrap();
-            go_on(&mut keeper, last);
-            drop(keeper);
+            log_store.repair(2_000).unwrap();
+            go_on(&mut log_store, last);
+            drop(log_store);
             let (_, whole) = open(&copy);
             assert_eq!((whole.damage, whole.lost_until), (None, None), "{what}");
             assert!(whole.items == all, "{what}: {} entries", whole.items.len());
@@ -84,9 +84,9 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     let path = dir.path().join(format!("store/log-{newest:020}"));
     let len = std::fs::metadata(&path).unwrap().len();
     std::fs::File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
-    let (mut keeper, restored) = open(dir.path());
+    let (mut log_store, restored) = open(dir.path());
     assert_eq!((restored.stored.last, restored.lost_until), (975, Some(1_000)));
-    keeper.repair(2_000).unwrap();
+    log_store.repair(2_000).unwrap();
     let begin = JournalBegin { epochs: epochs(), after: 975, anew: None };
     let write = JournalWrite {
         begin: Some(begin),
@@ -94,9 +94,9 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
         until: 980,
         ..JournalWrite::default()
     };
-    keeper.write(&write, 2_000, false).unwrap();
+    log_store.write(&write, 2_000, false).unwrap();
     // Killed before it was synced and acknowledged.
-    drop(keeper);
+    drop(log_store);
     let (_, restored) = open(dir.path());
     assert!(restored.items == all[..980]);
     assert_eq!(
@@ -160,7 +160,7 @@ async fn the_log_of_a_damaged_disk_is_written_again_from_the_peer() {
     cluster.crash(1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let store = disk.open(Path::new("/journal")).unwrap();
-    let (_, restored) = Keeper::open(store, "test", bounds(), u64::MAX / 2).unwrap();
+    let (_, restored) = LogStore::open(store, "test", bounds(), u64::MAX / 2).unwrap();
     assert_eq!((restored.damage, restored.lost_until), (None, None));
     let is_gap = |item: &Item| matches!(item.content, Content::Gap(_));
     assert!(!restored.items.iter().any(is_gap) && restored.items.len() > 100);

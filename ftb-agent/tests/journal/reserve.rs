@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::store::{bounds, epochs, open_store};
-use ftb_agent::journal::keeper::{Bounds, Keeper};
+use ftb_agent::journal::log_store::{Bounds, LogStore};
 use ftb_core::filter::{Filter, FilterSet};
 use ftb_core::frame::{Content, Item};
 use ftb_core::node::api::{JournalBegin, JournalRead, JournalWrite};
@@ -25,11 +25,11 @@ fn item(index: u64, space: &str, severity: Severity) -> Item {
 }
 
 /// Writes batches of entries; each a second later.
-fn write(keeper: &mut Keeper, items: &[Item]) {
+fn write(log_store: &mut LogStore, items: &[Item]) {
     for (at, items) in items.chunks(50).enumerate() {
         let anew = Some(Default::default());
         let begin = JournalBegin { epochs: epochs(), after: 0, anew };
-        let begins = keeper.stored().epochs.is_empty();
+        let begins = log_store.stored().epochs.is_empty();
         let write = JournalWrite {
             generation: 1,
             begin: begins.then_some(begin),
@@ -37,18 +37,18 @@ fn write(keeper: &mut Keeper, items: &[Item]) {
             until: items.last().unwrap().last(),
             dynamic_members: None,
         };
-        keeper.write(&write, (1 + at as u64) * SECOND, false).unwrap();
+        log_store.write(&write, (1 + at as u64) * SECOND, false).unwrap();
     }
 }
 
 /// All that is on disk: how many events by space, and how many are missing; each index is one or the
 /// other.
-fn read(keeper: &mut Keeper, until: u64) -> (BTreeMap<String, u64>, u64) {
+fn read(log_store: &mut LogStore, until: u64) -> (BTreeMap<String, u64>, u64) {
     let filters = FilterSet::merge([&Filter::everything()]);
     let (mut after, mut events, mut missing) = (0, BTreeMap::new(), 0);
     while after < until {
         let read = JournalRead { read: 1, after, until, since_ns: 0, filters: filters.clone() };
-        let page = keeper.page(&read).unwrap();
+        let page = log_store.page(&read).unwrap();
         assert_eq!(page.after, after, "nothing is left out without a word");
         for item in page.items {
             assert_eq!(item.covers_after(), after, "{item:?}");
@@ -78,21 +78,22 @@ fn a_flood_of_fatal_events_leaves_those_of_protected_spaces_on_disk() {
     let mut all: Vec<Item> =
         (1..=REAL).map(|index| item(index, "ftb.ipmi.fans", Severity::Error)).collect();
     all.extend((REAL + 1..=LAST).map(|index| item(index, "app.flood", Severity::Fatal)));
-    let (mut keeper, _) = Keeper::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
-    write(&mut keeper, &all);
-    assert!(keeper.bytes() <= small().bytes + small().bytes / 8 + 1024, "{}", keeper.bytes());
-    let check = |keeper: &mut Keeper| {
-        let (events, missing) = read(keeper, LAST);
+    let (mut log_store, _) =
+        LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
+    write(&mut log_store, &all);
+    assert!(log_store.bytes() <= small().bytes + small().bytes / 8 + 1024, "{}", log_store.bytes());
+    let check = |log_store: &mut LogStore| {
+        let (events, missing) = read(log_store, LAST);
         assert_eq!(events.get("ftb.ipmi.fans"), Some(&REAL));
         assert_eq!(events.values().sum::<u64>() + missing, LAST);
         assert!(missing > LAST / 2, "{missing} are missing");
     };
-    check(&mut keeper);
-    drop(keeper);
-    let (mut keeper, restored) =
-        Keeper::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
+    check(&mut log_store);
+    drop(log_store);
+    let (mut log_store, restored) =
+        LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
     assert_eq!((restored.damage, restored.stored.last), (None, LAST));
-    check(&mut keeper);
+    check(&mut log_store);
 }
 
 #[test]
@@ -100,11 +101,12 @@ fn a_look_back_that_the_disk_cannot_reach_begins_with_a_gap() {
     const LAST: u64 = 6_000;
     let dir = tempfile::tempdir().unwrap();
     let all: Vec<Item> = (1..=LAST).map(|index| item(index, "app.load", Severity::Info)).collect();
-    let (mut keeper, _) = Keeper::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
-    write(&mut keeper, &all);
+    let (mut log_store, _) =
+        LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
+    write(&mut log_store, &all);
     let filters = FilterSet::merge([&Filter::everything()]);
     let read = JournalRead { read: 1, after: 0, until: LAST, since_ns: 1, filters };
-    let page = keeper.page(&read).unwrap();
+    let page = log_store.page(&read).unwrap();
     let Some(Content::Gap(gap)) = page.items.first().map(|item| &item.content) else {
         panic!("no gap comes first")
     };
@@ -118,23 +120,24 @@ fn a_segment_that_should_have_gone_is_not_read_twice() {
     const LAST: u64 = 4_000;
     let dir = tempfile::tempdir().unwrap();
     let all: Vec<Item> = (1..=LAST).map(|index| item(index, "app.x", Severity::Error)).collect();
-    let (mut keeper, _) = Keeper::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
+    let (mut log_store, _) =
+        LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
     let mut oldest: Option<(std::path::PathBuf, Vec<u8>)> = None;
     for items in all.chunks(50) {
         let before = segments(dir.path());
-        write(&mut keeper, items);
+        write(&mut log_store, items);
         let after = segments(dir.path());
         if let Some(gone) = before.iter().find(|(path, _)| after.iter().all(|(p, _)| p != path)) {
             oldest = Some(gone.clone());
         }
     }
-    drop(keeper);
+    drop(log_store);
     let (path, bytes) = oldest.unwrap();
     std::fs::write(path, bytes).unwrap();
-    let (mut keeper, restored) =
-        Keeper::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
+    let (mut log_store, restored) =
+        LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
     assert_eq!(restored.stored.last, LAST);
-    let (events, missing) = read(&mut keeper, LAST);
+    let (events, missing) = read(&mut log_store, LAST);
     assert_eq!(events.values().sum::<u64>() + missing, LAST);
 }
 

@@ -1,10 +1,10 @@
 //! The files of a journal: what is read of damaged ones, how large they grow, what is cut off.
 
+use crate::common::disk::MemoryStorage;
 use crate::common::{self, payloads_of};
 use crate::start;
 use ftb_agent::journal::files::DiskStorage;
-use ftb_agent::journal::keeper::{Bounds, KeepError, Keeper};
-use ftb_agent::journal::memory::MemoryStorage;
+use ftb_agent::journal::log_store::{Bounds, LogStore, LogStoreError};
 use ftb_agent::world::{Storage, Store, StoreError};
 use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Content, Item};
@@ -46,8 +46,8 @@ pub(crate) fn short_segments() -> Bounds {
 /// A journal with 40 chunks of 25 entries.
 pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
     let all = items(1, 1000);
-    let (mut keeper, _) =
-        Keeper::open(open_store(folder), "test", short_segments(), 1_000).unwrap();
+    let (mut log_store, _) =
+        LogStore::open(open_store(folder), "test", short_segments(), 1_000).unwrap();
     for (at, chunk) in all.chunks(25).enumerate() {
         let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
         let write = JournalWrite {
@@ -57,9 +57,9 @@ pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
             until: chunk[24].index,
             dynamic_members: None,
         };
-        keeper.write(&write, 1_000 + at as u64, at == 39).unwrap();
+        log_store.write(&write, 1_000 + at as u64, at == 39).unwrap();
     }
-    keeper.acknowledge().unwrap();
+    log_store.acknowledge().unwrap();
     all
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn copy_damaged(
 /// What is read of a damaged copy is nothing but what was written, without a hole, and what is missing
 /// is told. Gives how many entries were read; `None`: the store is to be set aside.
 fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
-    let opened = open_when_free(&DiskStorage, folder).map_err(KeepError::from);
-    match opened.and_then(|store| Keeper::open(store, "test", bounds(), 2_000)) {
+    let opened = open_when_free(&DiskStorage, folder).map_err(LogStoreError::from);
+    match opened.and_then(|store| LogStore::open(store, "test", bounds(), 2_000)) {
         Ok((_, restored)) => {
             let first = restored.items.first().map_or(1, |item| item.index);
             for (at, item) in restored.items.iter().enumerate() {
@@ -137,7 +137,7 @@ fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
             assert!(!missing || restored.damage.is_some(), "{what}: a loss is not told");
             Some(restored.items.len())
         }
-        Err(KeepError::Store(StoreError::Io(error))) => {
+        Err(LogStoreError::Store(StoreError::Io(error))) => {
             panic!("{what}: damage was taken for a failing disk: {error}")
         }
         Err(_) => None,
@@ -238,18 +238,18 @@ fn a_torn_tail_is_written_over() {
                 bytes.truncate(len - cut);
             }
         });
-        let open = || Keeper::open(open_store(&copy), "test", short_segments(), 2_000).unwrap();
-        let (mut keeper, restored) = open();
+        let open = || LogStore::open(open_store(&copy), "test", short_segments(), 2_000).unwrap();
+        let (mut log_store, restored) = open();
         let last = restored.stored.last;
         assert!(last < 1_000 && restored.lost_until == Some(1_000), "{last}");
         let write =
             JournalWrite { items: items(last + 1, 1_000), until: 1_000, ..Default::default() };
-        keeper.write(&write, 2_000, false).unwrap();
-        drop(keeper);
-        let (keeper, restored) = open();
+        log_store.write(&write, 2_000, false).unwrap();
+        drop(log_store);
+        let (log_store, restored) = open();
         assert!(restored.items == all, "{cut} bytes short: {:?}", restored.damage);
         assert_eq!((restored.damage, restored.lost_until), (None, None), "{cut} bytes short");
-        drop(keeper);
+        drop(log_store);
     }
 }
 
@@ -360,15 +360,15 @@ fn ranks_that_are_written_alone_move_no_log() {
     let open = || {
         let age = Duration::from_secs(60);
         let bounds = Bounds { bytes: 1 << 20, age, memory_bytes: 1 << 20, ..bounds() };
-        Keeper::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
+        LogStore::open(storage.open(folder).unwrap(), "test", bounds, 1).unwrap()
     };
-    let (mut keeper, _) = open();
+    let (mut log_store, _) = open();
     let dynamic_members = Some(vec![("node09".to_owned(), Rank(262_144))]);
-    keeper
+    log_store
         .write(&JournalWrite { until: 50, dynamic_members, ..JournalWrite::default() }, 1, true)
         .unwrap();
-    assert_eq!(keeper.stored().last, 0);
-    drop(keeper);
+    assert_eq!(log_store.stored().last, 0);
+    drop(log_store);
     let (_, restored) = open();
     assert_eq!(
         (restored.lost_until, restored.damage, restored.dynamic_members.len()),
@@ -380,14 +380,14 @@ fn ranks_that_are_written_alone_move_no_log() {
 /// events were logged stays known.
 #[test]
 fn the_journal_is_bounded_by_size_and_age() {
-    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let disk = crate::common::network::MemoryNetwork::default().disk("node01");
     bounded(disk.as_ref(), Path::new("/journal"));
     let dir = tempfile::tempdir().unwrap();
     bounded(&DiskStorage, dir.path());
     let left: Vec<_> = files(dir.path()).into_iter().filter(|(path, _)| is_segment(path)).collect();
     let on_disk = left.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
-    let (keeper, _) = Keeper::open(open_store(dir.path()), "test", bounds(), 2_100).unwrap();
-    assert_eq!(keeper.bytes(), on_disk, "heads and what stands before chunks are counted");
+    let (log_store, _) = LogStore::open(open_store(dir.path()), "test", bounds(), 2_100).unwrap();
+    assert_eq!(log_store.bytes(), on_disk, "heads and what stands before chunks are counted");
     let left = left.len();
     assert!((2..=10).contains(&left), "{left} segments are left");
 }
@@ -396,8 +396,9 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
     let age = Duration::from_secs(800);
     let small = Bounds { bytes: 64 << 10, age, memory_bytes: 1 << 20, ..bounds() };
     let second = 1_000_000_000;
-    let (mut keeper, _) =
-        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
+    let (mut log_store, _) =
+        LogStore::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second)
+            .unwrap();
     let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let mut begin = Some(begin);
     for index in 1..=2_000 {
@@ -409,13 +410,18 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
             until: index,
             ..Default::default()
         };
-        keeper.write(&write, second, false).unwrap();
+        log_store.write(&write, second, false).unwrap();
         // The segment that is written to comes on top.
-        assert!(keeper.bytes() <= (64 << 10) + (64 << 10) / 8 + 1024, "{} bytes", keeper.bytes());
+        assert!(
+            log_store.bytes() <= (64 << 10) + (64 << 10) / 8 + 1024,
+            "{} bytes",
+            log_store.bytes()
+        );
     }
-    drop(keeper);
-    let (mut keeper, restored) =
-        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second).unwrap();
+    drop(log_store);
+    let (mut log_store, restored) =
+        LogStore::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second)
+            .unwrap();
     assert_eq!(restored.stored.last, 2_000);
     assert!(restored.stored.after > 1_000 && restored.damage.is_none(), "{:?}", restored.damage);
     assert_eq!(restored.dedup.publishers[0].1, [(1, 2_000)], "that they were logged is known");
@@ -423,11 +429,12 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
         let items = items(index, index);
         let write =
             JournalWrite { generation: 2, begin: None, items, until: index, ..Default::default() };
-        keeper.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
+        log_store.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
     }
-    drop(keeper);
+    drop(log_store);
     let (_, restored) =
-        Keeper::open(open_when_free(disk, folder).unwrap(), "test", small, 2_100 * second).unwrap();
+        LogStore::open(open_when_free(disk, folder).unwrap(), "test", small, 2_100 * second)
+            .unwrap();
     let first = restored.items.first().unwrap().index;
     assert!(
         (2_010..=2_015).contains(&first),
@@ -440,26 +447,26 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
 /// in common stays, and the journal can be written.
 #[test]
 fn a_torn_chunk_can_be_cut_where_another_log_begins() {
-    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let disk = crate::common::network::MemoryNetwork::default().disk("node01");
     let folder = Path::new("/journal");
-    let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
-    let write = |keeper: &mut Keeper, generation, begin, items: Vec<Item>| {
+    let open = || LogStore::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
+    let write = |log_store: &mut LogStore, generation, begin, items: Vec<Item>| {
         let until = items.last().unwrap().index;
         let begin = Some(begin);
         let write = JournalWrite { generation, begin, items, until, ..Default::default() };
-        keeper.write(&write, 1_000, false)?;
-        keeper.acknowledge()
+        log_store.write(&write, 1_000, false)?;
+        log_store.acknowledge()
     };
-    let (mut keeper, _) = open();
+    let (mut log_store, _) = open();
     let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
-    write(&mut keeper, 1, anew, items(1, 50)).unwrap();
+    write(&mut log_store, 1, anew, items(1, 50)).unwrap();
     disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1);
-    let (mut keeper, restored) = open();
+    let (mut log_store, restored) = open();
     assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
     let mut winning = epochs();
     winning.open(Epoch { number: 2, root: OriginId(8) }, 31, false);
     let begin = JournalBegin { epochs: winning.clone(), after: 30, anew: None };
-    write(&mut keeper, 2, begin, items(31, 33)).unwrap();
+    write(&mut log_store, 2, begin, items(31, 33)).unwrap();
     let (_, restored) = open();
     assert_eq!((restored.items, restored.damage), (items(1, 33), None));
     assert_eq!(restored.stored.epochs, winning);
@@ -468,10 +475,10 @@ fn a_torn_chunk_can_be_cut_where_another_log_begins() {
 /// A log that another has won against from an index on: what is behind it goes, the rest stays.
 #[test]
 fn what_lies_behind_a_fork_is_given_up() {
-    let disk = ftb_agent::memory::MemoryNetwork::default().disk("node01");
+    let disk = crate::common::network::MemoryNetwork::default().disk("node01");
     let folder = Path::new("/journal");
-    let open = || Keeper::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
-    let (mut keeper, _) = open();
+    let open = || LogStore::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
+    let (mut log_store, _) = open();
     let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
     let mut begin = Some(anew);
     for from in (1..100).step_by(10) {
@@ -483,7 +490,7 @@ fn what_lies_behind_a_fork_is_given_up() {
             until: from + 9,
             ..Default::default()
         };
-        keeper.write(&write, 1_000, false).unwrap();
+        log_store.write(&write, 1_000, false).unwrap();
     }
     let mut winning = epochs();
     winning.open(Epoch { number: 2, root: OriginId(8) }, 56, false);
@@ -498,7 +505,7 @@ fn what_lies_behind_a_fork_is_given_up() {
         until: 58,
         ..Default::default()
     };
-    keeper.write(&write, 1_000, false).unwrap();
+    log_store.write(&write, 1_000, false).unwrap();
     let (_, restored) = open();
     let expected: Vec<Item> = items(1, 55).into_iter().chain(other).collect();
     assert_eq!((restored.items, restored.stored.epochs), (expected, winning));

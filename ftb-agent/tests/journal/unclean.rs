@@ -3,8 +3,8 @@
 use crate::common::{MemoryCluster, payloads_of};
 use crate::store::{bounds, items, open_store, short_segments, write_journal};
 use crate::{Publisher, start};
-use ftb_agent::journal::keeper::Keeper;
-use ftb_agent::journal::record::{Mark, decode_mark};
+use ftb_agent::journal::log_store::LogStore;
+use ftb_agent::journal::record::{Checkpoint, decode_checkpoint};
 use ftb_agent::world::{Change, Store, StoreError};
 use ftb_core::epochs::EpochHistory;
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
@@ -34,10 +34,10 @@ struct Watched {
 }
 
 impl Watched {
-    fn open(folder: &Path, boot: Option<u128>, left: &Arc<Mutex<Left>>) -> (Keeper, Restored) {
+    fn open(folder: &Path, boot: Option<u128>, left: &Arc<Mutex<Left>>) -> (LogStore, Restored) {
         let (store, left) = (open_store(folder), Arc::clone(left));
         let store = Box::new(Self { store, boot, folder: folder.to_owned(), left });
-        Keeper::open(store, "test", bounds(), 1_000).unwrap()
+        LogStore::open(store, "test", bounds(), 1_000).unwrap()
     }
 
     fn synced(&self) {
@@ -132,7 +132,7 @@ enum Step {
 struct Life {
     folder: PathBuf,
     left: Arc<Mutex<Left>>,
-    keeper: Option<Keeper>,
+    log_store: Option<LogStore>,
     written: u64,
     acknowledged: u64,
     epochs: EpochHistory,
@@ -142,13 +142,14 @@ impl Life {
     fn new(folder: &Path) -> Self {
         // Before the first mark there is none.
         let left = Arc::new(Mutex::new(Left { marks: vec![Vec::new()], ..Left::default() }));
-        let (folder, keeper) = (folder.to_owned(), Some(Watched::open(folder, Some(1), &left).0));
+        let (folder, log_store) =
+            (folder.to_owned(), Some(Watched::open(folder, Some(1), &left).0));
         let epochs = EpochHistory::new();
-        Self { folder, left, keeper, written: 0, acknowledged: 0, epochs }
+        Self { folder, left, log_store, written: 0, acknowledged: 0, epochs }
     }
 
-    fn keeper(&mut self) -> &mut Keeper {
-        self.keeper.as_mut().unwrap()
+    fn log_store(&mut self) -> &mut LogStore {
+        self.log_store.as_mut().unwrap()
     }
 
     fn write(&mut self, after: u64, count: u64, sync: bool) {
@@ -162,8 +163,8 @@ impl Life {
         self.written = after + count;
         let (items, until) = (items(after + 1, after + count), self.written);
         let write = JournalWrite { generation: 1, begin, items, until, dynamic_members: None };
-        self.keeper().write(&write, 1_000, sync).unwrap();
-        self.keeper().acknowledge().unwrap();
+        self.log_store().write(&write, 1_000, sync).unwrap();
+        self.log_store().acknowledge().unwrap();
         self.acknowledged = self.written;
     }
 
@@ -171,17 +172,17 @@ impl Life {
         match step {
             Step::Write(count, sync) => self.write(self.written, count, sync),
             Step::Fork(count) => self.write(self.written - count, count, false),
-            Step::Settle => drop(self.keeper().settle(false).unwrap()),
+            Step::Settle => drop(self.log_store().settle(false).unwrap()),
             Step::End | Step::Kill => {
                 if matches!(step, Step::End) {
-                    self.keeper().settle(true).unwrap();
+                    self.log_store().settle(true).unwrap();
                 }
-                self.keeper = None;
-                let (mut keeper, restored) = Watched::open(&self.folder, Some(1), &self.left);
+                self.log_store = None;
+                let (mut log_store, restored) = Watched::open(&self.folder, Some(1), &self.left);
                 let told = (restored.unclean, restored.damage, restored.lost_until);
                 assert_eq!(told, (None, None, None), "the machine goes on");
-                keeper.repair(1_000).unwrap();
-                self.keeper = Some(keeper);
+                log_store.repair(1_000).unwrap();
+                self.log_store = Some(log_store);
             }
         }
     }
@@ -206,7 +207,7 @@ fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
             let last = restored.stored.last;
             let what = format!(
                 "{what}: {cut} of {synced} to {len} bytes, {:?}",
-                decode_mark(mark.clone())
+                decode_checkpoint(mark.clone())
             );
             assert_eq!(restored.items, items(1, last), "{what}");
             let is_told = restored.unclean.is_some() || restored.lost_until.is_some();
@@ -311,18 +312,18 @@ fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
 fn where_the_boot_is_not_known_an_end_that_was_not_in_order_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let mut life = Life::new(dir.path());
-    life.keeper = None;
+    life.log_store = None;
     for (in_order, told) in [(false, false), (true, true), (false, false), (false, true)] {
-        let (keeper, restored) = Watched::open(dir.path(), None, &life.left);
+        let (log_store, restored) = Watched::open(dir.path(), None, &life.left);
         assert_eq!(restored.unclean.is_some(), told, "{:?}", restored.unclean);
-        life.keeper = Some(keeper);
+        life.log_store = Some(log_store);
         (0..5).for_each(|_| life.step(Step::Write(1, false)));
         let marks = life.left.lock().unwrap().marks.len();
         assert_eq!(marks, 5, "the first is synced, and no other");
         if in_order {
-            life.keeper().settle(true).unwrap();
+            life.log_store().settle(true).unwrap();
         }
-        life.keeper = None;
+        life.log_store = None;
     }
 }
 
@@ -335,7 +336,7 @@ fn a_mark_that_is_damaged_is_told() {
     let mark = std::fs::read(&path).unwrap();
     for cut in 1..mark.len() {
         std::fs::write(&path, &mark[..cut]).unwrap();
-        let (_, restored) = Keeper::open(open_store(dir.path()), "test", bounds(), 1).unwrap();
+        let (_, restored) = LogStore::open(open_store(dir.path()), "test", bounds(), 1).unwrap();
         assert_eq!(restored.items.len(), 1_000);
         let damage = restored.damage.unwrap_or_default();
         assert!(damage.contains("how far it was acknowledged"), "{cut} bytes: {damage}");
@@ -352,7 +353,7 @@ fn a_torn_head_is_told_where_something_follows_it() {
     let newest = std::fs::read(logs.last().unwrap()).unwrap();
     let head = 16 + u32::from_le_bytes(newest[4..8].try_into().unwrap()) as usize;
     let next = dir.path().join(format!("store/log-{:020}", logs.len() as u64 + 1));
-    let open = || Keeper::open(open_store(dir.path()), "test", short_segments(), 1).unwrap().1;
+    let open = || LogStore::open(open_store(dir.path()), "test", short_segments(), 1).unwrap().1;
     for zeros in 16..head {
         let mut torn = newest[..head].to_vec();
         torn[zeros..].fill(0);
@@ -385,7 +386,7 @@ fn a_loss_is_told_until_the_log_goes_on() {
     write_journal(dir.path());
     let (newest, len) = segments(dir.path()).pop_last().unwrap();
     std::fs::File::options().write(true).open(newest).unwrap().set_len(len - 1).unwrap();
-    let open = || Keeper::open(open_store(dir.path()), "test", short_segments(), 1).unwrap();
+    let open = || LogStore::open(open_store(dir.path()), "test", short_segments(), 1).unwrap();
     let last = open().1.stored.last;
     let mut epochs = open().1.stored.epochs;
     epochs.open(Epoch { number: 2, root: OriginId(9) }, last + 1, false);
@@ -393,14 +394,14 @@ fn a_loss_is_told_until_the_log_goes_on() {
     let (items, until) = (items(last + 1, last + 1), last + 1);
     let write =
         JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None };
-    let (mut keeper, restored) = open();
+    let (mut log_store, restored) = open();
     assert_eq!(restored.lost_until, Some(1_000));
-    keeper.write(&write, 1, true).unwrap();
-    drop(keeper);
-    let (mut keeper, restored) = open();
+    log_store.write(&write, 1, true).unwrap();
+    drop(log_store);
+    let (mut log_store, restored) = open();
     assert_eq!((restored.stored.last, restored.lost_until), (last + 1, Some(1_000)));
-    keeper.acknowledge().unwrap();
-    drop(keeper);
+    log_store.acknowledge().unwrap();
+    drop(log_store);
     let told = open().1;
     assert_eq!((told.damage, told.lost_until), (None, None));
 }
@@ -454,10 +455,10 @@ async fn an_agent_tells_that_the_end_of_its_journal_may_be_missing() {
     }
 }
 
-fn mark(journal: &Path) -> Mark {
+fn mark(journal: &Path) -> Checkpoint {
     std::fs::read(journal.join("acknowledged"))
         .ok()
-        .and_then(|b| decode_mark(b).ok())
+        .and_then(|b| decode_checkpoint(b).ok())
         .unwrap_or_default()
 }
 

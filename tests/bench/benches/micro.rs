@@ -8,7 +8,7 @@ use bytes::Bytes;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use ftb_agent::journal::files::DiskStorage;
-use ftb_agent::journal::keeper::{Bounds, Keeper};
+use ftb_agent::journal::log_store::{Bounds, LogStore};
 use ftb_agent::world::Storage as _;
 use ftb_bench::{OneAgent, PAYLOAD_BYTES_MAX, PUBLISHER, event, sealed};
 use ftb_core::epochs::EpochHistory;
@@ -166,7 +166,7 @@ fn journal_append(bencher: Bencher<'_, '_>) {
     let store = good(DiskStorage.open(dir.path()));
     let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
     let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected };
-    let (mut keeper, _) = good(Keeper::open(store, "bench", bounds, 1));
+    let (mut log_store, _) = good(LogStore::open(store, "bench", bounds, 1));
     let mut epochs = EpochHistory::new();
     epochs.open(EPOCH, 1, false);
     let mut begin = Some(JournalBegin { epochs, after: 0, anew: Some(DedupRanges::default()) });
@@ -182,7 +182,7 @@ fn journal_append(bencher: Bencher<'_, '_>) {
             until: index,
             dynamic_members: None,
         };
-        good(keeper.write(&write, 1, false));
-        good(keeper.acknowledge());
+        good(log_store.write(&write, 1, false));
+        good(log_store.acknowledge());
     });
 }

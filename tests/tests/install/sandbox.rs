@@ -7,7 +7,7 @@
 //! namespaces. Not imitated: limits of realtime, of set-user-id files and of the kernel's tunables.
 
 use crate::{built, make};
-use ftb_agent::journal::record::decode_mark;
+use ftb_agent::journal::record::decode_checkpoint;
 use ftb_client::{Client, Delivery, Start};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::{PATIENCE, binary};
@@ -349,6 +349,7 @@ async fn the_daemons_work_in_the_sandboxes_of_their_units() {
         daemon.stop();
     }
     let mark = fs::read(sandbox.at("/var/lib/ftb/journal/acknowledged"));
-    let mark = decode_mark(mark.expect("the log of a root is kept where the unit says")).unwrap();
+    let mark =
+        decode_checkpoint(mark.expect("the log of a root is kept where the unit says")).unwrap();
     assert!(mark.boot.is_some(), "it knows when the machine has ended: {mark:?}");
 }

@@ -1,4 +1,4 @@
-//! Which store the journal deserves: the same log, written by the agent's own keeper into its own
+//! Which store the journal deserves: the same log, written by the agent's own log_store into its own
 //! files, fjall, redb and a plain file, synced with every write or not at all. `ftb-store FOLDER [MIB]`.
 //!
 //! A write is what the driver hands out at once: 1, 32 or 1,024 events of 200 bytes. Each row says
@@ -13,7 +13,7 @@ use crate::redb::RedbStore;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use ftb_agent::journal::files::DiskStorage;
-use ftb_agent::journal::keeper::{Bounds, Keeper};
+use ftb_agent::journal::log_store::{Bounds, LogStore};
 use ftb_agent::world::{Change, Storage as _, Store, StoreError};
 use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Content, DedupRanges, Item};
@@ -96,7 +96,7 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
         let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
         Bounds { bytes: 1 << 40, age, memory_bytes: usize::MAX, protected }
     };
-    let (mut keeper, _) = Keeper::open(open(name, folder)?, "bench", bounds(), 1)?;
+    let (mut log_store, _) = LogStore::open(open(name, folder)?, "bench", bounds(), 1)?;
     let items = items(batch)?;
     let each = items.first().map_or(0, |item| item.content.len()) as u64;
     let mut epochs = EpochHistory::new();
@@ -117,20 +117,20 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
             dynamic_members: None,
         };
         let before = Instant::now();
-        keeper.write(&write, 1, sync)?;
-        keeper.acknowledge()?;
+        log_store.write(&write, 1, sync)?;
+        log_store.acknowledge()?;
         times.push(before.elapsed());
     }
     let took = start.elapsed().as_secs_f64();
     // What is only in memory so far does not count as written.
     if !sync {
-        keeper.sync()?;
+        log_store.sync()?;
     }
-    drop(keeper);
+    drop(log_store);
     let on_disk = disk_bytes(folder)?;
     let before = Instant::now();
     if name != "plain file" {
-        let (_, restored) = Keeper::open(open(name, folder)?, "bench", bounds(), 1)?;
+        let (_, restored) = LogStore::open(open(name, folder)?, "bench", bounds(), 1)?;
         ensure!(restored.stored.last == index, "{} of {index} entries", restored.stored.last);
     } else {
         let mut all = Vec::new();

@@ -8,7 +8,7 @@
 //! both, and the events are read once. A new reserve that no record names begins before the segment
 //! before it ends, and is removed as such when the store is opened; the old one goes likewise.
 
-use super::{Chunk, HEAD, KeepError, Keeper, Segment, stored_bytes};
+use super::{Chunk, HEAD, LogStore, LogStoreError, Segment, stored_bytes};
 use crate::journal::record::{self, Head};
 use crate::world::Change;
 use bytes::Bytes;
@@ -31,10 +31,14 @@ struct Source {
     written_ns: u64,
 }
 
-impl Keeper {
+impl LogStore {
     /// Puts what is to be retained of a segment, the oldest, to the reserve; gives the segments that
     /// are not the reserve any more.
-    pub(super) fn retain(&mut self, oldest: &Segment, now_ns: u64) -> Result<Vec<u64>, KeepError> {
+    pub(super) fn retain(
+        &mut self,
+        oldest: &Segment,
+        now_ns: u64,
+    ) -> Result<Vec<u64>, LogStoreError> {
         let Some(first) = oldest.chunks.first() else { return Ok(Vec::new()) };
         let bytes_max = self.bounds.bytes / RESERVE_PART;
         let mut sources = self.sources(oldest)?;
@@ -58,7 +62,7 @@ impl Keeper {
     }
 
     /// The entries of a segment, as far as they can be read.
-    fn sources(&mut self, segment: &Segment) -> Result<Vec<Source>, KeepError> {
+    fn sources(&mut self, segment: &Segment) -> Result<Vec<Source>, LogStoreError> {
         let mut sources = Vec::with_capacity(segment.chunks.len());
         let known = |first| segment.chunks.binary_search_by_key(&first, |chunk| chunk.first).ok();
         let read = self.store.read(segment.id, &mut |first, bytes| {
@@ -95,7 +99,7 @@ impl Keeper {
         retained: &Retained,
         sources: &[Source],
         bytes_max: u64,
-    ) -> Result<Option<Segment>, KeepError> {
+    ) -> Result<Option<Segment>, LogStoreError> {
         let changes = self.chunks(&mut reserve, retained, sources);
         if reserve.bytes > bytes_max {
             reserve.chunks.truncate(reserve.chunks.len() - changes.len());
@@ -112,7 +116,7 @@ impl Keeper {
         sources: &[Source],
         bytes_max: u64,
         now_ns: u64,
-    ) -> Result<(), KeepError> {
+    ) -> Result<(), LogStoreError> {
         let id = self.next_segment;
         self.next_segment += 1;
         let after = sources.iter().flat_map(|source| &source.items).next();
@@ -123,7 +127,7 @@ impl Keeper {
         reserve.head_bytes = stored_bytes(&head);
         let mut changes = vec![Change::Append { segment: id, first: HEAD, chunk: head }];
         changes.extend(self.chunks(&mut reserve, &retained, sources));
-        let named = record::encode_reserve(self.begun.segment, id);
+        let named = record::encode_reserve(self.manifest.segment, id);
         changes.push(Change::Put(KEY_RESERVE, named));
         self.store.write(changes, true)?;
         self.reserve = Some(reserve);
@@ -132,7 +136,7 @@ impl Keeper {
 
     /// The chunks that hold what is retained; the segment knows of them then.
     fn chunks(&self, into: &mut Segment, retained: &Retained, sources: &[Source]) -> Vec<Change> {
-        let items: Vec<Item> = retained.items(0, &self.begun.epochs).collect();
+        let items: Vec<Item> = retained.items(0, &self.manifest.epochs).collect();
         let mut changes = Vec::new();
         for items in items.chunks(CHUNK_ENTRIES) {
             let (Some(first), Some(last)) = (items.first(), items.last()) else { continue };
@@ -147,15 +151,15 @@ impl Keeper {
     }
 
     /// Which segment is the reserve of this log.
-    pub(super) fn reserve_id(&mut self) -> Result<Option<u64>, KeepError> {
+    pub(super) fn reserve_id(&mut self) -> Result<Option<u64>, LogStoreError> {
         let Some(bytes) = self.store.get(KEY_RESERVE)? else { return Ok(None) };
         let (of, id) = record::decode_reserve(bytes)?;
-        Ok((of == self.begun.segment).then_some(id))
+        Ok((of == self.manifest.segment).then_some(id))
     }
 
     /// Reads where the chunks of the reserve lie. One that is damaged ends before that.
     pub(super) fn read_reserve(&mut self, id: u64, now_ns: u64) -> Option<String> {
-        let mut segment = Segment { ended_ns: 0, ..Segment::new(id, now_ns) };
+        let mut segment = Segment { last_written_ns: 0, ..Segment::new(id, now_ns) };
         let (mut damage, mut cut) = (None, None);
         let read = self.store.read(id, &mut |first, chunk| {
             if first == HEAD {

@@ -1,15 +1,14 @@
-//! What an earlier life has left in a store, found when it is opened.
+//! Reads a store at the start of the agent: owner, format, segments, checkpoint.
 //!
-//! Responsible for: whose the store is and in which format, which of its segments are the log, and that
-//! nothing damaged is taken for it. Not responsible for: what is written from then on ([`super`]), which
-//! entries of what is read are kept ([`super::super::reading`]).
+//! The log ends before the first damage; bytes behind it are void. Not responsible for: later writes
+//! ([`super`]), and the entries kept in memory ([`super::super::reading`]).
 
 use super::{
-    Bounds, Chunk, HEAD, KEY_BEGUN, KEY_ROSTER, KeepError, Keeper, PUBLISHERS_MAX, Segment,
-    dedup_at_beginning, dedup_of, mark, note, stored_bytes,
+    Bounds, Chunk, HEAD, KEY_MANIFEST, KEY_ROSTER, LogStore, LogStoreError, PUBLISHERS_MAX,
+    Segment, add_ranges, dedup_at_beginning, dedup_of, note, stored_bytes,
 };
 use crate::journal::reading::Reading;
-use crate::journal::record::{self, Begun, Damaged, Mark};
+use crate::journal::record::{self, Checkpoint, Damaged, Manifest};
 use crate::world::{Change, Store};
 use bytes::Bytes;
 use ftb_core::frame::DedupRanges;
@@ -18,43 +17,43 @@ use ftb_core::node::check_stored;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 
-/// The format that this version writes, and the only one that it reads.
+/// The format of this version.
 const FORMAT: &str = "ftb journal 2";
 
 const KEY_FORMAT: &str = "format";
 const KEY_CLUSTER: &str = "cluster";
 
-impl Keeper {
-    /// Opens what a store holds: the journal, and what an agent that starts finds in it.
+impl LogStore {
+    /// Opens a store and returns the journal with its content.
     ///
     /// # Errors
-    /// [`KeepError`] says whether the store is another's, damaged, or fails.
+    /// [`LogStoreError`] says whether the store is another's, damaged, or fails.
     pub fn open(
         mut store: Box<dyn Store>,
         cluster: &str,
         bounds: Bounds,
         now_ns: u64,
-    ) -> Result<(Self, Restored), KeepError> {
+    ) -> Result<(Self, Restored), LogStoreError> {
         check_owner(store.as_mut(), cluster)?;
-        let begun = store.get(KEY_BEGUN)?.map(record::decode_begun).transpose()?;
-        let has_log = begun.is_some();
-        let begun = begun.unwrap_or_default();
-        check_range(&begun, begun.after, now_ns)?;
+        let manifest = store.get(KEY_MANIFEST)?.map(record::decode_manifest).transpose()?;
+        let has_log = manifest.is_some();
+        let manifest = manifest.unwrap_or_default();
+        check_range(&manifest, manifest.after, now_ns)?;
         let dedup = dedup_at_beginning(store.as_mut())?;
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut logged, &dedup);
+        add_ranges(&mut logged, &dedup);
         let boot = store.boot();
-        let mut keeper = Self {
+        let mut log_store = Self {
             store,
             bounds,
-            mark: Mark::default(),
-            marked: false,
+            checkpoint: Checkpoint::default(),
+            has_checkpoint: false,
             boot,
-            last: begun.after,
-            synced: begun.after,
+            last: manifest.after,
+            synced: manifest.after,
             // Also where no file of the log is there yet: what lies below is of one that was given up.
-            next_segment: begun.segment.max(1),
-            begun,
+            next_segment: manifest.segment.max(1),
+            manifest,
             has_log,
             logged,
             segments: VecDeque::new(),
@@ -63,12 +62,12 @@ impl Keeper {
             open: None,
             void: None,
         };
-        let restored = keeper.read(now_ns)?;
-        Ok((keeper, restored))
+        let restored = log_store.read(now_ns)?;
+        Ok((log_store, restored))
     }
 
-    fn read(&mut self, now_ns: u64) -> Result<Restored, KeepError> {
-        let mut reading = Reading::new(self.begun.after, self.bounds.memory_bytes);
+    fn read(&mut self, now_ns: u64) -> Result<Restored, LogStoreError> {
+        let mut reading = Reading::new(self.manifest.after, self.bounds.memory_bytes);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let reserve = self.reserve_id()?;
         for id in self.store.segments()? {
@@ -79,7 +78,7 @@ impl Keeper {
                 }
                 continue;
             }
-            if id < self.begun.segment {
+            if id < self.manifest.segment {
                 // Of a log that was given up; the agent died before it could remove it.
                 self.store.remove_segment(id)?;
                 continue;
@@ -90,9 +89,9 @@ impl Keeper {
                 self.read_segment(id, now_ns, &mut reading)?;
             }
         }
-        let Ended { lost_until, end_unknown, unclean } = self.read_mark(&mut reading);
+        let Ended { lost_until, end_unknown, unclean } = self.read_checkpoint(&mut reading);
         let Reading { items, after, last, damage, .. } = reading;
-        check_range(&self.begun, last, now_ns)?;
+        check_range(&self.manifest, last, now_ns)?;
         self.last = last;
         self.trim(now_ns)?;
         let dedup = dedup_of(&self.logged);
@@ -117,8 +116,8 @@ impl Keeper {
         })
     }
 
-    /// Compares what was read with the mark. A log has a mark from its first entry on: one without has lost it.
-    fn read_mark(&mut self, reading: &mut Reading) -> Ended {
+    /// Compares what was read with the checkpoint. A log has a checkpoint from its first entry on: one without has lost it.
+    fn read_checkpoint(&mut self, reading: &mut Reading) -> Ended {
         let no_mark = |error: &dyn std::fmt::Display| {
             format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
         };
@@ -127,11 +126,11 @@ impl Keeper {
             Ok(bytes) if bytes.is_empty() => {
                 end_unknown = self.has_log;
                 if end_unknown {
-                    reading.damaged(no_mark(&"the mark is missing or empty"));
+                    reading.damaged(no_mark(&"the checkpoint is missing or empty"));
                 }
             }
-            Ok(bytes) => match record::decode_mark(bytes) {
-                Ok(mark) => self.mark = mark,
+            Ok(bytes) => match record::decode_checkpoint(bytes) {
+                Ok(checkpoint) => self.checkpoint = checkpoint,
                 Err(damaged) => {
                     end_unknown = true;
                     reading.damaged(no_mark(&damaged));
@@ -142,17 +141,17 @@ impl Keeper {
                 reading.damaged(no_mark(&error));
             }
         }
-        let (last, acknowledged) = (reading.last, self.mark.acknowledged);
-        if !self.has_log && self.mark.segment > 0 {
+        let (last, acknowledged) = (reading.last, self.checkpoint.acknowledged);
+        if !self.has_log && self.checkpoint.segment > 0 {
             // The next log must not be taken for the one that is gone.
-            self.next_segment = self.next_segment.max(self.mark.segment.saturating_add(1));
+            self.next_segment = self.next_segment.max(self.checkpoint.segment.saturating_add(1));
             reading.damaged(format!(
                 "the log is gone: entries up to {acknowledged} had been acknowledged"
             ));
         }
-        let is_of_log = self.mark.segment == self.begun.segment;
+        let is_of_log = self.checkpoint.segment == self.manifest.segment;
         if is_of_log {
-            self.synced = self.synced.max(self.mark.synced.min(last));
+            self.synced = self.synced.max(self.checkpoint.synced.min(last));
         }
         let lost_until = Some(acknowledged).filter(|until| is_of_log && *until > last);
         // How far the log went behind the damage is not known.
@@ -160,7 +159,7 @@ impl Keeper {
         if let Some(until) = lost_until {
             reading.damaged(format!("entries {} to {until} are missing", last + 1));
         }
-        let is_unclean = self.mark.unsynced && !self.mark.is_of(self.boot);
+        let is_unclean = self.checkpoint.unsynced && !self.checkpoint.is_of(self.boot);
         let unclean = is_unclean.then(|| {
             format!(
                 "the machine has ended before the journal was synced: it was up to entry {}, what is \
@@ -179,12 +178,12 @@ impl Keeper {
         id: u64,
         now_ns: u64,
         reading: &mut Reading,
-    ) -> Result<(), KeepError> {
-        let is_oldest = !std::mem::replace(&mut reading.begun, true);
+    ) -> Result<(), LogStoreError> {
+        let is_oldest = !std::mem::replace(&mut reading.has_oldest, true);
         let mut found = Found {
-            segment: Segment { ended_ns: 0, ..Segment::new(id, now_ns) },
+            segment: Segment { last_written_ns: 0, ..Segment::new(id, now_ns) },
             is_oldest,
-            begun_after: &mut self.begun.after,
+            starts_after: &mut self.manifest.after,
             logged: &mut self.logged,
             reading,
             dedup: None,
@@ -211,28 +210,28 @@ impl Keeper {
         if segment.chunks.is_empty() && !(is_oldest && is_known) {
             return Ok(self.store.remove_segment(id)?);
         }
-        mark(logged, &dedup.unwrap_or_default());
+        add_ranges(logged, &dedup.unwrap_or_default());
         self.segments.push_back(segment);
         Ok(())
     }
 }
 
-/// What is known of the end of a log that was read.
+/// The end of a log that was read.
 struct Ended {
-    /// Up to which entry it is missing.
+    /// Entries up to this index are missing.
     lost_until: Option<u64>,
-    /// Nothing says how far it went.
+    /// The end of the log is unknown.
     end_unknown: bool,
-    /// Why a machine that has ended may have taken some of it.
+    /// A power failure may have removed entries.
     unclean: Option<String>,
 }
 
-/// A segment, as far as it was read.
+/// A segment while it is read.
 struct Found<'a> {
     segment: Segment,
     is_oldest: bool,
     /// Behind which index the log begins.
-    begun_after: &'a mut u64,
+    starts_after: &'a mut u64,
     logged: &'a mut PublisherRanges,
     reading: &'a mut Reading,
     /// What its head says was logged before, until an entry follows.
@@ -262,7 +261,7 @@ impl Found<'_> {
         self.is_known = true;
         if self.is_oldest {
             self.reading.begin(after);
-            *self.begun_after = self.reading.last;
+            *self.starts_after = self.reading.last;
         }
         self.unfinished = after < self.reading.last && !self.is_oldest;
     }
@@ -295,22 +294,22 @@ impl Found<'_> {
             // Its good entries are written again when the damage is cut off.
             last += 1;
         }
-        mark(self.logged, &self.dedup.take().unwrap_or_default());
+        add_ranges(self.logged, &self.dedup.take().unwrap_or_default());
         note(self.logged, &items);
         let written_ns = record::chunk_head(chunk).map_or(0, |head| head.written_ns);
         self.segment.push(Chunk { first, last, bytes, written_ns });
     }
 }
 
-/// Refuses a log whose numbers no other agent would accept: a hostile neighbour may have set them.
-fn check_range(begun: &Begun, last: u64, now_ns: u64) -> Result<(), KeepError> {
-    check_stored(&begun.epochs, last, now_ns).map_err(|found| {
-        KeepError::Damaged(format!("its log has {found}: no other agent would accept it"))
+/// Rejects a log with numbers that other agents would reject.
+fn check_range(manifest: &Manifest, last: u64, now_ns: u64) -> Result<(), LogStoreError> {
+    check_stored(&manifest.epochs, last, now_ns).map_err(|found| {
+        LogStoreError::Damaged(format!("its log has {found}: no other agent would accept it"))
     })
 }
 
-/// Whether the store is this cluster's and in this version's format; a fresh one becomes so.
-fn check_owner(store: &mut dyn Store, cluster: &str) -> Result<(), KeepError> {
+/// Checks cluster and format; a new store gets both.
+fn check_owner(store: &mut dyn Store, cluster: &str) -> Result<(), LogStoreError> {
     let Some(format) = store.get(KEY_FORMAT)? else {
         let changes =
             vec![Change::Put(KEY_FORMAT, FORMAT.into()), Change::Put(KEY_CLUSTER, cluster.into())];
@@ -320,17 +319,17 @@ fn check_owner(store: &mut dyn Store, cluster: &str) -> Result<(), KeepError> {
         let format = String::from_utf8_lossy(&format).into_owned();
         let known = format.strip_prefix("ftb journal ").is_some_and(|v| v.parse::<u32>().is_ok());
         return Err(match known {
-            true => KeepError::Foreign(format!(
+            true => LogStoreError::Foreign(format!(
                 "it is in the format {format:?}, this version reads {FORMAT:?}: run the version \
                  that wrote it, or move it away"
             )),
-            false => KeepError::Damaged("the record of the format cannot be read".to_owned()),
+            false => LogStoreError::Damaged("the record of the format cannot be read".to_owned()),
         });
     }
     let owner = store.get(KEY_CLUSTER)?.unwrap_or_default();
     match owner == cluster.as_bytes() {
         true => Ok(()),
-        false => Err(KeepError::Foreign(format!(
+        false => Err(LogStoreError::Foreign(format!(
             "it is the journal of cluster {:?}, this agent is of {cluster:?}: give [journal] \
              another path, or move it away",
             String::from_utf8_lossy(&owner)

@@ -1,14 +1,12 @@
-//! The log in a [`Store`]: written in chunks, cut into segments, bounded by size and age; read again
-//! when the agent starts.
+//! The log in a [`Store`]: chunks in segments, limited by size and age.
 //!
-//! Responsible for: the layout, what is kept and what goes. Not responsible for: what is found in a store
-//! that is opened (`opening`), when it is called ([`super::task`]), how a store keeps bytes.
+//! Not responsible for: reading a store at the start (`opening`), the time of calls ([`super::task`]),
+//! files ([`super::files`]).
 //!
-//! A segment is a run of chunks; the key of a chunk is the index of its first entry. Before them, at key
-//! [`HEAD`], it says where it begins and which events were logged before ([`Head`]): so the oldest can go
-//! without a word. Beside the segments there are records: the format, the cluster, which log it is
-//! ([`Begun`]), the events that were logged before that began, the ranks of agents that are in no member
-//! list, and a [`Mark`]: up to which index was acknowledged, and synced. That shows a tail that is missing,
+//! A segment is a sequence of chunks; the key of a chunk is the index of its first entry. A segment
+//! starts with a [`Head`] at key [`HEAD`]: its start index and the dedup ranges before it. Beside the segments there are records: the format, the cluster, which log it is
+//! ([`Manifest`]), the events that were logged before that began, the ranks of agents that are in no member
+//! list, and a [`Checkpoint`]: up to which index was acknowledged, and synced. That shows a tail that is missing,
 //! and whether one may be missing that it does not know of.
 //!
 //! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
@@ -18,7 +16,7 @@ mod opening;
 mod reserve;
 
 use super::reading::Scan;
-use super::record::{self, Begun, Damaged, Head, Mark};
+use super::record::{self, Checkpoint, Damaged, Head, Manifest};
 use super::segment::FRAME_BYTES;
 use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
@@ -31,37 +29,37 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The log is cut into so many segments; the oldest goes as a whole.
+/// Number of segments; the oldest goes as a whole.
 const SEGMENTS: u64 = 8;
-/// Publishers whose events are remembered beyond what is kept of the log.
+/// Publishers with dedup ranges.
 const PUBLISHERS_MAX: usize = 65_536;
 /// The key of a segment's head: no entry has that index.
 pub const HEAD: u64 = 0;
 
-const KEY_BEGUN: &str = "begun";
-const KEY_MARKS: &str = "marks";
+const KEY_MANIFEST: &str = "begun";
+const KEY_DEDUP: &str = "marks";
 const KEY_ROSTER: &str = "roster";
 
-/// What bounds a journal.
+/// Limits of a journal.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     /// Bytes of the log on disk.
     pub bytes: u64,
-    /// How long what is written is kept.
+    /// Entries older than this go.
     pub age: Duration,
-    /// Bytes of the log that an agent that starts takes into memory.
+    /// Bytes of the log read into memory at the start.
     pub memory_bytes: usize,
-    /// Event spaces whose events have a share of the reserve for themselves.
+    /// Event spaces with a share of the reserve.
     pub protected: Arc<[EventSpace]>,
 }
 
-/// Why a journal cannot be used.
+/// A journal that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
-    /// It belongs to somebody else: nothing is changed in it.
+pub enum LogStoreError {
+    /// It belongs to another cluster or version and must not be changed.
     #[error("{0}")]
     Foreign(String),
-    /// It is not what was written: it must be set aside.
+    /// It is damaged and must be renamed.
     #[error("{0}")]
     Damaged(String),
     /// The store failed.
@@ -69,44 +67,44 @@ pub enum KeepError {
     Store(#[from] StoreError),
 }
 
-impl KeepError {
+impl LogStoreError {
     /// Whether an fsync has failed.
     pub fn is_fsync(&self) -> bool {
         matches!(self, Self::Store(StoreError::Unsynced(_)))
     }
 }
 
-impl From<Damaged> for KeepError {
+impl From<Damaged> for LogStoreError {
     fn from(damaged: Damaged) -> Self {
         Self::Damaged(damaged.to_string())
     }
 }
 
-/// A journal that is open.
-pub struct Keeper {
+/// An open journal.
+pub struct LogStore {
     store: Box<dyn Store>,
     bounds: Bounds,
-    begun: Begun,
-    /// A log was begun in this store: it has a mark.
+    manifest: Manifest,
+    /// The store contains a log, so it has a checkpoint.
     has_log: bool,
-    /// Events that are in the log, or were before its oldest went.
+    /// Dedup ranges of all logged events, removed segments included.
     logged: PublisherRanges,
     segments: VecDeque<Segment>,
-    /// What is retained of segments that went before the oldest.
+    /// Retained events of removed segments.
     reserve: Option<Segment>,
     next_segment: u64,
-    /// The newest segment is not written to any more: what follows begins another.
+    /// The next chunk starts a new segment.
     closed: bool,
     last: u64,
-    /// Up to here it was synced.
+    /// Synced up to this index.
     synced: u64,
-    /// How far it was acknowledged, as it was written last.
-    mark: Mark,
-    /// It was written since the store was opened.
-    marked: bool,
-    /// In which boot of the machine this is.
+    /// The last written checkpoint.
+    checkpoint: Checkpoint,
+    /// The checkpoint was written since the store was opened.
+    has_checkpoint: bool,
+    /// The boot id of the machine.
     boot: Option<u128>,
-    /// The chunk that was looked through last, for the next page.
+    /// The chunk of the last page, for the next one.
     open: Option<Opened>,
     /// Damage behind the end of the log, to be cut off before anything follows.
     void: Option<Void>,
@@ -121,7 +119,7 @@ struct Void {
     reserve: Option<Change>,
 }
 
-/// What is known of a chunk.
+/// Position of a chunk.
 #[derive(Clone, Copy)]
 struct Chunk {
     /// Its first and its last index.
@@ -131,38 +129,45 @@ struct Chunk {
     written_ns: u64,
 }
 
-/// A chunk that was read.
+/// A chunk in memory.
 struct Opened {
     segment: u64,
     first: u64,
     items: Vec<Item>,
 }
 
-/// A run of chunks.
+/// A sequence of chunks.
 struct Segment {
     id: u64,
     chunks: Vec<Chunk>,
-    /// Of all its chunks, with what the store puts before each.
+    /// Bytes of all chunks with their frames.
     bytes: u64,
-    /// The same of its head, which can be larger than all of them.
+    /// Bytes of its head.
     head_bytes: u64,
-    begun_ns: u64,
-    ended_ns: u64,
+    first_written_ns: u64,
+    last_written_ns: u64,
 }
 
 impl Segment {
     fn new(id: u64, now_ns: u64) -> Self {
-        Self { id, chunks: Vec::new(), bytes: 0, head_bytes: 0, begun_ns: now_ns, ended_ns: now_ns }
+        Self {
+            id,
+            chunks: Vec::new(),
+            bytes: 0,
+            head_bytes: 0,
+            first_written_ns: now_ns,
+            last_written_ns: now_ns,
+        }
     }
 
     fn push(&mut self, chunk: Chunk) {
         self.bytes += chunk.bytes;
-        self.begun_ns = self.begun_ns.min(chunk.written_ns);
-        self.ended_ns = self.ended_ns.max(chunk.written_ns);
+        self.first_written_ns = self.first_written_ns.min(chunk.written_ns);
+        self.last_written_ns = self.last_written_ns.max(chunk.written_ns);
         self.chunks.push(chunk);
     }
 
-    /// The last index; 0 without any.
+    /// The last index; 0 without chunks.
     fn last(&self) -> u64 {
         self.chunks.last().map_or(0, |chunk| chunk.last)
     }
@@ -179,14 +184,14 @@ impl Segment {
     }
 }
 
-impl Keeper {
-    /// Which part of which log is on disk.
+impl LogStore {
+    /// The part of the log on disk.
     pub fn stored(&self) -> Stored {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
-        let after = first.map_or(self.begun.after, |chunk| chunk.first.saturating_sub(1));
+        let after = first.map_or(self.manifest.after, |chunk| chunk.first.saturating_sub(1));
         Stored {
-            epochs: self.begun.epochs.clone(),
-            after: after.max(self.begun.after),
+            epochs: self.manifest.epochs.clone(),
+            after: after.max(self.manifest.after),
             last: self.last,
         }
     }
@@ -196,30 +201,30 @@ impl Keeper {
         self.reserve.iter().chain(&self.segments).map(Segment::all_bytes).sum()
     }
 
-    /// When the oldest of it was written, Unix nanoseconds; 0 where nothing is there.
+    /// When the oldest entry was written, in Unix nanoseconds; 0 without entries.
     pub fn oldest_ns(&self) -> u64 {
         let written = self.segments.iter().find(|segment| !segment.chunks.is_empty());
-        written.map_or(0, |oldest| oldest.begun_ns)
+        written.map_or(0, |oldest| oldest.first_written_ns)
     }
 
     /// Writes. With `sync` it survives a power failure. A crash on the way leaves the log as it was, or
     /// ending where the new beginning is, or as it is to be up to some entry. That it is there must not be
-    /// told before [`Keeper::acknowledge`].
+    /// told before [`LogStore::acknowledge`].
     ///
     /// # Errors
-    /// [`KeepError`]: what the store holds is not known any more, it must be opened again.
+    /// [`LogStoreError`]: what the store holds is not known any more, it must be opened again.
     pub fn write(
         &mut self,
         write: &JournalWrite,
         now_ns: u64,
         sync: bool,
-    ) -> Result<(), KeepError> {
+    ) -> Result<(), LogStoreError> {
         let mut changes = Vec::new();
         let mut given_up = Vec::new();
         self.open = None;
         if write.begin.is_some() && !self.has_log {
-            // Before the log, so that one without a mark has lost it. This mark says nothing of any log.
-            self.put_mark(Mark::default(), true)?;
+            // Before the log, so that one without a checkpoint has lost it. This checkpoint says nothing of any log.
+            self.put_checkpoint(Checkpoint::default(), true)?;
             self.has_log = true;
         }
         if let Some(begin) = &write.begin {
@@ -229,24 +234,24 @@ impl Keeper {
                     given_up.extend(self.reserve.take().map(|reserve| reserve.id));
                     given_up.extend(self.segments.drain(..).map(|segment| segment.id));
                     self.logged = PublisherRanges::new(PUBLISHERS_MAX);
-                    mark(&mut self.logged, dedup);
-                    changes.push(Change::Put(KEY_MARKS, record::encode_dedup(dedup)));
-                    self.begun.after = begin.after;
+                    add_ranges(&mut self.logged, dedup);
+                    changes.push(Change::Put(KEY_DEDUP, record::encode_dedup(dedup)));
+                    self.manifest.after = begin.after;
                     // Never that of the log before, which may have no segment: what was acknowledged
                     // of that says nothing of this one.
-                    self.begun.segment =
-                        self.next_segment.max(self.begun.segment.saturating_add(1));
-                    self.next_segment = self.begun.segment;
+                    self.manifest.segment =
+                        self.next_segment.max(self.manifest.segment.saturating_add(1));
+                    self.next_segment = self.manifest.segment;
                 }
                 None => {
                     self.take_back(begin.after)?;
                     given_up = self.truncate(begin.after, now_ns, &mut changes)?;
                 }
             }
-            self.begun.epochs = begin.epochs.clone();
+            self.manifest.epochs = begin.epochs.clone();
             self.last = begin.after;
             self.synced = self.synced.min(begin.after);
-            changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
+            changes.push(Change::Put(KEY_MANIFEST, record::encode_manifest(&self.manifest)));
         }
         if let Some(dynamic_members) = &write.dynamic_members {
             changes.push(Change::Put(KEY_ROSTER, record::encode_dynamic_members(dynamic_members)));
@@ -270,75 +275,79 @@ impl Keeper {
     }
 
     /// The core is told next that everything written is there. What was not synced is marked as such
-    /// before; the first time, and after one that knew of everything, that mark is synced: no power failure
+    /// before; the first time, and after one that knew of everything, that checkpoint is synced: no power failure
     /// leaves one that claims too much.
     ///
     /// # Errors
-    /// As [`Keeper::write`].
-    pub fn acknowledge(&mut self) -> Result<(), KeepError> {
-        let mark = Mark {
-            segment: self.begun.segment,
+    /// As [`LogStore::write`].
+    pub fn acknowledge(&mut self) -> Result<(), LogStoreError> {
+        let checkpoint = Checkpoint {
+            segment: self.manifest.segment,
             acknowledged: self.last,
             synced: self.synced,
             unsynced: self.synced < self.last,
             boot: self.boot,
         };
-        let is_known = self.marked && self.mark.unsynced;
-        let sync = mark.unsynced && !is_known;
-        self.put_mark(mark, sync)?;
-        self.marked = true;
+        let is_known = self.has_checkpoint && self.checkpoint.unsynced;
+        let sync = checkpoint.unsynced && !is_known;
+        self.put_checkpoint(checkpoint, sync)?;
+        self.has_checkpoint = true;
         Ok(())
     }
 
     /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make it look
     /// lost. What is missing already is still to be told, and goes on to look so; that it had been synced says
     /// nothing of what is written in its place.
-    fn take_back(&mut self, after: u64) -> Result<(), KeepError> {
+    fn take_back(&mut self, after: u64) -> Result<(), LogStoreError> {
         self.synced = self.synced.min(after);
-        let Mark { segment, mut acknowledged, synced, .. } = self.mark;
+        let Checkpoint { segment, mut acknowledged, synced, .. } = self.checkpoint;
         if after < self.last {
             acknowledged = acknowledged.min(after);
         } else if synced <= after {
             return Ok(());
         }
-        match segment == self.begun.segment {
+        match segment == self.manifest.segment {
             true => {
-                let mark = Mark { acknowledged, synced: self.synced, ..self.mark.clone() };
-                self.put_mark(mark, true)
+                let checkpoint =
+                    Checkpoint { acknowledged, synced: self.synced, ..self.checkpoint.clone() };
+                self.put_checkpoint(checkpoint, true)
             }
             false => Ok(()),
         }
     }
 
-    fn put_mark(&mut self, mark: Mark, sync: bool) -> Result<(), KeepError> {
-        self.store.acknowledge(&record::encode_mark(&mark), sync)?;
-        self.mark = mark;
+    fn put_checkpoint(&mut self, checkpoint: Checkpoint, sync: bool) -> Result<(), LogStoreError> {
+        self.store.acknowledge(&record::encode_checkpoint(&checkpoint), sync)?;
+        self.checkpoint = checkpoint;
         Ok(())
     }
 
-    /// Makes what was written survive a power failure.
+    /// Syncs the log.
     ///
     /// # Errors
-    /// As [`Keeper::write`].
-    pub fn sync(&mut self) -> Result<(), KeepError> {
+    /// As [`LogStore::write`].
+    pub fn sync(&mut self) -> Result<(), LogStoreError> {
         self.store.sync()?;
         self.synced = self.last;
         Ok(())
     }
 
     /// The same, and marks how far that is. Says whether nothing was left to be synced, or `ends` that
-    /// nothing more will be written: then the mark knows of everything, until the next is acknowledged.
+    /// nothing more will be written: then the checkpoint knows of everything, until the next is acknowledged.
     ///
     /// # Errors
-    /// As [`Keeper::write`].
-    pub fn settle(&mut self, ends: bool) -> Result<bool, KeepError> {
+    /// As [`LogStore::write`].
+    pub fn settle(&mut self, ends: bool) -> Result<bool, LogStoreError> {
         let is_settled = ends || self.synced == self.last;
         self.sync()?;
         // One of an earlier boot is of what may have gone with that, and stays until something was acknowledged
         // in this one.
-        if self.marked || self.mark.is_of(self.boot) {
-            let unsynced = self.mark.unsynced && !is_settled;
-            self.put_mark(Mark { synced: self.synced, unsynced, ..self.mark.clone() }, true)?;
+        if self.has_checkpoint || self.checkpoint.is_of(self.boot) {
+            let unsynced = self.checkpoint.unsynced && !is_settled;
+            self.put_checkpoint(
+                Checkpoint { synced: self.synced, unsynced, ..self.checkpoint.clone() },
+                true,
+            )?;
         }
         Ok(is_settled)
     }
@@ -347,8 +356,8 @@ impl Keeper {
     /// missing, and the page ends before it, or begins behind it.
     ///
     /// # Errors
-    /// As [`Keeper::write`].
-    pub fn page(&mut self, read: &JournalRead) -> Result<JournalPage, KeepError> {
+    /// As [`LogStore::write`].
+    pub fn page(&mut self, read: &JournalRead) -> Result<JournalPage, LogStoreError> {
         let chunks = self
             .reserve
             .iter()
@@ -380,14 +389,14 @@ impl Keeper {
             && read.since_ns > 0
             && page.after == before
         {
-            let gap = missing(&self.begun.epochs, before);
+            let gap = missing(&self.manifest.epochs, before);
             page.items.insert(0, Item { index: before, content: Content::Gap(gap) });
         }
         Ok(page)
     }
 
-    /// The entries of a chunk, as far as they are good.
-    fn chunk_items(&mut self, segment: u64, first: u64) -> Result<Vec<Item>, KeepError> {
+    /// The valid entries of a chunk.
+    fn chunk_items(&mut self, segment: u64, first: u64) -> Result<Vec<Item>, LogStoreError> {
         let known = |open: &&Opened| (open.segment, open.first) == (segment, first);
         if let Some(open) = self.open.as_ref().filter(known) {
             return Ok(open.items.clone());
@@ -402,8 +411,8 @@ impl Keeper {
     /// it again, and syncs what an earlier life has written.
     ///
     /// # Errors
-    /// As [`Keeper::write`].
-    pub fn repair(&mut self, now_ns: u64) -> Result<(), KeepError> {
+    /// As [`LogStore::write`].
+    pub fn repair(&mut self, now_ns: u64) -> Result<(), LogStoreError> {
         if self.void.is_some() {
             let mut changes = Vec::new();
             let given_up = self.truncate(self.last, now_ns, &mut changes)?;
@@ -415,18 +424,18 @@ impl Keeper {
         self.sync()
     }
 
-    /// No page will be asked for soon.
+    /// Frees the chunk of the last page.
     pub fn close_chunk(&mut self) {
         self.open = None;
     }
 
-    /// Takes everything behind an index back; gives the segments that hold nothing any more.
+    /// Removes everything behind an index; returns the segments that are empty then.
     fn truncate(
         &mut self,
         after: u64,
         now_ns: u64,
         changes: &mut Vec<Change>,
-    ) -> Result<Vec<u64>, KeepError> {
+    ) -> Result<Vec<u64>, LogStoreError> {
         let void = self.void.take();
         let is_damaged = void.is_some();
         let Void { segments: mut emptied, reserve } = void.unwrap_or_default();
@@ -458,9 +467,9 @@ impl Keeper {
         self.closed |= !cuts.is_empty();
         let Some((id, first)) = cut else {
             if !emptied.is_empty() && self.segments.is_empty() {
-                changes.push(Change::Put(KEY_MARKS, record::encode_dedup(&dedup_of(&self.logged))));
-                self.begun.after = self.begun.after.max(after);
-                changes.push(Change::Put(KEY_BEGUN, record::encode_begun(&self.begun)));
+                changes.push(Change::Put(KEY_DEDUP, record::encode_dedup(&dedup_of(&self.logged))));
+                self.manifest.after = self.manifest.after.max(after);
+                changes.push(Change::Put(KEY_MANIFEST, record::encode_manifest(&self.manifest)));
             }
             changes.extend(cuts);
             return Ok(emptied);
@@ -474,7 +483,7 @@ impl Keeper {
             items = items.iter().filter_map(|item| item.up_to(after)).collect();
             self.append(written_ns, &items, after, now_ns, changes);
         } else if self.segments.iter().all(|segment| segment.chunks.is_empty()) {
-            changes.push(Change::Put(KEY_MARKS, record::encode_dedup(&dedup_of(&self.logged))));
+            changes.push(Change::Put(KEY_DEDUP, record::encode_dedup(&dedup_of(&self.logged))));
         }
         changes.extend(cuts);
         Ok(emptied)
@@ -487,14 +496,14 @@ impl Keeper {
         segment: u64,
         last: u64,
         is_damaged: bool,
-    ) -> Result<PublisherRanges, KeepError> {
+    ) -> Result<PublisherRanges, LogStoreError> {
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
-        mark(&mut logged, &dedup_at_beginning(self.store.as_mut())?);
+        add_ranges(&mut logged, &dedup_at_beginning(self.store.as_mut())?);
         let mut visit = |first: u64, chunk: Vec<u8>| {
             if first == HEAD {
                 // One that is damaged was told when it was read.
                 if let Ok(head) = record::decode_head(chunk) {
-                    mark(&mut logged, &head.dedup);
+                    add_ranges(&mut logged, &head.dedup);
                 }
             } else if first <= last {
                 let (mut items, _) = record::decode_chunk(&Bytes::from(chunk));
@@ -508,7 +517,7 @@ impl Keeper {
         }
     }
 
-    /// Puts entries at the end of the newest segment.
+    /// Appends entries to the newest segment.
     fn append(
         &mut self,
         written_ns: u64,
@@ -536,31 +545,31 @@ impl Keeper {
         changes.push(Change::Append { segment: segment.id, first, chunk });
     }
 
-    /// Whether what follows begins a new segment: the newest is large or old enough, or was cut.
+    /// Whether the next chunk starts a new segment: the newest is full, old, or was cut.
     fn needs_segment(&self, now_ns: u64) -> bool {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         self.closed
             || self.segments.back().is_none_or(|newest| {
                 newest.bytes >= self.bounds.bytes / SEGMENTS
-                    || now_ns.saturating_sub(newest.begun_ns) >= age_ns / SEGMENTS
+                    || now_ns.saturating_sub(newest.first_written_ns) >= age_ns / SEGMENTS
             })
     }
 
     /// Removes the oldest segments beyond the bounds, but never the one that is written to. That
     /// their events were logged is in the head of the next. What is severe in them goes to the reserve.
-    pub fn trim(&mut self, now_ns: u64) -> Result<(), KeepError> {
+    pub fn trim(&mut self, now_ns: u64) -> Result<(), LogStoreError> {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let mut gone = Vec::new();
         let mut bytes = self.bytes();
         while self.segments.len() > 1 {
             let Some(oldest) = self.segments.front() else { break };
-            let old = now_ns.saturating_sub(oldest.ended_ns) > age_ns;
+            let old = now_ns.saturating_sub(oldest.last_written_ns) > age_ns;
             if bytes <= self.bounds.bytes && !old {
                 break;
             }
             let Some(oldest) = self.segments.pop_front() else { break };
             gone.extend(self.retain(&oldest, now_ns)?);
-            self.begun.after = self.begun.after.max(oldest.last());
+            self.manifest.after = self.manifest.after.max(oldest.last());
             gone.push(oldest.id);
             bytes = self.bytes();
         }
@@ -571,7 +580,7 @@ impl Keeper {
     }
 }
 
-/// A gap for all entries up to an index; nothing else is known of them.
+/// A gap for all entries up to an index, with unknown content.
 fn missing(epochs: &EpochHistory, until: u64) -> Gap {
     Gap {
         after: epochs.position(0),
@@ -583,15 +592,15 @@ fn missing(epochs: &EpochHistory, until: u64) -> Gap {
     }
 }
 
-/// Which events were logged before the log of a store began.
-fn dedup_at_beginning(store: &mut dyn Store) -> Result<DedupRanges, KeepError> {
-    Ok(match store.get(KEY_MARKS)? {
+/// The dedup ranges before the start of the log.
+fn dedup_at_beginning(store: &mut dyn Store) -> Result<DedupRanges, LogStoreError> {
+    Ok(match store.get(KEY_DEDUP)? {
         Some(bytes) => record::decode_dedup(bytes)?,
         None => DedupRanges::default(),
     })
 }
 
-/// What a chunk takes on disk.
+/// Size of a chunk on disk, in bytes.
 fn stored_bytes(chunk: &[u8]) -> u64 {
     (FRAME_BYTES + chunk.len()) as u64
 }
@@ -604,7 +613,7 @@ fn note(logged: &mut PublisherRanges, items: &[Item]) {
     }
 }
 
-fn mark(published: &mut PublisherRanges, dedup: &DedupRanges) {
+fn add_ranges(published: &mut PublisherRanges, dedup: &DedupRanges) {
     for (publisher, ranges) in &dedup.publishers {
         for (first, last) in ranges {
             published.insert_range(*publisher, *first, *last);

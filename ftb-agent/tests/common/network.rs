@@ -1,12 +1,8 @@
-//! A world in memory: many agents in one process, their network cut and healed at will.
-//!
-//! Responsible for: [`Net`] over in-memory pipes, a clock that follows tokio's (paused) time, and
-//! numbers from a seed, so that the agent's real code, gRPC included, runs a thousand times in one
-//! process and the same way every time. Not responsible for: latency and loss; `ftb-core`'s own
-//! simulation does worse things to the bare state machine.
+//! Many agents in one process, over in-memory pipes, with tokio's paused time and seeded randomness.
+//! Tests cut and heal the network. Latency and loss are the subject of `ftb-core`'s simulation.
 
-use crate::journal::memory::MemoryStorage;
-use crate::world::{Clock, Entropy, Listener, Net, TokioClock, World};
+use super::disk::MemoryStorage;
+use ftb_agent::world::{Clock, Entropy, Listener, Net, TokioClock, World};
 use ftb_transport::{BoxIo, Connection, Credentials};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

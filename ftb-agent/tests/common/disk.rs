@@ -1,7 +1,7 @@
 //! A store in memory, for worlds in memory: it outlives its agent, and can be full or damaged.
 
-use super::keeper::HEAD;
-use crate::world::{Change, Storage, Store, StoreError};
+use ftb_agent::journal::log_store::HEAD;
+use ftb_agent::world::{Change, Storage, Store, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
