@@ -1,9 +1,8 @@
 //! What the calling process has connected.
 //!
-//! A fork copies the memory but not the threads of the library. So everything hangs on one value
-//! that remembers its pid, and a forked child begins with a new one: the handles of its parent mean
-//! nothing to it, nothing that a vanished thread may have locked is touched, and it can connect
-//! anew.
+//! A fork copies the memory but not the threads of the library. So everything hangs on one value,
+//! and a forked child begins with a new one: the handles of its parent mean nothing to it, it does
+//! not touch a lock that a vanished thread may hold, and it can connect anew.
 
 use crate::abi::{ClientHandle, ClientInfo, Code};
 use crate::client::{Connected, Identity, START_MAX, same_client};
@@ -52,7 +51,8 @@ struct Running {
 
 /// The process. Never freed: threads may be in it at any time.
 pub(crate) struct Process {
-    pid: u32,
+    /// The pid to compare with, unless the kernel forgets this value in a forked child.
+    pid: Option<u32>,
     shared: Shared,
     clients: ArcSwap<Vec<Arc<Connected>>>,
     /// Held while clients come and go; the engine is started with the first.
@@ -64,7 +64,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// The present process, with nothing in it. Nothing is started.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(is_wiped_on_fork: bool) -> Self {
         let pid = std::process::id();
         let now = now_ns();
         let starttime = format!("{}.{:09}", now / 1_000_000_000, now % 1_000_000_000);
@@ -77,7 +77,7 @@ impl Process {
             host: host.to_string_lossy().into_owned(),
         };
         Self {
-            pid,
+            pid: (!is_wiped_on_fork).then_some(pid),
             shared: Arc::new(shared),
             clients: ArcSwap::default(),
             running: Mutex::new(None),
@@ -89,7 +89,7 @@ impl Process {
     /// Whether this is the value of the calling process, and not of the one that it was forked
     /// from.
     pub(crate) fn is_present(&self) -> bool {
-        self.pid == std::process::id()
+        self.pid.is_none_or(|pid| pid == std::process::id())
     }
 
     pub(crate) fn settings(&self) -> &Settings {

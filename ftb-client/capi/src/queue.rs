@@ -48,14 +48,16 @@ impl Slots {
         (slot.number == Some(ticket.number)).then_some(slot)
     }
 
-    fn put(&mut self, slot: Slot) -> u32 {
+    /// Copies an event into a free slot; returns the slot.
+    fn put(&mut self, number: u64, severity: Severity, event: &ReceiveEvent) -> u32 {
         self.len += 1;
-        if let Some(free) = self.free.pop() {
-            self.slots[free as usize] = slot;
-            return free;
-        }
-        self.slots.push(slot);
-        self.slots.len() as u32 - 1
+        let Some(free) = self.free.pop() else {
+            self.slots.push(Slot { number: Some(number), severity, event: *event });
+            return self.slots.len() as u32 - 1;
+        };
+        let slot = &mut self.slots[free as usize];
+        (slot.number, slot.severity, slot.event) = (Some(number), severity, *event);
+        free
     }
 
     fn free(&mut self, ticket: Ticket) {
@@ -136,7 +138,7 @@ impl PollQueue {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let slot = self.slots.put(Slot { number: Some(number), severity, event: *event });
+        let slot = self.slots.put(number, severity, event);
         let ticket = Ticket { number, slot };
         self.in_order.push(ticket, &self.slots);
         self.by_severity[class(severity)].push(ticket, &self.slots);

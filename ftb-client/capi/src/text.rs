@@ -1,9 +1,10 @@
 //! Texts in fixed C arrays: reading with a bound, writing with a NUL.
 
+use core::ffi::CStr;
+
 /// The bytes before the NUL; `None` when there is none in the field: then the text is too long.
 pub(crate) fn text(field: &[u8]) -> Option<&[u8]> {
-    let end = field.iter().position(|byte| *byte == 0)?;
-    Some(&field[..end])
+    CStr::from_bytes_until_nul(field).ok().map(CStr::to_bytes)
 }
 
 /// The bytes before the NUL, or all of them.

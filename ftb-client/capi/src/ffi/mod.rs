@@ -77,7 +77,7 @@ pub unsafe extern "C" fn FTB_Connect(info: *const ClientInfo, handle: *mut Clien
         let identity = Identity::read(&info)?;
         // SAFETY: not NULL.
         unsafe { handle.write_unaligned(identity.handle()) };
-        present::get_or_start().connect(identity, &info)
+        present::get_or_start().ok_or(Code::General)?.connect(identity, &info)
     })
 }
 
