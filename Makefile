@@ -10,6 +10,12 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
 BUILT    = $(addprefix $(TARGET)/release/,$(BINARIES))
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
+# What is installed and tested. One selection for all: with another one, Cargo unites other features
+# and builds the dependencies again. The wheel is built by maturin.
+WHOLE    = --workspace --exclude ftb-bench --exclude ftb-python
+# Debug information is installed apart from programs and libraries, as below /usr/lib/debug.
+DEBUG    = $(DESTDIR)$(PREFIX)/lib/debug
+INSTALL  = ./deploy/install-stripped.sh
 
 .PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench python install install-capi uninstall
 
@@ -23,17 +29,15 @@ deps: ## install the Debian packages that building and testing need (as root; el
 
 build: ## build everything that `make install` installs, in release mode
 	@./deploy/dev/install-deps.sh build
-	$(CARGO) build --release --workspace --exclude ftb-bench --bins --examples
-	$(CARGO) build --release -p ftb-capi --lib
+	$(CARGO) build --release $(WHOLE) --lib --bins --examples
 
 demo: ## a fan fails, the job moves, the answer is right
 	@./deploy/dev/install-deps.sh build demo
-	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo --bins
-	$(CARGO) build --release -p ftb-job --examples
+	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo -p ftb-job --bins --examples
 	./deploy/demo/run.sh
 
 test: deps ## every test, those with real servers, drivers and BMCs included
-	$(CARGO) build --workspace --bins --examples
+	$(CARGO) build --workspace --lib --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
 
 test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
@@ -83,9 +87,11 @@ python: ## the wheel of the Python package, in target/wheels (docs/python.md)
 install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the demonstration
 	@for b in $(BUILT); do test -x $$b || { echo "$$b is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONF)/ftb $(DESTDIR)$(PREFIX)/share/doc/ftb
-	install -m 0755 $(BUILT) $(DESTDIR)$(PREFIX)/bin
+	@for b in $(BUILT); do \
+	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/bin/$$(basename $$b) $(DEBUG)$(PREFIX)/bin || exit 1; done
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
-	install -m 0755 $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson $(DESTDIR)$(PREFIX)/libexec/ftb
+	@for b in $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson; do \
+	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$b) $(DEBUG)$(PREFIX)/libexec/ftb || exit 1; done
 	@for unit in deploy/systemd/*.service; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
@@ -114,10 +120,10 @@ install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
 	@for l in libftb.so libftb.a; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 0644 $(CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
-	install -m 0755 $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB)
+	$(INSTALL) $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB) $(DEBUG)$(LIBDIR)
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so.0
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so
-	install -m 0644 $(CAPI_DIR)/libftb.a $(DESTDIR)$(LIBDIR)
+	$(INSTALL) $(CAPI_DIR)/libftb.a $(DESTDIR)$(LIBDIR)/libftb.a $(DEBUG)$(LIBDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	chmod 0644 $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 
@@ -128,5 +134,7 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
 	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
+	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
+	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb.*.debug
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb

@@ -539,7 +539,7 @@ pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
     if beside.is_file() {
         return Ok(beside);
     }
-    Ok(build(package, "--bin", name)?.join(name))
+    Ok(build(package, &["--bin", name])?.join(name))
 }
 
 /// The same command, ended by a signal when the thread that starts it ends, however that is: a measurement that is killed
@@ -564,13 +564,25 @@ pub fn tied(command: &Command) -> Command {
 pub fn example(package: &str, name: &str) -> Result<PathBuf> {
     let profile = match std::env::var_os("FTB_BIN_DIR") {
         Some(dir) => PathBuf::from(dir),
-        None => build(package, "--example", name)?,
+        None => build(package, &["--example", name])?,
     };
     Ok(profile.join("examples").join(name))
 }
 
+/// The folder with the libraries of a package, built now if they are not up to date; `FTB_BIN_DIR`
+/// where that is set.
+///
+/// # Errors
+/// They cannot be built.
+pub fn library(package: &str) -> Result<PathBuf> {
+    match std::env::var_os("FTB_BIN_DIR") {
+        Some(dir) => Ok(PathBuf::from(dir)),
+        None => build(package, &["--lib"]),
+    }
+}
+
 /// Builds in the profile of the running test; its folder.
-fn build(package: &str, kind: &str, name: &str) -> Result<PathBuf> {
+fn build(package: &str, what: &[&str]) -> Result<PathBuf> {
     static BUILDING: Mutex<()> = Mutex::new(());
     let test = std::env::current_exe()?;
     // .../target/PROFILE/deps/TEST
@@ -578,12 +590,12 @@ fn build(package: &str, kind: &str, name: &str) -> Result<PathBuf> {
     let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", package, kind, name]);
+    command.args(["build", "--quiet", "-p", package]).args(what);
     if profile.ends_with("release") {
         command.arg("--release");
     }
     let built = outside_cargo(&mut command).current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
-    ensure!(built.success(), "cannot build {name}");
+    ensure!(built.success(), "cannot build {package} {what:?}");
     Ok(profile.to_owned())
 }
 

@@ -28,11 +28,56 @@ fn built(tree: &Path) {
     // Run by the installation: it writes its own completion.
     let ftbctl = binary("ftbctl", "ftbctl").unwrap();
     program("ftbctl", &format!("#!/bin/sh\nexec '{}' \"$@\"\n", ftbctl.display()));
-    for name in ["ftb-agent", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-demo"] {
+    for name in ["ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-demo", "examples/poisson"] {
         program(name, "#!/bin/sh\n");
     }
-    for name in ["examples/poisson", "libftb.so", "libftb.a"] {
-        program(name, "");
+    // Two with debug information, as Cargo builds them.
+    let code = release.join("code.c");
+    fs::write(&code, "int ftb_example(void) { return 0; }\nint main(void) { return 0; }\n")
+        .unwrap();
+    let path = |name: &str| release.join(name).to_str().unwrap().to_owned();
+    run("cc", &["-g", &path("code.c"), "-o", &path("ftb-agent")]);
+    run("cc", &["-g", "-shared", "-fPIC", &path("code.c"), "-o", &path("libftb.so")]);
+    run("cc", &["-g", "-c", &path("code.c"), "-o", &path("code.o")]);
+    run("ar", &["rcs", &path("libftb.a"), &path("code.o")]);
+}
+
+/// Runs a program, which must succeed: what it prints.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn has_debug_information(file: &Path) -> bool {
+    run("objdump", &["-h", file.to_str().unwrap()]).contains(".debug_info")
+}
+
+#[test]
+fn debug_information_is_installed_in_files_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    built(&tree);
+    let destination = dir.path().join("installed");
+    make(&tree, "install", &destination, "/usr");
+    let usr = destination.join("usr");
+    for (file, debug) in [
+        ("bin/ftb-agent", "lib/debug/usr/bin/ftb-agent.debug"),
+        ("lib/libftb.so.0.5.0", "lib/debug/usr/lib/libftb.so.0.5.0.debug"),
+    ] {
+        let (file, debug) = (usr.join(file), usr.join(debug));
+        assert!(!has_debug_information(&file), "{}", file.display());
+        assert!(has_debug_information(&debug), "{}", debug.display());
+        let sections = run("objdump", &["-h", file.to_str().unwrap()]);
+        assert!(sections.contains(".gnu_debuglink"), "{sections}");
+    }
+    let archive = usr.join("lib/libftb.a");
+    assert!(!has_debug_information(&archive));
+    // A stripped library keeps what programs link to.
+    for (option, file) in [("-T", usr.join("lib/libftb.so.0.5.0")), ("-t", archive)] {
+        assert!(run("objdump", &[option, file.to_str().unwrap()]).contains("ftb_example"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Compiling C programs against the headers and the built library, and running them.
 
 use anyhow::{Context as _, Result, ensure};
+use ftb_tests::cluster::library;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -37,9 +38,7 @@ pub(crate) fn here() -> &'static Path {
 impl Workshop {
     pub(crate) fn new() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("ftb-capi-").tempdir()?;
-        // Cargo puts the libraries beside the test.
-        let test = std::env::current_exe()?;
-        let libraries = test.parent().context("the test is in no folder")?.to_path_buf();
+        let libraries = library("ftb-capi")?;
         for name in ["libftb.so", "libftb.so.0"] {
             std::os::unix::fs::symlink(libraries.join("libftb.so"), dir.path().join(name))?;
         }
