@@ -1,25 +1,26 @@
-//! What can be typed: the one source of help, man page and completion.
+//! The command line: the one source of help, man pages and completion.
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::text::{Moment, parse_duration};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
 use ftb_client::config::SOCKET_ENV;
 use ftb_client::{ClientBuilder, EventId, Position, Severity};
 use std::path::PathBuf;
 
-/// How long an agent may take for its answer when nothing else is said.
+/// Default deadline of one answer.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    it worked; also when the reader of the output has gone
-  1    it failed
+  0    success, also when the reader of the output closed it
+  1    failure
   2    wrong usage: an option, filter, event space, time... Nothing was started
-  3    no agent answers, or not in time
+  3    no answer of an agent within the deadline
   130  interrupted with Ctrl-C";
 
-/// Publish fault events, watch those of the cluster, look at its tree.
+/// Publish fault events, watch the events of the cluster, show its tree.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -29,31 +30,34 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What every command understands.
+/// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
-    /// The Unix socket of this node's agent [default: /run/ftb/agent.sock]
+    /// Unix socket of the local agent [default: /run/ftb/agent.sock]
     #[arg(long, global = true, value_name = "PATH", env = SOCKET_ENV)]
     pub(crate) agent: Option<PathBuf>,
-    /// How long to wait before giving up, like 500ms or 1m [default: 5s; of subscribe, once it is
-    /// active: for ever]
-    #[arg(long, global = true, value_name = "TIME", value_parser = humantime::parse_duration)]
+    /// Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command
+    /// [default: 5s; none for subscribe once it is active]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// One JSON object a line, for programs
+    /// Print one JSON object a line, for programs
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// When to colour
+    /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Color,
+    /// Show times in UTC, and read times without a zone as UTC [default: local time]
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
 }
 
 impl Common {
-    /// How long one answer may take.
+    /// Deadline of one answer.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT_DEFAULT)
     }
 
-    /// What was asked for, if anything was.
+    /// The deadline that the user gave.
     pub(crate) fn timeout_given(&self) -> Option<Duration> {
         self.timeout
     }
@@ -67,10 +71,10 @@ impl Common {
     }
 }
 
-/// People wait for the answer.
+/// Short: a user waits for the answer.
 const RETRY_MAX: Duration = Duration::from_millis(200);
 
-/// When to colour.
+/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
     /// At a terminal, unless NO_COLOR is set
@@ -81,26 +85,26 @@ pub(crate) enum Color {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Publish one event, and wait until the cluster holds it
+    /// Publish one event, and wait until it is committed
     Publish(Publish),
-    /// Watch events as they come
+    /// Print events as they arrive
     #[command(visible_alias = "tail", after_help = FILTERS)]
     Subscribe(Subscribe),
-    /// Look back: the events that the cluster remembers
+    /// Print the events that the cluster still stores
     #[command(after_help = FILTERS)]
     Events(Events),
     /// Show the tree of agents
     Tree,
-    /// Show the whole path on this machine: a fan fails, the job moves, the answer is right
+    /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
-    /// Runs ftb-demo, which stands beside ftbctl or on the PATH (make demo builds both); what
-    /// follows is handed to it. Needs no agent: it starts five of its own.
+    /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
+    /// demo builds both). It needs no agent: it starts five.
     Demo {
         /// Arguments of ftb-demo (ftb-demo --help shows them)
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// Show how this node's agent is
+    /// Show the status of the local agent
     Status,
     /// Write a man page or shell completion to standard output
     #[command(hide = true)]
@@ -125,16 +129,16 @@ pub(crate) struct Publish {
     /// info, warning, error or fatal
     #[arg(long, short, default_value = "info", value_parser = parse::<Severity>)]
     pub(crate) severity: Severity,
-    /// A fact; can be given more than once
+    /// A tag; may be repeated
     #[arg(long = "tag", short, value_name = "KEY=VALUE", value_parser = tag)]
     pub(crate) tags: Vec<(String, String)>,
     /// The payload from a file, - for standard input
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     pub(crate) payload_file: Option<PathBuf>,
-    /// The job it belongs to
+    /// The job of the event
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) job_id: String,
-    /// The id of the event that it answers
+    /// The id of the event that this event answers
     #[arg(long, value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) response_to: Option<EventId>,
 }
@@ -143,13 +147,13 @@ pub(crate) struct Publish {
 pub(crate) struct Subscribe {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Begin with what happened since then: 10m ago, or a time like 2026-11-21T13:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = since)]
-    pub(crate) since: Option<u64>,
-    /// Begin behind a position, as --json prints it
+    /// Begin in the past: "1 hour ago", 10m, 2026-11-21T13:00:00Z, or "2026-11-21 13:00"
+    #[arg(long, value_name = "TIME", value_parser = parse::<Moment>)]
+    pub(crate) since: Option<Moment>,
+    /// Resume after this position (field `position` of `--json`)
     #[arg(long, value_name = "POSITION", conflicts_with = "since", value_parser = parse::<Position>)]
     pub(crate) after: Option<Position>,
-    /// Stop after that many events; with --timeout, exit code 3 when there were fewer
+    /// Stop after N events; fewer within --timeout: exit code 3
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) count: Option<u64>,
 }
@@ -158,21 +162,21 @@ pub(crate) struct Subscribe {
 pub(crate) struct Events {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// How far back: 10m, or a time like 2026-11-21T13:00:00Z
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = since)]
-    pub(crate) since: u64,
-    /// Stop after that many events
+    /// Begin at this time: "1 hour ago", 10m, 2026-11-21T13:00:00Z, or "2026-11-21 13:00"
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse::<Moment>)]
+    pub(crate) since: Moment,
+    /// Stop after N events
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) count: Option<u64>,
 }
 
-/// Which events.
+/// The events that a command prints.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// Which events; all when it is not given
+    /// Print events that match this filter [default: all]
     #[arg(value_name = "FILTER", default_value = "")]
     words: String,
-    /// The same as an option
+    /// The filter, as an option
     #[arg(long = "filter", value_name = "FILTER", conflicts_with = "words")]
     option: Option<String>,
 }
@@ -210,7 +214,7 @@ pub(crate) fn generate(args: &Generate, mut output: Output) -> Result<(), Failur
     output.raw(&bytes)
 }
 
-/// Reads a value by its own rules; its error names the column.
+/// Parses a value. The error names the column.
 fn parse<T: core::str::FromStr<Err: core::fmt::Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }
@@ -221,18 +225,6 @@ fn tag(text: &str) -> Result<(String, String), String> {
         return Err("the key before = is empty".to_owned());
     }
     Ok((key.to_owned(), value.to_owned()))
-}
-
-/// A moment: how long ago, or when; in Unix nanoseconds.
-fn since(text: &str) -> Result<u64, String> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
-        return Ok(ftb_client::now_ns().saturating_sub(ago));
-    }
-    let moment = humantime::parse_rfc3339_weak(text)
-        .map_err(|_| "expected how long ago (10m, 2h) or a time (2026-11-21T13:00:00Z)")?;
-    let since = moment.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Ok(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -251,16 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_how_long_ago_or_when() {
-        assert_eq!(since("1970-01-01T00:00:02Z"), Ok(2_000_000_000));
-        let hour_ago = since("1h").unwrap();
-        let expected = ftb_client::now_ns() - 3_600_000_000_000;
-        assert!(hour_ago <= expected && expected - hour_ago < 60_000_000_000);
-        assert!(since("yesterday").is_err());
-    }
-
-    #[test]
-    fn wrong_words_are_refused_where_they_stand() {
+    fn the_error_of_a_wrong_value_names_the_column() {
         let refused = |words: &[&str]| {
             let words = ["ftbctl"].iter().chain(words);
             Cli::try_parse_from(words).unwrap_err().to_string()

@@ -1,5 +1,5 @@
-//! The demonstration is a program of its own (it links test helpers that no tool should carry);
-//! here it is only found and started in our place.
+//! `ftbctl demo`: finds ftb-demo and becomes it. ftb-demo is a program of its own because it links
+//! test helpers.
 
 use crate::failure::Failure;
 use std::ffi::OsString;
@@ -9,11 +9,11 @@ use std::process::Command;
 
 const NAME: &str = "ftb-demo";
 
-/// Where `make install` puts it, from the folder of the tools.
+/// Its folder after `make install`, from the folder of the tools.
 const INSTALLED: &str = "../libexec/ftb";
 
 /// Becomes `ftb-demo`: the one beside this program, else the installed one, else the one on the
-/// PATH. Comes back only when there is none.
+/// PATH. Returns only when there is none.
 pub(crate) fn become_it(arguments: &[OsString]) -> Failure {
     let tools = std::env::current_exe().ok().and_then(|ours| ours.parent().map(Path::to_owned));
     let found = tools.as_ref().and_then(|tools| {

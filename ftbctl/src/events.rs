@@ -1,25 +1,25 @@
-//! `ftbctl subscribe` and `ftbctl events`: events as they come, and those of the past.
+//! `ftbctl subscribe` and `ftbctl events`: events as they arrive, and events of the past.
 
 use crate::cli::{Common, Events, Subscribe};
 use crate::failure::Failure;
-use crate::output::{Output, Style};
+use crate::output::{BAD, FAINT, Output, STRONG, style_of, styled};
 use crate::text;
 use ftb_client::json::EventObject;
 use ftb_client::{
-    Client, Delivery, Filter, FilterError, Gap, Position, Received, Severity, Start, Subscription,
+    Client, Delivery, Filter, FilterError, Gap, GapReason, Position, Received, Start, Subscription,
 };
 use serde::Serialize;
 use std::io::IsTerminal as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Shows events as they come.
+/// Prints events as they arrive.
 pub(crate) async fn subscribe(
     common: &Common,
     args: Subscribe,
     output: Output,
 ) -> Result<(), Failure> {
     let start = match (args.since, args.after) {
-        (Some(since_ns), _) => Start::SinceNs(since_ns),
+        (Some(since), _) => Start::SinceNs(since.as_ns(common.utc)),
         (None, Some(position)) => Start::After(position),
         (None, None) => Start::Now,
     };
@@ -38,13 +38,15 @@ pub(crate) async fn subscribe(
         Err(_) => {
             shown.output.flush()?;
             let left = shown.left;
-            Err(Failure::no_answer(format_args!("{left} more events were waited for in vain")))
+            Err(Failure::no_answer(format_args!(
+                "the deadline passed before {left} more events arrived"
+            )))
         }
     }
 }
 
-/// A wrong filter is told before anything is started: in one line, and at a terminal with a caret
-/// under the place.
+/// Rejects a wrong filter before anything is started, in one line. At a terminal, a caret marks the
+/// column.
 fn check(filter: &str) -> Result<(), Failure> {
     Filter::parse(filter).map(drop).map_err(|error| {
         let FilterError { column, reason } = error;
@@ -66,7 +68,7 @@ async fn open(
     let subscribed = timeout(common.timeout(), client.subscribe(filter, start)).await;
     subscribed
         .map_err(|_| {
-            let waited = humantime::format_duration(common.timeout());
+            let waited = text::exact(common.timeout());
             Failure::no_answer(format_args!("the subscription was not active within {waited}"))
         })?
         .map_err(Failure::from)
@@ -74,7 +76,7 @@ async fn open(
 
 struct Shown {
     output: Output,
-    /// How many events are still wanted.
+    /// Events that may still be printed.
     left: u64,
 }
 
@@ -83,7 +85,7 @@ async fn follow(mut subscription: Subscription, shown: &mut Shown) -> Result<(),
         let next = match subscription.try_next() {
             Some(delivery) => Some(delivery),
             None => {
-                // Everything that has come is shown before anything is waited for.
+                // What arrived is visible before the command waits.
                 shown.output.flush()?;
                 subscription.next().await
             }
@@ -103,18 +105,18 @@ fn ended(subscription: &Subscription) -> Failure {
     }
 }
 
-/// Shows the events of the past, up to the moment of the question.
+/// Prints the events of the past, up to the time of the call.
 pub(crate) async fn history(common: &Common, args: Events, output: Output) -> Result<(), Failure> {
     check(args.which.filter())?;
     let client = common.client().build().map_err(Failure::failed)?;
-    let since = Start::SinceNs(args.since);
+    let since = Start::SinceNs(args.since.as_ns(common.utc));
     let mut subscription = open(common, &client, args.which.filter(), since).await?;
     let mut shown = Shown { output, left: args.count.unwrap_or(u64::MAX) };
     while shown.left > 0 {
         let Ok(next) = timeout(common.timeout(), subscription.next_of_past()).await else {
             shown.output.flush()?;
-            let waited = humantime::format_duration(common.timeout());
-            return Err(Failure::no_answer(format_args!("nothing more came for {waited}")));
+            let waited = text::exact(common.timeout());
+            return Err(Failure::no_answer(format_args!("no answer within {waited}")));
         };
         match next {
             Some(delivery) => show(&mut shown, &delivery)?,
@@ -133,19 +135,15 @@ fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {
             if output.is_json() {
                 output.json(&EventObject::from(&**received))
             } else {
-                let line = event_line(output, received);
-                output.line(&line)
+                output.line(&event_line(received, output.utc))
             }
         }
         Delivery::Gap(gap) if output.is_json() => output.json(&GapObject::from(gap)),
-        Delivery::Gap(gap) => {
-            let line = output.styled(Style::Bad, &gap_line(gap));
-            output.line(&line)
-        }
+        Delivery::Gap(gap) => output.line(&styled(BAD, &gap_line(gap))),
     }
 }
 
-fn event_line(output: &Output, received: &Received) -> String {
+fn event_line(received: &Received, utc: bool) -> String {
     let event = &received.event;
     let mut details = text::payload(&event.payload);
     for tag in &event.tags {
@@ -162,11 +160,9 @@ fn event_line(output: &Output, received: &Received) -> String {
         let seconds = folded.last_ns.saturating_sub(folded.first_ns) as f64 / 1e9;
         details.push_str(&format!("  ({} such events in {seconds:.1} s)", folded.count));
     }
-    let time = output.styled(Style::Faint, &text::moment_ms(event.time_ns));
-    let severity = format!("{:<7}", event.severity);
-    let severity = output.styled(Style::of(event.severity), &severity);
-    let name = format!("{:<22}", event.name);
-    let name = output.styled(Style::Strong, &name);
+    let time = styled(FAINT, &text::time(event.time_ns, utc));
+    let severity = styled(style_of(event.severity), &format!("{:<7}", event.severity));
+    let name = styled(STRONG, &format!("{:<22}", event.name));
     let host = text::printable(&received.host);
     format!("{time}  {severity}  {host:<10}  {:<12}  {name}  {details}", event.space)
         .trim_end()
@@ -178,21 +174,26 @@ fn gap_line(gap: &Gap) -> String {
         0 => "an unknown number of".to_owned(),
         count => count.to_string(),
     };
-    let worst = gap.severity_max.map_or("unknown", Severity::as_str);
-    format!("GAP: {count} events lost ({}), highest severity {worst}", gap.reason.as_str())
+    let reason = match gap.reason {
+        GapReason::Shed => "overload",
+        other => other.as_str(),
+    };
+    let highest =
+        gap.severity_max.map_or("unknown".to_owned(), |severity| severity.as_str().to_lowercase());
+    format!("GAP: {count} events lost ({reason}), highest severity {highest}")
 }
 
 #[derive(Serialize)]
 struct GapObject {
     r#type: &'static str,
-    /// `None`: the position is unknown.
+    /// `None`: unknown.
     after: Option<String>,
     until: Option<String>,
     reason: &'static str,
-    /// `None`: the number is unknown.
+    /// `None`: unknown.
     count: Option<u64>,
     severity_max: Option<&'static str>,
-    /// Of the missing events; empty where they are not known.
+    /// Of the missing events; empty: unknown.
     spaces: Vec<String>,
 }
 
@@ -224,7 +225,6 @@ impl From<&Gap> for GapObject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ftb_client::GapReason;
 
     #[test]
     fn what_is_unknown_of_a_gap_is_shown_as_unknown() {
@@ -241,7 +241,8 @@ mod tests {
         let json = serde_json::to_value(GapObject::from(&gap)).unwrap_or_default();
         let unknown = ["after", "until", "count", "severity_max"];
         assert!(unknown.iter().all(|key| json.get(key).is_some_and(|value| value.is_null())));
-        let known = Gap { count: 7, severity_max: Some(Severity::Error), ..gap };
-        assert_eq!(gap_line(&known), "GAP: 7 events lost (retention), highest severity ERROR");
+        let severity_max = Some(ftb_client::Severity::Error);
+        let known = Gap { count: 7, severity_max, reason: GapReason::Shed, ..gap };
+        assert_eq!(gap_line(&known), "GAP: 7 events lost (overload), highest severity error");
     }
 }

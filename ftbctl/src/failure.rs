@@ -1,4 +1,4 @@
-//! How the command ends when it does not end well: one line, one exit code.
+//! Failures of a command: one line on standard error, one exit code.
 
 use core::fmt;
 use ftb_client::admin::AdminError;
@@ -15,32 +15,32 @@ enum Code {
     Interrupted = 130,
 }
 
-/// Why, and with which exit code.
+/// The reason and the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The reader of the output has what it wanted: success.
+    /// The reader closed the output: success.
     BrokenPipe,
-    /// Something for people to read.
-    Told { code: u8, message: String },
-    /// Ctrl-C: whoever pressed it knows.
+    /// One line on standard error.
+    Reported { code: u8, message: String },
+    /// Ctrl-C: no message.
     Interrupted,
 }
 
 impl Failure {
-    fn told(code: Code, message: impl fmt::Display) -> Self {
-        Self::Told { code: code as u8, message: message.to_string() }
+    fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self::Reported { code: code as u8, message: message.to_string() }
     }
 
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
-        Self::told(Code::Failed, message)
+        Self::new(Code::Failed, message)
     }
 
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self::told(Code::Usage, message)
+        Self::new(Code::Usage, message)
     }
 
     pub(crate) fn no_answer(message: impl fmt::Display) -> Self {
-        Self::told(Code::NoAnswer, message)
+        Self::new(Code::NoAnswer, message)
     }
 
     pub(crate) fn interrupted(listened: io::Result<()>) -> Self {
@@ -54,7 +54,7 @@ impl Failure {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
             Self::Interrupted => ExitCode::from(Code::Interrupted as u8),
-            Self::Told { code, message } => {
+            Self::Reported { code, message } => {
                 eprintln!("ftbctl: {message}");
                 ExitCode::from(code)
             }

@@ -50,7 +50,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
             interrupted = tokio::signal::ctrl_c() => Err(Failure::interrupted(interrupted)),
         }
     });
-    // A client that is dropped inside still hands over what it has; nothing else is waited for.
+    // Tasks that still run end with the process.
     runtime.shutdown_background();
     done
 }

@@ -1,72 +1,54 @@
-//! Where the answers go: tables for people, one JSON object a line for programs.
+//! Standard output: text with colours for people, one JSON object a line for programs.
 
 use crate::cli::{Color, Common};
 use crate::failure::Failure;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
 use ftb_client::Severity;
 use serde::Serialize;
-use std::io::{BufWriter, IsTerminal as _, StdoutLock, Write as _};
+use std::io::{BufWriter, StdoutLock, Write as _};
 
-/// Standard output and how to write to it.
+pub(crate) const PLAIN: Style = Style::new();
+pub(crate) const STRONG: Style = Style::new().bold();
+pub(crate) const FAINT: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const WARN: Style = AnsiColor::Yellow.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+
+/// The style of a severity.
+pub(crate) fn style_of(severity: Severity) -> Style {
+    match severity {
+        Severity::Info => PLAIN,
+        Severity::Warning => WARN,
+        Severity::Error | Severity::Fatal => BAD,
+    }
+}
+
+/// The text in its style. [`Output`] removes styles where there is no colour.
+pub(crate) fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Standard output.
 pub(crate) struct Output {
-    writer: BufWriter<StdoutLock<'static>>,
+    writer: BufWriter<AutoStream<StdoutLock<'static>>>,
     json: bool,
-    color: bool,
-}
-
-/// What a piece of text means; the terminal's own palette decides how it looks.
-#[derive(Clone, Copy)]
-pub(crate) enum Style {
-    Plain,
-    Strong,
-    Faint,
-    Good,
-    Warn,
-    Bad,
-}
-
-impl Style {
-    pub(crate) fn of(severity: Severity) -> Self {
-        match severity {
-            Severity::Info => Self::Plain,
-            Severity::Warning => Self::Warn,
-            Severity::Error | Severity::Fatal => Self::Bad,
-        }
-    }
-
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Strong => "1",
-            Self::Faint => "2",
-            Self::Good => "32",
-            Self::Warn => "33",
-            Self::Bad => "31",
-        }
-    }
+    pub(crate) utc: bool,
 }
 
 impl Output {
     pub(crate) fn new(common: &Common) -> Self {
-        let stdout = std::io::stdout();
-        let color = match common.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        let choice = match common.color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
         };
-        let writer = BufWriter::new(stdout.lock());
-        Self { writer, json: common.json, color: color && !common.json }
+        let stdout = AutoStream::new(std::io::stdout().lock(), choice);
+        Self { writer: BufWriter::new(stdout), json: common.json, utc: common.utc }
     }
 
     pub(crate) fn is_json(&self) -> bool {
         self.json
-    }
-
-    /// The text in its style, where there is colour.
-    pub(crate) fn styled(&self, style: Style, text: &str) -> String {
-        if !self.color || style.code().is_empty() || text.is_empty() {
-            return text.to_owned();
-        }
-        format!("\u{1b}[{}m{text}\u{1b}[0m", style.code())
     }
 
     pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
@@ -83,7 +65,7 @@ impl Output {
         self.flush()
     }
 
-    /// Shows what was written so far.
+    /// Writes what is buffered.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.writer.flush()?)
     }

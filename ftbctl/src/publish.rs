@@ -17,10 +17,10 @@ struct Published<'a> {
     severity: &'static str,
 }
 
-/// Publishes one event; done when acting root and standby hold it.
+/// Publishes one event; returns when it is committed.
 pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> Result<(), Failure> {
     let event = event_of(args)?;
-    // All that can be known here is wrong here, before anything is started.
+    // A wrong event is rejected before anything is started.
     event.check(limits::PAYLOAD_BYTES_MAX).map_err(Failure::usage)?;
     let (space, name, severity) = (event.space.clone(), event.name.clone(), event.severity);
     let client = common.client().build().map_err(Failure::failed)?;
@@ -28,9 +28,9 @@ pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> R
     let receipt = client.publish(event)?;
     let confirmed = tokio::time::timeout(common.timeout(), receipt.confirmed()).await;
     let id = confirmed.map_err(|_| {
-        let took = humantime::format_duration(common.timeout());
+        let took = crate::text::exact(common.timeout());
         Failure::no_answer(format_args!(
-            "the event was handed over but not confirmed within {took}: it may still be delivered"
+            "the event was sent but not confirmed within {took}: it may still be delivered"
         ))
     })??;
     if output.is_json() {
@@ -45,7 +45,7 @@ pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> R
         output.line(&id.to_string())?;
     }
     output.flush()?;
-    // Nothing is left to be confirmed: this only says goodbye.
+    // Nothing is unconfirmed: this only detaches.
     client.close(common.timeout()).await?;
     Ok(())
 }
@@ -65,7 +65,7 @@ fn event_of(args: Publish) -> Result<Event, Failure> {
     Ok(event)
 }
 
-/// At most one byte more than any payload may have.
+/// Reads at most one byte more than the largest payload.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let limit = limits::PAYLOAD_BYTES_MAX as u64 + 1;
@@ -78,7 +78,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         Failure::usage(format_args!("payload file {}: {what}", path.display()))
     };
     result.map_err(|error| wrong(&error))?;
-    // Cut off there: its length is not known.
     if bytes.len() > limits::PAYLOAD_BYTES_MAX {
         let max = limits::PAYLOAD_BYTES_MAX;
         return Err(wrong(&format_args!("it has more than the {max} bytes of any payload")));

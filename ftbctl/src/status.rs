@@ -2,7 +2,7 @@
 
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::output::{Output, Style};
+use crate::output::{BAD, FAINT, Output, PLAIN, STRONG, styled};
 use crate::text;
 use core::time::Duration;
 use ftb_client::admin::Admin;
@@ -10,7 +10,7 @@ use ftb_proto::v1::{ClientStatus, JournalStatus, Peer, StatusReply};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Shows how the agent is.
+/// Shows the status of the agent.
 pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failure> {
     let mut admin = Admin::connect(&common.socket(), common.timeout()).await?;
     let status = admin.status().await?;
@@ -25,10 +25,10 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
 fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     let uptime = text::duration(Duration::from_millis(status.uptime_ms));
     let role = match status.role.as_str() {
-        "orphan" => output.styled(Style::Bad, "orphan"),
+        "orphan" => styled(BAD, "orphan"),
         role => text::printable(role),
     };
-    let host = output.styled(Style::Strong, &text::printable(&status.host));
+    let host = styled(STRONG, &text::printable(&status.host));
     let cluster = text::printable(&status.cluster);
     output.line(&format!("{host}  {role} of cluster {cluster}, rank {}", status.rank))?;
     let parent = match status.parent.as_str() {
@@ -46,12 +46,12 @@ fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     }
     if let Some(journal) = &status.journal {
         let state = match journal.state.as_str() {
-            "degraded" => output.styled(Style::Bad, "degraded: the log is in memory only"),
+            "degraded" => styled(BAD, "degraded: the log is in memory only"),
             state => text::printable(state),
         };
         let oldest = match journal.oldest_ns {
             0 => String::new(),
-            oldest_ns => format!(" since {}", text::moment_ms(oldest_ns)),
+            oldest_ns => format!(" since {}", text::time(oldest_ns, output.utc)),
         };
         let bytes = text::bytes(journal.bytes);
         output.line(&format!("  {:<9}{state}, {bytes}{oldest}", "journal"))?;
@@ -67,7 +67,7 @@ const CHILD_HEAD: &[&str] = &["HOST", "RANK", "QUEUED", "CONNECTED"];
 const CLIENT_HEAD: &[&str] =
     &["NAME", "JOB", "UID", "PID", "PUBLISHED", "DELIVERED", "SHED", "QUEUED", "FILTERS"];
 
-/// A table under its title; nothing at all when it is empty.
+/// A table under its title; nothing when it is empty.
 fn section(
     output: &mut Output,
     title: &str,
@@ -82,12 +82,11 @@ fn section(
         all.push(head.iter().map(|word| (*word).to_owned()).collect());
     }
     all.extend(rows);
-    let title = output.styled(Style::Strong, title);
+    let title = styled(STRONG, title);
     output.line(&format!("\n{title}"))?;
-    for (number, line) in text::table(&all).iter().enumerate() {
-        let style = if number == 0 && !head.is_empty() { Style::Faint } else { Style::Plain };
-        let line = output.styled(style, line);
-        output.line(&format!("  {line}"))?;
+    for (number, line) in text::table(all).iter().enumerate() {
+        let style = if number == 0 && !head.is_empty() { FAINT } else { PLAIN };
+        output.line(&format!("  {}", styled(style, line)))?;
     }
     Ok(())
 }
@@ -115,7 +114,7 @@ fn client_row(client: &ClientStatus) -> Vec<String> {
     ]
 }
 
-/// The same as an object; the names are documented and stay.
+/// The same as JSON. The names are documented in `docs/ftbctl.md` and stay.
 #[derive(Serialize)]
 struct Status<'a> {
     r#type: &'static str,

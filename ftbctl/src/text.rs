@@ -1,10 +1,12 @@
-//! Making foreign bytes fit for a terminal, and times for people.
+//! Texts for a terminal: escaped payloads, times, sizes, tables.
 //!
-//! What was published by somebody else may hold anything: control characters are escaped, so that
-//! no event can repaint or command the terminal of who reads it.
+//! Other users publish any bytes. Control characters are escaped, so that no event can send
+//! commands to the terminal.
 
+use comfy_table::{Table, presets};
 use core::time::Duration;
-use std::time::UNIX_EPOCH;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, Timestamp, ZonedDateTime, civil};
 
 /// Most characters of a payload that a table shows.
 pub(crate) const PAYLOAD_CHARS_MAX: usize = 200;
@@ -44,17 +46,70 @@ pub(crate) fn payload(bytes: &[u8]) -> String {
     line
 }
 
-/// The moment of Unix nanoseconds, in UTC with milliseconds.
-pub(crate) fn moment_ms(time_ns: u64) -> String {
-    humantime::format_rfc3339_millis(UNIX_EPOCH + clamped(time_ns)).to_string()
+/// Unix nanoseconds as a time with milliseconds, in local time or in UTC.
+pub(crate) fn time(time_ns: u64, utc: bool) -> String {
+    // Any 64-bit number of nanoseconds is before the year 2555, which is representable.
+    let time = Timestamp::from_nanosecond(time_ns.into()).unwrap_or(Timestamp::MAX);
+    let format = if utc { "%Y-%m-%dT%H:%M:%S%.3fZ" } else { "%Y-%m-%dT%H:%M:%S%.3f%:z" };
+    time.to_zoned_datetime(zone(utc)).strftime(format).to_string()
 }
 
-/// Any 64-bit count of nanoseconds lies before the year 2555, which can be formatted.
-fn clamped(time_ns: u64) -> Duration {
-    Duration::from_nanos(time_ns)
+fn zone(utc: bool) -> TimeZone {
+    if utc { TimeZone::UTC } else { TimeZone::system() }
 }
 
-/// How long, in its two largest units: `3h 12m`.
+/// A time that a user gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment {
+    /// So long before now: `10m`, `1 hour ago`.
+    Ago(Span),
+    /// With a zone: `2026-11-21T13:00:00Z`.
+    Exact(Timestamp),
+    /// Without one: `2026-11-21 13:00`.
+    Civil(civil::DateTime),
+}
+
+impl core::str::FromStr for Moment {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let ago = || text.parse::<Span>().ok().map(|span| Self::Ago(span.abs()));
+        let exact = || text.parse().ok().map(Self::Exact);
+        let civil = || text.parse().ok().map(Self::Civil);
+        ago().or_else(exact).or_else(civil).ok_or(
+            "expected a duration (10m, 1 hour ago) or a time (2026-11-21T13:00:00Z, \
+             2026-11-21 13:00)",
+        )
+    }
+}
+
+impl Moment {
+    /// In Unix nanoseconds. A time without a zone is in UTC or in local time.
+    pub(crate) fn as_ns(self, utc: bool) -> u64 {
+        let now = || ZonedDateTime::now().with_time_zone(zone(utc));
+        let time = match self {
+            Self::Ago(span) => now().checked_sub(span).map(|time| time.timestamp()),
+            Self::Exact(time) => Ok(time),
+            Self::Civil(time) => time.to_zoned_datetime(zone(utc)).map(|time| time.timestamp()),
+        };
+        // Before the first time that is representable.
+        u64::try_from(time.unwrap_or(Timestamp::UNIX_EPOCH).as_nanosecond()).unwrap_or(0)
+    }
+}
+
+/// A duration as the user gave it: `500ms`, `1m`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    Duration::try_from(duration).map_err(|_| "a duration is not negative".to_owned())
+}
+
+/// The same for messages.
+pub(crate) fn exact(duration: Duration) -> String {
+    let duration = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+    format!("{duration:#}")
+}
+
+/// A duration in its two largest units: `3h 12m`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -67,7 +122,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Since when until now; empty where it is not known.
+/// From that time to now; empty when it is unknown.
 pub(crate) fn since(since_ns: u64) -> String {
     if since_ns == 0 {
         return String::new();
@@ -84,20 +139,14 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Lines whose cells stand below each other, without spaces at the ends.
-pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths);
-        let cells: Vec<_> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+/// Lines with aligned columns, without spaces at their ends.
+pub(crate) fn table(rows: Vec<Vec<String>>) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -105,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_was_published_reaches_the_terminal_as_a_command() {
+    fn control_characters_of_events_are_escaped() {
         assert_eq!(printable("red \u{1b}[31m"), "red \\u{1b}[31m");
         assert_eq!(printable("Käse\u{202e}"), "Käse\\u{202e}");
         assert_eq!(payload(b"two\r\n lines\x07"), "two lines\\u{7}");
@@ -115,8 +164,9 @@ mod tests {
 
     #[test]
     fn times_and_sizes_are_for_people() {
-        assert_eq!(moment_ms(1_500_000_000_123_456_789), "2017-07-14T02:40:00.123Z");
-        assert_eq!(moment_ms(u64::MAX).len(), "2017-07-14T02:40:00.123Z".len());
+        assert_eq!(time(1_500_000_000_123_456_789, true), "2017-07-14T02:40:00.123Z");
+        assert!(time(1_500_000_000_123_456_789, false).contains(".123"));
+        assert!(time(u64::MAX, true).starts_with("2554-"));
         assert_eq!(duration(Duration::from_millis(12)), "12ms");
         assert_eq!(duration(Duration::from_secs(59)), "59s");
         assert_eq!(duration(Duration::from_secs(11_520)), "3h 12m");
@@ -125,9 +175,24 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn columns_are_aligned() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        let lines = table(&[row(["a", "b"]), row(["longer", ""])]);
+        let lines = table(vec![row(["a", "b"]), row(["longer", ""])]);
         assert_eq!(lines, ["a       b", "longer"]);
+    }
+
+    #[test]
+    fn a_moment_is_a_duration_ago_or_a_time() {
+        let ns = |text: &str| text.parse().map(|moment: Moment| moment.as_ns(true));
+        for time in ["1970-01-01T00:00:02Z", "1970-01-01 01:00:02+01:00", "1970-01-01 00:00:02"] {
+            assert_eq!(ns(time), Ok(2_000_000_000), "{time}");
+        }
+        for ago in ["1h", "1 hour ago", "60m"] {
+            let since = ns(ago).unwrap_or_default();
+            let expected = ftb_client::now_ns() - 3_600_000_000_000;
+            assert!(since <= expected && expected - since < 60_000_000_000, "{ago}");
+        }
+        assert_eq!(ns("9999 years"), Ok(0));
+        assert!(ns("yesterday").is_err() && ns("5").is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cli::Common;
 use crate::failure::Failure;
-use crate::output::{Output, Style};
+use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, styled};
 use crate::text;
 use ftb_client::admin::Admin;
 use ftb_core::hostlist::Hostlist;
@@ -22,23 +22,23 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
     output.flush()
 }
 
-/// An agent that stands in the tree, as opposed to one that is listed as missing.
-fn stands(node: &TreeNode) -> bool {
+/// Whether an agent is drawn in the tree. The others are listed below it.
+fn is_drawn(node: &TreeNode) -> bool {
     matches!(node.state.as_str(), "up" | "moved" | "suspect")
 }
 
-/// One line of the drawing: the branches, the node, what is said of it.
+/// One line of the drawing.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
     branches: String,
     node: &'a TreeNode,
 }
 
-/// The lines of all trees. Every standing node is drawn exactly once, also one whose parent is not
-/// there, and those that claim to be each other's ancestors (a view taken while it was changing).
+/// The lines of all trees. Every live node is drawn exactly once, also a node whose parent is
+/// missing, and nodes in a cycle of parents (a view taken while the tree changed).
 fn draw(nodes: &[TreeNode]) -> Vec<Line<'_>> {
     let mut undrawn: BTreeMap<i64, &TreeNode> =
-        nodes.iter().filter(|n| stands(n)).map(|n| (i64::from(n.rank), n)).collect();
+        nodes.iter().filter(|n| is_drawn(n)).map(|n| (i64::from(n.rank), n)).collect();
     let mut children: BTreeMap<i64, Vec<&TreeNode>> = BTreeMap::new();
     for node in undrawn.values() {
         children.entry(node.parent).or_default().push(node);
@@ -70,7 +70,7 @@ fn draw_from<'a>(
         }
         lines.push(Line { branches, node });
         let own = children.get(&rank).map_or(&[][..], Vec::as_slice);
-        // The first child must come off the stack first.
+        // The first child leaves the stack first.
         for (number, child) in own.iter().rev().enumerate() {
             let (branch, continued) =
                 if number == 0 { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -87,34 +87,34 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
         let host = text::printable(&line.node.host);
         let padding = " ".repeat(widest.saturating_sub(width(line)));
         let (words, style) = match (line.node.state.as_str(), line.node.role.as_str()) {
-            ("suspect", _) => ("suspect", Style::Warn),
-            ("moved", _) => ("moved", Style::Warn),
-            (_, "root") => ("root", Style::Strong),
-            (_, "standby") => ("standby", Style::Good),
-            _ => ("", Style::Plain),
+            ("suspect", _) => ("suspect", WARN),
+            ("moved", _) => ("moved", WARN),
+            (_, "root") => ("root", STRONG),
+            (_, "standby") => ("standby", GOOD),
+            _ => ("", PLAIN),
         };
         let since = text::since(line.node.since_ns);
         let facts = format!("{padding}  {:<7}  {since}", words);
-        let facts = output.styled(style, facts.trim_end());
-        let branches = output.styled(Style::Faint, &line.branches);
+        let facts = styled(style, facts.trim_end());
+        let branches = styled(FAINT, &line.branches);
         output.line(&format!("{branches}{host}{facts}"))?;
     }
-    for (state, style) in [("dead", Style::Bad), ("lost", Style::Bad), ("absent", Style::Faint)] {
+    for (state, style) in [("dead", BAD), ("lost", BAD), ("absent", FAINT)] {
         missing(output, tree, state, style)?;
     }
     if !tree.complete {
-        let note = "the acting root did not answer in time: this is what the agent here knows";
+        let note = "the acting root did not answer in time: this is the view of the local agent";
         eprintln!("ftbctl: {note}");
     }
     Ok(())
 }
 
-/// The hosts in a state, folded.
+/// The hosts in a state, as a host list.
 fn missing(
     output: &mut Output,
     tree: &TreeReply,
     state: &str,
-    style: Style,
+    style: anstyle::Style,
 ) -> Result<(), Failure> {
     let hosts: Vec<_> =
         tree.nodes.iter().filter(|n| n.state == state).map(|n| n.host.as_str()).collect();
@@ -122,11 +122,11 @@ fn missing(
         return Ok(());
     }
     let folded = fold(&hosts);
-    let word = output.styled(style, state);
+    let word = styled(style, state);
     output.line(&format!("{word}: {folded}"))
 }
 
-/// As a host list, where they are hosts; in rank order else.
+/// As a host list; as names in rank order when they are none.
 fn fold(hosts: &[&str]) -> String {
     let joined = hosts.join(",");
     match Hostlist::parse(&joined) {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_standing_node_is_drawn_once_whatever_they_claim() {
+    fn every_live_node_is_drawn_once_also_in_a_cycle_of_parents() {
         let nodes = [node(1, 2, "up"), node(2, 1, "up"), node(3, 3, "up"), node(4, 99, "up")];
         let mut drawn = drawing(&nodes);
         drawn.sort();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_hosts_are_folded() {
+    fn missing_hosts_are_shown_as_a_host_list() {
         assert_eq!(fold(&["node001", "node002", "node003"]), "node[001-003]");
     }
 }

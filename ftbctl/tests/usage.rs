@@ -10,18 +10,18 @@ fn ftbctl(args: &[&str]) -> Output {
 
 fn refused(args: &[&str], code: i32) -> String {
     let output = ftbctl(args);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {shown}");
     assert!(output.stdout.is_empty(), "{args:?} printed something");
-    told
+    shown
 }
 
 #[test]
-fn a_wrong_filter_is_told_in_one_line_before_anything_is_asked() {
+fn a_wrong_filter_is_rejected_in_one_line_before_anything_is_started() {
     for command in ["subscribe", "tail", "events"] {
-        let told = refused(&[command, "severity>=error, colour=red"], 2);
-        assert_eq!(told.lines().count(), 1, "one line where nobody looks: {told}");
-        assert!(told.contains("column 18: ") && told.contains("colour"), "{told}");
+        let shown = refused(&[command, "severity>=error, colour=red"], 2);
+        assert_eq!(shown.lines().count(), 1, "one line outside a terminal: {shown}");
+        assert!(shown.contains("column 18: ") && shown.contains("colour"), "{shown}");
     }
 }
 
@@ -30,14 +30,14 @@ fn wrong_usage_is_exit_code_2_and_says_what_was_meant() {
     assert!(refused(&["publish", "ftb..x", "X"], 2).contains("column 5"));
     assert!(refused(&["publish", "ftb.x", "X Y"], 2).contains("column 2"));
     assert!(refused(&["publish", "ftb.x", "X", "-s", "loud"], 2).contains("expected info"));
-    let told = refused(&["publish", "ftb.x", "X", "--payload-file", "/dev/zero"], 2);
-    assert!(told.contains("/dev/zero: it has more than the 1048576 bytes"), "{told}");
+    let shown = refused(&["publish", "ftb.x", "X", "--payload-file", "/dev/zero"], 2);
+    assert!(shown.contains("/dev/zero: it has more than the 1048576 bytes"), "{shown}");
     assert!(refused(&["tail", "--timeout", "5"], 2).contains("--timeout"));
     assert!(refused(&["tail", "--since", "someday"], 2).contains("10m"));
     let long = "x".repeat(2000);
     let tag = format!("key={long}");
-    let told = refused(&["publish", "ftb.x", "X", "--tag", &tag], 2);
-    assert!(told.contains("2000 bytes: at most 1024"), "{told}");
+    let shown = refused(&["publish", "ftb.x", "X", "--tag", &tag], 2);
+    assert!(shown.contains("2000 bytes: at most 1024"), "{shown}");
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn without_an_agent_it_is_exit_code_3_and_says_where() {
         &["events", "--timeout", "100ms"],
         &["publish", "ftb.x", "X", "--timeout", "100ms"],
     ] {
-        let told = refused(args, 3);
-        assert!(told.contains("no agent at /nonexistent/agent.sock"), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let shown = refused(args, 3);
+        assert!(shown.contains("no agent at /nonexistent/agent.sock"), "{shown}");
+        assert_eq!(shown.lines().count(), 1, "{shown}");
     }
 }
 
@@ -76,7 +76,7 @@ fn the_demonstration_that_is_not_installed_says_how_to_get_it() {
     let ours = alone.path().join("ftbctl");
     std::fs::hard_link(env!("CARGO_BIN_EXE_ftbctl"), &ours).unwrap();
     let output = Command::new(&ours).arg("demo").env("PATH", alone.path()).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("make demo"), "{told}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("make demo"), "{shown}");
 }

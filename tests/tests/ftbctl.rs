@@ -21,8 +21,8 @@ fn run(socket: &Path, args: &[&str]) -> Output {
 
 fn succeed(socket: &Path, args: &[&str]) -> String {
     let output = run(socket, args);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {told}");
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {shown}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -53,12 +53,12 @@ async fn what_is_published_at_one_node_is_seen_at_another() {
     let mut program = tail(&cluster, 2, filter, &["-n", "1", "--json"]).await;
     // The agent knows the filter before the whole tree does: the first may come too early.
     let published = wait_for("both to have seen one", async || {
-        let told = succeed(
+        let shown = succeed(
             cluster.socket(0),
             &["publish", "ftb.test", "FAN", "stands \u{7}still", "-s", "error", "-t", "a=b"],
         );
         let ended = program.try_wait()?.is_some() && people.try_wait()?.is_some();
-        Ok(ended.then_some(told))
+        Ok(ended.then_some(shown))
     });
     let published = published.await.unwrap();
     assert_eq!(published.trim().len(), "0123456789abcdef0123456789abcdef.1".len());
@@ -76,16 +76,16 @@ async fn what_is_published_at_one_node_is_seen_at_another() {
     assert!(event["position"].as_str().unwrap().contains(':'));
 }
 
-/// Asked at an agent that has never wanted these events: they come from above. The end of the past is
-/// told, also where nothing matches.
+/// Asked at an agent that has never wanted these events: they come from above. The
+/// command ends at the time of the call, also where nothing matches.
 #[tokio::test]
-async fn what_was_published_before_is_told_afterwards_at_another_node() {
+async fn events_of_the_past_are_printed_at_another_node() {
     let cluster = Cluster::start(3, 1).await.unwrap();
     for name in ["ONE", "TWO", "THREE"] {
         succeed(cluster.socket(2), &["publish", "ftb.test", name, "x"]);
     }
-    let told = succeed(cluster.socket(2), &["events", "event_space=ftb.test", "--json"]);
-    let names: Vec<_> = told.lines().map(|line| json(line)["name"].clone()).collect();
+    let shown = succeed(cluster.socket(2), &["events", "event_space=ftb.test", "--json"]);
+    let names: Vec<_> = shown.lines().map(|line| json(line)["name"].clone()).collect();
     assert_eq!(names, ["ONE", "TWO", "THREE"]);
     let none = succeed(cluster.socket(1), &["events", "event_space=ftb.nothing", "--json"]);
     assert_eq!(none, "");
@@ -173,8 +173,8 @@ async fn what_the_agent_refuses_is_exit_code_1() {
     let cluster = Cluster::start(1, 2).await.unwrap();
     let output = run(cluster.socket(0), &["publish", "ftb.agent", "FTB_NODE_DEAD"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("denied") && told.contains("ftb.agent"), "{told}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(shown.contains("denied") && shown.contains("ftb.agent"), "{shown}");
     let nothing = run(cluster.socket(0), &["tail", "-n", "1", "--timeout", "200ms"]);
     assert_eq!(nothing.status.code(), Some(3));
 }
