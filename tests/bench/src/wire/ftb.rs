@@ -116,7 +116,6 @@ impl Publish for Publisher {
             return Ok(());
         }
         self.batch.push(event)?;
-        // As the lines of the others do.
         if self.batch.bytes() >= WRITE_BYTES { self.flush().await } else { Ok(()) }
     }
 

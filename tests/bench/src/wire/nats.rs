@@ -1,21 +1,25 @@
-//! NATS, client side, as much as the bench needs: its text protocol of core publishing and
-//! subscribing, and JetStream's publishing with acknowledgements.
-//! Source: the NATS client protocol, <https://docs.nats.io/reference/reference-protocols>.
+//! NATS through its own client, `async-nats`: core publishing and subscribing, and JetStream's
+//! publishing with acknowledgements.
 
-use super::{ANSWER_DEADLINE, Line, Publish, Receive, System, answer};
-use anyhow::{Context as _, Result, anyhow, bail};
-use bytes::{Buf as _, Bytes, BytesMut};
+use super::{Publish, Receive, System, answer};
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{self, context::PublishAckFuture, stream};
+use async_nats::{Client, ConnectOptions, Subscriber};
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
-use std::io::Write as _;
+use std::collections::VecDeque;
 
-/// What the load publishes to.
+/// The subject of the load.
 const SUBJECT: &str = "bench.load";
-/// The stream that keeps it under JetStream.
+/// The stream that stores it under JetStream.
 const STREAM: &str = "BENCH";
-/// Where acknowledgements come to, a subject for each publisher.
-const INBOX: &str = "_INBOX.bench";
+/// Messages that the client holds for a subscriber. A subscriber that is slower loses messages.
+const SUBSCRIPTION_MESSAGES: usize = 1 << 20;
+/// Messages without acknowledgement under JetStream; then the publisher waits for the oldest.
+const UNACKNOWLEDGED_MAX: usize = 4096;
 
-/// Where JetStream keeps what it acknowledges.
+/// Where JetStream stores messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Storage {
     /// In memory.
@@ -33,269 +37,148 @@ pub(crate) struct Nats {
     pub(crate) stream: Option<Storage>,
 }
 
-/// One connection.
-#[derive(Debug)]
-pub(crate) struct NatsLine {
-    line: Line,
-    /// What each message begins with: everything of a PUB line before the size.
-    publish: Vec<u8>,
-    acks: Acks,
+/// A connection, with a subject of its own for markers.
+pub(crate) struct Connection {
+    client: Client,
+    marker: String,
+    markers: Subscriber,
 }
 
-/// How it is known that the server has a message.
-#[derive(Debug)]
-enum Acks {
-    /// A PONG says that everything before the PING was read.
-    Pongs,
-    /// JetStream answers each message.
-    Counted(u64),
+/// A publishing connection.
+pub(crate) struct Publisher {
+    connection: Connection,
+    stream: Option<Acknowledged>,
 }
 
-/// One thing that a server says.
-#[derive(Debug, PartialEq, Eq)]
-enum Said {
-    Message(Bytes),
-    Ping,
-    Pong,
-    Other,
+/// Messages of a JetStream publisher.
+struct Acknowledged {
+    context: jetstream::Context,
+    /// Oldest first.
+    pending: VecDeque<PublishAckFuture>,
+    count: u64,
 }
 
 impl Nats {
-    async fn connect(&self) -> Result<NatsLine> {
-        let mut line = Line::connect(self.port).await?;
-        let options = r#"{"verbose":false,"pedantic":false,"lang":"rust","version":"1"}"#;
-        write!(line.output, "CONNECT {options}\r\n")?;
-        let publish = format!("PUB {SUBJECT} ").into_bytes();
-        let mut connected = NatsLine { line, publish, acks: Acks::Pongs };
-        connected.round_trip().await?;
-        Ok(connected)
+    async fn connect(&self) -> Result<Connection> {
+        let options = ConnectOptions::new().subscription_capacity(SUBSCRIPTION_MESSAGES);
+        let address = format!("127.0.0.1:{}", self.port);
+        let client = answer("CONNECT", async { Ok(options.connect(address).await?) }).await?;
+        let marker = client.new_inbox();
+        let markers = client.subscribe(marker.clone()).await?;
+        Ok(Connection { client, marker, markers })
     }
+}
 
-    /// Creates the stream; the same request again does nothing.
-    async fn create_stream(&self, storage: Storage) -> Result<()> {
-        let mut connected = self.connect().await?;
-        let storage = match storage {
-            Storage::Memory => "memory",
-            Storage::File => "file",
-        };
-        let request = format!(
-            r#"{{"name":"{STREAM}","subjects":["{SUBJECT}"],"storage":"{storage}","retention":"limits","num_replicas":1}}"#
-        );
-        let inbox = format!("{INBOX}.create");
-        write!(
-            connected.line.output,
-            "SUB {inbox} 1\r\nPUB $JS.API.STREAM.CREATE.{STREAM} {inbox} {}\r\n{request}\r\n",
-            request.len()
-        )?;
-        connected.line.write().await?;
-        let reply = answer("STREAM.CREATE", connected.message()).await?;
-        let reply: serde_json::Value = serde_json::from_slice(&reply)?;
-        match reply.get("error") {
-            Some(error) => Err(anyhow!("JetStream refused the stream: {error}")),
-            None => Ok(()),
-        }
+impl Connection {
+    /// Returns when the server has processed everything that this connection sent: a message to
+    /// itself returns after it.
+    async fn round_trip(&mut self) -> Result<()> {
+        self.client.publish(self.marker.clone(), Bytes::new()).await?;
+        self.client.flush().await?;
+        let marker = async { self.markers.next().await.context("the server hung up") };
+        answer("a marker", marker).await.map(drop)
+    }
+}
+
+impl Acknowledged {
+    async fn await_oldest(&mut self) -> Result<()> {
+        let oldest = self.pending.pop_front().context("nothing is unacknowledged")?;
+        answer("a JetStream message", async { Ok(oldest.await?) }).await?;
+        self.count += 1;
+        Ok(())
     }
 }
 
 impl System for Nats {
-    type Publisher = NatsLine;
-    type Subscriber = NatsLine;
-    type Bystander = NatsLine;
+    type Publisher = Publisher;
+    type Subscriber = (Connection, Subscriber);
+    type Bystander = (Connection, Vec<Subscriber>);
 
-    async fn publisher(&self, number: usize) -> Result<NatsLine> {
-        let mut connected = self.connect().await?;
-        if let Some(storage) = self.stream {
-            self.create_stream(storage).await?;
-            let inbox = format!("{INBOX}.{number}");
-            write!(connected.line.output, "SUB {inbox} 1\r\n")?;
-            connected.publish = format!("PUB {SUBJECT} {inbox} ").into_bytes();
-            connected.acks = Acks::Counted(0);
-            connected.line.write().await?;
-        }
-        Ok(connected)
+    async fn publisher(&self, _number: usize) -> Result<Publisher> {
+        let connection = self.connect().await?;
+        let stream = match self.stream {
+            None => None,
+            Some(storage) => {
+                let context = jetstream::new(connection.client.clone());
+                let config = stream::Config {
+                    name: STREAM.to_owned(),
+                    subjects: vec![SUBJECT.to_owned()],
+                    storage: match storage {
+                        Storage::Memory => stream::StorageType::Memory,
+                        Storage::File => stream::StorageType::File,
+                    },
+                    ..stream::Config::default()
+                };
+                context.get_or_create_stream(config).await?;
+                Some(Acknowledged { context, pending: VecDeque::new(), count: 0 })
+            }
+        };
+        Ok(Publisher { connection, stream })
     }
 
-    async fn subscriber(&self, _number: usize) -> Result<NatsLine> {
-        let mut connected = self.connect().await?;
-        write!(connected.line.output, "SUB {SUBJECT} 1\r\n")?;
-        connected.round_trip().await?;
-        Ok(connected)
+    async fn subscriber(&self, _number: usize) -> Result<(Connection, Subscriber)> {
+        let mut connection = self.connect().await?;
+        let subscriber = connection.client.subscribe(SUBJECT).await?;
+        connection.round_trip().await?;
+        Ok((connection, subscriber))
     }
 
-    async fn bystander(&self, number: usize, count: usize) -> Result<NatsLine> {
-        let mut connected = self.connect().await?;
+    async fn bystander(&self, number: usize, count: usize) -> Result<Self::Bystander> {
+        let mut connection = self.connect().await?;
+        let mut subscribers = Vec::with_capacity(count);
         for subscription in 0..count {
-            write!(connected.line.output, "SUB other.c{number}s{subscription} {subscription}\r\n")?;
+            let subject = format!("other.c{number}s{subscription}");
+            subscribers.push(connection.client.subscribe(subject).await?);
         }
-        connected.round_trip().await?;
-        Ok(connected)
+        connection.round_trip().await?;
+        Ok((connection, subscribers))
     }
 
-    async fn resubscribe(&self, bystander: &mut NatsLine, change: u64) -> Result<()> {
-        let number = format!("x{change}");
-        write!(bystander.line.output, "SUB other.{number} {number}\r\n")?;
-        bystander.round_trip().await?;
-        write!(bystander.line.output, "UNSUB {number}\r\n")?;
-        Ok(())
+    async fn resubscribe(&self, bystander: &mut Self::Bystander, change: u64) -> Result<()> {
+        let (connection, _) = bystander;
+        let mut subscriber = connection.client.subscribe(format!("other.x{change}")).await?;
+        connection.round_trip().await?;
+        Ok(subscriber.unsubscribe().await?)
     }
 }
 
-impl NatsLine {
-    /// Writes everything and waits until the server has read it.
-    async fn round_trip(&mut self) -> Result<()> {
-        self.line.output.extend_from_slice(b"PING\r\n");
-        self.line.write().await?;
-        answer("PING", async {
-            while self.said().await? != Said::Pong {}
-            Ok(())
-        })
-        .await
-    }
-
-    /// The next message, without anything else.
-    async fn message(&mut self) -> Result<Bytes> {
-        loop {
-            if let Said::Message(message) = self.said().await? {
-                return Ok(message);
-            }
-        }
-    }
-
-    async fn said(&mut self) -> Result<Said> {
-        loop {
-            if let Some(said) = parse(&mut self.line.input)? {
-                if said == Said::Ping {
-                    self.line.output.extend_from_slice(b"PONG\r\n");
-                    self.line.write().await?;
-                }
-                return Ok(said);
-            }
-            self.line.read().await?;
-        }
-    }
-
-    /// Takes note of what the server has said without waiting for more.
-    async fn listen(&mut self) -> Result<()> {
-        while self.line.read_waiting()? {}
-        while let Some(said) = parse(&mut self.line.input)? {
-            match said {
-                Said::Ping => self.line.output.extend_from_slice(b"PONG\r\n"),
-                Said::Message(ack) => self.count_ack(&ack)?,
-                Said::Pong | Said::Other => {}
-            }
-        }
-        self.line.write().await
-    }
-
-    /// An acknowledgement names the place of the message in the stream.
-    fn count_ack(&mut self, ack: &[u8]) -> Result<()> {
-        let Acks::Counted(count) = &mut self.acks else { return Ok(()) };
-        if !ack.windows(6).any(|word| word == b"\"seq\":") {
-            bail!("JetStream refused a message: {}", String::from_utf8_lossy(ack));
-        }
-        *count += 1;
-        Ok(())
-    }
-}
-
-impl Publish for NatsLine {
+impl Publish for Publisher {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
-        self.line.output.extend_from_slice(&self.publish);
-        write!(self.line.output, "{}\r\n", message.len())?;
-        self.line.output.extend_from_slice(message);
-        self.line.output.extend_from_slice(b"\r\n");
-        self.line.write_if_full().await
+        let message = Bytes::copy_from_slice(message);
+        let Some(stream) = &mut self.stream else {
+            return Ok(self.connection.client.publish(SUBJECT, message).await?);
+        };
+        if stream.pending.len() >= UNACKNOWLEDGED_MAX {
+            stream.await_oldest().await?;
+        }
+        stream.pending.push_back(stream.context.publish(SUBJECT, message).await?);
+        Ok(())
     }
 
     async fn flush(&mut self) -> Result<()> {
-        self.line.write().await?;
-        self.listen().await
+        Ok(self.connection.client.flush().await?)
     }
 
     async fn acknowledged(&mut self, wanted: u64) -> Result<u64> {
-        self.flush().await?;
-        loop {
-            match self.acks {
-                Acks::Pongs => {
-                    self.round_trip().await?;
-                    return Ok(wanted);
-                }
-                Acks::Counted(count) if count >= wanted => return Ok(count),
-                Acks::Counted(_) => {}
-            }
-            tokio::time::timeout(ANSWER_DEADLINE, self.line.read())
-                .await
-                .context("JetStream stopped acknowledging")??;
-            self.listen().await?;
+        let Some(stream) = &mut self.stream else {
+            self.connection.round_trip().await?;
+            return Ok(wanted);
+        };
+        self.connection.client.flush().await?;
+        while stream.count < wanted {
+            stream.await_oldest().await?;
         }
+        Ok(stream.count)
     }
 }
 
-impl Receive for NatsLine {
+impl Receive for (Connection, Subscriber) {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
-        self.line.read().await?;
-        while let Some(said) = parse(&mut self.line.input)? {
-            match said {
-                Said::Message(message) => see(&message),
-                Said::Ping => {
-                    self.line.output.extend_from_slice(b"PONG\r\n");
-                    self.line.write().await?;
-                }
-                Said::Pong | Said::Other => {}
-            }
+        let (_, subscriber) = self;
+        see(&subscriber.next().await.context("the server hung up")?.payload);
+        while let Some(message) = subscriber.next().now_or_never() {
+            see(&message.context("the server hung up")?.payload);
         }
         Ok(())
-    }
-}
-
-/// Takes the next thing that was said out of the input; `None` when it is not complete.
-fn parse(input: &mut BytesMut) -> Result<Option<Said>> {
-    let Some(end) = input.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
-    let line = &input[..end];
-    let said = match line {
-        b"PING" => Said::Ping,
-        b"PONG" => Said::Pong,
-        _ if line.starts_with(b"MSG ") => {
-            let size = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-            let size: usize = std::str::from_utf8(size)?.parse().context("no size in a MSG")?;
-            let start = end + 2;
-            if input.len() < start + size + 2 {
-                return Ok(None);
-            }
-            input.advance(start);
-            let message = input.split_to(size).freeze();
-            input.advance(2);
-            return Ok(Some(Said::Message(message)));
-        }
-        _ if line.starts_with(b"-ERR") => bail!("NATS: {}", String::from_utf8_lossy(line)),
-        _ => Said::Other,
-    };
-    input.advance(end + 2);
-    Ok(Some(said))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_message_is_taken_only_whole() {
-        let text: &[u8] = b"MSG bench.load 1 4\r\na\r\nb\r\nPING\r\n+OK\r\nPON";
-        let mut input = BytesMut::new();
-        let mut said = Vec::new();
-        for byte in text {
-            input.extend_from_slice(&[*byte]);
-            said.extend(parse(&mut input).unwrap());
-        }
-        let message = Said::Message(Bytes::from_static(b"a\r\nb"));
-        assert_eq!(said, [message, Said::Ping, Said::Other]);
-        assert_eq!(&input[..], b"PON");
-    }
-
-    #[test]
-    fn an_error_ends_the_run() {
-        let mut input = BytesMut::from(&b"-ERR 'Slow Consumer'\r\n"[..]);
-        assert!(parse(&mut input).unwrap_err().to_string().contains("Slow Consumer"));
     }
 }

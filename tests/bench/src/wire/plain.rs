@@ -1,7 +1,7 @@
 //! A plain relay of length-prefixed frames over TCP, both ends of it: no filter, no log, no promise.
 //! It is the bound: what the sockets of this machine allow.
 
-use super::{Line, Publish, Receive, System};
+use super::{Publish, Receive, System};
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::net::Ipv4Addr;
@@ -129,16 +129,34 @@ pub(crate) struct Plain {
 /// Either side of a connection to it.
 #[derive(Debug)]
 pub(crate) struct PlainLine {
-    line: Line,
+    stream: TcpStream,
+    /// Bytes that were read and are no whole frame yet.
+    input: BytesMut,
+    /// Bytes to write.
+    output: Vec<u8>,
     put: u64,
 }
 
 impl Plain {
     async fn connect(&self, side: u8) -> Result<PlainLine> {
-        let mut line = Line::connect(self.port).await?;
-        line.output.push(side);
-        line.write().await?;
-        Ok(PlainLine { line, put: 0 })
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
+            .await
+            .with_context(|| format!("nothing answers at port {}", self.port))?;
+        stream.set_nodelay(true)?;
+        stream.write_u8(side).await?;
+        let (input, output) = (BytesMut::new(), Vec::with_capacity(2 * super::WRITE_BYTES));
+        Ok(PlainLine { stream, input, output, put: 0 })
+    }
+}
+
+impl PlainLine {
+    /// Reads at least one byte. Cancel-safe.
+    async fn read(&mut self) -> Result<()> {
+        self.input.reserve(WRITE_BYTES / 2);
+        if self.stream.read_buf(&mut self.input).await? == 0 {
+            bail!("the relay hung up");
+        }
+        Ok(())
     }
 }
 
@@ -153,8 +171,8 @@ impl System for Plain {
 
     async fn subscriber(&self, _number: usize) -> Result<PlainLine> {
         let mut connected = self.connect(SUBSCRIBES).await?;
-        connected.line.read().await.context("the relay did not take the subscriber")?;
-        connected.line.input.advance(1);
+        connected.read().await.context("the relay did not take the subscriber")?;
+        connected.input.advance(1);
         Ok(connected)
     }
 
@@ -170,28 +188,30 @@ impl System for Plain {
 impl Publish for PlainLine {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
         let length = u32::try_from(message.len()).context("the message is too large")?;
-        self.line.output.extend_from_slice(&length.to_le_bytes());
-        self.line.output.extend_from_slice(message);
+        self.output.extend_from_slice(&length.to_le_bytes());
+        self.output.extend_from_slice(message);
         self.put += 1;
-        self.line.write_if_full().await
+        if self.output.len() >= super::WRITE_BYTES { self.flush().await } else { Ok(()) }
     }
 
     async fn flush(&mut self) -> Result<()> {
-        self.line.write().await
+        self.stream.write_all(&self.output).await.context("the relay hung up")?;
+        self.output.clear();
+        Ok(())
     }
 
-    /// The relay says nothing back: what is written counts.
+    /// The relay acknowledges nothing: written messages count.
     async fn acknowledged(&mut self, _wanted: u64) -> Result<u64> {
-        self.line.write().await?;
+        self.flush().await?;
         Ok(self.put)
     }
 }
 
 impl Receive for PlainLine {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
-        self.line.read().await?;
-        let whole = whole_frames(&self.line.input)?;
-        let mut frames = self.line.input.split_to(whole);
+        self.read().await?;
+        let whole = whole_frames(&self.input)?;
+        let mut frames = self.input.split_to(whole);
         while frames.has_remaining() {
             let frame = frames.get_u32_le() as usize;
             see(&frames.split_to(frame));
