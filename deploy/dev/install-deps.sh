@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that the named purposes need and that are missing.
-# As root it installs them; as anybody else it prints the one line to run, and fails.
+# As root it installs them; as another user it prints the one line to run, and fails.
 set -eu
 
 usage="usage: install-deps.sh PURPOSE... (build, test, python, demo, bench)"

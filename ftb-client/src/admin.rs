@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 /// An agent that cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
-    /// Nobody listens.
+    /// No agent listens.
     #[error("no agent at {socket}: {why}")]
     NoAgent {
         /// Where.

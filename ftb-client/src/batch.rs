@@ -1,16 +1,16 @@
-//! Many events that are published together: for who has many at once.
+//! Batches: many events that are published together.
 //!
-//! They are encoded where nobody else looks, and taken over as they are: one lock, one look at the
-//! clock and one record of what becomes of them, however many there are.
+//! A batch is encoded outside the lock of the client. One lock, one reading of the clock and one
+//! [`Completion`] serve all its events.
 //!
-//! Responsible for: what a program collects, and the receipts for it. Not responsible for: what
-//! becomes of it once it is published (`outbox.rs`, `fate.rs`).
+//! Responsible for: what a program collects, and the receipts for it. Not responsible for: events
+//! after their publication (`outbox.rs`, `completion.rs`).
 
 use crate::chunk::{Chunk, Size};
 use crate::client::Client;
+use crate::completion::Completion;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
-use crate::fate::Fate;
 use crate::publish::{Receipt, fill_in};
 use crate::session::Session;
 use core::fmt;
@@ -22,13 +22,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use tokio::task::yield_now;
 
-/// Room for so many chunks stays with a batch from one publication to the next: as much as a list takes for its first.
+/// A batch keeps the memory of this many chunks from one publication to the next.
 const CHUNKS_KEPT: usize = 4;
 
 /// Events that a program collects, to publish them together: see [`Client::batch`].
 ///
-/// What it holds is nobody else's until it is published, and goes with it when it is dropped. It is
-/// empty again after that, and can be filled anew. It holds at most
+/// A dropped batch publishes nothing. After publication the batch is empty and can be filled again.
+/// It holds at most
 /// [`ClientConfig::buffer_bytes`](crate::ClientConfig::buffer_bytes), beside what the client holds.
 ///
 /// ```no_run
@@ -47,15 +47,15 @@ const CHUNKS_KEPT: usize = 4;
 /// ```
 pub struct Batch {
     client: Client,
-    /// Of one fate.
+    /// They share one completion.
     chunks: Vec<Chunk>,
     size: Size,
     begun: Begun,
-    /// How large the one before was.
+    /// The size of the previous publication.
     before: Size,
 }
 
-/// What holds for all events of a batch, as it was when the first came in.
+/// Values for all events of a batch, from the time of the first.
 #[derive(Clone, Copy, Default)]
 struct Begun {
     time_ns: u64,
@@ -70,7 +70,7 @@ impl fmt::Debug for Batch {
 }
 
 impl Client {
-    /// An empty batch: for who has many events at once.
+    /// An empty batch.
     pub fn batch(&self) -> Batch {
         let (chunks, size) = (Vec::new(), Size::default());
         Batch { client: self.clone(), chunks, size, begun: Begun::default(), before: size }
@@ -78,12 +78,12 @@ impl Client {
 }
 
 impl Batch {
-    /// Adds an event. Client name and job id are filled in where they are empty; an event without a
-    /// time gets that at which the first came into the batch: who needs it exact says it.
+    /// Adds an event. Empty client name and job id are filled in. An event without a time gets the
+    /// time of the first event of the batch.
     ///
     /// # Errors
-    /// [`PublishError::Event`]: it breaks a bound; [`PublishError::BatchFull`]: it finds no room
-    /// beside the others. It is not in the batch then; the others are.
+    /// [`PublishError::Event`]: it breaks a bound; [`PublishError::BatchFull`]: it has no room
+    /// beside the others. The batch keeps the others.
     pub fn push(&mut self, event: EventRef<'_>) -> Result<(), PublishError> {
         let shared = self.client.shared();
         if self.size.events == 0 {
@@ -109,140 +109,142 @@ impl Batch {
         Ok(())
     }
 
-    /// How many events it holds.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.size.events
     }
 
-    /// Whether it holds none.
+    /// Whether it has no events.
     pub fn is_empty(&self) -> bool {
         self.size.events == 0
     }
 
-    /// How many bytes its events have, encoded.
+    /// The size of its encoded events, in bytes.
     pub fn bytes(&self) -> usize {
         self.size.bytes
     }
 
-    /// Gives up what it holds.
+    /// Drops all events.
     pub fn clear(&mut self) {
         (self.chunks, self.size) = (Vec::new(), Size::default());
     }
 
-    /// Publishes all that it holds, in the order in which it came in, and never waits. What
-    /// [`Client::publish`] says holds for them all: when the buffer is full, the mildest that wait
-    /// are shed, the oldest of them first, and events of this batch may be among them: their
-    /// receipts say so. Afterwards it is empty.
+    /// Publishes all events in order, and never waits. As in [`Client::publish`], a full buffer
+    /// sheds waiting events, lowest severity first, then oldest first. Events of this batch may be
+    /// among them: their receipts report that. Afterwards the batch is empty.
     ///
     /// # Errors
-    /// [`PublishError::Closed`]: the batch still holds them.
+    /// [`PublishError::Closed`]: the batch keeps its events.
     pub fn publish(&mut self) -> Result<Receipts, PublishError> {
         let mut session = self.client.shared().lock();
-        let handed_over = hand_over(&mut self.chunks, &mut session);
-        session.line.overtake(self.size.cost());
+        let published = publish_chunks(&mut self.chunks, &mut session);
+        session.room.bypass(self.size.cost());
         drop(session);
-        self.handed_over(handed_over)
+        self.published(published)
     }
 
-    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all of them. Before each that is first
-    /// among those who wait, no more of what waits goes than the buffer holds, however little room others need;
-    /// [`Client::publish`] stands in no line, and where it alone takes the room that comes, the others go again.
+    /// As [`Batch::publish`], but sheds nothing and waits until there is room for all events.
+    /// Waiting publishers are admitted in order; at most one buffer's worth may overtake the head
+    /// of the queue. [`Client::publish`] bypasses the queue.
     ///
-    /// Cancel-safe: a dropped future has published none, and the batch holds them all. One that waits is to be polled or
-    /// dropped: others may wait for it. Lets other tasks run first when a message is full that has not gone.
+    /// Cancel-safe: a dropped future has published nothing, and the batch keeps its events. Poll or
+    /// drop a waiting future: others may wait for it. It yields first while a full message waits.
     ///
     /// # Errors
     /// As there.
     pub async fn publish_wait(&mut self) -> Result<Receipts, PublishError> {
-        let handed_over = match self.publish_at_once() {
-            Some(handed_over) => handed_over,
+        let published = match self.publish_at_once() {
+            Some(published) => published,
             None => self.publish_later().await,
         };
-        self.handed_over(handed_over)
+        self.published(published)
     }
 
-    /// `None` where others are to run first, or there is no room, or it is the turn of others.
-    fn publish_at_once(&mut self) -> Option<Result<HandedOver, PublishError>> {
+    /// `None`: the task must yield first, there is no room, or others are first in the queue.
+    fn publish_at_once(&mut self) -> Option<Result<Published, PublishError>> {
         let mut session = self.client.shared().lock();
-        // A publisher that never has to wait must not keep the connection's task from its work.
+        // A publisher that never waits must not starve the connection's task.
         let unhurried = !session.outbox.has_full_one_before(&self.chunks);
-        let goes = unhurried && session.goes_now(self.size.cost());
-        goes.then(|| hand_over(&mut self.chunks, &mut session))
+        let goes = unhurried && session.enters_now(self.size.cost());
+        goes.then(|| publish_chunks(&mut self.chunks, &mut session))
     }
 
-    /// Publishes when others have run, if they are to, and there is room.
-    async fn publish_later(&mut self) -> Result<HandedOver, PublishError> {
+    /// Yields if a full message waits, then publishes when there is room.
+    async fn publish_later(&mut self) -> Result<Published, PublishError> {
         let (shared, chunks) = (self.client.shared(), &mut self.chunks);
         let hurried = shared.lock().outbox.has_full_one_before(chunks);
         if hurried {
             yield_now().await;
         }
-        let push = |session: &mut Session| hand_over(chunks, session);
+        let push = |session: &mut Session| publish_chunks(chunks, session);
         shared.wait_for_room(self.size.cost(), push).await
     }
 
-    fn handed_over(
+    fn published(
         &mut self,
-        handed_over: Result<HandedOver, PublishError>,
+        published: Result<Published, PublishError>,
     ) -> Result<Receipts, PublishError> {
-        let (receipts, speaker) = handed_over?;
-        speaker.into_iter().for_each(Waker::wake);
+        let (receipts, sender) = published?;
+        sender.into_iter().for_each(Waker::wake);
         (self.before, self.size) = (self.size, Size::default());
         Ok(receipts)
     }
 }
 
-/// What was published, and the speaker, to be woken without the session.
-type HandedOver = (Receipts, Option<Waker>);
+/// The receipts, and the waker of the sender, to be woken without the lock.
+type Published = (Receipts, Option<Waker>);
 
-fn hand_over(chunks: &mut Vec<Chunk>, session: &mut Session) -> Result<HandedOver, PublishError> {
+fn publish_chunks(
+    chunks: &mut Vec<Chunk>,
+    session: &mut Session,
+) -> Result<Published, PublishError> {
     if session.is_closed() {
         return Err(PublishError::Closed);
     }
-    let (fate, places) = session.outbox.push_all(chunks);
+    let (completion, places) = session.outbox.push_all(chunks);
     if chunks.capacity() > CHUNKS_KEPT {
         *chunks = Vec::new();
     }
-    Ok((Receipts { fate, places }, session.speaker.take()))
+    Ok((Receipts { completion, places }, session.sender.take()))
 }
 
-/// What became of the events of a batch, in the order in which they came into it.
+/// The outcomes of the events of a batch, in their order.
 #[derive(Clone, Debug)]
 #[must_use = "the events are published without them, but only the receipts say what became of them; \
               drop them with `let _ =` where that does not matter"]
 pub struct Receipts {
-    fate: Arc<Fate>,
+    completion: Arc<Completion>,
     places: Range<u32>,
 }
 
 impl Receipts {
-    /// How many events it were.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether it was none.
+    /// Whether there were none.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Resolves when acting root and standby hold all of them. Cancel-safe.
+    /// Resolves when all are committed. Cancel-safe.
     ///
     /// # Errors
-    /// [`Unconfirmed`] as soon as one is known not to be confirmed, of the first of these: the single
-    /// receipts say which, and what became of the others.
+    /// [`Unconfirmed`] as soon as one event is known to fail. The single receipts have the outcome
+    /// of each.
     pub async fn confirmed(&self) -> Result<(), Unconfirmed> {
-        self.fate.all_ended_well(self.places.clone()).await
+        self.completion.all_ended_well(self.places.clone()).await
     }
 }
 
-/// Gives the receipt of each.
+/// Yields the receipt of each event.
 impl Iterator for Receipts {
     type Item = Receipt;
 
     fn next(&mut self) -> Option<Receipt> {
         let place = self.places.next()?;
-        Some(Receipt::new(Arc::clone(&self.fate), place))
+        Some(Receipt::new(Arc::clone(&self.completion), place))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -36,7 +36,7 @@ use tokio::time::timeout;
 /// Longest wait that is kept exactly; longer ones are as good as for ever.
 const WAIT_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The thread that drives sockets and timers, for as long as anybody holds this.
+/// The thread that drives sockets and timers, until the last of these is dropped.
 #[derive(Debug)]
 struct Driver {
     handle: Handle,
@@ -76,7 +76,7 @@ impl Driver {
 /// As [`crate::Client`]. Cloning gives another handle to the same client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    // Before the driver: the client leaves first, then its thread is told to stop.
+    // Before the driver: the client leaves first, then its thread stops.
     client: crate::Client,
     driver: Arc<Driver>,
 }
@@ -238,8 +238,8 @@ impl Batch {
     /// As [`crate::Batch::publish_wait`].
     ///
     /// # Errors
-    /// The outer one when there was no room within `deadline`: the batch still holds its events. The
-    /// inner one as there.
+    /// The outer one when there was no room within `deadline`: the batch still holds its events.
+    /// The inner one as there.
     pub fn publish_wait(
         &mut self,
         deadline: Duration,

@@ -1,23 +1,23 @@
-//! Events that were published one after the other, encoded into one buffer.
+//! Published events, encoded into one buffer.
 //!
-//! A [`Chunk`] grows as long as its events wait, and is one message when they go: its buffer is the
-//! body of that message. What is shed from it leaves a hole, which is closed before it goes or when
-//! holes outweigh the rest. A [`Flight`] is a chunk that has gone.
+//! A [`Chunk`] grows while its events wait, and is sent as one message: its buffer is the body. A
+//! shed event leaves a hole, which is closed before sending or when holes outweigh the rest. A
+//! [`InFlightBatch`] is a chunk that was sent.
 
+use crate::ack_interest::AckInterest;
+use crate::completion::Completion;
 use crate::error::Unconfirmed;
-use crate::fate::Fate;
-use crate::waiters::Waiters;
 use bytes::Bytes;
 use core::ops::Range;
 use ftb_core::{PublisherId, Severity, limits};
 use std::sync::Arc;
 
-/// What an event costs beside its bytes: its share of a chunk, at most a chunk of its own.
+/// Cost of an event beside its bytes: its share of a chunk, at most a whole one.
 pub(crate) const ENTRY_BYTES: usize = 128;
 /// The first buffer of a chunk, in bytes, unless it is known to grow larger.
 const BUFFER_BYTES_MIN: usize = 512;
 
-/// The place of a severity among four, mildest first.
+/// The index of a severity, lowest first.
 pub(crate) fn class(severity: Severity) -> usize {
     severity as usize - 1
 }
@@ -25,7 +25,7 @@ pub(crate) fn class(severity: Severity) -> usize {
 /// One event of a chunk.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// In the fate.
+    /// Its index in the completion.
     place: u32,
     /// Where its bytes end in the buffer.
     end: u32,
@@ -34,7 +34,7 @@ struct Entry {
     gone: bool,
 }
 
-/// What some events take: their number, and their bytes.
+/// The number and the bytes of some events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) events: usize,
@@ -42,7 +42,7 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// What they count against the bound of the outbox.
+    /// Their cost, against the limit of the outbox.
     pub(crate) fn cost(self) -> usize {
         self.bytes + self.events * ENTRY_BYTES
     }
@@ -58,30 +58,30 @@ impl Size {
     }
 }
 
-/// Events that wait.
+/// Waiting events.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    fate: Arc<Fate>,
+    completion: Arc<Completion>,
     buffer: Vec<u8>,
     entries: Vec<Entry>,
-    /// The places of all that came in, whatever became of them.
+    /// The indices of all its events, shed ones too.
     places: Range<u32>,
-    /// What is left of each severity.
+    /// The remaining events by severity.
     sizes: [Size; 4],
 }
 
 impl Chunk {
-    /// Empty, with room for about so many bytes and events. Who asks what became of these is one of the
-    /// `waiters`.
-    pub(crate) fn new(waiters: &Arc<Waiters>, bytes: usize, events: usize) -> Self {
-        Self::of_fate(Arc::new(Fate::new(Arc::clone(waiters))), 0, bytes, events)
+    /// Empty, with room for about this number of bytes and events. Tasks that wait for outcomes are
+    /// counted in `waiters`.
+    pub(crate) fn new(waiters: &Arc<AckInterest>, bytes: usize, events: usize) -> Self {
+        Self::of_completion(Arc::new(Completion::new(Arc::clone(waiters))), 0, bytes, events)
     }
 
-    /// The last of several chunks of one fate, or a new one behind them where it does not take so many
-    /// bytes more. The first is made as large as `expected`.
+    /// The last of several chunks of one completion, or a new one after it if it has no room for
+    /// `bytes`. The first has room for `expected`.
     pub(crate) fn open<'a>(
         chunks: &'a mut Vec<Self>,
-        waiters: &Arc<Waiters>,
+        waiters: &Arc<AckInterest>,
         bytes: usize,
         expected: Size,
     ) -> &'a mut Self {
@@ -89,8 +89,8 @@ impl Chunk {
             let chunk = match chunks.last() {
                 Some(last) => {
                     let expected = bytes.max(last.buffer.len());
-                    let fate = Arc::clone(&last.fate);
-                    Self::of_fate(fate, last.places.end, expected, last.entries.len())
+                    let completion = Arc::clone(&last.completion);
+                    Self::of_completion(completion, last.places.end, expected, last.entries.len())
                 }
                 None => Self::new(waiters, bytes.max(expected.bytes), expected.events),
             };
@@ -99,12 +99,12 @@ impl Chunk {
         chunks.last_mut().expect("it was made just now if there was none")
     }
 
-    fn of_fate(fate: Arc<Fate>, place: u32, bytes: usize, events: usize) -> Self {
+    fn of_completion(completion: Arc<Completion>, place: u32, bytes: usize, events: usize) -> Self {
         // In steps, so that chunks of nearly one size do not grow at their end.
         let capacity = bytes.next_power_of_two();
         let capacity = capacity.clamp(BUFFER_BYTES_MIN, limits::CHUNK_BYTES_TARGET);
         Self {
-            fate,
+            completion,
             buffer: Vec::with_capacity(capacity),
             entries: Vec::with_capacity(events.min(limits::BATCH_EVENTS_MAX)),
             places: place..place,
@@ -112,19 +112,19 @@ impl Chunk {
         }
     }
 
-    /// Whether one more event of so many bytes can come in. A single large one always can.
+    /// Whether there is room for one more event of this size. A single large one always fits.
     pub(crate) fn takes(&self, bytes: usize) -> bool {
         let full = self.buffer.len() + bytes > limits::CHUNK_BYTES_TARGET;
         self.places.len() < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
     }
 
-    /// Whether all events of another one can come in.
+    /// Whether there is room for all events of another chunk.
     pub(crate) fn takes_all_of(&self, other: &Self) -> bool {
         self.places.len() + other.places.len() <= limits::BATCH_EVENTS_MAX
             && self.buffer.len() + other.buffer.len() <= limits::CHUNK_BYTES_TARGET
     }
 
-    /// Takes the events of another one, which has lost none. Gives their places, in its own fate.
+    /// Appends the events of another chunk, which has shed none. Returns their indices.
     pub(crate) fn append(&mut self, other: &Self) -> Range<u32> {
         let (place, at) = (self.places.end, self.buffer.len() as u32);
         self.buffer.extend_from_slice(&other.buffer);
@@ -140,24 +140,24 @@ impl Chunk {
         place..self.places.end
     }
 
-    /// The chunk behind it is gone: where both are of one fate, its places are nobody else's.
+    /// The next chunk was removed: if both share a completion, its indices are not used again.
     pub(crate) fn skip_places_of(&mut self, gone: &Self) {
-        if Arc::ptr_eq(&self.fate, &gone.fate) {
+        if Arc::ptr_eq(&self.completion, &gone.completion) {
             self.places.end = self.places.end.max(gone.places.end);
         }
     }
 
-    /// What becomes of its events.
-    pub(crate) fn fate(&self) -> &Arc<Fate> {
-        &self.fate
+    /// The outcomes of its events.
+    pub(crate) fn completion(&self) -> &Arc<Completion> {
+        &self.completion
     }
 
-    /// The places of all events that came in.
+    /// The indices of all its events, shed ones too.
     pub(crate) fn places(&self) -> Range<u32> {
         self.places.clone()
     }
 
-    /// Takes an event, which `put` appends to the buffer. Gives its place in the fate.
+    /// Adds an event, which `put` appends to the buffer. Returns its index in the completion.
     pub(crate) fn push(&mut self, severity: Severity, put: impl FnOnce(&mut Vec<u8>)) -> u32 {
         let start = self.buffer.len();
         put(&mut self.buffer);
@@ -170,32 +170,32 @@ impl Chunk {
         place
     }
 
-    /// What is left of one severity.
+    /// The remaining events of one severity.
     pub(crate) fn size_of(&self, class: usize) -> Size {
         self.sizes[class]
     }
 
-    /// What is left of all.
+    /// All remaining events.
     pub(crate) fn size(&self) -> Size {
         let mut sum = Size::default();
         self.sizes.iter().for_each(|size| sum.add(*size));
         sum
     }
 
-    /// What the oldest that is left counts against a bound.
+    /// The cost of the oldest remaining event.
     pub(crate) fn first_cost(&self) -> usize {
         let first = self.entries.iter().position(|entry| !entry.gone);
         first.map_or(0, |index| Size { events: 1, bytes: self.len_of(index) }.cost())
     }
 
-    /// Gives up the oldest of a severity and says how large it was.
+    /// Sheds the oldest event of a severity; returns its size.
     pub(crate) fn shed_oldest(&mut self, class: usize) -> Option<Size> {
         let oldest = |entry: &Entry| !entry.gone && usize::from(entry.class) == class;
         let index = self.entries.iter().position(oldest)?;
         let bytes = self.len_of(index);
         let size = Size { events: 1, bytes };
         self.entries[index].gone = true;
-        self.fate.shed(self.entries[index].place);
+        self.completion.shed(self.entries[index].place);
         self.sizes[class].take(size);
         let left = self.size();
         if left.bytes < self.buffer.len() / 2 || left.events < self.entries.len() / 2 {
@@ -212,7 +212,7 @@ impl Chunk {
         self.entries[index].end as usize - self.start_of(index)
     }
 
-    /// Drops what is gone from the buffer.
+    /// Removes shed events from the buffer.
     fn close_holes(&mut self) {
         let left = self.size();
         if left.events != self.entries.len() {
@@ -220,7 +220,7 @@ impl Chunk {
         }
     }
 
-    /// Keeps what is left, which is so much.
+    /// Keeps the remaining events, of this size.
     #[cold]
     fn keep(&mut self, left: Size) {
         let mut buffer = Vec::with_capacity(left.bytes);
@@ -232,8 +232,7 @@ impl Chunk {
         (self.buffer, self.entries) = (buffer, entries);
     }
 
-    /// Keeps what `room` allows, but at least one event when `at_least_one` is set, and gives the others, if there are
-    /// any.
+    /// Keeps what fits into `room`, or one event if `at_least_one`; returns the others.
     pub(crate) fn split_where_full(&mut self, room: usize, at_least_one: bool) -> Option<Self> {
         self.close_holes();
         if self.size().cost() <= room {
@@ -247,29 +246,29 @@ impl Chunk {
         Some(self.split_off(fit)).filter(|rest| !rest.entries.is_empty())
     }
 
-    /// Lets it go: gives what goes, if there is anything.
-    pub(crate) fn go(mut self, first_seq: u64) -> Option<Flight> {
+    /// Turns it into a sent batch; `None` if it is empty.
+    pub(crate) fn go(mut self, first_seq: u64) -> Option<InFlightBatch> {
         self.close_holes();
-        let Self { fate, buffer, entries, .. } = self;
+        let Self { completion, buffer, entries, .. } = self;
         if entries.is_empty() {
             return None;
         }
-        fate.numbered(first_seq);
+        completion.numbered(first_seq);
         let events = Bytes::from(buffer);
-        Some(Flight { fate, events, entries, settled: 0, refused: 0, first_seq })
+        Some(InFlightBatch { completion, events, entries, settled: 0, refused: 0, first_seq })
     }
 
-    /// None of those that are left will end well.
+    /// No remaining event is confirmed.
     pub(crate) fn close(&self) {
-        self.fate.close();
+        self.completion.close();
     }
 
-    /// Keeps so many events and gives the others. Both share the fate.
+    /// Keeps this number of events and returns the others. Both share the completion.
     #[cold]
     fn split_off(&mut self, keep: usize) -> Self {
         let end = self.start_of(keep);
         let mut rest = Self {
-            fate: Arc::clone(&self.fate),
+            completion: Arc::clone(&self.completion),
             buffer: self.buffer.split_off(end),
             entries: self.entries.split_off(keep),
             places: self.places.clone(),
@@ -288,41 +287,41 @@ impl Chunk {
     }
 }
 
-/// Events that have numbers and were handed to an agent, or are to be handed over again.
+/// Events with sequences that were sent and are not all confirmed.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    fate: Arc<Fate>,
+pub(crate) struct InFlightBatch {
+    completion: Arc<Completion>,
     events: Bytes,
     entries: Vec<Entry>,
-    /// How many have ended, from the first on.
+    /// Number of events with an outcome, from the first on.
     settled: usize,
-    /// How many were refused, whether they have ended or not.
+    /// Number of refused events.
     refused: usize,
     first_seq: u64,
 }
 
-impl Flight {
-    /// The number of the first that has not ended.
+impl InFlightBatch {
+    /// The sequence of the first event without an outcome.
     pub(crate) fn next_seq(&self) -> u64 {
         self.first_seq + self.settled as u64
     }
 
-    /// The number behind the last.
+    /// The sequence after the last.
     pub(crate) fn end_seq(&self) -> u64 {
         self.first_seq + self.entries.len() as u64
     }
 
-    /// Whether all have ended.
+    /// Whether all have an outcome.
     pub(crate) fn is_over(&self) -> bool {
         self.settled == self.entries.len()
     }
 
-    /// The bytes of those that have not ended.
+    /// The bytes of the events without an outcome.
     pub(crate) fn events(&self) -> Bytes {
         self.events.slice(self.offset(self.settled)..)
     }
 
-    /// What those that have not ended take.
+    /// The size of the events without an outcome.
     pub(crate) fn size(&self) -> Size {
         let bytes = self.events.len() - self.offset(self.settled);
         Size { events: self.entries.len() - self.settled, bytes }
@@ -332,8 +331,8 @@ impl Flight {
         index.checked_sub(1).map_or(0, |before| self.entries[before].end as usize)
     }
 
-    /// Everything below that number has ended well, but for what was refused before; and what was
-    /// refused right behind has ended too. Gives what has ended now, and how many of it well.
+    /// All events below this sequence are confirmed, except refused ones; refused ones right after
+    /// it have their outcome too. Returns the size of the new outcomes, and how many are confirmed.
     pub(crate) fn settle(&mut self, below_seq: u64, publisher: PublisherId) -> (Size, usize) {
         let before = self.size();
         let from = self.settled;
@@ -352,15 +351,15 @@ impl Flight {
             self.settled += 1;
         }
         if self.settled > from {
-            self.fate.settled(self.entries[self.settled - 1].place + 1, publisher);
+            self.completion.settled(self.entries[self.settled - 1].place + 1, publisher);
         }
         let mut ended = before;
         ended.take(self.size());
         (ended, confirmed)
     }
 
-    /// The agent will never take that one. It keeps its number and its place: a number must not be
-    /// missing when the run is handed over again. Whether it had not ended yet.
+    /// The agent refused an event. It keeps its sequence, because sequences must stay dense when
+    /// the batch is sent again. Returns whether it had no outcome before.
     pub(crate) fn refuse(&mut self, seq: u64, why: Unconfirmed) -> bool {
         let index = seq.checked_sub(self.first_seq).and_then(|index| usize::try_from(index).ok());
         let Some(index) = index.filter(|index| *index >= self.settled) else { return false };
@@ -369,15 +368,15 @@ impl Flight {
         };
         entry.gone = true;
         self.refused += 1;
-        // Without receipts there is nobody to tell.
-        if Arc::strong_count(&self.fate) > 1 {
-            self.fate.refused(entry.place, why);
+        // Without receipts no task can wait.
+        if Arc::strong_count(&self.completion) > 1 {
+            self.completion.refused(entry.place, why);
         }
         true
     }
 
-    /// None of those that are left will end well.
+    /// No remaining event is confirmed.
     pub(crate) fn close(&self) {
-        self.fate.close();
+        self.completion.close();
     }
 }

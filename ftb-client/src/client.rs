@@ -1,12 +1,12 @@
-//! The client: what a program holds.
+//! [`Client`]: the handle of a program, and what its handles share.
 
+use crate::ack_interest::AckInterest;
 use crate::config::{ClientBuilder, ClientConfig};
 use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
-use crate::line::Place;
+use crate::fair_queue::Ticket;
 use crate::session::{Effects, Session, SessionError, Trouble};
 use crate::subscription::Subscription;
-use crate::waiters::Waiters;
 use core::fmt;
 use core::pin::pin;
 use core::time::Duration;
@@ -24,10 +24,10 @@ use tokio::time::timeout;
 
 /// A client of this node's agent: publishes and subscribes.
 ///
-/// It attaches in the background, and again whenever the attachment is lost, so it can be made and
-/// used while no agent is there. Cloning gives another handle to the same client; when the last
-/// handle and the last [`Subscription`] are dropped, what was accepted is handed over if an agent
-/// is there, and the client ends. [`Client::flush`] or [`Client::close`] make sure.
+/// It attaches in the background, and again when the attachment is lost. It can be made and used
+/// without an agent. Cloning returns another handle to the same client. When the last handle and
+/// the last [`Subscription`] are dropped, the client sends its events to an attached agent and
+/// ends; [`Client::flush`] and [`Client::close`] wait for that.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +57,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What the handles of one client have in common; dropped with the last of them.
+/// Shared by the handles of one client; dropped with the last handle.
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,
 }
@@ -68,19 +68,19 @@ impl Drop for Inner {
     }
 }
 
-/// What handles and the connection's task have in common.
+/// Shared by the handles and the connection's task.
 pub(crate) struct Shared {
     pub(crate) config: ClientConfig,
     session: Mutex<Session>,
-    /// Notified when something has changed that somebody may wait for.
+    /// Notified when the session changed.
     changed: Notify,
-    /// Notified when the agent has turned the client away, or it leaves: apart, since that hardly ever
-    /// happens and is waited for all the time.
+    /// Notified when the agent refused the client, or the client closes. Separate from `changed`:
+    /// it is rare, and a task always waits for it.
     refused: Notify,
-    /// Whether an agent is attached, for who looks without the session.
+    /// Whether an agent is attached; read without the lock.
     attached: AtomicBool,
-    /// Those of the session's outbox.
-    pub(crate) waiters: Arc<Waiters>,
+    /// The same as in the session's outbox.
+    pub(crate) waiters: Arc<AckInterest>,
 }
 
 impl Shared {
@@ -104,11 +104,11 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
-        // A panic inside is a defect; what the state holds is still the best there is.
+        // A panic under the lock is a defect; the state is the best that is left.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Shared::lock`], unless somebody else has it.
+    /// As [`Shared::lock`]; `None` while another thread holds the lock.
     pub(crate) fn lock_if_free(&self) -> Option<MutexGuard<'_, Session>> {
         match self.session.try_lock() {
             Ok(session) => Some(session),
@@ -117,13 +117,13 @@ impl Shared {
         }
     }
 
-    /// Changes the session, then does what follows from it.
+    /// Changes the session, then applies the effects.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Session) -> Effects) {
         let done = self.try_update(|session| Ok::<_, core::convert::Infallible>(change(session)));
         let Ok(()) = done;
     }
 
-    /// As [`Shared::update`] for a change that may fail: then nothing follows.
+    /// As [`Shared::update`] for a change that may fail, without effects then.
     pub(crate) fn try_update<E>(
         &self,
         change: impl FnOnce(&mut Session) -> Result<Effects, E>,
@@ -131,9 +131,9 @@ impl Shared {
         let mut session = self.lock();
         let effects = change(&mut session)?;
         self.attached.store(session.welcome().is_some(), Ordering::Release);
-        let speaker = if effects.speak { session.speaker.take() } else { None };
+        let sender = if effects.send { session.sender.take() } else { None };
         drop(session);
-        speaker.into_iter().for_each(Waker::wake);
+        sender.into_iter().for_each(Waker::wake);
         if effects.changed {
             self.changed.notify_waiters();
         }
@@ -144,19 +144,19 @@ impl Shared {
         Ok(())
     }
 
-    /// There may be something to say.
-    pub(crate) fn wake_speaker(&self) {
-        let speaker = self.lock().speaker.take();
-        speaker.into_iter().for_each(Waker::wake);
+    /// There may be something to send.
+    pub(crate) fn wake_sender(&self) {
+        let sender = self.lock().sender.take();
+        sender.into_iter().for_each(Waker::wake);
     }
 
-    /// Resolves when the condition gives something. Cancel-safe.
+    /// Resolves when the condition returns a value. Cancel-safe.
     pub(crate) async fn wait_for<T>(&self, condition: impl FnMut(&mut Session) -> Option<T>) -> T {
         self.wait_on(&self.changed, None, condition).await
     }
 
-    /// The same for what the agent's confirmations bring about: it is asked to hurry as long as this
-    /// waits.
+    /// The same for conditions that depend on confirmations: the agent confirms without delay while
+    /// this waits.
     pub(crate) async fn wait_for_agent<T>(
         &self,
         condition: impl FnMut(&mut Session) -> Option<T>,
@@ -164,23 +164,24 @@ impl Shared {
         self.wait_on(&self.changed, Some(&self.waiters), condition).await
     }
 
-    /// Resolves with what `then` gives, as soon as there is room for what costs so much and others do not come
-    /// first, or there never will be (nothing is in its way, or the client is closed). Cancel-safe.
+    /// Waits for `cost` bytes of room in the order of the queue, then resolves with `then`.
+    /// Resolves also when waiting cannot help: the buffer is empty, or the client is closed.
+    /// Cancel-safe.
     pub(crate) async fn wait_for_room<T>(
         &self,
         cost: usize,
         mut then: impl FnMut(&mut Session) -> T,
     ) -> T {
-        let mut standing = Standing { shared: self, place: None };
+        let mut waiting = RoomTicket { shared: self, ticket: None };
         let done = self.wait_for_agent(|session| {
-            let place = &mut standing.place;
+            let ticket = &mut waiting.ticket;
             let room = session.outbox.has_room_for(cost) || session.outbox.is_empty();
-            let goes = session.is_closed() || room && session.lets_in(*place, cost);
+            let goes = session.is_closed() || room && session.may_enter(*ticket, cost);
             if !goes {
-                place.get_or_insert_with(|| session.line.wait(cost));
+                ticket.get_or_insert_with(|| session.room.enqueue(cost));
                 return None;
             }
-            let look_again = session.line.went(place.take(), cost);
+            let look_again = session.room.entered(ticket.take(), cost);
             Some((then(session), look_again))
         });
         let (done, look_again) = done.await;
@@ -190,7 +191,7 @@ impl Shared {
         done
     }
 
-    /// Resolves when nothing more is accepted. Cancel-safe.
+    /// Resolves when the client is closed. Cancel-safe.
     pub(crate) async fn left(&self) {
         self.wait_on(&self.refused, None, |session| session.is_closed().then_some(())).await;
     }
@@ -198,77 +199,77 @@ impl Shared {
     async fn wait_on<T>(
         &self,
         notify: &Notify,
-        waiters: Option<&Waiters>,
+        waiters: Option<&AckInterest>,
         mut condition: impl FnMut(&mut Session) -> Option<T>,
     ) -> T {
         let mut changed = pin!(notify.notified());
         let mut waiting = None;
         loop {
-            // Before the look at the session: what changes in between is not missed.
+            // Before the session is read: a change in between is not missed.
             changed.as_mut().enable();
             if let Some(found) = condition(&mut self.lock()) {
                 return found;
             }
-            waiting = waiting.or_else(|| waiters.map(Waiters::wait));
+            waiting = waiting.or_else(|| waiters.map(AckInterest::wait));
             changed.as_mut().await;
             changed.set(notify.notified());
         }
     }
 }
 
-/// One that waits for room, as long as this lives.
-struct Standing<'a> {
+/// A waiter for room; leaves the queue when it is dropped.
+struct RoomTicket<'a> {
     shared: &'a Shared,
-    place: Option<Place>,
+    ticket: Option<Ticket>,
 }
 
-impl Drop for Standing<'_> {
+impl Drop for RoomTicket<'_> {
     fn drop(&mut self) {
-        let Some(place) = self.place else { return };
-        if self.shared.lock().line.leave(place) {
+        let Some(ticket) = self.ticket else { return };
+        if self.shared.lock().room.leave(ticket) {
             self.shared.changed.notify_waiters();
         }
     }
 }
 
-/// What a client has done so far, and what it holds.
+/// Counters of a client, and its buffered events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Events accepted for publication.
     pub published: u64,
-    /// Of these: held by acting root and standby.
+    /// Of these: committed.
     pub confirmed: u64,
     /// Of these: refused by the agent.
     pub refused: u64,
-    /// Events given up because the buffer was full, by severity, mildest first.
+    /// Events shed because the buffer was full, by severity, lowest first.
     pub shed: [u64; 4],
-    /// Events that no agent had been given when the client ended, by severity, mildest first.
+    /// Events that were not sent to any agent when the client ended, by severity, lowest first.
     pub given_up: [u64; 4],
-    /// Events that an agent had been given and had not confirmed when the client ended: they may
-    /// have been delivered or not.
+    /// Events that were sent and not confirmed when the client ended: they may have been delivered
+    /// or not.
     pub in_doubt: u64,
-    /// Events that no agent has been given yet, by severity, mildest first.
+    /// Events that were not sent yet, by severity, lowest first.
     pub waiting: [u64; 4],
-    /// Events that an agent has been given and has not confirmed.
+    /// Events that were sent and are not confirmed.
     pub in_flight: u64,
-    /// Bytes of events that no agent has been given yet.
+    /// Bytes of events that were not sent yet.
     pub waiting_bytes: usize,
-    /// Bytes of events that an agent has been given and has not confirmed.
+    /// Bytes of events that were sent and are not confirmed.
     pub in_flight_bytes: usize,
     /// Events delivered to subscriptions.
     pub delivered: u64,
-    /// Events that came again and were not delivered again.
+    /// Duplicate events, which were not delivered again.
     pub copies: u64,
-    /// Events that came for a subscription that was no longer wanted, or not that way.
+    /// Events for a subscription that had ended or was paused.
     pub late: u64,
-    /// Events that came behind newer ones of their publishers: not delivered, told as gaps.
+    /// Events that arrived after newer ones of their publishers: reported as gaps.
     pub overtaken: u64,
-    /// Gaps told to subscriptions.
+    /// Gaps delivered to subscriptions.
     pub gaps: u64,
     /// How often a subscription was paused because its reader was slow.
     pub paused: u64,
-    /// How often an agent was attached to.
+    /// How often the client attached.
     pub attachments: u64,
 }
 
@@ -279,21 +280,21 @@ pub struct Agent {
     pub cluster: String,
     /// The agent's host.
     pub host: String,
-    /// The largest payload that it takes, in bytes.
+    /// The largest payload that it accepts, in bytes.
     pub payload_bytes_max: usize,
 }
 
 impl Client {
-    /// A client of that name, with all defaults until told otherwise.
+    /// A builder for a client of that name, with all defaults.
     pub fn builder(name: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(name)
     }
 
-    /// Makes a client, and begins to attach in the background on the present tokio runtime.
+    /// Makes a client that attaches in the background on the current tokio runtime.
     ///
     /// # Errors
-    /// [`ConfigError`] when the configuration is wrong or there is no runtime. That no agent is
-    /// there is no error: see [`Client::wait_connected`].
+    /// [`ConfigError`]: the configuration is wrong, or there is no runtime. A missing agent is no
+    /// error: see [`Client::wait_connected`].
     pub fn connect(config: ClientConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let runtime = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
@@ -324,7 +325,7 @@ impl Client {
     /// Resolves when an agent is attached. Cancel-safe.
     ///
     /// # Errors
-    /// After `deadline`, by what the last attempt met: [`WaitError::NoAgent`],
+    /// After `deadline`, by the result of the last attempt: [`WaitError::NoAgent`],
     /// [`WaitError::Refused`] or [`WaitError::Detached`].
     pub async fn wait_connected(&self, deadline: Duration) -> Result<(), WaitError> {
         let attached = self.shared().wait_for(|session| {
@@ -339,9 +340,9 @@ impl Client {
         }
     }
 
-    /// Resolves with what the agent says when it turns this client away, because it is full or of another
-    /// release; the client goes on trying. `None` when the client is over, which this does not put off.
-    /// Cancel-safe.
+    /// Resolves with the agent's reason when it refuses this client: it is full, or of another
+    /// release. The client continues to attempt. `None` when the client has ended, which this does
+    /// not delay. Cancel-safe.
     pub fn refused(&self) -> impl Future<Output = Option<String>> + Send + use<> {
         let shared = Arc::clone(&self.inner.shared);
         async move {
@@ -369,7 +370,7 @@ impl Client {
         }
     }
 
-    /// Resolves when everything that was accepted is confirmed (or refused, or shed). Cancel-safe.
+    /// Resolves when each accepted event is confirmed, refused or shed. Cancel-safe.
     ///
     /// # Errors
     /// After `deadline`: as [`Client::wait_connected`] when no agent is attached, else
@@ -389,8 +390,8 @@ impl Client {
     }
 
     /// Subscribes: resolves when the subscription is active in the whole tree. Every matching
-    /// event from then on, published anywhere, is delivered, or told as a gap. Waits for an agent
-    /// as long as there is none; dropping the future takes the subscription back.
+    /// event from then on, published anywhere, is delivered or reported as a gap. Waits while there
+    /// is no agent. Dropping the future unsubscribes.
     ///
     /// The syntax of filters is that of [`Filter`]: `event_space=ftb.ipmi, severity>=error`; an
     /// empty one wants everything.
@@ -408,7 +409,7 @@ impl Client {
         Ok(subscription)
     }
 
-    /// What the client has done so far.
+    /// The counters of the client.
     pub fn stats(&self) -> Stats {
         let session = self.shared().lock();
         let (outbox, inbox) = (session.outbox.counts(), session.inbox.counts());
@@ -433,30 +434,29 @@ impl Client {
         }
     }
 
-    /// Ends the client for all its handles: waits until everything is confirmed, then says goodbye
-    /// to the agent. Subscriptions end behind what is queued for them.
+    /// Ends the client for all its handles: waits until each event is confirmed, then detaches.
+    /// Subscriptions end after their queued deliveries.
     ///
     /// # Errors
-    /// [`WaitError`] when not everything was confirmed within `deadline`; the client is closed all
-    /// the same.
+    /// [`WaitError`]: an event was not confirmed within `deadline`. The client is closed also
+    /// then.
     pub async fn close(&self, deadline: Duration) -> Result<(), WaitError> {
         let flushed = self.flush(deadline).await;
         let shared = self.shared();
         shared.update(Session::leave);
-        // The connection's task has a deadline of its own for the goodbye.
+        // The connection's task has its own deadline for that.
         self.ended().await;
         flushed
     }
 
-    /// Resolves when the connection's task is over. Does not keep the client alive.
+    /// Resolves when the connection's task has ended. Does not keep the client alive.
     pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = Arc::clone(&self.inner.shared);
         async move { shared.wait_for(|session| session.has_ended().then_some(())).await }
     }
 }
 
-/// A number that no other client draws: the standard library seeds its hashers from the system's
-/// randomness.
+/// A random number: the standard library seeds its hashers from the system.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

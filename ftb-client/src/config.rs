@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Environment variable with the path of the agent's socket.
 pub const SOCKET_ENV: &str = "FTB_AGENT_SOCKET";
-/// Where an agent listens when nothing else is said.
+/// Default socket of an agent.
 pub const SOCKET_DEFAULT: &str = "/run/ftb/agent.sock";
 /// Default bound of the events that are not confirmed yet, in bytes.
 pub const BUFFER_BYTES_DEFAULT: usize = 16 * 1024 * 1024;
@@ -24,7 +24,7 @@ pub fn default_socket() -> PathBuf {
         .map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
 }
 
-/// What a client is made with. Its fields are public; [`Client::builder`] reads better.
+/// The configuration of a client. [`Client::builder`] sets its fields by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// What the client calls itself, for people and for filters (`client_name=`); at most
@@ -35,7 +35,7 @@ pub struct ClientConfig {
     /// The Unix socket of this node's agent.
     pub socket: PathBuf,
     /// Bound of the events that are not confirmed yet, in bytes. Full: the mildest and oldest of
-    /// those that no agent has been given are shed and counted.
+    /// those that were not sent are shed and counted.
     pub buffer_bytes: usize,
     /// Bound of what one subscription holds for its reader, in bytes (overrun by at most one
     /// batch). Full: the subscription is paused and goes on from the log when half is read.
@@ -114,7 +114,7 @@ impl ClientBuilder {
         self
     }
 
-    /// What was said so far.
+    /// The configuration so far.
     pub fn config(self) -> ClientConfig {
         self.0
     }

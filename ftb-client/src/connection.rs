@@ -1,13 +1,13 @@
-//! The task that keeps a client attached: connect, speak, listen, and again.
+//! The task that keeps a client attached: connects, sends, receives, and attempts again.
 //!
-//! Responsible for: the socket, deadlines, and the pauses between attempts. What is said is the
-//! session's to decide.
+//! Responsible for: the socket, deadlines, and the pauses between attempts. Not responsible for:
+//! the messages ([`Session`]).
 
 use crate::client::{Shared, random};
 use crate::config::ClientConfig;
 use crate::session::{Session, SessionError, Trouble};
 use crate::socket_watch::{Change, SocketWatch};
-use crate::stream::{Say, open};
+use crate::stream::{Outgoing, open};
 use core::future::ready;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -24,22 +24,22 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-/// How long connecting may take: a healthy agent on the same host answers within milliseconds.
+/// Deadline of connecting. A healthy agent on the same host answers within milliseconds.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long the agent may take for its welcome.
+/// Deadline of the agent's answer to the hello.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
-/// How long the agent may take to let a client go that has said goodbye.
+/// Deadline of the agent's answer to the goodbye.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The shortest pause between two attempts.
 const RETRY_MIN: Duration = Duration::from_millis(20);
-/// Why an attachment ended or did not come to be.
+/// Why an attachment ended or failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
     #[error("{0}: {ask}", ask = unreachable(.0))]
     Unreachable(io::Error),
     #[error("it does not answer")]
     Silent,
-    #[error("the agent ended the stream without a goodbye")]
+    #[error("the agent ended the stream without a close message")]
     Lost,
     #[error(transparent)]
     Stream(#[from] StreamError),
@@ -63,7 +63,7 @@ impl From<Ended> for Trouble {
     }
 }
 
-/// What to do about a socket that cannot be connected to.
+/// What to do about a socket that cannot be connected.
 fn unreachable(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -73,7 +73,7 @@ fn unreachable(error: &io::Error) -> &'static str {
     }
 }
 
-/// Tells whoever still waits, also when the runtime is shut down under the task.
+/// Ends the session, also when the runtime drops the task.
 struct End(Arc<Shared>);
 
 impl Drop for End {
@@ -86,7 +86,7 @@ impl Drop for End {
 pub(crate) async fn run(shared: Arc<Shared>) {
     let _end = End(Arc::clone(&shared));
     let mut retry = Retry::new(&shared.config);
-    let mut told = String::new();
+    let mut reported = String::new();
     loop {
         let welcomes = shared.lock().welcomes();
         let executor = Executor::default();
@@ -98,8 +98,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if attached {
             retry.reset();
         }
-        // One line a change, not one an attempt.
-        if attached || why != told {
+        // One line per change, not per attempt.
+        if attached || why != reported {
             tracing::info!(
                 target: "ftb::transition",
                 machine = "attachment",
@@ -108,7 +108,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 why,
                 "lost"
             );
-            told.clone_from(&why);
+            reported.clone_from(&why);
         }
         let unreachable = matches!(ended, Ended::Unreachable(_));
         shared.update(|session| session.detached(ended.into()));
@@ -127,10 +127,10 @@ async fn attach(shared: &Arc<Shared>, executor: &Executor) -> Ended {
     let attached = async {
         let socket = socket(&shared.config.socket).await?;
         let generation = shared.lock().connected();
-        let speaker = Speaker { shared: Arc::clone(shared), generation };
-        let answer = timeout(WELCOME_MAX, open(executor, socket, speaker)).await;
+        let sender = OutgoingStream { shared: Arc::clone(shared), generation };
+        let answer = timeout(WELCOME_MAX, open(executor, socket, sender)).await;
         let mut stream = answer.map_err(|_| Ended::Silent)?.map_err(StreamError::from)?;
-        timeout(WELCOME_MAX, listen_once(shared, &mut stream))
+        timeout(WELCOME_MAX, receive_once(shared, &mut stream))
             .await
             .map_err(|_| Ended::Silent)??;
         log_attached(shared);
@@ -149,7 +149,7 @@ async fn attach(shared: &Arc<Shared>, executor: &Executor) -> Ended {
     };
     let listen = async {
         loop {
-            if let Err(ended) = listen_once(shared, &mut stream).await {
+            if let Err(ended) = receive_once(shared, &mut stream).await {
                 return ended;
             }
         }
@@ -182,7 +182,7 @@ async fn socket(path: &Path) -> Result<UnixStream, Ended> {
 /// A connection to the agent at that socket, for questions.
 pub(crate) async fn connect(path: &Path) -> Result<Channel, Ended> {
     let mut socket = Some(TokioIo::new(socket(path).await?));
-    // The address is of no use: the connection is made already, and made again by nobody else.
+    // The address is not used: the socket is connected already.
     let endpoint = Endpoint::from_static("http://agent.invalid");
     let connector = tower::service_fn(move |_| {
         let socket = socket.take().ok_or_else(|| io::Error::other("the connection was lost"));
@@ -195,41 +195,41 @@ pub(crate) async fn connect(path: &Path) -> Result<Channel, Ended> {
         .map_err(|error| Ended::Unreachable(io::Error::other(error)))
 }
 
-/// Takes one message of the agent.
-async fn listen_once(shared: &Shared, stream: &mut InboundStream) -> Result<(), Ended> {
+/// Receives one message of the agent.
+async fn receive_once(shared: &Shared, stream: &mut InboundStream) -> Result<(), Ended> {
     let message = stream.message().await?.ok_or(Ended::Lost)?;
     let message = FromAgent::decode(message)?;
     shared.try_update(|session| session.handle(message))?;
     Ok(())
 }
 
-/// What the client says, as the stream that tonic pulls. It gives a message whenever the transport
-/// can take one, so batches grow by themselves when it cannot.
-struct Speaker {
+/// The outgoing messages. The transport polls for the next message when it can send, so batches
+/// grow while it cannot.
+struct OutgoingStream {
     shared: Arc<Shared>,
     generation: u64,
 }
 
-impl Stream for Speaker {
-    type Item = Say;
+impl Stream for OutgoingStream {
+    type Item = Outgoing;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut session = self.shared.lock();
-        // Of an attachment that is over: it must not take the place of the one that listens now.
+        // A stream of an earlier attachment must not replace the waker of the current one.
         if session.generation() != self.generation {
             return Poll::Ready(None);
         }
-        // Polled for something else, as it is after each message: nobody has anything to say.
-        if session.is_silent(context.waker()) {
+        // Polled for another reason, as after each message: there is nothing to send.
+        if session.is_idle(context.waker()) {
             return Poll::Pending;
         }
         loop {
-            match session.speak() {
+            match session.next_message() {
                 Some(say) => return Poll::Ready(Some(say)),
                 None if session.has_left() => return Poll::Ready(None),
-                None if !session.watch_waiters(context.waker()) => {}
+                None if !session.watch_ack_interest(context.waker()) => {}
                 None => {
-                    session.speaker = Some(context.waker().clone());
+                    session.sender = Some(context.waker().clone());
                     return Poll::Pending;
                 }
             }
@@ -326,11 +326,11 @@ mod tests {
     #[test]
     fn the_stream_of_a_lost_attachment_does_not_deafen_the_present_one() {
         let shared = Arc::new(Shared::new(ClientConfig::new("test")));
-        let speaker = || {
+        let sender = || {
             let generation = shared.lock().connected();
-            Speaker { shared: Arc::clone(&shared), generation }
+            OutgoingStream { shared: Arc::clone(&shared), generation }
         };
-        let (mut old, mut new) = (speaker(), speaker());
+        let (mut old, mut new) = (sender(), sender());
         let woken = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Arc::clone(&woken).into();
         let mut listening = Context::from_waker(&waker);
@@ -338,17 +338,17 @@ mod tests {
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_ready(), "the hello");
         assert!(Pin::new(&mut new).poll_next(&mut listening).is_pending());
         assert!(matches!(Pin::new(&mut old).poll_next(&mut elsewhere), Poll::Ready(None)));
-        shared.wake_speaker();
+        shared.wake_sender();
         assert!(woken.0.load(Ordering::Relaxed));
     }
 
     #[test]
     fn a_socket_that_may_not_be_opened_is_not_taken_for_a_missing_agent() {
-        let told = |kind: io::ErrorKind| Ended::Unreachable(kind.into()).to_string();
+        let text = |kind: io::ErrorKind| Ended::Unreachable(kind.into()).to_string();
         assert!(
-            told(io::ErrorKind::PermissionDenied).contains("this user may not open the socket")
+            text(io::ErrorKind::PermissionDenied).contains("this user may not open the socket")
         );
-        assert!(told(io::ErrorKind::NotFound).ends_with("is ftb-agent running there?"));
+        assert!(text(io::ErrorKind::NotFound).ends_with("is ftb-agent running there?"));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Somebody gave it something wrong: exit code [`EXIT_BAD_INPUT`].
+    /// Wrong input: exit code [`EXIT_BAD_INPUT`].
     pub fn bad_input(message: impl fmt::Display) -> Self {
         Self { exit_code: EXIT_BAD_INPUT, message: message.to_string() }
     }
@@ -192,7 +192,7 @@ impl LogSettings {
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(writer)
-            // Whoever read the log may be gone: that is no reason to panic.
+            // A log that cannot be written is no reason to panic.
             .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
         let journal = std::env::var_os("JOURNAL_STREAM").is_some();

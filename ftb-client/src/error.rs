@@ -14,7 +14,7 @@ pub enum ConfigError {
         field: &'static str,
         /// Its size.
         bytes: usize,
-        /// The bound.
+        /// The limit.
         max: usize,
     },
     /// There is no tokio runtime to live on.
@@ -30,18 +30,18 @@ pub enum ConfigError {
 /// An event that was not accepted for publication.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// It breaks a bound.
+    /// It breaks a limit.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// No room, and nothing milder to shed. Counted as shed.
+    /// No room, and nothing of lower severity to shed. Counted as shed.
     #[error(
         "the buffer of unconfirmed events is full ({held_bytes} of {bytes_max} bytes): \
          is an agent there? Wait with publish_wait, or raise buffer_bytes"
     )]
     Full {
-        /// What is held.
+        /// Buffered bytes.
         held_bytes: usize,
-        /// The bound.
+        /// The limit.
         bytes_max: usize,
     },
     /// No room beside the other events of its batch.
@@ -50,7 +50,7 @@ pub enum PublishError {
          publish the batch first, or raise buffer_bytes"
     )]
     BatchFull {
-        /// What the batch holds.
+        /// Bytes of the batch.
         held_bytes: usize,
         /// The bound.
         bytes_max: usize,
@@ -63,15 +63,15 @@ pub enum PublishError {
 /// An event that was accepted and will not be confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unconfirmed {
-    /// It had to make room for others while no agent took it.
-    #[error("the event was shed: no agent took it in time and the buffer was full")]
+    /// It was shed for others before an agent accepted it.
+    #[error("the event was shed: the buffer was full, and no agent accepted events in time")]
     Shed,
-    /// The agent said no.
+    /// The agent refused it.
     #[error("the agent refused the event ({code}): {message}")]
     Refused {
         /// Stable word: one of [`ftb_proto::client::code`].
         code: String,
-        /// For people.
+        /// For users.
         message: String,
     },
     /// The client was closed first. It may have been delivered or not.

@@ -1,11 +1,11 @@
-//! The subscriptions of a client and what has been delivered for them.
+//! The subscriptions of a client and their queued deliveries.
 //!
-//! Each has a queue bounded in bytes. When its reader falls behind, the subscription is *paused*:
-//! taken back from the agent, and asked for again from the last position once half of the queue is
-//! read. So a slow reader slows neither the client's other subscriptions nor its confirmations,
-//! and what it missed comes from the log; where the log no longer has it, the agent tells a gap.
-//! The same way a subscription goes on after the attachment was lost. Every time it gets a new
-//! number, so what comes late for the old one is recognised and dropped.
+//! The queue of each is bounded in bytes. When its reader falls behind, the subscription is
+//! *paused*: the client unsubscribes, and subscribes again from the last position once half of the
+//! queue is read. A slow reader slows neither other subscriptions nor confirmations. It continues
+//! from the log; the agent reports a gap for events that the log has lost. A lost attachment is
+//! handled in the same way. Each time the subscription gets a new id, so that late events of the
+//! old one are recognised and dropped.
 //!
 //! No I/O, no clock.
 
@@ -20,17 +20,17 @@ use std::task::Waker;
 
 /// Most subscriptions of one client.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 1024;
-/// What a queued delivery costs beside the bytes of its event.
+/// Cost of a queued delivery beside the bytes of its event.
 const DELIVERY_BYTES: usize = 128;
 
-/// A subscription within its client, for the client's whole life.
+/// Names a subscription within its client, never reused.
 pub(crate) type Key = u64;
 
 #[derive(Debug)]
 pub(crate) enum Queued {
     Events(EventBatch),
     Gap(Gap),
-    /// The past that it began in ends here.
+    /// The end of the past in which it began.
     HistoryEnd,
 }
 
@@ -45,15 +45,15 @@ impl Queued {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// To be asked for as soon as an agent listens.
+    /// To be sent when an agent is attached.
     Wanted,
-    /// Asked for.
+    /// Sent; the agent has not answered.
     Asked(SubscriptionId),
-    /// Events flow.
+    /// The agent delivers events.
     Active(SubscriptionId),
-    /// Taken back until its reader has caught up.
+    /// Unsubscribed until its reader has caught up.
     Paused,
-    /// The agent said no, or the client was closed.
+    /// The agent refused it, or the client was closed.
     Ended,
 }
 
@@ -71,37 +71,36 @@ pub(crate) struct Entry {
     filter: String,
     start: Start,
     state: State,
-    /// Where it begins, once the agent has said that it is active: before everything where that is
-    /// a time in the past.
+    /// Its first position, once it is active; before everything if it began at a time in the past.
     began: Option<Position>,
-    /// Behind what has arrived; before that where it begins, unless that is a time.
+    /// After the last arrival; before the first, where it begins, unless that is a time.
     position: Option<Position>,
-    /// How far it was in each of the newest reigns.
+    /// Its position in each of the newest epochs.
     trail: Option<Trail>,
     ended: Option<SubscribeError>,
     queue: VecDeque<Queued>,
     queue_bytes: usize,
     waker: Option<Waker>,
     recent: Recent,
-    /// Its reader was told where the past ends that it began in.
+    /// Its reader got the end of the past.
     history_told: bool,
-    /// It began at a time in the past: until that ends it is given as it was logged, whatever lies
-    /// behind newer events.
+    /// It began at a time in the past: the past is delivered in log order, also events after newer
+    /// ones of their publishers.
     looks_back: bool,
 }
 
 impl Entry {
-    /// Where it stands: behind the last delivery that was queued, or where it begins.
+    /// After the last queued delivery, or where it begins.
     pub(crate) fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// Where it begins, once an agent has said that it is active.
+    /// Its first position, once it is active.
     pub(crate) fn began(&self) -> Option<Position> {
         self.began
     }
 
-    /// Whether nothing waits for its reader.
+    /// Whether its queue is empty.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty()
     }
@@ -122,7 +121,7 @@ impl Entry {
         self.waker.take()
     }
 
-    /// Goes on behind what was last delivered, or where it was to begin.
+    /// Subscribes again, after the last delivery or where it was to begin.
     fn want_again(&mut self) {
         self.state = State::Wanted;
         if let Some(trail) = self.trail {
@@ -134,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// Everything up to a position has arrived, or was told.
+    /// Everything up to a position has arrived, or was reported as a gap.
     fn stand(&mut self, position: Position) {
         self.position = Some(position);
         self.trail.get_or_insert(Trail::at(position)).note(position);
@@ -156,10 +155,10 @@ pub(crate) struct Inbox {
     queue_bytes_max: usize,
     entries: BTreeMap<Key, Entry>,
     next_key: Key,
-    /// By the number in the present attachment.
+    /// By the id in the current attachment.
     by_id: BTreeMap<u32, Key>,
     next_id: u32,
-    /// To be taken back from the agent.
+    /// To be unsubscribed.
     unwanted: VecDeque<SubscriptionId>,
     counts: Counts,
 }
@@ -185,7 +184,7 @@ impl Inbox {
         self.entries.get_mut(&key)
     }
 
-    /// A new subscription, asked for as soon as an agent listens.
+    /// A new subscription, sent when an agent is attached.
     pub(crate) fn add(&mut self, filter: String, start: Start) -> Result<Key, SubscribeError> {
         if self.entries.len() >= SUBSCRIPTIONS_MAX {
             return Err(SubscribeError::TooMany(SUBSCRIPTIONS_MAX));
@@ -213,12 +212,12 @@ impl Inbox {
         Ok(key)
     }
 
-    /// Whether the agent must be told that one is taken back.
-    pub(crate) fn takes_back(&self) -> bool {
+    /// Whether there is a subscription to unsubscribe.
+    pub(crate) fn has_unsubscriptions(&self) -> bool {
         !self.unwanted.is_empty()
     }
 
-    /// Its reader is gone.
+    /// Its reader was dropped.
     pub(crate) fn remove(&mut self, key: Key) {
         if let Some(id) = self.entries.remove(&key).and_then(|entry| entry.state.id()) {
             self.retire(id);
@@ -230,7 +229,7 @@ impl Inbox {
         self.unwanted.push_back(id);
     }
 
-    /// A new attachment knows of nothing yet.
+    /// A new attachment has no subscriptions yet.
     pub(crate) fn attached(&mut self) {
         self.unwanted.clear();
         self.by_id.clear();
@@ -242,14 +241,14 @@ impl Inbox {
         }
     }
 
-    /// What the agent must know next.
+    /// The next message for the agent.
     pub(crate) fn take(&mut self) -> Option<FromClient> {
         if let Some(id) = self.unwanted.pop_front() {
             return Some(FromClient::Unsubscribe(id));
         }
         let (key, entry) =
             self.entries.iter_mut().find(|(_, entry)| entry.state == State::Wanted)?;
-        // In one attachment no number is used twice before four thousand million others.
+        // Ids repeat only after 2^32 others.
         self.next_id = self.next_id.wrapping_add(1);
         let subscription = SubscriptionId(self.next_id);
         entry.state = State::Asked(subscription);
@@ -265,11 +264,11 @@ impl Inbox {
         self.entries.get_mut(self.by_id.get(&id.0)?)
     }
 
-    /// The agent says that it is active.
+    /// The agent reports that it is active.
     pub(crate) fn subscribed(&mut self, id: SubscriptionId, active_after: Position) {
         if let Some(entry) = self.by_id(id) {
             entry.state = State::Active(id);
-            // One that begins in the past is not where it became active: the past is still to come.
+            // A start in the past is before the position at which it became active.
             let begin = match entry.start {
                 Start::Now => Some(active_after),
                 Start::After(position) => Some(position),
@@ -285,14 +284,14 @@ impl Inbox {
         }
     }
 
-    /// The agent says no, for good.
+    /// The agent refused it.
     pub(crate) fn refused(&mut self, id: SubscriptionId, why: SubscribeError) -> Option<Waker> {
         let waker = self.by_id(id)?.end(why);
         self.by_id.remove(&id.0);
         waker
     }
 
-    /// Events for a subscription. Gives whom to wake.
+    /// Queues events for a subscription. Returns the reader to wake.
     pub(crate) fn deliver(&mut self, id: SubscriptionId, mut events: EventBatch) -> Option<Waker> {
         let Some(entry) = self.by_id.get(&id.0).and_then(|key| self.entries.get_mut(key)) else {
             self.counts.late += events.len() as u64;
@@ -300,8 +299,8 @@ impl Inbox {
         };
         let until = events.last_position()?;
         let before = events.len();
-        // Up to there all of that reign was given or told, or lies before the beginning: it comes again
-        // where the agent went back to another place of the log.
+        // Up to this index, the epoch was delivered or reported, or precedes the start. It arrives
+        // again after the agent went back in the log.
         let had = entry.trail.map_or(0, |trail| trail.index_in(until.epoch));
         if events.first().is_some_and(|first| first.position().index <= had) {
             events.skip_until(had);
@@ -312,7 +311,7 @@ impl Inbox {
         let Sifted { copies, late } = entry.recent.sift(&mut events, as_logged);
         self.counts.copies += copies as u64;
         self.counts.delivered += events.len() as u64;
-        // Behind what came with it: who goes on from its end misses nothing and has nothing twice.
+        // The gap ends after this batch: a reader that resumes there misses and repeats nothing.
         let late = late.map(|gap| Gap { until, ..gap });
         self.counts.overtaken += late.as_ref().map_or(0, |gap| gap.count);
         self.counts.gaps += u64::from(late.is_some());
@@ -320,8 +319,8 @@ impl Inbox {
         self.queue(id, events.into_iter().chain(late.map(Queued::Gap)))
     }
 
-    /// Queues something for the reader of a subscription, and takes it back when that is more than it
-    /// may hold. Gives whom to wake.
+    /// Queues deliveries, and pauses the subscription when its queue is full. Returns the reader to
+    /// wake.
     fn queue(
         &mut self,
         id: SubscriptionId,
@@ -344,7 +343,7 @@ impl Inbox {
         waker
     }
 
-    /// A hole that is told. An empty one is none, and moves nothing.
+    /// Queues a gap. An empty one is ignored.
     pub(crate) fn gap(&mut self, id: SubscriptionId, gap: Gap) -> Option<Waker> {
         if gap.after == gap.until && gap.count == 0 {
             return None;
@@ -355,7 +354,7 @@ impl Inbox {
         self.queue(id, [Queued::Gap(gap)])
     }
 
-    /// Everything up to a position was delivered or told.
+    /// Everything up to a position was delivered or reported.
     pub(crate) fn covered(
         &mut self,
         id: SubscriptionId,
@@ -370,7 +369,7 @@ impl Inbox {
         self.queue(id, [Queued::HistoryEnd])
     }
 
-    /// The next delivery for its reader, and whether the agent must be told something now.
+    /// The next delivery for its reader, and whether there is a message for the agent now.
     pub(crate) fn pop(&mut self, key: Key) -> (Option<Queued>, bool) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return (None, false);
@@ -387,7 +386,7 @@ impl Inbox {
         (next, resume)
     }
 
-    /// Ends all. What is queued can still be read.
+    /// Ends all subscriptions. Queued deliveries can still be read.
     pub(crate) fn end_all(&mut self, why: &SubscribeError) -> Vec<Waker> {
         self.by_id.clear();
         let open = self.entries.values_mut().filter(|e| e.ended.is_none());

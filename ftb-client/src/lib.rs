@@ -17,20 +17,21 @@
 //! nodes, reading configuration files.
 #![forbid(unsafe_code)]
 
+mod ack_interest;
 pub mod admin;
 pub mod batch;
 pub mod blocking;
 mod chunk;
 pub mod client;
+mod completion;
 pub mod config;
 mod connection;
 pub mod daemon;
 pub mod error;
 pub mod event;
-mod fate;
+mod fair_queue;
 mod inbox;
 pub mod json;
-mod line;
 mod outbox;
 pub mod publish;
 mod recent;
@@ -38,7 +39,6 @@ mod session;
 mod socket_watch;
 mod stream;
 pub mod subscription;
-mod waiters;
 
 pub use batch::{Batch, Receipts};
 pub use client::{Agent, Client, Stats};

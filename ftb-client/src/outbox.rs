@@ -1,18 +1,17 @@
-//! What a client has published and nobody else holds yet.
+//! The published events of a client that are not confirmed.
 //!
-//! An event *waits* until an attached agent can take it, then it gets its sequence number and is
-//! *in flight* until it is confirmed; what is in flight is handed to the next agent again when the
-//! attachment is lost. Both together are bounded in bytes. Only what waits can be shed, so the
-//! numbers that agents see have no holes: mildest severity first, within one severity the oldest,
-//! since the newest says how things are now. An event that finds only worse ones in its way is not
-//! taken.
+//! An event *waits* until it can be sent. Then it gets its sequence and is *in flight* until it is
+//! confirmed. Events in flight are sent again after the attachment was lost. Both together are
+//! bounded in bytes. Only waiting events can be shed, so that sequences stay dense: lowest severity
+//! first, then oldest first, because the newest describes the current state. An event is rejected
+//! if the buffer is full of higher severities.
 //!
 //! No I/O, no clock.
 
-use crate::chunk::{Chunk, Flight, Size, class};
+use crate::ack_interest::AckInterest;
+use crate::chunk::{Chunk, InFlightBatch, Size, class};
+use crate::completion::Completion;
 use crate::error::{PublishError, Unconfirmed};
-use crate::fate::Fate;
-use crate::waiters::Waiters;
 use bytes::Bytes;
 use core::ops::Range;
 use ftb_core::{PublisherId, Severity};
@@ -20,7 +19,7 @@ use ftb_proto::client::published_len;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Encoded events whose sequences follow each other.
+/// Encoded events with dense sequences.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Batch {
     pub(crate) first_seq: u64,
@@ -36,33 +35,33 @@ pub(crate) struct Counts {
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,
     pub(crate) shed: [u64; 4],
-    /// Given up when the client ended: those that no agent had been given.
+    /// Events that were not sent when the client ended.
     pub(crate) given_up: [u64; 4],
-    /// Given up when the client ended: those that an agent had been given.
+    /// Events that were sent and not confirmed when the client ended.
     pub(crate) in_doubt: u64,
 }
 
 pub(crate) struct Outbox {
     bytes_max: usize,
     in_flight_bytes_max: usize,
-    /// In the order of publication; the last still grows.
+    /// In publish order; the last one grows.
     waiting: VecDeque<Chunk>,
-    /// What waits of each severity, mildest first.
+    /// Waiting events by severity, lowest first.
     waiting_sizes: [Size; 4],
     /// The sequences are dense; the last is `next_seq - 1`.
-    in_flight: VecDeque<Flight>,
+    in_flight: VecDeque<InFlightBatch>,
     in_flight_size: Size,
     next_seq: u64,
-    /// How many of those in flight the present attachment has been handed.
+    /// Number of batches in flight that the current attachment was sent.
     handed: usize,
-    /// How large the last chunk was when it went: the next will be as large.
+    /// Size of the last sent chunk: the next one gets that capacity.
     gone: Size,
     counts: Counts,
-    waiters: Arc<Waiters>,
+    waiters: Arc<AckInterest>,
 }
 
 impl Outbox {
-    /// At most half of the bytes may be in flight: the rest stays sheddable by severity.
+    /// At most half of the bytes may be in flight: the rest can be shed by severity.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -79,8 +78,8 @@ impl Outbox {
         }
     }
 
-    /// Who waits for what becomes of these events, or for room.
-    pub(crate) fn waiters(&self) -> &Arc<Waiters> {
+    /// Tasks that wait for outcomes or for room.
+    pub(crate) fn waiters(&self) -> &Arc<AckInterest> {
         &self.waiters
     }
 
@@ -96,12 +95,12 @@ impl Outbox {
         self.in_flight_size.cost()
     }
 
-    /// Events that no agent has been given yet, by severity.
+    /// Events that were not sent, by severity.
     pub(crate) fn waiting_events(&self) -> [u64; 4] {
         self.waiting_sizes.map(|size| size.events as u64)
     }
 
-    /// Events that an agent has been given and has not confirmed.
+    /// Events that were sent and are not confirmed.
     pub(crate) fn in_flight_events(&self) -> u64 {
         self.in_flight_size.events as u64
     }
@@ -110,30 +109,30 @@ impl Outbox {
         self.waiting_bytes() + self.in_flight_bytes()
     }
 
-    /// Whether everything that was accepted has ended.
+    /// Whether each accepted event has an outcome.
     pub(crate) fn is_empty(&self) -> bool {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether some wait for a number.
+    /// Whether events wait.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a message is full that has not gone, and an event of that length would begin the next: whoever
-    /// publishes without ever having to wait must let others run first, who are to send it. First, else a
-    /// message of nothing but that event would go right behind it.
+    /// Whether a full message waits, and an event of this length would begin the next one. Then the
+    /// publisher must yield first, so that the full message is sent. Otherwise a message with only
+    /// this event would follow it.
     pub(crate) fn has_full_one_before_event(&self, len: usize) -> bool {
         self.waiting.back().is_some_and(|open| !open.takes(published_len(len)))
     }
 
-    /// The same before chunks are taken: whether a message waits that they will not be part of.
+    /// The same for chunks: whether a message waits that they cannot join.
     pub(crate) fn has_full_one_before(&self, chunks: &[Chunk]) -> bool {
         let join = |open: &Chunk| matches!(chunks, [only] if open.takes_all_of(only));
         self.waiting.back().is_some_and(|open| !join(open))
     }
 
-    /// Whether what waits must, or soon will have to, wait for a confirmation.
+    /// Whether waiting events must wait for a confirmation, now or soon.
     pub(crate) fn is_crowded(&self) -> bool {
         let in_flight = self.in_flight_bytes();
         let room = self.in_flight_bytes_max.saturating_sub(in_flight);
@@ -141,20 +140,20 @@ impl Outbox {
         in_flight > self.in_flight_bytes_max / 4 || self.waiting.front().is_some_and(held_up)
     }
 
-    /// Whether what costs so much can be taken without shedding any.
+    /// Whether there is room for this cost without shedding.
     pub(crate) fn has_room_for(&self, cost: usize) -> bool {
         self.held_bytes() + cost <= self.bytes_max
     }
 
-    /// Takes an event, `len` bytes long when encoded, which `put` writes as
-    /// [`ftb_proto::client::put_published`] does; sheds milder ones (or older ones as mild) when
-    /// there is no room. Gives its fate and its place in it.
+    /// Adds an event of `len` encoded bytes, which `put` writes as
+    /// [`ftb_proto::client::put_published`] does. Without room it sheds events of lower severity,
+    /// or older ones of the same. Returns its completion and its index in it.
     pub(crate) fn push(
         &mut self,
         severity: Severity,
         len: usize,
         put: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(Arc<Fate>, u32), PublishError> {
+    ) -> Result<(Arc<Completion>, u32), PublishError> {
         if !self.has_room_for(cost(len)) {
             self.make_room(len, severity)?;
         }
@@ -162,23 +161,23 @@ impl Outbox {
         let open = self.waiting.back_mut().filter(|chunk| chunk.takes(bytes));
         let receipt = if let Some(chunk) = open {
             let place = chunk.push(severity, put);
-            (Arc::clone(chunk.fate()), place)
+            (Arc::clone(chunk.completion()), place)
         } else {
             let mut chunk = Chunk::new(&self.waiters, bytes.max(self.gone.bytes), self.gone.events);
             let place = chunk.push(severity, put);
-            let fate = Arc::clone(chunk.fate());
+            let completion = Arc::clone(chunk.completion());
             self.waiting.push_back(chunk);
-            (fate, place)
+            (completion, place)
         };
         self.waiting_sizes[class(severity)].add(Size { events: 1, bytes });
         self.counts.accepted += 1;
         Ok(receipt)
     }
 
-    /// Takes events that are encoded already, in chunks of one fate; they may become part of one that
-    /// waits. When there is no room, the mildest of all that wait are shed, the oldest first: these
-    /// may be among them. Leaves none of the chunks; gives their fate and their places in it.
-    pub(crate) fn push_all(&mut self, chunks: &mut Vec<Chunk>) -> (Arc<Fate>, Range<u32>) {
+    /// Adds encoded events, in chunks of one completion, which may join a waiting chunk. Without
+    /// room it sheds waiting events, lowest severity first, then oldest first; these may be among
+    /// them. Empties `chunks`; returns their completion and their indices in it.
+    pub(crate) fn push_all(&mut self, chunks: &mut Vec<Chunk>) -> (Arc<Completion>, Range<u32>) {
         for chunk in &*chunks {
             self.counts.accepted += chunk.size().events as u64;
             for (class, size) in self.waiting_sizes.iter_mut().enumerate() {
@@ -187,17 +186,18 @@ impl Outbox {
         }
         let joined = match (self.waiting.back_mut(), &chunks[..]) {
             (Some(open), [only]) if open.takes_all_of(only) => {
-                let joined = (Arc::clone(open.fate()), open.append(only));
+                let joined = (Arc::clone(open.completion()), open.append(only));
                 chunks.clear();
                 Some(joined)
             }
             _ => None,
         };
         let receipts = joined.unwrap_or_else(|| {
-            let fate = chunks.first().map(|first| Arc::clone(first.fate())).unwrap_or_default();
+            let completion =
+                chunks.first().map(|first| Arc::clone(first.completion())).unwrap_or_default();
             let end = chunks.last().map_or(0, |last| last.places().end);
             self.waiting.extend(chunks.drain(..));
-            (fate, 0..end)
+            (completion, 0..end)
         });
         while self.held_bytes() > self.bytes_max && self.shed_one() {}
         receipts
@@ -217,7 +217,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// The oldest of the mildest.
+    /// Sheds the oldest event of the lowest severity.
     fn shed_one(&mut self) -> bool {
         let Some(class) = self.waiting_sizes.iter().position(|size| size.events > 0) else {
             return false;
@@ -231,27 +231,27 @@ impl Outbox {
             && let Some(gone) = self.waiting.remove(index)
             && let Some(before) = index.checked_sub(1)
         {
-            // It may be the one that events come into now: not at the places of those that were shed.
+            // New events may join this chunk: not at the indices of the shed ones.
             self.waiting[before].skip_places_of(&gone);
         }
         true
     }
 
-    /// A new attachment has seen nothing yet.
+    /// A new attachment was sent nothing yet.
     pub(crate) fn attached(&mut self) {
         self.handed = 0;
     }
 
-    /// The next events for the agent: first those that an earlier attachment was handed.
+    /// The next batch for the agent: first those that an earlier attachment was sent.
     pub(crate) fn take(&mut self) -> Option<Batch> {
-        if let Some(flight) = self.in_flight.get(self.handed) {
+        if let Some(sent) = self.in_flight.get(self.handed) {
             self.handed += 1;
-            let first_seq = flight.next_seq();
-            return Some(Batch { first_seq, events: flight.events(), again: true });
+            let first_seq = sent.next_seq();
+            return Some(Batch { first_seq, events: sent.events(), again: true });
         }
         let room = self.in_flight_bytes_max.saturating_sub(self.in_flight_bytes());
         let alone = self.in_flight.is_empty();
-        // Asked at every publication: a chunk that cannot go must not be taken apart for that.
+        // Called at each publication: do not split a chunk that cannot be sent.
         if !alone && self.waiting.front()?.first_cost() > room {
             return None;
         }
@@ -265,24 +265,24 @@ impl Outbox {
             }
             self.waiting.push_front(rest);
         }
-        let flight = chunk.go(self.next_seq)?;
-        let batch = Batch { first_seq: self.next_seq, events: flight.events(), again: false };
-        self.gone = flight.size();
+        let sent = chunk.go(self.next_seq)?;
+        let batch = Batch { first_seq: self.next_seq, events: sent.events(), again: false };
+        self.gone = sent.size();
         self.in_flight_size.add(self.gone);
-        self.next_seq = flight.end_seq();
-        self.in_flight.push_back(flight);
+        self.next_seq = sent.end_seq();
+        self.in_flight.push_back(sent);
         self.handed = self.in_flight.len();
         Some(batch)
     }
 
-    /// Everything up to `seq` is safe.
+    /// Everything up to `seq` is committed.
     pub(crate) fn confirm(&mut self, seq: u64, publisher: PublisherId) {
         let below = seq.saturating_add(1).min(self.next_seq);
-        while let Some(flight) = self.in_flight.front_mut() {
-            let (ended, confirmed) = flight.settle(below, publisher);
+        while let Some(sent) = self.in_flight.front_mut() {
+            let (ended, confirmed) = sent.settle(below, publisher);
             self.in_flight_size.take(ended);
             self.counts.confirmed += confirmed as u64;
-            if !flight.is_over() {
+            if !sent.is_over() {
                 break;
             }
             self.in_flight.pop_front();
@@ -290,7 +290,7 @@ impl Outbox {
         }
     }
 
-    /// The agent will never take those: see [`Flight::refuse`].
+    /// The agent refused these: see [`InFlightBatch::refuse`].
     pub(crate) fn refuse(
         &mut self,
         first: u64,
@@ -298,25 +298,25 @@ impl Outbox {
         why: Unconfirmed,
         publisher: PublisherId,
     ) {
-        for flight in &mut self.in_flight {
-            let from = first.max(flight.next_seq());
-            for seq in from..last.saturating_add(1).min(flight.end_seq()) {
-                self.counts.refused += u64::from(flight.refuse(seq, why.clone()));
+        for sent in &mut self.in_flight {
+            let from = first.max(sent.next_seq());
+            for seq in from..last.saturating_add(1).min(sent.end_seq()) {
+                self.counts.refused += u64::from(sent.refuse(seq, why.clone()));
             }
         }
-        // It may be the oldest.
+        // The oldest may be among them.
         self.confirm(0, publisher);
     }
 
-    /// Gives up everything: whoever holds a receipt learns that the client was closed.
+    /// Drops everything: receipts resolve with [`Unconfirmed::Closed`].
     pub(crate) fn abandon(&mut self) {
         let waiting = self.waiting_events();
         self.counts.given_up.iter_mut().zip(waiting).for_each(|(sum, more)| *sum += more);
         self.counts.in_doubt += self.in_flight_events();
         self.waiting.drain(..).for_each(|chunk| chunk.close());
         self.waiting_sizes = [Size::default(); 4];
-        // Their numbers are used up, in case an agent should ever speak of them.
-        self.in_flight.drain(..).for_each(|flight| flight.close());
+        // Their sequences are not used again.
+        self.in_flight.drain(..).for_each(|sent| sent.close());
         self.in_flight_size = Size::default();
         self.handed = 0;
     }
@@ -328,7 +328,7 @@ impl Drop for Outbox {
     }
 }
 
-/// What an event of that length counts against the bound.
+/// Cost of an event of this encoded length, against the limit.
 pub(crate) fn cost(len: usize) -> usize {
     Size { events: 1, bytes: published_len(len) }.cost()
 }
@@ -337,7 +337,7 @@ pub(crate) fn cost(len: usize) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fate::Outcome;
+    use crate::completion::Outcome;
     use ftb_core::{Event, EventRef};
     use ftb_proto::client::{FromClient, put_publish, put_published};
     use ftb_proto::event::{decode_event, event_len};
@@ -346,7 +346,7 @@ mod tests {
     const PUBLISHER: PublisherId = PublisherId { account: 1, token: 2 };
 
     /// Receipt of an event with that payload.
-    struct Receipt(Arc<Fate>, u32);
+    struct Receipt(Arc<Completion>, u32);
 
     impl Receipt {
         fn outcome(&self) -> Option<Outcome> {
@@ -374,8 +374,8 @@ mod tests {
         let event = EventRef::from(&event);
         let len = event_len(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        let (fate, place) = outbox.push(event.severity, len, put)?;
-        Ok(Receipt(fate, place))
+        let (completion, place) = outbox.push(event.severity, len, put)?;
+        Ok(Receipt(completion, place))
     }
 
     /// Events of a batch with those payloads.
@@ -397,11 +397,11 @@ mod tests {
         outbox: &mut Outbox,
         said: impl IntoIterator<Item = (&'a [u8], Severity)>,
     ) -> Vec<Receipt> {
-        let (fate, places) = outbox.push_all(&mut batch(said));
-        places.map(|place| Receipt(Arc::clone(&fate), place)).collect()
+        let (completion, places) = outbox.push_all(&mut batch(said));
+        places.map(|place| Receipt(Arc::clone(&completion), place)).collect()
     }
 
-    /// What an event with so many bytes of payload costs.
+    /// Cost of an event with a payload of this size.
     fn cost_of(payload: usize) -> usize {
         cost(event_len(&EventRef::from(&event(&vec![0; payload], Severity::Info))))
     }

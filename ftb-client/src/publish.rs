@@ -1,13 +1,13 @@
-//! Publishing: from an event in the program's hands to one in the outbox, and the receipt for it.
+//! Publishing: checks an event, puts it into the outbox, and returns its receipt.
 //!
-//! Responsible for: the bounds that a client can check, what is filled in, one lock a publication, and
-//! waiting for room. Not responsible for: what becomes of an event afterwards (`outbox.rs`, `fate.rs`).
+//! Responsible for: limits that a client can check, default fields, one lock per publication, and
+//! waiting for room. Not responsible for: events in the outbox (`outbox.rs`, `completion.rs`).
 
 use crate::client::{Client, Shared};
+use crate::completion::Completion;
 use crate::config::ClientConfig;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
-use crate::fate::Fate;
 use crate::outbox::cost;
 use crate::session::Session;
 use core::pin::Pin;
@@ -20,53 +20,52 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 use tokio::task::yield_now;
 
-/// What became of an event that was accepted.
+/// The receipt of an accepted event: resolves with its outcome.
 #[derive(Debug)]
 #[must_use = "an event is published without it, but only the receipt says what became of it; \
               drop it with `let _ =` where that does not matter"]
 pub struct Receipt {
-    /// That of all events that went with it.
-    fate: Arc<Fate>,
+    /// Shared with other events.
+    completion: Arc<Completion>,
     place: u32,
 }
 
 impl Receipt {
-    pub(crate) fn new(fate: Arc<Fate>, place: u32) -> Self {
-        Self { fate, place }
+    pub(crate) fn new(completion: Arc<Completion>, place: u32) -> Self {
+        Self { completion, place }
     }
 
-    /// Resolves with the event's id when acting root and standby hold it: from then on it will be
-    /// delivered. Costs nothing until it is asked.
+    /// Resolves with the event's id when it is committed: from then on it will be delivered. Costs
+    /// nothing until it is polled.
     ///
     /// # Errors
-    /// [`Unconfirmed`] when it will not be confirmed.
+    /// [`Unconfirmed`]: it will not be confirmed.
     pub async fn confirmed(self) -> Result<EventId, Unconfirmed> {
-        self.fate.ended(self.place).await
+        self.completion.ended(self.place).await
     }
 
-    /// As [`Receipt::confirmed`], without waiting: `None` as long as it is not known.
+    /// As [`Receipt::confirmed`], without waiting; `None`: not known yet.
     pub fn outcome(&self) -> Option<Result<EventId, Unconfirmed>> {
-        self.fate.outcome(self.place)
+        self.completion.outcome(self.place)
     }
 }
 
 impl Client {
-    /// Publishes an event: takes it, numbers it, hands it to the agent in the background, and
-    /// again to the next agent until it is confirmed. Never waits.
+    /// Publishes an event: buffers it and sends it in the background, and again to the next agent
+    /// until it is confirmed. Never waits.
     ///
-    /// Time, client name and job id are filled in where they are empty. When the buffer is full,
-    /// milder events (or older ones as mild) that no agent has been given yet are shed and
-    /// counted; [`Client::publish_wait`] waits instead.
+    /// Empty time, client name and job id are filled in. A full buffer sheds and counts unsent
+    /// events of lower severity, or older events of the same. [`Client::publish_wait`] waits
+    /// instead.
     ///
     /// # Errors
-    /// [`PublishError`]: the event breaks a bound, or finds only worse ones in its way. Nothing
-    /// was sent.
+    /// [`PublishError`]: the event breaks a limit, or the buffer is full of higher severities.
+    /// Nothing was sent.
     pub fn publish(&self, event: impl Into<Event>) -> Result<Receipt, PublishError> {
         self.publish_ref(EventRef::from(&event.into()))
     }
 
-    /// As [`Client::publish`], without giving the event away: for who publishes much, or has its
-    /// parts elsewhere.
+    /// As [`Client::publish`], without giving the event away.
     ///
     /// # Errors
     /// As there.
@@ -74,15 +73,15 @@ impl Client {
         let mut publication = self.complete(&mut event)?;
         let mut session = publication.lock(self.shared());
         let receipt = publication.push(&mut session)?;
-        session.line.overtake(cost(publication.len));
-        let speaker = session.speaker.take();
+        session.room.bypass(cost(publication.len));
+        let sender = session.sender.take();
         drop(session);
-        speaker.into_iter().for_each(Waker::wake);
+        sender.into_iter().for_each(Waker::wake);
         Ok(receipt)
     }
 
-    /// As [`Client::publish_ref`], but sheds nothing: gives `None` where there is no room now, or it is the
-    /// turn of others who wait for it.
+    /// As [`Client::publish_ref`], but sheds nothing. `None`: there is no room now, or other
+    /// publishers are first in the queue.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
@@ -94,20 +93,20 @@ impl Client {
         let mut session = publication.lock(self.shared());
         let pushed = publication.push_if_room(&mut session);
         drop(session);
-        let Some((receipt, speaker)) = pushed else {
+        let Some((receipt, sender)) = pushed else {
             self.shared().waiters.look();
             return Ok(None);
         };
-        speaker.into_iter().for_each(Waker::wake);
+        sender.into_iter().for_each(Waker::wake);
         receipt.map(Some)
     }
 
-    /// As [`Client::publish`], but waits for room instead of shedding. Before each that is first among those who wait, no
-    /// more of what waits goes than the buffer holds; [`Client::publish`] stands in no line, and where it alone takes the
-    /// room that comes, the others go again.
+    /// As [`Client::publish`], but waits for room instead of shedding. Waiting publishers are
+    /// admitted in order; at most one buffer's worth may overtake the head of the queue.
+    /// [`Client::publish`] bypasses the queue.
     ///
-    /// Cancel-safe: a dropped future has published nothing. One that waits is to be polled or dropped: others may wait for
-    /// it. Lets other tasks run whenever it has filled a message, even when there is room.
+    /// Cancel-safe: a dropped future has published nothing. Poll or drop a waiting future: others
+    /// may wait for it. It yields to other tasks after each full message.
     ///
     /// # Errors
     /// [`PublishError`]; [`PublishError::Full`] only for an event that could never fit.
@@ -127,17 +126,17 @@ impl Client {
         PublishWait { client: self, event, later: None }
     }
 
-    /// Publishes an event when others have run, and there is room.
+    /// Yields, then publishes an event when there is room.
     async fn publish_later<'a>(&'a self, mut event: EventRef<'a>) -> Result<Receipt, PublishError> {
         yield_now().await;
         let publication = self.complete(&mut event)?;
         let push = |session: &mut Session| publication.push_now(session);
-        let (receipt, speaker) = self.shared().wait_for_room(cost(publication.len), push).await;
-        speaker.into_iter().for_each(Waker::wake);
+        let (receipt, sender) = self.shared().wait_for_room(cost(publication.len), push).await;
+        sender.into_iter().for_each(Waker::wake);
         receipt
     }
 
-    /// Fills in what is empty, and checks all bounds but the one that the agent tells.
+    /// Fills in empty fields and checks all limits except that of the agent.
     fn complete<'e, 'a: 'e>(
         &'a self,
         event: &'e mut EventRef<'a>,
@@ -151,7 +150,7 @@ impl Client {
     }
 }
 
-/// Says whose event it is where that is not said.
+/// Fills in empty client name and job id.
 pub(crate) fn fill_in<'a>(event: &mut EventRef<'a>, config: &'a ClientConfig) {
     if event.client_name.is_empty() {
         event.client_name = &config.name;
@@ -161,13 +160,12 @@ pub(crate) fn fill_in<'a>(event: &mut EventRef<'a>, config: &'a ClientConfig) {
     }
 }
 
-/// What [`Client::publish_ref_wait`] gives. Written by hand, since an event is a dozen words that an
-/// async function would move from state to state: this takes it where it lies, and nearly always
-/// there is room.
+/// The future of [`Client::publish_ref_wait`]. Written by hand: an async function would copy the
+/// event from state to state, and there is nearly always room at the first poll.
 struct PublishWait<'a> {
     client: &'a Client,
     event: EventRef<'a>,
-    /// What is left to do when it was not done at once.
+    /// The rest, if the first poll did not publish.
     later: Option<Later<'a>>,
 }
 
@@ -184,30 +182,30 @@ impl Future for PublishWait<'_> {
         let client = *client;
         let mut publication = client.complete(event)?;
         let mut session = publication.lock(client.shared());
-        // A publisher that never has to wait must not keep the connection's task from its work.
+        // A publisher that never waits must not starve the connection's task.
         let unhurried = !session.outbox.has_full_one_before_event(publication.len);
         let pushed = unhurried.then(|| publication.push_if_room(&mut session)).flatten();
         drop(session);
-        if let Some((receipt, speaker)) = pushed {
-            speaker.into_iter().for_each(Waker::wake);
+        if let Some((receipt, sender)) = pushed {
+            sender.into_iter().for_each(Waker::wake);
             return Poll::Ready(receipt);
         }
         later.insert(Box::pin(client.publish_later(*event))).as_mut().poll(context)
     }
 }
 
-/// An event that is to be published, and what was empty in it is filled in.
+/// A checked event with its fields filled in.
 struct Publication<'a> {
     event: &'a EventRef<'a>,
-    /// When it is encoded.
+    /// Of the encoded event, in bytes.
     len: usize,
-    /// It is encoded.
+    /// The encoded event, if it was encoded outside the lock.
     bytes: Option<Vec<u8>>,
 }
 
 impl Publication<'_> {
-    /// The session. While somebody else has it, the event is encoded, so that publishers of many
-    /// threads hold each other up as little as can be; else it is encoded where it will lie.
+    /// Locks the session. While another thread holds the lock, the event is encoded outside it, so
+    /// that threads block each other less; else it is encoded into the outbox.
     fn lock<'s>(&mut self, shared: &'s Shared) -> MutexGuard<'s, Session> {
         if let Some(session) = shared.lock_if_free() {
             return session;
@@ -230,18 +228,18 @@ impl Publication<'_> {
             Some(bytes) => buffer.extend_from_slice(bytes),
             None => put_published(self.event, self.len, buffer),
         };
-        let (fate, place) = session.outbox.push(self.event.severity, self.len, put)?;
-        Ok(Receipt { fate, place })
+        let (completion, place) = session.outbox.push(self.event.severity, self.len, put)?;
+        Ok(Receipt { completion, place })
     }
 
-    /// `None` where there is no room, or it is others' turn, and there may be some later.
+    /// `None`: there is no room now, or other publishers are first in the queue.
     fn push_if_room(&self, session: &mut Session) -> Option<Pushed> {
-        session.goes_now(cost(self.len)).then(|| self.push_now(session))
+        session.enters_now(cost(self.len)).then(|| self.push_now(session))
     }
 
-    /// Gives the speaker too, to be woken without the session.
+    /// Returns the waker of the sender too, to be woken without the lock.
     fn push_now(&self, session: &mut Session) -> Pushed {
-        (self.push(session), session.speaker.take())
+        (self.push(session), session.sender.take())
     }
 }
 

@@ -1,9 +1,10 @@
 //! Which events a subscription has had: lately by their ids, of each publisher the newest.
 //!
 //! When a subscription goes on after an interruption in which two parts of the cluster became one,
-//! events that it had can come again at other positions: these it knows by their ids. And events that it
-//! has not had can come behind newer ones of their publishers: they are not given, a gap tells them. It
-//! is held here, in the program, and not at its agent: an agent that starts again has forgotten it.
+//! events that it had can come again at other positions: these it knows by their ids. And events
+//! that it has not had can come behind newer ones of their publishers: they are not given, a gap
+//! tells them. It is held here, in the program, and not at its agent: an agent that starts again
+//! has forgotten it.
 
 use ftb_core::latest::Latest;
 use ftb_core::node::api::{Gap, GapReason};

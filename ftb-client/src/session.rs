@@ -1,44 +1,43 @@
-//! One client as seen from its agent: who says what when.
+//! The protocol of one client with its agents: a state machine that lives through all attachments.
 //!
-//! Fed with what the agent says and what the program wants, asked for what is to be said next. It
-//! decides, and has no socket, no clock and no task of its own: the same object lives through all
-//! attachments.
+//! Responsible for: which message is sent next, and the effects of received ones. No socket, clock
+//! or task.
 
 use crate::error::{SubscribeError, Unconfirmed};
+use crate::fair_queue::{FairQueue, Ticket};
 use crate::inbox::Inbox;
-use crate::line::{Line, Place};
 use crate::outbox::Outbox;
-use crate::stream::Say;
+use crate::stream::Outgoing;
 use ftb_core::{PublisherId, limits};
 use ftb_proto::client::{FromAgent, FromClient, Hello, RefusedPart, Welcome};
 use std::task::Waker;
 
-/// Where the present attachment stands.
+/// The state of the current attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Attachment {
     Detached,
-    /// Connected; the hello is still to be said.
+    /// Connected; the hello is not sent yet.
     Connected,
-    /// The hello was said, the welcome is awaited.
-    Greeting,
+    /// The hello is sent; the agent has not answered.
+    Handshaking,
     Attached(Welcome),
-    /// The goodbye was said: nothing follows.
+    /// The goodbye is sent: nothing follows.
     Left,
 }
 
-/// When so many messages with events went and nobody asked what became of them, nobody will soon.
-const UNASKED_MAX: u32 = 64;
+/// After this many messages whose outcomes no task waited for, the agent may delay confirmations.
+const UNOBSERVED_MAX: u32 = 64;
 
 /// What the shell must do after an input.
 #[derive(Default)]
 pub(crate) struct Effects {
     /// Readers to wake.
     pub(crate) wakers: Vec<Waker>,
-    /// There may be something to say.
-    pub(crate) speak: bool,
-    /// Somebody may wait for what has changed.
+    /// There may be something to send.
+    pub(crate) send: bool,
+    /// Wake the tasks that wait for a change.
     pub(crate) changed: bool,
-    /// The agent has turned the client away, or the client leaves or is over.
+    /// The agent refused the client, or the client closes or has ended.
     pub(crate) refused: bool,
 }
 
@@ -49,9 +48,9 @@ pub(crate) enum Trouble {
     Untried,
     /// No agent listens at the socket.
     NoAgent(String),
-    /// The agent turned this client away.
+    /// The agent refused this client.
     Refused { code: String, message: String },
-    /// An agent is there, and the attachment ended or did not come about.
+    /// An agent listens, and the attachment ended or failed.
     Detached(String),
 }
 
@@ -60,35 +59,35 @@ pub(crate) enum Trouble {
 pub(crate) enum SessionError {
     #[error("the agent refused this client ({code}): {message}")]
     Refused { code: String, message: String },
-    #[error("the agent spoke out of turn")]
+    #[error("the agent sent a message that the protocol does not allow now")]
     OutOfTurn,
-    #[error("the agent says goodbye: {0}")]
+    #[error("the agent closed the attachment: {0}")]
     Goodbye(String),
 }
 
 pub(crate) struct Session {
     hello: Hello,
     attachment: Attachment,
-    /// Counts attachments: what belongs to an earlier one is recognised.
+    /// Counts attachments, to recognise streams of earlier ones.
     generation: u64,
-    /// The agent's half of the publisher id; known from the first welcome on.
+    /// The agent's half of the publisher id; 0 before the first attachment.
     account: u64,
-    /// The program wants to end; the goodbye follows what is still to be said.
+    /// The program closed the client; the goodbye follows the buffered events.
     leaving: bool,
-    /// The client's task is over.
+    /// The client's task has ended.
     ended: bool,
     welcomes: u64,
-    /// The agent was told that confirmations may wait.
+    /// The agent may delay confirmations.
     lazily: bool,
-    /// How many messages with events went since somebody was seen who waits for the agent.
-    unasked: u32,
+    /// Messages with events since a task waited for an outcome.
+    unobserved: u32,
     pub(crate) outbox: Outbox,
-    /// Who waits for room in it.
-    pub(crate) line: Line,
+    /// Publishers that wait for room in the outbox.
+    pub(crate) room: FairQueue,
     pub(crate) inbox: Inbox,
-    /// The stream to the agent, while it waits for something to say.
-    pub(crate) speaker: Option<Waker>,
-    /// What the last attempt to attach met.
+    /// Wakes the outgoing stream, while it has nothing to send.
+    pub(crate) sender: Option<Waker>,
+    /// The result of the last attempt to attach.
     pub(crate) trouble: Trouble,
 }
 
@@ -103,11 +102,11 @@ impl Session {
             ended: false,
             welcomes: 0,
             lazily: false,
-            unasked: 0,
+            unobserved: 0,
             outbox: Outbox::new(buffer_bytes),
-            line: Line::new(buffer_bytes),
+            room: FairQueue::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
-            speaker: None,
+            sender: None,
             trouble: Trouble::Untried,
         }
     }
@@ -128,7 +127,7 @@ impl Session {
         PublisherId { account: self.account, token: self.hello.token }
     }
 
-    /// The largest payload that may be published now, in bytes.
+    /// The limit of payloads, in bytes.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.welcome().map_or(limits::PAYLOAD_BYTES_DEFAULT, |welcome| welcome.payload_bytes_max)
     }
@@ -137,24 +136,23 @@ impl Session {
         self.generation
     }
 
-    /// Whether nothing more is accepted.
+    /// Whether no more events are accepted.
     pub(crate) fn is_closed(&self) -> bool {
         self.leaving
     }
 
-    /// Whether what needs so much may go where there is room: see [`Line::lets`].
-    pub(crate) fn lets_in(&mut self, place: Option<Place>, cost: usize) -> bool {
-        self.line.lets(place, cost, self.outbox.held_bytes())
+    /// See [`FairQueue::may_enter`].
+    pub(crate) fn may_enter(&mut self, ticket: Option<Ticket>, cost: usize) -> bool {
+        self.room.may_enter(ticket, cost, self.outbox.held_bytes())
     }
 
-    /// Whether what needs so much may go now, without having waited: there is room and others do not come first, or the
-    /// client is closed. What may is taken to go.
-    pub(crate) fn goes_now(&mut self, cost: usize) -> bool {
+    /// Enters without waiting, if there is room and no other publisher is first, or if the client
+    /// is closed. Returns whether it entered.
+    pub(crate) fn enters_now(&mut self, cost: usize) -> bool {
         let fits = self.outbox.has_room_for(cost) || self.outbox.is_empty();
-        let goes = self.is_closed() || fits && self.lets_in(None, cost);
+        let goes = self.is_closed() || fits && self.may_enter(None, cost);
         if goes {
-            // It had no place that others could have given way to.
-            self.line.went(None, cost);
+            self.room.entered(None, cost);
         }
         goes
     }
@@ -163,23 +161,23 @@ impl Session {
         self.ended
     }
 
-    /// Whether the goodbye was said.
+    /// Whether the goodbye is sent.
     pub(crate) fn has_left(&self) -> bool {
         self.attachment == Attachment::Left
     }
 
-    /// A connection to an agent begins. Gives its generation.
+    /// A connection to an agent begins. Returns its generation.
     pub(crate) fn connected(&mut self) -> u64 {
         self.attachment = Attachment::Connected;
         self.lazily = false;
-        self.speaker = None;
+        self.sender = None;
         self.generation += 1;
         self.outbox.attached();
         self.inbox.attached();
         self.generation
     }
 
-    /// The connection is gone, or did not come to be.
+    /// The connection ended or failed.
     pub(crate) fn detached(&mut self, trouble: Trouble) -> Effects {
         self.attachment = Attachment::Detached;
         self.generation += 1;
@@ -188,14 +186,14 @@ impl Session {
         Effects { changed: true, refused, ..Effects::default() }
     }
 
-    /// Accepts nothing more; says goodbye once what was accepted is handed over.
+    /// Accepts no more events; the goodbye follows the buffered ones.
     pub(crate) fn leave(&mut self) -> Effects {
         self.leaving = true;
         let wakers = self.inbox.end_all(&SubscribeError::Closed);
-        Effects { wakers, speak: true, changed: true, refused: true }
+        Effects { wakers, send: true, changed: true, refused: true }
     }
 
-    /// The end: whoever still waits is told.
+    /// Ends the client: all waiting tasks get an outcome.
     pub(crate) fn end(&mut self) -> Effects {
         let effects = self.leave();
         self.attachment = Attachment::Detached;
@@ -204,76 +202,74 @@ impl Session {
         effects
     }
 
-    /// What to say next; `None` when there is nothing now.
-    pub(crate) fn speak(&mut self) -> Option<Say> {
+    /// The next message; `None`: nothing to send now.
+    pub(crate) fn next_message(&mut self) -> Option<Outgoing> {
         match &self.attachment {
             Attachment::Connected => {
-                self.attachment = Attachment::Greeting;
-                Some(Say::Message(FromClient::Hello(self.hello.clone())))
+                self.attachment = Attachment::Handshaking;
+                Some(Outgoing::Message(FromClient::Hello(self.hello.clone())))
             }
             Attachment::Attached(_) => {
                 if let Some(message) = self.inbox.take() {
-                    return Some(Say::Message(message));
+                    return Some(Outgoing::Message(message));
                 }
                 if let Some(message) = self.confirmations() {
-                    return Some(Say::Message(message));
+                    return Some(Outgoing::Message(message));
                 }
                 if let Some(batch) = self.outbox.take() {
-                    self.unasked = self.unasked.saturating_add(1);
-                    return Some(Say::Publish(batch));
+                    self.unobserved = self.unobserved.saturating_add(1);
+                    return Some(Outgoing::Publish(batch));
                 }
-                // What the window holds back follows when confirmations come.
+                // Events beyond the window follow after confirmations.
                 if self.leaving && self.outbox.waiting_bytes() == 0 {
                     self.attachment = Attachment::Left;
                     let reason = "closed".to_owned();
-                    return Some(Say::Message(FromClient::Goodbye { reason }));
+                    return Some(Outgoing::Message(FromClient::Goodbye { reason }));
                 }
                 None
             }
-            Attachment::Detached | Attachment::Greeting | Attachment::Left => None,
+            Attachment::Detached | Attachment::Handshaking | Attachment::Left => None,
         }
     }
 
-    /// How the agent is to confirm from now on, where that changes: at once while anybody asks what
-    /// becomes of events, or room may run short; else when it costs nothing.
+    /// A change of the agent's confirmations: at once while tasks wait for outcomes or room may run
+    /// short, else delayed.
     fn confirmations(&mut self) -> Option<FromClient> {
         if self.outbox.waiters().take_seen() || self.outbox.is_crowded() {
-            self.unasked = 0;
+            self.unobserved = 0;
         }
-        let lazily = self.unasked >= UNASKED_MAX;
+        let lazily = self.unobserved >= UNOBSERVED_MAX;
         (lazily != self.lazily).then(|| {
             self.lazily = lazily;
             FromClient::Confirmations { lazily }
         })
     }
 
-    /// Has somebody woken as soon as the agent must be told to confirm at once. Gives false where it
-    /// must be told now.
-    pub(crate) fn watch_waiters(&self, watcher: &Waker) -> bool {
-        !self.is_lazy() || self.outbox.waiters().watch(watcher)
+    /// Wakes `watcher` when the agent must confirm at once. `false`: it must do that now.
+    pub(crate) fn watch_ack_interest(&self, watcher: &Waker) -> bool {
+        !self.delays_acks() || self.outbox.waiters().watch(watcher)
     }
 
-    /// Whether the agent was told that confirmations may wait.
-    fn is_lazy(&self) -> bool {
+    /// Whether the agent may delay confirmations.
+    fn delays_acks(&self) -> bool {
         self.lazily && matches!(self.attachment, Attachment::Attached(_))
     }
 
-    /// Whether the speaker has been told by [`Session::speak`] that there is nothing to say, waits with that waker, and
-    /// nobody has woken it since.
-    pub(crate) fn is_silent(&self, speaker: &Waker) -> bool {
-        self.speaker.as_ref().is_some_and(|waiting| waiting.will_wake(speaker))
-            && !(self.is_lazy() && self.outbox.waiters().are_seen())
+    /// Whether the outgoing stream waits with this waker and has not been woken since.
+    pub(crate) fn is_idle(&self, sender: &Waker) -> bool {
+        self.sender.as_ref().is_some_and(|waiting| waiting.will_wake(sender))
+            && !(self.delays_acks() && self.outbox.waiters().are_seen())
     }
 
-    /// Takes what the agent says.
+    /// Handles a message of the agent.
     pub(crate) fn handle(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
         match (&self.attachment, message) {
-            (Attachment::Greeting, FromAgent::Welcome(welcome)) => {
+            (Attachment::Handshaking, FromAgent::Welcome(welcome)) => {
                 self.account = welcome.account;
                 self.attachment = Attachment::Attached(welcome);
                 self.trouble = Trouble::Untried;
                 self.welcomes += 1;
-                Ok(Effects { speak: true, changed: true, ..Effects::default() })
+                Ok(Effects { send: true, changed: true, ..Effects::default() })
             }
             (_, FromAgent::Refused { part: RefusedPart::Attach, code, message }) => {
                 Err(SessionError::Refused { code, message })
@@ -289,8 +285,8 @@ impl Session {
         match message {
             FromAgent::Confirmed { seq } => {
                 self.outbox.confirm(seq, self.publisher());
-                // Who has nothing to say is not woken for nothing: that may be another thread.
-                effects.speak = self.outbox.has_waiting() || self.leaving;
+                // A wake-up may cross threads: none without something to send.
+                effects.send = self.outbox.has_waiting() || self.leaving;
                 effects.changed = true;
             }
             FromAgent::Subscribed { subscription, active_after } => {
@@ -313,20 +309,20 @@ impl Session {
                     }
                     RefusedPart::Attach => return Err(SessionError::OutOfTurn),
                 }
-                (effects.speak, effects.changed) = (true, true);
+                (effects.send, effects.changed) = (true, true);
             }
             FromAgent::Deliver { subscription, events } => {
                 effects.wakers.extend(self.inbox.deliver(subscription, events));
-                // A full queue takes its subscription back.
-                effects.speak = self.inbox.takes_back();
+                // A full queue unsubscribes.
+                effects.send = self.inbox.has_unsubscriptions();
             }
             FromAgent::Gap { subscription, gap } => {
                 effects.wakers.extend(self.inbox.gap(subscription, gap));
-                effects.speak = self.inbox.takes_back();
+                effects.send = self.inbox.has_unsubscriptions();
             }
             FromAgent::Covered { subscription, position, history_ended } => {
                 effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
-                effects.speak = self.inbox.takes_back();
+                effects.send = self.inbox.has_unsubscriptions();
             }
             FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
                 return Err(SessionError::OutOfTurn);
@@ -340,7 +336,7 @@ impl Session {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fate::Fate;
+    use crate::completion::Completion;
     use ftb_core::node::api::{Gap, GapReason, Start};
     use ftb_core::{Epoch, Event, EventRef, OriginId, Position, Spaces};
     use ftb_proto::client::put_published;
@@ -364,7 +360,7 @@ mod tests {
         })
     }
 
-    fn publish(session: &mut Session) -> (Arc<Fate>, u32) {
+    fn publish(session: &mut Session) -> (Arc<Completion>, u32) {
         let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
         let event = EventRef::from(&event);
         let len = event_len(&event);
@@ -376,17 +372,20 @@ mod tests {
     fn nothing_is_said_before_the_welcome_but_the_hello() {
         let mut session = session();
         session.inbox.add("x".to_owned(), Start::Now).unwrap();
-        let (fate, place) = publish(&mut session);
-        assert_eq!(session.speak(), None);
+        let (completion, index) = publish(&mut session);
+        assert_eq!(session.next_message(), None);
         session.connected();
-        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Hello(_)))));
-        assert_eq!(session.speak(), None);
-        assert!(session.handle(welcome()).unwrap().speak);
-        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Subscribe { .. }))));
-        assert!(matches!(session.speak(), Some(Say::Publish(_))));
-        assert_eq!(session.speak(), None);
+        assert!(matches!(session.next_message(), Some(Outgoing::Message(FromClient::Hello(_)))));
+        assert_eq!(session.next_message(), None);
+        assert!(session.handle(welcome()).unwrap().send);
+        assert!(matches!(
+            session.next_message(),
+            Some(Outgoing::Message(FromClient::Subscribe { .. }))
+        ));
+        assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
+        assert_eq!(session.next_message(), None);
         session.handle(FromAgent::Confirmed { seq: 1 }).unwrap();
-        let id = fate.outcome(place).unwrap().unwrap();
+        let id = completion.outcome(index).unwrap().unwrap();
         assert_eq!((id.publisher.account, id.publisher.token), (7, 2));
     }
 
@@ -396,7 +395,7 @@ mod tests {
         let mut session = session();
         session.connected();
         assert!(session.handle(welcome()).is_err(), "before the hello");
-        session.speak();
+        session.next_message();
         assert!(session.handle(confirmed()).is_err(), "before the welcome");
         session.handle(welcome()).unwrap();
         assert!(session.handle(welcome()).is_err(), "a second welcome");
@@ -409,10 +408,12 @@ mod tests {
         let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
         let mut session = Session::new(hello, 1000, 200);
         session.connected();
-        session.speak();
+        session.next_message();
         session.handle(welcome()).unwrap();
         session.inbox.add(String::new(), Start::Now).unwrap();
-        let Some(Say::Message(FromClient::Subscribe { subscription, .. })) = session.speak() else {
+        let Some(Outgoing::Message(FromClient::Subscribe { subscription, .. })) =
+            session.next_message()
+        else {
             panic!("the subscription is not asked for");
         };
         let at = |index| Position { epoch: Epoch { number: 1, root: OriginId(1) }, index };
@@ -422,49 +423,49 @@ mod tests {
             let gap = Gap { after, until, reason, count, severity_max: None, spaces };
             FromAgent::Gap { subscription, gap }
         };
-        assert!(!session.handle(gap(1)).unwrap().speak);
-        assert!(session.handle(gap(2)).unwrap().speak, "its queue is full");
+        assert!(!session.handle(gap(1)).unwrap().send);
+        assert!(session.handle(gap(2)).unwrap().send, "its queue is full");
         let unsubscribe = FromClient::Unsubscribe(subscription);
-        assert_eq!(session.speak(), Some(Say::Message(unsubscribe)));
+        assert_eq!(session.next_message(), Some(Outgoing::Message(unsubscribe)));
 
         let confirmed = |seq| FromAgent::Confirmed { seq };
         let _ = publish(&mut session);
-        assert!(matches!(session.speak(), Some(Say::Publish(_))));
-        assert!(!session.handle(confirmed(1)).unwrap().speak);
+        assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
+        assert!(!session.handle(confirmed(1)).unwrap().send);
         while !session.outbox.has_waiting() {
             let _ = publish(&mut session);
-            session.speak();
+            session.next_message();
         }
-        assert!(session.handle(confirmed(2)).unwrap().speak, "there is room for what waits");
-        assert!(matches!(session.speak(), Some(Say::Publish(_))));
+        assert!(session.handle(confirmed(2)).unwrap().send, "there is room for what waits");
+        assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
     }
 
     fn attach(session: &mut Session) {
         session.connected();
-        session.speak();
+        session.next_message();
         session.handle(welcome()).unwrap();
     }
 
     /// Publishes an event, which goes: what is said before it.
-    fn said_before_one(session: &mut Session) -> Option<Say> {
+    fn said_before_one(session: &mut Session) -> Option<Outgoing> {
         let _ = publish(session);
-        let said = session.speak();
+        let said = session.next_message();
         match said {
-            Some(Say::Publish(_)) => None,
+            Some(Outgoing::Publish(_)) => None,
             other => {
-                assert!(matches!(session.speak(), Some(Say::Publish(_))));
+                assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
                 other
             }
         }
     }
 
-    fn confirm(lazily: bool) -> Option<Say> {
-        Some(Say::Message(FromClient::Confirmations { lazily }))
+    fn confirm(lazily: bool) -> Option<Outgoing> {
+        Some(Outgoing::Message(FromClient::Confirmations { lazily }))
     }
 
-    struct Nobody;
+    struct Ignored;
 
-    impl Wake for Nobody {
+    impl Wake for Ignored {
         fn wake(self: Arc<Self>) {}
     }
 
@@ -472,33 +473,33 @@ mod tests {
     fn the_agent_need_not_hurry_while_nobody_asks() {
         let mut session = session();
         attach(&mut session);
-        for _ in 0..UNASKED_MAX {
+        for _ in 0..UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
         assert_eq!(said_before_one(&mut session), None);
 
-        assert!(session.watch_waiters(Waker::noop()));
-        let speaker = Waker::from(Arc::new(Nobody));
-        assert!(!session.is_silent(&speaker), "it does not wait");
-        session.speaker = Some(speaker.clone());
-        assert!(session.is_silent(&speaker));
-        let (fate, place) = publish(&mut session);
-        assert!(fate.outcome(place).is_none());
-        assert!(!session.watch_waiters(Waker::noop()), "somebody has asked");
-        assert!(!session.is_silent(&speaker), "it is to say so");
-        assert_eq!(session.speak(), confirm(false));
-        assert!(matches!(session.speak(), Some(Say::Publish(_))));
-        assert!(session.watch_waiters(Waker::noop()));
-        for _ in 1..UNASKED_MAX {
+        assert!(session.watch_ack_interest(Waker::noop()));
+        let sender = Waker::from(Arc::new(Ignored));
+        assert!(!session.is_idle(&sender), "it does not wait");
+        session.sender = Some(sender.clone());
+        assert!(session.is_idle(&sender));
+        let (completion, index) = publish(&mut session);
+        assert!(completion.outcome(index).is_none());
+        assert!(!session.watch_ack_interest(Waker::noop()), "a task has asked");
+        assert!(!session.is_idle(&sender), "it is to say so");
+        assert_eq!(session.next_message(), confirm(false));
+        assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
+        assert!(session.watch_ack_interest(Waker::noop()));
+        for _ in 1..UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
         // To the next agent it says so anew.
         session.detached(Trouble::Detached(String::new()));
-        assert!(session.watch_waiters(Waker::noop()), "there is nobody to tell");
+        assert!(session.watch_ack_interest(Waker::noop()), "no agent is attached");
         attach(&mut session);
-        assert_eq!(session.speak(), confirm(true));
+        assert_eq!(session.next_message(), confirm(true));
     }
 
     #[test]
@@ -509,12 +510,12 @@ mod tests {
         attach(&mut session);
         let waiters = Arc::clone(session.outbox.waiters());
         let waiting = waiters.wait();
-        for _ in 0..2 * UNASKED_MAX {
+        for _ in 0..2 * UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         drop(waiting);
-        session.handle(FromAgent::Confirmed { seq: u64::from(2 * UNASKED_MAX) }).unwrap();
-        for _ in 1..UNASKED_MAX {
+        session.handle(FromAgent::Confirmed { seq: u64::from(2 * UNOBSERVED_MAX) }).unwrap();
+        for _ in 1..UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
         assert_eq!(said_before_one(&mut session), confirm(true));
@@ -526,14 +527,17 @@ mod tests {
     fn leaving_hands_over_what_was_accepted_and_says_goodbye() {
         let mut session = session();
         session.connected();
-        session.speak();
+        session.next_message();
         session.handle(welcome()).unwrap();
-        let (fate, place) = publish(&mut session);
+        let (completion, index) = publish(&mut session);
         session.leave();
-        assert!(matches!(session.speak(), Some(Say::Publish(_))));
-        assert!(matches!(session.speak(), Some(Say::Message(FromClient::Goodbye { .. }))));
-        assert!(session.has_left() && session.speak().is_none());
+        assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
+        assert!(matches!(
+            session.next_message(),
+            Some(Outgoing::Message(FromClient::Goodbye { .. }))
+        ));
+        assert!(session.has_left() && session.next_message().is_none());
         session.end();
-        assert_eq!(fate.outcome(place), Some(Err(Unconfirmed::Closed)));
+        assert_eq!(completion.outcome(index), Some(Err(Unconfirmed::Closed)));
     }
 }

@@ -1,6 +1,6 @@
-//! What a client says to its agent, as messages of the stream between them.
+//! The messages of a client, as the transport sends them.
 //!
-//! What is published was encoded when it was published, and follows the head of its message as it is.
+//! Events were encoded when they were published, and follow the head of their message as they are.
 
 use crate::outbox::Batch;
 use ftb_core::limits;
@@ -15,8 +15,9 @@ use futures_core::Stream;
 use tokio_stream::StreamExt as _;
 use tonic::Status;
 
-/// What is taken from the agent without being asked again: a delivery of full size and its head in one
-/// frame. Beyond what the socket has not taken yet, what is published waits where it can still be shed.
+/// What is taken from the agent without being asked again: a delivery of full size and its head in
+/// one frame. Beyond what the socket has not taken yet, what is published waits where it can still
+/// be shed.
 const WINDOWS: Windows = Windows {
     stream_bytes: 1 << 20,
     connection_bytes: 2 << 20,
@@ -24,16 +25,16 @@ const WINDOWS: Windows = Windows {
     unsent_bytes: 512 * 1024,
 };
 
-/// What a client says next.
+/// The next message of a client.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Say {
-    /// Anything but events.
+pub(crate) enum Outgoing {
+    /// A message without events.
     Message(FromClient),
     /// Events.
     Publish(Batch),
 }
 
-impl Outbound for Say {
+impl Outbound for Outgoing {
     fn write(self, out: &mut Pieces) {
         match self {
             Self::Message(message) => message.write(out),
@@ -45,15 +46,15 @@ impl Outbound for Say {
     }
 }
 
-/// Opens the stream over a connected socket and returns the agent's messages. The connection runs in
-/// `executor`.
+/// Opens the stream over a connected socket and returns the agent's messages. The connection runs
+/// in `executor`.
 ///
 /// # Errors
 /// The agent refuses the stream or does not speak gRPC.
 pub(crate) async fn open(
     executor: &Executor,
     socket: tokio::net::UnixStream,
-    messages: impl Stream<Item = Say> + Send + Unpin + 'static,
+    messages: impl Stream<Item = Outgoing> + Send + Unpin + 'static,
 ) -> Result<InboundStream, Status> {
     let socket = UnixStream::new(socket)?;
     let messages = messages.map(|say| FrameBody::message(say.into_slices()));
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_published_is_a_head_and_the_events_as_they_are() {
         let events = Bytes::from(vec![7; 9]);
-        let say = Say::Publish(Batch { first_seq: 300, events: events.clone(), again: true });
+        let say = Outgoing::Publish(Batch { first_seq: 300, events: events.clone(), again: true });
         let mut expected = Vec::new();
         put_publish(300, true, events.len(), &mut expected);
         expected.extend_from_slice(&events);

@@ -1,4 +1,4 @@
-//! A subscription: what a program reads from.
+//! Subscriptions: what a program reads.
 
 use crate::client::Inner;
 use crate::error::SubscribeError;
@@ -12,39 +12,38 @@ use ftb_proto::event::{EventBatch, Received};
 use futures_core::Stream;
 use std::sync::Arc;
 
-/// What a subscription gives.
+/// A delivery of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// An event, each exactly once, in the order of the log.
+    /// An event: each exactly once, in log order.
     Event(Box<Received>),
-    /// Events that this subscription will not get: how many, how bad, why.
+    /// Events that are lost for this subscription: number, highest severity, reason.
     Gap(Gap),
 }
 
-/// What a subscription gives at once: for who reads much.
+/// Deliveries that are read at once: cheaper for many events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deliveries {
-    /// Events in the order of the log, at least one.
+    /// Events in log order, at least one.
     Events(EventBatch),
-    /// Events that this subscription will not get.
+    /// Events that are lost for this subscription.
     Gap(Gap),
 }
 
-/// A [`Stream`] of deliveries, active in the whole tree since [`Client::subscribe`] gave it.
+/// A [`Stream`] of deliveries, active in the whole tree since [`Client::subscribe`] returned it.
 ///
-/// It goes on by itself after its agent was restarted. When its reader is slow it is paused and
-/// catches up from the log: see [`ClientConfig::queue_bytes`]. It ends (gives `None`) when the
-/// client is closed or the agent refuses to go on: [`Subscription::ended`] says why. Dropping it
-/// unsubscribes.
+/// It continues after a restart of its agent. With a slow reader it is paused and catches up from
+/// the log: see [`ClientConfig::queue_bytes`]. It ends (returns `None`) when the client is closed
+/// or the agent refuses it: [`Subscription::ended`] has the reason. Dropping it unsubscribes.
 ///
 /// [`Client::subscribe`]: crate::Client::subscribe
 /// [`ClientConfig::queue_bytes`]: crate::ClientConfig::queue_bytes
 pub struct Subscription {
     client: Arc<Inner>,
     key: Key,
-    /// What is being read: taken from the client's queue, so that reading on needs no lock.
+    /// The batch that is read now: taken from the client's queue, so that reading needs no lock.
     batch: Option<EventBatch>,
-    /// Behind what was given last.
+    /// After the last returned delivery.
     given: Option<Position>,
 }
 
@@ -66,11 +65,11 @@ impl Subscription {
         }
         let key = session.inbox.add(filter.to_owned(), start)?;
         drop(session);
-        client.shared.wake_speaker();
+        client.shared.wake_sender();
         Ok(Self { client, key, batch: None, given: None })
     }
 
-    /// Resolves when the agent has said yes or no.
+    /// Resolves with the agent's answer.
     pub(crate) async fn activated(&self) -> Result<(), SubscribeError> {
         let key = self.key;
         let answered = self.client.shared.wait_for(|session| {
@@ -86,9 +85,9 @@ impl Subscription {
         answered.await
     }
 
-    /// Where its reader stands: [`Start::After`] goes on from here and misses nothing. Behind the
-    /// last delivery that was given, or where it begins ([`Position::ZERO`] for a time in the past);
-    /// while nothing waits to be read, behind all that was looked through for it.
+    /// The position of its reader: [`Start::After`] resumes here without loss. After the last
+    /// returned delivery, or where it begins ([`Position::ZERO`] for a time in the past); with an
+    /// empty queue, after the last entry that the agent examined for it.
     pub fn position(&self) -> Position {
         let mut session = self.client.shared.lock();
         let entry = session.inbox.entry(self.key);
@@ -99,7 +98,7 @@ impl Subscription {
         arrived.or(self.given).or_else(began).unwrap_or(Position::ZERO)
     }
 
-    /// Why nothing more will come; `None` while it is alive.
+    /// Why it ended; `None` while it is active.
     pub fn ended(&self) -> Option<SubscribeError> {
         let mut session = self.client.shared.lock();
         session.inbox.entry(self.key).and_then(|entry| entry.ended().cloned())
@@ -110,14 +109,14 @@ impl Subscription {
         core::future::poll_fn(|context| self.poll(Some(context.waker()), false)).await
     }
 
-    /// As [`Subscription::next`], but gives `None` also where the past ends that the subscription
-    /// began in ([`Start::After`], [`Start::SinceNs`]): all that was in the log when it became
-    /// active has been given then. What is new follows. Gives that `None` once. Cancel-safe.
+    /// As [`Subscription::next`], but returns `None` also at the end of the past in which it began
+    /// ([`Start::After`], [`Start::SinceNs`]): all entries that were in the log when it became
+    /// active are delivered then. New events follow. Returns that `None` once. Cancel-safe.
     pub async fn next_of_past(&mut self) -> Option<Delivery> {
         core::future::poll_fn(|context| self.poll(Some(context.waker()), true)).await
     }
 
-    /// What has arrived already, without waiting: poll style.
+    /// The next delivery that has arrived, without waiting.
     pub fn try_next(&mut self) -> Option<Delivery> {
         match self.poll(None, false) {
             Poll::Ready(next) => next,
@@ -125,9 +124,8 @@ impl Subscription {
         }
     }
 
-    /// As [`Subscription::next`], but all events that came together at once, to be looked at where
-    /// they lie: several times cheaper. Both can be called in turn, nothing is lost or comes twice.
-    /// Cancel-safe.
+    /// As [`Subscription::next`], but a whole batch of events, read in place: several times
+    /// cheaper. Both can be called in turn without loss or repetition. Cancel-safe.
     pub async fn next_batch(&mut self) -> Option<Deliveries> {
         core::future::poll_fn(|context| self.poll_batch(Some(context.waker()))).await
     }
@@ -140,8 +138,8 @@ impl Subscription {
         }
     }
 
-    /// The next delivery. Without one, `waker` is woken when there is one; whoever only looks has
-    /// none, and leaves the one that waits enrolled.
+    /// The next delivery. Without one, `waker` is woken at the next; `None` keeps the waker of a
+    /// waiting reader.
     fn poll(&mut self, waker: Option<&Waker>, past_only: bool) -> Poll<Option<Delivery>> {
         loop {
             if let Some(received) = self.batch.as_mut().and_then(EventBatch::take_first) {
@@ -170,13 +168,13 @@ impl Subscription {
                 Some(Deliveries::Events(events))
             }
             Some(Queued::Gap(gap)) => Some(Deliveries::Gap(gap)),
-            // It comes once.
+            // It is returned once.
             Some(Queued::HistoryEnd) => return self.poll_batch(waker),
             None => None,
         })
     }
 
-    /// The next of what is queued for this reader.
+    /// The next queued delivery.
     fn poll_queue(&mut self, waker: Option<&Waker>) -> Poll<Option<Queued>> {
         let mut session = self.client.shared.lock();
         let (next, speak) = session.inbox.pop(self.key);
@@ -189,9 +187,9 @@ impl Subscription {
             }
             return Poll::Pending;
         }
-        let speaker = if speak { session.speaker.take() } else { None };
+        let sender = if speak { session.sender.take() } else { None };
         drop(session);
-        speaker.into_iter().for_each(Waker::wake);
+        sender.into_iter().for_each(Waker::wake);
         if let Some(Queued::Gap(gap)) = &next {
             self.given = Some(gap.until);
         }
@@ -210,7 +208,7 @@ impl Stream for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         self.client.shared.lock().inbox.remove(self.key);
-        self.client.shared.wake_speaker();
+        self.client.shared.wake_sender();
     }
 }
 

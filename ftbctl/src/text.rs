@@ -61,7 +61,7 @@ fn zone(utc: bool) -> TimeZone {
 /// A time that a user gave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
-    /// So long before now: `10m`, `1 hour ago`.
+    /// A duration before now: `10m`, `1 hour ago`.
     Ago(Span),
     /// With a zone: `2026-11-21T13:00:00Z`.
     Exact(Timestamp),

@@ -71,7 +71,8 @@ fn help_man_page_and_completion_come_from_one_source() {
 
 #[test]
 fn the_demonstration_that_is_not_installed_says_how_to_get_it() {
-    // A second name and not a copy: one that is just being written, while another test starts a program, cannot be started.
+    // A second name and not a copy: one that is just being written, while another test starts a
+    // program, cannot be started.
     let alone = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let ours = alone.path().join("ftbctl");
     std::fs::hard_link(env!("CARGO_BIN_EXE_ftbctl"), &ours).unwrap();

@@ -3,7 +3,7 @@
 //! Responsible for: real `ftb-agent` processes, each with a configuration, a socket and a log in a
 //! folder of its own that goes away with the cluster; signals to them; waiting until they are one
 //! tree. Not responsible for: what is published. Agents listen on addresses of a part of 127.0.0.0/8
-//! that nobody else has ([`Part`]), or each in a network namespace of its own ([`crate::netns`]).
+//! that no other process has ([`Part`]), or each in a network namespace of its own ([`crate::netns`]).
 
 use crate::netns::Net;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -30,7 +30,7 @@ pub const AGENTS_MAX: usize = 250;
 const PARTS_TRIED_MAX: u32 = 100;
 /// Fresh clusters that are started until one has published nothing.
 const QUIET_STARTS_MAX: usize = 20;
-/// How long to wait for a condition before a test fails. Only a failing run waits so long: a machine may be slow.
+/// How long to wait for a condition before a test fails. Only a failing run waits that long: a machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -168,7 +168,7 @@ impl Plan {
     }
 }
 
-/// A /24 of 127.0.0.0/8 that nobody else on this machine claims as long as this lives: neither
+/// A /24 of 127.0.0.0/8 that no other process on this machine claims as long as this lives: neither
 /// another test, nor what a test that was killed has left running.
 #[derive(Debug)]
 pub struct Part {
@@ -177,7 +177,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// One in which so many addresses, from the first, are free at that port.
+    /// One in which this number of addresses, from the first, are free at that port.
     ///
     /// # Errors
     /// There is none among many: there are no loopback addresses here but 127.0.0.1.
@@ -485,7 +485,7 @@ impl Drop for Cluster {
 /// The admin service behind a socket.
 ///
 /// # Errors
-/// Nobody listens there.
+/// No agent listens there.
 pub async fn admin(socket: &Path) -> Result<AdminClient<tonic::transport::Channel>> {
     let uri = format!("unix://{}", socket.display());
     let channel = tonic::transport::Endpoint::from_shared(uri)?.connect().await?;
@@ -520,7 +520,7 @@ pub async fn wait_while_moving<T>(
             Err(far) if known != Some(far) => (since, known) = (Instant::now(), Some(far)),
             Err(_) => {}
         }
-        ensure!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        ensure!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

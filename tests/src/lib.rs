@@ -6,6 +6,6 @@ pub mod guest;
 pub mod load;
 pub mod man;
 pub mod netns;
+pub mod reported;
 pub mod skip;
-pub mod told;
 pub mod user;

@@ -156,7 +156,7 @@ impl Load {
         self.wait_through(publishers, readers).await
     }
 
-    /// Waits until so many events are published, of all publishers together.
+    /// Waits until this number of events is published, of all publishers together.
     ///
     /// # Errors
     /// They are not.
@@ -174,10 +174,10 @@ impl Load {
     }
 
     /// Ends the publishers, waits until everything is confirmed and every subscriber has seen all of
-    /// it or was told what it will not see, and gives the account.
+    /// it or got a report of what is missing, and gives the account.
     ///
     /// # Errors
-    /// Something stays unconfirmed, or does not arrive and nobody tells: the error says what.
+    /// Something stays unconfirmed, or does not arrive and is not reported: the error says what.
     pub async fn finish(self) -> Result<Account> {
         self.pace.stop.store(true, Ordering::Relaxed);
         let mut sent = Vec::new();
@@ -390,7 +390,7 @@ impl Reader {
     pub async fn end(self) -> Stats {
         let stats = self.client.stats();
         self.task.abort();
-        // Its only end is that it was told to.
+        // It ends only when it is asked to.
         let _ = self.task.await;
         stats
     }

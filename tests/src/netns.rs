@@ -3,7 +3,7 @@
 //! Responsible for: namespaces, addresses, cuts. Not responsible for: what runs in them. Nothing has
 //! a name outside: each namespace is held by a process that ends with this one, so nothing is left
 //! behind even by a test that is killed, and tests that run at the same time do not meet. Cuts are
-//! silent, as those of a real network: packets vanish, nobody is told.
+//! silent, as those of a real network: packets vanish without an error.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::unistd::Uid;
@@ -19,11 +19,11 @@ pub const HOSTS_MAX: usize = 250;
 /// In which direction a host is cut off from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It hears nobody, nobody hears it.
+    /// It neither receives nor sends.
     Both,
-    /// It hears nobody.
+    /// It does not receive.
     In,
-    /// Nobody hears it.
+    /// It does not send.
     Out,
 }
 
@@ -51,7 +51,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// So many hosts that hear each other.
+    /// This number of hosts that reach each other.
     ///
     /// # Errors
     /// There can be no namespaces here: see [`impossible`].
@@ -129,7 +129,7 @@ impl Net {
         all.into_iter().try_for_each(|host| self.apply(host))
     }
 
-    /// Everybody hears everybody again.
+    /// All hosts reach each other again.
     ///
     /// # Errors
     /// The rules cannot be set.

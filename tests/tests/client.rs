@@ -85,7 +85,7 @@ async fn each_event_arrives_once_and_in_order_while_agents_die() {
     assert!(publisher.stats().attachments >= 2 && subscriber.stats().attachments >= 2);
 }
 
-/// A reader that sleeps is paused, hinders nobody, and then catches up from the log.
+/// A reader that sleeps is paused, slows no other reader, and then catches up from the log.
 #[tokio::test]
 async fn a_slow_reader_catches_up_and_slows_nobody() {
     const EVENTS: u64 = 500;

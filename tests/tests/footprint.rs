@@ -16,8 +16,8 @@ const CLIENT_KIB_MAX: f64 = 40.0;
 const SUBSCRIPTION_KIB_MAX: f64 = 1.75;
 /// For the link to a child, in KiB.
 const LINK_KIB_MAX: f64 = 56.0;
-/// All of an agent with 16 children and 64 clients when a storm is over, in KiB: with the 6.5 MiB of
-/// its program that a release build has in memory, 32 MiB are not exceeded.
+/// All of an agent with 16 children and 64 clients when a storm is over, in KiB: with the 6.5 MiB
+/// of its program that a release build has in memory, 32 MiB are not exceeded.
 const AFTER_STORM_KIB_MAX: f64 = 25.5 * 1024.0;
 
 /// Wake-ups a second of an agent for each direction of each of its links, and one more for itself.
@@ -122,8 +122,8 @@ fn sleeps(pid: u32) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// The heartbeats of its links wake an idle agent, and nothing else does: no timer of its own, no thread
-/// that wakes another.
+/// The heartbeats of its links wake an idle agent, and nothing else does: no timer of its own, no
+/// thread that wakes another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_agents_wake_for_heartbeats_alone() {
     const AGENTS: usize = 3;

@@ -30,8 +30,8 @@ fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// Starts `ftbctl tail` and waits until its filter is known to the agent. It ends by itself where a test
-/// that has failed does not end it.
+/// Starts `ftbctl tail` and waits until its filter is known to the agent. It ends by itself where a
+/// test that has failed does not end it.
 async fn tail(cluster: &Cluster, rank: usize, filter: &str, more: &[&str]) -> Child {
     let args = [&["tail", filter, "--timeout", "3m"], more].concat();
     let child = ftbctl(cluster.socket(rank), &args).spawn().unwrap();
@@ -106,7 +106,8 @@ async fn looking_back_into_an_empty_log_ends_at_once_at_every_agent() {
     }
 }
 
-/// A root that has just started may wait a minute for an older log. Where all agents are in its tree there is none.
+/// A root that has just started may wait a minute for an older log. Where all agents are in its
+/// tree there is none.
 #[tokio::test]
 async fn the_first_subscription_waits_for_no_timer() {
     let slow = Plan::new(3, 1).extra("[detection]\nsearch = \"60s\"\nprobe = \"200ms\"\n");

@@ -111,7 +111,7 @@ fn every_direct_dependency_has_its_reason() {
     let named = rows.iter().filter_map(|row| row.split('|').nth(1));
     let named = named.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let gone: Vec<&str> = named.filter(|name| !used.contains(*name)).collect();
-    assert!(gone.is_empty(), "docs/dependencies.md has reasons for {gone:?}, which nobody uses");
+    assert!(gone.is_empty(), "docs/dependencies.md has reasons for {gone:?}, which no crate uses");
 }
 
 /// Each promise of SPECIFICATION.md (a heading `## P…`) lists at least one test as

@@ -25,7 +25,8 @@ fn the_wheel_installs_and_its_tests_pass() {
     assert!(text.contains("\nOK"), "no test ran: {text}");
 }
 
-/// A Python with the package index's gRPC client, in the target folder; why there is none otherwise.
+/// A Python with the package index's gRPC client, in the target folder; why there is none
+/// otherwise.
 fn python_with_grpc() -> Result<PathBuf, String> {
     let test = std::env::current_exe().unwrap();
     let target = test.ancestors().nth(3).unwrap();

@@ -1,5 +1,5 @@
-//! What is left of the log for a reader that comes late, with real agents: the severe events, and exact
-//! numbers for the others.
+//! What is left of the log for a reader that comes late, with real agents: the severe events, and
+//! exact numbers for the others.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use ftb_client::{Client, Delivery, EventBuilder, Gap, Severity, Start, Subscription, event};
@@ -89,8 +89,8 @@ async fn flooded(extra: &str) -> Cluster {
     cluster
 }
 
-/// A user's flood of FATAL events does not erase the faults of the hardware, and a look-back says what
-/// is missing.
+/// A user's flood of FATAL events does not erase the faults of the hardware, and a look-back says
+/// what is missing.
 async fn look_back_finds_the_fault(extra: &str) {
     let cluster = flooded(extra).await;
     let lines = look_back(cluster.socket(0), &["--json"]);

@@ -100,7 +100,7 @@ async fn flood(socket: &Path, events: usize) {
     client.close(PATIENCE).await.unwrap();
 }
 
-/// Publishes numbered events one by one until it is told to stop, and reads all of them. Gives how
+/// Publishes numbered events one by one until it is asked to stop, and reads all of them. Gives how
 /// many there were.
 async fn calm(socket: &Path, mut stop: tokio::sync::oneshot::Receiver<()>) -> u64 {
     let client = Client::builder("calm").agent(socket).build().unwrap();

@@ -21,7 +21,7 @@ pub(crate) struct Timeline {
     moments: Vec<Moment>,
     marks: Marks,
     /// The events that are in it, in short.
-    told: Vec<String>,
+    reported: Vec<String>,
 }
 
 /// When each step was over, Unix nanoseconds; the last one where every rank takes a step.
@@ -50,7 +50,7 @@ pub(crate) struct Phase {
 }
 
 impl Timeline {
-    /// Somebody outside the backplane did something.
+    /// A process outside the backplane did something.
     pub(crate) fn note(&mut self, at_ns: u64, who: &str, what: impl Into<String>) {
         self.moments.push(Moment { at_ns, who: who.to_owned(), what: what.into() });
     }
@@ -66,8 +66,8 @@ impl Timeline {
         let event = &received.event;
         let at = event.time_ns;
         let payload = String::from_utf8_lossy(&event.payload).into_owned();
-        let told = format!("{} {} {payload}", event.name, received.host);
-        if self.told.contains(&told) {
+        let reported = format!("{} {} {payload}", event.name, received.host);
+        if self.reported.contains(&reported) {
             // Requests and answers of the launcher are repeated on purpose; once is enough here.
             return;
         }
@@ -110,7 +110,7 @@ impl Timeline {
             "FTB_JL_EPISODE" => payload,
             _ => return,
         };
-        self.told.push(told);
+        self.reported.push(reported);
         let source = match event.client_name.as_str() {
             "" => received.host.clone(),
             client => format!("{client} on {}", received.host),
@@ -132,9 +132,9 @@ impl Timeline {
             phase("every rank is silent", m.migrate, m.suspended, false),
             phase("images written, ranks gone", m.suspended, m.phase_one, true),
             phase("images copied and verified", m.phase_one, m.copied, true),
-            phase("phase II is told", m.copied, m.phase_two, false),
+            phase("phase II is reported", m.copied, m.phase_two, false),
             phase("ranks started on the spare", m.phase_two, m.restarted, false),
-            phase("barrier, everybody computes", m.restarted, m.resumed, false),
+            phase("barrier, all compute", m.restarted, m.resumed, false),
         ]
     }
 

@@ -1,9 +1,9 @@
 //! What receiving an event costs a C program and a Rust program: `cargo bench -p ftb-capi --bench
 //! receive`.
 //!
-//! In turns with the same agent, each subscriber a process of its own. A publisher publishes as fast
-//! as the agent confirms. The cost is the processor time of the whole subscriber process for each
-//! event, kernel included. The ratio compares medians with those of Rust's blocking `next`.
+//! In turns with the same agent, each subscriber a process of its own. A publisher publishes as
+//! fast as the agent confirms. The cost is the processor time of the whole subscriber process for
+//! each event, kernel included. The ratio compares medians with those of Rust's blocking `next`.
 
 #[path = "../tests/programs/support.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]

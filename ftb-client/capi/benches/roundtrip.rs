@@ -1,12 +1,13 @@
 //! What a C program sees, beside a Rust program: `cargo bench -p ftb-capi`.
 //!
-//! **Round trips**, in turns with the same agent. A C program publishes from one thread and is called
-//! back on another. Beside it Rust's blocking client in the same shape, with a thread that reads, and as
-//! its users use it, where the thread that publishes also reads: that saves a wake-up between them.
+//! **Round trips**, in turns with the same agent. A C program publishes from one thread and is
+//! called back on another. Beside it Rust's blocking client in the same shape, with a thread that
+//! reads, and as its users use it, where the thread that publishes also reads: that saves a wake-up
+//! between them.
 //!
 //! **FTB_Publish from one thread and from eight**, with the agent stopped, so that nothing but
-//! FTB_Publish and the library's own thread runs and the buffer takes all, and with the agent running.
-//! Where threads hold each other up, the processor time of a call grows, and threads wait.
+//! FTB_Publish and the library's own thread runs and the buffer takes all, and with the agent
+//! running. Where threads hold each other up, the processor time of a call grows, and threads wait.
 
 #[path = "../tests/programs/support.rs"]
 #[allow(dead_code, reason = "the tests use more of it")]
@@ -80,7 +81,7 @@ fn rust_in_one_thread(cluster: &Cluster) -> Result<Trips> {
 /// Another thread reads, and tells the one that publishes, as in C.
 fn rust_in_two_threads(cluster: &Cluster) -> Result<Trips> {
     let (client, mut subscription) = rust_client(cluster)?;
-    let (tell, told) = mpsc::channel();
+    let (tell, reported) = mpsc::channel();
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || -> Result<()> {
             for _ in 0..TRIPS {
@@ -93,7 +94,7 @@ fn rust_in_two_threads(cluster: &Cluster) -> Result<Trips> {
         for _ in 0..TRIPS {
             let begin = Instant::now();
             publish(&client)?;
-            let Ok(arrived) = told.recv() else { break };
+            let Ok(arrived) = reported.recv() else { break };
             times.push(arrived.duration_since(begin).as_secs_f64() * 1e6);
         }
         reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;

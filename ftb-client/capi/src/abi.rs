@@ -1,4 +1,5 @@
-//! What C sees: lengths, codes and structures, bit for bit those of CIFTS FTB 0.6.2 (client API 0.5).
+//! What C sees: lengths, codes and structures, bit for bit those of CIFTS FTB 0.6.2 (client API
+//! 0.5).
 //!
 //! Every structure is made of fixed character arrays and small integers. Padding has a name and is
 //! zero, because programs copy whole structures into payloads (a handle into a response event).

@@ -27,13 +27,13 @@ const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// Bound of what a client's stream holds before it is read from the log again, in bytes. Events
 /// arrive in bursts, and reading from the log costs more than the memory.
 const QUEUE_BYTES: usize = 4 * 1024 * 1024;
-/// How long publishing waits for room while an agent is there. This and what follows is longer where
-/// a longer wait for an agent is demanded: [`Settings::patience`].
+/// How long publishing waits for room while an agent is there. This and what follows is longer
+/// where a longer wait for an agent is demanded: [`Settings::patience`].
 ///
 /// [`Settings::patience`]: crate::settings::Settings::patience
 pub(crate) const ROOM_MAX: Duration = Duration::from_secs(5);
-/// How long publishing a fatal event waits for its confirmation while an agent is there: it is often
-/// the last thing that a process says.
+/// How long publishing a fatal event waits for its confirmation while an agent is there: it is
+/// often the last thing that a process says.
 pub(crate) const FATAL_MAX: Duration = Duration::from_secs(1);
 /// How long disconnecting waits for confirmations while an agent is there...
 pub(crate) const FLUSH_MAX: Duration = Duration::from_secs(5);
@@ -137,8 +137,8 @@ impl Connected {
         let Identity { id, space, style } = identity;
         let job = lossy(text(&info.client_jobid).ok_or(Code::InvalidValue)?);
         let name = lossy(bounded(&id.client_name));
-        // Programs leave these unset: any bytes. An agent takes no control characters in a hello; the
-        // events carry what the program said.
+        // Programs leave these unset: any bytes. An agent takes no control characters in a hello;
+        // the events carry what the program said.
         let shown = |text: &str| text.replace(char::is_control, "\u{fffd}");
         let config = ClientConfig {
             job_id: shown(&job),
@@ -262,8 +262,8 @@ impl Connected {
         Ok((event, handle))
     }
 
-    /// The host as the agent calls it, so that handles compare equal at both ends; the system's name
-    /// as long as no agent was there.
+    /// The host as the agent calls it, so that handles compare equal at both ends; the system's
+    /// name as long as no agent was there.
     fn location(&self) -> LocationId {
         let host = self.host.get().or_else(|| {
             let host = self.link.agent()?.host;
@@ -293,7 +293,7 @@ impl Connected {
         };
         let fatal = event.severity == Severity::Fatal;
         let published = if self.link.connected() {
-            // Nearly always there is room: nobody has to be asked to wait for it.
+            // Nearly always there is room: the publisher does not wait.
             match self.link.publish_if_room(event).transpose() {
                 Some(published) => published,
                 None => {
@@ -303,7 +303,7 @@ impl Connected {
                 }
             }
         } else {
-            // Nobody makes room now: the mildest goes.
+            // Without an agent no room comes: the event of the lowest severity is shed.
             self.link.publish_ref(event)
         };
         match published {
@@ -380,7 +380,7 @@ impl Connected {
     }
 }
 
-/// Publishes when there is room. When the agent goes meanwhile, nobody makes any: then the mildest
+/// Publishes when there is room. When the agent goes meanwhile, no room comes: then the mildest
 /// goes.
 async fn publish_with_room(link: Client, event: Event) -> Result<Receipt, PublishError> {
     let event = EventRef::from(&event);

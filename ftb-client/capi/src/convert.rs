@@ -2,8 +2,8 @@
 //!
 //! Space, name, severity, job id and client name are the same on both sides. What the backplane has
 //! no field for travels in tags: `cifts.seqnum`, `cifts.process` (`PID@STARTTIME`) and, where it is
-//! not spelled in lower case, `cifts.severity`. A C payload is always 368 bytes: the zeros at its end
-//! do not travel and are put back. The host is the one that the publisher's agent vouches for.
+//! not spelled in lower case, `cifts.severity`. A C payload is always 368 bytes: the zeros at its
+//! end do not travel and are put back. The host is the one that the publisher's agent vouches for.
 
 use crate::abi::{
     ClientId, Code, EVENT_NORMAL, EVENT_RESPONSE, EventHandle, EventProperties, LocationId,

@@ -30,7 +30,7 @@ const CHUNK_EVENTS: usize = 64;
 pub(crate) const SUBSCRIBE_MAX: Duration = Duration::from_secs(5);
 /// How long unsubscribing and disconnecting wait for a callback that is running.
 pub(crate) const RETURN_MAX: Duration = Duration::from_secs(1);
-/// A stream that is replaced, and has brought nothing for so long, has nothing more to bring.
+/// A stream that is replaced, and was silent for this time, has no more events.
 const DRAINED_AFTER: Duration = Duration::from_secs(10);
 /// Losses of one client within this time become one line for each reason.
 const REPORT_EVERY: Duration = Duration::from_secs(10);

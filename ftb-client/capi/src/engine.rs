@@ -30,9 +30,10 @@ impl Engine {
         self.0.spawn(task).abort_handle()
     }
 
-    /// Waits on the caller's thread for what runs on the engine's; `None` after `deadline`, and then
-    /// it is dropped. Works on any thread at any time, also in the program's `atexit` functions, when
-    /// the thread's own variables are gone: so nothing of the runtime is used on the caller's side.
+    /// Waits on the caller's thread for what runs on the engine's; `None` after `deadline`, and
+    /// then it is dropped. Works on any thread at any time, also in the program's `atexit`
+    /// functions, when the thread's own variables are gone: so nothing of the runtime is used on
+    /// the caller's side.
     pub(crate) fn wait<T: Send + 'static>(
         &self,
         deadline: Duration,

@@ -139,7 +139,7 @@ impl Process {
             }
         };
         self.remove(&client);
-        // Nothing was published: there is nothing to be told.
+        // Nothing was published: there is nothing to report.
         let _ = client.leave();
         Err(why)
     }

@@ -7,8 +7,8 @@
 //! end
 //! ```
 //!
-//! Responsible for: reading such a file without waiting for anything, and its structure. What a good
-//! name is, is [`crate::declared`]'s.
+//! Responsible for: reading such a file without waiting for anything, and its structure. What a
+//! good name is, is [`crate::declared`]'s.
 
 use crate::abi::Code;
 use std::fs::File;
@@ -37,8 +37,8 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Code> {
     Ok(bytes)
 }
 
-/// The events that a file declares, and whether words stood before the first `start`. `space` is the
-/// event space that every block must be about.
+/// The events that a file declares, and whether words stood before the first `start`. `space` is
+/// the event space that every block must be about.
 pub(crate) fn parse<'a>(bytes: &'a [u8], space: &str) -> Result<(Vec<Words<'a>>, bool), Code> {
     let mut events = Vec::new();
     let mut skipped = false;

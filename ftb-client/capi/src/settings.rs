@@ -36,8 +36,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// How long to wait for what an agent does that is given `longest`: whoever demands one waits for
-    /// its answers as patiently.
+    /// How long to wait for what an agent does that is given `longest`: a program that demands one
+    /// waits for its answers as patiently.
     pub(crate) fn patience(&self, longest: Duration) -> Duration {
         self.connect_wait.map_or(longest, |demanded| demanded.max(longest))
     }

@@ -10,8 +10,8 @@ use std::collections::{HashSet, VecDeque};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// With more open ones than these, nothing is gained by one more that brings less. An agent allows a
-/// client some hundreds, and a stream that is replaced may stay for seconds.
+/// With more open ones than these, nothing is gained by one more that brings less. An agent allows
+/// a client some hundreds, and a stream that is replaced may stay for seconds.
 const MANY: usize = 8;
 /// How many ids are remembered while more than one stream is open.
 const IDS_MAX: usize = 16 * 1024;
@@ -74,7 +74,7 @@ impl Streams {
         self.open.push(Open { number, filter, answer: answered, until, task, active: false });
     }
 
-    /// Whether so many are open that another should be opened only for more events.
+    /// Whether another stream should be opened only for more events.
     pub(crate) fn are_many(&self) -> bool {
         self.open.len() > MANY
     }
@@ -211,7 +211,7 @@ mod tests {
         // Active behind 9, and the old one has gone further already.
         assert!(fixture.streams.active(2, at(9)));
         assert_eq!(*fixture.ends[0].until.borrow(), Some(at(9)));
-        assert!(fixture.streams.is_new(id(9), at(9)), "whoever is first");
+        assert!(fixture.streams.is_new(id(9), at(9)), "the first");
         assert!(!fixture.streams.is_new(id(9), at(9)));
         fixture.streams.ended(1);
         for index in [10, 11] {

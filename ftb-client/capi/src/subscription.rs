@@ -205,8 +205,8 @@ const ALTERNATIVES_MAX: usize = 24;
 /// What a mask wants of one key, if the agent can be asked for it.
 type Condition = fn(&Mask) -> Option<String>;
 
-/// A filter for the agent that wants at least what any of the masks wants. Conditions that the agent
-/// might understand otherwise are left to [`Mask::matches`].
+/// A filter for the agent that wants at least what any of the masks wants. Conditions that the
+/// agent might understand otherwise are left to [`Mask::matches`].
 pub(crate) fn coarse<'a>(masks: impl Iterator<Item = &'a Mask> + Clone) -> String {
     // What is cut off to fit its C field must not be asked for in full.
     fn short(wanted: &Wanted, length: usize) -> Option<String> {

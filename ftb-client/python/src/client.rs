@@ -196,8 +196,8 @@ impl Client {
         })
     }
 
-    /// The program needs it no more: it goes as soon as everything that it has accepted is confirmed,
-    /// and no later than this object.
+    /// The program needs it no more: it goes as soon as everything that it has accepted is
+    /// confirmed, and no later than this object.
     fn let_go(&self) -> PyResult<()> {
         let client = self.client()?;
         let leaving = Leaving::new(client)?;

@@ -50,7 +50,8 @@ pub(crate) fn received_parts(received: &Received) -> ReceivedParts {
     (sealed, said)
 }
 
-/// Between which positions, why, how many (0: unknown), the worst, in which event spaces (`None`: any).
+/// Between which positions, why, how many (0: unknown), the worst, in which event spaces (`None`:
+/// any).
 pub(crate) type GapParts =
     (String, String, &'static str, u64, Option<&'static str>, Option<Vec<String>>);
 

@@ -83,7 +83,8 @@ impl Pending {
         self.alarm.fileno()
     }
 
-    /// Takes back what is under way. In a forked process there is nothing to take back: it is its parent's.
+    /// Takes back what is under way. In a forked process there is nothing to take back: it is its
+    /// parent's.
     fn give_up(&self) {
         let _ = self.work.with(|work| drop(work.take()));
     }

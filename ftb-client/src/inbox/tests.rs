@@ -97,24 +97,25 @@ fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
         inbox.subscribed(id, at(0));
         come(&mut inbox, id, &[(1, 7), (2, 5), (3, 8), (4, 6), (5, 9)]);
         assert_eq!(indices_of(inbox.pop(key).0), [1, 3, 5]);
-        let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+        let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
         assert_eq!((gap.after, gap.until, gap.reason), (at(1), at(5), GapReason::Late));
         assert_eq!((gap.count, gap.severity_max), (2, Some(Severity::Info)));
         assert_eq!(gap.spaces, Spaces::of("ftb.test"));
         assert_eq!((inbox.counts().overtaken, inbox.counts().gaps), (2, 1));
-        // What is all late leaves the gap alone; one that was told is not told again.
+        // A batch that is all late leaves the gap alone; a gap is reported once.
         inbox.attached();
         let (id, _) = asked(&mut inbox);
         inbox.subscribed(id, at(5));
         come(&mut inbox, id, &[(6, 5), (7, 4)]);
-        let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+        let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
         assert_eq!((gap.after, gap.until, gap.count), (at(6), at(7), 1));
         assert_eq!(inbox.counts().copies, 1);
         assert!(inbox.pop(key).0.is_none());
     }
 }
 
-/// Events of one publisher whose numbers follow each other are noted together: here old ones lead to new ones.
+/// Events of one publisher whose numbers follow each other are noted together: here old ones lead
+/// to new ones.
 #[test]
 fn of_a_run_that_begins_behind_newer_events_only_the_beginning_is_late() {
     let mut inbox = Inbox::new(1 << 20);
@@ -129,7 +130,7 @@ fn of_a_run_that_begins_behind_newer_events_only_the_beginning_is_late() {
     assert_eq!(indices(&mut inbox, key), [1, 2, 3]);
     come(&mut inbox, (4..=10).zip(7..).collect());
     assert_eq!(indices_of(inbox.pop(key).0), [7, 8, 9, 10]);
-    let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("nothing is told") };
+    let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
     assert_eq!((gap.after, gap.until, gap.count), (at(3), at(10), 3));
     come(&mut inbox, vec![(11, 13), (12, 14)]);
     assert_eq!(indices(&mut inbox, key), [12], "the newest was noted");
@@ -216,11 +217,11 @@ fn a_slow_reader_is_paused_and_resumed_where_it_was() {
         inbox.deliver(old, batch(vec![item(index)]));
     }
     assert_eq!(inbox.take(), Some(FromClient::Unsubscribe(old)));
-    // On its way when the agent was told: the log has it, and it comes again.
+    // In sent when the client unsubscribed: the log delivers it again.
     inbox.deliver(old, batch(vec![item(4)]));
     assert!(inbox.take().is_none(), "nothing is asked while it is full");
     assert!(!inbox.pop(key).1);
-    assert!(inbox.pop(key).1, "half empty: the agent must be told");
+    assert!(inbox.pop(key).1, "half empty: the client subscribes again");
     let (new, start) = asked(&mut inbox);
     assert!(new != old && start == Start::After(at(3)));
     inbox.subscribed(new, at(3));
@@ -272,7 +273,7 @@ fn a_gap_moves_the_position_and_a_refusal_ends_it() {
     let until = Position::ZERO;
     inbox.gap(id, Gap { after: Position::ZERO, until, count: 0, ..gap.clone() });
     inbox.gap(id, gap.clone());
-    assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(told)) if told == gap));
+    assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(queued)) if queued == gap));
     assert_eq!(inbox.take(), None);
     inbox.attached();
     let (id, start) = asked(&mut inbox);

@@ -207,8 +207,8 @@ async fn an_event_over_a_bound_is_refused_before_it_is_sent() {
     attachment.published(1).await;
     let what = RefusedWhat::Publish(1);
     let message = "not yours".to_owned();
-    let told = ToClient::Refused { what, code: "denied", message };
-    attachment.say(encode_to_client(told)).await;
+    let reported = ToClient::Refused { what, code: "denied", message };
+    attachment.say(encode_to_client(reported)).await;
     let outcome = soon(refused.confirmed()).await;
     assert!(matches!(outcome, Err(Unconfirmed::Refused { code, .. }) if code == "denied"));
     soon(client.flush(PATIENCE)).await.unwrap();
@@ -268,7 +268,7 @@ async fn who_asks_what_became_of_an_event_has_the_agent_say_it_at_once() {
     let mut attachment = agent.welcomed().await;
     let asked = |lazily| Some(FromClient::Confirmations { lazily });
     let mut published = 0;
-    // Nobody asks: the agent is told so, once.
+    // The program does not ask for confirmations: the client reports that to the agent, once.
     let lazily = loop {
         published += 1;
         let _ = client.publish(said("x")).unwrap();

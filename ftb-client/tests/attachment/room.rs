@@ -53,7 +53,7 @@ async fn a_batch_goes_in_its_order_between_single_events() {
     }
     let too_large = add(&mut batch, &"x".repeat(65_537));
     assert!(matches!(too_large, Err(PublishError::Event(_))), "{too_large:?}");
-    assert_eq!((batch.len(), client.stats().published), (2, 1), "nobody has it yet");
+    assert_eq!((batch.len(), client.stats().published), (2, 1), "not published yet");
     let receipts = batch.publish_wait().await.unwrap();
     assert!(batch.is_empty());
     add(&mut batch, "c").unwrap();
@@ -166,7 +166,7 @@ async fn events_that_are_published_one_after_the_other_fill_their_messages() {
     assert!((1..=full[0]).contains(last), "{sizes:?}");
 }
 
-/// Lets a future get as far as it can without anybody else: it must wait.
+/// Lets a future get as far as it can alone: it must wait.
 async fn begin<T>(mut future: Pin<&mut impl Future<Output = T>>) {
     // It lets others run first.
     for _ in 0..3 {
@@ -190,7 +190,8 @@ async fn confirmed_one_by_one(
     texts
 }
 
-/// Single events fit into every gap, the batch only into an empty buffer: it does not wait as long as they come.
+/// Single events fit into every gap, the batch only into an empty buffer: it does not wait as long
+/// as they come.
 #[tokio::test]
 async fn a_large_batch_has_its_turn_beside_single_events() {
     let (_dir, socket) = place();
@@ -228,7 +229,7 @@ async fn who_waits_for_room_in_vain_keeps_nobody_waiting() {
     while add(&mut batch, "many").is_ok() {}
     let mut others = Vec::new();
     let mut large = Box::pin(batch.publish_wait());
-    // What was published before is nobody's who goes before it.
+    // Events that were published before do not count.
     let _ = client.publish(said("before")).unwrap();
     begin(large.as_mut()).await;
     while let Some(other) = client.publish_if_room((&Event::from(said("one"))).into()).unwrap() {

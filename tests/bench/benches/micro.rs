@@ -54,7 +54,7 @@ fn filter_match(bencher: Bencher<'_, '_>, filter: &str) {
     bencher.bench_local(|| black_box(&filter).matches(black_box(run.first())));
 }
 
-/// What a link of a parent wants, merged of so many filters.
+/// What a link of a parent wants, merged of this number of filters.
 #[divan::bench(args = [1, 16, 256])]
 fn filter_set_match(bencher: Bencher<'_, '_>, filters: usize) {
     let filters = (0..filters).map(|number| good(Filter::parse(&format!("jobid=job{number}"))));
@@ -63,8 +63,8 @@ fn filter_set_match(bencher: Bencher<'_, '_>, filters: usize) {
     bencher.bench_local(|| black_box(&set).matches(black_box(run.first())));
 }
 
-/// From the publisher's batch to the delivery and the confirmation, beside so many subscriptions
-/// that do not match.
+/// From the publisher's batch to the delivery and the confirmation, beside this number of
+/// subscriptions that do not match.
 #[divan::bench(args = [0, 1000])]
 fn route(bencher: Bencher<'_, '_>, others: usize) {
     let agent = std::cell::RefCell::new(good(OneAgent::start(others)));

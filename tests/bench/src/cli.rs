@@ -16,9 +16,9 @@ use tokio::runtime::Builder;
 
 /// Measures ftb beside NATS, Zenoh, Mosquitto and a plain relay, in one run on this machine.
 ///
-/// Without options everything is measured (some eighteen minutes) and the tables and plots of the report
-/// are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or reordered
-/// something; 2 wrong usage.
+/// Without options everything is measured (some eighteen minutes) and the tables and plots of the
+/// report are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or
+/// reordered something; 2 wrong usage.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -56,8 +56,8 @@ pub(crate) struct Arguments {
 /// What else this program does; mostly what the bench starts from it as processes of their own.
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// Writes what the micro-benches have printed into the report, with instructions and allocations
-    /// of the routing beside it.
+    /// Writes what the micro-benches have printed into the report, with instructions and
+    /// allocations of the routing beside it.
     Micro {
         /// What `cargo bench -p ftb-bench --bench micro` has printed.
         printed: PathBuf,
@@ -211,8 +211,8 @@ fn serve_order() -> Result<ExitCode> {
     std::io::stdin().take(ORDER_BYTES_MAX).read_to_string(&mut text)?;
     let order: Order = serde_json::from_str(&text).context("this is for the bench to start")?;
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    // As a task of the runtime, as in a daemon: from outside of it each message would wake a thread more,
-    // with every system.
+    // As a task of the runtime, as in a daemon: from outside of it each message would wake a thread
+    // more, with every system.
     let work = runtime.spawn(worker::work(order));
     let outcome = runtime.block_on(work)?;
     // Connections of a failed run must not hold the process up.

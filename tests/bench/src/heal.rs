@@ -1,15 +1,15 @@
 //! How long a subscriber below a lost agent hears nothing, and what it loses: nothing.
 //!
-//! Real agents with the default detection times, seven in a binary tree, a thousand events a second.
-//! Each run breaks a fresh cluster once, waits until everything flows again, mends it, and keeps book
-//! of every event at every subscriber.
+//! Real agents with the default detection times, seven in a binary tree, a thousand events a
+//! second. Each run breaks a fresh cluster once, waits until everything flows again, mends it, and
+//! keeps book of every event at every subscriber.
 
 use anyhow::{Context as _, Result};
 use ftb_client::now_ns;
 use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::{Faults, Load, LoadPlan, Quiet};
 use ftb_tests::netns::{Net, Way, impossible};
-use ftb_tests::told::Told;
+use ftb_tests::reported::Reported;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use tokio::runtime::Builder;
 pub(crate) const NAME: &str = "heal";
 /// What it shows.
 pub(crate) const TITLE: &str = "How long a subscriber below a lost agent hears nothing";
-/// Runs of each scenario unless told otherwise.
+/// Runs of each scenario by default.
 pub(crate) const RUNS: usize = 8;
 /// Agents of a cluster: 0; 1, 2 below it; 3, 4 below 1; 5, 6 below 2.
 const AGENTS: usize = 7;
@@ -109,7 +109,7 @@ impl Healed {
     }
 }
 
-/// Runs all scenarios so often, and tells on standard error how it goes.
+/// Runs all scenarios this number of times, and reports progress on standard error.
 ///
 /// # Errors
 /// There is no runtime.
@@ -173,7 +173,7 @@ async fn once(scenario: &Scenario) -> Result<Outcome> {
     let plan = if let Some(net) = &net { plan.on(net) } else { plan };
     let mut cluster = plan.start().await?;
     cluster.wait_wanted().await?;
-    let told = Told::listen(cluster.socket(6)).await?;
+    let reported = Reported::listen(cluster.socket(6)).await?;
     let socket = |rank: usize| cluster.socket(rank).to_owned();
     let load = Load::start(LoadPlan {
         publishers: [3, 4, 5, 6].map(socket).to_vec(),
@@ -196,7 +196,7 @@ async fn once(scenario: &Scenario) -> Result<Outcome> {
     let quiet = load.readers().iter().map(ftb_tests::load::Reader::quiet).collect();
     let dead_after = match scenario.what {
         What::Cut => {
-            let dead = told.wait("FTB_NODE_DEAD", cluster.host(scenario.rank)).await?;
+            let dead = reported.wait("FTB_NODE_DEAD", cluster.host(scenario.rank)).await?;
             Some(Duration::from_nanos(dead.time_ns.saturating_sub(broken_ns)))
         }
         _ => None,

@@ -23,7 +23,7 @@ const READER: ClientId = ClientId(2);
 const BYSTANDER: ClientId = ClientId(3);
 /// Bytes that one poll may take, as the shell does it.
 const POLL_BYTES: usize = 64 * 1024;
-/// Largest payload, as an agent is configured unless told otherwise.
+/// Largest payload, as an agent is configured by default.
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
 /// An event as a publisher encodes it, about 200 bytes with this payload.
@@ -61,7 +61,7 @@ pub struct OneAgent {
 }
 
 impl OneAgent {
-    /// Starts it, with so many subscriptions of a third client that match nothing.
+    /// Starts it, with this number of subscriptions of a third client that match nothing.
     ///
     /// # Errors
     /// The subscriber's subscription does not become active.
@@ -100,7 +100,7 @@ impl OneAgent {
     /// publisher, as the shell does; how many events were delivered.
     ///
     /// # Errors
-    /// The subscriber was told of a gap.
+    /// The subscriber was reported of a gap.
     // Never inline: callgrind counts what happens below this name.
     #[inline(never)]
     pub fn route(&mut self, events: Run) -> Result<usize> {

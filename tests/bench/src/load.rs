@@ -12,11 +12,11 @@ use std::path::PathBuf;
 pub(crate) enum Mode {
     /// As fast as the slowest subscriber takes them, within the window.
     Full,
-    /// So many a second, all publishers together.
+    /// This number per second, all publishers together.
     Paced(u32),
     /// One in flight: the next goes when the last has come.
     PingPong,
-    /// As fast as the server says that it holds them, within the window; nobody subscribes.
+    /// As fast as the server says that it holds them, within the window; there are no subscribers.
     Acknowledged,
     /// Nothing is published: connections stay open.
     Idle,
@@ -82,19 +82,19 @@ impl Load {
         Self { rests: true, ..self }
     }
 
-    /// With so many publishers.
+    /// With this number of publishers.
     #[must_use]
     pub(crate) fn publishers(self, publishers: usize) -> Self {
         Self { publishers, ..self }
     }
 
-    /// With so many subscribers.
+    /// With this number of subscribers.
     #[must_use]
     pub(crate) fn subscribers(self, subscribers: usize) -> Self {
         Self { subscribers, ..self }
     }
 
-    /// With so many clients that have so many subscriptions, together, that match nothing.
+    /// With these numbers of clients and subscriptions; the subscriptions match nothing.
     #[must_use]
     pub(crate) fn bystanders(self, bystanders: usize, bystander_subscriptions: usize) -> Self {
         Self { bystanders, bystander_subscriptions, ..self }
@@ -162,7 +162,7 @@ pub(crate) struct Order {
 pub(crate) struct Outcome {
     /// How long was measured, in nanoseconds.
     pub(crate) measured_ns: u64,
-    /// Deliveries in that time, all subscribers together; acknowledgements where nobody subscribes.
+    /// Deliveries in that time, all subscribers together; acknowledgements without subscribers.
     pub(crate) delivered: u64,
     /// Messages published in the whole run.
     pub(crate) published: u64,

@@ -27,7 +27,7 @@ const WATCHED: Duration = Duration::from_secs(2);
 /// A step that takes longer than this was interrupted by more than an interrupt.
 const STOLEN: Duration = Duration::from_micros(100);
 
-/// What the machine takes from a thread that never waits: whoever is hit by it while an event is under
+/// What the machine takes from a thread that never waits: an event that is an event is under
 /// way has his share of the 99th percentiles, whatever system he measures.
 fn stolen() -> String {
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! What every benchmark message carries, whatever system moves it: who sent it, its number and when.
-//! Subscribers prove order and completeness from these, and measure latency with them.
+//! What every benchmark message carries, whatever system moves it: who sent it, its number and
+//! when. Subscribers prove order and completeness from these, and measure latency with them.
 
 /// Bytes that the head takes; the smallest message.
 pub(crate) const HEAD_BYTES: usize = 20;

@@ -1,5 +1,5 @@
-//! The table of the micro-benches: what divan prints, and what the routing of an event allocates and
-//! how many instructions it takes.
+//! The table of the micro-benches: what divan prints, and what the routing of an event allocates
+//! and how many instructions it takes.
 
 use crate::report;
 use crate::server::{beside_this, installed};
@@ -31,7 +31,8 @@ struct Bench {
     event: Option<String>,
 }
 
-/// Reads what `cargo bench` printed, measures what it does not, and writes the table into the report.
+/// Reads what `cargo bench` printed, measures what it does not, and writes the table into the
+/// report.
 ///
 /// # Errors
 /// The file is not there or is something else, or the report has no place for the table.
@@ -56,8 +57,8 @@ fn table(benches: &[Bench]) -> String {
     text
 }
 
-/// The lines of divan's tree. A bench is a line with times; one with a rate below it, without a name,
-/// belongs to it; one without times is a function whose arguments follow.
+/// The lines of divan's tree. A bench is a line with times; one with a rate below it, without a
+/// name, belongs to it; one without times is a function whose arguments follow.
 fn parse(text: &str) -> Vec<Bench> {
     let mut benches: Vec<Bench> = Vec::new();
     let mut function = String::new();
@@ -97,7 +98,7 @@ fn parse(text: &str) -> Vec<Bench> {
 /// Signs of the tree before a function.
 const FUNCTION_DEPTH: usize = 3;
 
-/// What one takes, when so many go in a second, as divan writes it: `22.8 Mitem/s`.
+/// What one takes at this rate per second, as divan writes it: `22.8 Mitem/s`.
 fn each(rate: &str) -> Option<String> {
     let (number, unit) = rate.split_once(' ')?;
     let items = match unit.strip_suffix("item/s")? {

@@ -1,9 +1,9 @@
 //! When a publisher of a given rate publishes, and which time its messages bear.
 //!
 //! A timer of the kernel's wakes it: tokio's own timers wake at whole milliseconds, now and then a
-//! whole one late, and what is measured is not to be the measure's own clock. It goes on by itself: were it
-//! set anew for each turn, that would be between a message and its way out of a client that writes when its
-//! caller waits, and behind that of one that writes at once.
+//! whole one late, and what is measured is not to be the measure's own clock. It goes on by itself:
+//! were it set anew for each turn, that would be between a message and its way out of a client that
+//! writes when its caller waits, and behind that of one that writes at once.
 
 use anyhow::Result;
 use nix::errno::Errno;
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Turns at a fixed distance. None is left out: one that finds its publisher held up follows at once.
+/// Turns at a fixed distance. None is left out: one that finds its publisher held up follows at
+/// once.
 pub(crate) struct Pace {
     timer: AsyncFd<Timer>,
     begun: Instant,
@@ -53,8 +54,8 @@ impl Pace {
         let begun = Instant::now();
         let each = Expiration::Interval(TimeSpec::from_duration(period));
         timer.0.set(each, TimerSetTimeFlags::empty())?;
-        // SAFETY: the timer owns its descriptor, gives the same one each time, and is not given away
-        // before the registration ends.
+        // SAFETY: the timer owns its descriptor, gives the same one each time, and is not given
+        // away before the registration ends.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
         Ok(Self { timer, begun, period, turns: 0, woken: begun })
     }
@@ -79,9 +80,9 @@ impl Pace {
     }
 }
 
-/// A turn that was due while the publisher was held up bears the time when it was due: what waits in
-/// front of a slow system waits for it. A turn for which the timer woke too late, and those that came
-/// due meanwhile, bear the time of waking: that was not the system's doing.
+/// A turn that was due while the publisher was held up bears the time when it was due: what waits
+/// in front of a slow system waits for it. A turn for which the timer woke too late, and those that
+/// came due meanwhile, bear the time of waking: that was not the system's doing.
 fn stamp(due: Instant, woken: Instant) -> Instant {
     due.max(woken)
 }

@@ -31,8 +31,8 @@ pub(crate) enum Ready<'a> {
     Socket(&'a Path),
 }
 
-/// The same command, to be killed by the kernel when the bench is: nothing outlives a bench that was
-/// killed itself. Only for the bench's own thread: the end of the thread that starts it counts.
+/// The same command, to be killed by the kernel when the bench is: nothing outlives a bench that
+/// was killed itself. Only for the bench's own thread: the end of the thread that starts it counts.
 pub(crate) fn tied(command: &Command) -> Command {
     let mut tied = Command::new("setpriv");
     tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
@@ -40,10 +40,12 @@ pub(crate) fn tied(command: &Command) -> Command {
 }
 
 impl Server {
-    /// Starts a server, [`tied`] to the bench, whose output goes to a file in `dir`, and waits until it accepts.
+    /// Starts a server, [`tied`] to the bench, whose output goes to a file in `dir`, and waits
+    /// until it accepts.
     ///
     /// # Errors
-    /// It cannot be started, ends at once, or does not accept in time: its last words are told.
+    /// It cannot be started, ends at once, or does not accept in time: the error has its last
+    /// output.
     pub(crate) fn start(
         name: &str,
         command: &Command,
@@ -120,10 +122,10 @@ pub(crate) fn free_port() -> Result<u16> {
 /// connections, one of which could else take a port before its server has come to listen.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 
-/// So many different loopback ports that were free a moment ago.
+/// Different loopback ports that were free a moment ago.
 ///
 /// # Errors
-/// There are not so many.
+/// There are too few.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
     // Two benches at once begin at different places.
     let first = usize::try_from(std::process::id())? * 977 % PORTS.len();

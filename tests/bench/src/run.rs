@@ -45,7 +45,7 @@ pub(crate) struct CaseRuns {
     pub(crate) rows: Vec<RowRuns>,
 }
 
-/// Runs one case and tells on standard error how it goes. A run that fails is part of the result.
+/// Runs one case and reports progress on standard error. A run that fails is part of the result.
 pub(crate) fn run_case(case: Case, effort: Effort) -> CaseRuns {
     let blank = |row: &Row| RowRuns { row: row.clone(), outcomes: vec![], failures: vec![] };
     let mut rows: Vec<RowRuns> = case.rows.iter().map(blank).collect();

@@ -157,7 +157,8 @@ pub(crate) fn installed(program: &str) -> Result<PathBuf> {
     found.with_context(|| format!("{program} is not installed; `make bench` installs it"))
 }
 
-/// The program of an agent: beside this one, or in the folder of finished binaries that `FTB_BIN_DIR` names.
+/// The program of an agent: beside this one, or in the folder of finished binaries that
+/// `FTB_BIN_DIR` names.
 ///
 /// # Errors
 /// It was not built.

@@ -23,9 +23,9 @@ use tokio::task::JoinSet;
 
 /// The longest that a run may take from first connection to verdict.
 const RUN_DEADLINE: Duration = Duration::from_secs(180);
-/// After the last message was sent, no delivery for so long means that the rest is lost.
+/// After the last message was sent, no delivery for this time means that the rest is lost.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Within so long after a storm its memory must be given back.
+/// Within this time after a storm its memory must be given back.
 const REST: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const REST_LOOK: Duration = Duration::from_secs(5);
@@ -67,10 +67,10 @@ struct Shared {
     begun: Instant,
     /// Messages published.
     sent: AtomicU64,
-    /// For each subscriber the messages that it has seen; when nobody subscribes, for each
+    /// For each subscriber the messages that it has seen; without subscribers, for each
     /// publisher those acknowledged.
     seen: Vec<AtomicU64>,
-    /// Told whenever one of `seen` moves.
+    /// Notified when one of `seen` grows.
     moved: Notify,
     window: u64,
     measuring: AtomicBool,
@@ -313,8 +313,8 @@ async fn rest(servers: &[u32]) -> Result<u64> {
     }
 }
 
-/// Publishes until the load ends, and sees to it that everything is handed over; gives the publisher
-/// back, which stays attached as long as it is kept.
+/// Publishes until the load ends, and sees to it that everything is handed over; gives the
+/// publisher back, which stays attached as long as it is kept.
 async fn publish<P: Publish>(
     publisher: P,
     number: usize,

@@ -31,7 +31,7 @@ enum Part {
         #[arg(long)]
         count: Option<u64>,
     },
-    /// Writes `active`, reads until it has seen, or was told to be missing, so many events, and writes
+    /// Writes `active`, reads until the seen and the missing events are `count`, and writes
     /// how many of each.
     Read {
         /// How many.
@@ -72,15 +72,15 @@ async fn publish(mut source: Source, count: u64) -> Result<()> {
 async fn read(client: &Client, space: &str, count: u64) -> Result<()> {
     let mut subscription = client.subscribe(&format!("event_space={space}"), Start::Now).await?;
     say("active")?;
-    let (mut seen, mut told) = (0, 0);
-    while seen + told < count {
+    let (mut seen, mut reported) = (0, 0);
+    while seen + reported < count {
         match subscription.next_batch().await {
             Some(Deliveries::Events(batch)) => seen += batch.len() as u64,
-            Some(Deliveries::Gap(gap)) => told += gap.count,
+            Some(Deliveries::Gap(gap)) => reported += gap.count,
             None => bail!("the subscription has ended"),
         }
     }
-    say(&format!("{seen} {told}"))
+    say(&format!("{seen} {reported}"))
 }
 
 fn say(line: &str) -> Result<()> {

@@ -62,25 +62,25 @@ pub struct Faults {
     pub doubled: u64,
     /// Seen behind a later event of the same publisher.
     pub disordered: u64,
-    /// Events that nobody of this load published.
+    /// Events that this load did not publish.
     pub strange: u64,
-    /// Gaps that were told.
+    /// Gaps that were reported.
     pub gaps: u64,
     /// Events that the gaps say are missing.
-    pub told: u64,
+    pub reported: u64,
     /// Gaps that cannot say how many.
     pub vague: u64,
 }
 
 impl Faults {
-    /// Every event once, in its place, and nobody said anything else.
+    /// Every event once and in order, and nothing else.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Nothing twice, nothing invented, nothing lost of which nobody told.
+    /// Nothing twice, nothing invented, nothing lost without a report.
     pub fn all_told(&self) -> bool {
-        self.doubled == 0 && self.strange == 0 && (self.lost <= self.told || self.vague > 0)
+        self.doubled == 0 && self.strange == 0 && (self.lost <= self.reported || self.vague > 0)
     }
 
     /// Both together.
@@ -92,7 +92,7 @@ impl Faults {
             disordered: self.disordered + other.disordered,
             strange: self.strange + other.strange,
             gaps: self.gaps + other.gaps,
-            told: self.told + other.told,
+            reported: self.reported + other.reported,
             vague: self.vague + other.vague,
         }
     }
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// A gap was told.
+    /// A gap was reported.
     pub fn tell(&mut self, gap: Gap) {
         self.gaps.push(gap);
     }
@@ -132,13 +132,13 @@ impl Ledger {
         self.publishers.get(&publisher).map_or(0, |track| track.last)
     }
 
-    /// What was told to be missing.
+    /// What was reported to be missing.
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// What has not been seen so far when publisher `i` has published `sent[i]` events: publisher, and
-    /// first and last of each stretch.
+    /// What has not been seen so far when publisher `i` has published `sent[i]` events: publisher,
+    /// and first and last of each stretch.
     pub fn missing(&self, sent: &[u64]) -> Vec<(u32, u64, u64)> {
         let mut stretches: Vec<(u32, u64, u64)> = Vec::new();
         for (publisher, sent) in (0..).zip(sent) {
@@ -159,7 +159,7 @@ impl Ledger {
         let mut faults = Faults {
             strange: self.strange,
             gaps: self.gaps.len() as u64,
-            told: self.gaps.iter().map(|gap| gap.count).sum(),
+            reported: self.gaps.iter().map(|gap| gap.count).sum(),
             vague: self.gaps.iter().filter(|gap| gap.count == 0).count() as u64,
             ..Faults::default()
         };

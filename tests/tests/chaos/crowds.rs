@@ -1,11 +1,12 @@
 //! Clients that come and go by the hundred, cleanly or by kill -9; clients that never read;
-//! connections that never speak: nobody else notices, and nothing that was confirmed is lost.
+//! connections that never speak: other clients do not notice, and nothing that was confirmed is
+//! lost.
 
 use crate::{plan, turn};
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use ftb_tests::load::{Load, LoadPlan, Reader, Source, ensure_perfect, own_space};
+use ftb_tests::reported::Reported;
 use ftb_tests::skip::skip;
-use ftb_tests::told::Told;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -54,8 +55,8 @@ impl Process {
     }
 }
 
-/// Publishes and ends, every second one by kill -9 in the middle of it; gives how many of its events
-/// were confirmed as far as it could say.
+/// Publishes and ends, every second one by kill -9 in the middle of it; gives how many of its
+/// events were confirmed as far as it could say.
 async fn come_and_go(program: &Path, socket: &Path, space: &str, number: u32) -> u64 {
     let (number_text, each) = (number.to_string(), EACH.to_string());
     let cleanly = number.is_multiple_of(2);
@@ -229,15 +230,15 @@ async fn who_never_reads_and_who_never_speaks_is_noticed_by_nobody() {
     for client in account.publishers.iter().chain(&account.subscribers) {
         assert_eq!(client.attachments, 1, "{client:?}");
     }
-    // The one that did not read gets what was kept for it, and is told of the rest.
+    // The one that did not read gets what was kept for it, and a report of the rest.
     deaf.signal(Signal::SIGCONT);
     let line = deaf.line().await.expect("it reads on");
     let counts: Vec<usize> = line.split(' ').map(|count| count.parse().unwrap()).collect();
     assert_eq!(counts.iter().sum::<usize>(), UNREAD, "{line}");
-    assert!(counts.iter().all(|count| *count > 0), "seen and told: {line}");
+    assert!(counts.iter().all(|count| *count > 0), "seen and reported: {line}");
 }
 
-/// Clients beyond the configured number are told so, by name and number; those before them stay.
+/// Clients beyond the configured number get a refusal with name and number; those before them stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_beyond_the_limit_are_told_and_harm_nobody() {
     const MOST: usize = 40;
@@ -252,7 +253,7 @@ async fn clients_beyond_the_limit_are_told_and_harm_nobody() {
         subscribers: vec![socket.clone()],
     };
     let load = Load::start(load).await.unwrap();
-    let told = Told::listen(&socket).await.unwrap();
+    let reported = Reported::listen(&socket).await.unwrap();
     let mut more = Vec::new();
     for _ in 0..2 * MOST {
         more.push(ftb_client::Client::builder("more").agent(&socket).build().unwrap());
@@ -271,5 +272,5 @@ async fn clients_beyond_the_limit_are_told_and_harm_nobody() {
     let account = load.finish().await.unwrap();
     ensure_perfect(&account).unwrap();
     assert_eq!(account.publishers[0].attachments, 1);
-    drop(told);
+    drop(reported);
 }

@@ -1,13 +1,13 @@
-//! Hosts that are cut off from each other, in every way in which a network can do that: silently, in
-//! one direction, in halves, a rack at a time. Skipped with a line where there can be no network
+//! Hosts that are cut off from each other, in every way in which a network can do that: silently,
+//! in one direction, in halves, a rack at a time. Skipped with a line where there can be no network
 //! namespaces.
 
 use crate::{everywhere, plan, turn};
 use ftb_tests::cluster::Cluster;
 use ftb_tests::load::{Account, Load, ensure_perfect};
 use ftb_tests::netns::{Net, Way, impossible};
+use ftb_tests::reported::Reported;
 use ftb_tests::skip::skip;
-use ftb_tests::told::Told;
 
 /// Events of each publisher in a second.
 pub(crate) const PER_S: u32 = 100;
@@ -38,8 +38,8 @@ fn assert_perfect(account: &Account, cluster: &Cluster) {
     }
 }
 
-/// The network is whole again: one tree, and everything that anybody published, on whatever side,
-/// has come to everybody.
+/// The network is whole again: one tree, and every event that was published on either side
+/// has reached all subscribers.
 async fn heals(net: &mut Net, cluster: &mut Cluster, load: Load) {
     net.heal().unwrap();
     cluster.wait_wanted().await.unwrap();
@@ -58,23 +58,23 @@ async fn host_is_cut_off(way: Way, host: usize) {
     let (mut net, mut cluster) = seven().await;
     let name = cluster.host(host).to_owned();
     // On the other side of the tree.
-    let told = Told::listen(cluster.socket(if host == 1 { 2 } else { 1 })).await.unwrap();
+    let reported = Reported::listen(cluster.socket(if host == 1 { 2 } else { 1 })).await.unwrap();
     let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
     load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
     net.isolate(host, way).unwrap();
-    let suspected = told.wait("FTB_NODE_SUSPECT", &name).await;
+    let suspected = reported.wait("FTB_NODE_SUSPECT", &name).await;
     suspected.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
-    let dead = told.wait("FTB_NODE_DEAD", &name).await;
+    let dead = reported.wait("FTB_NODE_DEAD", &name).await;
     let dead = dead.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let votes = dead.tag("votes").unwrap_or_default();
     assert!(votes.contains("=silent") && !votes.contains("=answers"), "{votes:?}");
-    assert_eq!(told.hosts("FTB_NODE_DEAD"), std::slice::from_ref(&name), "{told}");
+    assert_eq!(reported.hosts("FTB_NODE_DEAD"), std::slice::from_ref(&name), "{reported}");
     let elsewhere = |client: usize| client != host;
     load.wait_flow(PASSING, elsewhere, elsewhere).await.unwrap();
     heals(&mut net, &mut cluster, load).await;
-    let back = told.wait("FTB_NODE_BACK", &name).await;
+    let back = reported.wait("FTB_NODE_BACK", &name).await;
     back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
-    assert_eq!(told.about("FTB_NODE_DEAD", &name).len(), 1, "{told}");
+    assert_eq!(reported.about("FTB_NODE_DEAD", &name).len(), 1, "{reported}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,7 +126,7 @@ async fn rack_loses_power(rack: &[usize], listener: usize) {
     }
     let _turn = turn().await;
     let (mut net, mut cluster) = seven().await;
-    let told = Told::listen(cluster.socket(listener)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(listener)).await.unwrap();
     let names: Vec<String> = rack.iter().map(|rank| cluster.host(*rank).to_owned()).collect();
     let mut load = everywhere(&cluster, 7, PER_S);
     for clients in [&mut load.publishers, &mut load.subscribers] {
@@ -141,19 +141,19 @@ async fn rack_loses_power(rack: &[usize], listener: usize) {
         cluster.crash(*rank).unwrap();
     }
     for name in &names {
-        let dead = told.wait("FTB_NODE_DEAD", name).await;
+        let dead = reported.wait("FTB_NODE_DEAD", name).await;
         dead.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     }
-    assert_eq!(told.hosts("FTB_NODE_DEAD"), names);
+    assert_eq!(reported.hosts("FTB_NODE_DEAD"), names);
     load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
     for rank in rack {
         cluster.run(*rank).unwrap();
     }
     heals(&mut net, &mut cluster, load).await;
     for name in &names {
-        let back = told.wait("FTB_NODE_BACK", name).await;
+        let back = reported.wait("FTB_NODE_BACK", name).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
-        assert_eq!(told.about("FTB_NODE_DEAD", name).len(), 1, "{told}");
+        assert_eq!(reported.about("FTB_NODE_DEAD", name).len(), 1, "{reported}");
     }
 }
 
@@ -168,7 +168,7 @@ async fn a_rack_that_loses_power_with_the_root_is_dead() {
     rack_loses_power(&[0, 2, 5], 1).await;
 }
 
-/// The agent is gone, the host answers: nobody calls the node dead.
+/// The agent is gone, the host answers: no agent declares the node dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crashed_agent_on_a_live_host_is_no_dead_node() {
     if !hosts_are_possible() {
@@ -177,15 +177,15 @@ async fn a_crashed_agent_on_a_live_host_is_no_dead_node() {
     let _turn = turn().await;
     let (_net, mut cluster) = seven().await;
     for crashed in [2, 5] {
-        let told = Told::listen(cluster.socket(1)).await.unwrap();
+        let reported = Reported::listen(cluster.socket(1)).await.unwrap();
         let name = cluster.host(crashed).to_owned();
         cluster.crash(crashed).unwrap();
-        let lost = told.wait("FTB_AGENT_LOST", &name).await;
+        let lost = reported.wait("FTB_AGENT_LOST", &name).await;
         lost.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
         cluster.run(crashed).unwrap();
-        let back = told.wait("FTB_AGENT_RESTARTED", &name).await;
+        let back = reported.wait("FTB_AGENT_RESTARTED", &name).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
         cluster.wait_wanted().await.unwrap();
-        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+        assert_eq!(reported.hosts("FTB_NODE_DEAD"), [""; 0], "{reported}");
     }
 }

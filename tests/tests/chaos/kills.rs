@@ -4,7 +4,7 @@
 use crate::{ROOMY, everywhere, plan, turn};
 use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::{Load, ensure_perfect};
-use ftb_tests::told::Told;
+use ftb_tests::reported::Reported;
 use nix::sys::signal::Signal;
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ async fn kill_under_load(cluster: &mut Cluster, killed: usize) -> anyhow::Result
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn any_agent_may_be_killed_under_load() {
     let _turn = turn().await;
-    // Nobody is silent here, so the deadline for that is the default.
+    // No agent is silent here, so the deadline for that is the default.
     let extra = format!("[detection]\nsearch = \"600ms\"\nprobe = \"200ms\"\n{ROOMY}");
     let mut cluster = Plan::new(6, 2).extra(&extra).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
@@ -61,7 +61,7 @@ async fn any_agent_may_be_killed_under_load() {
     }
 }
 
-/// A stopped agent (SIGSTOP) is left by its children; when it goes on it drags nobody along, is no
+/// A stopped agent (SIGSTOP) is left by its children; when it goes on no other agent is lost, is no
 /// dead node, and has its place again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
@@ -69,7 +69,7 @@ async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
     let mut cluster = plan(7).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     for stopped in [1, 0] {
-        let told = Told::listen(cluster.socket(5)).await.unwrap();
+        let reported = Reported::listen(cluster.socket(5)).await.unwrap();
         let load = Load::start(everywhere(&cluster, 7, 100)).await.unwrap();
         let elsewhere = |client: usize| client != stopped;
         load.wait_flow(20, |_| true, |_| true).await.unwrap();
@@ -83,15 +83,15 @@ async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
             Ok(account) => ensure_perfect(&account).unwrap(),
             Err(error) => panic!("rank {stopped} stopped: {error:?}\n{}", cluster.logs()),
         }
-        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+        assert_eq!(reported.hosts("FTB_NODE_DEAD"), [""; 0], "{reported}");
         // Its children left it because it was silent. It must not suspect them.
-        let suspicions = told.published_by("FTB_NODE_SUSPECT", cluster.host(stopped));
-        assert!(suspicions.is_empty(), "rank {stopped}: {told}");
+        let suspicions = reported.published_by("FTB_NODE_SUSPECT", cluster.host(stopped));
+        assert!(suspicions.is_empty(), "rank {stopped}: {reported}");
     }
 }
 
-/// An agent that is stopped and does not go on is lost, wherever it stands: that is told with who says so,
-/// its host is not called dead, and it is told when it goes on after all.
+/// An agent that is stopped and does not go on is lost, wherever it stands: that is reported with
+/// the reporter, its host is not declared dead, and its return is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
     let _turn = turn().await;
@@ -99,12 +99,12 @@ async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
     cluster.wait_wanted().await.unwrap();
     for stopped in [5, 1, 0] {
         let name = cluster.host(stopped).to_owned();
-        let told = Told::listen(cluster.socket(6)).await.unwrap();
+        let reported = Reported::listen(cluster.socket(6)).await.unwrap();
         let load = Load::start(everywhere(&cluster, 7, 50)).await.unwrap();
         let elsewhere = |client: usize| client != stopped;
         load.wait_flow(10, |_| true, |_| true).await.unwrap();
         cluster.signal(stopped, Signal::SIGSTOP).unwrap();
-        let lost = told.wait("FTB_AGENT_LOST", &name).await;
+        let lost = reported.wait("FTB_AGENT_LOST", &name).await;
         let lost = lost.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
         let votes = lost.tag("votes").unwrap_or_default();
         assert!(votes.contains('='), "{votes:?}");
@@ -115,14 +115,14 @@ async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
         let tree = cluster.tree(root).await.unwrap();
         assert_eq!(tree.nodes[stopped].state, "lost", "{tree:?}");
         cluster.signal(stopped, Signal::SIGCONT).unwrap();
-        let back = told.wait("FTB_AGENT_BACK", &name).await;
+        let back = reported.wait("FTB_AGENT_BACK", &name).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
         cluster.wait_wanted().await.unwrap();
         match load.finish().await {
             Ok(account) => ensure_perfect(&account).unwrap(),
             Err(error) => panic!("rank {stopped} stopped: {error:?}\n{}", cluster.logs()),
         }
-        assert_eq!(told.about("FTB_AGENT_LOST", &name).len(), 1, "{told}");
-        assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+        assert_eq!(reported.about("FTB_AGENT_LOST", &name).len(), 1, "{reported}");
+        assert_eq!(reported.hosts("FTB_NODE_DEAD"), [""; 0], "{reported}");
     }
 }

@@ -3,8 +3,8 @@
 use crate::{everywhere, plan, turn};
 use ftb_tests::cluster::Cluster;
 use ftb_tests::load::{Load, ensure_perfect};
+use ftb_tests::reported::Reported;
 use ftb_tests::skip::skip;
-use ftb_tests::told::Told;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ async fn finish(load: Load, cluster: &Cluster) {
     ensure_perfect(&account).unwrap_or_else(|error| panic!("{error}\n{}", cluster.logs()));
 }
 
-/// The clock of the acting root jumps an hour ahead and back again, under load and with a journal: nobody is
-/// suspected, nothing is lost, and what it wrote is there when it starts again.
+/// The clock of the acting root jumps an hour ahead and back again, under load and with a journal:
+/// no agent is suspected, nothing is lost, and what it wrote is there when it starts again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_jumps_by_an_hour_harms_nobody() {
     const HOUR_S: u64 = 3_600;
@@ -45,20 +45,20 @@ async fn a_clock_that_jumps_by_an_hour_harms_nobody() {
         cluster.run(rank).unwrap();
     }
     cluster.wait_wanted().await.unwrap();
-    let told = Told::listen(cluster.socket(2)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(2)).await.unwrap();
     let load = Load::start(everywhere(&cluster, 3, 100)).await.unwrap();
     for ahead_s in [0, HOUR_S, 0] {
         seconds.set_len(ahead_s).unwrap();
         load.wait_flow(50, |_| true, |_| true).await.unwrap();
     }
-    assert_eq!(told.hosts("FTB_NODE_SUSPECT"), [""; 0], "{told}");
+    assert_eq!(reported.hosts("FTB_NODE_SUSPECT"), [""; 0], "{reported}");
     seconds.set_len(HOUR_S).unwrap();
     cluster.crash(0).unwrap();
     load.wait_flow(20, |client| client != 0, |client| client != 0).await.unwrap();
     cluster.run(0).unwrap();
     cluster.wait_wanted().await.unwrap();
-    // Told by the one that is asked, of who asks.
-    let differ = told.wait("FTB_CLOCKS_DIFFER", cluster.host(1)).await;
+    // The agent that is asked reports the one that asks.
+    let differ = reported.wait("FTB_CLOCKS_DIFFER", cluster.host(1)).await;
     differ.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     finish(load, &cluster).await;
 }
@@ -81,8 +81,8 @@ impl Drop for Disk {
     }
 }
 
-/// The disk of acting root and standby is full when the root dies: the next root goes on in memory, nothing
-/// is lost, and both journals come back by themselves.
+/// The disk of acting root and standby is full when the root dies: the next root goes on in memory,
+/// nothing is lost, and both journals come back by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_full_while_the_root_changes_costs_no_event() {
     let _turn = turn().await;
@@ -97,14 +97,14 @@ async fn a_disk_that_is_full_while_the_root_changes_costs_no_event() {
         cluster.run(rank).unwrap();
     }
     cluster.wait_wanted().await.unwrap();
-    let told = Told::listen(cluster.socket(2)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(2)).await.unwrap();
     let load = Load::start(everywhere(&cluster, 3, 100)).await.unwrap();
     load.wait_flow(20, |_| true, |_| true).await.unwrap();
     let filler = folder.join("filler");
     let mut file = File::create(&filler).unwrap();
     let chunk = vec![1; 1 << 20];
     while file.write_all(&chunk).is_ok() {}
-    let failed = told.wait("FTB_JOURNAL_FAILED", cluster.host(0)).await;
+    let failed = reported.wait("FTB_JOURNAL_FAILED", cluster.host(0)).await;
     failed.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     cluster.crash(0).unwrap();
     let elsewhere = |client: usize| client != 0;
@@ -115,7 +115,7 @@ async fn a_disk_that_is_full_while_the_root_changes_costs_no_event() {
     std::fs::remove_file(&filler).unwrap();
     drop(file);
     for rank in [0, 1] {
-        let back = told.wait("FTB_JOURNAL_BACK", cluster.host(rank)).await;
+        let back = reported.wait("FTB_JOURNAL_BACK", cluster.host(rank)).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     }
     load.wait_flow(20, |_| true, |_| true).await.unwrap();

@@ -1,10 +1,11 @@
 //! Clusters of real agent processes, broken on purpose while every event is accounted for.
 //!
 //! `kills`: any agent is killed or stopped under load; `cuts`: the network between hosts (network
-//! namespaces) is cut and healed; `crowds`: clients that come and go, never read, never speak; `reload`:
-//! configurations that change; `machines`: clocks that jump and disks that are full; `traps`: what the recovery protocol must survive beside that;
-//! `strangers`: agents that do not belong. Tests wait for conditions, one cluster at a time: each
-//! takes all the machine that it can get.
+//! namespaces) is cut and healed; `crowds`: clients that come and go, never read, never speak;
+//! `reload`: configurations that change; `machines`: clocks that jump and disks that are full;
+//! `traps`: what the recovery protocol must survive beside that; `strangers`: agents that do not
+//! belong. Tests wait for conditions, one cluster at a time: each takes all the machine that it can
+//! get.
 #![allow(clippy::unwrap_used)]
 
 mod crowds;

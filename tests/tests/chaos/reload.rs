@@ -3,7 +3,7 @@
 use crate::{plan, turn};
 use ftb_tests::cluster::{Cluster, wait_for};
 use ftb_tests::load::{Load, LoadPlan, ensure_perfect};
-use ftb_tests::told::Told;
+use ftb_tests::reported::Reported;
 use nix::sys::signal::Signal;
 use std::path::Path;
 
@@ -38,8 +38,9 @@ async fn wait_tree(cluster: &Cluster, at: usize, hosts: &[&str]) {
     whole.await.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
 }
 
-/// The standby dies, and while its children look for another parent all others read a list without one
-/// host, with another one, and with other ranks for most: one tree of the new list, no event lost.
+/// The standby dies, and while its children look for another parent all others read a list without
+/// one host, with another one, and with other ranks for most: one tree of the new list, no event
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
     let _turn = turn().await;
@@ -53,7 +54,7 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
         cluster.run(rank).unwrap();
     }
     wait_tree(&cluster, 0, &before).await;
-    let told = Told::listen(cluster.socket(0)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(0)).await.unwrap();
     let sockets: Vec<_> = [0, 3, 4].map(|rank| cluster.socket(rank).to_owned()).into();
     let load = LoadPlan { publishers: sockets.clone(), per_s: 100, subscribers: sockets };
     let load = Load::start(load).await.unwrap();
@@ -74,5 +75,5 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
     let account = load.finish().await;
     let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     ensure_perfect(&account).unwrap_or_else(|error| panic!("{error}\n{}", cluster.logs()));
-    assert_eq!(told.hosts("FTB_NODE_DEAD"), [""; 0], "{told}");
+    assert_eq!(reported.hosts("FTB_NODE_DEAD"), [""; 0], "{reported}");
 }

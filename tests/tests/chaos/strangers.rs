@@ -1,12 +1,12 @@
-//! Agents that do not belong, as real processes: each is refused or told of by name, on both sides,
-//! and the tree and its events go on without noticing.
+//! Agents that do not belong, as real processes: each is refused or reported by name, on both
+//! sides, and the tree and its events go on without noticing.
 
 use crate::{plan, turn};
 use ftb_proto::v1::link_client::LinkClient;
 use ftb_proto::v1::{self, link_frame};
 use ftb_tests::cluster::{Cluster, wait_for};
 use ftb_tests::load::{Load, LoadPlan, ensure_perfect};
-use ftb_tests::told::Told;
+use ftb_tests::reported::Reported;
 use std::path::{Path, PathBuf};
 use tokio_stream::StreamExt as _;
 
@@ -22,19 +22,19 @@ fn change(config: &Path, from: &str, to: &str) {
 
 /// Five agents, of which the last has that one change in its configuration and is started last;
 /// meanwhile events flow between the others. Gives who listens to what agents say.
-async fn with_stranger(from: &str, to: &str) -> (Cluster, Told, Load) {
+async fn with_stranger(from: &str, to: &str) -> (Cluster, Reported, Load) {
     let mut cluster = plan(STRANGER + 1).prepare().unwrap();
     change(cluster.config(STRANGER), from, to);
     for rank in 0..STRANGER {
         cluster.run(rank).unwrap();
     }
     cluster.wait_safe().await.unwrap();
-    let told = Told::listen(cluster.socket(0)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(0)).await.unwrap();
     let sockets: Vec<_> = (0..STRANGER).map(|rank| cluster.socket(rank).to_owned()).collect();
     let load = LoadPlan { publishers: sockets.clone(), per_s: 50, subscribers: sockets };
     let load = Load::start(load).await.unwrap();
     cluster.run(STRANGER).unwrap();
-    (cluster, told, load)
+    (cluster, reported, load)
 }
 
 /// The four others are one tree and have lost nothing.
@@ -48,8 +48,8 @@ async fn assert_unharmed(cluster: &Cluster, load: Load) {
 }
 
 /// The event says both names, and so does the stranger's own log.
-async fn told_on_both_sides(cluster: &Cluster, told: &Told, host: &str, words: &[&str]) {
-    let refused = told.wait("FTB_AGENT_REFUSED", host).await;
+async fn told_on_both_sides(cluster: &Cluster, reported: &Reported, host: &str, words: &[&str]) {
+    let refused = reported.wait("FTB_AGENT_REFUSED", host).await;
     let refused = refused.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let why = String::from_utf8_lossy(&refused.payload).into_owned();
     for word in words {
@@ -66,9 +66,10 @@ async fn told_on_both_sides(cluster: &Cluster, told: &Told, host: &str, words: &
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_of_another_cluster_is_refused_by_name() {
     let _turn = turn().await;
-    let (cluster, told, load) =
+    let (cluster, reported, load) =
         with_stranger("cluster = \"test\"", "cluster = \"elsewhere\"").await;
-    told_on_both_sides(&cluster, &told, "node05", &["node05", "\"elsewhere\"", "\"test\""]).await;
+    told_on_both_sides(&cluster, &reported, "node05", &["node05", "\"elsewhere\"", "\"test\""])
+        .await;
     let status = cluster.status(STRANGER).await.unwrap();
     assert_eq!(status.parent, "", "it has found its way in");
     assert_unharmed(&cluster, load).await;
@@ -77,8 +78,9 @@ async fn an_agent_of_another_cluster_is_refused_by_name() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_agents_with_one_rank_do_not_take_turns() {
     let _turn = turn().await;
-    let (mut cluster, told, load) = with_stranger("host = \"node05\"", "host = \"node04\"").await;
-    let refused = told.wait("FTB_AGENT_REFUSED", "node04").await;
+    let (mut cluster, reported, load) =
+        with_stranger("host = \"node05\"", "host = \"node04\"").await;
+    let refused = reported.wait("FTB_AGENT_REFUSED", "node04").await;
     let refused = refused.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let why = String::from_utf8_lossy(&refused.payload).into_owned();
     for word in ["two agents of host node04 and rank 3", "stop one of them"] {
@@ -111,8 +113,9 @@ async fn two_agents_with_one_rank_do_not_take_turns() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_member_list_is_told_and_harms_nobody() {
     let _turn = turn().await;
-    let (mut cluster, told, load) = with_stranger("node05\"\nhost", "node05,node06\"\nhost").await;
-    let differ = told.wait("FTB_MEMBERS_DIFFER", "node05").await;
+    let (mut cluster, reported, load) =
+        with_stranger("node05\"\nhost", "node05,node06\"\nhost").await;
+    let differ = reported.wait("FTB_MEMBERS_DIFFER", "node05").await;
     let differ = differ.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let why = String::from_utf8_lossy(&differ.payload).into_owned();
     assert!(why.contains("node05 and node0"), "{why}");
@@ -124,9 +127,9 @@ async fn a_longer_member_list_is_told_and_harms_nobody() {
 async fn a_list_that_gives_a_rank_to_another_is_refused_by_name() {
     let _turn = turn().await;
     let (from, to) = ("node04,node05\"\nhost", "node05,node04\"\nhost");
-    let (cluster, told, load) = with_stranger(from, to).await;
+    let (cluster, reported, load) = with_stranger(from, to).await;
     let words = ["node05 says it has rank 3", "which is node04"];
-    told_on_both_sides(&cluster, &told, "node05", &words).await;
+    told_on_both_sides(&cluster, &reported, "node05", &words).await;
     assert_unharmed(&cluster, load).await;
 }
 
@@ -152,7 +155,7 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
     let address = cluster.address(0).unwrap();
     let ours = ftb_core::node::LINK_PROTOCOL;
     for (theirs, host) in [(ours - 1, "node02"), (ours + 1, "node03")] {
-        let told = Told::listen(cluster.socket(1)).await.unwrap();
+        let reported = Reported::listen(cluster.socket(1)).await.unwrap();
         let hello = v1::LinkHello {
             protocol: theirs,
             cluster: "test".to_owned(),
@@ -171,7 +174,7 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
             format!("node01 speaks {ours}"),
             "run the same release".to_owned(),
         ];
-        let event = told.wait("FTB_AGENT_REFUSED", host).await.unwrap();
+        let event = reported.wait("FTB_AGENT_REFUSED", host).await.unwrap();
         let event = String::from_utf8_lossy(&event.payload).into_owned();
         for word in &words {
             assert!(reject.message.contains(word), "{word:?} is not in {:?}", reject.message);
@@ -210,9 +213,9 @@ async fn a_clock_that_is_hours_off_is_reported_and_does_no_harm() {
         cluster.run(rank).unwrap();
     }
     cluster.wait_safe().await.unwrap();
-    let told = Told::listen(cluster.socket(0)).await.unwrap();
+    let reported = Reported::listen(cluster.socket(0)).await.unwrap();
     cluster.run(STRANGER).unwrap();
-    let differ = told.wait("FTB_CLOCKS_DIFFER", "node05").await;
+    let differ = reported.wait("FTB_CLOCKS_DIFFER", "node05").await;
     let differ = differ.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let why = String::from_utf8_lossy(&differ.payload).into_owned();
     assert!(why.contains("node05 and node0") && why.contains("7200 s apart"), "{why}");

@@ -1,5 +1,6 @@
 //! Traps of the recovery protocol that the other stories do not meet, with real processes: root and
-//! standby die together; a filter widens while its agent moves; two roots, of which one outruns what it keeps.
+//! standby die together; a filter widens while its agent moves; two roots, of which one outruns
+//! what it keeps.
 
 use crate::cuts::{PASSING, PER_S, hosts_are_possible};
 use crate::machines::keep_journal;
@@ -8,15 +9,15 @@ use ftb_client::{Gap, GapReason};
 use ftb_tests::load::{Account, Load, LoadPlan, Reader, Source, own_space};
 use ftb_tests::netns::Net;
 
-/// Nothing twice, nothing out of order, and nothing missing that was not told.
+/// Nothing twice, nothing out of order, and nothing missing that was not reported.
 fn assert_told(account: &Account, logs: &str) {
     for faults in &account.faults {
         assert!(faults.all_told() && faults.disordered == 0, "{account:#?}\n{logs}");
     }
 }
 
-/// Both holders of the log are killed at one moment: the origins that live send again what they keep, and
-/// what is missing is told.
+/// Both holders of the log are killed at one moment: the origins that live send again what they
+/// keep, and what is missing is reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn root_and_standby_die_together() {
     let _turn = turn().await;
@@ -88,7 +89,7 @@ fn double_kills() -> usize {
     runs.map_or(2, |runs| runs.parse().expect("FTB_CHAOS_RUNS is a number of runs"))
 }
 
-/// A subscription that nobody had yet, made while its agent looks for another parent: all that is published
+/// A new filter, made while its agent looks for another parent: all that is published
 /// anywhere from then on comes, once and in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_filter_widens_while_its_agent_moves() {

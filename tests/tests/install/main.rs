@@ -1,5 +1,5 @@
-//! Checks which files `make install` installs, what `make uninstall` leaves, and that the daemons run
-//! in the sandboxes of their units (`sandbox`).
+//! Checks which files `make install` installs, what `make uninstall` leaves, and that the daemons
+//! run in the sandboxes of their units (`sandbox`).
 #![allow(clippy::unwrap_used)]
 
 mod sandbox;
@@ -11,8 +11,8 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A checkout that was built: the files of this one, and in the place of the products something of their
-/// names.
+/// A checkout that was built: the files of this one, and in the place of the products something of
+/// their names.
 fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for entry in ["Makefile", "deploy", "ftb-client", "README.md", "LICENSE", "CHANGELOG.md"] {

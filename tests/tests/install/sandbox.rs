@@ -1,10 +1,11 @@
 //! The units: systemd reads them without a complaint, and the daemons work inside what they forbid.
 //!
-//! There need be no systemd running: a mount namespace of its own and a seccomp filter stand in for it (`tests/src/sandbox`),
-//! made from the directives of the unit as it is installed. Taken from the unit: the command lines, folders, system
-//! calls, address families. The same for all of them: an unprivileged user without capabilities, a system that cannot
-//! be written, no home, no devices, no other user's processes, no memory that can be written and executed, no new
-//! namespaces. Not imitated: limits of realtime, of set-user-id files and of the kernel's tunables.
+//! There need be no systemd running: a mount namespace of its own and a seccomp filter stand in for
+//! it (`tests/src/sandbox`), made from the directives of the unit as it is installed. Taken from
+//! the unit: the command lines, folders, system calls, address families. The same for all of them:
+//! an unprivileged user without capabilities, a system that cannot be written, no home, no devices,
+//! no other user's processes, no memory that can be written and executed, no new namespaces. Not
+//! imitated: limits of realtime, of set-user-id files and of the kernel's tunables.
 
 use crate::{built, make};
 use ftb_agent::journal::record::decode_checkpoint;
@@ -27,7 +28,8 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "/opt/ftb";
 /// User and group of the daemons in there: `nobody`.
 const USER: u32 = 65_534;
-/// The worst that `systemd-analyze security` may say of a unit, in tenths: 0 is no exposure, 100 all of it.
+/// The worst that `systemd-analyze security` may say of a unit, in tenths: 0 is no exposure, 100
+/// all of it.
 const EXPOSURE_MAX: &str = "20";
 /// The first systemd that can say that of a unit that is not loaded.
 const OFFLINE_SINCE: u32 = 250;
@@ -55,9 +57,9 @@ fn systemd_reads_the_units_without_a_complaint() {
     let units = UNITS.map(|unit| prefix.join("lib/systemd/system").join(unit));
     let output =
         Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    let ours: Vec<&str> = told.lines().filter(|line| line.contains("ftb-")).collect();
-    assert!(output.status.success() && ours.is_empty(), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    let ours: Vec<&str> = reported.lines().filter(|line| line.contains("ftb-")).collect();
+    assert!(output.status.success() && ours.is_empty(), "{reported}");
     if release < OFFLINE_SINCE {
         println!("exposure is not looked at: systemd {release} cannot say it of a file");
         return;
@@ -66,8 +68,8 @@ fn systemd_reads_the_units_without_a_complaint() {
         let mut command = Command::new("systemd-analyze");
         command.args(["security", "--no-pager", "--offline=true", "--threshold", EXPOSURE_MAX]);
         let output = command.arg(&unit).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{}: {told}", unit.display());
+        let reported = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}: {reported}", unit.display());
     }
 }
 
@@ -175,7 +177,8 @@ impl Sandbox {
         Unit(fs::read_to_string(self.at(&path)).unwrap())
     }
 
-    /// A command line as that unit would run it. `program`: what stands for the installed one, which is none.
+    /// A command line as that unit would run it. `program`: what stands for the installed one,
+    /// which is none.
     fn command(&self, unit: &Unit, program: &Path, line: &[&str]) -> Command {
         let confine = self.dir.path().join("confine");
         fs::write(confine.with_file_name("unit.h"), unit.header()).unwrap();
@@ -298,9 +301,9 @@ fn assert_closed(sandbox: &Sandbox) {
     let shell = Path::new("/bin/sh");
     let program = format!("{PREFIX}/bin/ftb-agent");
     let output = sandbox.command(&unit, shell, &[&program, "-c", PROBE]).output().unwrap();
-    let (said, told) =
+    let (said, reported) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said, "done\n", "{told}");
+    assert_eq!(said, "done\n", "{reported}");
 }
 
 /// Agent and publishers in their sandboxes on one node, and a subscriber outside, who hears both.

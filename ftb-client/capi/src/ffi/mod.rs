@@ -1,9 +1,9 @@
 //! The nine functions and our extension, and everything in this crate that is `unsafe`.
 //!
-//! Each function takes what C hands over to where Rust can judge it: no pointer is followed before it
-//! was compared with NULL, no text is read beyond its bound, and no panic leaves the library
-//! ([`Code::General`] is returned instead). What the functions do, and in which order they check, is
-//! in the modules that they call and in `docs/capi.md`.
+//! Each function takes what C hands over to where Rust can judge it: no pointer is followed before
+//! it was compared with NULL, no text is read beyond its bound, and no panic leaves the library
+//! ([`Code::General`] is returned instead). What the functions do, and in which order they check,
+//! is in the modules that they call and in `docs/capi.md`.
 //!
 //! # Safety
 //! As in C: a pointer that is not NULL must point to what its type says, a text ends with a NUL or
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn FTB_Declare_publishable_events(
             return Err(Code::NullPointer);
         }
         let readable = count.min(EVENTS_MAX);
-        // SAFETY: not NULL; the program says that there are so many. Their bytes have no alignment.
+        // SAFETY: not NULL; the program gives their number. Their bytes have no alignment.
         let events = unsafe { core::slice::from_raw_parts(events, readable) };
         client.declare(events, count)
     })

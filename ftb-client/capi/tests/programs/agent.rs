@@ -105,7 +105,7 @@ async fn an_agent_that_dies_kills_nobody_and_events_go_on() -> Result<()> {
     let mut cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("survive", Link::Shared)?;
-    // Standard error is a pipe that nobody reads any more: writing to it raises SIGPIPE.
+    // Standard error is a pipe without a reader: writing to it raises SIGPIPE.
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     let mut command = workshop.command(&program, cluster.socket(0));

@@ -39,16 +39,18 @@ async fn many_threads_get_every_event_once() -> Result<()> {
     Ok(())
 }
 
-/// ThreadSanitizer sees the program's own memory, locks and threads, also while the library calls it
-/// back. The library is a black box to it: it does not know the locks of Rust's standard library.
+/// ThreadSanitizer sees the program's own memory, locks and threads, also while the library calls
+/// it back. The library is a black box to it: it does not know the locks of Rust's standard
+/// library.
 async fn thread_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     let variable = ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
     sanitized(name, link, arguments, "-fsanitize=thread", variable).await
 }
 
-/// AddressSanitizer sees the program from within, and all that the library takes from the heap: what
-/// is freed twice, and what is lost when the program ends. Not the program that forks: the locks of
-/// AddressSanitizer's heap are not free in the child when another thread held one at that moment (GCC 12).
+/// AddressSanitizer sees the program from within, and all that the library takes from the heap:
+/// what is freed twice, and what is lost when the program ends. Not the program that forks: the
+/// locks of AddressSanitizer's heap are not free in the child when another thread held one at that
+/// moment (GCC 12).
 async fn address_sanitizer(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     let variable = ("ASAN_OPTIONS", "detect_leaks=1");
     sanitized(name, link, arguments, "-fsanitize=address,undefined", variable).await
@@ -82,7 +84,7 @@ async fn memcheck(name: &str, link: Link, arguments: &[&Path]) -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile(name, link)?;
     let mut memcheck = MEMCHECK.to_vec();
-    // What the threads held that a forked child does not have is nobody's there.
+    // What the threads held does not exist in a forked child.
     memcheck.extend((name == "forked").then_some("--leak-check=no"));
     let mut command = workshop.command_under(&memcheck, &program, cluster.socket(0));
     let (_, reported) = run_loud(command.env("FTB_QUIET", "1").args(arguments))?;

@@ -11,8 +11,9 @@ use tempfile::TempDir;
 
 /// How long a program may run, in seconds: only bounds a test that fails.
 const PROGRAM_S: &str = "1800";
-/// How long a program waits for its agent and its answers. The library's own bounds are for programs
-/// that must go on; on a slow machine, or under a tool, a healthy agent takes longer than those.
+/// How long a program waits for its agent and its answers. The library's own bounds are for
+/// programs that must go on; on a slow machine, or under a tool, a healthy agent takes longer than
+/// those.
 const AGENT_WAIT: &str = "10m";
 
 /// How a program gets the library.
@@ -205,8 +206,8 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // Not killed: `timeout` hands this on to the program, which would outlive it otherwise. That
-        // it has just ended by itself is no error.
+        // Not killed: `timeout` hands this on to the program, which would outlive it otherwise.
+        // That it has just ended by itself is no error.
         if matches!(self.child.try_wait(), Ok(None)) {
             let timeout = Pid::from_raw(self.child.id().cast_signed());
             let _ = kill(timeout, Signal::SIGTERM);

@@ -21,7 +21,7 @@ from ._base import Base
 from ._client import CLOSE_S, Subscription
 from ._types import Closed, Event, FtbError, Gap, Moment, all_said, call, moment_ns, said
 
-#: After so many events that were there already, a reader lets other tasks run.
+#: After this number of queued events, a reader lets other tasks run.
 BURST = 64
 
 
@@ -42,7 +42,7 @@ async def arrive(source: Any, poll: Callable[[], Optional[Any]]) -> Any:
 
 
 async def result(pending: _native.Pending) -> Any:
-    """What comes of it. Where nobody waits any more it is taken back at once: others may wait for it."""
+    """What comes of it. If the waiter is gone, the result is taken back at once: others may wait for it."""
     try:
         (found,) = await arrive(pending, pending.poll)
     except BaseException:
@@ -77,7 +77,7 @@ class Confirmation:
 
 class AsyncReceipt:
     """What becomes of an event that was published: `await` gives its id once the cluster holds it,
-    or raises `Refused`, `Shed` or `Closed`. Nobody has to await it."""
+    or raises `Refused`, `Shed` or `Closed`. Awaiting it is optional."""
 
     def __init__(self, native: _native.Receipt) -> None:
         self._confirmation = Confirmation(native)
@@ -105,7 +105,7 @@ class AsyncReceipts(Sequence[AsyncReceipt]):
     @overload
     def __getitem__(self, index: slice) -> list[AsyncReceipt]: ...
     def __getitem__(self, index: Union[int, slice]) -> Union[AsyncReceipt, list[AsyncReceipt]]:
-        # Mostly nobody looks at them one by one.
+        # Single receipts are rarely asked for.
         if self._each is None:
             self._each = [AsyncReceipt(receipt) for receipt in call(self._native.each)]
         return self._each[index]
@@ -236,4 +236,4 @@ class AsyncClient(Base):
         try:
             await self.close(0.0)
         except FtbError:
-            pass  # the error that is under way is the one to be told
+            pass  # the error that is under way is the one to report

@@ -90,7 +90,7 @@ def wait(source: Any, poll: Callable[[], Optional[Any]], timeout: Optional[float
 
 
 def result(pending: _native.Pending, timeout: Optional[float]) -> Any:
-    """What comes of it in time. Else it is taken back at once, also where somebody keeps the error, and with it all that
+    """What comes of it in time. Else it is taken back at once, also while the error is kept, and with it all that
     was at work: others may wait for it."""
     try:
         (found,) = wait(pending, pending.poll, timeout)
@@ -101,7 +101,7 @@ def result(pending: _native.Pending, timeout: Optional[float]) -> Any:
 
 
 def _let_go(pid: int, native: _native.Client) -> None:
-    """A client that nobody holds any more still hands over what it has accepted, and goes when that is
+    """A client without references still hands over what it has accepted, and goes when that is
     confirmed. Waits for nothing: the collector of garbage calls it."""
     if _unconfirmed(pid, native):
         call(native.let_go)

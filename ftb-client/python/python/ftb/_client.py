@@ -113,7 +113,7 @@ class Receipts(Sequence[Receipt]):
     @overload
     def __getitem__(self, index: slice) -> list[Receipt]: ...
     def __getitem__(self, index: Union[int, slice]) -> Union[Receipt, list[Receipt]]:
-        # Mostly nobody looks at them one by one.
+        # Single receipts are rarely asked for.
         if self._each is None:
             self._each = [Receipt(receipt) for receipt in call(self._native.each)]
         return self._each[index]
@@ -239,8 +239,8 @@ class Client(Base):
         timeout: Optional[float] = None,
     ) -> Subscription:
         """A subscription that is active in the whole cluster: everything that matches and is
-        published from now on comes, or is told as a gap. `since` (a datetime, seconds since 1970,
-        or a timedelta: so long ago) or `after` (a position) begin in the past."""
+        published from now on is delivered, or reported as a gap. `since` (a datetime, seconds since 1970,
+        or a timedelta: before now) or `after` (a position) begin in the past."""
         return self._subscribe(filter, since, after, timeout, past_only=False)
 
     def history(
@@ -294,7 +294,7 @@ class Client(Base):
         if kind is None:
             return self.close()
         # Who leaves because of an error, Ctrl-C above all, does not want to wait as well, and that
-        # error is the one to be told.
+        # error is the one to report.
         try:
             self.close(0.0)
         except FtbError:

@@ -284,7 +284,7 @@ def said(
 
 
 def all_said(events: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
-    """Of each event what `said` makes of it; a mistake is told with the event's index."""
+    """Of each event what `said` makes of it; an error names the event's index."""
     for index, event in enumerate(events):
         try:
             yield said(**event)
@@ -294,7 +294,7 @@ def all_said(events: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
 
 def moment_ns(moment: Moment) -> int:
     """Unix nanoseconds of a moment: a datetime (without zone: local time), seconds since 1970, or,
-    as a timedelta, so long ago."""
+    as a timedelta before now."""
     if isinstance(moment, timedelta):
         return max(0, _time.time_ns() - moment // timedelta(microseconds=1) * 1000)
     if isinstance(moment, datetime):

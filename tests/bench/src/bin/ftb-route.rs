@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_bench::{Counting, OneAgent};
 use std::process::ExitCode;
 
-/// Events in one batch unless told otherwise.
+/// Events in one batch by default.
 const BATCH: &str = "256";
 
 #[global_allocator]

@@ -55,19 +55,19 @@ impl Layout {
     pub(crate) const SIBLINGS: Self =
         Self { fanout: 2, publish_at: 2, subscribe_at: 1, ..Self::chain(3) };
 
-    /// A root with so many children; all clients at the root, which alone is measured.
+    /// A root with this number of children; all clients at the root, which alone is measured.
     pub(crate) const fn star(children: usize) -> Self {
         Self { fanout: children, publish_at: 0, only: Some(0), ..Self::chain(children + 1) }
     }
 
-    /// A binary tree; publishers at its last leaf, subscribers at its first: on the other side of the
-    /// root.
+    /// A binary tree; publishers at its last leaf, subscribers at its first: on the other side of
+    /// the root.
     pub(crate) const fn tree(agents: usize) -> Self {
         Self { fanout: 2, publish_at: agents - 1, subscribe_at: agents / 2, ..Self::chain(agents) }
     }
 
-    /// A binary tree of two levels below its root, with a client at the agent of that rank and one at
-    /// the last leaf; only the former agent is counted.
+    /// A binary tree of two levels below its root, with a client at the agent of that rank and one
+    /// at the last leaf; only the former agent is counted.
     pub(crate) const fn member(rank: usize) -> Self {
         Self { publish_at: rank, subscribe_at: 6, only: Some(rank), ..Self::tree(7) }
     }

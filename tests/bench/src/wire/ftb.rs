@@ -23,7 +23,8 @@ pub(crate) struct Ftb {
     pub(crate) receipts: bool,
     /// Read all fields of an event, not only its payload.
     pub(crate) typed: bool,
-    /// Publish every event with a call of its own, not all that are put between two flushes together.
+    /// Publish every event with a call of its own, not all that are put between two flushes
+    /// together.
     pub(crate) singly: bool,
 }
 
@@ -157,7 +158,7 @@ impl Receive for Subscriber {
             Some(Deliveries::Events(events)) => {
                 events.iter().for_each(|event| see(event.payload()));
             }
-            Some(Deliveries::Gap(gap)) => bail!("the agent told of a gap: {gap:?}"),
+            Some(Deliveries::Gap(gap)) => bail!("the agent reported of a gap: {gap:?}"),
             None => bail!("the subscription ended: {:?}", self.subscription.ended()),
         }
         Ok(())

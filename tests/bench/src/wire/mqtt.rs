@@ -33,7 +33,7 @@ pub(crate) struct Mqtt {
 }
 
 /// A connection, which a task drives.
-pub(crate) struct Connection {
+pub(crate) struct MqttConnection {
     client: AsyncClient,
     qos: QoS,
     /// Messages that were written at QoS 0, or acknowledged at QoS 1.
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     received: mpsc::Receiver<Bytes>,
 }
 
-/// The other ends of the channels of a [`Connection`].
+/// The other ends of the channels of a [`MqttConnection`].
 struct Driver {
     events: EventLoop,
     qos: QoS,
@@ -82,7 +82,7 @@ impl Driver {
 }
 
 impl Mqtt {
-    fn connect(&self, name: &str) -> Connection {
+    fn connect(&self, name: &str) -> MqttConnection {
         let qos = if self.qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce };
         let mut options = MqttOptions::new(name, "127.0.0.1", self.port);
         options.set_keep_alive(Duration::from_secs(60)).set_inflight(UNACKNOWLEDGED_MAX);
@@ -102,11 +102,11 @@ impl Mqtt {
             received: received_sender,
         };
         tokio::spawn(driver.run());
-        Connection { client, qos, done, granted, received }
+        MqttConnection { client, qos, done, granted, received }
     }
 }
 
-impl Connection {
+impl MqttConnection {
     async fn subscribe(&mut self, topics: &[String]) -> Result<()> {
         let wanted = *self.granted.borrow() + topics.len();
         let filters = topics.iter().map(|topic| SubscribeFilter::new(topic.clone(), self.qos));
@@ -120,21 +120,21 @@ impl Connection {
 }
 
 impl System for Mqtt {
-    type Publisher = Connection;
-    type Subscriber = Connection;
-    type Bystander = Connection;
+    type Publisher = MqttConnection;
+    type Subscriber = MqttConnection;
+    type Bystander = MqttConnection;
 
-    async fn publisher(&self, number: usize) -> Result<Connection> {
+    async fn publisher(&self, number: usize) -> Result<MqttConnection> {
         Ok(self.connect(&format!("publisher{number}")))
     }
 
-    async fn subscriber(&self, number: usize) -> Result<Connection> {
+    async fn subscriber(&self, number: usize) -> Result<MqttConnection> {
         let mut connection = self.connect(&format!("subscriber{number}"));
         connection.subscribe(&[TOPIC.to_owned()]).await?;
         Ok(connection)
     }
 
-    async fn bystander(&self, number: usize, count: usize) -> Result<Connection> {
+    async fn bystander(&self, number: usize, count: usize) -> Result<MqttConnection> {
         let mut connection = self.connect(&format!("bystander{number}"));
         let topics: Vec<String> = (0..count).map(|topic| format!("o/{number}/{topic}")).collect();
         for topics in topics.chunks(TOPICS_A_PACKET) {
@@ -143,12 +143,12 @@ impl System for Mqtt {
         Ok(connection)
     }
 
-    async fn resubscribe(&self, _bystander: &mut Connection, _change: u64) -> Result<()> {
+    async fn resubscribe(&self, _bystander: &mut MqttConnection, _change: u64) -> Result<()> {
         bail!("changes of subscriptions are not measured with MQTT")
     }
 }
 
-impl Publish for Connection {
+impl Publish for MqttConnection {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
         let message = Bytes::copy_from_slice(message);
         Ok(self.client.publish_bytes(TOPIC, self.qos, false, message).await?)
@@ -170,7 +170,7 @@ impl Publish for Connection {
     }
 }
 
-impl Receive for Connection {
+impl Receive for MqttConnection {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
         see(&self.received.recv().await.context("the broker hung up")?);
         while let Ok(message) = self.received.try_recv() {

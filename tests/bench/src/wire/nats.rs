@@ -38,15 +38,15 @@ pub(crate) struct Nats {
 }
 
 /// A connection, with a subject of its own for markers.
-pub(crate) struct Connection {
+pub(crate) struct NatsConnection {
     client: Client,
     marker: String,
     markers: Subscriber,
 }
 
 /// A publishing connection.
-pub(crate) struct Publisher {
-    connection: Connection,
+pub(crate) struct NatsPublisher {
+    connection: NatsConnection,
     stream: Option<Acknowledged>,
 }
 
@@ -59,17 +59,17 @@ struct Acknowledged {
 }
 
 impl Nats {
-    async fn connect(&self) -> Result<Connection> {
+    async fn connect(&self) -> Result<NatsConnection> {
         let options = ConnectOptions::new().subscription_capacity(SUBSCRIPTION_MESSAGES);
         let address = format!("127.0.0.1:{}", self.port);
         let client = answer("CONNECT", async { Ok(options.connect(address).await?) }).await?;
         let marker = client.new_inbox();
         let markers = client.subscribe(marker.clone()).await?;
-        Ok(Connection { client, marker, markers })
+        Ok(NatsConnection { client, marker, markers })
     }
 }
 
-impl Connection {
+impl NatsConnection {
     /// Returns when the server has processed everything that this connection sent: a message to
     /// itself returns after it.
     async fn round_trip(&mut self) -> Result<()> {
@@ -90,11 +90,11 @@ impl Acknowledged {
 }
 
 impl System for Nats {
-    type Publisher = Publisher;
-    type Subscriber = (Connection, Subscriber);
-    type Bystander = (Connection, Vec<Subscriber>);
+    type Publisher = NatsPublisher;
+    type Subscriber = (NatsConnection, Subscriber);
+    type Bystander = (NatsConnection, Vec<Subscriber>);
 
-    async fn publisher(&self, _number: usize) -> Result<Publisher> {
+    async fn publisher(&self, _number: usize) -> Result<NatsPublisher> {
         let connection = self.connect().await?;
         let stream = match self.stream {
             None => None,
@@ -113,10 +113,10 @@ impl System for Nats {
                 Some(Acknowledged { context, pending: VecDeque::new(), count: 0 })
             }
         };
-        Ok(Publisher { connection, stream })
+        Ok(NatsPublisher { connection, stream })
     }
 
-    async fn subscriber(&self, _number: usize) -> Result<(Connection, Subscriber)> {
+    async fn subscriber(&self, _number: usize) -> Result<(NatsConnection, Subscriber)> {
         let mut connection = self.connect().await?;
         let subscriber = connection.client.subscribe(SUBJECT).await?;
         connection.round_trip().await?;
@@ -142,7 +142,7 @@ impl System for Nats {
     }
 }
 
-impl Publish for Publisher {
+impl Publish for NatsPublisher {
     async fn put(&mut self, message: &[u8]) -> Result<()> {
         let message = Bytes::copy_from_slice(message);
         let Some(stream) = &mut self.stream else {
@@ -172,7 +172,7 @@ impl Publish for Publisher {
     }
 }
 
-impl Receive for (Connection, Subscriber) {
+impl Receive for (NatsConnection, Subscriber) {
     async fn receive(&mut self, see: &mut (impl FnMut(&[u8]) + Send)) -> Result<()> {
         let (_, subscriber) = self;
         see(&subscriber.next().await.context("the server hung up")?.payload);

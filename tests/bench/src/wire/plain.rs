@@ -1,5 +1,5 @@
-//! A plain relay of length-prefixed frames over TCP, both ends of it: no filter, no log, no promise.
-//! It is the bound: what the sockets of this machine allow.
+//! A plain relay of length-prefixed frames over TCP, both ends of it: no filter, no log, no
+//! promise. It is the bound: what the sockets of this machine allow.
 
 use super::{Publish, Receive, System};
 use anyhow::{Context as _, Result, bail};

@@ -2,7 +2,7 @@
 //! by its own crates alone, which take minutes to build and so are no part of this program.
 //!
 //! The library is loaded where it was built. Its messages go through the same load and the same
-//! checks as those of everybody else.
+//! checks as the others.
 #![expect(unsafe_code, reason = "the functions of a library that is loaded")]
 
 use super::{Publish, Receive, System};
@@ -134,7 +134,7 @@ unsafe impl Send for Held {}
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: it was made for this function, and nobody has it any more.
+        // SAFETY: it was made for this function, and no other code has it now.
         unsafe { (self.end)(self.made.as_ptr()) };
     }
 }
@@ -220,7 +220,8 @@ impl System for Zenoh {
     async fn subscriber(&self, _number: usize) -> Result<ZenohSubscriber> {
         let (library, port) = (Arc::clone(&self.library), self.port);
         let inbox = Arc::new(Inbox::default());
-        // Zenoh may still call when the subscriber has ended: its share of the inbox stays for good.
+        // Zenoh may still call when the subscriber has ended: its share of the inbox stays for
+        // good.
         let shared = Arc::clone(&inbox);
         let connect = move || {
             let context = Arc::into_raw(shared).cast_mut().cast();

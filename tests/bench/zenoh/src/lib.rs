@@ -52,7 +52,8 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The pointer. A method, so that closures take the whole context and not the bare pointer in it.
+    /// The pointer. A method, so that closures take the whole context and not the bare pointer in
+    /// it.
     fn get(self) -> *mut c_void {
         self.0
     }

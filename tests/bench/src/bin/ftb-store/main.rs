@@ -2,8 +2,8 @@
 //! files, fjall, redb and a plain file, synced with every write or not at all. `ftb-store FOLDER [MIB]`.
 //!
 //! A write is what the driver hands out at once: 1, 32 or 1,024 events of 200 bytes. Each row says
-//! events and writes a second, the median and the worst write, what lies on the disk for each byte of
-//! events, and how long it takes to open it again and read everything.
+//! events and writes a second, the median and the worst write, what lies on the disk for each byte
+//! of events, and how long it takes to open it again and read everything.
 
 mod fjall;
 mod redb;
@@ -69,8 +69,8 @@ fn run() -> Result<()> {
     Ok(())
 }
 
-/// Writes so many bytes and removes them: the host of a virtual machine takes back what nobody uses, and
-/// who is first to use it again would pay for that.
+/// Writes this number of bytes and removes them: the host of a virtual machine takes back unused
+/// blocks, and who is first to use it again would pay for that.
 fn touch(path: &Path, bytes: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let block = vec![1; 1 << 20];

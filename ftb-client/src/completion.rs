@@ -1,11 +1,11 @@
-//! What became of events that were published: one record for a whole run of them.
+//! The outcomes of published events: one record for many.
 //!
-//! Events that are collected together share one [`Fate`]; a receipt is a place in it. So a receipt
-//! costs nothing but a count of references, and a confirmation moves one mark for all of them.
-//! Receipts keep the record alive; nothing else does once the outbox has let go of the run.
+//! Events that are buffered together share one [`Completion`]; a receipt is an index into it. A
+//! receipt costs one reference count, and a confirmation moves one number for all. Receipts keep
+//! the record alive after the outbox has dropped it.
 
+use crate::ack_interest::AckInterest;
 use crate::error::Unconfirmed;
-use crate::waiters::Waiters;
 use core::ops::Range;
 use core::pin::pin;
 use ftb_core::{EventId, PublisherId};
@@ -16,42 +16,41 @@ use tokio::sync::Notify;
 /// How a publication ended.
 pub(crate) type Outcome = Result<EventId, Unconfirmed>;
 
-/// Of events whose places are counted from 0, in the order in which they were published.
+/// The outcomes of events, indexed from 0 in publish order.
 #[derive(Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct Completion {
     state: Mutex<State>,
-    /// Notified when something has come to an end.
+    /// Notified when an outcome is known.
     changed: Notify,
-    /// Where those who wait for that are counted.
-    waiters: Arc<Waiters>,
+    /// Counts the tasks that wait for outcomes.
+    waiters: Arc<AckInterest>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The number of the first that was not shed; known once it was handed over.
+    /// The sequence of the first event that was not shed; 0 until it is sent.
     first_seq: u64,
-    /// All places below have ended.
+    /// All events below this index have an outcome.
     settled: u32,
-    /// Whose events these are; known once one of them has ended.
+    /// Known from the first outcome on.
     publisher: Option<PublisherId>,
-    shed: Places,
+    shed: IndexSet,
     refused: BTreeMap<u32, Unconfirmed>,
-    /// Whatever has not ended will not.
+    /// Events without an outcome get none.
     closed: bool,
 }
 
-impl Fate {
-    /// Those who ask for it are noted there.
-    pub(crate) fn new(waiters: Arc<Waiters>) -> Self {
+impl Completion {
+    pub(crate) fn new(waiters: Arc<AckInterest>) -> Self {
         Self { state: Mutex::default(), changed: Notify::new(), waiters }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic inside is a defect; what the state holds is still the best there is.
+        // A panic under the lock is a defect; the state is the best that is left.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the event at that place ended; `None` as long as it has not.
+    /// The outcome of an event; `None`: not known yet.
     pub(crate) fn outcome(&self, place: u32) -> Option<Outcome> {
         let outcome = self.state().outcome(place);
         if outcome.is_none() {
@@ -60,12 +59,12 @@ impl Fate {
         outcome
     }
 
-    /// Resolves when the event at that place has ended. Cancel-safe.
+    /// Resolves with the outcome of an event. Cancel-safe.
     pub(crate) async fn ended(&self, place: u32) -> Outcome {
         self.wait_for(|state| state.outcome(place)).await
     }
 
-    /// Resolves when all events at those places have ended well, or one is known not to. Cancel-safe.
+    /// Resolves when all these events are confirmed, or one has failed. Cancel-safe.
     pub(crate) async fn all_ended_well(&self, places: Range<u32>) -> Result<(), Unconfirmed> {
         self.wait_for(|state| state.common_outcome(&places)).await
     }
@@ -74,7 +73,7 @@ impl Fate {
         let mut changed = pin!(self.changed.notified());
         let mut waiting = None;
         loop {
-            // Before the look at the state: what changes in between is not missed.
+            // Before the state is read: a change in between is not missed.
             changed.as_mut().enable();
             if let Some(found) = look(&self.state()) {
                 return found;
@@ -90,12 +89,12 @@ impl Fate {
         self.changed.notify_waiters();
     }
 
-    /// The event at that place had to make room. Only events without a number are shed.
+    /// An event was shed. Only events without a sequence are.
     pub(crate) fn shed(&self, place: u32) {
         self.change(|state| state.shed.insert(place));
     }
 
-    /// From here on events get numbers, the first of them this one.
+    /// The events were sent; the first has this sequence.
     pub(crate) fn numbered(&self, first_seq: u64) {
         let mut state = self.state();
         if state.first_seq == 0 {
@@ -103,17 +102,17 @@ impl Fate {
         }
     }
 
-    /// The agent will never take the event at that place.
+    /// The agent refused an event.
     pub(crate) fn refused(&self, place: u32, why: Unconfirmed) {
         self.change(|state| drop(state.refused.insert(place, why)));
     }
 
-    /// All places below have ended: those that were neither shed nor refused are confirmed.
+    /// All events below this index are confirmed, if they were neither shed nor refused.
     pub(crate) fn settled(&self, below: u32, publisher: PublisherId) {
         self.change(|state| (state.settled, state.publisher) = (below, Some(publisher)));
     }
 
-    /// Nothing more will end well.
+    /// No further event is confirmed.
     pub(crate) fn close(&self) {
         self.change(|state| state.closed = true);
     }
@@ -135,7 +134,7 @@ impl State {
         self.closed.then_some(Err(Unconfirmed::Closed))
     }
 
-    /// That of several: a bad one as soon as it is known.
+    /// The common outcome of several: a failure as soon as it is known.
     fn common_outcome(&self, places: &Range<u32>) -> Option<Result<(), Unconfirmed>> {
         if self.shed.count_below(places.end) > self.shed.count_below(places.start) {
             return Some(Err(Unconfirmed::Shed));
@@ -150,11 +149,11 @@ impl State {
     }
 }
 
-/// A set of places, a bit each.
+/// A set of indices, one bit each.
 #[derive(Debug, Default)]
-struct Places(Vec<u64>);
+struct IndexSet(Vec<u64>);
 
-impl Places {
+impl IndexSet {
     fn insert(&mut self, place: u32) {
         let word = place as usize / 64;
         if self.0.len() <= word {
@@ -183,15 +182,15 @@ mod tests {
 
     #[test]
     fn numbers_skip_what_was_shed_and_count_what_was_refused() {
-        let fate = Fate::default();
-        fate.shed(0);
-        fate.shed(70);
-        fate.numbered(11);
+        let completion = Completion::default();
+        completion.shed(0);
+        completion.shed(70);
+        completion.numbered(11);
         let refusal = Unconfirmed::Refused { code: "denied".to_owned(), message: String::new() };
-        fate.refused(2, refusal.clone());
-        assert_eq!(fate.outcome(1), None);
-        fate.settled(72, PUBLISHER);
-        let seq_of = |place| fate.outcome(place).map(|outcome| outcome.map(|id| id.seq));
+        completion.refused(2, refusal.clone());
+        assert_eq!(completion.outcome(1), None);
+        completion.settled(72, PUBLISHER);
+        let seq_of = |place| completion.outcome(place).map(|outcome| outcome.map(|id| id.seq));
         assert_eq!(seq_of(0), Some(Err(Unconfirmed::Shed)));
         assert_eq!(seq_of(1), Some(Ok(11)));
         assert_eq!(seq_of(2), Some(Err(refusal)));
@@ -199,26 +198,26 @@ mod tests {
         assert_eq!(seq_of(69), Some(Ok(79)));
         assert_eq!(seq_of(71), Some(Ok(80)));
         assert_eq!(seq_of(72), None);
-        fate.close();
+        completion.close();
         assert_eq!(seq_of(71), Some(Ok(80)));
         assert_eq!(seq_of(72), Some(Err(Unconfirmed::Closed)));
     }
 
     #[test]
     fn of_several_a_bad_end_is_known_at_once_and_a_good_one_with_the_last() {
-        let fate = Fate::default();
-        let common = |places| fate.state().common_outcome(&places);
-        fate.shed(3);
-        fate.numbered(1);
+        let completion = Completion::default();
+        let common = |places| completion.state().common_outcome(&places);
+        completion.shed(3);
+        completion.numbered(1);
         let refusal = Unconfirmed::Refused { code: "denied".to_owned(), message: String::new() };
-        fate.refused(7, refusal.clone());
+        completion.refused(7, refusal.clone());
         assert_eq!(common(3..5), Some(Err(Unconfirmed::Shed)));
         assert_eq!(common(6..8), Some(Err(refusal)));
         assert_eq!((common(0..3), common(4..7), common(8..9)), (None, None, None));
         assert_eq!(common(5..5), Some(Ok(())), "none at all");
-        fate.settled(6, PUBLISHER);
+        completion.settled(6, PUBLISHER);
         assert_eq!((common(0..3), common(4..6), common(4..7)), (Some(Ok(())), Some(Ok(())), None));
-        fate.close();
+        completion.close();
         assert_eq!(common(4..6), Some(Ok(())));
         assert_eq!(common(4..7), Some(Err(Unconfirmed::Closed)));
     }

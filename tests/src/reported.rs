@@ -16,19 +16,19 @@ struct Heard {
 
 /// A subscriber to the agents' own events.
 #[derive(Debug)]
-pub struct Told {
+pub struct Reported {
     _client: Client,
     events: Arc<Mutex<Vec<Heard>>>,
     task: JoinHandle<()>,
 }
 
-impl Told {
+impl Reported {
     /// Listens at that agent, to all that is said from now on.
     ///
     /// # Errors
     /// The subscription does not become active.
     pub async fn listen(socket: &Path) -> Result<Self> {
-        let client = Client::builder("told").agent(socket).build()?;
+        let client = Client::builder("reported").agent(socket).build()?;
         let subscribed = client.subscribe("event_space=ftb.agent", Start::Now);
         let subscribed = tokio::time::timeout(PATIENCE, subscribed).await;
         let subscription = subscribed.context("the subscription does not become active")??;
@@ -53,7 +53,7 @@ impl Told {
         self.lock().iter().filter(by).map(|heard| heard.event.clone()).collect()
     }
 
-    /// All hosts about which an event of this name was told, sorted, each once.
+    /// All hosts about which an event of this name was reported, sorted, each once.
     pub fn hosts(&self, name: &str) -> Vec<String> {
         let events = self.lock();
         let named = events.iter().map(|heard| &heard.event);
@@ -68,20 +68,20 @@ impl Told {
     /// Waits until there is an event of this name about this host, and gives the first.
     ///
     /// # Errors
-    /// There is none in time: the error has what was told instead.
+    /// There is none in time: the error has what was reported instead.
     pub async fn wait(&self, name: &str, host: &str) -> Result<Event> {
         let what = format!("{name} about {host}");
         let found = wait_for(&what, async || Ok(self.about(name, host).into_iter().next()));
-        found.await.with_context(|| format!("told was: {self}"))
+        found.await.with_context(|| format!("reported was: {self}"))
     }
 
-    /// What is told from now on is all there is.
+    /// What is reported from now on is all there is.
     pub fn forget(&self) {
         self.lock().clear();
     }
 }
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for Reported {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for Heard { event, .. } in self.lock().iter() {
             let payload = String::from_utf8_lossy(&event.payload);
@@ -91,7 +91,7 @@ impl std::fmt::Display for Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for Reported {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,7 +1,7 @@
-//! Whether anybody waits to hear that events are held, or that there is room for more.
+//! Whether a task of the program waits for confirmations or for room.
 //!
-//! As long as nobody does, the agent need not wake this program for it: see
-//! [`ftb_proto::client::FromClient::Confirmations`]. Who begins to wait, or looks, is noticed at once.
+//! While none does, the agent may delay confirmations: see
+//! [`ftb_proto::client::FromClient::Confirmations`]. A new waiter is noticed at once.
 //!
 //! No I/O, no clock.
 
@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// Those of one client.
+/// The waiting tasks of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    /// How many wait now.
+pub(crate) struct AckInterest {
+    /// Tasks that wait now.
     waiting: AtomicUsize,
-    /// Somebody has waited or looked since [`Waiters::take_seen`].
+    /// A task waited or looked since [`AckInterest::take_seen`].
     seen: AtomicBool,
-    /// Woken as soon as somebody waits or looks.
+    /// Woken when a task waits or looks.
     watcher: Mutex<Option<Waker>>,
 }
 
-/// One that waits, as long as this lives.
-pub(crate) struct Waiting<'a>(&'a Waiters);
+/// A waiting task, until this is dropped.
+pub(crate) struct Waiting<'a>(&'a AckInterest);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -29,15 +29,15 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Waiters {
-    /// Somebody waits from now on.
+impl AckInterest {
+    /// A task waits from now on.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.look();
         Waiting(self)
     }
 
-    /// Somebody looks, and has found nothing yet.
+    /// A task looked and found no outcome.
     pub(crate) fn look(&self) {
         if self.seen.swap(true, Ordering::SeqCst) {
             return;
@@ -46,20 +46,20 @@ impl Waiters {
         watcher.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether anybody waits, or has waited or looked since this was asked last.
+    /// Whether a task waits now, or waited or looked since the last call.
     pub(crate) fn take_seen(&self) -> bool {
-        // Mostly nobody has: a look is cheaper than to write.
+        // Mostly none has: reading is cheaper than writing.
         let seen = self.seen.load(Ordering::SeqCst) && self.seen.swap(false, Ordering::SeqCst);
         seen || self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether [`Waiters::take_seen`] would find that anybody has waited or looked.
+    /// Whether a task waited or looked since [`AckInterest::take_seen`].
     pub(crate) fn are_seen(&self) -> bool {
         self.seen.load(Ordering::SeqCst)
     }
 
-    /// Has somebody woken as soon as anybody waits or looks. Gives false where that has happened
-    /// already: then nobody will be woken.
+    /// Wakes `watcher` when a task waits or looks. `false`: that has happened already, and nothing
+    /// is woken.
     pub(crate) fn watch(&self, watcher: &Waker) -> bool {
         let mut watching = self.watcher();
         if !watching.as_ref().is_some_and(|same| same.will_wake(watcher)) {
@@ -70,7 +70,7 @@ impl Waiters {
     }
 
     fn watcher(&self) -> MutexGuard<'_, Option<Waker>> {
-        // Nothing that is done under this lock can panic.
+        // No code under this lock can panic.
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn who_waits_or_looks_is_noticed_once_and_as_long_as_it_waits() {
-        let waiters = Waiters::default();
+        let waiters = AckInterest::default();
         let woken = Arc::new(Count::default());
         let watcher = Waker::from(Arc::clone(&woken));
         let count = || woken.0.load(Ordering::Relaxed);
