@@ -248,26 +248,11 @@ impl Policy {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::sdr::{RawThresholds, SensorKey};
     use proptest::prelude::*;
 
-    pub(crate) fn sensor(name: &str, sensor_type: u8) -> Sensor {
-        Sensor {
-            record_id: 1,
-            key: SensorKey::bmc(0x30),
-            entity: Entity { id: 29, instance: 1 },
-            sensor_type,
-            reading_type: 1,
-            name: name.to_owned(),
-            event_only: false,
-            factors: None,
-            unit: String::new(),
-            thresholds: RawThresholds::default(),
-            thresholds_readable: false,
-            hysteresis_up: 0,
-            hysteresis_down: 0,
-            states_mask: 0,
-        }
+    fn sensor(name: &str, sensor_type: u8) -> Sensor {
+        let (name, unit) = (name.to_owned(), String::new());
+        Sensor { name, sensor_type, unit, ..crate::sdr::tests::fan() }
     }
 
     fn rules(text: &str) -> Vec<Rule> {

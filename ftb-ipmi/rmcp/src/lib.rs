@@ -14,15 +14,13 @@
 mod address;
 mod config;
 mod error;
-#[cfg(any(test, feature = "fake"))]
-pub mod fake;
 mod ipmb;
 mod numbers;
 mod packet;
 mod rakp;
 mod session;
 mod suite;
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 mod tests;
 
 pub use address::{BMC_ADDRESS, Controller, Destination};
@@ -30,3 +28,5 @@ pub use config::{LanConfig, Protocol, USER_BYTES_MAX};
 pub use error::{LoginError, SessionError};
 pub use session::Session;
 pub use suite::CipherSuite;
+#[cfg(any(test, feature = "fake"))]
+pub use tests::fake;

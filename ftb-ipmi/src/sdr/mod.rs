@@ -203,7 +203,7 @@ impl Record {
             0x02 => compact(&fields).map(Self::Sensors),
             0x03 => event_only(&fields).map(Self::Sensors),
             0x08 => association(&fields, 8, 2).map(Self::Association),
-            0x09 => device_association(&fields).map(Self::Association),
+            0x09 => association(&fields, 10, 4).map(Self::Association),
             kind => Ok(Self::Other(kind)),
         }
     }
@@ -215,41 +215,45 @@ fn key(fields: &Fields<'_>, number: u8) -> Result<SensorKey, SdrError> {
     Ok(SensorKey { owner, lun: place & 0b11, number })
 }
 
-/// The common fields of full and compact records, bytes 5 to 22.
-fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
-    let [id_low, id_high] = fields.array(0, "record id")?;
-    let capabilities = fields.at(11, "capabilities")?;
-    let threshold_access = (capabilities >> 2) & 0b11;
-    let [_, _, mask] =
-        fields.array(16, "readable thresholds").map(|[a, b, c]: [u8; 3]| [a, b, c])?;
+/// The fields of every kind of record. The offsets of the two types differ.
+fn head(fields: &Fields<'_>, type_at: usize, reading_type_at: usize) -> Result<Sensor, SdrError> {
     let number = fields.at(7, "sensor number")?;
-    let [units, base, modifier] = fields.array(20, "units")?;
-    let reading_type = fields.at(13, "reading type")?;
-    let is_threshold = reading_type == READING_TYPE_THRESHOLD;
-    let [states_low, states_high] = fields.array(18, "states")?;
     Ok(Sensor {
-        record_id: u16::from_le_bytes([id_low, id_high]),
+        record_id: u16::from_le_bytes(fields.array(0, "record id")?),
         key: key(fields, number)?,
         entity: Entity {
             id: fields.at(8, "entity")?,
             instance: fields.at(9, "entity instance")? & 0x7F,
         },
-        sensor_type: fields.at(12, "sensor type")?,
-        reading_type,
+        sensor_type: fields.at(type_at, "sensor type")?,
+        reading_type: fields.at(reading_type_at, "reading type")?,
         name: format!("sensor {number:02X}h"),
         event_only: false,
         factors: None,
-        unit: if is_threshold { unit_name(units, base, modifier) } else { String::new() },
-        thresholds: RawThresholds::from_mask(if is_threshold { mask & 0x3F } else { 0 }, [0; 6]),
-        thresholds_readable: is_threshold && matches!(threshold_access, 1 | 2),
+        unit: String::new(),
+        thresholds: RawThresholds::default(),
+        thresholds_readable: false,
         hysteresis_up: 0,
         hysteresis_down: 0,
-        states_mask: if is_threshold {
-            0
-        } else {
-            u16::from_le_bytes([states_low, states_high]) & 0x7FFF
-        },
+        states_mask: 0,
     })
+}
+
+/// The common fields of full and compact records, bytes 5 to 22.
+fn common(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
+    let mut sensor = head(fields, 12, 13)?;
+    let capabilities = fields.at(11, "capabilities")?;
+    let [_, _, mask] = fields.array::<3>(16, "readable thresholds")?;
+    let states = u16::from_le_bytes(fields.array(18, "states")?);
+    let [units, base, modifier] = fields.array(20, "units")?;
+    if sensor.is_threshold() {
+        sensor.unit = unit_name(units, base, modifier);
+        sensor.thresholds = RawThresholds::from_mask(mask & 0x3F, [0; 6]);
+        sensor.thresholds_readable = matches!((capabilities >> 2) & 0b11, 1 | 2);
+    } else {
+        sensor.states_mask = states & 0x7FFF;
+    }
+    Ok(sensor)
 }
 
 fn full(fields: &Fields<'_>) -> Result<Sensor, SdrError> {
@@ -280,34 +284,15 @@ fn compact(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
     if let Some(name) = name_at(fields, 31)? {
         sensor.name = name;
     }
-    let sharing = fields.array(23, "record sharing")?;
-    Ok(shared(&sensor, sharing))
+    Ok(shared(&sensor, fields.array(23, "record sharing")?))
 }
 
 fn event_only(fields: &Fields<'_>) -> Result<Vec<Sensor>, SdrError> {
-    let [id_low, id_high] = fields.array(0, "record id")?;
-    let number = fields.at(7, "sensor number")?;
-    let sensor = Sensor {
-        record_id: u16::from_le_bytes([id_low, id_high]),
-        key: key(fields, number)?,
-        entity: Entity {
-            id: fields.at(8, "entity")?,
-            instance: fields.at(9, "entity instance")? & 0x7F,
-        },
-        sensor_type: fields.at(10, "sensor type")?,
-        reading_type: fields.at(11, "reading type")?,
-        name: name_at(fields, 16)?.unwrap_or_else(|| format!("sensor {number:02X}h")),
-        event_only: true,
-        factors: None,
-        unit: String::new(),
-        thresholds: RawThresholds::default(),
-        thresholds_readable: false,
-        hysteresis_up: 0,
-        hysteresis_down: 0,
-        states_mask: 0,
-    };
-    let sharing = fields.array(12, "record sharing")?;
-    Ok(shared(&sensor, sharing))
+    let mut sensor = Sensor { event_only: true, ..head(fields, 10, 11)? };
+    if let Some(name) = name_at(fields, 16)? {
+        sensor.name = name;
+    }
+    Ok(shared(&sensor, fields.array(12, "record sharing")?))
 }
 
 /// The sensors of one record, with consecutive numbers. Each has its own name and, if the record
@@ -369,10 +354,6 @@ fn association(fields: &Fields<'_>, start: usize, stride: usize) -> Result<Assoc
     };
     let parts = parts.into_iter().filter(|(first, _)| first.id != 0).collect();
     Ok(Association { container, parts })
-}
-
-fn device_association(fields: &Fields<'_>) -> Result<Association, SdrError> {
-    association(fields, 10, 4)
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ fn events_open_and_end_the_fault_of_an_event_only_sensor() {
 }
 
 #[test]
-fn an_internal_error_that_a_reset_cancels_at_once_is_published() {
+fn an_internal_error_before_a_reset_is_published() {
     let mut node = Node::with(|sensors| sensors[2] = watched("P1 Status", DIMM, 0x07, 0x6F));
     node.states[0] = 0x80;
     node.poll();

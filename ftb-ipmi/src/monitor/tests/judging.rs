@@ -23,7 +23,7 @@ fn a_sensor_with_unknown_factors_is_judged_by_the_comparison_of_the_bmc() {
 }
 
 #[test]
-fn a_processor_or_memory_sensor_far_below_zero_is_a_thermal_margin() {
+fn a_processor_far_below_zero_is_a_thermal_margin() {
     let with = |entity: u8, change: fn(&mut Watched)| {
         Node::with(move |sensors| {
             let mut sensor = watched("CPU2 DTS", TEMPERATURE, 1, 1).sensor;

@@ -28,7 +28,7 @@ fn memory_errors_without_a_lasting_state_are_counted() {
 }
 
 #[test]
-fn an_uncorrectable_error_is_published_at_once_after_a_corrected_one() {
+fn a_corrected_error_delays_no_uncorrectable_one() {
     let mut node = Node::new();
     node.poll();
     node.take();
@@ -62,7 +62,7 @@ fn events_of_one_read_of_the_log_are_all_published_in_any_order() {
 }
 
 #[test]
-fn delayed_events_are_published_with_their_own_state_and_count() {
+fn delayed_events_have_their_own_state_and_count() {
     let mut node = Node::new();
     node.poll();
     for _ in 0..4 {
