@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SILENCE: Duration = jl::ALIVE.saturating_mul(3);
 
 /// Checks whether a launcher of this user runs a job of that name. Returns at once if no launcher
-/// spoke within [`SILENCE`]; otherwise waits that long for its next message.
+/// spoke within `SILENCE`; otherwise waits that long for its next message.
 ///
 /// # Errors
 /// Where the other job runs and what to do, or that there is no agent.

@@ -278,7 +278,7 @@ impl Ends {
     fn dial(self: &Arc<Self>, peer: &Endpoint) -> io::Result<Arc<Link>> {
         let address = peer.addresses.get(self.kind.name()).map_or("", String::as_str);
         let link = Arc::new(Link::new(Stream::dial(self.kind, address)?));
-        // A later [`Links::close`] ends this link too.
+        // A later `Links::close` ends this link too.
         let number = {
             let mut links = lock(&self.links);
             if links.closed {
