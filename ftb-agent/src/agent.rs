@@ -1,7 +1,7 @@
 //! One agent: its parts put together, started, reloaded and stopped.
 //!
-//! Responsible for: the order of start (everything that can be refused is refused before anything
-//! listens) and of stop (nobody new, goodbye everywhere, drain with a deadline, sockets removed).
+//! Responsible for: the order of start (all checks before any socket
+//! listens) and of stop (no new peers, close all, drain with a deadline, remove sockets).
 //! Not responsible for: signals and systemd, which are the process's ([`crate::process`]).
 
 use crate::access::Access;
@@ -79,7 +79,7 @@ pub struct Agent {
     errors: Arc<PeerErrors>,
     limiters: [Arc<ConnectionLimiter>; 2],
     role: watch::Receiver<String>,
-    /// Cancelled: nobody new is let in.
+    /// Cancelled: accept no more connections.
     closing: CancellationToken,
     /// Cancelled: every task ends at once.
     ended: CancellationToken,
@@ -246,7 +246,7 @@ impl Agent {
         }
     }
 
-    /// Stops: nobody new is let in, everybody is told goodbye, and what is queued is sent, all
+    /// Stops: accepts no more connections, closes all others and sends the queues, all
     /// within `limits.drain`.
     pub async fn stop(self) {
         self.closing.cancel();
@@ -272,7 +272,7 @@ impl Agent {
         limiters.iter().for_each(|limiter| limiter.close_all());
     }
 
-    /// Ends at once, as a crash does: nobody is told anything.
+    /// Ends at once, as a crash does.
     pub fn crash(self) {
         self.driver.abort();
         self.ended.cancel();

@@ -226,14 +226,14 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let fail = |reason: String| ConfigError { file: file.clone(), place: None, reason };
-        let told = |error: io::Error| fail(error.to_string());
+        let failed = |error: io::Error| fail(error.to_string());
         // Checked before opening: reading a pipe without a writer would block a reload.
-        if !std::fs::metadata(path).map_err(told)?.is_file() {
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(fail("it is no file: a configuration is a file of text".to_owned()));
         }
         let mut bytes = Vec::new();
-        let opened = File::open(path).map_err(told)?;
-        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(told)?;
+        let opened = File::open(path).map_err(failed)?;
+        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(fail(format!("a configuration has at most {FILE_BYTES_MAX} bytes")));
         }

@@ -214,11 +214,11 @@ impl Clients {
         }
         let listener = UnixListener::bind(path)?;
         // Every user may connect: the credentials decide what a client may do.
-        let everybody = Mode::from_bits_truncate(0o666);
+        let all_users = Mode::from_bits_truncate(0o666);
         fchmodat(
             nix::fcntl::AT_FDCWD,
             path,
-            everybody,
+            all_users,
             nix::sys::stat::FchmodatFlags::FollowSymlink,
         )?;
         Ok(Self { listener, path: path.to_owned(), _lock: lock })

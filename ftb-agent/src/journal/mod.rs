@@ -155,7 +155,7 @@ impl Opened {
             Ok(Found { log_store, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
-                restored.damage = damage.take_untold();
+                restored.damage = damage.take_pending();
                 task::log_unclean(&restored);
                 let statistics = Arc::new(Statistics::default());
                 statistics.set(&log_store);

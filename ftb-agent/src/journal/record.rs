@@ -265,7 +265,7 @@ pub fn decode_manifest(bytes: Vec<u8>) -> Result<Manifest, Damaged> {
     const SEGMENT_BYTES: usize = 24;
     let mut bytes = checked(bytes)?;
     if bytes.len() < 16 || !(bytes.len() - 16).is_multiple_of(SEGMENT_BYTES) {
-        return Err(Damaged("the record of the lineage has the wrong size"));
+        return Err(Damaged("the record of the epoch history has the wrong size"));
     }
     let (after, segment) = (bytes.get_u64_le(), bytes.get_u64_le());
     let mut segments = Vec::new();
@@ -275,7 +275,7 @@ pub fn decode_manifest(bytes: Vec<u8>) -> Result<Manifest, Damaged> {
         segments.push(Segment { epoch, first: first & !TORN, incomplete: first & TORN != 0 });
     }
     let epochs = EpochHistory::from_segments(segments)
-        .map_err(|_| Damaged("the record of the lineage is no lineage"))?;
+        .map_err(|_| Damaged("the record of the epoch history is invalid"))?;
     Ok(Manifest { epochs, after, segment })
 }
 
@@ -417,7 +417,7 @@ pub fn decode_dynamic_members(bytes: Vec<u8>) -> Result<Vec<(String, Rank)>, Dam
 pub struct Checkpoint {
     /// The segment that the log began with then: of another log it says nothing.
     pub segment: u64,
-    /// Up to which index the core was told that it is there,
+    /// Acknowledged to the core up to this index.
     pub acknowledged: u64,
     /// and up to which it had been synced.
     pub synced: u64,

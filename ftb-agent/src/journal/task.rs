@@ -60,7 +60,7 @@ enum State {
     /// The store is open, or does not exist yet.
     Ready(Option<LogStore>),
     /// It cannot be written. `None`: an fsync has failed, and the journal stays off.
-    Failed { at: Option<Instant>, told: bool, reason: String },
+    Failed { at: Option<Instant>, reported: bool, reason: String },
     /// It is open again; writes from before the failure are void.
     Reopened(LogStore),
 }
@@ -134,7 +134,7 @@ impl Task {
             None => State::Ready(log_store),
             Some(Failure { reason, is_final }) => {
                 let at = (!is_final).then(|| Instant::now() + RETRY);
-                State::Failed { at, told: false, reason }
+                State::Failed { at, reported: false, reason }
             }
         };
         let mut task = Self {
@@ -259,7 +259,7 @@ impl Task {
         match &self.state {
             State::Ready(None) => match self.open(now_ns) {
                 Ok((log_store, restored))
-                    if restored == Restored::default() && !self.damage.is_untold() =>
+                    if restored == Restored::default() && !self.damage.is_pending() =>
                 {
                     self.state = State::Ready(Some(log_store));
                 }
@@ -383,7 +383,7 @@ impl Task {
         let at = self.next_try();
         self.sync_at = None;
         self.room = None;
-        self.state = State::Failed { at: Some(at), told: false, reason };
+        self.state = State::Failed { at: Some(at), reported: false, reason };
     }
 
     /// When to try the disk again. The pauses grow until a write, and in mode `interval` a sync, has
@@ -395,8 +395,8 @@ impl Task {
     }
 
     async fn tell_failure(&mut self) {
-        if let State::Failed { told, reason, .. } = &mut self.state
-            && !std::mem::replace(told, true)
+        if let State::Failed { reported, reason, .. } = &mut self.state
+            && !std::mem::replace(reported, true)
         {
             let error = reason.clone();
             self.tell(Input::JournalFailed { error }).await;
@@ -420,7 +420,7 @@ impl Task {
                 self.sync_soon();
                 let restored = (!known).then(|| Box::new(restored));
                 restored.iter().for_each(|restored| log_unclean(restored));
-                let damage = self.damage.take_untold();
+                let damage = self.damage.take_pending();
                 self.tell(Input::JournalOpened { stored, restored, damage }).await;
             }
             Some(Err(_)) | None => {
