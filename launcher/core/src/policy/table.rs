@@ -1,4 +1,4 @@
-//! Renders `docs/policy.md`: the effect of each fault under the built-in policy, found by trying
+//! Renders `effects.md`: the effect of each fault under the built-in policy, found by trying
 //! every event in every reachable state.
 //!
 //! It observes one node of four. Time passes in two steps: until an action settles, and beyond
@@ -10,7 +10,7 @@ use super::*;
 use ftb_core::{EventName, EventSpace};
 use std::fmt::Write as _;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policy.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policy/effects.md");
 /// Beyond the hold-down and every window of the built-in rules, within the window of the breaker.
 const LONG: u64 = 360_000_000_000;
 
@@ -172,7 +172,7 @@ fn the_docs_show_what_becomes_of_a_fault() {
          writes it). It observes one node of four under the built-in policy,\n\
          `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the end of\n\
          the hold-down. *Left alone*: an action on the node was taken within the hold-down. Events\n\
-         without a row do nothing. [launcher.md](launcher.md#policy) has the keys of a policy.\n",
+         without a row do nothing. `docs/launcher.md` has the keys of a policy.\n",
     );
     let topics: [(&str, &str, &[&str]); 6] = [
         ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),
@@ -197,5 +197,5 @@ fn the_docs_show_what_becomes_of_a_fault() {
         std::fs::write(PAGE, &page).unwrap();
     }
     let shown = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(shown == page, "docs/policy.md is not what the policy does: run with FTB_BLESS=1");
+    assert!(shown == page, "effects.md is not what the policy does: run with FTB_BLESS=1");
 }
