@@ -12,15 +12,16 @@ use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
-    ClientId, ClientInfo, Input, RefusedWhat, Start, SubscriptionId, ToClient,
+    ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
+use ftb_core::protocol::PROTOCOL;
 use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
-    ATTACH_METHOD, FromClient, Hello, Outgoing, code, encode_goodbye, encode_refused_attach,
+    ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };
 use ftb_proto::event::{SealError, Stamps, seal_batch};
+use ftb_proto::v1;
 use ftb_proto::wire::Outbound as _;
-use ftb_proto::{PROTOCOL_VERSION, v1};
 use ftb_transport::executor::Executor;
 use ftb_transport::frame_body::FrameBody;
 use ftb_transport::limiter::Peer;
@@ -104,8 +105,8 @@ impl StreamService for Clients {
             Outgoing::Shell(message) => Some(body(Outgoing::Shell(message))),
             Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core).map(body),
         };
-        let goodbye = body(Outgoing::Shell(encode_goodbye("closed by the agent")));
-        let outbound = OutboundStream::new(receiver, encode, Some(goodbye), cancel.clone());
+        let close = body(Outgoing::Shell(encode_close("closed by the agent")));
+        let outbound = OutboundStream::new(receiver, encode, Some(close), cancel.clone());
         let session = Session {
             clients: self.clone(),
             peer,
@@ -161,8 +162,8 @@ struct Session {
 /// The stream ends here.
 struct End;
 
-/// Why something was refused: a stable word, and words for people.
-struct Refusal(&'static str, String);
+/// Why something was rejected, for programs and for people.
+struct Refusal(RejectCode, String);
 
 impl Session {
     async fn run(mut self) {
@@ -185,7 +186,8 @@ impl Session {
         self.peer.close();
     }
 
-    /// Takes what the client says, until it has ended, the agent ends, or the driver has forgotten it.
+    /// Takes what the client says, until it has ended, the agent ends, or the driver has forgotten
+    /// it.
     async fn listen(
         &mut self,
         client: ClientId,
@@ -240,11 +242,7 @@ impl Session {
 
     async fn malformed(&mut self, what: &str) {
         self.clients.errors.count("client_malformed", self.peer.address(), what);
-        self.refuse_attach(code::MALFORMED, what).await;
-    }
-
-    async fn refuse_attach(&mut self, code: &str, message: &str) {
-        self.say(encode_refused_attach(code, message)).await;
+        self.say(encode_nack(RejectCode::Malformed, what)).await;
     }
 
     async fn say(&mut self, message: v1::ToClient) {
@@ -264,40 +262,39 @@ impl Session {
             self.malformed("the first message is no hello").await;
             return None;
         };
-        match self.welcome(hello) {
-            Ok((info, welcome)) => {
-                let message = Some(v1::to_client::Message::Welcome(welcome));
-                self.say(v1::ToClient { message }).await;
+        match self.accept(hello) {
+            Ok((info, ack)) => {
+                self.say(ack.encode()).await;
                 Some(info)
             }
             Err(Refusal(code, message)) => {
                 self.clients.errors.count("clients_refused", self.peer.address(), &message);
-                self.refuse_attach(code, &message).await;
+                self.say(encode_nack(code, &message)).await;
                 None
             }
         }
     }
 
-    fn welcome(&self, hello: Hello) -> Result<(ClientInfo, v1::ClientWelcome), Refusal> {
+    fn accept(&self, hello: Hello) -> Result<(ClientInfo, HelloAck), Refusal> {
         let terms = &self.clients.terms;
-        if hello.protocol != PROTOCOL_VERSION {
+        let Some((protocol, features)) = negotiate(&hello) else {
             let text = format!(
-                "the client speaks protocol {}, this agent speaks {PROTOCOL_VERSION}: install the \
-                 same release",
-                hello.protocol
+                "the client speaks protocol {}, the agent of {} speaks {PROTOCOL}: upgrade both to \
+                 the same release",
+                hello.versions, terms.host
             );
-            return Err(Refusal(code::PROTOCOL, text));
-        }
+            return Err(Refusal(RejectCode::Protocol, text));
+        };
         for (what, text) in [("client name", &hello.client_name), ("job id", &hello.job_id)] {
             if text.len() > limits::CLIENT_NAME_BYTES_MAX || text.chars().any(char::is_control) {
                 let max = limits::CLIENT_NAME_BYTES_MAX;
                 let text = format!("the {what} must be text of at most {max} bytes");
-                return Err(Refusal(code::LIMIT, text));
+                return Err(Refusal(RejectCode::Limit, text));
             }
         }
-        self.peer.on_hello().map_err(|full| Refusal(code::LIMIT, full.to_string()))?;
+        self.peer.on_hello().map_err(|full| Refusal(RejectCode::Limit, full.to_string()))?;
         // Checked when the stream was accepted.
-        let who = self.peer.credentials().ok_or(Refusal(code::DENIED, String::new()))?;
+        let who = self.peer.credentials().ok_or(Refusal(RejectCode::Denied, String::new()))?;
         let account = PublisherId::account_of(&terms.host, who.uid);
         let info = ClientInfo {
             uid: who.uid,
@@ -307,15 +304,16 @@ impl Session {
             job_id: hello.job_id,
             publisher: PublisherId { account, token: hello.token },
         };
-        let welcome = v1::ClientWelcome {
-            protocol: PROTOCOL_VERSION,
+        let ack = HelloAck {
+            protocol,
+            features,
             cluster: terms.cluster.clone(),
             host: terms.host.clone(),
-            origin: terms.origin.0,
+            origin: terms.origin,
             account,
-            payload_bytes_max: terms.payload_bytes_max as u64,
+            payload_bytes_max: terms.payload_bytes_max,
         };
-        Ok((info, welcome))
+        Ok((info, ack))
     }
 
     /// Handles one message.
@@ -344,8 +342,8 @@ impl Session {
                 self.subscriptions.remove(&subscription);
                 Input::Unsubscribe { client, subscription }
             }
-            FromClient::Confirmations { lazily } => Input::DelayAcks { client, delayed: lazily },
-            FromClient::Goodbye { .. } => {
+            FromClient::DelayAcks { delayed } => Input::DelayAcks { client, delayed },
+            FromClient::Close { .. } => {
                 // Its last acknowledgements are sent at once.
                 let input = Input::DelayAcks { client, delayed: false };
                 let _ = self.clients.handle.client_input(input, 0).await;
@@ -359,7 +357,7 @@ impl Session {
         self.clients.handle.client_input(input, 0).await.map_err(|_| End)
     }
 
-    async fn refuse(&mut self, what: RefusedWhat, code: &'static str, message: String) {
+    async fn refuse(&mut self, what: RefusedWhat, code: RejectCode, message: String) {
         self.clients.errors.count_quietly("client_requests_refused");
         let refused = ToClient::Refused { what, code, message };
         let sent = self.outbox.send(Outgoing::Core(refused));
@@ -379,19 +377,22 @@ impl Session {
         let max = limits::FILTER_BYTES_MAX;
         if filter.len() > max {
             let text = format!("the filter has {} bytes: at most {max}", filter.len());
-            return Err(Refusal(code::LIMIT, text));
+            return Err(Refusal(RejectCode::Limit, text));
         }
-        let filter =
-            Filter::parse(filter).map_err(|error| Refusal(code::FILTER, error.to_string()))?;
+        let filter = Filter::parse(filter)
+            .map_err(|error| Refusal(RejectCode::Filter, error.to_string()))?;
         self.allowed.refresh(&self.clients.access.load());
         let denied = |space: &String| !self.allowed.may_subscribe(space.as_bytes());
         if let Some(space) = filter.literal_spaces().and_then(|all| all.into_iter().find(denied)) {
             let text = format!("your user may not subscribe to event space {space}");
-            return Err(Refusal(code::DENIED, text));
+            return Err(Refusal(RejectCode::Denied, text));
         }
         let max = self.clients.terms.subscriptions_max;
         if !self.subscriptions.contains(&subscription) && self.subscriptions.len() >= max {
-            return Err(Refusal(code::LIMIT, format!("a client has at most {max} subscriptions")));
+            return Err(Refusal(
+                RejectCode::Limit,
+                format!("a client has at most {max} subscriptions"),
+            ));
         }
         self.subscriptions.insert(subscription);
         Ok(Input::Subscribe { client, subscription, filter, start })
@@ -422,10 +423,11 @@ impl Session {
         };
         for (seq, error) in batch.refused {
             let code = match error {
-                SealError::Event(_) => code::MALFORMED,
-                SealError::Denied(_) => code::DENIED,
+                SealError::Event(_) => RejectCode::Malformed,
+                SealError::Denied(_) => RejectCode::Denied,
             };
-            self.refuse(RefusedWhat::Publish(seq), code, error.to_string()).await;
+            self.refuse(RefusedWhat::Events { first: seq, last: seq }, code, error.to_string())
+                .await;
         }
         let Some(events) = batch.run else { return Ok(()) };
         let bytes = events.len();

@@ -10,12 +10,12 @@ use ftb_proto::v1::{self, to_agent::Message, to_client};
 async fn who_says_goodbye_still_hears_what_was_put_off() {
     let lone = Lone::start("").await;
     let mut client = lone.client("lazy").await;
-    client.say(Message::Confirmations(v1::Confirmations { lazily: true })).await;
+    client.say(Message::DelayAcks(v1::DelayAcks { delayed: true })).await;
     // The first is told at once: it was told nothing for long.
     let first = client.publish("ftb.test", &["a"]).await;
     client.confirmed(first).await;
     let last = client.publish("ftb.test", &["b", "c"]).await;
-    client.say(Message::Goodbye(v1::ClientGoodbye { reason: String::new() })).await;
+    client.say(Message::Close(v1::ClientClose { reason: String::new() })).await;
     let heard = client.hear().await;
     let confirmed = to_client::Message::Confirmed(v1::Confirmed { seq: last });
     assert_eq!(heard, Some(confirmed), "before the stream ends");

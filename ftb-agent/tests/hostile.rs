@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Lone, TestClient, event, open, soon, until};
-use ftb_proto::PROTOCOL_VERSION;
+use ftb_core::protocol::PROTOCOL;
 use ftb_proto::v1::{self, to_agent, to_client};
 use std::io::ErrorKind;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -103,32 +103,44 @@ async fn a_flood_of_silent_connections_costs_only_its_own() {
     assert_eq!(late.welcome.host, "node01");
     // The one that spoke before the flood still speaks.
     honest.say(to_agent::Message::Subscribe(bad_filter(1))).await;
-    assert!(matches!(honest.hear().await, Some(to_client::Message::Refused(_))));
+    assert!(matches!(honest.hear().await, Some(to_client::Message::Rejected(_))));
 }
 
 #[tokio::test]
 async fn clients_beyond_the_limit_are_told_so() {
     let lone = Lone::start("[limits]\nclients_max = 2\n").await;
     let (first, _second) = (lone.client("first").await, lone.client("second").await);
-    let third = hello(&lone, PROTOCOL_VERSION, "third").await;
-    assert_eq!(third.code, "limit");
+    let third = hello(&lone, "third").await;
+    assert_eq!(third.code(), v1::RejectCode::Limit);
     assert!(third.message.contains('2'), "{}", third.message);
     drop(first);
     until("a place to be free", async || hello_succeeds(&lone).await).await;
 }
 
 #[tokio::test]
-async fn another_protocol_or_name_is_refused_with_a_word_for_programs() {
+async fn another_protocol_or_name_is_rejected_with_a_code_for_programs() {
     let lone = Lone::start("").await;
-    let refused = hello(&lone, PROTOCOL_VERSION + 1, "x").await;
-    assert_eq!(
-        (refused.code.as_str(), refused.what),
-        ("protocol", Some(v1::refused::What::Attach(true)))
-    );
-    let both = format!("protocol {}, this agent speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
-    assert!(refused.message.contains(&both), "{}", refused.message);
-    assert_eq!(hello(&lone, PROTOCOL_VERSION, &"n".repeat(64)).await.code, "limit");
-    assert_eq!(hello(&lone, PROTOCOL_VERSION, "a\nb").await.code, "limit");
+    let next = PROTOCOL.max + 1;
+    let nack = match try_hello(&lone, (next, next + 1), "x").await {
+        to_client::Message::Nack(nack) => nack,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(nack.code(), v1::RejectCode::Protocol);
+    let both = format!("protocol {next} to {}, the agent of node01 speaks {PROTOCOL}", next + 1);
+    assert!(nack.message.contains(&both), "{}", nack.message);
+    assert_eq!(hello(&lone, &"n".repeat(64)).await.code(), v1::RejectCode::Limit);
+    assert_eq!(hello(&lone, "a\nb").await.code(), v1::RejectCode::Limit);
+}
+
+#[tokio::test]
+async fn clients_of_neighbouring_releases_use_the_highest_common_protocol_version() {
+    let lone = Lone::start("").await;
+    let ours = PROTOCOL.max;
+    for theirs in [(ours - 1, ours), (ours, ours), (ours, ours + 1)] {
+        let answer = try_hello(&lone, theirs, "neighbour").await;
+        let to_client::Message::HelloAck(ack) = answer else { panic!("{answer:?}") };
+        assert_eq!((ack.protocol, ack.features), (ours, 0), "{theirs:?}");
+    }
 }
 
 #[tokio::test]
@@ -139,8 +151,8 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
     client.say(to_agent::Message::Subscribe(bad_filter(4))).await;
     let refused = refusal(&mut client).await;
     assert_eq!(
-        (refused.code.as_str(), refused.what),
-        ("filter", Some(v1::refused::What::Subscription(4)))
+        (refused.code(), refused.what.clone()),
+        (v1::RejectCode::Filter, Some(v1::rejected::What::Subscription(4)))
     );
     assert!(refused.message.contains("column"), "{}", refused.message);
 
@@ -149,22 +161,22 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
     };
     client.say(publish(1, vec![event("site", "01234567890")])).await;
     let refused = refusal(&mut client).await;
-    assert_eq!(refused.what, Some(v1::refused::What::PublishSeq(1)));
+    assert_eq!(refused.what, only(1));
     assert!(refused.message.contains("11 bytes: at most 10"), "{}", refused.message);
 
     client.say(publish(2, vec![event("ftb.agent", "forged")])).await;
     let refused = refusal(&mut client).await;
-    assert_eq!(
-        (refused.code.as_str(), refused.what),
-        ("denied", Some(v1::refused::What::PublishSeq(2)))
-    );
+    assert_eq!((refused.code(), refused.what), (v1::RejectCode::Denied, only(2)));
 
     client.say(publish(3, vec![bytes::Bytes::from_static(b"\xff\xff\xff")])).await;
-    assert_eq!(refusal(&mut client).await.code, "malformed");
+    assert_eq!(refusal(&mut client).await.code(), v1::RejectCode::Malformed);
 
     // A second hello is no mistake of an honest client: it ends the stream.
     client.say(to_agent::Message::Hello(v1::ClientHello::default())).await;
-    assert_eq!(refusal(&mut client).await.what, Some(v1::refused::What::Attach(true)));
+    until("the rejection", async || {
+        matches!(client.hear().await, Some(to_client::Message::Nack(_)))
+    })
+    .await;
     until("the end of the stream", async || client.hear().await.is_none()).await;
     assert_lives(&lone).await;
 }
@@ -192,7 +204,9 @@ async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_n
             Some(to_client::Message::Deliver(deliver)) => {
                 delivered += deliver.items.iter().map(|item| item.sealed.len()).sum::<usize>();
             }
-            Some(to_client::Message::Gap(gap)) => told += usize::try_from(gap.count).unwrap(),
+            Some(to_client::Message::Gap(gap)) => {
+                told += usize::try_from(gap.gap.unwrap().count()).unwrap();
+            }
             Some(_) => {}
             None => panic!("the stream ended"),
         }
@@ -205,32 +219,44 @@ fn bad_filter(subscription: u32) -> v1::Subscribe {
     v1::Subscribe { subscription, filter: "severity>=loud".to_owned(), ..v1::Subscribe::default() }
 }
 
-async fn refusal(client: &mut TestClient) -> v1::Refused {
+/// The event with that sequence number.
+fn only(seq: u64) -> Option<v1::rejected::What> {
+    Some(v1::rejected::What::Events(v1::SeqRange { first: seq, last: seq }))
+}
+
+async fn refusal(client: &mut TestClient) -> v1::Rejected {
     loop {
         match client.hear().await {
-            Some(to_client::Message::Refused(refused)) => return refused,
+            Some(to_client::Message::Rejected(refused)) => return refused,
             Some(_) => {}
             None => panic!("the stream ended"),
         }
     }
 }
 
-/// Says hello and gives the refusal that must be the answer.
-async fn hello(lone: &Lone, protocol: u32, name: &str) -> v1::Refused {
-    match try_hello(lone, protocol, name).await {
-        to_client::Message::Refused(refused) => refused,
+/// Says hello and gives the rejection that must be the answer.
+async fn hello(lone: &Lone, name: &str) -> v1::ClientNack {
+    match try_hello(lone, (PROTOCOL.min, PROTOCOL.max), name).await {
+        to_client::Message::Nack(nack) => nack,
         other => panic!("{other:?}"),
     }
 }
 
 async fn hello_succeeds(lone: &Lone) -> bool {
-    matches!(try_hello(lone, PROTOCOL_VERSION, "again").await, to_client::Message::Welcome(_))
+    let answer = try_hello(lone, (PROTOCOL.min, PROTOCOL.max), "again").await;
+    matches!(answer, to_client::Message::HelloAck(_))
 }
 
-async fn try_hello(lone: &Lone, protocol: u32, name: &str) -> to_client::Message {
+async fn try_hello(lone: &Lone, versions: (u32, u32), name: &str) -> to_client::Message {
     let stream = UnixStream::connect(lone.socket()).await.unwrap();
     let client_name = name.to_owned();
-    let hello = v1::ClientHello { protocol, client_name, token: 1, ..v1::ClientHello::default() };
+    let hello = v1::ClientHello {
+        protocol: versions.1,
+        protocol_min: Some(versions.0),
+        client_name,
+        token: 1,
+        ..v1::ClientHello::default()
+    };
     let (_sender, mut answers, _channel) =
         open(Box::new(stream), to_agent::Message::Hello(hello)).await;
     soon("an answer", answers.message()).await.unwrap().unwrap().message.unwrap()

@@ -138,7 +138,7 @@ async fn sigterm_says_goodbye_to_clients_and_removes_the_socket() {
     process.signal(Signal::SIGTERM);
     let goodbye = async {
         while let Some(message) = client.hear().await {
-            if let ftb_proto::v1::to_client::Message::Goodbye(_) = message {
+            if let ftb_proto::v1::to_client::Message::Close(_) = message {
                 return true;
             }
         }
@@ -241,13 +241,15 @@ async fn sighup_reads_rules_again_and_a_mistake_changes_nothing() {
     let refused = async {
         loop {
             match client.hear().await {
-                Some(ftb_proto::v1::to_client::Message::Refused(refused)) => return refused.code,
+                Some(ftb_proto::v1::to_client::Message::Rejected(rejected)) => {
+                    return rejected.code();
+                }
                 Some(_) => {}
                 None => panic!("the stream ended"),
             }
         }
     };
-    assert_eq!(refused.await, "denied");
+    assert_eq!(refused.await, ftb_proto::v1::RejectCode::Denied);
     write_config(dir.path(), "nonsense = 1\n");
     process.signal(Signal::SIGHUP);
     process.logged("configuration not read").await;

@@ -1,7 +1,7 @@
 //! Whether a task of the program waits for confirmations or for room.
 //!
 //! While none does, the agent may delay confirmations: see
-//! [`ftb_proto::client::FromClient::Confirmations`]. A new waiter is noticed at once.
+//! [`ftb_proto::client::FromClient::DelayAcks`]. A new waiter is noticed at once.
 //!
 //! No I/O, no clock.
 

@@ -12,7 +12,7 @@ use core::pin::pin;
 use core::time::Duration;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
-use ftb_proto::PROTOCOL_VERSION;
+use ftb_core::protocol::{FEATURES, PROTOCOL};
 use ftb_proto::client::Hello;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +86,8 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: ClientConfig) -> Self {
         let hello = Hello {
-            protocol: PROTOCOL_VERSION,
+            versions: PROTOCOL,
+            features: FEATURES,
             client_name: config.name.clone(),
             job_id: config.job_id.clone(),
             token: random(),

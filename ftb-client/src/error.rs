@@ -69,7 +69,7 @@ pub enum Unconfirmed {
     /// The agent refused it.
     #[error("the agent refused the event ({code}): {message}")]
     Refused {
-        /// Stable word: one of [`ftb_proto::client::code`].
+        /// Stable word: one of [`ftb_core::node::api::RejectCode`].
         code: String,
         /// For users.
         message: String,
@@ -88,7 +88,7 @@ pub enum SubscribeError {
     /// The agent said no.
     #[error("the agent refused the subscription ({code}): {message}")]
     Refused {
-        /// Stable word: one of [`ftb_proto::client::code`].
+        /// Stable word: one of [`ftb_core::node::api::RejectCode`].
         code: String,
         /// For people.
         message: String,
@@ -120,7 +120,7 @@ pub enum WaitError {
     Refused {
         /// Its socket.
         socket: PathBuf,
-        /// Stable word: one of [`ftb_proto::client::code`].
+        /// Stable word: one of [`ftb_core::node::api::RejectCode`].
         code: String,
         /// For people.
         message: String,

@@ -8,8 +8,9 @@ use crate::fair_queue::{FairQueue, Ticket};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::stream::Outgoing;
+use ftb_core::node::api::RefusedWhat;
 use ftb_core::{PublisherId, limits};
-use ftb_proto::client::{FromAgent, FromClient, Hello, RefusedPart, Welcome};
+use ftb_proto::client::{FromAgent, FromClient, Hello, HelloAck};
 use std::task::Waker;
 
 /// The state of the current attachment.
@@ -20,7 +21,7 @@ enum Attachment {
     Connected,
     /// The hello is sent; the agent has not answered.
     Handshaking,
-    Attached(Welcome),
+    Attached(HelloAck),
     /// The goodbye is sent: nothing follows.
     Left,
 }
@@ -78,7 +79,7 @@ pub(crate) struct Session {
     ended: bool,
     welcomes: u64,
     /// The agent may delay confirmations.
-    lazily: bool,
+    delayed: bool,
     /// Messages with events since a task waited for an outcome.
     unobserved: u32,
     pub(crate) outbox: Outbox,
@@ -101,7 +102,7 @@ impl Session {
             leaving: false,
             ended: false,
             welcomes: 0,
-            lazily: false,
+            delayed: false,
             unobserved: 0,
             outbox: Outbox::new(buffer_bytes),
             room: FairQueue::new(buffer_bytes),
@@ -112,7 +113,7 @@ impl Session {
     }
 
     /// The agent, while attached.
-    pub(crate) fn welcome(&self) -> Option<&Welcome> {
+    pub(crate) fn welcome(&self) -> Option<&HelloAck> {
         match &self.attachment {
             Attachment::Attached(welcome) => Some(welcome),
             _ => None,
@@ -169,7 +170,7 @@ impl Session {
     /// A connection to an agent begins. Returns its generation.
     pub(crate) fn connected(&mut self) -> u64 {
         self.attachment = Attachment::Connected;
-        self.lazily = false;
+        self.delayed = false;
         self.sender = None;
         self.generation += 1;
         self.outbox.attached();
@@ -224,7 +225,7 @@ impl Session {
                 if self.leaving && self.outbox.waiting_bytes() == 0 {
                     self.attachment = Attachment::Left;
                     let reason = "closed".to_owned();
-                    return Some(Outgoing::Message(FromClient::Goodbye { reason }));
+                    return Some(Outgoing::Message(FromClient::Close { reason }));
                 }
                 None
             }
@@ -238,10 +239,10 @@ impl Session {
         if self.outbox.waiters().take_seen() || self.outbox.is_crowded() {
             self.unobserved = 0;
         }
-        let lazily = self.unobserved >= UNOBSERVED_MAX;
-        (lazily != self.lazily).then(|| {
-            self.lazily = lazily;
-            FromClient::Confirmations { lazily }
+        let delayed = self.unobserved >= UNOBSERVED_MAX;
+        (delayed != self.delayed).then(|| {
+            self.delayed = delayed;
+            FromClient::DelayAcks { delayed }
         })
     }
 
@@ -252,7 +253,7 @@ impl Session {
 
     /// Whether the agent may delay confirmations.
     fn delays_acks(&self) -> bool {
-        self.lazily && matches!(self.attachment, Attachment::Attached(_))
+        self.delayed && matches!(self.attachment, Attachment::Attached(_))
     }
 
     /// Whether the outgoing stream waits with this waker and has not been woken since.
@@ -264,17 +265,17 @@ impl Session {
     /// Handles a message of the agent.
     pub(crate) fn handle(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
         match (&self.attachment, message) {
-            (Attachment::Handshaking, FromAgent::Welcome(welcome)) => {
-                self.account = welcome.account;
-                self.attachment = Attachment::Attached(welcome);
+            (Attachment::Handshaking, FromAgent::HelloAck(ack)) => {
+                self.account = ack.account;
+                self.attachment = Attachment::Attached(ack);
                 self.trouble = Trouble::Untried;
                 self.welcomes += 1;
                 Ok(Effects { send: true, changed: true, ..Effects::default() })
             }
-            (_, FromAgent::Refused { part: RefusedPart::Attach, code, message }) => {
-                Err(SessionError::Refused { code, message })
+            (_, FromAgent::Nack { code, message }) => {
+                Err(SessionError::Refused { code: code.as_str().to_owned(), message })
             }
-            (_, FromAgent::Goodbye { reason }) => Err(SessionError::Goodbye(reason)),
+            (_, FromAgent::Close { reason }) => Err(SessionError::Goodbye(reason)),
             (Attachment::Attached(_) | Attachment::Left, message) => self.attached(message),
             _ => Err(SessionError::OutOfTurn),
         }
@@ -293,21 +294,17 @@ impl Session {
                 self.inbox.subscribed(subscription, active_after);
                 effects.changed = true;
             }
-            FromAgent::Refused { part, code, message } => {
-                match part {
-                    RefusedPart::Subscription(id) => {
+            FromAgent::Rejected { what, code, message } => {
+                let code = code.as_str().to_owned();
+                match what {
+                    RefusedWhat::Subscription(id) => {
                         let why = SubscribeError::Refused { code, message };
                         effects.wakers.extend(self.inbox.refused(id, why));
                     }
-                    RefusedPart::Publish(seq) => {
-                        let why = Unconfirmed::Refused { code, message };
-                        self.outbox.refuse(seq, seq, why, self.publisher());
-                    }
-                    RefusedPart::PublishRange { first, last } => {
+                    RefusedWhat::Events { first, last } => {
                         let why = Unconfirmed::Refused { code, message };
                         self.outbox.refuse(first, last, why, self.publisher());
                     }
-                    RefusedPart::Attach => return Err(SessionError::OutOfTurn),
                 }
                 (effects.send, effects.changed) = (true, true);
             }
@@ -324,7 +321,7 @@ impl Session {
                 effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
                 effects.send = self.inbox.has_unsubscriptions();
             }
-            FromAgent::Welcome(_) | FromAgent::Goodbye { .. } => {
+            FromAgent::HelloAck(_) | FromAgent::Nack { .. } | FromAgent::Close { .. } => {
                 return Err(SessionError::OutOfTurn);
             }
         }
@@ -338,6 +335,7 @@ mod tests {
     use super::*;
     use crate::completion::Completion;
     use ftb_core::node::api::{Gap, GapReason, Start};
+    use ftb_core::protocol::{FEATURES, PROTOCOL};
     use ftb_core::{Epoch, Event, EventRef, OriginId, Position, Spaces};
     use ftb_proto::client::put_published;
     use ftb_proto::event::event_len;
@@ -346,12 +344,20 @@ mod tests {
 
     fn session() -> Session {
         let client_name = "test".to_owned();
-        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
+        let hello = Hello {
+            versions: PROTOCOL,
+            features: FEATURES,
+            client_name,
+            job_id: String::new(),
+            token: 2,
+        };
         Session::new(hello, 1 << 20, 1 << 20)
     }
 
     fn welcome() -> FromAgent {
-        FromAgent::Welcome(Welcome {
+        FromAgent::HelloAck(HelloAck {
+            protocol: PROTOCOL.max,
+            features: FEATURES,
             cluster: "c".to_owned(),
             host: "node1".to_owned(),
             origin: OriginId(1),
@@ -405,7 +411,13 @@ mod tests {
     #[test]
     fn nobody_is_asked_to_speak_who_has_nothing_to_say() {
         let client_name = "test".to_owned();
-        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
+        let hello = Hello {
+            versions: PROTOCOL,
+            features: FEATURES,
+            client_name,
+            job_id: String::new(),
+            token: 2,
+        };
         let mut session = Session::new(hello, 1000, 200);
         session.connected();
         session.next_message();
@@ -459,8 +471,8 @@ mod tests {
         }
     }
 
-    fn confirm(lazily: bool) -> Option<Outgoing> {
-        Some(Outgoing::Message(FromClient::Confirmations { lazily }))
+    fn confirm(delayed: bool) -> Option<Outgoing> {
+        Some(Outgoing::Message(FromClient::DelayAcks { delayed }))
     }
 
     struct Ignored;
@@ -505,7 +517,13 @@ mod tests {
     #[test]
     fn the_agent_must_hurry_while_somebody_waits_or_room_runs_short() {
         let client_name = "test".to_owned();
-        let hello = Hello { protocol: 3, client_name, job_id: String::new(), token: 2 };
+        let hello = Hello {
+            versions: PROTOCOL,
+            features: FEATURES,
+            client_name,
+            job_id: String::new(),
+            token: 2,
+        };
         let mut session = Session::new(hello, 1 << 18, 1 << 18);
         attach(&mut session);
         let waiters = Arc::clone(session.outbox.waiters());
@@ -534,7 +552,7 @@ mod tests {
         assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
         assert!(matches!(
             session.next_message(),
-            Some(Outgoing::Message(FromClient::Goodbye { .. }))
+            Some(Outgoing::Message(FromClient::Close { .. }))
         ));
         assert!(session.has_left() && session.next_message().is_none());
         session.end();

@@ -1,9 +1,10 @@
-//! What two agents say to each other over a link.
+//! The frames of a link between two agents, as values.
 //!
-//! Responsible for: the frames as values. Their encoding is `ftb-proto`'s, their meaning is
-//! [`crate::node`]'s; docs/protocol.md tells the whole story. The child opens a link with
-//! [`Hello`], the parent answers [`HelloAck`] or [`HelloNack`]; what flows up and what flows down
-//! are different frames, and each is refused in the wrong direction.
+//! The child opens a link with [`Hello`], the parent answers [`HelloAck`] or [`HelloNack`]. Most
+//! frames flow in one direction only, and an agent rejects them in the other.
+//!
+//! Not responsible for: the encoding (`ftb-proto`), and the rules (docs/protocol.md; the code is
+//! [`crate::node`]).
 
 use crate::epochs::EpochHistory;
 use crate::filter::Filter;
@@ -11,6 +12,7 @@ use crate::ident::{OriginId, PublisherId, Rank};
 use crate::log::gap::{GAP_BYTES, Gap};
 use crate::member::MemberState;
 use crate::position::{Epoch, Position};
+use crate::protocol::{Features, Versions};
 use crate::ranges::RangeSet;
 use crate::run::Run;
 use std::sync::Arc;
@@ -25,231 +27,277 @@ pub const DEDUP_PUBLISHERS_MAX: usize = 1024;
 pub const MEMBERS_MAX: usize = 512;
 /// Most entries in one [`Frame::DynamicMembers`].
 pub const DYNAMIC_MEMBERS_MAX: usize = 512;
-/// Most ranges of ranks in one [`Frame::MembershipSnapshot`]; those behind them are not told.
+/// Most ranges of ranks in one [`Frame::MembershipSnapshot`]; further ranges are left out.
 pub const SNAPSHOT_RANGES_MAX: usize = 32_768;
 
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Child to parent, first: who it is and what it has.
+    /// Child to parent, first: its identity and its log.
     Hello(Box<Hello>),
-    /// Parent to child: you may be my child.
+    /// Parent to child: accepted.
     HelloAck(Box<HelloAck>),
-    /// Parent to child: you may not. The link ends.
+    /// Parent to child: rejected. The link ends.
     HelloNack(HelloNack),
-    /// Either way, last: a link that ends without it is a suspected loss.
+    /// Both ways, last. A link that ends without it is a suspected loss.
     Close(Close),
-    /// Either way, when nothing else was said for a while.
+    /// Both ways, on an idle link.
     Heartbeat(Heartbeat),
-    /// Parent to child: the log that is consumed here has changed, or the way to its root.
+    /// Parent to child: the epoch history or the path to the root has changed.
     TreeState(Box<TreeState>),
-    /// Child to parent: in the epoch history last told, begin behind this index.
+    /// Child to parent: continue after this index of the last epoch history.
     Resume {
-        /// Of the epoch that the child answers to.
+        /// The newest epoch of that history.
         epoch: Epoch,
         /// The last index that the child has.
         after: u64,
     },
-    /// Child to parent: what its whole subtree wants, replacing what it said before.
+    /// Child to parent: the interest of its subtree, which replaces the one before.
     Subscribe(Interest),
     /// Parent to child: the interest of that version is active up to the acting root.
     FilterActive {
         /// Which [`Interest::version`].
         version: u64,
-        /// Every matching event behind this index comes down.
+        /// Every matching event after this index comes down.
         index: u64,
     },
-    /// Child to parent: events on their way to the acting root.
+    /// Child to parent, on to the acting root: events.
     Up(UpBatch),
-    /// Parent to child: that many bytes of [`Frame::Up`] have left; as many more may come.
+    /// Parent to child: it may send that many more bytes of [`Frame::Up`].
     Credit {
         /// Bytes of events.
         bytes: u64,
     },
-    /// Parent to child, on to the origin: held by acting root and standby.
+    /// Parent to child, on to the origin: events are confirmed.
     Confirm(Confirm),
-    /// Parent to child, on to the origin: that run has a hole; begin another.
+    /// Parent to child, on to the origin: that run has a hole, begin another.
     Nak {
-        /// Whose events.
+        /// The origin of the events.
         origin: OriginId,
         /// Which of its runs.
         run: u64,
     },
-    /// Parent to child, on to all below: the way up has changed, send again what is unconfirmed.
+    /// Parent to child, on to all origins below: the path to the root has changed, send unconfirmed
+    /// events again.
     Resend,
-    /// Parent to child: committed events that the child wants, in log order.
+    /// Parent to child: committed events that match its interest, in log order.
     Down(Down),
-    /// Child to parent: events that the parent's own store may not have.
+    /// Child to parent: a request for older events.
     HistoryRequest(HistoryRequest),
     /// Parent to child: the answer.
     HistoryReply(HistoryReply),
-    /// Acting root to its standby, and an agent with a log to a new root that has none: the log
+    /// Acting root to its standby, and an agent to a new root that installs its log: the replica
     /// begins here.
     ReplicaStart(ReplicaStart),
-    /// Likewise: publishers' events that are in the log.
+    /// Likewise: the ids of events in the log.
     DedupRanges(DedupRanges),
     /// Likewise: entries of the log, committed or not.
     Replicate(Replicate),
-    /// Standby to acting root: it holds the log up to this index.
+    /// Standby to acting root: it has the log up to this index.
     ReplicaAck {
-        /// Of the epoch that it replicates.
+        /// The epoch that it replicates.
         epoch: Epoch,
-        /// The last index it holds.
+        /// The last index that it has.
         index: u64,
         /// Which [`ReplicaStart::copy`] it is.
         copy: u64,
-        /// It keeps what it has sent up since that [`Frame::Up`] of the link, which count from 1:
-        /// an [`EntryRef`] will do for that. 0: it does not.
+        /// It keeps its own batches since this [`Frame::Up`] of the link, counted from 1, so that
+        /// an [`EntryRef`] suffices. 0: it keeps none.
         kept_from: u64,
     },
-    /// Child to parent, on to the acting root: where members stand.
+    /// Child to parent, on to the acting root: states of members.
     Members(Vec<MemberReport>),
-    /// Child to parent, on to the acting root: agents that are in no member list, and the ranks
-    /// that they have or (`None`) want. Parent to child, on to those who asked: the ranks that they
-    /// have, or (`None`) that they get none.
+    /// Child to parent, on to the acting root: dynamic members, with the ranks that they have or
+    /// (`None`) request. Parent to child, on to the requesters: the assigned ranks, or (`None`)
+    /// that there is none.
     DynamicMembers(Vec<DynamicMember>),
     /// Parent to child, from the acting root to all: the ranks of all agents that are in the tree,
     /// or missing. The next acting root probes those of them that do not come.
     MembershipSnapshot(Arc<RangeSet>),
-    /// Child to parent, on to the acting root: somebody wants to see the tree.
+    /// Child to parent, on to the acting root: a request for the tree.
     TreeQuery {
-        /// The asker.
+        /// The requester.
         origin: OriginId,
-        /// Its own number of the question.
+        /// The requester's number of the request.
         query: u64,
     },
-    /// Parent to child, on to the asker: part of the tree.
+    /// Parent to child, on to the requester: part of the tree.
     TreeAnswer {
-        /// The asker.
+        /// The requester.
         origin: OriginId,
-        /// Its own number of the question.
+        /// The requester's number of the request.
         query: u64,
         /// Some of the members.
         members: Vec<MemberReport>,
         /// Whether this is the last part.
         last: bool,
     },
-    /// Either way through the tree: does that host answer? (indirect probe)
+    /// Both ways through the tree: an indirect probe.
     Probe(Probe),
-    /// The answer, back the way it came.
+    /// The answer, back on the same path.
     ProbeAnswer(ProbeAnswer),
 }
 
-/// How a child introduces itself.
+/// The first frame of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Version of the link protocol that it speaks.
-    pub protocol: u32,
-    /// Its cluster: agents of different clusters refuse each other.
+    /// The versions of the protocol that it speaks.
+    pub versions: Versions,
+    /// The features that it supports.
+    pub features: Features,
+    /// Its cluster; agents of different clusters reject each other.
     pub cluster: String,
     /// Its host.
     pub host: String,
-    /// Its place; `None`: not listed, give it one.
+    /// Its rank; `None`: a dynamic member without one.
     pub rank: Option<Rank>,
-    /// Where it listens; needed of an agent that is not listed.
+    /// Where it listens; required of a dynamic member.
     pub address: String,
     /// Its incarnation.
     pub origin: OriginId,
     /// [`members_digest`] of its member list.
     pub members_digest: u64,
-    /// The log that it has consumed.
+    /// The epoch history of its log.
     pub epochs: EpochHistory,
-    /// Up to which index.
+    /// It has consumed the log up to this index.
     pub commit_index: u64,
     /// The part of the log that it holds, where it was acting root or standby.
     pub log_range: Option<LogRange>,
-    /// Highest epoch number that it has heard of.
+    /// The highest epoch number that it knows.
     pub epoch_seen: u64,
-    /// What its subtree wants.
+    /// The interest of its subtree.
     pub interest: Interest,
     /// Its clock, Unix nanoseconds.
     pub wall_ns: u64,
-    /// Which of its hellos this is: later ones are higher, so that what parents report of it can
-    /// be put in order.
+    /// Rises with each hello, so that reports about it can be ordered.
     pub attempt: u64,
 }
 
-/// What part of a log somebody holds completely.
+/// A part of a log that an agent has completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
-    /// Everything behind this index,
+    /// All entries after this index,
     pub after: u64,
     /// up to this one.
     pub until: u64,
 }
 
-/// How a parent accepts a child.
+/// The first frame of a parent that accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloAck {
-    /// Version of the link protocol that it speaks.
+    /// The version of the protocol that both use.
     pub protocol: u32,
+    /// The features that both use.
+    pub features: Features,
     /// Its host.
     pub host: String,
-    /// Its place.
+    /// Its rank.
     pub rank: Rank,
     /// Its incarnation.
     pub origin: OriginId,
-    /// The child's place, where it is not listed.
+    /// The rank assigned to a dynamic member.
     pub assigned: Option<Rank>,
-    /// Where the parent stands.
+    /// The parent's log and its path to the root.
     pub tree_state: TreeState,
-    /// How many bytes of [`Frame::Up`] may be under way to it.
+    /// Bytes of [`Frame::Up`] that may be in flight.
     pub window_bytes: u64,
-    /// The new root has no log worth keeping: hand yours over as a whole, and it goes on with it.
+    /// The new root installs the child's log: send all of it.
     pub send_log: bool,
     /// Its clock, Unix nanoseconds.
     pub wall_ns: u64,
 }
 
-/// Where an agent stands: the log that it serves and the way to its root.
+/// The log that an agent serves, and its path to the root.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TreeState {
-    /// The log.
+    /// The epoch history of the log.
     pub epochs: EpochHistory,
-    /// The index where an agent without a past begins.
+    /// The index where an agent without a log begins.
     pub head: u64,
-    /// Ranks from the acting root down to the sender, itself included; empty while it looks for a
-    /// parent.
+    /// Ranks from the acting root to the sender, both included; empty while it searches a parent.
     pub path: Vec<Rank>,
     /// The acting root's standby.
     pub standby: Option<Rank>,
 }
 
-/// Why a parent refuses a child.
+/// Why a parent rejects a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NackCode {
+    /// Another cluster.
+    Cluster,
+    /// No common version of the protocol.
+    Protocol,
+    /// The rank does not fit.
+    Rank,
+    /// The certificate is for another host.
+    Host,
+    /// No room for a child.
+    Full,
+    /// The member lists differ.
+    Members,
+    /// The parent waits for a log: try again later.
+    Busy,
+    /// Another incarnation of the same host and rank is in the tree.
+    Duplicate,
+    /// A number is out of range.
+    Epoch,
+    /// A code of a later version.
+    Other,
+}
+
+impl NackCode {
+    /// The stable word for logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Protocol => "protocol",
+            Self::Rank => "rank",
+            Self::Host => "host",
+            Self::Full => "full",
+            Self::Members => "members",
+            Self::Busy => "busy",
+            Self::Duplicate => "duplicate",
+            Self::Epoch => "epoch",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A parent rejects a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelloNack {
-    /// Stable word: "cluster", "protocol", "rank", "host", "full", "members", "busy", "twin".
-    pub code: String,
-    /// For people; names both sides.
+    /// Why, for programs.
+    pub code: NackCode,
+    /// For people; it names both sides.
     pub message: String,
-    /// Whom to try instead.
+    /// Ranks to try instead.
     pub redirect: Vec<Rank>,
 }
 
-/// The last word on a link.
+/// The last frame of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// The agent stops; otherwise it only leaves this link.
+    /// The agent stops; otherwise it leaves only this link.
     pub stopping: bool,
     /// For the log.
     pub reason: String,
 }
 
-/// Says that the sender lives.
+/// The frame of an idle link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Heartbeat {
-    /// To a child: everything it wants up to here was sent. To a parent: 0.
+    /// To a child: all matching events up to here were sent. To a parent: 0.
     pub covered: u64,
     /// Of the epoch of `covered`; `None` to a parent.
     pub epoch: Option<Epoch>,
-    /// To a parent: highest epoch number known in the subtree.
+    /// To a parent: the highest epoch number known in the subtree.
     pub epoch_seen: u64,
 }
 
-/// What a subtree wants.
+/// The filters of a subtree.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Interest {
-    /// Counts up with every change.
+    /// Rises with every change.
     pub version: u64,
     /// The filters, merged.
     pub filters: Vec<Filter>,
@@ -258,38 +306,38 @@ pub struct Interest {
 /// Events of one origin on their way up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpBatch {
-    /// Whose.
+    /// Their origin.
     pub origin: OriginId,
-    /// Which of its runs; it begins another each time it has to send again.
+    /// The origin's run; it begins another each time it sends again.
     pub run: u64,
-    /// The first sequence of this run.
+    /// The first sequence number of the run.
     pub base: u64,
-    /// The sequence of the first item; the rest follow without a hole.
+    /// The sequence number of the first item; the others follow without a hole.
     pub first: u64,
     /// The events.
     pub items: Vec<UpItem>,
 }
 
-/// What an [`UpBatch`] is made of: one sequence each, or many.
+/// Items of an [`UpBatch`]; each has one or more sequence numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpItem {
-    /// Events, one sequence each.
+    /// Events, with one sequence number each.
     Events(Run),
-    /// A hole that is told, where an origin had to shed, or a log was lost or outrun.
+    /// A gap: the origin shed events, or a log was lost.
     Gap(Gap),
-    /// An epoch that is no part of the log of the component has given out indices.
+    /// An epoch that is not part of the component's log has assigned indices.
     Fork {
         /// The epoch.
         epoch: Epoch,
         /// At least up to that index.
         until: u64,
-        /// What it had logged has come up before this item; otherwise it is to be waited for.
+        /// Its entries came up before this item; otherwise the root waits for them.
         re_proposed: bool,
     },
 }
 
 impl UpItem {
-    /// Its size in bytes, as queues count it.
+    /// Size in bytes, as queues count it.
     pub fn len(&self) -> usize {
         match self {
             Self::Events(run) => run.len(),
@@ -298,7 +346,7 @@ impl UpItem {
         }
     }
 
-    /// How many sequences it takes.
+    /// Number of its sequence numbers.
     pub fn count(&self) -> usize {
         match self {
             Self::Events(run) => run.count(),
@@ -306,7 +354,7 @@ impl UpItem {
         }
     }
 
-    /// What is left behind the first `count` sequences; `None` where that is nothing.
+    /// The rest after the first `count` sequence numbers; `None` without a rest.
     pub fn behind(&self, count: usize) -> Option<Self> {
         match self {
             _ if count == 0 => Some(self.clone()),
@@ -315,7 +363,7 @@ impl UpItem {
         }
     }
 
-    /// The first `count` sequences of it; `None` where that is nothing.
+    /// The first `count` sequence numbers; `None` without any.
     pub fn front(&self, count: usize) -> Option<Self> {
         match self {
             _ if count == 0 => None,
@@ -324,7 +372,7 @@ impl UpItem {
         }
     }
 
-    /// Never: an item has a size.
+    /// Always false: an item has a size.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -340,64 +388,64 @@ impl From<Content> for UpItem {
 }
 
 impl UpBatch {
-    /// Its size in bytes, as credit counts it.
+    /// Size in bytes, as credit counts it.
     pub fn bytes(&self) -> u64 {
         self.items.iter().map(|item| item.len() as u64).sum()
     }
 
-    /// How many sequences it takes.
+    /// Number of its sequence numbers.
     pub fn count(&self) -> u64 {
         self.items.iter().map(|item| item.count() as u64).sum()
     }
 }
 
-/// An origin's events up to `seq` are held by acting root and standby.
+/// The events of an origin up to `seq` are confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirm {
-    /// Whose.
+    /// The origin.
     pub origin: OriginId,
-    /// Up to which of its sequences.
+    /// Its last confirmed sequence number.
     pub seq: u64,
-    /// Where the last of them is in the log at the latest.
+    /// The last of them is at this position or before.
     pub position: Position,
 }
 
-/// Committed events on their way down.
+/// Committed events for a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Down {
-    /// The newest epoch of the epoch history in which the indices count: a child ignores any other.
+    /// The newest epoch of the history that the indices belong to. A child ignores any other.
     pub epoch: Epoch,
     /// The events, rising.
     pub items: Vec<Item>,
-    /// Everything the child wants up to here was sent.
+    /// All matching events up to here were sent.
     pub covered: u64,
 }
 
-/// A question for older events. It is answered with one [`HistoryReply`].
+/// A request for older events. The answer is one [`HistoryReply`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRequest {
-    /// The asker's own number for it.
+    /// The requester's number of the request.
     pub id: u64,
-    /// In this epoch history.
+    /// The newest epoch of the history that the index belongs to.
     pub epoch: Epoch,
-    /// Behind this index.
+    /// Events after this index.
     pub after: u64,
-    /// With the first event not older than this Unix time; 0: by index alone.
+    /// Events from the first one on that is not older than this Unix time; 0: all.
     pub since_ns: u64,
-    /// What is wanted.
+    /// They must match one of these.
     pub filters: Vec<Filter>,
 }
 
 /// The answer to a [`HistoryRequest`]: the next events, as many as one frame takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryReply {
-    /// The asker's number.
+    /// The requester's number of the request.
     pub id: u64,
     /// The events, rising.
     pub items: Vec<Item>,
-    /// Everything wanted up to here is in it.
+    /// It has all matching events up to here.
     pub covered: u64,
-    /// There is no more for now.
+    /// There are no more for now.
     pub last: bool,
 }
 
@@ -423,15 +471,15 @@ pub struct DedupRanges {
 /// Entries of a log that is copied as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicate {
-    /// Of this epoch.
+    /// The epoch of the acting root.
     pub epoch: Epoch,
     /// The entries, rising.
     pub items: Vec<Item>,
-    /// Those that the receiver has sent up itself, rising, between `items`.
+    /// Entries that the receiver has, since it sent them up, rising, between `items`.
     pub entry_refs: Vec<EntryRef>,
     /// Everything up to here was sent.
     pub until: u64,
-    /// Up to here the log is committed.
+    /// The commit index.
     pub committed: u64,
     /// The copy is complete: the receiver counts as standby, or takes the log over.
     pub complete: bool,
@@ -439,16 +487,16 @@ pub struct Replicate {
     pub refs_until: u64,
 }
 
-/// Entries of the log that the receiver has sent up itself: where they are.
+/// A reference to entries that the receiver already has, since it sent them up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef {
     /// The index of the first.
     pub index: u64,
-    /// In which [`Frame::Up`] of the link they came, counted from 1.
+    /// The [`Frame::Up`] of the link that had them, counted from 1.
     pub batch: u64,
-    /// Behind so many sequences of it.
+    /// Sequence numbers of that batch before them.
     pub skip: u64,
-    /// How many events.
+    /// Number of events.
     pub count: u32,
 }
 
@@ -459,68 +507,67 @@ impl EntryRef {
     }
 }
 
-/// Where one member stands, as its parent or it itself reports it.
+/// The state of a member, reported by itself or by its parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberReport {
-    /// Its place.
+    /// Its rank.
     pub rank: Rank,
     /// Its host.
     pub host: String,
-    /// Where it listens; empty where the member list says it.
+    /// Where it listens; empty if the member list has it.
     pub address: String,
-    /// Its incarnation; 0 where it is not known.
+    /// Its incarnation; 0: not known.
     pub origin: u64,
-    /// The [`Hello::attempt`] with which it came there.
+    /// The [`Hello::attempt`] of its attachment.
     pub attempt: u64,
-    /// Where it stands.
+    /// Its state.
     pub state: MemberState,
-    /// Below whom.
+    /// Its parent.
     pub parent: Option<Rank>,
-    /// Since when, Unix nanoseconds.
+    /// Unix nanoseconds since when.
     pub since_ns: u64,
 }
 
-/// An agent that is in no member list, and its rank.
+/// An agent that is in no member list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicMember {
     /// Its host.
     pub host: String,
-    /// Its place.
+    /// Its rank.
     pub rank: Option<Rank>,
 }
 
-/// A question whether a host answers.
+/// A request to find out whether a host answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Who asks.
+    /// The origin of the request.
     pub requester: OriginId,
-    /// The asker's number of the question.
+    /// The requester's number of the request.
     pub probe: u64,
-    /// Who shall try.
+    /// The agent that tries.
     pub prober: Rank,
-    /// Whose host is in question.
+    /// The suspect.
     pub target: Rank,
-    /// The host and where its agent listens; both empty where the member list says it.
+    /// The suspect's host and where it listens; empty if the member list has them.
     pub host: String,
     /// Where its agent listens.
     pub address: String,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeAnswer {
-    /// Who asked.
+    /// The origin of the request.
     pub requester: OriginId,
-    /// The asker's number of the question.
+    /// The requester's number of the request.
     pub probe: u64,
-    /// Who tried.
+    /// The agent that tried.
     pub prober: Rank,
-    /// The host answered (its agent need not be there).
+    /// The host answered, even if its agent did not.
     pub alive: bool,
 }
 
-/// A number by which two agents see whether their member lists are the same (FNV-1a over the
-/// hosts in order).
+/// A hash by which two agents compare their member lists: FNV-1a over the hosts in order.
 pub fn members_digest<'a>(hosts: impl Iterator<Item = &'a str>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in hosts.flat_map(|host| host.bytes().map(|b| b.to_ascii_lowercase()).chain([0])) {

@@ -5,7 +5,10 @@
 //! responsible for: sockets, and what is done with a message.
 
 pub mod client;
+mod common;
 pub mod event;
+#[cfg(test)]
+mod golden;
 pub mod link;
 pub mod wire;
 
@@ -14,7 +17,3 @@ pub mod wire;
 pub mod v1 {
     tonic::include_proto!("ftb.v1");
 }
-
-/// The version of the protocols that this crate speaks. A peer with another one is refused with a
-/// message that names both.
-pub const PROTOCOL_VERSION: u32 = 3;

@@ -4,7 +4,7 @@
 //! all bounds; whether it makes sense at this moment is the core's to judge. Events travel as the
 //! bytes of their Sealed, which are checked and never made again.
 
-use crate::client::wire_spaces;
+use crate::common::{self, core_position, known, versions, wire_gap, wire_position};
 use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
 use crate::wire::{Outbound, Pieces};
@@ -15,22 +15,22 @@ use ftb_core::filter::{Filter, FilterError};
 use ftb_core::frame::{
     Close, Confirm, DEDUP_PUBLISHERS_MAX, DYNAMIC_MEMBERS_MAX, DedupRanges, DynamicMember, Frame,
     Heartbeat, Hello, HelloAck, HelloNack, HistoryRequest, Interest, LogRange, MEMBERS_MAX,
-    MemberReport, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart, SNAPSHOT_RANGES_MAX, TreeState,
+    MemberReport, NackCode, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart, SNAPSHOT_RANGES_MAX,
+    TreeState,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
-use ftb_core::limits::{FILTER_BYTES_MAX, GAP_SPACES_MAX, HOST_BYTES_MAX};
-use ftb_core::node::LINK_PROTOCOL;
-use ftb_core::node::api::{Gap, GapReason, MemberState};
-use ftb_core::position::{Epoch, Position};
+use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
+use ftb_core::node::api::{Gap, MemberState};
+use ftb_core::position::Epoch;
+use ftb_core::protocol::{Features, PROTOCOL, Versions};
 use ftb_core::ranges::{RANGES_PER_PUBLISHER_MAX, RangeSet};
 use ftb_core::sealed::SpanError;
-use ftb_core::severity::Severity;
-use ftb_core::spaces::Spaces;
 use prost::{DecodeError, Message as _};
 use std::sync::Arc;
 
 mod counts;
 mod events;
+use events::Body;
 
 /// The gRPC method of the stream between two agents.
 pub const EXCHANGE_METHOD: &str = "/ftb.v1.Link/Exchange";
@@ -101,25 +101,18 @@ fn need<T>(frame: &'static str, field: &'static str, value: Option<T>) -> Result
 
 impl Outbound for Frame {
     fn write(self, out: &mut Pieces) {
-        match &self {
-            Self::Up(batch) => events::write_up(batch, out),
-            Self::Down(down) => events::write_down(down, out),
-            Self::HistoryReply(reply) => events::write_fetched(reply, out),
-            Self::Replicate(batch) => events::write_replicate(batch, out),
-            frame => out.message(&v1::LinkFrame { frame: wire(frame) }),
-        }
+        body(&self).write(out);
     }
 }
 
-/// A frame as its message; `None` for those whose events do not go through prost.
-fn wire(frame: &Frame) -> Option<Wire> {
-    Some(match frame {
+fn body(frame: &Frame) -> Body<'_> {
+    Body::Message(match frame {
         Frame::Hello(hello) => Wire::Hello(wire_hello(hello)),
-        Frame::HelloAck(hello_ack) => Wire::HelloAck(wire_hello_ack(hello_ack)),
-        Frame::HelloNack(hello_nack) => Wire::HelloNack(v1::LinkHelloNack {
-            code: hello_nack.code.clone(),
-            message: hello_nack.message.clone(),
-            redirect: hello_nack.redirect.iter().map(|rank| rank.0).collect(),
+        Frame::HelloAck(ack) => Wire::HelloAck(wire_hello_ack(ack)),
+        Frame::HelloNack(nack) => Wire::HelloNack(v1::LinkHelloNack {
+            code: wire_nack_code(nack.code).into(),
+            message: nack.message.clone(),
+            redirect: wire_ranks(&nack.redirect),
         }),
         Frame::Close(close) => {
             Wire::Close(v1::LinkClose { reason: close.reason.clone(), stopping: close.stopping })
@@ -129,7 +122,7 @@ fn wire(frame: &Frame) -> Option<Wire> {
             epoch: beat.epoch.map(wire_epoch),
             epoch_seen: beat.epoch_seen,
         }),
-        Frame::TreeState(tree_state) => Wire::TreeState(wire_tree_state(tree_state)),
+        Frame::TreeState(state) => Wire::TreeState(wire_tree_state(state)),
         Frame::Resume { epoch, after } => {
             Wire::Resume(v1::Resume { epoch: Some(wire_epoch(*epoch)), after: *after })
         }
@@ -137,6 +130,7 @@ fn wire(frame: &Frame) -> Option<Wire> {
         Frame::FilterActive { version, index } => {
             Wire::FilterActive(v1::FilterActive { version: *version, index: *index })
         }
+        Frame::Up(batch) => return events::up_body(batch),
         Frame::Credit { bytes } => Wire::Credit(v1::Credit { bytes: *bytes }),
         Frame::Confirm(confirm) => Wire::Confirm(v1::OriginConfirmed {
             origin: confirm.origin.0,
@@ -145,82 +139,38 @@ fn wire(frame: &Frame) -> Option<Wire> {
         }),
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
         Frame::Resend => Wire::Resend(v1::Resend {}),
-        Frame::Up(_) | Frame::Down(_) | Frame::HistoryReply(_) | Frame::Replicate(_) => {
-            return None;
-        }
+        Frame::Down(down) => return events::down_body(down),
         Frame::HistoryRequest(request) => Wire::HistoryRequest(v1::HistoryRequest {
             id: request.id,
             epoch: Some(wire_epoch(request.epoch)),
             after: request.after,
-            since_ns: request.since_ns,
+            since_ns: known(request.since_ns),
             filters: request.filters.iter().map(ToString::to_string).collect(),
         }),
-        Frame::ReplicaStart(_) | Frame::DedupRanges(_) | Frame::ReplicaAck { .. } => {
-            wire_replica(frame)
-        }
-        Frame::Members(_)
-        | Frame::DynamicMembers(_)
-        | Frame::MembershipSnapshot(_)
-        | Frame::TreeQuery { .. }
-        | Frame::TreeAnswer { .. }
-        | Frame::Probe(_)
-        | Frame::ProbeAnswer(_) => wire_members(frame),
-    })
-}
-
-fn wire_replica(frame: &Frame) -> Wire {
-    match frame {
+        Frame::HistoryReply(reply) => return events::history_reply_body(reply),
         Frame::ReplicaStart(start) => Wire::ReplicaStart(v1::ReplicaStart {
             epochs: wire_epochs(&start.epochs),
             after: start.after,
             copy: start.copy,
         }),
-        Frame::DedupRanges(dedup) => {
-            let publishers = dedup.publishers.iter().map(|(publisher, ranges)| {
-                let bounds = ranges.iter().flat_map(|(first, last)| [*first, *last]).collect();
-                v1::PublisherDedupRanges {
-                    account: publisher.account,
-                    token: publisher.token,
-                    bounds,
-                }
-            });
-            Wire::DedupRanges(v1::DedupRanges { publishers: publishers.collect() })
-        }
+        Frame::DedupRanges(dedup) => Wire::DedupRanges(wire_dedup(dedup)),
+        Frame::Replicate(batch) => return events::replicate_body(batch),
         Frame::ReplicaAck { epoch, index, copy, kept_from } => Wire::ReplicaAck(v1::ReplicaAck {
             epoch: Some(wire_epoch(*epoch)),
             index: *index,
             copy: *copy,
-            kept_from: *kept_from,
+            kept_from: known(*kept_from),
         }),
-        // Only called with the frames above; a resend is harmless.
-        _ => Wire::Resend(v1::Resend {}),
-    }
-}
-
-fn wire_members(frame: &Frame) -> Wire {
-    match frame {
-        Frame::Members(members) => {
-            Wire::Members(v1::Members { members: members.iter().map(wire_member).collect() })
-        }
-        Frame::DynamicMembers(entries) => {
-            let entries = entries.iter().map(|entry| v1::DynamicMember {
-                host: entry.host.clone(),
-                rank: entry.rank.map(|rank| rank.0),
-            });
-            Wire::DynamicMembers(v1::DynamicMembers { entries: entries.collect() })
-        }
-        Frame::MembershipSnapshot(ranks) => {
-            let bounds = ranks.ranges().iter().flat_map(|(first, last)| [*first, *last]);
-            let bounds = bounds.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
-            Wire::MembershipSnapshot(v1::MembershipSnapshot { bounds: bounds.collect() })
-        }
+        Frame::Members(members) => Wire::Members(v1::Members { members: wire_members(members) }),
+        Frame::DynamicMembers(entries) => Wire::DynamicMembers(wire_dynamic_members(entries)),
+        Frame::MembershipSnapshot(ranks) => Wire::MembershipSnapshot(wire_snapshot(ranks)),
         Frame::TreeQuery { origin, query } => {
             Wire::TreeQuery(v1::TreeQuery { origin: origin.0, query: *query })
         }
         Frame::TreeAnswer { origin, query, members, last } => Wire::TreeAnswer(v1::TreeAnswer {
             origin: origin.0,
             query: *query,
-            members: members.iter().map(wire_member).collect(),
+            members: wire_members(members),
             last: *last,
         }),
         Frame::Probe(probe) => Wire::Probe(v1::Probe {
@@ -237,14 +187,41 @@ fn wire_members(frame: &Frame) -> Wire {
             prober: answer.prober.0,
             alive: answer.alive,
         }),
-        // Only called with the frames above; a resend is harmless.
-        _ => Wire::Resend(v1::Resend {}),
-    }
+    })
+}
+
+fn wire_ranks(ranks: &[Rank]) -> Vec<u32> {
+    ranks.iter().map(|rank| rank.0).collect()
+}
+
+fn wire_dedup(dedup: &DedupRanges) -> v1::DedupRanges {
+    let publishers = dedup.publishers.iter().map(|(publisher, ranges)| v1::PublisherDedupRanges {
+        account: publisher.account,
+        token: publisher.token,
+        bounds: ranges.iter().flat_map(|(first, last)| [*first, *last]).collect(),
+    });
+    v1::DedupRanges { publishers: publishers.collect() }
+}
+
+fn wire_dynamic_members(entries: &[DynamicMember]) -> v1::DynamicMembers {
+    let entry = |entry: &DynamicMember| v1::DynamicMember {
+        host: entry.host.clone(),
+        rank: entry.rank.map(|rank| rank.0),
+    };
+    v1::DynamicMembers { entries: entries.iter().map(entry).collect() }
+}
+
+fn wire_snapshot(ranks: &RangeSet) -> v1::MembershipSnapshot {
+    let bounds = ranks.ranges().iter().flat_map(|(first, last)| [*first, *last]);
+    let bounds = bounds.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
+    v1::MembershipSnapshot { bounds: bounds.collect() }
 }
 
 fn wire_hello(hello: &Hello) -> v1::LinkHello {
     v1::LinkHello {
-        protocol: hello.protocol,
+        protocol: hello.versions.max,
+        protocol_min: Some(hello.versions.min),
+        features: hello.features.0,
         cluster: hello.cluster.clone(),
         host: hello.host.clone(),
         rank: hello.rank.map(|rank| rank.0),
@@ -274,20 +251,12 @@ fn wire_hello_ack(hello_ack: &HelloAck) -> v1::LinkHelloAck {
         window_bytes: hello_ack.window_bytes,
         send_log: hello_ack.send_log,
         wall_ns: hello_ack.wall_ns,
+        features: hello_ack.features.0,
     }
 }
 
 fn wire_epoch(epoch: Epoch) -> v1::Epoch {
     v1::Epoch { number: epoch.number, root: epoch.root.0 }
-}
-
-/// A position for the wire.
-pub fn wire_position(position: Position) -> v1::Position {
-    v1::Position {
-        epoch: position.epoch.number,
-        epoch_root: position.epoch.root.0,
-        index: position.index,
-    }
 }
 
 fn wire_epochs(epochs: &EpochHistory) -> Vec<v1::Segment> {
@@ -304,7 +273,7 @@ fn wire_tree_state(tree_state: &TreeState) -> v1::TreeState {
     v1::TreeState {
         epochs: wire_epochs(&tree_state.epochs),
         head: tree_state.head,
-        path: tree_state.path.iter().map(|rank| rank.0).collect(),
+        path: wire_ranks(&tree_state.path),
         standby: tree_state.standby.map(|rank| rank.0),
     }
 }
@@ -316,28 +285,74 @@ fn wire_interest(interest: &Interest) -> v1::Interest {
     }
 }
 
-fn wire_hole(gap: &Gap) -> v1::Hole {
-    v1::Hole {
-        after: Some(wire_position(gap.after)),
-        until: Some(wire_position(gap.until)),
-        reason: gap.reason.as_str().to_owned(),
-        count: gap.count,
-        severity_max: gap.severity_max.map_or(0, Severity::to_wire),
-        spaces: wire_spaces(&gap.spaces),
+fn wire_nack_code(code: NackCode) -> v1::NackCode {
+    match code {
+        NackCode::Cluster => v1::NackCode::Cluster,
+        NackCode::Protocol => v1::NackCode::Protocol,
+        NackCode::Rank => v1::NackCode::Rank,
+        NackCode::Host => v1::NackCode::Host,
+        NackCode::Full => v1::NackCode::Full,
+        NackCode::Members => v1::NackCode::Members,
+        NackCode::Busy => v1::NackCode::Busy,
+        NackCode::Duplicate => v1::NackCode::Duplicate,
+        NackCode::Epoch => v1::NackCode::Epoch,
+        NackCode::Other => v1::NackCode::Unspecified,
     }
 }
 
-fn wire_member(member: &MemberReport) -> v1::MemberReport {
-    v1::MemberReport {
+/// A code of a later version is [`NackCode::Other`].
+fn core_nack_code(code: i32) -> NackCode {
+    match v1::NackCode::try_from(code).unwrap_or_default() {
+        v1::NackCode::Cluster => NackCode::Cluster,
+        v1::NackCode::Protocol => NackCode::Protocol,
+        v1::NackCode::Rank => NackCode::Rank,
+        v1::NackCode::Host => NackCode::Host,
+        v1::NackCode::Full => NackCode::Full,
+        v1::NackCode::Members => NackCode::Members,
+        v1::NackCode::Busy => NackCode::Busy,
+        v1::NackCode::Duplicate => NackCode::Duplicate,
+        v1::NackCode::Epoch => NackCode::Epoch,
+        v1::NackCode::Unspecified => NackCode::Other,
+    }
+}
+
+fn wire_members(members: &[MemberReport]) -> Vec<v1::MemberReport> {
+    let wire = |member: &MemberReport| v1::MemberReport {
         rank: member.rank.0,
         host: member.host.clone(),
         address: member.address.clone(),
-        origin: member.origin,
-        state: member.state.as_str().to_owned(),
+        origin: known(member.origin),
+        state: wire_member_state(member.state).into(),
         parent: member.parent.map(|rank| rank.0),
         since_ns: member.since_ns,
         attempt: member.attempt,
+    };
+    members.iter().map(wire).collect()
+}
+
+fn wire_member_state(state: MemberState) -> v1::MemberState {
+    match state {
+        MemberState::Absent => v1::MemberState::Absent,
+        MemberState::Up => v1::MemberState::Up,
+        MemberState::Moved => v1::MemberState::Moved,
+        MemberState::Suspect => v1::MemberState::Suspect,
+        MemberState::Lost => v1::MemberState::Lost,
+        MemberState::Dead => v1::MemberState::Dead,
     }
+}
+
+fn core_member_state(state: i32) -> Result<MemberState> {
+    Ok(match v1::MemberState::try_from(state).unwrap_or_default() {
+        v1::MemberState::Absent => MemberState::Absent,
+        v1::MemberState::Up => MemberState::Up,
+        v1::MemberState::Moved => MemberState::Moved,
+        v1::MemberState::Suspect => MemberState::Suspect,
+        v1::MemberState::Lost => MemberState::Lost,
+        v1::MemberState::Dead => MemberState::Dead,
+        v1::MemberState::Unspecified => {
+            return Err(LinkWireError::Range { what: "the state of a member" });
+        }
+    })
 }
 
 /// A frame from the wire.
@@ -360,7 +375,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::Hello(hello) => Frame::Hello(Box::new(core_hello(hello)?)),
         Wire::HelloAck(hello_ack) => Frame::HelloAck(Box::new(core_hello_ack(hello_ack)?)),
         Wire::HelloNack(hello_nack) => Frame::HelloNack(HelloNack {
-            code: text("bytes of a code", hello_nack.code, TEXT_BYTES_MAX)?,
+            code: core_nack_code(hello_nack.code),
             message: text("bytes of a message", hello_nack.message, TEXT_BYTES_MAX)?,
             redirect: core_ranks(hello_nack.redirect)?,
         }),
@@ -394,7 +409,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             id: request.id,
             epoch: core_epoch(need("fetch", "epoch", request.epoch)?)?,
             after: request.after,
-            since_ns: request.since_ns,
+            since_ns: request.since_ns.unwrap_or(0),
             filters: core_filters(request.filters)?,
         }),
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
@@ -407,7 +422,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
             index: ack.index,
             copy: ack.copy,
-            kept_from: ack.kept_from,
+            kept_from: ack.kept_from.unwrap_or(0),
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
         Wire::DynamicMembers(dynamic_members) => {
@@ -445,11 +460,13 @@ fn read(bytes: Bytes) -> Result<Frame> {
 fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
     let cluster = text("bytes of a cluster name", hello.cluster, TEXT_BYTES_MAX)?;
     let host = text("bytes of a host name", hello.host, HOST_BYTES_MAX)?;
-    if hello.protocol != LINK_PROTOCOL {
-        return Ok(strange_hello(hello.protocol, cluster, host, hello.rank));
+    let versions = versions(hello.protocol, hello.protocol_min);
+    if PROTOCOL.common(versions).is_none() {
+        return Ok(incompatible_hello(versions, cluster, host, hello.rank));
     }
     Ok(Hello {
-        protocol: hello.protocol,
+        versions,
+        features: Features(hello.features),
         cluster,
         host,
         rank: hello.rank.map(Rank),
@@ -466,10 +483,17 @@ fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
     })
 }
 
-/// Of another version of the protocol only what a refusal must name is known to be where it is here.
-fn strange_hello(protocol: u32, cluster: String, host: String, rank: Option<u32>) -> Hello {
+/// A hello without a common version: only the fields that a rejection names keep their place in all
+/// versions.
+fn incompatible_hello(
+    versions: Versions,
+    cluster: String,
+    host: String,
+    rank: Option<u32>,
+) -> Hello {
     Hello {
-        protocol,
+        versions,
+        features: Features::default(),
         cluster,
         host,
         rank: rank.map(Rank),
@@ -489,6 +513,7 @@ fn strange_hello(protocol: u32, cluster: String, host: String, rank: Option<u32>
 fn core_hello_ack(hello_ack: v1::LinkHelloAck) -> Result<HelloAck> {
     Ok(HelloAck {
         protocol: hello_ack.protocol,
+        features: Features(hello_ack.features),
         host: text("bytes of a host name", hello_ack.host, HOST_BYTES_MAX)?,
         rank: Rank(hello_ack.rank),
         origin: OriginId(hello_ack.origin),
@@ -509,14 +534,6 @@ fn epoch_number(number: u64) -> Result<u64> {
     match number <= EPOCH_NUMBER_MAX {
         true => Ok(number),
         false => Err(LinkWireError::Range { what: "the number of an epoch" }),
-    }
-}
-
-/// A position from the wire.
-pub fn core_position(position: v1::Position) -> Position {
-    Position {
-        epoch: Epoch { number: position.epoch, root: OriginId(position.epoch_root) },
-        index: position.index,
     }
 }
 
@@ -555,22 +572,8 @@ fn core_interest(interest: v1::Interest) -> Result<Interest> {
     Ok(Interest { version: interest.version, filters: core_filters(interest.filters)? })
 }
 
-fn core_hole(hole: v1::Hole) -> Result<Gap> {
-    let reason = GapReason::ALL
-        .into_iter()
-        .find(|reason| reason.as_str() == hole.reason)
-        .ok_or(LinkWireError::Range { what: "the reason of a hole" })?;
-    bound("spaces of a hole", hole.spaces.len(), GAP_SPACES_MAX)?;
-    let spaces = Spaces::named(hole.spaces.iter().map(String::as_str));
-    let spaces = spaces.map_err(|_| LinkWireError::Range { what: "a space of a hole" })?;
-    Ok(Gap {
-        spaces,
-        after: core_position(need("hole", "beginning", hole.after)?),
-        until: core_position(need("hole", "end", hole.until)?),
-        reason,
-        count: hole.count,
-        severity_max: Severity::from_wire(hole.severity_max),
-    })
+fn core_gap(gap: v1::Gap) -> Result<Gap> {
+    common::core_gap(gap).map_err(|what| LinkWireError::Range { what })
 }
 
 fn core_dedup(dedup: v1::DedupRanges) -> Result<DedupRanges> {
@@ -627,17 +630,13 @@ fn core_snapshot(bounds: &[u32]) -> Result<RangeSet> {
 fn core_members(members: Vec<v1::MemberReport>) -> Result<Vec<MemberReport>> {
     bound("members", members.len(), MEMBERS_MAX)?;
     let members = members.into_iter().map(|member| {
-        let state = MemberState::ALL
-            .into_iter()
-            .find(|state| state.as_str() == member.state)
-            .ok_or(LinkWireError::Range { what: "the state of a member" })?;
         Ok(MemberReport {
             rank: Rank(member.rank),
             host: text("bytes of a host name", member.host, HOST_BYTES_MAX)?,
             address: text("bytes of an address", member.address, TEXT_BYTES_MAX)?,
-            origin: member.origin,
+            origin: member.origin.unwrap_or(0),
             attempt: member.attempt,
-            state,
+            state: core_member_state(member.state)?,
             parent: member.parent.map(Rank),
             since_ns: member.since_ns,
         })

@@ -17,7 +17,8 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 /// cost more, in bytes.
 const COPIED_BYTES_MAX: usize = 4096;
 
-/// Room that a message begins with, in bytes: for a single event, so that it does not grow in steps.
+/// Room that a message begins with, in bytes: for a single event, so that it does not grow in
+/// steps.
 const FIRST_BYTES: usize = 512;
 
 /// What can be written as a message.

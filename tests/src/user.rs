@@ -65,7 +65,7 @@ impl BareClient {
         let channel = tonic::transport::Endpoint::from_shared(uri)?.connect().await?;
         let (to_agent, receiver) = mpsc::channel(16);
         let hello = v1::ClientHello {
-            protocol: ftb_proto::PROTOCOL_VERSION,
+            protocol: ftb_core::protocol::PROTOCOL.max,
             client_name: "bare".to_owned(),
             token,
             ..v1::ClientHello::default()
@@ -75,7 +75,7 @@ impl BareClient {
         let attached = ClientsClient::new(channel).attach(ReceiverStream::new(receiver)).await?;
         let mut client = Self { to_agent, from_agent: attached.into_inner() };
         match client.hear().await? {
-            to_client::Message::Welcome(_) => Ok(client),
+            to_client::Message::HelloAck(_) => Ok(client),
             other => bail!("not welcome: {other:?}"),
         }
     }
@@ -113,7 +113,7 @@ impl BareClient {
                     ensure!(active.subscription == subscription, "{active:?}");
                     return Ok(None);
                 }
-                to_client::Message::Refused(refused) => return Ok(Some(refused.message)),
+                to_client::Message::Rejected(refused) => return Ok(Some(refused.message)),
                 to_client::Message::Covered(_) | to_client::Message::Deliver(_) => {}
                 other => bail!("{other:?} instead of an answer"),
             }
@@ -136,7 +136,7 @@ impl BareClient {
         while active < count {
             match self.hear().await? {
                 to_client::Message::Subscribed(_) => active += 1,
-                to_client::Message::Refused(refused) => bail!("{refused:?}"),
+                to_client::Message::Rejected(refused) => bail!("{refused:?}"),
                 _ => {}
             }
         }

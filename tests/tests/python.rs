@@ -60,7 +60,7 @@ async fn a_grpc_client_of_another_language_needs_no_options_on_the_unix_socket()
     let cluster = Cluster::start(1, 1).await.unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/grpcio.py");
     let mut command = Command::new(python);
-    command.arg(script).arg(cluster.socket(0)).arg(ftb_proto::PROTOCOL_VERSION.to_string());
+    command.arg(script).arg(cluster.socket(0)).arg(ftb_core::protocol::PROTOCOL.max.to_string());
     let output = command.arg(cluster.host(0)).output().unwrap();
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     let text = String::from_utf8_lossy(&text);

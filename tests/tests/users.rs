@@ -155,8 +155,9 @@ async fn a_user_whose_subscriptions_do_not_read_costs_a_bounded_amount_and_harms
         let mut lost = 0;
         while lost == 0 {
             if let to_client::Message::Gap(gap) = clients[0].hear().await.unwrap() {
-                assert_eq!(gap.reason, "shed", "{gap:?}");
-                lost = gap.count;
+                let gap = gap.gap.unwrap();
+                assert_eq!(gap.reason(), ftb_proto::v1::GapReason::Shed, "{gap:?}");
+                lost = gap.count();
             }
         }
         lost

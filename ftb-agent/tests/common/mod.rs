@@ -89,7 +89,7 @@ impl Lone {
 pub struct TestClient {
     pub to_agent: mpsc::Sender<v1::ToAgent>,
     pub from_agent: Streaming<v1::ToClient>,
-    pub welcome: v1::ClientWelcome,
+    pub welcome: v1::ClientHelloAck,
     /// The sequence number of the next event.
     pub next_seq: u64,
     _channel: Channel,
@@ -99,14 +99,15 @@ impl TestClient {
     /// Says hello and waits for the welcome.
     pub async fn attach(io: BoxIo, name: &str) -> Self {
         let hello = v1::ClientHello {
-            protocol: ftb_proto::PROTOCOL_VERSION,
+            protocol: ftb_core::protocol::PROTOCOL.max,
             client_name: name.to_owned(),
             job_id: String::new(),
             token: 7,
+            ..v1::ClientHello::default()
         };
         let (to_agent, mut from_agent, channel) = open(io, to_agent::Message::Hello(hello)).await;
         let first = soon("the welcome", from_agent.message()).await.unwrap().unwrap();
-        let Some(to_client::Message::Welcome(welcome)) = first.message else {
+        let Some(to_client::Message::HelloAck(welcome)) = first.message else {
             panic!("no welcome: {first:?}")
         };
         Self { to_agent, from_agent, welcome, next_seq: 1, _channel: channel }
@@ -139,7 +140,7 @@ impl TestClient {
         loop {
             match self.hear().await {
                 Some(to_client::Message::Subscribed(s)) if s.subscription == subscription => return,
-                Some(to_client::Message::Refused(refused)) => panic!("{refused:?}"),
+                Some(to_client::Message::Rejected(refused)) => panic!("{refused:?}"),
                 Some(_) => {}
                 None => panic!("the stream ended"),
             }
@@ -165,7 +166,7 @@ impl TestClient {
                 Some(to_client::Message::Confirmed(v1::Confirmed { seq: at })) if at >= seq => {
                     return;
                 }
-                Some(to_client::Message::Refused(refused)) => panic!("{refused:?}"),
+                Some(to_client::Message::Rejected(refused)) => panic!("{refused:?}"),
                 Some(_) => {}
                 None => panic!("the stream ended"),
             }

@@ -179,7 +179,7 @@ async fn reported(client: &mut TestClient, gaps: usize) -> (String, Vec<v1::Gap>
                 let mut texts = deliver.items.into_iter().flat_map(payloads_of);
                 told = told.or(texts.find(|text| text.contains("journal")));
             }
-            Some(to_client::Message::Gap(gap)) => found.push(gap),
+            Some(to_client::Message::Gap(gap)) => found.push(gap.gap.unwrap()),
             Some(_) => {}
             None => panic!("the stream ended"),
         }
@@ -216,7 +216,7 @@ async fn an_agent_reports_what_is_gone_from_its_journal() {
         };
         assert!(damage.contains(words), "{case}: {damage}");
         assert!(process.log().contains(words), "{case}: {}", process.log());
-        let lost = |gap: &v1::Gap| gap.reason == "log-lost" && gap.count == 0;
+        let lost = |gap: &v1::Gap| gap.reason() == v1::GapReason::LogLost && gap.count.is_none();
         assert!(found.len() == gaps && found.iter().all(lost), "{case}: {found:?}");
         let last = client.publish("site", &["goes on"]).await;
         client.confirmed(last).await;

@@ -9,8 +9,9 @@ use ftb_client::{
     Client, Delivery, Event, EventBuilder, EventRef, Gap, GapReason, PublishError, Severity, Start,
     SubscribeError, Unconfirmed, WaitError, blocking, event,
 };
+use ftb_core::node::api::RejectCode;
 use ftb_core::node::api::{RefusedWhat, SubscriptionId, ToClient};
-use ftb_proto::client::{FromClient, encode_goodbye, encode_refused_attach, encode_to_client};
+use ftb_proto::client::{FromClient, encode_close, encode_nack, encode_to_client};
 use ftb_proto::event::decode_event;
 use scripted::{ACCOUNT, Agent, Attachment, PATIENCE, at, sealed, soon, welcome};
 use std::path::PathBuf;
@@ -89,7 +90,7 @@ async fn a_client_that_is_turned_away_learns_why_and_goes_on_trying() {
     let mut agent = Agent::start(&socket);
     let mut attachment = agent.attachment().await;
     attachment.hello().await;
-    attachment.say(encode_refused_attach("limit", "it is full")).await;
+    attachment.say(encode_nack(RejectCode::Limit, "it is full")).await;
     let why = soon(refused).await.unwrap().unwrap();
     assert!(why.contains("(limit): it is full"), "{why}");
     assert_eq!(soon(client.refused()).await.unwrap(), why, "that stands");
@@ -183,7 +184,7 @@ async fn a_wrong_filter_never_leaves_the_client_and_a_refusal_says_why() {
         let (id, ..) = asked(&mut attachment).await;
         let what = RefusedWhat::Subscription(id);
         let message = "not yours".to_owned();
-        let refused = ToClient::Refused { what, code: "denied", message };
+        let refused = ToClient::Refused { what, code: RejectCode::Denied, message };
         attachment.say(encode_to_client(refused)).await;
     };
     let subscribing = client.subscribe("event_space=ftb.secret", Start::Now);
@@ -205,9 +206,9 @@ async fn an_event_over_a_bound_is_refused_before_it_is_sent() {
     assert_eq!(error.to_string(), "the payload has 11 bytes: at most 10 are allowed");
     let refused = client.publish(said("denied")).unwrap();
     attachment.published(1).await;
-    let what = RefusedWhat::Publish(1);
+    let what = RefusedWhat::Events { first: 1, last: 1 };
     let message = "not yours".to_owned();
-    let reported = ToClient::Refused { what, code: "denied", message };
+    let reported = ToClient::Refused { what, code: RejectCode::Denied, message };
     attachment.say(encode_to_client(reported)).await;
     let outcome = soon(refused.confirmed()).await;
     assert!(matches!(outcome, Err(Unconfirmed::Refused { code, .. }) if code == "denied"));
@@ -226,7 +227,7 @@ async fn without_an_agent_waiting_says_where_and_why() {
     let mut agent = Agent::start(&socket);
     let mut attachment = agent.attachment().await;
     attachment.hello().await;
-    attachment.say(encode_refused_attach("protocol", "speak version 9")).await;
+    attachment.say(encode_nack(RejectCode::Protocol, "speak version 9")).await;
     drop(attachment);
     let mut attachment = agent.attachment().await;
     let refused = client.wait_connected(Duration::ZERO).await.unwrap_err();
@@ -253,7 +254,7 @@ async fn an_agent_that_talks_nonsense_or_leaves_is_left_and_found_again() {
     attachment.say(nonsense).await;
     let mut attachment = agent.welcomed().await;
     assert_eq!(attachment.published(1).await, [(1, true, "a".to_owned())]);
-    attachment.say(encode_goodbye("restarting")).await;
+    attachment.say(encode_close("restarting")).await;
     let mut attachment = agent.welcomed().await;
     assert_eq!(attachment.published(1).await, [(1, true, "a".to_owned())]);
     attachment.say(confirmed(1)).await;
@@ -266,10 +267,10 @@ async fn who_asks_what_became_of_an_event_has_the_agent_say_it_at_once() {
     let client = client(&socket);
     let mut agent = Agent::start(&socket);
     let mut attachment = agent.welcomed().await;
-    let asked = |lazily| Some(FromClient::Confirmations { lazily });
+    let asked = |delayed| Some(FromClient::DelayAcks { delayed });
     let mut published = 0;
     // The program does not ask for confirmations: the client reports that to the agent, once.
-    let lazily = loop {
+    let delayed = loop {
         published += 1;
         let _ = client.publish(said("x")).unwrap();
         match attachment.next().await {
@@ -277,7 +278,7 @@ async fn who_asks_what_became_of_an_event_has_the_agent_say_it_at_once() {
             other => break other,
         }
     };
-    assert_eq!(lazily, asked(true));
+    assert_eq!(delayed, asked(true));
     assert_eq!(attachment.published(1).await.len(), 1);
     // A flush waits, and so does who holds a receipt.
     {
@@ -316,7 +317,7 @@ async fn closing_hands_everything_over_and_says_goodbye() {
         attachment.published(1).await;
         attachment.say(confirmed(1)).await;
         let goodbye = attachment.next().await;
-        assert!(matches!(goodbye, Some(FromClient::Goodbye { .. })), "{goodbye:?}");
+        assert!(matches!(goodbye, Some(FromClient::Close { .. })), "{goodbye:?}");
         assert_eq!(attachment.next().await, None);
         drop(attachment);
     };
@@ -332,7 +333,7 @@ async fn closing_hands_everything_over_and_says_goodbye() {
     drop(dropped);
     let mut attachment = agent.welcomed().await;
     assert_eq!(attachment.published(1).await, [(1, false, "dropped".to_owned())]);
-    assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
+    assert!(matches!(attachment.next().await, Some(FromClient::Close { .. })));
 }
 
 #[test]
@@ -355,11 +356,11 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
             attachment.published(2).await;
             attachment.say(confirmed(3)).await;
             assert_eq!(attachment.next().await, Some(FromClient::Unsubscribe(id)));
-            assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
+            assert!(matches!(attachment.next().await, Some(FromClient::Close { .. })));
             drop(attachment);
             let mut attachment = agent.welcomed().await;
             assert_eq!(attachment.published(1).await, [(1, false, "dropped".to_owned())]);
-            assert!(matches!(attachment.next().await, Some(FromClient::Goodbye { .. })));
+            assert!(matches!(attachment.next().await, Some(FromClient::Close { .. })));
         }
     });
     let config = Client::builder("test").agent(&socket).config();

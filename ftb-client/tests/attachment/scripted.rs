@@ -1,8 +1,9 @@
 //! The other end of the socket, played line by line by a test: what a client says comes out of
 //! [`Attachment::next`], what the test wants said goes in with [`Attachment::say`].
 
+use ftb_core::protocol::{FEATURES, PROTOCOL};
 use ftb_core::{Epoch, Event, EventId, OriginId, Position, PublisherId, Sealed};
-use ftb_proto::client::{FromClient, Hello, Welcome};
+use ftb_proto::client::{FromClient, Hello, HelloAck};
 use ftb_proto::event::{Stamps, encode_event, seal};
 use ftb_proto::v1;
 use ftb_proto::v1::clients_server::{Clients, ClientsServer};
@@ -87,8 +88,10 @@ impl Agent {
     }
 }
 
-pub(crate) fn welcome(payload_bytes_max: usize) -> Welcome {
-    Welcome {
+pub(crate) fn welcome(payload_bytes_max: usize) -> HelloAck {
+    HelloAck {
+        protocol: PROTOCOL.max,
+        features: FEATURES,
         cluster: "test".to_owned(),
         host: "node1".to_owned(),
         origin: OriginId(5),

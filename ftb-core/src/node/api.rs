@@ -433,8 +433,8 @@ pub enum ToClient {
     Refused {
         /// What.
         what: RefusedWhat,
-        /// Stable word for programs.
-        code: &'static str,
+        /// Why, for programs.
+        code: RejectCode,
         /// For people.
         message: String,
     },
@@ -472,15 +472,47 @@ pub enum ToClient {
 pub enum RefusedWhat {
     /// A subscription.
     Subscription(SubscriptionId),
-    /// One event, by its publisher sequence.
-    Publish(u64),
-    /// All events from one publisher sequence to another.
-    PublishRange {
+    /// Events, by their publisher sequence numbers.
+    Events {
         /// The first.
         first: u64,
         /// The last.
         last: u64,
     },
+}
+
+/// Why a subscription, an event or a client was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectCode {
+    /// The filter cannot be parsed.
+    Filter,
+    /// A limit is reached.
+    Limit,
+    /// An access rule forbids it.
+    Denied,
+    /// Client and agent have no common version of the protocol.
+    Protocol,
+    /// The bytes are malformed.
+    Malformed,
+    /// A storm rule limits the publisher.
+    Rate,
+    /// A code of a later version.
+    Other,
+}
+
+impl RejectCode {
+    /// The stable word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Limit => "limit",
+            Self::Denied => "denied",
+            Self::Protocol => "protocol",
+            Self::Malformed => "malformed",
+            Self::Rate => "rate",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// What a host answers to a dial that fails.

@@ -3,6 +3,7 @@
 use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
 use crate::log::retained::Reserve;
+use crate::protocol::{PROTOCOL, Versions};
 use crate::space::EventSpace;
 use crate::storm::{Folder, StormRule};
 use std::collections::HashMap;
@@ -76,6 +77,8 @@ impl MemberList {
 /// Everything a node must know before it starts. [`NodeConfig::new`] fills in the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
+    /// The versions of the protocol that this agent speaks. Default [`PROTOCOL`].
+    pub versions: Versions,
     /// Agents of other clusters are refused.
     pub cluster: String,
     /// This agent's host.
@@ -177,6 +180,7 @@ impl NodeConfig {
         let address = listed.map(|member| member.address.clone()).unwrap_or_default();
         let fanout = 16;
         Self {
+            versions: PROTOCOL,
             cluster: cluster.to_owned(),
             host: host.to_owned(),
             address,

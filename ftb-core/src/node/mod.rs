@@ -29,7 +29,6 @@ pub use membership::dynamic::UNLISTED_MAX;
 pub use publishing::delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
 pub use tree::plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
-pub use tree::uplink::LINK_PROTOCOL;
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Close, Frame};

@@ -9,8 +9,9 @@ use ftb_core::ident::{OriginId, Rank};
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, LinkId, Output, Start, SubscriptionId, ToClient,
 };
-use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
+use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
+use ftb_core::protocol::{FEATURES, PROTOCOL};
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
 use ftb_core::{PublisherId, Run};
@@ -253,7 +254,8 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
     });
     agent.handle(Input::Dialed { dial: dialled.unwrap(), link: UP });
     let hello_ack = HelloAck {
-        protocol: LINK_PROTOCOL,
+        protocol: PROTOCOL.max,
+        features: FEATURES,
         host: "r".into(),
         rank: Rank(0),
         origin: OriginId(3),

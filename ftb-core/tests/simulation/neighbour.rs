@@ -3,7 +3,8 @@
 use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Hello, Interest};
 use ftb_core::ident::{OriginId, Rank};
-use ftb_core::node::{LINK_PROTOCOL, Member, Node, NodeConfig};
+use ftb_core::node::{Member, Node, NodeConfig};
+use ftb_core::protocol::{FEATURES, PROTOCOL};
 use ftb_core::time::Now;
 
 /// When it all begins.
@@ -18,7 +19,8 @@ pub fn agent_a() -> Node {
 /// What the other says first, agent `b`, which has just started.
 pub fn hello_of_b() -> Hello {
     Hello {
-        protocol: LINK_PROTOCOL,
+        versions: PROTOCOL,
+        features: FEATURES,
         cluster: "c".into(),
         host: "b".into(),
         rank: Some(Rank(1)),

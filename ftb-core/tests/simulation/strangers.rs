@@ -1,15 +1,16 @@
 //! Agents that do not belong: another cluster, another list, another version, another clock, a rank
 //! that is taken. Each is turned away or told of, by name, and never makes a wrong tree.
 
-use crate::neighbour::{START, agent_a, hello_of_b};
+use crate::neighbour::{START, hello_of_b};
 use crate::ops::Op;
 use crate::world::{Setup, World, boot};
 use ftb_core::epochs::EpochHistory;
-use ftb_core::frame::{Frame, Heartbeat, Hello};
+use ftb_core::frame::{Frame, Heartbeat, Hello, NackCode};
 use ftb_core::ident::{OriginId, Rank};
 use ftb_core::node::api::{Input, LinkId, Output};
-use ftb_core::node::{LINK_PROTOCOL, Member, NodeConfig};
+use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
+use ftb_core::protocol::Versions;
 
 /// Starts all agents of a setup and lets them find each other.
 fn started(tune: fn(&mut NodeConfig)) -> World {
@@ -98,28 +99,48 @@ fn a_clock_that_is_hours_off_is_reported_and_does_no_harm() {
     world.check_events().unwrap();
 }
 
-/// A later version says hello.
-#[test]
-fn another_protocol_version_is_refused_in_words_that_name_both() {
-    let (mut now, mut node) = (START, agent_a());
-    let (link, mut out) = (LinkId(9), Vec::new());
-    node.handle(now, Input::Accepted { link, certified_hosts: None }, &mut out);
-    let hello = Hello { protocol: LINK_PROTOCOL + 1, ..hello_of_b() };
+const LINK: LinkId = LinkId(9);
+
+/// What agent `a`, which speaks `ours`, answers to agent `b`, which speaks `theirs`; and what it did.
+fn answer(ours: Versions, theirs: Versions) -> (Option<Frame>, Vec<Output>) {
+    let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+    let mut config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
+    config.versions = ours;
+    let (mut now, mut node, mut out) = (START, Node::new(START, config, 1), Vec::new());
+    node.handle(now, Input::Accepted { link: LINK, certified_hosts: None }, &mut out);
+    let hello = Hello { versions: theirs, ..hello_of_b() };
     now.mono_ns += 1;
-    node.handle(now, Input::Frame { link, frame: Frame::Hello(Box::new(hello)) }, &mut out);
-    let told = out.iter().any(|output| match output {
-        Output::Announce(told) => {
-            told.name == "FTB_AGENT_REFUSED" && told.payload.contains("b speaks link protocol")
+    node.handle(now, Input::Frame { link: LINK, frame: Frame::Hello(Box::new(hello)) }, &mut out);
+    let answer = node.poll_link(now, LINK, 1 << 16, &mut out);
+    (answer, out)
+}
+
+#[test]
+fn releases_without_a_common_protocol_version_are_rejected_in_words_that_name_both() {
+    let (ours, theirs) = (Versions { min: 6, max: 7 }, Versions { min: 8, max: 9 });
+    let (answer, out) = answer(ours, theirs);
+    let reported = out.iter().any(|output| match output {
+        Output::Announce(event) => {
+            event.name == "FTB_AGENT_REFUSED" && event.payload.contains("b speaks protocol 8 to 9")
         }
         _ => false,
     });
-    assert!(told, "{out:?}");
-    let Some(Frame::HelloNack(hello_nack)) = node.poll_link(now, link, 1 << 16, &mut out) else {
-        panic!("no answer");
-    };
-    assert_eq!(hello_nack.code, "protocol");
-    for word in ["a speaks", "b speaks", "run the same release"] {
-        assert!(hello_nack.message.contains(word), "{word:?} is not in {:?}", hello_nack.message);
+    assert!(reported, "{out:?}");
+    let Some(Frame::HelloNack(nack)) = answer else { panic!("{answer:?}") };
+    assert_eq!(nack.code, NackCode::Protocol);
+    for word in ["a speaks 6 to 7", "b speaks protocol 8 to 9", "upgrade both to the same release"]
+    {
+        assert!(nack.message.contains(word), "{word:?} is not in {:?}", nack.message);
+    }
+}
+
+#[test]
+fn neighbouring_releases_use_their_highest_common_protocol_version() {
+    let (old, new) = (Versions { min: 6, max: 7 }, Versions { min: 7, max: 8 });
+    for (ours, theirs) in [(old, new), (new, old)] {
+        let (answer, _) = answer(ours, theirs);
+        let Some(Frame::HelloAck(ack)) = answer else { panic!("{answer:?}") };
+        assert_eq!(ack.protocol, 7);
     }
 }
 

@@ -6,7 +6,8 @@ use crate::neighbour::START;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, GapReason, Input, RefusedWhat, Start, SubscriptionId, ToClient,
+    ClientId, ClientInfo, GapReason, Input, RefusedWhat, RejectCode, Start, SubscriptionId,
+    ToClient,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::severity::Severity;
@@ -119,7 +120,7 @@ fn a_subscription_beyond_the_budget_is_refused_until_others_end() {
         messages
             .filter_map(|message| match message {
                 ToClient::Refused { what: RefusedWhat::Subscription(id), code, message } => {
-                    assert_eq!(code, "limit");
+                    assert_eq!(code, RejectCode::Limit);
                     assert!(message.contains("user 1000") && message.contains("limits.user_bytes"));
                     Some(id.0)
                 }

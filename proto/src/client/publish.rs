@@ -6,7 +6,8 @@ use bytes::BufMut;
 use ftb_core::EventRef;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-/// Most bytes of a publish message before its events: two keys with numbers of up to ten bytes, and a flag.
+/// Most bytes of a publish message before its events: two keys with numbers of up to ten bytes, and
+/// a flag.
 const PUBLISH_HEAD_MAX: usize = 2 * (1 + 10) + 2;
 
 /// Appends an event to the events of a publish message. `len` is what
@@ -19,8 +20,9 @@ pub fn put_published(event: &EventRef<'_>, len: usize, events: &mut Vec<u8>) {
     debug_assert_eq!(events.len() - start, len);
 }
 
-/// Appends a publish message up to its events: `events_len` bytes that [`put_published`] wrote follow it.
-/// They carry the sequences from `first_seq` on; `again` says that an agent may have had them.
+/// Appends a publish message up to its events: `events_len` bytes that [`put_published`] wrote
+/// follow it. They carry the sequences from `first_seq` on; `again` says that an agent may have had
+/// them.
 pub fn put_publish(first_seq: u64, again: bool, events_len: usize, out: &mut impl BufMut) {
     let again: &[u8] = if again { &[varint_key(3), 1] } else { &[] };
     let len = 1 + encoded_len_varint(first_seq) + again.len() + events_len;

@@ -3,7 +3,8 @@
 use super::*;
 use crate::event::{Stamps, decode_sealed, encode_event, event_len, seal, unseal};
 use crate::wire::Outbound as _;
-use ftb_core::{Event, EventId, EventRef, PublisherId, Sealed};
+use ftb_core::node::api::GapReason;
+use ftb_core::{Epoch, Event, EventId, EventRef, PublisherId, Sealed, Severity, Spaces};
 use proptest::prelude::*;
 
 fn position() -> impl Strategy<Value = Position> {
@@ -132,14 +133,16 @@ proptest! {
         };
         let starts = [Start::Now, Start::After(after), behind, Start::SinceNs(seq)];
         let (client_name, job_id) = (text.clone(), text.clone());
-        let hello = Hello { protocol: number, client_name, job_id, token: seq };
+        let versions = Versions { min: number / 2, max: number };
+        let features = Features(seq);
+        let hello = Hello { versions, features, client_name, job_id, token: seq };
         let events = vec![Bytes::from(text.clone()); 3];
         let mut messages = vec![
             FromClient::Hello(hello),
             FromClient::Publish { first_seq: seq, events, again: number % 2 == 0 },
             FromClient::Unsubscribe(subscription),
-            FromClient::Confirmations { lazily: number % 2 == 0 },
-            FromClient::Goodbye { reason: text.clone() },
+            FromClient::DelayAcks { delayed: number % 2 == 0 },
+            FromClient::Close { reason: text.clone() },
         ];
         messages.extend(starts.map(|start| {
             FromClient::Subscribe { subscription, filter: text.clone(), start }
@@ -185,15 +188,17 @@ proptest! {
         prop_assert_eq!(decode(encode_to_client(told)), Ok(expected));
         let confirmed = encode_to_client(ToClient::Confirmed { seq });
         prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq }));
-        let welcome = Welcome {
+        let ack = HelloAck {
+            protocol: PROTOCOL.max,
+            features: Features(seq),
             cluster: "c".to_owned(),
             host: "node1".to_owned(),
             origin: OriginId(seq),
             account: after.index,
             payload_bytes_max: 4096,
         };
-        let told = welcome.clone().encode();
-        prop_assert_eq!(decode(told), Ok(FromAgent::Welcome(welcome)));
+        let sent = ack.clone().encode();
+        prop_assert_eq!(decode(sent), Ok(FromAgent::HelloAck(ack)));
     }
 }
 
@@ -213,36 +218,167 @@ fn published_events_share_the_buffer_of_the_message() {
 }
 
 #[test]
-fn refusals_keep_what_they_refuse() {
-    let decode = |message| match decode(message).unwrap() {
-        FromAgent::Refused { part, code, message } => (part, code, message),
-        other => panic!("{other:?} is no refusal"),
-    };
-    let refused = |what| ToClient::Refused { what, code: code::FILTER, message: "why".to_owned() };
-    let words = (code::FILTER.to_owned(), "why".to_owned());
-    let (code, why) = words;
-    let id = SubscriptionId(3);
-    let told = encode_to_client(refused(RefusedWhat::Subscription(id)));
-    let part = RefusedPart::Subscription(id);
-    assert_eq!(decode(told), (part, code.clone(), why.clone()));
-    let told = encode_to_client(refused(RefusedWhat::Publish(9)));
-    let part = RefusedPart::Publish(9);
-    assert_eq!(decode(told), (part, code.clone(), why.clone()));
-    let told = encode_refused_attach(&code, &why);
-    assert_eq!(decode(told), (RefusedPart::Attach, code, why));
+fn a_rejection_keeps_what_it_rejects_and_why() {
+    let codes = [
+        RejectCode::Filter,
+        RejectCode::Limit,
+        RejectCode::Denied,
+        RejectCode::Protocol,
+        RejectCode::Malformed,
+        RejectCode::Rate,
+        RejectCode::Other,
+    ];
+    let parts =
+        [RefusedWhat::Subscription(SubscriptionId(3)), RefusedWhat::Events { first: 9, last: 11 }];
+    for (code, what) in codes.into_iter().flat_map(|code| parts.map(|what| (code, what))) {
+        let message = "why".to_owned();
+        let sent = ToClient::Refused { what, code, message: message.clone() };
+        let received = FromAgent::Rejected { what, code, message: message.clone() };
+        assert_eq!(decode(encode_to_client(sent)), Ok(received));
+        assert_eq!(decode(encode_nack(code, "why")), Ok(FromAgent::Nack { code, message }));
+    }
+    let mut later = encode_nack(RejectCode::Limit, "why");
+    if let Some(ClientMessage::Nack(nack)) = &mut later.message {
+        nack.code = 99;
+    }
+    let other = FromAgent::Nack { code: RejectCode::Other, message: "why".to_owned() };
+    assert_eq!(decode(later), Ok(other), "a code of a later version");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_its_word() {
+fn a_malformed_message_is_rejected() {
     let publish = |first_seq, count| FromClient::Publish {
         first_seq,
         events: vec![Bytes::new(); count],
         again: false,
     };
-    let encoded = |message: FromClient| FromClient::decode(message.to_bytes()).unwrap_err().code();
-    assert_eq!(encoded(publish(0, 1)), code::MALFORMED);
-    assert_eq!(encoded(publish(u64::MAX, 1)), code::MALFORMED);
-    let many = limits::BATCH_EVENTS_MAX + 1;
-    assert_eq!(encoded(publish(1, many)), code::LIMIT);
-    assert_eq!(FromClient::decode(Bytes::new()).unwrap_err().code(), code::MALFORMED);
+    let malformed = |message: Bytes| FromClient::decode(message).unwrap_err();
+    let range = ClientWireError::Range("the first sequence number");
+    assert_eq!(malformed(publish(0, 1).to_bytes()), range);
+    assert_eq!(malformed(publish(u64::MAX, 1).to_bytes()), range);
+    let many = malformed(publish(1, limits::BATCH_EVENTS_MAX + 1).to_bytes());
+    assert!(matches!(many, ClientWireError::TooLong { .. }), "{many}");
+    assert_eq!(malformed(Bytes::new()), ClientWireError::Empty("client"));
+}
+
+#[test]
+fn a_version_that_this_release_does_not_speak_is_rejected_by_the_client() {
+    let ack = v1::ClientHelloAck { protocol: PROTOCOL.max + 1, ..v1::ClientHelloAck::default() };
+    let error = decode(to_client(ClientMessage::HelloAck(ack))).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!(
+            "the agent uses protocol {}, this program speaks {PROTOCOL}: upgrade both to the same \
+             release",
+            PROTOCOL.max + 1
+        )
+    );
+}
+
+fn golden_position() -> Position {
+    Position { epoch: Epoch { number: 3, root: OriginId(9) }, index: 40 }
+}
+
+fn field_to_agent(message: &FromClient) -> &'static str {
+    match message {
+        FromClient::Hello(_) => "hello",
+        FromClient::Publish { .. } => "publish",
+        FromClient::Subscribe { .. } => "subscribe",
+        FromClient::Unsubscribe(_) => "unsubscribe",
+        FromClient::DelayAcks { .. } => "delay_acks",
+        FromClient::Close { .. } => "close",
+    }
+}
+
+#[test]
+fn every_message_of_a_client_is_encoded_as_in_its_golden_file() {
+    let mut trail = Trail::at(golden_position());
+    trail.note(Position { epoch: Epoch { number: 4, root: OriginId(8) }, index: 50 });
+    let messages = [
+        FromClient::Hello(Hello {
+            versions: Versions { min: 7, max: 8 },
+            features: Features(5),
+            client_name: "monitor".into(),
+            job_id: "4711".into(),
+            token: 11,
+        }),
+        FromClient::Publish {
+            first_seq: 300,
+            events: vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")],
+            again: true,
+        },
+        FromClient::Subscribe {
+            subscription: SubscriptionId(2),
+            filter: "severity>=error".into(),
+            start: Start::Behind(trail),
+        },
+        FromClient::Unsubscribe(SubscriptionId(2)),
+        FromClient::DelayAcks { delayed: true },
+        FromClient::Close { reason: "done".into() },
+    ];
+    let proto = include_str!("../../ftb/v1/client.proto");
+    let mut fields = crate::golden::fields(proto, "ToAgent");
+    for message in messages {
+        let name = field_to_agent(&message);
+        assert!(fields.remove(name), "{name} is no field of ToAgent, or comes twice");
+        let golden = crate::golden::check("to_agent", name, &message.clone().to_bytes());
+        assert_eq!(FromClient::decode(golden).as_ref(), Ok(&message), "{name}");
+    }
+    assert!(fields.is_empty(), "{fields:?} have no golden file");
+}
+
+/// Messages to a client, and the fields of a ToClient that they are encoded as.
+fn golden_to_client() -> Vec<(&'static str, Outgoing)> {
+    let (subscription, position) = (SubscriptionId(2), golden_position());
+    let ack = HelloAck {
+        protocol: 7,
+        features: Features(4),
+        cluster: "test".into(),
+        host: "node1".into(),
+        origin: OriginId(5),
+        account: 6,
+        payload_bytes_max: 4096,
+    };
+    let gap = Gap {
+        after: golden_position(),
+        until: Position { index: 45, ..golden_position() },
+        reason: GapReason::LogLost,
+        count: 5,
+        severity_max: Some(Severity::Fatal),
+        spaces: Spaces::of("ftb.ib"),
+    };
+    let events: Vec<Sealed> = (1..4).map(sealed).collect();
+    let run = ftb_core::Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
+    let what = RefusedWhat::Events { first: 3, last: 5 };
+    let rejected = ToClient::Refused { what, code: RejectCode::Rate, message: "slower".into() };
+    let subscribed = ToClient::Subscribed { subscription, active_after: position };
+    let deliver = ToClient::Deliver { subscription, epoch: position.epoch, items: vec![(40, run)] };
+    let covered = ToClient::Covered { subscription, position, history_ended: true };
+    vec![
+        ("hello_ack", Outgoing::Shell(ack.encode())),
+        ("confirmed", Outgoing::Core(ToClient::Confirmed { seq: 300 })),
+        ("subscribed", Outgoing::Core(subscribed)),
+        ("rejected", Outgoing::Core(rejected)),
+        ("deliver", Outgoing::Core(deliver)),
+        ("gap", Outgoing::Core(ToClient::Gap { subscription, gap })),
+        ("close", Outgoing::Shell(encode_close("restart"))),
+        ("covered", Outgoing::Core(covered)),
+        ("nack", Outgoing::Shell(encode_nack(RejectCode::Limit, "it is full"))),
+    ]
+}
+
+#[test]
+fn every_message_of_an_agent_is_encoded_as_in_its_golden_file() {
+    let proto = include_str!("../../ftb/v1/client.proto");
+    let mut fields = crate::golden::fields(proto, "ToClient");
+    for (name, message) in golden_to_client() {
+        assert!(fields.remove(name), "{name} is no field of ToClient, or comes twice");
+        let bytes = message.to_bytes();
+        let golden = crate::golden::check("to_client", name, &bytes);
+        let known = FromAgent::decode(bytes).unwrap();
+        assert_eq!(FromAgent::decode(golden).as_ref(), Ok(&known), "{name}");
+        let decoded = format!("{known:?}").replace('_', "").to_lowercase();
+        assert!(decoded.starts_with(&name.replace('_', "")), "{name} is decoded as {known:?}");
+    }
+    assert!(fields.is_empty(), "{fields:?} have no golden file");
 }

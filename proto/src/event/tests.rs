@@ -285,3 +285,25 @@ fn a_fold_is_the_last_event_with_a_stamp_that_travels() {
     assert_eq!(decode_sealed(too_many.bytes().clone()), Err(EventWireError::Sequence));
     assert!(decode_sealed(fold(&folded, &stamp).bytes().clone()).is_err());
 }
+
+#[test]
+fn an_event_and_its_envelope_are_encoded_as_in_their_golden_files() {
+    let event = Event {
+        severity: Severity::Error,
+        time_ns: 1_700_000_000_000_000_000,
+        client_name: "monitor".to_owned(),
+        job_id: "4711".to_owned(),
+        kind: EventKind::Response(Some(first_id())),
+        ..example()
+    };
+    let bytes = encode_event(&event);
+    let golden = crate::golden::check("event", "event", &bytes);
+    assert_eq!(decode_event(&golden), Ok(event.clone()));
+    let id = EventId { seq: 300, ..first_id() };
+    let last = seal(&stamps(id), &bytes, PAYLOAD_MAX).unwrap();
+    let folded = fold(&last, &Fold { count: 5, covers: 4, first_ns: 11, last_ns: 22 });
+    let golden = crate::golden::check("event", "sealed", folded.bytes());
+    let received = unseal(Position::ZERO, &decode_sealed(golden).unwrap()).unwrap();
+    assert_eq!((received.id, received.event), (id, event));
+    assert_eq!(received.folded, Some(Folded { count: 5, first_ns: 11, last_ns: 22 }));
+}

@@ -1,7 +1,7 @@
 //! Numbers that an agent goes on counting from: indices of the log, sequences, versions.
 //!
-//! Responsible for: that none of them is so high that counting on from it overflows. What a peer says is
-//! kept as the last that there is, and added to.
+//! Responsible for: that none of them is so high that counting on from it overflows. What a peer
+//! says is kept as the last that there is, and added to.
 
 use super::{LinkWireError, Result};
 use ftb_core::epochs::EpochHistory;
@@ -120,8 +120,18 @@ mod tests {
                     after: number,
                     ..v1::ReplicaStart::default()
                 }),
-                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: number, copy: 1, kept_from: 1 }),
-                Wire::ReplicaAck(v1::ReplicaAck { epoch, index: 1, copy: 1, kept_from: number }),
+                Wire::ReplicaAck(v1::ReplicaAck {
+                    epoch,
+                    index: number,
+                    copy: 1,
+                    kept_from: Some(1),
+                }),
+                Wire::ReplicaAck(v1::ReplicaAck {
+                    epoch,
+                    index: 1,
+                    copy: 1,
+                    kept_from: Some(number),
+                }),
                 Wire::Replicate(v1::Replicate { epoch, until: number, ..v1::Replicate::default() }),
                 Wire::Replicate(v1::Replicate {
                     epoch,

@@ -1,10 +1,9 @@
-//! The frames that carry events: [`Frame::Up`], [`Frame::Down`], [`Frame::HistoryReply`] and
-//! [`Frame::Replicate`].
+//! The frames that carry events: Up, Down, HistoryReply and Replicate.
 //!
 //! Decoded events share the buffer of their frame; written events are slices of the buffers they
 //! lie in.
 
-use super::{LinkWireError, Result, bound, core_epoch, core_hole, need, v1, wire_epoch, wire_hole};
+use super::{LinkWireError, Result, bound, core_epoch, core_gap, need, v1, wire_epoch, wire_gap};
 use crate::event::{EventReader, field_len, put_head};
 use crate::wire::{EventsItem, Pieces};
 use bytes::Bytes;
@@ -16,14 +15,31 @@ use prost::Message;
 /// Fields of a LinkFrame, in `ftb/v1/link.proto`.
 const UP: u32 = 9;
 const DOWN: u32 = 14;
-const FETCHED: u32 = 17;
+const HISTORY_REPLY: u32 = 17;
 const REPLICATE: u32 = 20;
 
 /// Where an UpBatch has its items, and where Down, HistoryReply and Replicate have theirs.
 const UP_ITEMS: u8 = 5;
 const LOG_ITEMS: u8 = 2;
 
-pub(super) fn write_up(batch: &UpBatch, out: &mut Pieces) {
+/// What a frame is written as.
+pub(super) enum Body<'a> {
+    /// A message of prost.
+    Message(v1::link_frame::Frame),
+    /// Field number in the LinkFrame, message without its items, and the items.
+    Events(u32, Vec<u8>, Vec<Part<'a>>),
+}
+
+impl Body<'_> {
+    pub(super) fn write(self, out: &mut Pieces) {
+        match self {
+            Self::Message(message) => out.message(&v1::LinkFrame { frame: Some(message) }),
+            Self::Events(number, head, parts) => write_frame(number, &head, parts, out),
+        }
+    }
+}
+
+pub(super) fn up_body(batch: &UpBatch) -> Body<'_> {
     let head = v1::UpBatch {
         origin: batch.origin.0,
         run: batch.run,
@@ -31,36 +47,36 @@ pub(super) fn write_up(batch: &UpBatch, out: &mut Pieces) {
         first: batch.first,
         items: Vec::new(),
     };
-    write_frame(UP, &head, batch.items.iter().map(up_part), out);
+    Body::Events(UP, head.encode_to_vec(), batch.items.iter().map(up_part).collect())
 }
 
-pub(super) fn write_down(down: &Down, out: &mut Pieces) {
+pub(super) fn down_body(down: &Down) -> Body<'_> {
     let epoch = Some(wire_epoch(down.epoch));
     let head = v1::Down { epoch, items: Vec::new(), covered: down.covered };
-    write_frame(DOWN, &head, down.items.iter().map(log_part), out);
+    Body::Events(DOWN, head.encode_to_vec(), down.items.iter().map(log_part).collect())
 }
 
-pub(super) fn write_fetched(reply: &HistoryReply, out: &mut Pieces) {
+pub(super) fn history_reply_body(reply: &HistoryReply) -> Body<'_> {
     let HistoryReply { id, covered, last, .. } = *reply;
     let head = v1::HistoryReply { id, items: Vec::new(), covered, last };
-    write_frame(FETCHED, &head, reply.items.iter().map(log_part), out);
+    Body::Events(HISTORY_REPLY, head.encode_to_vec(), reply.items.iter().map(log_part).collect())
 }
 
-pub(super) fn write_replicate(batch: &Replicate, out: &mut Pieces) {
+pub(super) fn replicate_body(batch: &Replicate) -> Body<'_> {
     let head = v1::Replicate {
         epoch: Some(wire_epoch(batch.epoch)),
         items: Vec::new(),
         until: batch.until,
         committed: batch.committed,
         complete: batch.complete,
-        entry_refs: batch.entry_refs.iter().map(wire_echo).collect(),
+        entry_refs: batch.entry_refs.iter().map(wire_entry_ref).collect(),
         refs_until: batch.refs_until,
     };
-    write_frame(REPLICATE, &head, batch.items.iter().map(log_part), out);
+    Body::Events(REPLICATE, head.encode_to_vec(), batch.items.iter().map(log_part).collect())
 }
 
 /// One item of a frame.
-enum Part<'a> {
+pub(super) enum Part<'a> {
     Events(EventsItem<'a>),
     /// Field number and content of any other item.
     Encoded(u8, Vec<u8>),
@@ -71,7 +87,7 @@ fn up_part(item: &UpItem) -> Part<'_> {
         UpItem::Events(events) => {
             return Part::Events(EventsItem { field: UP_ITEMS, index: None, events });
         }
-        UpItem::Gap(gap) => v1::UpItem { hole: Some(wire_hole(gap)), ..v1::UpItem::default() },
+        UpItem::Gap(gap) => v1::UpItem { gap: Some(wire_gap(gap)), ..v1::UpItem::default() },
         UpItem::Fork { epoch, until, re_proposed } => {
             let (epoch, until, re_proposed) = (Some(wire_epoch(*epoch)), *until, *re_proposed);
             let fork = Some(v1::Fork { epoch, until, re_proposed });
@@ -87,30 +103,24 @@ fn log_part(item: &Item) -> Part<'_> {
             Part::Events(EventsItem { field: LOG_ITEMS, index: Some(item.index), events })
         }
         Content::Gap(gap) => {
-            let (index, hole) = (item.index, Some(wire_hole(gap)));
-            let item = v1::LogItem { index, hole, ..v1::LogItem::default() };
+            let (index, gap) = (item.index, Some(wire_gap(gap)));
+            let item = v1::LogItem { index, gap, events: Vec::new() };
             Part::Encoded(LOG_ITEMS, item.encode_to_vec())
         }
     }
 }
 
-/// Appends a frame as field `number` of a LinkFrame: a message without its items, then the items.
-fn write_frame<'a>(
-    number: u32,
-    head: &impl Message,
-    parts: impl Iterator<Item = Part<'a>>,
-    out: &mut Pieces,
-) {
+/// Appends a frame as field `number` of a LinkFrame: its message without items, then the items.
+fn write_frame(number: u32, head: &[u8], parts: Vec<Part<'_>>, out: &mut Pieces) {
     use prost::encoding::{WireType, encode_key, encode_varint};
-    let parts: Vec<Part<'a>> = parts.collect();
     let len = |part: &Part<'_>| match part {
         Part::Events(item) => item.len(),
         Part::Encoded(_, content) => field_len(content.len()),
     };
-    let len = head.encoded_len() + parts.iter().map(len).sum::<usize>();
+    let len = head.len() + parts.iter().map(len).sum::<usize>();
     encode_key(number, WireType::LengthDelimited, out.open());
     encode_varint(len as u64, out.open());
-    out.message(head);
+    out.open().extend_from_slice(head);
     for part in parts {
         match part {
             Part::Events(item) => item.put(out),
@@ -124,7 +134,7 @@ fn write_frame<'a>(
     }
 }
 
-fn wire_echo(entry_ref: &EntryRef) -> v1::EntryRef {
+fn wire_entry_ref(entry_ref: &EntryRef) -> v1::EntryRef {
     v1::EntryRef {
         index: entry_ref.index,
         batch: entry_ref.batch,
@@ -133,11 +143,11 @@ fn wire_echo(entry_ref: &EntryRef) -> v1::EntryRef {
     }
 }
 
-fn core_echo(entry_ref: v1::EntryRef) -> Result<EntryRef> {
+fn core_entry_ref(entry_ref: v1::EntryRef) -> Result<EntryRef> {
     let v1::EntryRef { index, batch, skip, count } = entry_ref;
-    bound("events of an echo", count as usize, BATCH_EVENTS_MAX)?;
+    bound("events of a reference", count as usize, BATCH_EVENTS_MAX)?;
     if index == 0 || batch == 0 || count == 0 {
-        return Err(LinkWireError::Range { what: "a place of an echo" });
+        return Err(LinkWireError::Range { what: "a reference to entries" });
     }
     Ok(EntryRef { index, batch, skip, count })
 }
@@ -169,11 +179,11 @@ pub(super) fn core_fetched(frame: Bytes, reply: v1::HistoryReply) -> Result<Hist
 }
 
 pub(super) fn core_replicate(frame: Bytes, batch: v1::Replicate) -> Result<Replicate> {
-    bound("echoes", batch.entry_refs.len(), BATCH_EVENTS_MAX)?;
+    bound("references to entries", batch.entry_refs.len(), BATCH_EVENTS_MAX)?;
     Ok(Replicate {
         epoch: core_epoch(need("replicate", "epoch", batch.epoch)?)?,
         items: log_items(frame, batch.items)?,
-        entry_refs: batch.entry_refs.into_iter().map(core_echo).collect::<Result<_>>()?,
+        entry_refs: batch.entry_refs.into_iter().map(core_entry_ref).collect::<Result<_>>()?,
         until: batch.until,
         committed: batch.committed,
         complete: batch.complete,
@@ -248,9 +258,9 @@ impl Collector {
     }
 
     fn up_item(&mut self, item: v1::UpItem) -> Result<()> {
-        match (&item.events[..], item.hole, item.fork) {
+        match (&item.events[..], item.gap, item.fork) {
             (events @ [_, ..], None, None) => self.events(0, events, |_, _| true),
-            ([], Some(hole), None) => self.other(0, UpItem::Gap(core_hole(hole)?)),
+            ([], Some(gap), None) => self.other(0, UpItem::Gap(core_gap(gap)?)),
             ([], None, Some(fork)) => {
                 let epoch = core_epoch(need("fork", "epoch", fork.epoch)?)?;
                 let v1::Fork { until, re_proposed, .. } = fork;
@@ -262,16 +272,16 @@ impl Collector {
     }
 
     fn log_item(&mut self, item: v1::LogItem) -> Result<()> {
-        let v1::LogItem { index, events, hole } = item;
+        let v1::LogItem { index, events, gap } = item;
         // Indices begin at 1; the last one has one behind it.
         if index == 0 || index.checked_add(events.len().max(1) as u64).is_none() {
             return Err(LinkWireError::Range { what: "an index of the log" });
         }
-        match (&events[..], hole) {
+        match (&events[..], gap) {
             (events @ [_, ..], None) => {
                 self.events(index, events, |first, count| first + count as u64 == index)
             }
-            ([], Some(hole)) => self.other(index, UpItem::Gap(core_hole(hole)?)),
+            ([], Some(gap)) => self.other(index, UpItem::Gap(core_gap(gap)?)),
             ([], None) => need("log item", "content", None),
             _ => Err(LinkWireError::Range { what: "more than one content" }),
         }

@@ -153,7 +153,7 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
     let mut cluster = plan(2).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     let address = cluster.address(0).unwrap();
-    let ours = ftb_core::node::LINK_PROTOCOL;
+    let ours = ftb_core::protocol::PROTOCOL.max;
     for (theirs, host) in [(ours - 1, "node02"), (ours + 1, "node03")] {
         let reported = Reported::listen(cluster.socket(1)).await.unwrap();
         let hello = v1::LinkHello {
@@ -168,11 +168,11 @@ async fn older_and_newer_protocols_are_refused_in_words_that_name_both() {
         let Ok(link_frame::Frame::HelloNack(reject)) = answer else {
             panic!("{answer:?}\n{}", cluster.logs());
         };
-        assert_eq!(reject.code, "protocol");
+        assert_eq!(reject.code(), v1::NackCode::Protocol);
         let words = [
-            format!("{host} speaks link protocol {theirs}"),
+            format!("{host} speaks protocol {theirs}"),
             format!("node01 speaks {ours}"),
-            "run the same release".to_owned(),
+            "upgrade both to the same release".to_owned(),
         ];
         let event = reported.wait("FTB_AGENT_REFUSED", host).await.unwrap();
         let event = String::from_utf8_lossy(&event.payload).into_owned();

@@ -6,7 +6,9 @@
 //! ([`crate::node::delivery::subscriptions`]), deliveries ([`crate::node::delivery::deliver`]).
 
 use crate::node::Node;
-use crate::node::api::{ClientId, ClientInfo, Gap, Output, RefusedWhat, SubscriptionId, ToClient};
+use crate::node::api::{
+    ClientId, ClientInfo, Gap, Output, RefusedWhat, RejectCode, SubscriptionId, ToClient,
+};
 use crate::node::delivery::subscriptions::Subscription;
 use crate::node::publishing::delayed_acks::AckState;
 use crate::sealed::SealedRef;
@@ -176,8 +178,8 @@ impl Node {
         }
         if let Some((first, last)) = client.refused.pop_front() {
             return Some(ToClient::Refused {
-                what: RefusedWhat::PublishRange { first, last },
-                code: "rate",
+                what: RefusedWhat::Events { first, last },
+                code: RejectCode::Rate,
                 message: "more events than the storm rules allow one publisher".to_owned(),
             });
         }

@@ -6,7 +6,9 @@
 use crate::filter::{Filter, FilterSet};
 use crate::log::reader::Reader;
 use crate::node::Node;
-use crate::node::api::{ClientId, Gap, GapReason, RefusedWhat, Start, SubscriptionId, ToClient};
+use crate::node::api::{
+    ClientId, Gap, GapReason, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
+};
 use crate::node::config::ns;
 use crate::node::delivery::history::Requester;
 use crate::node::timers::Timer;
@@ -54,22 +56,22 @@ impl Node {
             self.counters.stale += 1;
             return;
         };
-        let refuse = |code, message| ToClient::Refused {
+        let refuse = |message| ToClient::Refused {
             what: RefusedWhat::Subscription(id),
-            code,
+            code: RejectCode::Limit,
             message,
         };
         if subscriber.subscriptions.contains_key(&id) {
             let message = format!("subscription {} exists: end it first", id.0);
-            return self.send_to_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse(message));
         }
         if subscriber.subscriptions.len() >= max {
             let message = format!("a client may have {max} subscriptions: end one first");
-            return self.send_to_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse(message));
         }
         let uid = subscriber.info.uid;
         if let Err(message) = self.count_subscription(uid, &filter) {
-            return self.send_to_client(client, refuse("limit", message));
+            return self.send_to_client(client, refuse(message));
         }
         let Some(subscriber) = self.clients.get_mut(&client) else { return };
         self.index.insert(client, id, &filter);

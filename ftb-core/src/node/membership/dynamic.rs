@@ -11,7 +11,7 @@
 //! Two components that meet may have assigned one rank to two hosts. The root that goes on is
 //! right. The parent of the other host sends it away; it comes back, and gets another rank.
 
-use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack};
+use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack, NackCode};
 use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
@@ -276,7 +276,7 @@ impl Node {
             let known = self.dynamic_members.rank_of(host);
             return Ok(known.filter(|rank| self.role.is_root() || hello.rank == Some(*rank)));
         };
-        Err(HelloNack { code: "members".to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code: NackCode::Members, message, redirect: Vec::new() })
     }
 
     /// An agent that is in no list wants to be our child: the acting root knows its rank.
@@ -472,8 +472,7 @@ impl Node {
                  {UNLISTED_MAX} of them",
                 hello.host
             );
-            let hello_nack =
-                HelloNack { code: "members".to_owned(), message, redirect: Vec::new() };
+            let hello_nack = HelloNack { code: NackCode::Members, message, redirect: Vec::new() };
             self.refuse(link, &hello, hello_nack);
         }
     }

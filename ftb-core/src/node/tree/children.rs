@@ -3,7 +3,7 @@
 use crate::filter::FilterSet;
 use crate::frame::{
     Close, Confirm, Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item,
-    TreeState, UpBatch,
+    NackCode, TreeState, UpBatch,
 };
 use crate::ident::{OriginId, Rank};
 use crate::limits::BATCH_EVENTS_MAX;
@@ -15,8 +15,8 @@ use crate::node::membership::members::Sighting;
 use crate::node::publishing::upward::credit_due_max;
 use crate::node::role::standby::LogShipper;
 use crate::node::tree::link::LinkRole;
-use crate::node::tree::uplink::LINK_PROTOCOL;
 use crate::position::Epoch;
+use crate::protocol::FEATURES;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One child.
@@ -123,7 +123,7 @@ impl Node {
                     "{} has just started and waits for the log of {}'s component",
                     self.config.host, hello.host
                 );
-                let hello_nack = HelloNack { code: "busy".into(), message, redirect: Vec::new() };
+                let hello_nack = HelloNack { code: NackCode::Busy, message, redirect: Vec::new() };
                 self.send(link, Frame::HelloNack(hello_nack));
                 return self.close(link, None, "it must come later");
             }
@@ -164,8 +164,10 @@ impl Node {
             shipper: None,
         };
         self.children.insert(link, child);
+        let versions = self.config.versions;
         let hello_ack = HelloAck {
-            protocol: LINK_PROTOCOL,
+            protocol: versions.common(hello.versions).unwrap_or(versions.max),
+            features: hello.features.common(FEATURES),
             host: self.config.host.clone(),
             rank: self.own_rank(),
             origin: self.config.origin,
@@ -186,7 +188,7 @@ impl Node {
     /// Refuses an agent that wants to be a child.
     pub(in crate::node) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
         self.counters.refused += 1;
-        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
+        let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
         self.transition("child", &hello.host, "asking", "refused", &why);
         self.report_refused(hello, &hello_nack);
         self.send(link, Frame::HelloNack(hello_nack));
@@ -196,22 +198,22 @@ impl Node {
     /// The place of an agent that may be our child; `None`: it is in no list, and its place is to
     /// be asked for.
     fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
-        let refuse = |code: &str, message: String, redirect: Vec<Rank>| {
-            Err(HelloNack { code: code.to_owned(), message, redirect })
-        };
-        if hello.protocol != LINK_PROTOCOL {
+        let refuse =
+            |code, message, redirect: Vec<Rank>| Err(HelloNack { code, message, redirect });
+        let ours = self.config.versions;
+        if ours.common(hello.versions).is_none() {
             let message = format!(
-                "{} speaks link protocol {}, {} speaks {LINK_PROTOCOL}: run the same release",
-                hello.host, hello.protocol, self.config.host
+                "{} speaks protocol {}, {} speaks {ours}: upgrade both to the same release",
+                hello.host, hello.versions, self.config.host
             );
-            return refuse("protocol", message, Vec::new());
+            return refuse(NackCode::Protocol, message, Vec::new());
         }
         if hello.cluster != self.config.cluster {
             let message = format!(
                 "{} is of cluster {:?}, {} of {:?}: set the same cluster in both",
                 hello.host, hello.cluster, self.config.host, self.config.cluster
             );
-            return refuse("cluster", message, Vec::new());
+            return refuse(NackCode::Cluster, message, Vec::new());
         }
         let certified = self.links.get(&link).and_then(|link| link.certified_hosts.as_ref());
         if let Some(hosts) = certified
@@ -220,7 +222,7 @@ impl Node {
             let whom = if hosts.is_empty() { "no host".to_owned() } else { hosts.join(", ") };
             let message =
                 format!("the certificate of {} is for {whom}: give it one of its own", hello.host);
-            return refuse("host", message, Vec::new());
+            return refuse(NackCode::Host, message, Vec::new());
         }
         let rank = match hello.rank.filter(|rank| !rank.is_unlisted()) {
             Some(rank) => {
@@ -239,7 +241,7 @@ impl Node {
                 self.config.host,
                 self.own_rank()
             );
-            return refuse("rank", message, Vec::new());
+            return refuse(NackCode::Rank, message, Vec::new());
         }
         self.check_duplicate(rank, hello)?;
         // Agents that are in no list take no place from those that are.
@@ -249,7 +251,7 @@ impl Node {
             let listed = self.children.values().map(|child| child.rank);
             let below = listed.filter(|r| *r < rank && !r.is_unlisted());
             let message = format!("{} has all the children it may have", self.config.host);
-            return refuse("full", message, below.take(8).collect());
+            return refuse(NackCode::Full, message, below.take(8).collect());
         }
         Ok(Some(rank))
     }
@@ -260,14 +262,14 @@ impl Node {
         let (code, message) = match self.config.members.get(rank) {
             Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
             Some(member) => (
-                "rank",
+                NackCode::Rank,
                 format!(
                     "{} says it has rank {rank}, which is {} for {own}: the member lists differ",
                     hello.host, member.host
                 ),
             ),
             None => (
-                "members",
+                NackCode::Members,
                 format!(
                     "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
                     hello.host,
@@ -275,7 +277,7 @@ impl Node {
                 ),
             ),
         };
-        Err(HelloNack { code: code.to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code, message, redirect: Vec::new() })
     }
 
     /// A child says where it resumes in the epoch history that it got.

@@ -4,7 +4,7 @@
 //! Responsible for: saying so, once in a while, in events that name both sides. Not responsible
 //! for: who is turned away for it ([`crate::node::tree::children`]).
 
-use crate::frame::{Hello, HelloNack};
+use crate::frame::{Hello, HelloNack, NackCode};
 use crate::ident::{OriginId, Rank};
 use crate::node::Node;
 use crate::node::config::ns;
@@ -17,11 +17,6 @@ const CLOCKS_APART_MS_MAX: u64 = 60_000;
 const REPEAT_MS: u64 = 600_000;
 /// Most announcements that are remembered; one more is only counted.
 const REPORTED_MAX: usize = 256;
-/// The code with which an agent is refused whose rank another one has, which lives: it stays away
-/// from all others too.
-pub(in crate::node) const DUPLICATE: &str = "twin";
-/// What a busy or full agent says is no difference.
-const NO_MISMATCH: [&str; 2] = ["busy", "full"];
 
 /// The announcements, and the incarnations that were replaced.
 #[derive(Default)]
@@ -35,7 +30,7 @@ pub(in crate::node) struct Mismatches {
 impl Node {
     /// An agent was refused.
     pub(in crate::node) fn report_refused(&mut self, hello: &Hello, hello_nack: &HelloNack) {
-        if !NO_MISMATCH.contains(&hello_nack.code.as_str()) {
+        if !matches!(hello_nack.code, NackCode::Busy | NackCode::Full) {
             self.report_mismatch("FTB_AGENT_REFUSED", &hello.host, hello_nack.message.clone());
         }
     }
@@ -98,6 +93,6 @@ impl Node {
              stop one of them",
             hello.host, hello.origin, duplicate.origin
         );
-        Err(HelloNack { code: DUPLICATE.to_owned(), message, redirect: Vec::new() })
+        Err(HelloNack { code: NackCode::Duplicate, message, redirect: Vec::new() })
     }
 }

@@ -12,7 +12,7 @@
 //! responsible for: the bounds of the wire format, which leave room above these.
 
 use crate::epochs::EpochHistory;
-use crate::frame::{Frame, HelloNack, UpItem};
+use crate::frame::{Frame, HelloNack, NackCode, UpItem};
 use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::tree::link::LinkRole;
@@ -133,7 +133,7 @@ impl Node {
         match frame {
             Frame::Hello(hello) if role == LinkRole::Handshaking => {
                 let hello_nack =
-                    HelloNack { code: "epoch".into(), message: why, redirect: Vec::new() };
+                    HelloNack { code: NackCode::Epoch, message: why, redirect: Vec::new() };
                 self.refuse(link, hello, hello_nack);
             }
             _ => {

@@ -5,7 +5,9 @@
 //! ([`crate::node::publishing::upward`]), the acting root ([`crate::node::role::root`]).
 
 use crate::epochs::EpochHistory;
-use crate::frame::{Close, Frame, Hello, HelloAck, HelloNack, LogRange, TreeState, UpItem};
+use crate::frame::{
+    Close, Frame, Hello, HelloAck, HelloNack, LogRange, NackCode, TreeState, UpItem,
+};
 use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::{DialId, LinkId, MemberState};
@@ -14,13 +16,10 @@ use crate::node::role::parent::Parent;
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::node::tree::children::Child;
 use crate::node::tree::link::{Link, LinkRole};
-use crate::node::tree::mismatches::DUPLICATE;
+use crate::protocol::FEATURES;
 use crate::severity::Severity;
 use crate::tree;
 use std::collections::{BTreeMap, VecDeque};
-
-/// The version of the link protocol.
-pub const LINK_PROTOCOL: u32 = 6;
 
 /// The pause before an agent comes back to a busy parent.
 const BUSY_MS: u64 = 100;
@@ -200,7 +199,8 @@ impl Node {
 
     fn hello(&self) -> Hello {
         Hello {
-            protocol: LINK_PROTOCOL,
+            versions: self.config.versions,
+            features: FEATURES,
             cluster: self.config.cluster.clone(),
             host: self.config.host.clone(),
             rank: self.rank,
@@ -241,11 +241,20 @@ impl Node {
         let Some(candidate) = self.uplink.dialing.get_mut(&link) else {
             return self.misbehaved(link, "a second answer to the hello");
         };
-        if hello_ack.rank != candidate.rank {
-            let message = format!(
+        let problem = if !self.config.versions.contains(hello_ack.protocol) {
+            Some(format!(
+                "{} answered with protocol {}, {} speaks {}: upgrade both to the same release",
+                hello_ack.host, hello_ack.protocol, self.config.host, self.config.versions
+            ))
+        } else if hello_ack.rank != candidate.rank {
+            Some(format!(
                 "rank {} was dialled and {} of rank {} answered: the member lists differ",
                 candidate.rank, hello_ack.host, hello_ack.rank
-            );
+            ))
+        } else {
+            None
+        };
+        if let Some(message) = problem {
             self.uplink.dialing.remove(&link);
             self.close(link, None, &message);
             return self.search_on();
@@ -438,18 +447,18 @@ impl Node {
             return self.misbehaved(link, "a rejection without a hello");
         };
         self.counters.rejected += 1;
-        if hello_nack.code == "busy" {
+        if hello_nack.code == NackCode::Busy {
             self.uplink.busy.push(candidate.rank);
             self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
         }
         let host = self.member(candidate.rank).map(|(host, _)| host).unwrap_or_default();
-        let why = format!("{}: {}", hello_nack.code, hello_nack.message);
+        let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
         self.transition("parent", &host, "asked", "rejected", &why);
         let below = self.search_rank();
         let named = hello_nack.redirect.iter().copied().filter(|rank| *rank < below);
         self.uplink.redirects.extend(named.take(self.config.dials_max));
         self.close(link, None, "rejected");
-        if hello_nack.code == DUPLICATE {
+        if hello_nack.code == NackCode::Duplicate {
             return self.stay_away(candidate.rank);
         }
         self.search_on();

@@ -293,7 +293,7 @@ impl World {
     }
 
     fn tell(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
-        if let ToClient::Refused { what: RefusedWhat::PublishRange { first, last }, .. } = message {
+        if let ToClient::Refused { what: RefusedWhat::Events { first, last }, .. } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };
             publisher.unconfirmed.retain(|seq, _| !(first..=last).contains(seq));
