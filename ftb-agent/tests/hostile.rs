@@ -133,7 +133,7 @@ async fn another_protocol_or_name_is_rejected_with_a_code_for_programs() {
 }
 
 #[tokio::test]
-async fn clients_of_neighbouring_releases_use_the_highest_common_protocol_version() {
+async fn clients_of_neighbouring_releases_are_accepted() {
     let lone = Lone::start("").await;
     let ours = PROTOCOL.max;
     for theirs in [(ours - 1, ours), (ours, ours), (ours, ours + 1)] {
@@ -151,7 +151,7 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
     client.say(to_agent::Message::Subscribe(bad_filter(4))).await;
     let refused = refusal(&mut client).await;
     assert_eq!(
-        (refused.code(), refused.what.clone()),
+        (refused.code(), refused.what),
         (v1::RejectCode::Filter, Some(v1::rejected::What::Subscription(4)))
     );
     assert!(refused.message.contains("column"), "{}", refused.message);

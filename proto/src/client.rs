@@ -35,7 +35,8 @@ pub enum ClientWireError {
     Unreadable(String),
     /// The agent uses a version that this client does not speak.
     #[error(
-        "the agent uses protocol {theirs}, this program speaks {ours}: upgrade both to the same release"
+        "the agent uses protocol {theirs}, this program speaks {ours}: upgrade both to the same \
+         release"
     )]
     Protocol {
         /// The agent's.
@@ -73,7 +74,11 @@ fn bound(what: &'static str, size: usize, max: usize) -> Result<(), ClientWireEr
 
 /// The beginning of a text for people, at most [`TEXT_BYTES_MAX`] bytes.
 fn shortened(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
     text
 }
 

@@ -140,13 +140,7 @@ fn body(frame: &Frame) -> Body<'_> {
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
         Frame::Resend => Wire::Resend(v1::Resend {}),
         Frame::Down(down) => return events::down_body(down),
-        Frame::HistoryRequest(request) => Wire::HistoryRequest(v1::HistoryRequest {
-            id: request.id,
-            epoch: Some(wire_epoch(request.epoch)),
-            after: request.after,
-            since_ns: known(request.since_ns),
-            filters: request.filters.iter().map(ToString::to_string).collect(),
-        }),
+        Frame::HistoryRequest(request) => Wire::HistoryRequest(wire_history_request(request)),
         Frame::HistoryReply(reply) => return events::history_reply_body(reply),
         Frame::ReplicaStart(start) => Wire::ReplicaStart(v1::ReplicaStart {
             epochs: wire_epochs(&start.epochs),
@@ -173,21 +167,39 @@ fn body(frame: &Frame) -> Body<'_> {
             members: wire_members(members),
             last: *last,
         }),
-        Frame::Probe(probe) => Wire::Probe(v1::Probe {
-            requester: probe.requester.0,
-            probe: probe.probe,
-            prober: probe.prober.0,
-            target: probe.target.0,
-            host: probe.host.clone(),
-            address: probe.address.clone(),
-        }),
-        Frame::ProbeAnswer(answer) => Wire::ProbeAnswer(v1::ProbeAnswer {
-            requester: answer.requester.0,
-            probe: answer.probe,
-            prober: answer.prober.0,
-            alive: answer.alive,
-        }),
+        Frame::Probe(probe) => Wire::Probe(wire_probe(probe)),
+        Frame::ProbeAnswer(answer) => Wire::ProbeAnswer(wire_probe_answer(answer)),
     })
+}
+
+fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
+    v1::HistoryRequest {
+        id: request.id,
+        epoch: Some(wire_epoch(request.epoch)),
+        after: request.after,
+        since_ns: known(request.since_ns),
+        filters: request.filters.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn wire_probe(probe: &Probe) -> v1::Probe {
+    v1::Probe {
+        requester: probe.requester.0,
+        probe: probe.probe,
+        prober: probe.prober.0,
+        target: probe.target.0,
+        host: probe.host.clone(),
+        address: probe.address.clone(),
+    }
+}
+
+fn wire_probe_answer(answer: &ProbeAnswer) -> v1::ProbeAnswer {
+    v1::ProbeAnswer {
+        requester: answer.requester.0,
+        probe: answer.probe,
+        prober: answer.prober.0,
+        alive: answer.alive,
+    }
 }
 
 fn wire_ranks(ranks: &[Rank]) -> Vec<u32> {

@@ -101,7 +101,8 @@ fn a_clock_that_is_hours_off_is_reported_and_does_no_harm() {
 
 const LINK: LinkId = LinkId(9);
 
-/// What agent `a`, which speaks `ours`, answers to agent `b`, which speaks `theirs`; and what it did.
+/// The answer of agent `a`, which speaks `ours`, to agent `b`, which speaks `theirs`, and its
+/// outputs.
 fn answer(ours: Versions, theirs: Versions) -> (Option<Frame>, Vec<Output>) {
     let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
     let mut config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
@@ -116,7 +117,7 @@ fn answer(ours: Versions, theirs: Versions) -> (Option<Frame>, Vec<Output>) {
 }
 
 #[test]
-fn releases_without_a_common_protocol_version_are_rejected_in_words_that_name_both() {
+fn releases_without_a_common_version_are_rejected() {
     let (ours, theirs) = (Versions { min: 6, max: 7 }, Versions { min: 8, max: 9 });
     let (answer, out) = answer(ours, theirs);
     let reported = out.iter().any(|output| match output {
@@ -135,7 +136,7 @@ fn releases_without_a_common_protocol_version_are_rejected_in_words_that_name_bo
 }
 
 #[test]
-fn neighbouring_releases_use_their_highest_common_protocol_version() {
+fn neighbouring_releases_use_a_common_version() {
     let (old, new) = (Versions { min: 6, max: 7 }, Versions { min: 7, max: 8 });
     for (ours, theirs) in [(old, new), (new, old)] {
         let (answer, _) = answer(ours, theirs);
