@@ -1,7 +1,7 @@
 //! Batches: many events that are published together.
 //!
 //! A batch is encoded outside the lock of the client. One lock, one reading of the clock and one
-//! [`Completion`] serve all its events.
+//! `Completion` serve all its events.
 //!
 //! Responsible for: what a program collects, and the receipts for it. Not responsible for: events
 //! after their publication (`outbox.rs`, `completion.rs`).
