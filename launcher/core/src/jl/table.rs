@@ -1,4 +1,4 @@
-//! Renders `docs/phases.md`: what a JL does in each phase, found by trying every input in every
+//! Renders `phases.md`: what a JL does in each phase, found by trying every input in every
 //! reachable state.
 //!
 //! All asked nodes answer together. A state is the phase with the known nodes and ranks, without
@@ -16,7 +16,7 @@ use crate::wire;
 use page::Found;
 use std::fmt::Write as _;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/phases.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jl/phases.md");
 /// Most states tried for each phase; those with the shortest paths come first.
 const STATES_MAX: usize = 80;
 /// Most rows of a readable table.
@@ -500,5 +500,5 @@ fn the_docs_show_what_the_launcher_does_in_each_phase() {
         std::fs::write(PAGE, &page).unwrap();
     }
     let shown = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(shown == page, "docs/phases.md is not what the launcher does: run with FTB_BLESS=1");
+    assert!(shown == page, "src/jl/phases.md is not what the launcher does: run with FTB_BLESS=1");
 }

@@ -1,4 +1,4 @@
-//! From what was found to what is read: `docs/phases.md`.
+//! From what was found to what is read: `phases.md`.
 
 use super::{ALL_END, KILL};
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,8 +104,8 @@ impl Found {
              A test tries every input in every reachable state and renders this page\n\
              (`launcher/core/src/jl/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib table`\n\
              writes it). The jobs have three ranks on two nodes with two spares, use each backend, start\n\
-             anew or from a set, with `on_death = \"rollback\"`. [launcher.md](launcher.md) explains the\n\
-             phases, [launcher-protocol.md](launcher-protocol.md) the events.\n\n\
+             anew or from a set, with `on_death = \"rollback\"`. `docs/launcher.md` explains the\n\
+             phases, `docs/launcher-protocol.md` the events.\n\n\
              ## Requests of each phase, repeated each second until they are answered\n\n\
              | workflow | phase | requests, if needed |\n|---|---|---|\n",
         );
