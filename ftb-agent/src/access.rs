@@ -1,7 +1,7 @@
 //! Access rules: which users may publish and subscribe in an event space.
 //!
-//! The rule with the longest matching event space decides. A configured rule replaces a built-in one
-//! of the same space. Not responsible for: the identity of a peer ([`Credentials`]).
+//! The rule with the longest matching event space decides. A configured rule replaces a built-in
+//! one of the same space. Not responsible for: the identity of a peer ([`Credentials`]).
 
 use ftb_core::EventSpace;
 use ftb_core::space::lies_in;
@@ -151,9 +151,9 @@ pub struct Access {
 }
 
 impl Access {
-    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root and the
-    /// agent's own user publish in the hardware spaces; all users publish elsewhere and subscribe
-    /// everywhere.
+    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root and
+    /// the agent's own user publish in the hardware spaces; all users publish elsewhere and
+    /// subscribe everywhere.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
         let hardware = HARDWARE_SPACES.map(|space| AccessRule {
             space: SpaceRule::of(space),
@@ -171,8 +171,8 @@ impl Access {
         Self { rules, agent_uid }
     }
 
-    /// The event spaces in which ordinary users may not publish. Their events have a share of the log's
-    /// reserve. A rule for every space adds none.
+    /// The event spaces in which ordinary users may not publish. Their events have a share of the
+    /// log's reserve. A rule for every space adds none.
     pub fn protected(&self) -> Arc<[EventSpace]> {
         let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
         let closed = self.rules.iter().filter(closed).filter_map(|rule| rule.space.space());

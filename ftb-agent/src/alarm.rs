@@ -1,11 +1,11 @@
 //! A timer of the kernel's, for the one task that always waits for its next deadline.
 //!
-//! Tokio's own timers lie in wheels: one that is a second away wakes its thread two or three times on
-//! the way, to be moved from wheel to wheel, and thrice that where agents wake for nothing else. The
-//! kernel's wakes once.
+//! Tokio's own timers lie in wheels: one that is a second away wakes its thread two or three times
+//! on the way, to be moved from wheel to wheel, and thrice that where agents wake for nothing else.
+//! The kernel's wakes once.
 //!
-//! Responsible for: waking at the deadline and at no other time, for few system calls. Not responsible
-//! for: what the deadline is.
+//! Responsible for: waking at the deadline and at no other time, for few system calls. Not
+//! responsible for: what the deadline is.
 
 use crate::world::{Alarm, Clock};
 use nix::sys::time::TimeSpec;
@@ -19,7 +19,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A deadline that has moved on by less than this is not told to the kernel: the alarm then rings
-/// that much too early, and is set anew. An agent that is busy moves its deadline with each message.
+/// that much too early, and is set anew. An agent that is busy moves its deadline with each
+/// message.
 const SLACK_NS: u64 = 125_000_000;
 
 /// An alarm that is a `timerfd` of the monotonic clock.

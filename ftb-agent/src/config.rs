@@ -31,8 +31,8 @@ pub const PORT: u16 = 14451;
 pub const SOCKET: &str = "/run/ftb/agent.sock";
 /// Largest configuration file, in bytes: a quarter of a million addresses fit.
 const FILE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// The longest time that may be given for anything but the age of the journal: more is a mistake in the
-/// unit, and nothing counts beyond it.
+/// The longest time that may be given for anything but the age of the journal: more is a mistake in
+/// the unit, and nothing counts beyond it.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest path of a Unix socket, in bytes (unix(7)).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -170,8 +170,8 @@ pub struct Detection {
     /// Interval of the search for a better parent.
     #[serde(with = "humantime_serde")]
     pub probe: Option<Duration>,
-    /// Time for which agents keep confirmed events of their clients, in case acting root and standby
-    /// fail together.
+    /// Time for which agents keep confirmed events of their clients, in case acting root and
+    /// standby fail together.
     #[serde(with = "humantime_serde")]
     pub grace: Option<Duration>,
 }

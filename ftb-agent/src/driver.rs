@@ -121,8 +121,8 @@ impl Driver {
         self
     }
 
-    /// Runs until everything is sent after [`Command::Stop`], or all handles are dropped. `alarm` comes
-    /// from the driver's clock.
+    /// Runs until everything is sent after [`Command::Stop`], or all handles are dropped. `alarm`
+    /// comes from the driver's clock.
     pub async fn run(mut self, mut inbox: Inbox, mut alarm: Box<dyn Alarm>) {
         self.feed(Input::Tick);
         loop {

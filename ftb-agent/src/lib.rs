@@ -1,8 +1,8 @@
 //! The agent of one node: the thin shell around the state machine of `ftb-core`.
 //!
 //! Responsible for: sockets and TLS, links and clients over gRPC, peer credentials and access
-//! rules, the journal, configuration, log, orderly start and stop. Not responsible for: anything that decides;
-//! tree, log, routing, retention and shedding are [`ftb_core::node`].
+//! rules, the journal, configuration, log, orderly start and stop. Not responsible for: anything
+//! that decides; tree, log, routing, retention and shedding are [`ftb_core::node`].
 
 pub mod access;
 pub mod admin;

@@ -1,5 +1,6 @@
 //! Moves messages from the core to the transports. Each transport has a short channel and is filled
-//! only while it has room, so that waiting events stay in the core, where they are limited and shed.
+//! only while it has room, so that waiting events stay in the core, where they are limited and
+//! shed.
 //!
 //! Not responsible for: what is sent.
 

@@ -67,8 +67,8 @@ impl Sockets {
         self.accept(listener, limiter, None, Server::new(clients, routes, windows));
     }
 
-    /// Accepts until the agent closes, then drops the listener. Each connection is a task of its own,
-    /// because a handshake waits for its peer. The limiter bounds their number.
+    /// Accepts until the agent closes, then drops the listener. Each connection is a task of its
+    /// own, because a handshake waits for its peer. The limiter bounds their number.
     fn accept<S: StreamService>(
         &self,
         mut listener: Box<dyn Listener>,
@@ -100,7 +100,8 @@ impl Sockets {
                     let io = match tls {
                         None => InspectedIo::plain(limited),
                         Some(tls) => {
-                            // Boxed: `run_until_cancelled` would hold two copies of the large future.
+                            // Boxed: `run_until_cancelled` would hold two copies of the large
+                            // future.
                             let accepting = Box::pin(tls.accept(limited));
                             match ended.run_until_cancelled(accepting).await {
                                 None => return,

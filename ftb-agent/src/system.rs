@@ -1,7 +1,7 @@
 //! The real system: TCP, Unix sockets, clock and randomness.
 //!
-//! One socket path belongs to one agent: the agent replaces the stale socket of a crashed agent, and
-//! refuses to start beside a live one. Not responsible for: data on the sockets.
+//! One socket path belongs to one agent: the agent replaces the stale socket of a crashed agent,
+//! and refuses to start beside a live one. Not responsible for: data on the sockets.
 
 use crate::alarm::KernelAlarm;
 use crate::journal::files::DiskStorage;
@@ -158,8 +158,8 @@ fn about(what: &str) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The lock file of a socket: `agent.lock` beside `agent.sock`. Other names keep their extension, so
-/// that `ftb.node01` and `ftb.node02` do not share a lock.
+/// The lock file of a socket: `agent.lock` beside `agent.sock`. Other names keep their extension,
+/// so that `ftb.node01` and `ftb.node02` do not share a lock.
 fn lock_of(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("lock");

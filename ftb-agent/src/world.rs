@@ -1,7 +1,7 @@
 //! Traits for everything outside the agent: network, clock, randomness, storage.
 //!
-//! With `tests/common/network.rs` a thousand agents run in one process over in-memory streams with paused
-//! time; [`crate::system`] is the real system. Not responsible for: TLS and limits
+//! With `tests/common/network.rs` a thousand agents run in one process over in-memory streams with
+//! paused time; [`crate::system`] is the real system. Not responsible for: TLS and limits
 //! ([`ftb_transport`]).
 
 use ftb_core::Now;
@@ -51,8 +51,8 @@ pub trait Clock: Send + Sync + 'static {
 
 /// Wakes a task at a deadline that often moves.
 pub trait Alarm: Send + 'static {
-    /// Ready at this time (monotonic, in nanoseconds). Otherwise wakes the task at the deadline. If the
-    /// deadline has moved a little later, the wake-up may come early. `None`: never ready.
+    /// Ready at this time (monotonic, in nanoseconds). Otherwise wakes the task at the deadline. If
+    /// the deadline has moved a little later, the wake-up may come early. `None`: never ready.
     fn poll_due(&mut self, context: &mut Context<'_>, at_ns: Option<u64>) -> Poll<()>;
 }
 
@@ -148,8 +148,8 @@ pub trait Store: Send {
     /// One chunk.
     fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError>;
     /// Applies the changes in order. A crash leaves the first few; adjacent records are atomic. The
-    /// changes survive the process, and with `sync` a power failure. Changes before a cut or a record
-    /// are synced before it.
+    /// changes survive the process, and with `sync` a power failure. Changes before a cut or a
+    /// record are synced before it.
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError>;
     /// Removes a segment.
     fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError>;

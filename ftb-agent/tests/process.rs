@@ -196,8 +196,8 @@ async fn the_socket_of_a_crashed_agent_is_replaced_but_no_other_file() {
     assert!(error.contains("agent.lock") && error.contains("set another socket"), "{error}");
 }
 
-/// Killed while it stops, again and again, at another moment each time: the next one starts, with all
-/// that was confirmed.
+/// Killed while it stops, again and again, at another moment each time: the next one starts, with
+/// all that was confirmed.
 #[tokio::test]
 async fn an_agent_that_is_killed_while_it_stops_leaves_nothing_in_the_way() {
     let dir = tempfile::tempdir().unwrap();

@@ -232,7 +232,8 @@ async fn a_plain_agent_does_not_link_over_tls_by_mistake() {
     assert!(soon("an end", tls.connect(Box::new(tcp), "node01")).await.is_err());
 }
 
-/// What an administrator asks before the agent is started: whether the others would take this certificate.
+/// What an administrator asks before the agent is started: whether the others would take this
+/// certificate.
 #[test]
 fn the_check_refuses_a_certificate_of_another_host() {
     let dir = tempfile::tempdir().unwrap();

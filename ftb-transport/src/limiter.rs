@@ -205,8 +205,8 @@ impl Peer {
         self.open(0)
     }
 
-    /// As [`Peer::on_hello`], for a connection that sends requests only. Root gets in when the agent
-    /// is full, to find out why.
+    /// As [`Peer::on_hello`], for a connection that sends requests only. Root gets in when the
+    /// agent is full, to find out why.
     ///
     /// # Errors
     /// [`Full`]: refuse the request.

@@ -39,8 +39,8 @@ const WRITE_BYTES: usize = 256 * 1024;
 pub struct TlsFiles {
     /// One or more CAs that sign the certificates of agents.
     pub ca: PathBuf,
-    /// This agent's certificate chain, its own certificate first. The subject alternative names must
-    /// contain this host's name as in the member list.
+    /// This agent's certificate chain, its own certificate first. The subject alternative names
+    /// must contain this host's name as in the member list.
     pub cert: PathBuf,
     /// The private key of `cert`.
     pub key: PathBuf,
@@ -167,8 +167,8 @@ fn unfit(error: &rustls::Error) -> String {
 }
 
 /// Checks this agent's own certificate as other agents do: it must be for `host`. Other problems
-/// are returned as a warning, because they may be temporary (the clock is not set yet) or local (the
-/// CA is being replaced).
+/// are returned as a warning, because they may be temporary (the clock is not set yet) or local
+/// (the CA is being replaced).
 ///
 /// # Errors
 /// [`TlsError`] names the hosts in the certificate.

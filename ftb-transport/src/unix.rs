@@ -1,6 +1,6 @@
 //! A Unix socket that wakes its task for received bytes only.
 //!
-//! The kernel wakes whoever polls a Unix socket for writing each time the peer reads. tokio's
+//! The kernel wakes a task that polls a Unix socket for writing each time the peer reads. tokio's
 //! stream polls for both directions all the time, so each message costs the sender one wake-up
 //! more. This stream polls for writing only after a write found no room.
 //!

@@ -1,7 +1,8 @@
-//! How long the ranks of a node are away when their pod moves, by the size of what they hold: an unmodified MPI program
-//! (`tests/stencil.c`) of two ranks in two pods on this host, one of which moves from node to node. Prints the phases, how
-//! long the rank that stayed has stood still, and the time line of the move in the middle; see docs/performance.md.
-//! `cargo bench -p ftb-launcher --bench migration [MIB...]`
+//! How long the ranks of a node are away when their pod moves, by the size of what they hold: an
+//! unmodified MPI program (`tests/stencil.c`) of two ranks in two pods on this host, one of which
+//! moves from node to node. Prints the phases, how long the rank that stayed has stood still, and
+//! the time line of the move in the middle; see docs/performance.md. `cargo bench -p ftb-launcher
+//! --bench migration [MIB...]`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "report/mod.rs"]

@@ -1,6 +1,6 @@
-//! How long deaths and migrations interrupt a job: agents on this host, `ftb-launch run` with this very program as the
-//! ranks, processes killed, and the moments at which ranks say that they compute again; see docs/performance.md.
-//! `cargo bench -p ftb-launcher --bench recover`
+//! How long deaths and migrations interrupt a job: agents on this host, `ftb-launch run` with this
+//! very program as the ranks, processes killed, and the moments at which ranks say that they
+//! compute again; see docs/performance.md. `cargo bench -p ftb-launcher --bench recover`
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 #[path = "report/mod.rs"]
@@ -126,7 +126,8 @@ impl Running {
         }
     }
 
-    /// Waits until every rank has said that it computes again; how long each has not, where it says so.
+    /// Waits until every rank has said that it computes again; how long each has not, where it says
+    /// so.
     async fn resumed(&mut self) -> Vec<Duration> {
         let (mut ranks, mut stood) = (BTreeSet::new(), Vec::new());
         while ranks.len() < self.size {

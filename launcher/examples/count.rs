@@ -1,8 +1,9 @@
-//! A small program for the launcher's own tests: the ranks add up numbers in step and print what came out. Any
-//! lost, doubled or stale step changes the sum.
+//! A small program for the launcher's own tests: the ranks add up numbers in step and print what
+//! came out. Any lost, doubled or stale step changes the sum.
 //!
-//! `count ITERATIONS PAUSE_US [GATE]`, started by `ftb-launch run`. With a gate the ranks stay in the middle, at work but
-//! without progress, until a file of that name is there: a test has all the time it needs.
+//! `count ITERATIONS PAUSE_US [GATE]`, started by `ftb-launch run`. With a gate the ranks stay in
+//! the middle, at work but without progress, until a file of that name is there: a test has all the
+//! time it needs.
 
 use ftb_job::{Error, ImageError, Job, Op, Reader, State, Writer};
 use std::ops::ControlFlow;

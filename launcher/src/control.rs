@@ -128,7 +128,7 @@ async fn unheld(dir: &JobDir) {
     tokio::time::sleep(LAST_WORD_WAIT).await;
 }
 
-/// Sends a request to a running job and waits for its last answer; `told` gets every answer.
+/// Sends a request to a running job and waits for its last answer; `reported` gets every answer.
 ///
 /// # Errors
 /// The job does not exist, there is no agent, or no answer in time.

@@ -1,5 +1,6 @@
-//! The launcher is killed in each phase of a migration, with real processes, and another takes the job over. Each phase is
-//! held by stopping who would end it, and is known by the state on disk; nothing here waits for time.
+//! The launcher is killed in each phase of a migration, with real processes, and another takes the
+//! job over. Each phase is held by stopping who would end it, and is known by the state on disk;
+//! nothing here waits for time.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -101,7 +102,8 @@ impl Held {
         Ok(self.client.subscribe(&filter, Start::Now).await?)
     }
 
-    /// The launcher is killed in that phase, and not in another; what was held goes on; another launcher comes.
+    /// The launcher is killed in that phase, and not in another; what was held goes on; another
+    /// launcher comes.
     async fn replace(
         &mut self,
         phase: &str,
@@ -126,8 +128,8 @@ impl Held {
         self.site.wait_status(JOB, &words, is_there).await?;
         self.site.ask(&["usable", JOB, source]).await?;
         self.site.wait_spare(JOB, source).await?;
-        // The ranks look up the addresses of those that moved at the next safe point, and need their
-        // launch agents for it: afterwards a test may stop one.
+        // The ranks look up the addresses of those that moved at the next safe point, and need
+        // their launch agents for it: afterwards a test may stop one.
         self.site.checkpoint(JOB).await
     }
 

@@ -52,7 +52,8 @@ async fn conforms(site: &Site, of: &Fixture) -> Result<()> {
     starts_again_elsewhere(site, of, &undisturbed).await
 }
 
-/// Sets are committed whole and kept to their number, a moved node and a killed rank change no result.
+/// Sets are committed whole and kept to their number, a moved node and a killed rank change no
+/// result.
 async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]) -> Result<()> {
     let job = of.name;
     let running = start(
@@ -93,7 +94,8 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
     nothing_left(&format!("FTB_JOB_ID={job}\0")).await
 }
 
-/// A set is enough to start the job on other nodes; a damaged one is refused before anything starts.
+/// A set is enough to start the job on other nodes; a damaged one is refused before anything
+/// starts.
 async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String]) -> Result<()> {
     let job = format!("{}-again", of.name);
     let running = start(of.command(site, &["--job", &job, "--hosts", "node[01-02]", "--keep"]));
@@ -161,8 +163,8 @@ async fn app_conforms() -> Result<()> {
     conforms(&site, &Fixture::app(&site)).await
 }
 
-/// A program that knows nothing of any of this but keeps its state in a file; hooks stop it, copy the file, and let
-/// it go on.
+/// A program that knows nothing of any of this but keeps its state in a file; hooks stop it, copy
+/// the file, and let it go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn command_conforms() -> Result<()> {
     let site = Site::new(4).await?;
@@ -247,8 +249,8 @@ async fn a_failing_hook_costs_no_job() -> Result<()> {
     Ok(())
 }
 
-/// The same on a kernel that belongs to its CRIU, in a guest: so pods are tested on machines too whose own kernel is
-/// too new, or too old.
+/// The same on a kernel that belongs to its CRIU, in a guest: so pods are tested on machines too
+/// whose own kernel is too new, or too old.
 #[test]
 fn pods_move_in_a_guest_whose_kernel_and_criu_belong_together() -> Result<()> {
     let has = |program: &str, argument| Command::new(program).arg(argument).output().is_ok();

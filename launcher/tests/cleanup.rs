@@ -1,5 +1,6 @@
-//! Nothing is left behind, however a job comes to its end: of every kind of thing that one has on a host
-//! (`site/traces.rs`) it is looked by name whether something is there, for plain processes and for pods.
+//! Nothing is left behind, however a job comes to its end: of every kind of thing that one has on a
+//! host (`site/traces.rs`) it is looked by name whether something is there, for plain processes and
+//! for pods.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -50,7 +51,8 @@ impl Job {
         Ok(())
     }
 
-    /// Nothing is there any more, and after the next start of a job not even the directory of this one.
+    /// Nothing is there any more, and after the next start of a job not even the directory of this
+    /// one.
     async fn has_left_nothing(mut self) -> Result<()> {
         self.traces.gone().await?;
         self.launcher.wait()?;

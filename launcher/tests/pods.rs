@@ -1,5 +1,5 @@
-//! Ranks in pods, beyond what every backend must do (`backend.rs`): their standard input, and the whole way from a
-//! failed fan to a moved address.
+//! Ranks in pods, beyond what every backend must do (`backend.rs`): their standard input, and the
+//! whole way from a failed fan to a moved address.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -30,8 +30,8 @@ impl Drop for Process {
     }
 }
 
-/// Standard input goes into the pod and moves with rank 0, as does its end. A rank that does not read holds the writer,
-/// not the pod.
+/// Standard input goes into the pod and moves with rank 0, as does its end. A rank that does not
+/// read holds the writer, not the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
     let site = Site::new(4).await?;
@@ -73,8 +73,8 @@ async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
     nothing_left("FTB_JOB_ID=fed\0").await
 }
 
-/// A program that looks for its network while its pod is cut off, or has just come back, finds it with a carrier: UCX
-/// would else not count it, and fail in `MPI_Init`.
+/// A program that looks for its network while its pod is cut off, or has just come back, finds it
+/// with a carrier: UCX would else not count it, and fail in `MPI_Init`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     let site = Site::new(2).await?;
@@ -98,7 +98,8 @@ async fn a_pod_that_is_cut_off_keeps_its_carrier() -> Result<()> {
     nothing_left("FTB_JOB_ID=carrier\0").await
 }
 
-/// Stopped in the middle of a `vfork`, a process could never be saved: its child, stopped too, would not let it go.
+/// Stopped in the middle of a `vfork`, a process could never be saved: its child, stopped too,
+/// would not let it go.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_that_starts_programs_is_saved_and_moves() -> Result<()> {
     let site = Site::new(2).await?;
@@ -137,8 +138,9 @@ async fn pods_of_several_ranks_come_to_their_end() -> Result<()> {
     nothing_left("FTB_JOB_ID=four\0").await
 }
 
-/// A rank that ends resets its connections. No reset is lost while another pod is off its bridge for a checkpoint, and no
-/// rank is kept from its part of a barrier by one: a job that is saved all the time comes to its end, and to its result.
+/// A rank that ends resets its connections. No reset is lost while another pod is off its bridge
+/// for a checkpoint, and no rank is kept from its part of a barrier by one: a job that is saved all
+/// the time comes to its end, and to its result.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_that_are_saved_every_second_come_to_their_end() -> Result<()> {
     let site = Site::new(3).await?;
@@ -218,7 +220,8 @@ async fn sets_of_a_job_that_hangs_do_not_replace_the_last_good_one() -> Result<(
     nothing_left("FTB_JOB_ID=hang\0").await
 }
 
-/// Its kernel repeats what a peer has not got yet. So a pod stays when its ranks have ended well, until the job is over.
+/// Its kernel repeats what a peer has not got yet. So a pod stays when its ranks have ended well,
+/// until the job is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_stays_until_the_job_is_over() -> Result<()> {
     let site = Site::new(2).await?;
@@ -246,7 +249,8 @@ async fn a_pod_stays_until_the_job_is_over() -> Result<()> {
     Ok(())
 }
 
-/// Two jobs of one name on one host, each of another cluster: neither sees anything of the other, and both move.
+/// Two jobs of one name on one host, each of another cluster: neither sees anything of the other,
+/// and both move.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_jobs_of_one_name_do_not_meet() -> Result<()> {
     let sites = [Site::new(3).await?, Site::new(3).await?];
@@ -360,8 +364,9 @@ fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
     Ok(Process(command.spawn()?))
 }
 
-/// A BMC says that a fan stands still; the pod of that node moves to the spare with its address and its connections.
-/// When the fan turns again, the node becomes a spare. The unmodified program has the result of an undisturbed run.
+/// A BMC says that a fan stands still; the pod of that node moves to the spare with its address and
+/// its connections. When the fan turns again, the node becomes a spare. The unmodified program has
+/// the result of an undisturbed run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_fan_moves_a_pod_and_a_mended_one_makes_a_spare() -> Result<()> {
     if Command::new("ipmi_sim").arg("-?").output().is_err() {

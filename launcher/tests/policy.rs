@@ -114,7 +114,8 @@ fn bad_recorded_events_are_refused_with_their_line() -> Result<()> {
     Ok(())
 }
 
-/// One for each way in which a rule can never match or act: refused by `policy check` and before a job starts.
+/// One for each way in which a rule can never match or act: refused by `policy check` and before a
+/// job starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() -> Result<()> {
     let site = Site::without_examples(1).await?;

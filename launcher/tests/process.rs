@@ -1,4 +1,5 @@
-//! Real processes: agents, `ftb-launch`, `ftb-nla` and ranks on this host, with everything that kills them.
+//! Real processes: agents, `ftb-launch`, `ftb-nla` and ranks on this host, with everything that
+//! kills them.
 //!
 //! Tests wait for lines of output, never for time.
 
@@ -241,7 +242,11 @@ async fn a_failed_fan_moves_the_node_and_a_hot_room_saves_the_job() -> Result<()
     assert_eq!(result(&output)?, expected);
     let reported = text(&output.stderr);
     assert!(reported.contains("ranks 2,3 moved from node02 to node03"), "{reported}");
-    assert_eq!(reported.matches("moved from").count(), 1, "nobody moves in a hot room: {reported}");
+    assert_eq!(
+        reported.matches("moved from").count(),
+        1,
+        "no rank moves in a hot room: {reported}"
+    );
     Ok(())
 }
 

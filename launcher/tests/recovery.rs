@@ -88,8 +88,8 @@ async fn a_dead_rank_and_a_dead_node_cost_the_others_nothing_but_work() -> Resul
     nothing_left("FTB_JOB_ID=inplace").await
 }
 
-/// Others die while the job goes back in place: a rank, and then the node of another. One rank of each is stopped
-/// first, so that the recovery waits for it.
+/// Others die while the job goes back in place: a rank, and then the node of another. One rank of
+/// each is stopped first, so that the recovery waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
     let site = Site::new(3).await?;
@@ -124,7 +124,8 @@ async fn further_deaths_join_the_recovery_under_way() -> Result<()> {
     nothing_left("FTB_JOB_ID=joined").await
 }
 
-/// A job on `node01` and `node04` that was saved, with the time for which a launch agent may be silent.
+/// A job on `node01` and `node04` that was saved, with the time for which a launch agent may be
+/// silent.
 async fn saved(site: &Site, job: &str, silence: &str) -> Result<JoinHandle<Result<Output>>> {
     let deadlines = site.jobs.path().join("deadlines.toml");
     std::fs::write(&deadlines, format!("silence = \"{silence}\"\n"))?;
@@ -137,7 +138,8 @@ async fn saved(site: &Site, job: &str, silence: &str) -> Result<JoinHandle<Resul
     Ok(running)
 }
 
-/// The ranks of node04 have gone on elsewhere, those of node01 where they were, because of its silence alone.
+/// The ranks of node04 have gone on elsewhere, those of node01 where they were, because of its
+/// silence alone.
 async fn goes_on(
     site: &Site,
     job: &str,
@@ -210,7 +212,8 @@ async fn hurt(site: &Site, job: &str, how: u32, victim: u32) -> Result<()> {
     hurt
 }
 
-/// Jobs that are broken once each, in ways and at moments that differ: the result is always the same.
+/// Jobs that are broken once each, in ways and at moments that differ: the result is always the
+/// same.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_kill_leaves_the_result_the_same() -> Result<()> {
     let runs: u32 =
@@ -235,7 +238,8 @@ async fn any_kill_leaves_the_result_the_same() -> Result<()> {
     Ok(())
 }
 
-/// Two nodes of three are lost and there is no spare: what is left of the ranks does all the work, to the same field.
+/// Two nodes of three are lost and there is no spare: what is left of the ranks does all the work,
+/// to the same field.
 #[tokio::test(flavor = "multi_thread")]
 async fn fewer_ranks_come_to_the_same_field_when_no_spare_is_left() -> Result<()> {
     let site = Site::new(3).await?;

@@ -222,7 +222,8 @@ async fn hosts_are_reached_in_a_tree_and_a_node_moves_between_them() -> Result<(
     let moved = hosts.site.ask(&["migrate", "tree", "node01"]).await?;
     assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
     hosts.site.ask(&["checkpoint", "tree"]).await?;
-    // An agent in the middle of the tree dies: its starter sees it through ssh, the rest of the tree goes on.
+    // An agent in the middle of the tree dies: its starter sees it through ssh, the rest of the
+    // tree goes on.
     kill(hosts.nla("tree", 1).await?, Signal::SIGKILL)?;
     wait_for("the restart on the last spare", async || {
         let status = hosts.site.ask(&["status", "tree", "--json"]).await?;
@@ -372,8 +373,8 @@ async fn a_launch_agent_that_does_not_go_is_killed_on_its_host() -> Result<()> {
     hosts.nothing_left("stays").await
 }
 
-/// Pods of agents that were started over ssh, joined by a bridge that is not the job's own: a rank moves between
-/// hosts, the bridge stays.
+/// Pods of agents that were started over ssh, joined by a bridge that is not the job's own: a rank
+/// moves between hosts, the bridge stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
     if let Some(why) = cannot() {
@@ -401,7 +402,8 @@ async fn pods_on_several_hosts_meet_on_one_bridge() -> Result<()> {
     Ok(())
 }
 
-/// CRIU works on the launcher's host and not on the others: nothing runs, and the reason is the host's own.
+/// CRIU works on the launcher's host and not on the others: nothing runs, and the reason is the
+/// host's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_does_not_work_on_a_host_keeps_everything_from_starting() -> Result<()> {
     if let Some(why) = cannot() {

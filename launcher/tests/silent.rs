@@ -1,5 +1,5 @@
-//! A host that falls silent: its cable is pulled. Agents, launch agents and ranks live on hosts of their own (network
-//! namespaces); the launcher finds out by what the other agents say.
+//! A host that falls silent: its cable is pulled. Agents, launch agents and ranks live on hosts of
+//! their own (network namespaces); the launcher finds out by what the other agents say.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -99,8 +99,8 @@ fn processes(job: &str, word: &str) -> Vec<Pid> {
     entries.filter_map(of).collect()
 }
 
-/// Its agent is declared dead by the others, its ranks go on from the last set on a spare, those that live go back to it in
-/// place, and the result is the same.
+/// Its agent is declared dead by the others, its ranks go on from the last set on a spare, those
+/// that live go back to it in place, and the result is the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_falls_silent_is_declared_dead_and_its_ranks_go_on_elsewhere() -> Result<()> {
     if let Some(why) = impossible() {
@@ -140,6 +140,6 @@ async fn a_host_that_falls_silent_is_declared_dead_and_its_ranks_go_on_elsewhere
         reported.contains("node node04 is lost") && reported.contains("went back to set"),
         "{reported}"
     );
-    assert!(!reported.contains("does not answer"), "nobody had to ask: {reported}");
+    assert!(!reported.contains("does not answer"), "no probe was needed: {reported}");
     nothing_left("FTB_JOB_ID=silent\0").await
 }

@@ -1,5 +1,5 @@
-//! A real Slurm on this machine (munged, slurmctld and four slurmd), in whose allocation the launcher finds its hosts
-//! and starts its launch agents.
+//! A real Slurm on this machine (munged, slurmctld and four slurmd), in whose allocation the
+//! launcher finds its hosts and starts its launch agents.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -164,7 +164,8 @@ impl Slurm {
         logs.map(|entry| std::fs::read_to_string(entry.path()).unwrap_or_default()).collect()
     }
 
-    /// A launch in an allocation of all nodes: the hosts are Slurm's, only the agents' sockets are given.
+    /// A launch in an allocation of all nodes: the hosts are Slurm's, only the agents' sockets are
+    /// given.
     fn launch(&self, site: &Site, arguments: &[&str], program: &[&str]) -> Command {
         let sockets = site.cluster.dir().join("%n.sock").display().to_string();
         let agent = site.cluster.socket(0).display().to_string();

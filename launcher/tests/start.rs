@@ -81,7 +81,8 @@ async fn standard_input_goes_whole_to_rank_0_and_to_no_other_rank() -> Result<()
     Ok(())
 }
 
-/// The launcher looks back into the log before it starts anything. Here that is empty, and its agent is not the root.
+/// The launcher looks back into the log before it starts anything. Here that is empty, and its
+/// agent is not the root.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_the_first_thing_that_happens_on_a_cluster() -> Result<()> {
     let site = Site::fresh(3).await?;
@@ -225,7 +226,8 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A backend that is not there, or does not work on this kernel: one line with the way out, and nothing has run.
+/// A backend that is not there, or does not work on this kernel: one line with the way out, and
+/// nothing has run.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_cannot_work_here_is_refused() -> Result<()> {
     let site = Site::new(2).await?;

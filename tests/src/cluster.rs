@@ -2,8 +2,9 @@
 //!
 //! Responsible for: real `ftb-agent` processes, each with a configuration, a socket and a log in a
 //! folder of its own that goes away with the cluster; signals to them; waiting until they are one
-//! tree. Not responsible for: what is published. Agents listen on addresses of a part of 127.0.0.0/8
-//! that no other process has ([`Part`]), or each in a network namespace of its own ([`crate::netns`]).
+//! tree. Not responsible for: what is published. Agents listen on addresses of a part of
+//! 127.0.0.0/8 that no other process has ([`Part`]), or each in a network namespace of its own
+//! ([`crate::netns`]).
 
 use crate::netns::Net;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -30,7 +31,8 @@ pub const AGENTS_MAX: usize = 250;
 const PARTS_TRIED_MAX: u32 = 100;
 /// Fresh clusters that are started until one has published nothing.
 const QUIET_STARTS_MAX: usize = 20;
-/// How long to wait for a condition before a test fails. Only a failing run waits that long: a machine may be slow.
+/// How long to wait for a condition before a test fails. Only a failing run waits that long: a
+/// machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -103,8 +105,9 @@ impl Plan {
         Ok(cluster)
     }
 
-    /// Starts the agents in rank order, each when those before it are one tree. The log of the cluster is empty
-    /// then: an agent that is slow to find its place publishes that it moved, and the cluster is started anew.
+    /// Starts the agents in rank order, each when those before it are one tree. The log of the
+    /// cluster is empty then: an agent that is slow to find its place publishes that it moved, and
+    /// the cluster is started anew.
     ///
     /// # Errors
     /// As [`Plan::start`]; or something was published in each of many attempts.
@@ -403,8 +406,8 @@ impl Cluster {
         whole.await.with_context(|| self.logs())
     }
 
-    /// Waits until all agents that run are one tree and the acting root's standby has the whole log:
-    /// from here on any one of them may die without a loss.
+    /// Waits until all agents that run are one tree and the acting root's standby has the whole
+    /// log: from here on any one of them may die without a loss.
     ///
     /// # Errors
     /// As [`Cluster::wait_whole`].
@@ -503,9 +506,9 @@ pub async fn wait_for<T>(
     wait_while_moving(what, async || Ok(condition().await?.ok_or(0))).await
 }
 
-/// The same where much has to happen, one after the other: what the condition gives for "not yet" says how far
-/// things are, and patience begins anew whenever that has changed. So a machine may be as slow as it
-/// likes.
+/// The same where much has to happen, one after the other: what the condition gives for "not yet"
+/// says how far things are, and patience begins anew whenever that has changed. So a machine may be
+/// as slow as it likes.
 ///
 /// # Errors
 /// The condition failed, or nothing moved for [`PATIENCE`].
@@ -542,8 +545,8 @@ pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
     Ok(build(package, &["--bin", name])?.join(name))
 }
 
-/// The same command, ended by a signal when the thread that starts it ends, however that is: a measurement that is killed
-/// leaves nothing running. (Needs util-linux.)
+/// The same command, ended by a signal when the thread that starts it ends, however that is: a
+/// measurement that is killed leaves nothing running. (Needs util-linux.)
 pub fn tied(command: &Command) -> Command {
     let mut tied = Command::new("setpriv");
     tied.args(["--pdeathsig", "TERM", "--"]).arg(command.get_program()).args(command.get_args());
@@ -556,8 +559,8 @@ pub fn tied(command: &Command) -> Command {
     tied
 }
 
-/// The path of an example program, built now if it is not up to date; in the directory `examples` of `FTB_BIN_DIR`
-/// where that is set.
+/// The path of an example program, built now if it is not up to date; in the directory `examples`
+/// of `FTB_BIN_DIR` where that is set.
 ///
 /// # Errors
 /// It cannot be built.

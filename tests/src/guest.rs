@@ -97,8 +97,8 @@ impl Guest {
         self
     }
 
-    /// Each instruction takes the guest a nanosecond of its time: what it measures does not depend on
-    /// how busy this machine is, and can be compared with a limit. It runs slower.
+    /// Each instruction takes the guest a nanosecond of its time: what it measures does not depend
+    /// on how busy this machine is, and can be compared with a limit. It runs slower.
     pub fn instruction_clock(mut self) -> Self {
         self.has_instruction_clock = true;
         self

@@ -23,8 +23,8 @@ const TICK: Duration = Duration::from_millis(1);
 /// gets less of it.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
-/// Published, and not yet seen by whichever subscriber is furthest: with more, publishers wait. A second
-/// of sixteen publishers; it keeps queues short on a machine that is slower than the load.
+/// Published, and not yet seen by whichever subscriber is furthest: with more, publishers wait. A
+/// second of sixteen publishers; it keeps queues short on a machine that is slower than the load.
 const UNSEEN_MAX: u64 = 16_384;
 
 /// What a load is made of.
@@ -173,8 +173,8 @@ impl Load {
         wait_while_moving(what, look).await
     }
 
-    /// Ends the publishers, waits until everything is confirmed and every subscriber has seen all of
-    /// it or got a report of what is missing, and gives the account.
+    /// Ends the publishers, waits until everything is confirmed and every subscriber has seen all
+    /// of it or got a report of what is missing, and gives the account.
     ///
     /// # Errors
     /// Something stays unconfirmed, or does not arrive and is not reported: the error says what.

@@ -1,9 +1,9 @@
 //! Hosts as network namespaces on one bridge, whose ways to each other can be cut.
 //!
-//! Responsible for: namespaces, addresses, cuts. Not responsible for: what runs in them. Nothing has
-//! a name outside: each namespace is held by a process that ends with this one, so nothing is left
-//! behind even by a test that is killed, and tests that run at the same time do not meet. Cuts are
-//! silent, as those of a real network: packets vanish without an error.
+//! Responsible for: namespaces, addresses, cuts. Not responsible for: what runs in them. Nothing
+//! has a name outside: each namespace is held by a process that ends with this one, so nothing is
+//! left behind even by a test that is killed, and tests that run at the same time do not meet. Cuts
+//! are silent, as those of a real network: packets vanish without an error.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::unistd::Uid;

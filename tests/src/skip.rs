@@ -4,7 +4,8 @@
 
 use std::io::Write as _;
 
-/// Set by a machine on which every test must run, such as a CI machine: skipping is a failure there.
+/// Set by a machine on which every test must run, such as a CI machine: skipping is a failure
+/// there.
 pub const REQUIRE_ALL: &str = "FTB_REQUIRE_ALL";
 
 /// Reports that the calling test does not run, and why. The caller returns afterwards.

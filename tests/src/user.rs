@@ -144,8 +144,8 @@ impl BareClient {
     }
 }
 
-/// What a process has of its own in memory, in KiB: what it shares with the file that it was started
-/// from is not its.
+/// What a process has of its own in memory, in KiB: what it shares with the file that it was
+/// started from is not its.
 ///
 /// # Errors
 /// There is no such process.

@@ -85,8 +85,10 @@ fn files(folder: &Path, extensions: &[&str], found: &mut Vec<String>) {
 /// Rules for all texts.
 fn check_text(path: &str, text: &str, found: &mut Vec<Found>) {
     for (index, line) in text.lines().enumerate() {
-        // A row of a table and an address cannot be broken.
-        let may_be_long = path.ends_with(".md") && line.starts_with('|') || line.contains("://");
+        // A row of a table, an address and a list item of one word cannot be broken.
+        let one_word = !line.trim_start_matches([' ', '-']).contains(' ');
+        let row = path.ends_with(".md") && line.starts_with('|');
+        let may_be_long = row || one_word || line.contains("://");
         if line.chars().count() > COLUMNS_MAX && !may_be_long {
             found.push(Found("columns", index + 1, line.trim().to_owned()));
         }

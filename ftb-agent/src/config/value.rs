@@ -1,4 +1,5 @@
-//! Single values of the configuration. They are checked when parsed, so that an error names the line.
+//! Single values of the configuration. They are checked when parsed, so that an error names the
+//! line.
 //!
 //! Not responsible for: combinations of values ([`Config::parse`](super::Config::parse)).
 

@@ -72,7 +72,8 @@ mod tests {
         assert_eq!(damage.take_pending(), None);
     }
 
-    /// Of more than is remembered it is said that there was more, and what is remembered is bounded.
+    /// Of more than is remembered it is said that there was more, and what is remembered is
+    /// bounded.
     #[test]
     fn damage_without_end_takes_no_memory_without_end() {
         let mut damage = Damage::default();

@@ -6,13 +6,13 @@
 //! log-NUMBER   a segment: (crc32c u32 of the next two | length u32 | key u64 | chunk)*
 //! ```
 //!
-//! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when the
-//! `write` has returned: the kernel has it, whatever becomes of the process. Records are few and rare
-//! and are synced before they take the place of the old ones, after every chunk that was written before
-//! them. Responsible for: files, what is found of them after a crash. Not responsible for: what a chunk
-//! or a record means, and whether a chunk is good: it carries checksums of its own ([`super::record`]).
-//! The lock lies beside the store, and so does the record of what was acknowledged. docs/journal.md says
-//! why it is no store of the registry.
+//! Numbers are little-endian. A chunk is written once, at the end of its file, and is there when
+//! the `write` has returned: the kernel has it, whatever becomes of the process. Records are few
+//! and rare and are synced before they take the place of the old ones, after every chunk that was
+//! written before them. Responsible for: files, what is found of them after a crash. Not
+//! responsible for: what a chunk or a record means, and whether a chunk is good: it carries
+//! checksums of its own ([`super::record`]). The lock lies beside the store, and so does the record
+//! of what was acknowledged. docs/journal.md says why it is no store of the registry.
 
 use super::segment::{CHUNK_BYTES_MAX, Places, frame, read_chunks, write_both};
 use crate::world::{Change, Storage, Store, StoreError};
@@ -54,8 +54,8 @@ pub struct DiskStorage;
 
 impl Storage for DiskStorage {
     fn exists(&self, folder: &Path) -> bool {
-        // What cannot be looked at may be there: it is tried to be opened, and tried again. A checkpoint without
-        // its store says that the store is gone.
+        // What cannot be looked at may be there: it is tried to be opened, and tried again. A
+        // checkpoint without its store says that the store is gone.
         let has_checkpoint = std::fs::metadata(folder.join(ACKNOWLEDGED))
             .is_ok_and(|checkpoint| checkpoint.len() > 0);
         has_checkpoint || folder.join(STORE).try_exists().unwrap_or(true)
@@ -172,8 +172,9 @@ struct FileStore {
     segments: BTreeMap<u64, Places>,
     /// The segment that was written to last.
     writing: Option<Writing>,
-    /// Segments that have chunks that a power failure may take; with the file that they were written by,
-    /// once others are written to: another one may not hear that it could not be written.
+    /// Segments that have chunks that a power failure may take; with the file that they were
+    /// written by, once others are written to: another one may not hear that it could not be
+    /// written.
     unsynced: BTreeMap<u64, Option<File>>,
     names_unsynced: bool,
     acknowledged: File,
@@ -245,7 +246,8 @@ fn decode_records(mut bytes: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
 }
 
 impl FileStore {
-    /// Reads the records, or their copy where they are damaged or missing; makes both the same again.
+    /// Reads the records, or their copy where they are damaged or missing; makes both the same
+    /// again.
     fn read_records(&mut self) -> Result<(), StoreError> {
         let records = read_if_there(&self.folder.join(RECORDS))?;
         let copy = read_if_there(&self.folder.join(RECORDS_COPY))?;
@@ -272,8 +274,9 @@ impl FileStore {
         }
     }
 
-    /// Replaces the records; they and all that was written before them survive a power failure then. The copy
-    /// comes first: it is never older than the records, and what it says was done before it was written.
+    /// Replaces the records; they and all that was written before them survive a power failure
+    /// then. The copy comes first: it is never older than the records, and what it says was done
+    /// before it was written.
     fn write_records(&mut self) -> Result<(), StoreError> {
         self.sync()?;
         self.put_records(RECORDS_COPY)?;
@@ -379,8 +382,8 @@ impl Store for FileStore {
         for entry in std::fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
             let number = name.to_str().and_then(|name| name.strip_prefix(SEGMENT)?.parse().ok());
-            // Not `log-1`, nor `log-+1`: nothing else may be taken for a segment. Nor the last number
-            // of all: behind it there is none.
+            // Not `log-1`, nor `log-+1`: nothing else may be taken for a segment. Nor the last
+            // number of all: behind it there is none.
             let ours = |number: &u64| *name == *segment_name(*number) && *number < u64::MAX;
             numbers.extend(number.filter(ours));
         }
@@ -509,8 +512,8 @@ mod tests {
         }
     }
 
-    /// Records that have taken the place of the old ones and could not be synced there read well, and may be the
-    /// old ones after a power failure: that is a doubt, not a disk that did nothing.
+    /// Records that have taken the place of the old ones and could not be synced there read well,
+    /// and may be the old ones after a power failure: that is a doubt, not a disk that did nothing.
     #[test]
     fn records_whose_folder_could_not_be_synced_are_in_doubt() {
         let dir = tempfile::tempdir().unwrap();

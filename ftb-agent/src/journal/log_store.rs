@@ -1,16 +1,18 @@
 //! The log in a [`Store`]: chunks in segments, limited by size and age.
 //!
-//! Not responsible for: reading a store at the start (`opening`), the time of calls ([`super::task`]),
-//! files ([`super::files`]).
+//! Not responsible for: reading a store at the start (`opening`), the time of calls
+//! ([`super::task`]), files ([`super::files`]).
 //!
 //! A segment is a sequence of chunks; the key of a chunk is the index of its first entry. A segment
-//! starts with a [`Head`] at key [`HEAD`]: its start index and the dedup ranges before it. Beside the segments there are records: the format, the cluster, which log it is
-//! ([`Manifest`]), the events that were logged before that began, the ranks of agents that are in no member
-//! list, and a [`Checkpoint`]: up to which index was acknowledged, and synced. That shows a tail that is missing,
-//! and whether one may be missing that it does not know of.
+//! starts with a [`Head`] at key [`HEAD`]: its start index and the dedup ranges before it. Beside
+//! the segments there are records: the format, the cluster, which log it is ([`Manifest`]), the
+//! events that were logged before that began, the ranks of agents that are in no member list, and a
+//! [`Checkpoint`]: up to which index was acknowledged, and synced. That shows a tail that is
+//! missing, and whether one may be missing that it does not know of.
 //!
-//! A store does what it is told in order, and a crash leaves the first few changes of a write. So what
-//! goes on is written before what it replaces is removed, and which log it is comes after both.
+//! A store does what it is told in order, and a crash leaves the first few changes of a write. So
+//! what goes on is written before what it replaces is removed, and which log it is comes after
+//! both.
 
 mod opening;
 mod reserve;
@@ -207,9 +209,9 @@ impl LogStore {
         written.map_or(0, |oldest| oldest.first_written_ns)
     }
 
-    /// Writes. With `sync` it survives a power failure. A crash on the way leaves the log as it was, or
-    /// ending where the new beginning is, or as it is to be up to some entry. That it is there must not be
-    /// told before [`LogStore::acknowledge`].
+    /// Writes. With `sync` the write survives a power failure. A crash on the way leaves the log as
+    /// it was, or ending at the new beginning, or as written up to some entry. The agent must not
+    /// report the write before [`LogStore::acknowledge`].
     ///
     /// # Errors
     /// [`LogStoreError`]: what the store holds is not known any more, it must be opened again.
@@ -223,7 +225,8 @@ impl LogStore {
         let mut given_up = Vec::new();
         self.open = None;
         if write.begin.is_some() && !self.has_log {
-            // Before the log, so that one without a checkpoint has lost it. This checkpoint says nothing of any log.
+            // Before the log, so that one without a checkpoint has lost it. This checkpoint says
+            // nothing of any log.
             self.put_checkpoint(Checkpoint::default(), true)?;
             self.has_log = true;
         }
@@ -237,8 +240,8 @@ impl LogStore {
                     add_ranges(&mut self.logged, dedup);
                     changes.push(Change::Put(KEY_DEDUP, record::encode_dedup(dedup)));
                     self.manifest.after = begin.after;
-                    // Never that of the log before, which may have no segment: what was acknowledged
-                    // of that says nothing of this one.
+                    // Never that of the log before, which may have no segment: what was
+                    // acknowledged of that says nothing of this one.
                     self.manifest.segment =
                         self.next_segment.max(self.manifest.segment.saturating_add(1));
                     self.next_segment = self.manifest.segment;
@@ -274,9 +277,9 @@ impl LogStore {
         self.trim(now_ns)
     }
 
-    /// The core is told next that everything written is there. What was not synced is marked as such
-    /// before; the first time, and after one that knew of everything, that checkpoint is synced: no power failure
-    /// leaves one that claims too much.
+    /// The core is told next that everything written is there. What was not synced is marked as
+    /// such before; the first time, and after one that knew of everything, that checkpoint is
+    /// synced: no power failure leaves one that claims too much.
     ///
     /// # Errors
     /// As [`LogStore::write`].
@@ -295,9 +298,9 @@ impl LogStore {
         Ok(())
     }
 
-    /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make it look
-    /// lost. What is missing already is still to be told, and goes on to look so; that it had been synced says
-    /// nothing of what is written in its place.
+    /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make
+    /// it look lost. What is missing already is still to be told, and goes on to look so; that it
+    /// had been synced says nothing of what is written in its place.
     fn take_back(&mut self, after: u64) -> Result<(), LogStoreError> {
         self.synced = self.synced.min(after);
         let Checkpoint { segment, mut acknowledged, synced, .. } = self.checkpoint;
@@ -332,16 +335,17 @@ impl LogStore {
         Ok(())
     }
 
-    /// The same, and marks how far that is. Says whether nothing was left to be synced, or `ends` that
-    /// nothing more will be written: then the checkpoint knows of everything, until the next is acknowledged.
+    /// The same, and marks how far that is. Says whether nothing was left to be synced, or `ends`
+    /// that nothing more will be written: then the checkpoint knows of everything, until the next
+    /// is acknowledged.
     ///
     /// # Errors
     /// As [`LogStore::write`].
     pub fn settle(&mut self, ends: bool) -> Result<bool, LogStoreError> {
         let is_settled = ends || self.synced == self.last;
         self.sync()?;
-        // One of an earlier boot is of what may have gone with that, and stays until something was acknowledged
-        // in this one.
+        // One of an earlier boot is of what may have gone with that, and stays until something was
+        // acknowledged in this one.
         if self.has_checkpoint || self.checkpoint.is_of(self.boot) {
             let unsynced = self.checkpoint.unsynced && !is_settled;
             self.put_checkpoint(
@@ -407,8 +411,8 @@ impl LogStore {
         Ok(items)
     }
 
-    /// Cuts off damage that was found when the store was opened, so that the next life does not find
-    /// it again, and syncs what an earlier life has written.
+    /// Cuts off damage that was found when the store was opened, so that the next life does not
+    /// find it again, and syncs what an earlier life has written.
     ///
     /// # Errors
     /// As [`LogStore::write`].
@@ -489,8 +493,8 @@ impl LogStore {
         Ok(emptied)
     }
 
-    /// Which events had been logged up to an entry of a segment; what could not be read of that before
-    /// lies behind it.
+    /// Which events had been logged up to an entry of a segment; what could not be read of that
+    /// before lies behind it.
     fn logged_until(
         &mut self,
         segment: u64,
@@ -556,7 +560,8 @@ impl LogStore {
     }
 
     /// Removes the oldest segments beyond the bounds, but never the one that is written to. That
-    /// their events were logged is in the head of the next. What is severe in them goes to the reserve.
+    /// their events were logged is in the head of the next. What is severe in them goes to the
+    /// reserve.
     pub fn trim(&mut self, now_ns: u64) -> Result<(), LogStoreError> {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let mut gone = Vec::new();

@@ -1,8 +1,9 @@
 //! The journal: the log of acting root and standby on disk (docs/journal.md).
 //!
-//! The agent opens the journal at its start and writes it in a thread ([`task`]), so that the driver
-//! never waits for the disk. Not responsible for: what is written and what an acknowledgement means
-//! (`ftb_core::node`), segments ([`log_store`]), bytes ([`record`]), files ([`files`]).
+//! The agent opens the journal at its start and writes it in a thread ([`task`]), so that the
+//! driver never waits for the disk. Not responsible for: what is written and what an
+//! acknowledgement means (`ftb_core::node`), segments ([`log_store`]), bytes ([`record`]), files
+//! ([`files`]).
 
 pub mod config;
 mod damage;
@@ -27,8 +28,8 @@ use task::{Found, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Writes on their way to the disk, each of at most [`WRITE_BYTES`] and 1,024 events. Further entries
-/// wait in the core's log.
+/// Writes on their way to the disk, each of at most [`WRITE_BYTES`] and 1,024 events. Further
+/// entries wait in the core's log.
 const WRITES_MAX: usize = 8;
 /// Largest write, in bytes.
 pub const WRITE_BYTES: usize = 512 * 1024;
@@ -118,8 +119,8 @@ pub struct JournalError {
 }
 
 impl Opened {
-    /// Reads the journal, and creates nothing. A journal whose records are damaged is renamed. One that
-    /// cannot be read is tried again later, and the agent starts.
+    /// Reads the journal, and creates nothing. A journal whose records are damaged is renamed. One
+    /// that cannot be read is tried again later, and the agent starts.
     ///
     /// # Errors
     /// The journal belongs to another cluster, or was written by a newer version.
@@ -177,8 +178,8 @@ impl Opened {
         Self { restored, failed, statistics, plan, log_store: None, damage, known }
     }
 
-    /// Starts the task, in a thread if the storage blocks. It ends when the sender of writes is dropped
-    /// and everything is written.
+    /// Starts the task, in a thread if the storage blocks. It ends when the sender of writes is
+    /// dropped and everything is written.
     pub fn start(self, world: &World, handle: Handle) -> (LogWriter, JoinHandle<()>) {
         let (writes, receiver) = mpsc::channel(WRITES_MAX);
         let (reads, wanted) = mpsc::channel(JOURNAL_READS_MAX);

@@ -1,9 +1,10 @@
-//! The journal's bytes: chunks of log entries, and the few records about them. Every piece carries a
-//! checksum, and nothing is taken out of bytes whose checksum is wrong.
+//! The journal's bytes: chunks of log entries, and the few records about them. Every piece carries
+//! a checksum, and nothing is taken out of bytes whose checksum is wrong.
 //!
 //! Numbers are little-endian. A chunk is `crc32c u32 | written_ns u64 | count u32`, then `count`
 //! entries of `crc32c u32 | len u32 | kind u8 | index u64 | content`. A record is `crc32c u32 |
-//! content`, and so is the head of a segment. Responsible for: encoding, checking. Not responsible for: where it lies.
+//! content`, and so is the head of a segment. Responsible for: encoding, checking. Not responsible
+//! for: where it lies.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use ftb_core::epochs::{EpochHistory, Segment};
@@ -421,7 +422,8 @@ pub struct Checkpoint {
     pub acknowledged: u64,
     /// and up to which it had been synced.
     pub synced: u64,
-    /// More may have been acknowledged since that was not synced: the checkpoint itself can be older than that.
+    /// More may have been acknowledged since that was not synced: the checkpoint itself can be
+    /// older than that.
     pub unsynced: bool,
     /// In which boot of the machine it was made, where that was known.
     pub boot: Option<u128>,
@@ -521,8 +523,8 @@ mod tests {
         );
     }
 
-    /// Every single flipped bit, and every place where the bytes may end: only what was written before
-    /// comes out, and that there is damage is seen.
+    /// Every single flipped bit, and every place where the bytes may end: only what was written
+    /// before comes out, and that there is damage is seen.
     #[test]
     fn no_flipped_bit_and_no_torn_end_gives_a_wrong_entry() {
         let good = items();

@@ -1,7 +1,7 @@
 //! The file of a segment: chunks one after the other, a frame before each.
 //!
-//! Responsible for: the offsets of chunks, and which chunks are complete. Not responsible for: files
-//! and fsync ([`super::files`]).
+//! Responsible for: the offsets of chunks, and which chunks are complete. Not responsible for:
+//! files and fsync ([`super::files`]).
 
 use super::files::failed;
 use crate::world::StoreError;
@@ -12,8 +12,8 @@ use std::path::Path;
 
 /// Before a chunk.
 pub(super) const FRAME_BYTES: usize = 4 + 4 + 8;
-/// The longest chunk, in bytes: far above what is written at once (`WRITE_BYTES`), and above the head of
-/// a segment that names as many publishers as are remembered.
+/// The longest chunk, in bytes: far above what is written at once (`WRITE_BYTES`), and above the
+/// head of a segment that names as many publishers as are remembered.
 pub(super) const CHUNK_BYTES_MAX: u32 = 128 * 1024 * 1024;
 /// Of a segment that is read from its beginning to its end.
 const READ_BYTES: usize = 256 * 1024;

@@ -89,8 +89,8 @@ pub struct Found {
     pub failed: Option<LogStoreError>,
 }
 
-/// Opens the journal. If its records are damaged, renames it and creates a new one. Notes damage even
-/// if it then fails.
+/// Opens the journal. If its records are damaged, renames it and creates a new one. Notes damage
+/// even if it then fails.
 ///
 /// # Errors
 /// [`LogStoreError::Foreign`]: it must stay as it is. Other errors: it cannot be used now.
@@ -263,7 +263,8 @@ impl Task {
                 {
                     self.state = State::Ready(Some(log_store));
                 }
-                // The disk was mounted late: the core does not know its content and would overwrite it.
+                // The disk was mounted late: the core does not know its content and would overwrite
+                // it.
                 Ok(_) => {
                     self.known = false;
                     self.fail(&"it was not there when the agent started; its log is taken up");
@@ -302,8 +303,8 @@ impl Task {
         self.tell(Input::JournalRead { read: read.read, page }).await;
     }
 
-    /// Whether to check the free space. The check comes before the disk is full, because other programs
-    /// may use it.
+    /// Whether to check the free space. The check comes before the disk is full, because other
+    /// programs may use it.
     fn is_to_look(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
         if let Some(room) = &mut self.room
@@ -366,8 +367,8 @@ impl Task {
         }
     }
 
-    /// An fsync has failed: the kernel may drop what was written and report success next time. So the
-    /// journal stays off until the agent starts again.
+    /// An fsync has failed: the kernel may drop what was written and report success next time. So
+    /// the journal stays off until the agent starts again.
     fn fail_for_good(&mut self, error: &LogStoreError) {
         self.fail(error);
         if let State::Failed { at, reason, .. } = &mut self.state {
@@ -386,8 +387,8 @@ impl Task {
         self.state = State::Failed { at: Some(at), reported: false, reason };
     }
 
-    /// When to try the disk again. The pauses grow until a write, and in mode `interval` a sync, has
-    /// succeeded.
+    /// When to try the disk again. The pauses grow until a write, and in mode `interval` a sync,
+    /// has succeeded.
     fn next_try(&mut self) -> Instant {
         let at = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(RETRY_MAX);

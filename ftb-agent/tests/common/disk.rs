@@ -57,8 +57,8 @@ impl MemoryStorage {
         self.disk().unsyncable = unsyncable;
     }
 
-    /// Hides what is there from who looks whether there is anything, as a disk does that is mounted between
-    /// that and the first write.
+    /// Hides what is there from who looks whether there is anything, as a disk does that is mounted
+    /// between that and the first write.
     pub fn set_late(&self, late: bool) {
         self.disk().late = late;
     }
@@ -68,8 +68,8 @@ impl MemoryStorage {
         self.disk().power_failures += 1;
     }
 
-    /// The same, and the chunks that are not on the disk are gone: those that were not synced, and those that a
-    /// sync that failed has left. Records and mark are there as they were written.
+    /// The same, and the chunks that are not on the disk are gone: those that were not synced, and
+    /// those that a sync that failed has left. Records and mark are there as they were written.
     pub fn power_failure_that_takes_all_it_may(&self) {
         self.power_failure();
         if let Some(content) = &mut self.disk().content {
@@ -119,7 +119,8 @@ impl MemoryStorage {
 }
 
 impl Disk {
-    /// One that fails takes note of nothing: what it should have written counts as written for the next.
+    /// One that fails takes note of nothing: what it should have written counts as written for the
+    /// next.
     fn sync(&mut self) -> Result<(), StoreError> {
         let content = self.content.get_or_insert_default();
         let unsynced = std::mem::take(&mut content.unsynced);

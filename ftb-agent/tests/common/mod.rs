@@ -24,7 +24,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// How long to wait for a condition before a test fails. Only a failing run waits so long: a machine may be slow.
+/// How long to wait for a condition before a test fails. Only a failing run waits so long: a
+/// machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits for something that must come.

@@ -1,5 +1,6 @@
-//! Many agents in one process, over in-memory pipes, with tokio's paused time and seeded randomness.
-//! Tests cut and heal the network. Latency and loss are the subject of `ftb-core`'s simulation.
+//! Many agents in one process, over in-memory pipes, with tokio's paused time and seeded
+//! randomness. Tests cut and heal the network. Latency and loss are the subject of `ftb-core`'s
+//! simulation.
 
 use super::disk::MemoryStorage;
 use ftb_agent::world::{Clock, Entropy, Listener, Net, TokioClock, World};

@@ -76,9 +76,9 @@ impl Store for Dying {
     }
 }
 
-/// Another log wins, and the agent dies after each step of the change: its next life finds the old log at
-/// least up to where they part, or the new one up to some entry, never a mixture; it knows exactly which
-/// events are in it, and nothing of it looks lost.
+/// Another log wins, and the agent dies after each step of the change: its next life finds the old
+/// log at least up to where they part, or the new one up to some entry, never a mixture; it knows
+/// exactly which events are in it, and nothing of it looks lost.
 #[test]
 fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
     let all = items(1, 1_000);
@@ -121,8 +121,8 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
     });
 }
 
-/// The same with a head that a power failure has torn: where nothing but what is there anyhow follows it, it is
-/// no damage, and nothing of it is taken for the log.
+/// The same with a head that a power failure has torn: where nothing but what is there anyhow
+/// follows it, it is no damage, and nothing of it is taken for the log.
 #[test]
 fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();

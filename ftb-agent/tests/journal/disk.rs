@@ -95,8 +95,8 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
     drop(process);
 }
 
-/// A disk that can be opened and read, and fails each time that it is written: it is tried less and less
-/// often, since each try reads all of it, and the journal comes back with it.
+/// A disk that can be opened and read, and fails each time that it is written: it is tried less and
+/// less often, since each try reads all of it, and the journal comes back with it.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_fails_when_it_is_written_is_not_opened_without_end() {
     let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
@@ -172,8 +172,8 @@ async fn assert_all_are_in_the_log(cluster: &MemoryCluster) {
     assert_eq!(all, ["a", "b", "c", "d"]);
 }
 
-/// A disk that is mounted after the agent has started: what is on it is not written over, and is in the
-/// log again.
+/// A disk that is mounted after the agent has started: what is on it is not written over, and is in
+/// the log again.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_comes_late_is_taken_up() {
     let (mut cluster, disk) = crashed_with(&["a", "b", "c"]).await;
@@ -187,8 +187,8 @@ async fn a_disk_that_comes_late_is_taken_up() {
     assert_all_are_in_the_log(&cluster).await;
 }
 
-/// A journal that is damaged when its disk is back: the damage is told, whether the store is set aside or
-/// goes on, and not again with each try.
+/// A journal that is damaged when its disk is back: the damage is told, whether the store is set
+/// aside or goes on, and not again with each try.
 #[tokio::test(start_paused = true)]
 async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
     let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
@@ -220,7 +220,8 @@ async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
     }
 }
 
-/// The same of a disk that comes late: that its store cannot be read is found by who wants to write to it.
+/// The same of a disk that comes late: that its store cannot be read is found by who wants to write
+/// to it.
 #[tokio::test(start_paused = true)]
 async fn damage_of_a_disk_that_comes_late_is_told() {
     let (mut cluster, disk) = crashed_with(&["written"]).await;
@@ -234,8 +235,8 @@ async fn damage_of_a_disk_that_comes_late_is_told() {
     assert_eq!(disk.aside(), 1);
 }
 
-/// What an earlier life wrote counts as durable once the journal is open, so it is synced before that, where
-/// anything is synced; a disk that cannot do it has failed.
+/// What an earlier life wrote counts as durable once the journal is open, so it is synced before
+/// that, where anything is synced; a disk that cannot do it has failed.
 #[tokio::test]
 async fn a_journal_is_synced_before_it_is_begun_with() {
     let network = MemoryNetwork::default();
@@ -262,8 +263,8 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     assert_eq!(opened.restored.stored.last, 9);
 }
 
-/// A disk that comes late and fails at first, when it is opened or when its log is to be made sure of: what is on
-/// it is in the log again once it is good, and is not written over.
+/// A disk that comes late and fails at first, when it is opened or when its log is to be made sure
+/// of: what is on it is in the log again once it is good, and is not written over.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_comes_late_and_fails_at_first_is_taken_up() {
     let (mut cluster, disk) = crashed_with(&["a", "b", "c"]).await;

@@ -1,4 +1,5 @@
-//! A store that fails in the middle, and logs that begin without an entry: what the lives after it find.
+//! A store that fails in the middle, and logs that begin without an entry: what the lives after it
+//! find.
 
 use crate::store::{epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::log_store::LogStore;
@@ -20,8 +21,8 @@ fn more(items: Vec<Item>) -> JournalWrite {
     JournalWrite { generation: 2, items, until, ..JournalWrite::default() }
 }
 
-/// A log begins anew, and the agent ends before it has an entry: what the next life writes is there in
-/// the one after it, and so is what that writes after another such beginning.
+/// A log begins anew, and the agent ends before it has an entry: what the next life writes is there
+/// in the one after it, and so is what that writes after another such beginning.
 #[test]
 fn a_log_that_begins_without_an_entry_is_gone_on_with() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,8 +141,8 @@ fn other(from: u64, until: u64) -> Vec<Item> {
     others.map(|item| Item { index: item.index - 5_000, ..item }).collect()
 }
 
-/// The newest segment fails when it is read, in its middle and at once, and can be read again in the next
-/// life: that finds what was written after the failure, and nothing of what was void then.
+/// The newest segment fails when it is read, in its middle and at once, and can be read again in
+/// the next life: that finds what was written after the failure, and nothing of what was void then.
 #[test]
 fn what_could_not_be_read_is_not_believed_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -182,7 +183,8 @@ fn what_could_not_be_read_is_not_believed_later() {
     }
 }
 
-/// A file that ends while it is read: the chunks before that are there, can be read, and are gone on from.
+/// A file that ends while it is read: the chunks before that are there, can be read, and are gone
+/// on from.
 #[test]
 fn the_good_part_of_a_file_that_fails_is_kept() {
     let dir = tempfile::tempdir().unwrap();

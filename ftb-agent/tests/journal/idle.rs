@@ -90,8 +90,9 @@ fn more(index: u64) -> JournalWrite {
     JournalWrite { generation: 1, items, until: index, ..JournalWrite::default() }
 }
 
-/// A life that was killed has left a mark that may be older than what it confirmed; the next one has synced all
-/// of it, writes nothing, and loses power after a while: nothing is told. It wakes once for that.
+/// A life that was killed has left a mark that may be older than what it confirmed; the next one
+/// has synced all of it, writes nothing, and loses power after a while: nothing is told. It wakes
+/// once for that.
 #[tokio::test(start_paused = true)]
 async fn what_a_killed_life_has_left_is_settled_by_one_that_writes_nothing() {
     let hour = Duration::from_secs(3600);
@@ -114,8 +115,8 @@ async fn what_a_killed_life_has_left_is_settled_by_one_that_writes_nothing() {
     }
 }
 
-/// The same of an agent that ends in order before that, also where its disk was opened again and not written to
-/// since.
+/// The same of an agent that ends in order before that, also where its disk was opened again and
+/// not written to since.
 #[tokio::test(start_paused = true)]
 async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
     let hour = Duration::from_secs(3600);
@@ -131,8 +132,8 @@ async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
     }
 }
 
-/// An fsync fails when the journal is opened, or later: the agent goes on with what was read, reports
-/// the failure once, and never writes the journal again.
+/// An fsync fails when the journal is opened, or later: the agent goes on with what was read,
+/// reports the failure once, and never writes the journal again.
 #[tokio::test(start_paused = true)]
 async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
     let fsync = Fsync::Interval(Duration::from_secs(1));
@@ -201,8 +202,8 @@ impl Storage for HalfRenamed {
     }
 }
 
-/// A damaged store was renamed, but with an error. The next attempt finds no store, and reports what
-/// happened to the first.
+/// A damaged store was renamed, but with an error. The next attempt finds no store, and reports
+/// what happened to the first.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_was_renamed_with_an_error_is_reported() {
     let network = MemoryNetwork::default();

@@ -6,8 +6,8 @@ use crate::{Publisher, numbers, read_log, start, write_config};
 use ftb_proto::v1::{self, to_agent, to_client};
 use std::time::Duration;
 
-/// Six lives under load, each ended by kill -9 while events are under way: after each everything that
-/// was confirmed is there, and in the end everything is there once and in order.
+/// Six lives under load, each ended by kill -9 while events are under way: after each everything
+/// that was confirmed is there, and in the end everything is there once and in order.
 #[tokio::test]
 async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
     for fsync in ["batch", "interval:100ms"] {
@@ -41,8 +41,8 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
     }
 }
 
-/// Memory holds a little of the log, the disk all of it: who asks for everything gets everything, and who
-/// resumes from long ago gets what it has not had, once and in order; after kill -9 too.
+/// Memory holds a little of the log, the disk all of it: who asks for everything gets everything,
+/// and who resumes from long ago gets what it has not had, once and in order; after kill -9 too.
 #[tokio::test]
 async fn what_memory_has_given_up_is_read_from_the_disk() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! What is gone from a journal's folder as a whole: the mark, the store, the records, the end of the log; and a log
-//! whose numbers are out of range. Each is reported, and nothing is used that cannot be trusted.
+//! What is gone from a journal's folder as a whole: the mark, the store, the records, the end of
+//! the log; and a log whose numbers are out of range. Each is reported, and nothing is used that
+//! cannot be trusted.
 
 use crate::common::{TestClient, payloads_of};
 use crate::start;
@@ -48,8 +49,8 @@ fn without_mark(journal: &Path, is_empty: bool) {
     }
 }
 
-/// Without its mark nothing says how far the log went: that is reported, whether its end is there or not, until
-/// something is acknowledged again.
+/// Without its mark nothing says how far the log went: that is reported, whether its end is there
+/// or not, until something is acknowledged again.
 #[test]
 fn a_mark_that_is_missing_or_empty_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,8 +77,8 @@ fn a_mark_that_is_missing_or_empty_is_reported() {
     }
 }
 
-/// A store that was never written to has no log, and needs no mark; neither has one that knows ranks only. A life
-/// that ends before its first acknowledgement has lost nothing.
+/// A store that was never written to has no log, and needs no mark; neither has one that knows
+/// ranks only. A life that ends before its first acknowledgement has lost nothing.
 #[test]
 fn where_nothing_was_acknowledged_nothing_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -169,7 +170,8 @@ fn a_log_whose_numbers_are_out_of_range_is_not_used() {
     }
 }
 
-/// What an agent that starts with a journal reports: of `FTB_JOURNAL_DAMAGED` the payload, and the gaps.
+/// What an agent that starts with a journal reports: of `FTB_JOURNAL_DAMAGED` the payload, and the
+/// gaps.
 async fn reported(client: &mut TestClient, gaps: usize) -> (String, Vec<v1::Gap>) {
     client.subscribe_from_the_beginning(1, "").await;
     let (mut told, mut found) = (None, Vec::new());
@@ -187,7 +189,8 @@ async fn reported(client: &mut TestClient, gaps: usize) -> (String, Vec<v1::Gap>
     (told.unwrap(), found)
 }
 
-/// The same with agents: an event, a line in the log, and a gap where the end of the log may be missing.
+/// The same with agents: an event, a line in the log, and a gap where the end of the log may be
+/// missing.
 #[tokio::test]
 async fn an_agent_reports_what_is_gone_from_its_journal() {
     for (case, gaps) in [("empty mark", 1), ("no mark", 1), ("no store", 0), ("epoch", 0)] {

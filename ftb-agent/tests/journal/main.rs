@@ -1,10 +1,12 @@
-//! The journal: what is confirmed is there after kill -9; what is damaged is told and never served; a
-//! full disk costs the journal and not the agent.
+//! The journal: what is confirmed is there after kill -9; what is damaged is told and never served;
+//! a full disk costs the journal and not the agent.
 //!
-//! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their damage
-//! and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that cannot be read or
-//! synced; `lost`: what is gone as a whole; `repair`: damage is cut off, and the peer brings the rest; `unclean`: what a power failure may have taken; `idle`: a
-//! life that writes nothing; `reserve`: what is retained of segments that go; `disk`: disks that are full or fail under a running agent.
+//! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their
+//! damage and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that
+//! cannot be read or synced; `lost`: what is gone as a whole; `repair`: damage is cut off, and the
+//! peer brings the rest; `unclean`: what a power failure may have taken; `idle`: a life that writes
+//! nothing; `reserve`: what is retained of segments that go; `disk`: disks that are full or fail
+//! under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]

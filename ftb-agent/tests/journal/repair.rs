@@ -32,8 +32,8 @@ fn go_on(log_store: &mut LogStore, after: u64) {
     log_store.acknowledge().unwrap();
 }
 
-/// Flipped bits in each segment, in its head and in its chunks: the log ends before the damage, which
-/// is reported once. With the rest from the peer the log is complete again.
+/// Flipped bits in each segment, in its head and in its chunks: the log ends before the damage,
+/// which is reported once. With the rest from the peer the log is complete again.
 #[test]
 fn damage_is_cut_off_and_not_reported_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -74,8 +74,8 @@ fn damage_is_cut_off_and_not_reported_again() {
     }
 }
 
-/// A log that ends before what its mark knows: what is written in the place of what is missing, and could not be
-/// synced, is not taken for what had been synced there.
+/// A log that ends before what its mark knows: what is written in the place of what is missing, and
+/// could not be synced, is not taken for what had been synced there.
 #[test]
 fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     let dir = tempfile::tempdir().unwrap();

@@ -41,8 +41,8 @@ fn write(log_store: &mut LogStore, items: &[Item]) {
     }
 }
 
-/// All that is on disk: how many events by space, and how many are missing; each index is one or the
-/// other.
+/// All that is on disk: how many events by space, and how many are missing; each index is one or
+/// the other.
 fn read(log_store: &mut LogStore, until: u64) -> (BTreeMap<String, u64>, u64) {
     let filters = FilterSet::merge([&Filter::everything()]);
     let (mut after, mut events, mut missing) = (0, BTreeMap::new(), 0);

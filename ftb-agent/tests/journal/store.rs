@@ -80,8 +80,8 @@ pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Opens a store, whenever it is free: a process that another test starts holds its lock from fork to
-/// exec.
+/// Opens a store, whenever it is free: a process that another test starts holds its lock from fork
+/// to exec.
 fn open_when_free(disk: &dyn Storage, folder: &Path) -> Result<Box<dyn Store>, StoreError> {
     loop {
         match disk.open(folder) {
@@ -122,8 +122,8 @@ pub(crate) fn copy_damaged(
     }
 }
 
-/// What is read of a damaged copy is nothing but what was written, without a hole, and what is missing
-/// is told. Gives how many entries were read; `None`: the store is to be set aside.
+/// What is read of a damaged copy is nothing but what was written, without a hole, and what is
+/// missing is told. Gives how many entries were read; `None`: the store is to be set aside.
 fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
     let opened = open_when_free(&DiskStorage, folder).map_err(LogStoreError::from);
     match opened.and_then(|store| LogStore::open(store, "test", bounds(), 2_000)) {
@@ -221,8 +221,8 @@ fn a_segment_whose_beginning_is_damaged_is_told() {
     }
 }
 
-/// A write that a crash has torn is no damage where nobody was told that it is there, and is written
-/// over.
+/// A write that a crash has torn is no damage where nobody was told that it is there, and is
+/// written over.
 #[test]
 fn a_torn_tail_is_written_over() {
     let dir = tempfile::tempdir().unwrap();
@@ -272,8 +272,8 @@ fn a_store_that_is_in_use_or_of_an_older_format_is_not_touched() {
     assert!(files(&old).is_empty(), "something was written");
 }
 
-/// A store is set aside by its one user only, who holds the lock before and after; what was acknowledged of
-/// it goes with it.
+/// A store is set aside by its one user only, who holds the lock before and after; what was
+/// acknowledged of it goes with it.
 #[test]
 fn a_store_in_use_is_not_set_aside_and_takes_what_was_acknowledged_with_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,8 +351,8 @@ async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
     assert!(process.log().contains("journal damaged"), "{}", process.log());
 }
 
-/// What says nothing of the log, and comes when a disk is open again, does not make entries look written
-/// that never were.
+/// What says nothing of the log, and comes when a disk is open again, does not make entries look
+/// written that never were.
 #[test]
 fn ranks_that_are_written_alone_move_no_log() {
     let storage = MemoryStorage::default();
@@ -376,8 +376,8 @@ fn ranks_that_are_written_alone_move_no_log() {
     );
 }
 
-/// The oldest of the log goes when there is more than `bytes`, or when it is older than `age`; that its
-/// events were logged stays known.
+/// The oldest of the log goes when there is more than `bytes`, or when it is older than `age`; that
+/// its events were logged stays known.
 #[test]
 fn the_journal_is_bounded_by_size_and_age() {
     let disk = crate::common::network::MemoryNetwork::default().disk("node01");
@@ -443,8 +443,8 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
     assert_eq!(restored.dedup.publishers[0].1, [(1, 2_020)]);
 }
 
-/// The tail of a chunk is torn, and then a log wins that parts from it within that chunk: what both have
-/// in common stays, and the journal can be written.
+/// The tail of a chunk is torn, and then a log wins that parts from it within that chunk: what both
+/// have in common stays, and the journal can be written.
 #[test]
 fn a_torn_chunk_can_be_cut_where_another_log_begins() {
     let disk = crate::common::network::MemoryNetwork::default().disk("node01");

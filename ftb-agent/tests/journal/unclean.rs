@@ -1,4 +1,5 @@
-//! A machine that ends under the agent: what was not synced may be gone, and that is told in its next life.
+//! A machine that ends under the agent: what was not synced may be gone, and that is told in its
+//! next life.
 
 use crate::common::{MemoryCluster, payloads_of};
 use crate::store::{bounds, items, open_store, short_segments, write_journal};
@@ -188,9 +189,9 @@ impl Life {
     }
 }
 
-/// What a machine that starts again finds, for all that its end may have left: each length of what was not
-/// synced, with each mark that may be there. Nothing that was acknowledged is missing without a word. Gives
-/// how often something was told, and how often not.
+/// What a machine that starts again finds, for all that its end may have left: each length of what
+/// was not synced, with each mark that may be there. Nothing that was acknowledged is missing
+/// without a word. Gives how often something was told, and how often not.
 fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
     let (mut told, mut untold) = (0, 0);
     let left = life.left.lock().unwrap().clone();
@@ -246,8 +247,8 @@ fn live(steps: &[Step]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Synced every so often: after a power failure it is told that the end may be missing, unless nothing was
-/// acknowledged since all of it was synced.
+/// Synced every so often: after a power failure it is told that the end may be missing, unless
+/// nothing was acknowledged since all of it was synced.
 #[test]
 fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
     use Step::{End, Fork, Kill, Settle, Write};
@@ -289,8 +290,9 @@ fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
     assert!(quiet.iter().all(|step| found[*step].1 > 0));
 }
 
-/// Synced before it is acknowledged: a power failure has nothing to take, and nothing is told. A while after
-/// the last write the mark is on disk too, so that an end that is damaged besides is told.
+/// Synced before it is acknowledged: a power failure has nothing to take, and nothing is told. A
+/// while after the last write the mark is on disk too, so that an end that is damaged besides is
+/// told.
 #[test]
 fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -306,8 +308,8 @@ fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
     assert_eq!((told, untold), (600, 1), "each end but the whole one");
 }
 
-/// Where it is not known in which boot of the machine a mark was made, an end that was not in order counts as that
-/// of the machine; the mark is not synced more often for that.
+/// Where it is not known in which boot of the machine a mark was made, an end that was not in order
+/// counts as that of the machine; the mark is not synced more often for that.
 #[test]
 fn where_the_boot_is_not_known_an_end_that_was_not_in_order_is_told() {
     let dir = tempfile::tempdir().unwrap();
@@ -343,8 +345,8 @@ fn a_mark_that_is_damaged_is_told() {
     }
 }
 
-/// A torn head of the newest segment without entries is no damage. A damaged head with entries behind
-/// it ends the log.
+/// A torn head of the newest segment without entries is no damage. A damaged head with entries
+/// behind it ends the log.
 #[test]
 fn a_torn_head_is_told_where_something_follows_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -378,8 +380,8 @@ fn a_torn_head_is_told_where_something_follows_it() {
     assert_eq!(restored.lost_until, Some(1_000), "the log ends before the damage");
 }
 
-/// What is missing goes on to be told until something is acknowledged in its place: an agent that ends before
-/// has told nobody.
+/// What is missing goes on to be told until something is acknowledged in its place: an agent that
+/// ends before has told nobody.
 #[test]
 fn a_loss_is_told_until_the_log_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -422,8 +424,8 @@ async fn names(cluster: &MemoryCluster, payload: &str) -> Vec<(String, String)> 
     found
 }
 
-/// An agent whose machine has ended says once that the end of its log may be missing; one that has only been
-/// killed, or has had nothing to write for long, does not.
+/// An agent whose machine has ended says once that the end of its log may be missing; one that has
+/// only been killed, or has had nothing to write for long, does not.
 #[tokio::test(start_paused = true)]
 async fn an_agent_tells_that_the_end_of_its_journal_may_be_missing() {
     let journal = "[journal]\npath = \"/journal\"\nfsync = \"interval:1h\"\n";
@@ -462,8 +464,8 @@ fn mark(journal: &Path) -> Checkpoint {
         .unwrap_or_default()
 }
 
-/// The mark of a running agent says that more may have been acknowledged than it knows of, from the first
-/// confirmation on; that of one that has ended in order does not, whatever it syncs else.
+/// The mark of a running agent says that more may have been acknowledged than it knows of, from the
+/// first confirmation on; that of one that has ended in order does not, whatever it syncs else.
 #[tokio::test]
 async fn a_journal_is_marked_while_it_is_written_to() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! What a log still has of the entries that it no longer holds as a whole: the severe ones, and for
 //! the rest how many there were, the highest severity, and their event spaces.
 //!
-//! Symbols: a log covers the indices `(after, last]`. Each of them is either *retained* (an event, or
-//! a gap that was an entry of the log itself) or *dropped*. A maximal range of dropped indices is a
+//! Symbols: a log covers the indices `(after, last]`. Each of them is either *retained* (an event,
+//! or a gap that was an entry of the log itself) or *dropped*. A maximal range of dropped indices
+//! is a
 //! *hole*.
 //!
 //! Rules:

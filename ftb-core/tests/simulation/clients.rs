@@ -42,7 +42,7 @@ pub struct Subscriber {
     /// What was told so.
     pub late: BTreeSet<EventId>,
     pub gaps: Vec<Gap>,
-    /// When it was told last of a hole of which nobody knows how much is missing in it: that can
+    /// When it last got a gap of unknown count: that can
     /// concern only what was published before.
     pub hole_reported_ns: u64,
     /// The same of any hole.

@@ -119,8 +119,8 @@ fn entries_that_another_agent_brings_are_no_gap() {
     }
 }
 
-/// A full disk costs the journal, not the cluster: it is told, the log goes on in memory, and the
-/// disk has all of it when it has room again.
+/// A full disk costs the journal, not the cluster: an event reports it, the log goes on in memory,
+/// and the disk has all of it when it has room again.
 #[test]
 fn a_full_disk_is_reported_and_comes_back_by_itself() {
     for seed in 0..10 {

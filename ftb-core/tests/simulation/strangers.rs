@@ -1,5 +1,5 @@
 //! Agents that do not belong: another cluster, another list, another version, another clock, a rank
-//! that is taken. Each is turned away or told of, by name, and never makes a wrong tree.
+//! that is taken. Each is rejected or reported by name, and never makes a wrong tree.
 
 use crate::neighbour::{START, hello_of_b};
 use crate::ops::Op;

@@ -106,8 +106,7 @@ fn a_log_that_was_offered_in_vain_is_not_lost() {
     }
 }
 
-/// The log is larger than what other agents keep of passing events: whoever takes it over has all
-/// of it.
+/// The log is larger than what other agents keep of passing events: the next root has all of it.
 #[test]
 fn a_log_is_taken_over_as_a_whole() {
     fn small(config: &mut ftb_core::node::NodeConfig) {

@@ -6,8 +6,8 @@ use ftb_core::Rank;
 use ftb_core::node::NodeConfig;
 use ftb_core::node::api::MemberState;
 
-/// A parent that has all the children it may have takes no more, and says who below it might:
-/// everybody finds a place.
+/// A parent that has all the children it may have takes no more, and names agents below it: every
+/// agent finds a parent.
 #[test]
 fn a_full_parent_takes_no_more_and_sends_to_its_children() {
     const MOST: usize = 3;

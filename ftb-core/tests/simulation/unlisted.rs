@@ -1,5 +1,5 @@
-//! Agents that are in no member list: they join, keep their ranks whoever dies, and two never have
-//! one.
+//! Agents that are in no member list: they join, keep their ranks whichever agents die, and two
+//! never have one.
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, boot, must_hold};

@@ -176,7 +176,7 @@ fn a_root_and_a_standby_that_die_together_are_both_called_dead() {
     }
 }
 
-/// Nobody is above the acting root: whoever takes its place asks, and the root tells when it is
+/// No agent is above the acting root: its successor probes it, and the root reports when it is
 /// back.
 #[test]
 fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
@@ -279,8 +279,8 @@ fn an_agent_that_is_lost_with_its_parent_is_reported() {
     assert_eq!(hosts_of(&world, "FTB_NODE_DEAD"), names(&[]), "{:?}", world.announced);
 }
 
-/// A rack dies, and the root with it: whoever is root next calls all of them dead, also those of
-/// whom only the dead knew.
+/// A rack dies, and the root with it: the next root declares all of them dead, also those that
+/// only the dead agents knew.
 #[test]
 fn a_rack_that_dies_with_the_root_is_dead() {
     // Leaves beside the root; root and standby and their neighbours; a whole branch with all above
@@ -360,8 +360,8 @@ fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
 /// A part of the time that a frame takes from one agent to the next.
 const STEP_NS: u64 = 25_000;
 
-/// An agent moves and dies with its new parent and the root, whoever has heard by then that it has
-/// gone, and that it has come; so do those below it.
+/// An agent moves and dies with its new parent and the root, whichever agents know by then that it
+/// has left and joined; so do those below it.
 #[test]
 fn who_moves_and_dies_with_its_new_parent_and_the_root_is_dead() {
     for (agents, rack) in [(7, &[0, 2, 5][..]), (15, &[0, 2, 5, 11])] {

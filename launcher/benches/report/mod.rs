@@ -23,7 +23,8 @@ impl Table {
         Self { name, rows: Vec::new() }
     }
 
-    /// One number of several runs: the median, the best and the worst; with how much of what is allowed it takes.
+    /// One number of several runs: the median, the best and the worst; with how much of what is
+    /// allowed it takes.
     pub fn times(&mut self, what: &str, mut times: Vec<Duration>, allowed: Option<Duration>) {
         times.sort();
         let ms = |at: usize| times[at].as_secs_f64() * 1e3;

@@ -6,8 +6,8 @@
 //! - [`tree`]: the launch tree, which starts the launch agents
 //!
 //! [`message`] has the messages between them, [`wire`] encodes these as events of the backplane.
-//! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files (`ftb-launcher`,
-//! `ftb-launcher-pods`).
+//! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files
+//! (`ftb-launcher`, `ftb-launcher-pods`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod jl;

@@ -1,6 +1,6 @@
-//! The launcher's protocol under a seeded simulation: every message may be lost, doubled or delayed; nodes,
-//! images, copies and the job launcher fail at any step. The job always ends with the right
-//! answer or in a named state. `FTB_SEED=n` runs one seed, `FTB_RUNS=n` that many.
+//! The launcher's protocol under a seeded simulation: every message may be lost, doubled or
+//! delayed; nodes, images, copies and the job launcher fail at any step. The job always ends with
+//! the right answer or in a named state. `FTB_SEED=n` runs one seed, `FTB_RUNS=n` that many.
 
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
@@ -85,7 +85,8 @@ fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
     assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
 }
 
-/// Whenever a checkpoint is given up, also while its set is being stored: of it nothing stays in the store.
+/// Whenever a checkpoint is given up, also while its set is being stored: of it nothing stays in
+/// the store.
 #[test]
 fn a_set_that_does_not_count_is_not_kept() {
     let mut given_up = 0;

@@ -221,8 +221,8 @@ fn the_launch_tree_reaches_ten_thousand_nodes() {
     assert!(shown == table, "docs/launcher.md has another table: run with FTB_BLESS=1\n{table}");
 }
 
-/// One host in a hundred does not come, in any of three ways, at every place in the tree: every living node is up, and
-/// every other is named, once.
+/// One host in a hundred does not come, in any of three ways, at every place in the tree: every
+/// living node is up, and every other is named, once.
 #[test]
 fn every_node_is_reached_or_named_with_any_death() {
     let nodes = 1_000;

@@ -1,5 +1,5 @@
-//! How fast the library is: messages, reductions, suspensions, images. Prints one line per number; see
-//! docs/job.md. `cargo bench -p ftb-job`
+//! How fast the library is: messages, reductions, suspensions, images. Prints one line per number;
+//! see docs/job.md. `cargo bench -p ftb-job`
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../tests/harness/mod.rs"]
@@ -96,8 +96,8 @@ fn messages(nodes: u32) {
     println!("messages of 1 MiB one way, {channel}: {rate:.0} MB/s");
 }
 
-/// A program that does nothing but safe points and reductions, checkpointed without state and with all
-/// connections made again.
+/// A program that does nothing but safe points and reductions, checkpointed without state and with
+/// all connections made again.
 fn suspensions(size: u32) {
     const ROUNDS: u64 = 20;
     let enough = Arc::new(AtomicBool::new(false));

@@ -53,7 +53,8 @@ fn run(options: &Options) -> Result<()> {
         if ring.lap == options.laps {
             return Ok(ControlFlow::Break(()));
         }
-        // A lap is between two safe points of every rank: its token is nowhere when the next one begins.
+        // A lap is between two safe points of every rank: its token is nowhere when the next one
+        // begins.
         ring.run_lap(job, options)?;
         Ok(ControlFlow::Continue(()))
     })?;

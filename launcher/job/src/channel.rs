@@ -23,7 +23,8 @@ pub trait Channel: Send + Sync {
     /// The name, also the key of its part of an [`Endpoint`].
     fn name(&self) -> &'static str;
 
-    /// Whether it leads from one endpoint to the other. Both sides ask and must get the same answer.
+    /// Whether it leads from one endpoint to the other. Both sides ask and must get the same
+    /// answer.
     fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool;
 
     /// First half of the resume hook: opens the local end and returns its address, without spaces

@@ -107,8 +107,8 @@ pub enum Error {
     /// An image was refused or could not be written.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// The job was started from an image and the program reached a safe point without having taken its
-    /// state from it.
+    /// The job was started from an image and the program reached a safe point without having taken
+    /// its state from it.
     #[error("the job was started from {path}: call Job::restore before the first safe point")]
     NotRestored {
         /// The image.

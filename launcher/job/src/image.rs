@@ -9,14 +9,14 @@
 //!         4 end (blocks:u32 bytes:u64 crc32c:u32 of everything before it), the last
 //! ```
 //!
-//! A block's checksum covers its header and its payload, its index tells an exchanged or doubled block,
-//! and the end tells a torn file. An image is verified as a whole before anything of it is used, and
-//! once more, block by block, while it is read. It is written under a temporary name, synced, renamed,
-//! and the directory synced: under its name there is a whole image or none. That of a rank that moves is not synced:
-//! it is fetched at once, and every rank waits for it.
+//! A block's checksum covers its header and its payload, its index tells an exchanged or doubled
+//! block, and the end tells a torn file. An image is verified as a whole before anything of it is
+//! used, and once more, block by block, while it is read. It is written under a temporary name,
+//! synced, renamed, and the directory synced: under its name there is a whole image or none. That
+//! of a rank that moves is not synced: it is fetched at once, and every rank waits for it.
 //!
-//! Responsible for the file. Not responsible for what the program puts into it ([`crate::State`]), nor
-//! for which set of images counts (the launcher).
+//! Responsible for the file. Not responsible for what the program puts into it ([`crate::State`]),
+//! nor for which set of images counts (the launcher).
 
 mod block;
 mod read;

@@ -1,9 +1,9 @@
 //! The job as one of its ranks sees it: start, messages, safe points, end.
 //!
-//! The CR layer of the thesis (section 2.2): at an agreed safe point it suspends the channels, writes
-//! the image or lets the rank leave, and resumes. How the ranks agree is in [`crate::agreement`], how
-//! channels are drained in [`crate::router`] and [`crate::inbox`]. Collective operations are in
-//! [`crate::collectives`].
+//! The CR layer of the thesis (section 2.2): at an agreed safe point it suspends the channels,
+//! writes the image or lets the rank leave, and resumes. How the ranks agree is in
+//! [`crate::agreement`], how channels are drained in [`crate::router`] and [`crate::inbox`].
+//! Collective operations are in [`crate::collectives`].
 
 mod images;
 mod recover;

@@ -1,8 +1,9 @@
-//! ftb-job: what a parallel program links to be checkpointed and moved between nodes by `ftb-launch`.
+//! ftb-job: what a parallel program links to be checkpointed and moved between nodes by
+//! `ftb-launch`.
 //!
 //! Ranks send each other messages and reduce values over them; once per iteration each calls
-//! [`Job::progress`], and there, when the launcher asks, all of them suspend their communication at the
-//! same safe point, save themselves, or let some ranks go on elsewhere. See docs/job.md.
+//! [`Job::progress`], and there, when the launcher asks, all of them suspend their communication at
+//! the same safe point, save themselves, or let some ranks go on elsewhere. See docs/job.md.
 //!
 //! ```
 //! use ftb_job::{Job, Op};
@@ -16,8 +17,8 @@
 //! # }
 //! ```
 //!
-//! Responsible for the rank's side of docs/launcher-protocol.md. Not responsible for starting processes,
-//! for which images count, nor for when to checkpoint or move: the launcher decides.
+//! Responsible for the rank's side of docs/launcher-protocol.md. Not responsible for starting
+//! processes, for which images count, nor for when to checkpoint or move: the launcher decides.
 
 mod agreement;
 mod backplane;

@@ -1,7 +1,8 @@
-//! The client's side of the PMI-1 wire protocol: lines of `cmd=name key=value ...`, answered in order.
+//! The client's side of the PMI-1 wire protocol: lines of `cmd=name key=value ...`, answered in
+//! order.
 //!
-//! Responsible for speaking it to the node launch agent (or any other PMI-1 server). Not responsible for
-//! what keys mean.
+//! Responsible for speaking it to the node launch agent (or any other PMI-1 server). Not
+//! responsible for what keys mean.
 
 use crate::error::{Error, Result};
 use crate::limits;

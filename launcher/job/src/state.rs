@@ -8,8 +8,8 @@ use crate::router::Outstanding;
 
 /// A program's state at its safe points.
 ///
-/// `restore` takes the sections in the order in which `save` gave them. What can be computed from the
-/// rest need not be saved.
+/// `restore` takes the sections in the order in which `save` gave them. What can be computed from
+/// the rest need not be saved.
 ///
 /// ```
 /// use ftb_job::{ImageError, Reader, State, Writer};

@@ -1,5 +1,5 @@
-//! A job on a real backplane: three agents, real processes, and a launcher of a few lines that says what
-//! docs/launcher-protocol.md makes the real one say.
+//! A job on a real backplane: three agents, real processes, and a launcher of a few lines that says
+//! what docs/launcher-protocol.md makes the real one say.
 #![allow(clippy::unwrap_used)]
 
 mod harness;
@@ -83,8 +83,8 @@ fn request(name: &str, payload: &str, episode: u64, set: &str) -> ftb_client::Ev
         .tag("set", set)
 }
 
-/// The spine of all this: a checkpoint, then the ranks of a node go on elsewhere, and the result has the
-/// same bits as that of an undisturbed run.
+/// The spine of all this: a checkpoint, then the ranks of a node go on elsewhere, and the result
+/// has the same bits as that of an undisturbed run.
 #[test]
 fn a_solver_that_is_checkpointed_and_moved_over_the_backplane_ends_with_the_same_bits() {
     example("poisson");

@@ -48,8 +48,8 @@ fn a_checkpoint_changes_nothing_and_each_rank_can_start_from_it() {
     assert_eq!(finish_all(running), expected);
 }
 
-/// One migration of the ranks of a node to another, then back: the channels between them change from
-/// TCP to Unix sockets and back to TCP.
+/// One migration of the ranks of a node to another, then back: the channels between them change
+/// from TCP to Unix sockets and back to TCP.
 #[test]
 fn ranks_that_move_go_on_with_the_same_bits_over_other_channels() {
     let harness = Harness::new(4);
@@ -82,7 +82,8 @@ fn ranks_that_move_go_on_with_the_same_bits_over_other_channels() {
     endless.finish(running);
 }
 
-/// Ranks die one after the other, the coordinator of the ranks too. Those that live stay the same threads.
+/// Ranks die one after the other, the coordinator of the ranks too. Those that live stay the same
+/// threads.
 #[test]
 fn survivors_go_back_in_place_and_the_bits_are_the_same() {
     let harness = Harness { remedied: true, ..Harness::new(4) };
@@ -107,7 +108,8 @@ fn survivors_go_back_in_place_and_the_bits_are_the_same() {
     endless.finish(running);
 }
 
-/// All are called back while one that was just started has not yet said whether it can: that is not too early.
+/// All are called back while one that was just started has not yet said whether it can: that is not
+/// too early.
 #[test]
 fn one_that_is_called_back_before_it_says_that_it_can_goes_back() {
     let harness = Harness { remedied: true, ..Harness::new(4) };
@@ -409,7 +411,8 @@ fn a_request_that_comes_at_the_end_is_refused_and_nobody_hangs() {
     assert!(!harness.bus.notices().iter().any(|(_, notice)| is_done(notice)));
 }
 
-/// Every rank speaks to every other at once: of the two connections of a pair one counts, and nothing is lost.
+/// Every rank speaks to every other at once: of the two connections of a pair one counts, and
+/// nothing is lost.
 #[test]
 fn ranks_that_dial_each_other_at_once_have_one_link() {
     for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Programs that the backends can save, each with its backend; MPI programs and CRIU, where this machine has them.
+//! Programs that the backends can save, each with its backend; MPI programs and CRIU, where this
+//! machine has them.
 
 use super::{PAUSE_US, STEPS, Site, text};
 use anyhow::{Result, ensure};
@@ -6,8 +7,8 @@ use ftb_tests::skip::skip;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// A backend with a program that it can save: ranks that print `result ...` lines, and stay in their middle until
-/// the site's gate is there.
+/// A backend with a program that it can save: ranks that print `result ...` lines, and stay in
+/// their middle until the site's gate is there.
 #[derive(Clone)]
 pub struct Fixture {
     /// Name of the backend; also of the jobs.
@@ -30,7 +31,8 @@ impl Fixture {
         Self { name: "app", backend: "app".to_owned(), program, ranks: 4, process }
     }
 
-    /// An unmodified MPI program in pods, and CRIU. `None` (and a line) where one of them cannot be had.
+    /// An unmodified MPI program in pods, and CRIU. `None` (and a line) where one of them cannot be
+    /// had.
     pub fn stencil(site: &Site) -> Result<Option<Self>> {
         let Some(program) = compiled(site, "stencil", include_str!("../stencil.c"))? else {
             return Ok(None);
@@ -94,8 +96,8 @@ pub fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>>
     Ok(Some(program.display().to_string()))
 }
 
-/// A CRIU that works on this kernel: as the user has named it, the system's, or one that the project's script
-/// brings. `None` (and a line) where there is none.
+/// A CRIU that works on this kernel: as the user has named it, the system's, or one that the
+/// project's script brings. `None` (and a line) where there is none.
 pub fn criu() -> Result<Option<String>> {
     if let Ok(path) = std::env::var("FTB_CRIU") {
         return Ok(Some(path));

@@ -41,8 +41,9 @@ pub struct Site {
     pub count: PathBuf,
 }
 
-/// A test that fails leaves launchers and launch agents that would wait for each other for minutes: they are known by
-/// the files below the site's directories that they have open. Their ranks go with them.
+/// A test that fails leaves launchers and launch agents that would wait for each other for minutes:
+/// they are known by the files below the site's directories that they have open. Their ranks go
+/// with them.
 impl Drop for Site {
     fn drop(&mut self) {
         let dirs = [self.cluster.dir(), self.jobs.path()];
@@ -73,7 +74,8 @@ impl Site {
         wait_for(what, condition).await.with_context(|| self.evidence())
     }
 
-    /// For the message of a failed test: the state of each job, its processes, the ends of all logs.
+    /// For the message of a failed test: the state of each job, its processes, the ends of all
+    /// logs.
     pub fn evidence(&self) -> String {
         let mut text = String::from("\n");
         for job in std::fs::read_dir(self.jobs.path()).into_iter().flatten().filter_map(Result::ok)
@@ -209,7 +211,8 @@ impl Site {
         .await
     }
 
-    /// Waits until a node is a spare. The state on disk is as old as the last step: a step brings it up to date.
+    /// Waits until a node is a spare. The state on disk is as old as the last step: a step brings
+    /// it up to date.
     pub async fn wait_spare(&self, job: &str, node: &str) -> Result<()> {
         self.wait(&format!("{node} to be a spare"), async || {
             let status = self.ask(&["status", job, "--json"]).await?;
@@ -236,7 +239,8 @@ impl Site {
         .await
     }
 
-    /// A checkpoint, as soon as no rank waits for others in a PMI barrier: until then it is refused.
+    /// A checkpoint, as soon as no rank waits for others in a PMI barrier: until then it is
+    /// refused.
     pub async fn checkpoint(&self, job: &str) -> Result<()> {
         self.wait("a checkpoint", async || {
             let output = run(self.command(&["checkpoint", job])).await?;
@@ -308,7 +312,8 @@ fn outputs() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
     OUTPUTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The processes of jobs of this test program, a line each: number, name, state, what it waits for, command line.
+/// The processes of jobs of this test program, a line each: number, name, state, what it waits for,
+/// command line.
 fn processes() -> String {
     let mut text = String::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok) {
@@ -337,7 +342,8 @@ pub fn result(output: &Output) -> Result<String> {
     Ok(line.with_context(|| format!("no result\n{out}\n{err}"))?.to_owned())
 }
 
-/// Nothing of the job is left: no process of ours that has `word` in its command line or environment.
+/// Nothing of the job is left: no process of ours that has `word` in its command line or
+/// environment.
 pub async fn nothing_left(word: &str) -> Result<()> {
     wait_for(&format!("everything of {word} to be gone"), async || {
         let mut left = false;

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Names of kinds that the host has as a whole, and others change too: only what is new and ours counts.
+/// Names of kinds that the host has as a whole, and others change too: only what is new and ours
+/// counts.
 type Names = BTreeSet<String>;
 
 /// Facts about a running job.
@@ -141,7 +142,8 @@ fn criu(name: &&String) -> bool {
     name.contains("criu") || name.contains("ftb")
 }
 
-/// Everybody whose environment says that its job is in that directory: launcher, launch agents, guards, pods, ranks.
+/// Everybody whose environment says that its job is in that directory: launcher, launch agents,
+/// guards, pods, ranks.
 fn processes(jobs: &Path) -> Vec<Pid> {
     let word = format!("FTB_JOBS_DIR={}\0", jobs.display());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

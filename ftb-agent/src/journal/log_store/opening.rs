@@ -1,7 +1,7 @@
 //! Reads a store at the start of the agent: owner, format, segments, checkpoint.
 //!
-//! The log ends before the first damage; bytes behind it are void. Not responsible for: later writes
-//! ([`super`]), and the entries kept in memory ([`super::super::reading`]).
+//! The log ends before the first damage; bytes behind it are void. Not responsible for: later
+//! writes ([`super`]), and the entries kept in memory ([`super::super::reading`]).
 
 use super::{
     Bounds, Chunk, HEAD, KEY_MANIFEST, KEY_ROSTER, LogStore, LogStoreError, PUBLISHERS_MAX,
@@ -51,7 +51,8 @@ impl LogStore {
             boot,
             last: manifest.after,
             synced: manifest.after,
-            // Also where no file of the log is there yet: what lies below is of one that was given up.
+            // Also where no file of the log is there yet: what lies below is of one that was given
+            // up.
             next_segment: manifest.segment.max(1),
             manifest,
             has_log,
@@ -116,7 +117,8 @@ impl LogStore {
         })
     }
 
-    /// Compares what was read with the checkpoint. A log has a checkpoint from its first entry on: one without has lost it.
+    /// Compares what was read with the checkpoint. A log has a checkpoint from its first entry on:
+    /// one without has lost it.
     fn read_checkpoint(&mut self, reading: &mut Reading) -> Ended {
         let no_mark = |error: &dyn std::fmt::Display| {
             format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
@@ -171,8 +173,8 @@ impl LogStore {
         Ended { lost_until, end_unknown, unclean }
     }
 
-    /// Reads a segment. One that holds nothing, or begins before the one before it ends, is left over
-    /// from a crash and removed. But where the oldest begins is where the log begins.
+    /// Reads a segment. One that holds nothing, or begins before the one before it ends, is left
+    /// over from a crash and removed. But where the oldest begins is where the log begins.
     fn read_segment(
         &mut self,
         id: u64,
@@ -236,8 +238,8 @@ struct Found<'a> {
     reading: &'a mut Reading,
     /// What its head says was logged before, until an entry follows.
     dedup: Option<DedupRanges>,
-    /// What is wrong with its head, until an entry follows: a segment without one is nothing that was ever
-    /// acknowledged, and is told by what is missing else.
+    /// What is wrong with its head, until an entry follows: a segment without one is nothing that
+    /// was ever acknowledged, and is told by what is missing else.
     no_head: Option<Damaged>,
     /// It is known where it begins.
     is_known: bool,

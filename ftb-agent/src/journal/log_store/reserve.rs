@@ -1,12 +1,14 @@
 //! What a journal retains of segments that went: one segment before all others, the *reserve*.
 //!
-//! When the oldest segment goes, its severe events and a gap for each hole are put at the end of the
-//! reserve. When that is too long, it is written anew, to another segment, with less: what goes first
-//! is the core's decision ([`Retained`]). A record says which segment is the reserve, and of which log.
+//! When the oldest segment goes, its severe events and a gap for each hole are put at the end of
+//! the reserve. When that is too long, it is written anew, to another segment, with less: what goes
+//! first is the core's decision ([`Retained`]). A record says which segment is the reserve, and of
+//! which log.
 //!
-//! Order: what is retained is synced before the segment goes that it is of. A crash in between leaves
-//! both, and the events are read once. A new reserve that no record names begins before the segment
-//! before it ends, and is removed as such when the store is opened; the old one goes likewise.
+//! Order: what is retained is synced before the segment goes that it is of. A crash in between
+//! leaves both, and the events are read once. A new reserve that no record names begins before the
+//! segment before it ends, and is removed as such when the store is opened; the old one goes
+//! likewise.
 
 use super::{Chunk, HEAD, LogStore, LogStoreError, Segment, stored_bytes};
 use crate::journal::record::{self, Head};
@@ -32,8 +34,8 @@ struct Source {
 }
 
 impl LogStore {
-    /// Puts what is to be retained of a segment, the oldest, to the reserve; gives the segments that
-    /// are not the reserve any more.
+    /// Puts what is to be retained of a segment, the oldest, to the reserve; gives the segments
+    /// that are not the reserve any more.
     pub(super) fn retain(
         &mut self,
         oldest: &Segment,

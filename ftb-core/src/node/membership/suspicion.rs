@@ -447,11 +447,11 @@ impl Node {
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
             SuspicionOutcome::Unconfirmed => {
-                let why = format!("{host} does not answer {own}, which nobody else confirms");
+                let why = format!("{host} does not answer {own}; no other agent confirms this");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
             SuspicionOutcome::Dead => {
-                let why = format!("{host} answers nobody");
+                let why = format!("{host} answers no agent");
                 self.transition("node", host, "suspect", "dead", &why);
                 self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
                 self.member_is(child, host, MemberState::Dead);

@@ -416,14 +416,14 @@ mod tests {
         outbox.confirm(3, at(2, 20), 100);
         let mut epochs = EpochHistory::new();
         epochs.open(epoch(2), 1, false);
-        assert!(!outbox.requeue(&epochs), "the root that was told goes on");
+        assert!(!outbox.requeue(&epochs), "the root that has it goes on");
         epochs.open(epoch(3), 21, false);
         assert!(outbox.requeue(&epochs));
         let batch = outbox.take(usize::MAX, 100).expect("it is said again");
         assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
         assert!(!outbox.requeue(&epochs), "it is on its way");
         outbox.confirm(4, at(3, 21), 200);
-        assert!(!outbox.requeue(&epochs), "that root was told");
+        assert!(!outbox.requeue(&epochs), "that root has it");
         outbox.expire(200, usize::MAX);
         epochs.open(epoch(4), 22, false);
         assert!(!outbox.requeue(&epochs), "its grace time is over");

@@ -375,8 +375,8 @@ impl<'a> PmiWords<'a> {
     }
 }
 
-/// The mapping of ranks to nodes as MPICH wants it: `(vector,(node,nodes,ranks),...)`, one block for each run
-/// of ranks on one node.
+/// The mapping of ranks to nodes as MPICH wants it: `(vector,(node,nodes,ranks),...)`, one block
+/// for each run of ranks on one node.
 pub fn process_mapping(nodes_of_ranks: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for node in nodes_of_ranks {

@@ -1,5 +1,6 @@
-//! Node agents that save ranks which know nothing of it, in the model. The one thing that must never happen: a set
-//! counts of which an image was made while something could still pass between nodes.
+//! Node agents that save ranks which know nothing of it, in the model. The one thing that must
+//! never happen: a set counts of which an image was made while something could still pass between
+//! nodes.
 
 use super::happens::Happens;
 use super::proc::Phase;

@@ -241,7 +241,8 @@ impl World {
         }
     }
 
-    /// An address is not that of a process that had died, and was started again, before the barrier was open.
+    /// An address is not that of a process that had died, and was started again, before the barrier
+    /// was open.
     fn check_address(&self, line: &str) {
         let value = line.split_once("value=").map(|(_, value)| value.trim()).unwrap_or_default();
         let mut words = value.split(':').skip(1).map(|word| word.parse::<u64>().expect("a number"));

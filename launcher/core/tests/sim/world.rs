@@ -319,8 +319,8 @@ impl World {
         }
     }
 
-    /// Images arrive, as long as they are where they are looked for. Those of ranks that move alone may be asked for
-    /// before they are there.
+    /// Images arrive, as long as they are where they are looked for. Those of ranks that move alone
+    /// may be asked for before they are there.
     fn copy(&mut self, name: &NodeName, copy: Copy) {
         let source = (copy.from != "store:1").then(|| node(copy.from.trim_end_matches(":1")));
         let lives = source.as_ref().is_none_or(|source| self.nlas.contains_key(source));
@@ -400,7 +400,8 @@ impl World {
         let put = format!(
             "cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}:{episode}:{rank}"
         );
-        // Its agent may hear of what made it do so before the first line, between them, or after the second.
+        // Its agent may hear of what made it do so before the first line, between them, or after
+        // the second.
         let between = 2 + self.rng.below(6);
         for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
             let input = nla::NlaInput::PmiLine { rank, incarnation, line };
@@ -430,7 +431,8 @@ impl World {
         self.at(1, Happens::ToNla(proc.node, Box::new(input)));
     }
 
-    /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell says so.
+    /// The node is gone with all that ran there; the JL hears of it when the backplane or the shell
+    /// says so.
     fn kill_node(&mut self, name: &NodeName, reported: bool) {
         self.nlas.remove(name);
         self.cut.remove(name);

@@ -1,9 +1,9 @@
-//! A 3-D Poisson solver, as the Himeno benchmark is one: Jacobi steps with a 19-point stencil on a grid
-//! that is divided among the ranks, each step with an exchange of faces and a reduction.
+//! A 3-D Poisson solver, as the Himeno benchmark is one: Jacobi steps with a 19-point stencil on a
+//! grid that is divided among the ranks, each step with an exchange of faces and a reduction.
 //!
-//! The last line is the result. The field is the same to the bit for every number of ranks, wherever
-//! they are and however often they were checkpointed or moved; the residual, a sum, is the same for
-//! every run with the same number of ranks.
+//! The last line is the result. The field is the same to the bit for every number of ranks,
+//! wherever they are and however often they were checkpointed or moved; the residual, a sum, is the
+//! same for every run with the same number of ranks.
 //!
 //! ```text
 //! ftb-launch run -n 4 ... -- poisson --grid 96 --iterations 500

@@ -4,8 +4,8 @@ use crate::{Axis, Domain};
 use ftb_job::{ImageError, Job, Op, Part, Reader, Result, State, Writer};
 use std::f64::consts::PI;
 
-/// The unknowns of this rank with a halo of one point on each side, which holds the neighbours' points
-/// or the boundary's zeros.
+/// The unknowns of this rank with a halo of one point on each side, which holds the neighbours'
+/// points or the boundary's zeros.
 pub(crate) struct Solver {
     domain: Domain,
     /// Points along each direction, halo included.
@@ -86,8 +86,8 @@ impl Solver {
         (i * self.extents[1] + j) * self.extents[2] + k
     }
 
-    /// The compact 19-point Laplacian: six faces weigh 2, twelve edges 1, the centre -24, over 6 h^2.
-    /// The order of the additions is fixed: the result must not depend on where the point is.
+    /// The compact 19-point Laplacian: six faces weigh 2, twelve edges 1, the centre -24, over 6
+    /// h^2. The order of the additions is fixed: the result must not depend on where the point is.
     fn relax(&mut self) -> f64 {
         let [x, y, z] = self.domain.axes;
         let spacing = 1.0 / (self.domain.grid + 1) as f64;
@@ -120,8 +120,9 @@ impl Solver {
         change
     }
 
-    /// Gives both neighbours in that direction the points next to them, halos included: so the edges
-    /// come over in two steps. Sends first: a message is taken in without anybody waiting for it.
+    /// Gives both neighbours in that direction the points next to them, halos included: so the
+    /// edges come over in two steps. Sends first: a message is taken in without anybody waiting for
+    /// it.
     fn exchange(&mut self, job: &mut Job, direction: usize) -> Result<()> {
         let Axis { len, before, behind, .. } = self.domain.axes[direction];
         let tag = |towards: u32| 2 * direction as u32 + towards;
@@ -204,7 +205,8 @@ impl State for Solver {
             return Err(reader.refuse("it was written with other options"));
         }
         self.residual = residual[0];
-        // Where a point of the other's, counted from 0 in the whole grid, is here: with the halo, counted from 1.
+        // Where a point of the other's, counted from 0 in the whole grid, is here: with the halo,
+        // counted from 1.
         let here = |direction: usize, point: usize| {
             let Axis { first, len, .. } = self.domain.axes[direction];
             (point + 1).checked_sub(first).filter(|at| *at <= len + 1)

@@ -14,12 +14,13 @@ use std::path::Path;
 use std::time::Instant;
 
 impl Job {
-    /// Runs a program that is a loop of steps, with a safe point behind each: where the launcher saves the job,
-    /// moves ranks, or after a death has all of them go back to the last set in place, `state` is what the next
-    /// step finds. `step` does one step, or finds that all are done, at the same step on all ranks.
+    /// Runs a program that is a loop of steps, with a safe point behind each: where the launcher
+    /// saves the job, moves ranks, or after a death has all of them go back to the last set in
+    /// place, `state` is what the next step finds. `step` does one step, or finds that all are
+    /// done, at the same step on all ranks.
     ///
-    /// It takes the state from the image where this process was started from one. Ends the process with exit
-    /// code 0 where it is to go on elsewhere.
+    /// It takes the state from the image where this process was started from one. Ends the process
+    /// with exit code 0 where it is to go on elsewhere.
     ///
     /// ```
     /// use ftb_job::{Job, Op, State};

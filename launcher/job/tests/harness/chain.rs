@@ -4,9 +4,9 @@ use super::*;
 use ftb_job::{ImageError, Op, Reader, SafePoint, State, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A program whose result depends on every message, in order, and on every reduction to the bit: each
-/// rank sends to its right neighbour more than is taken at once, so that messages are always under way
-/// at the safe points.
+/// A program whose result depends on every message, in order, and on every reduction to the bit:
+/// each rank sends to its right neighbour more than is taken at once, so that messages are always
+/// under way at the safe points.
 #[derive(Clone, Default)]
 pub struct Chain {
     iteration: u64,

@@ -1,5 +1,5 @@
-//! A job whose ranks are threads of this process, with a real PMI-1 server, real sockets and real image
-//! files: what the launcher would do, to the letter of docs/launcher-protocol.md.
+//! A job whose ranks are threads of this process, with a real PMI-1 server, real sockets and real
+//! image files: what the launcher would do, to the letter of docs/launcher-protocol.md.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
 pub mod chain;
@@ -54,8 +54,8 @@ impl Bus {
         self.request_of(request, |_| true, count, wanted)
     }
 
-    /// Tells some ranks, while the others lose the event; as a launcher does, again and again until so
-    /// many answers like that are there. An answer that is given twice counts once.
+    /// Tells some ranks, while the others lose the event; as a launcher does, again and again until
+    /// so many answers like that are there. An answer that is given twice counts once.
     pub fn request_of(
         &self,
         request: &Request,

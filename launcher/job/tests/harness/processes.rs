@@ -1,5 +1,5 @@
-//! The example programs as real processes, started as the launcher starts them: PMI over an inherited
-//! descriptor, everything else in the environment.
+//! The example programs as real processes, started as the launcher starts them: PMI over an
+//! inherited descriptor, everything else in the environment.
 
 use super::pmi_server::PmiServer;
 use ftb_tests::cluster::outside_cargo;
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// would keep it open.
 static SPAWNING: Mutex<()> = Mutex::new(());
 
-/// The path of an example, built now if it is not up to date, in the profile of the running test; `FTB_BIN_DIR`
-/// names a folder with finished ones in `examples` instead.
+/// The path of an example, built now if it is not up to date, in the profile of the running test;
+/// `FTB_BIN_DIR` names a folder with finished ones in `examples` instead.
 pub fn example(name: &str) -> PathBuf {
     static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
     let examples = EXAMPLES.get_or_init(|| {

@@ -66,7 +66,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// What leads elsewhere. The same of several phases of a remedy, and several things that lead to the same, are one row.
+    /// What leads elsewhere. The same of several phases of a remedy, and several things that lead
+    /// to the same, are one row.
     pub(super) fn rows(&self) -> Vec<String> {
         let mut by_outcome: BTreeMap<(usize, &str, String), Vec<&str>> = BTreeMap::new();
         for ((place, what), next) in &self.edges {

@@ -1,5 +1,6 @@
-//! Which store the journal deserves: the same log, written by the agent's own log_store into its own
-//! files, fjall, redb and a plain file, synced with every write or not at all. `ftb-store FOLDER [MIB]`.
+//! Which store the journal deserves: the same log, written by the agent's own log_store into its
+//! own files, fjall, redb and a plain file, synced with every write or not at all. `ftb-store
+//! FOLDER [MIB]`.
 //!
 //! A write is what the driver hands out at once: 1, 32 or 1,024 events of 200 bytes. Each row says
 //! events and writes a second, the median and the worst write, what lies on the disk for each byte
