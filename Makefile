@@ -31,9 +31,9 @@ build: ## build everything that `make install` installs, in release mode
 	@./deploy/dev/install-deps.sh build
 	$(CARGO) build --release $(WHOLE) --lib --bins --examples
 
-demo: ## a fan fails, the job moves, the answer is right
+demo: ## a fan fails, the job moves, the answer is right (development build)
 	@./deploy/dev/install-deps.sh build demo
-	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo -p ftb-job --bins --examples
+	$(CARGO) build -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo -p ftb-job --bins --examples
 	./deploy/demo/run.sh
 
 test: deps ## every test, those with real servers, drivers and BMCs included

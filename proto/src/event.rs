@@ -197,8 +197,12 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
         return Err(EventWireError::NoResponse);
     }
     let short = limits::CLIENT_NAME_BYTES_MAX;
-    EventSpace::check(text("event space", walker.slice(space))?)?;
-    EventName::check(text("event name", walker.slice(name))?)?;
+    if !EventSpace::is_valid(walker.slice(space)) {
+        EventSpace::check(text("event space", walker.slice(space))?)?;
+    }
+    if !EventName::is_valid(walker.slice(name)) {
+        EventName::check(text("event name", walker.slice(name))?)?;
+    }
     bounded_text("client name", walker.slice(client_name), short)?;
     bounded_text("job id", walker.slice(job_id), short)?;
     let severity = severity_of(severity)?;

@@ -62,9 +62,20 @@ pub enum NameError {
     },
 }
 
-/// Whether it may stand in a name.
+/// The bytes that may stand in a name.
+const GOOD: [bool; 256] = {
+    let mut good = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let b = byte as u8;
+        good[byte] = b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        byte += 1;
+    }
+    good
+};
+
 fn is_good(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+    GOOD[byte as usize]
 }
 
 fn check_characters(what: &'static str, text: &str, dots: bool) -> Result<(), NameError> {
@@ -110,7 +121,7 @@ impl EventSpace {
     pub fn check(text: &str) -> Result<(), NameError> {
         const WHAT: &str = "event space";
         // Every event is checked several times on its way: a good one in one pass.
-        if Self::is_good(text) {
+        if Self::is_valid(text.as_bytes()) {
             return Ok(());
         }
         if text.is_empty() {
@@ -132,12 +143,14 @@ impl EventSpace {
         Ok(())
     }
 
-    fn is_good(text: &str) -> bool {
+    /// Whether these bytes are an event space. It must be true for each text that
+    /// [`EventSpace::check`] accepts, and for no other.
+    pub fn is_valid(text: &[u8]) -> bool {
         let (mut parts, mut part_bytes) = (1, 0);
-        for byte in text.bytes() {
-            match byte {
+        for byte in text {
+            match *byte {
                 b'.' if part_bytes > 0 => (parts, part_bytes) = (parts + 1, 0),
-                _ if is_good(byte) => part_bytes += 1,
+                byte if is_good(byte) => part_bytes += 1,
                 _ => return false,
             }
         }
@@ -178,7 +191,7 @@ impl EventName {
     /// As [`EventName::new`].
     pub fn check(text: &str) -> Result<(), NameError> {
         const WHAT: &str = "event name";
-        if (1..=limits::NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good) {
+        if Self::is_valid(text.as_bytes()) {
             return Ok(());
         }
         if text.is_empty() {
@@ -186,6 +199,11 @@ impl EventName {
         }
         check_length(WHAT, text, limits::NAME_BYTES_MAX)?;
         check_characters(WHAT, text, false)
+    }
+
+    /// Whether these bytes are an event name.
+    pub fn is_valid(text: &[u8]) -> bool {
+        (1..=limits::NAME_BYTES_MAX).contains(&text.len()) && text.iter().all(|b| is_good(*b))
     }
 
     /// The text as it was given.

@@ -45,6 +45,7 @@ pub(super) struct Once(u32);
 
 impl Once {
     /// Known field numbers are below 32.
+    #[inline]
     pub(super) fn check(
         &mut self,
         message: &'static str,
@@ -72,11 +73,13 @@ impl<'a> Walker<'a> {
     }
 
     /// The bytes of a span that this walk gave; empty for any other.
+    #[inline(always)]
     pub(super) fn slice(&self, span: Span) -> &'a [u8] {
         span.slice(self.bytes).unwrap_or_default()
     }
 
     /// The next field; `None` at the end of the message.
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Result<Option<Field>, EventWireError> {
         if self.at == self.bytes.len() {
             return Ok(None);
@@ -100,6 +103,7 @@ impl<'a> Walker<'a> {
         Ok(Some(Field { number, value, offset }))
     }
 
+    #[inline(always)]
     fn span(&mut self) -> Result<Span, EventWireError> {
         let len = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
         let start = self.at;
@@ -115,6 +119,7 @@ impl<'a> Walker<'a> {
         Ok(array)
     }
 
+    #[inline(always)]
     fn advance(&mut self, len: usize) -> Result<(), EventWireError> {
         if len > self.bytes.len() - self.at {
             return Err(self.malformed(self.at, "it ends in the middle of a field"));
@@ -123,13 +128,19 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn varint(&mut self) -> Result<u64, EventWireError> {
-        let start = self.at;
         // Keys and most numbers have one byte.
-        if let Some(byte) = self.bytes.get(start).filter(|byte| **byte < 0x80) {
+        if let Some(byte) = self.bytes.get(self.at).filter(|byte| **byte < 0x80) {
             self.at += 1;
             return Ok(u64::from(*byte));
         }
+        self.long_varint()
+    }
+
+    #[inline(never)]
+    fn long_varint(&mut self) -> Result<u64, EventWireError> {
+        let start = self.at;
         let mut number = 0;
         for shift in (0..64).step_by(7) {
             let Some(byte) = self.bytes.get(self.at) else {
@@ -147,6 +158,7 @@ impl<'a> Walker<'a> {
         Err(self.malformed(start, "a number has more than 64 bits"))
     }
 
+    #[cold]
     fn malformed(&self, offset: usize, what: &'static str) -> EventWireError {
         EventWireError::Malformed { message: self.message, offset, what }
     }
