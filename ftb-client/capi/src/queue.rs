@@ -13,90 +13,85 @@ use std::collections::VecDeque;
 pub(crate) const QUEUE_BYTES_DEFAULT: usize = 16 * 1024 * 1024;
 /// Bytes of the events that the longest polling queue holds; a longer wish is cut to it.
 pub(crate) const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes that an event takes in a queue: itself, and its two tickets.
-pub(crate) const EVENT_BYTES: usize = size_of::<Slot>() + 2 * size_of::<Ticket>();
-/// An emptied queue keeps the memory of this many events.
+/// Bytes that an event takes in a queue.
+pub(crate) const EVENT_BYTES: usize = size_of::<Slot>();
+/// An emptied lane keeps the memory of this many events.
 const KEPT_EVENTS: usize = 1024;
-/// Shorter lists are not searched for tickets of events that have left.
-const STALE_TICKETS_MIN: usize = 64;
-
-/// Names an event of a queue, also after the event has left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Ticket {
-    number: u64,
-    slot: u32,
-}
+/// Shorter lanes keep the slots of events that have left.
+const EMPTY_SLOTS_MIN: usize = 64;
 
 struct Slot {
-    /// `None`: free.
-    number: Option<u64>,
-    severity: Severity,
-    event: ReceiveEvent,
+    number: u64,
+    /// `None`: the event has left the queue.
+    event: Option<ReceiveEvent>,
 }
 
-/// Where the events are.
+/// Events of one severity, oldest first. The first slot always has an event.
 #[derive(Default)]
-struct Slots {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    len: usize,
+struct Lane {
+    slots: VecDeque<Slot>,
+    empty: usize,
 }
 
-impl Slots {
-    fn get(&self, ticket: Ticket) -> Option<&Slot> {
-        let slot = self.slots.get(ticket.slot as usize)?;
-        (slot.number == Some(ticket.number)).then_some(slot)
+impl Lane {
+    fn len(&self) -> usize {
+        self.slots.len() - self.empty
     }
 
-    /// Copies an event into a free slot; returns the slot.
-    fn put(&mut self, number: u64, severity: Severity, event: &ReceiveEvent) -> u32 {
-        self.len += 1;
-        let Some(free) = self.free.pop() else {
-            self.slots.push(Slot { number: Some(number), severity, event: *event });
-            return self.slots.len() as u32 - 1;
-        };
-        let slot = &mut self.slots[free as usize];
-        (slot.number, slot.severity, slot.event) = (Some(number), severity, *event);
-        free
-    }
-
-    fn free(&mut self, ticket: Ticket) {
-        self.slots[ticket.slot as usize].number = None;
-        self.free.push(ticket.slot);
-        self.len -= 1;
-    }
-}
-
-/// Tickets, oldest event first. Those of events that have left are removed later.
-#[derive(Debug, Default)]
-struct Tickets(VecDeque<Ticket>);
-
-impl Tickets {
-    fn push(&mut self, ticket: Ticket, slots: &Slots) {
-        if self.0.len() >= STALE_TICKETS_MIN.max(2 * slots.len) {
-            self.0.retain(|ticket| slots.get(*ticket).is_some());
+    /// The place of the first slot with this number or a higher one.
+    fn place_of(&self, number: u64) -> usize {
+        match self.slots.front().is_none_or(|first| first.number >= number) {
+            true => 0,
+            false => self.slots.partition_point(|slot| slot.number < number),
         }
-        self.0.push_back(ticket);
     }
 
-    /// The ticket of the oldest event that is still in the queue.
-    fn first(&mut self, slots: &Slots) -> Option<Ticket> {
-        while let Some(first) = self.0.front().copied() {
-            if slots.get(first).is_some() {
-                return Some(first);
+    /// Takes the oldest event out.
+    fn pop(&mut self) -> Option<ReceiveEvent> {
+        let popped = self.slots.pop_front()?.event;
+        self.tidy();
+        popped
+    }
+
+    /// Removes the event of a slot.
+    fn remove(&mut self, place: usize) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            slot.event = None;
+            self.empty += 1;
+            self.tidy();
+        }
+    }
+
+    fn retain(&mut self, wanted: impl Fn(&ReceiveEvent) -> bool) {
+        self.slots.retain(|slot| slot.event.as_ref().is_some_and(&wanted));
+        self.empty = 0;
+        self.tidy();
+    }
+
+    /// Removes empty slots at the front, and all if they are many. An emptied lane begins anew at
+    /// the start of its memory, which the processor's cache still has.
+    fn tidy(&mut self) {
+        while self.slots.front().is_some_and(|slot| slot.event.is_none()) {
+            self.slots.pop_front();
+            self.empty -= 1;
+        }
+        if self.empty > EMPTY_SLOTS_MIN.max(self.len()) {
+            self.slots.retain(|slot| slot.event.is_some());
+            self.empty = 0;
+        }
+        if self.slots.is_empty() {
+            match self.slots.capacity() > 2 * KEPT_EVENTS {
+                true => self.slots = VecDeque::new(),
+                false => self.slots.clear(),
             }
-            self.0.pop_front();
         }
-        None
     }
 }
 
 pub(crate) struct PollQueue {
-    slots: Slots,
-    next_number: u64,
-    in_order: Tickets,
     /// Mildest first.
-    by_severity: [Tickets; 4],
+    lanes: [Lane; 4],
+    next_number: u64,
     events_max: usize,
 }
 
@@ -105,17 +100,14 @@ impl PollQueue {
     pub(crate) fn new(events_max: Option<usize>) -> Self {
         let events_max = events_max.unwrap_or(QUEUE_BYTES_DEFAULT / EVENT_BYTES);
         Self {
-            slots: Slots::default(),
+            lanes: Default::default(),
             next_number: 0,
-            in_order: Tickets::default(),
-            by_severity: Default::default(),
             events_max: events_max.clamp(1, QUEUE_BYTES_MAX / EVENT_BYTES),
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.slots.len
+        self.lanes.iter().map(Lane::len).sum()
     }
 
     /// Adds an event. A full queue drops the oldest of its mildest events; if all are worse than
@@ -125,23 +117,18 @@ impl PollQueue {
         event: &ReceiveEvent,
         severity: Severity,
     ) -> Option<(ReceiveEvent, Severity)> {
+        let class = class(severity);
         let mut dropped = None;
-        if self.slots.len >= self.events_max {
-            let slots = &self.slots;
-            let mildest = self.by_severity.iter_mut().find_map(|tickets| tickets.first(slots))?;
-            let slot = self.slots.get(mildest)?;
-            if slot.severity > severity {
+        if self.len() >= self.events_max {
+            let mildest = self.lanes.iter().position(|lane| lane.len() > 0)?;
+            if mildest > class {
                 return Some((*event, severity));
             }
-            dropped = Some((slot.event, slot.severity));
-            self.slots.free(mildest);
+            dropped = self.lanes[mildest].pop().map(|event| (event, Severity::ALL[mildest]));
         }
-        let number = self.next_number;
+        let slot = Slot { number: self.next_number, event: Some(*event) };
         self.next_number += 1;
-        let slot = self.slots.put(number, severity, event);
-        let ticket = Ticket { number, slot };
-        self.in_order.push(ticket, &self.slots);
-        self.by_severity[class(severity)].push(ticket, &self.slots);
+        self.lanes[class].slots.push_back(slot);
         dropped
     }
 
@@ -153,43 +140,33 @@ impl PollQueue {
         wants: impl Fn(&ReceiveEvent) -> bool,
         take: impl FnOnce(&ReceiveEvent) -> T,
     ) -> Option<T> {
-        self.in_order.first(&self.slots);
-        let tickets = &self.in_order.0;
-        let begin = tickets.partition_point(|ticket| ticket.number < *from);
-        let found = tickets.range(begin..).find_map(|ticket| {
-            let slot = self.slots.get(*ticket).filter(|slot| wants(&slot.event))?;
-            Some((*ticket, slot))
-        });
-        let Some((ticket, slot)) = found else {
-            *from = self.next_number;
-            return None;
-        };
-        *from = ticket.number + 1;
-        let taken = take(&slot.event);
-        self.slots.free(ticket);
-        if self.slots.len == 0 && self.slots.slots.len() > KEPT_EVENTS {
-            self.clear();
+        let mut places = self.lanes.each_ref().map(|lane| lane.place_of(*from));
+        loop {
+            let slots = (0..4).zip(&self.lanes).zip(&places);
+            let slots =
+                slots.filter_map(|((class, lane), place)| Some((class, lane.slots.get(*place)?)));
+            let Some((class, slot)) = slots.min_by_key(|(_, slot)| slot.number) else {
+                *from = self.next_number;
+                return None;
+            };
+            if let Some(event) = slot.event.as_ref().filter(|event| wants(event)) {
+                *from = slot.number + 1;
+                let taken = take(event);
+                self.lanes[class].remove(places[class]);
+                return Some(taken);
+            }
+            places[class] += 1;
         }
-        Some(taken)
     }
 
     /// Keeps the events that `wanted` accepts.
     pub(crate) fn retain(&mut self, wanted: impl Fn(&ReceiveEvent) -> bool) {
-        for ticket in &self.in_order.0 {
-            if self.slots.get(*ticket).is_some_and(|slot| !wanted(&slot.event)) {
-                self.slots.free(*ticket);
-            }
-        }
-        if self.slots.len == 0 {
-            self.clear();
-        }
+        self.lanes.iter_mut().for_each(|lane| lane.retain(&wanted));
     }
 
     /// Removes all events, and gives their memory back.
     pub(crate) fn clear(&mut self) {
-        self.slots = Slots::default();
-        self.in_order = Tickets::default();
-        self.by_severity = Default::default();
+        self.lanes = Default::default();
     }
 }
 
@@ -254,7 +231,8 @@ mod tests {
         assert_eq!(queue.len(), events_max);
         let mut from = 0;
         while take(&mut queue, &mut from).is_some() {}
-        assert_eq!((queue.len(), queue.slots.slots.capacity()), (0, 0));
+        let capacity: usize = queue.lanes.iter().map(|lane| lane.slots.capacity()).sum();
+        assert_eq!((queue.len(), capacity), (0, 0));
         assert!(PollQueue::new(Some(usize::MAX)).events_max * EVENT_BYTES <= QUEUE_BYTES_MAX);
     }
 
@@ -280,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn tickets_of_events_that_left_do_not_pile_up() {
+    fn slots_of_events_that_left_do_not_pile_up() {
         let mut queue = PollQueue::new(None);
         push(&mut queue, "STAYS", Severity::Info);
         let mut from = 1;
@@ -288,9 +266,8 @@ mod tests {
             push(&mut queue, "x", Severity::Info);
             assert!(take(&mut queue, &mut from).is_some());
         }
-        for tickets in [&queue.in_order, &queue.by_severity[0]] {
-            assert!(tickets.0.len() <= STALE_TICKETS_MIN, "{}", tickets.0.len());
-        }
+        let slots = queue.lanes[0].slots.len();
+        assert!(slots <= EMPTY_SLOTS_MIN + 2, "{slots}");
     }
 
     proptest! {
