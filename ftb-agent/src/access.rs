@@ -106,7 +106,8 @@ impl TryFrom<String> for Who {
                 number(digits).map(|gid| Self::Group { gid, members: Vec::new() })
             }
             Some(_) => Err(format!(
-                "{text:?} is no user: expected everyone, agent, user:NAME, group:NAME, uid:N or gid:N"
+                "{text:?} is no user: expected everyone, agent, user:NAME, group:NAME, uid:N or \
+                     gid:N"
             )),
         }
     }
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_names_nobody_says_so() {
+    fn a_rule_without_users_is_rejected() {
         let error = |text: &str| Who::try_from(text.to_owned()).unwrap_err();
         assert!(error("no-such-user-here").contains("no user"));
         assert!(error("uid:x").contains("no number"));

@@ -6,8 +6,10 @@ use crate::clients::Terms;
 use crate::handle::{self, Handle};
 use crate::journal::Statistics;
 use ftb_core::node::api::{MemberState, TreeNode};
-use ftb_core::node::{ChildStatus, ClientStatus};
+use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
+use ftb_proto::link::wire_member_state;
 use ftb_proto::v1;
+use ftb_proto::v1::AgentRole;
 use ftb_transport::limiter::Peer;
 use ftb_transport::peer_errors::PeerErrors;
 use std::sync::Arc;
@@ -54,10 +56,9 @@ impl v1::admin_server::Admin for AdminService {
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
         admit(&request)?;
-        let within = match request.get_ref().timeout_ms {
-            0 => TREE_DEFAULT,
-            ms => Duration::from_millis(ms.into()).min(TREE_MAX),
-        };
+        let timeout_ms = request.get_ref().timeout_ms;
+        let within = timeout_ms.map_or(TREE_DEFAULT, |ms| Duration::from_millis(ms.into()));
+        let within = within.min(TREE_MAX);
         let tree = self.handle.tree(within).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
         Ok(Response::new(v1::TreeReply { nodes, complete: tree.complete }))
@@ -75,7 +76,7 @@ impl AdminService {
         let counters = node.counters.into_iter().chain(shell);
         let journal = self.journal.as_ref().zip(node.journal);
         let journal = journal.map(|(statistics, state)| v1::JournalStatus {
-            state: state.as_str().to_owned(),
+            state: wire_journal_state(state).into(),
             bytes: statistics.bytes(),
             oldest_ns: statistics.oldest_ns(),
         });
@@ -83,10 +84,10 @@ impl AdminService {
             cluster: self.terms.cluster.clone(),
             host: self.terms.host.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            rank: node.rank.map_or(u32::MAX, |rank| rank.0),
+            rank: node.rank.map(|rank| rank.0),
             origin: node.origin.0,
-            role: node.role.to_owned(),
-            parent: node.parent.unwrap_or_default(),
+            role: wire_role(node.role).into(),
+            parent: node.parent,
             epoch: node.position.epoch.number,
             epoch_root: node.position.epoch.root.0,
             index: node.position.index,
@@ -96,6 +97,22 @@ impl AdminService {
             counters: counters.map(|(name, count)| (name.to_owned(), count)).collect(),
             journal,
         }
+    }
+}
+
+fn wire_role(role: TreeRole) -> AgentRole {
+    match role {
+        TreeRole::Root => AgentRole::Root,
+        TreeRole::Standby => AgentRole::Standby,
+        TreeRole::Member => AgentRole::Member,
+        TreeRole::Searching => AgentRole::Searching,
+    }
+}
+
+fn wire_journal_state(state: JournalState) -> v1::JournalState {
+    match state {
+        JournalState::Ok => v1::JournalState::Ok,
+        JournalState::Degraded => v1::JournalState::Degraded,
     }
 }
 
@@ -135,19 +152,19 @@ fn tree_nodes(nodes: Vec<TreeNode>) -> Vec<v1::TreeNode> {
         nodes.iter().filter(is_up).filter(|node| root.is_some() && node.parent == root);
     let standby = below_root.map(|node| node.rank).min();
     let role = |node: &TreeNode| match node.state {
-        MemberState::Up if node.parent.is_none() => "root",
-        MemberState::Up if Some(node.rank) == standby => "standby",
-        MemberState::Up => "member",
-        _ => "",
+        MemberState::Up if node.parent.is_none() => Some(AgentRole::Root),
+        MemberState::Up if Some(node.rank) == standby => Some(AgentRole::Standby),
+        MemberState::Up => Some(AgentRole::Member),
+        _ => None,
     };
     let wire = |node: TreeNode| v1::TreeNode {
         rank: node.rank.0,
-        role: role(&node).to_owned(),
+        role: role(&node).map(AgentRole::into),
         host: node.host,
-        state: node.state.as_str().to_owned(),
-        parent: node.parent.map_or(-1, |rank| rank.0.into()),
-        origin: node.origin,
-        since_ns: node.since_ns,
+        state: wire_member_state(node.state).into(),
+        parent: node.parent.map(|rank| rank.0),
+        origin: (node.origin != 0).then_some(node.origin),
+        since_ns: (node.since_ns != 0).then_some(node.since_ns),
     };
     nodes.into_iter().map(wire).collect()
 }
@@ -176,10 +193,12 @@ mod tests {
             node(5, MemberState::Up, Some(3)),
         ];
         let nodes = tree_nodes(nodes);
-        let roles: Vec<&str> = nodes.iter().map(|node| node.role.as_str()).collect();
-        assert_eq!(roles, ["", "root", "", "standby", "member", "member"]);
-        let parents: Vec<i64> = nodes.iter().map(|node| node.parent).collect();
-        assert_eq!(parents, [-1, -1, -1, 1, 1, 3]);
-        assert_eq!(nodes[2].state, "suspect");
+        let (root, standby) = (Some(AgentRole::Root), Some(AgentRole::Standby));
+        let member = Some(AgentRole::Member);
+        let roles: Vec<_> = nodes.iter().map(|node| node.role.map(|_| node.role())).collect();
+        assert_eq!(roles, [None, root, None, standby, member, member]);
+        let parents: Vec<_> = nodes.iter().map(|node| node.parent).collect();
+        assert_eq!(parents, [None, None, None, Some(1), Some(1), Some(3)]);
+        assert_eq!(nodes[2].state(), v1::MemberState::Suspect);
     }
 }

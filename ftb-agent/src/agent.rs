@@ -15,7 +15,7 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::serve;
-use crate::world::World;
+use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
 use ftb_core::node::api::Input;
@@ -101,27 +101,12 @@ impl Agent {
     ) -> Result<Self, StartError> {
         let host = config.host(system_host);
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
-        if let Some(files) = &config.tls {
-            // A wrong certificate may be temporary: the agent serves its own host meanwhile.
-            match tls::examine(files, &host) {
-                Ok(None) => {}
-                Ok(Some(doubt)) => tracing::warn!("{doubt}"),
-                Err(error) => tracing::error!(%error, "the certificate is for another host"),
-            }
-        }
+        examine_certificate(&config, &host);
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
         let alarm = world.clock.alarm().map_err(StartError::Timer)?;
         let journal = read_journal(&config, &host, origin, &world).await?;
-        let address = config.listen();
-        let link_listener = world
-            .net
-            .listen_links(&address)
-            .await
-            .map_err(|error| StartError::ListenLinks { address, error })?;
-        let client_listener = world.net.listen_clients(&config.socket).await.map_err(|error| {
-            StartError::ListenClients { path: config.socket.display().to_string(), error }
-        })?;
+        let [link_listener, client_listener] = listen(&config, &world).await?;
         let address = link_listener.address();
 
         let errors = Arc::new(PeerErrors::default());
@@ -137,28 +122,12 @@ impl Agent {
             tasks: tasks.clone(),
             ended: ended.clone(),
         };
-        let terms = Arc::new(terms(&config, &host, origin));
-        let clients = Clients {
-            handle: handle.clone(),
-            errors: Arc::clone(&errors),
-            access: Arc::clone(&access),
-            terms: Arc::clone(&terms),
-            ended: ended.clone(),
-        };
+        let terms = terms(&config, &host, origin);
+        let (clients, admin) = services(&links, &access, terms, journal.as_ref());
         let limiters = limiters(&config, &errors);
-        let admin = AdminService {
-            handle: handle.clone(),
-            errors: Arc::clone(&errors),
-            terms,
-            journal: journal.as_ref().map(|journal| Arc::clone(&journal.statistics)),
-        };
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
-        sockets.serve_links(
-            link_listener,
-            Arc::clone(&limiters[0]),
-            tls.clone(),
-            LinkService(links.clone()),
-        );
+        let (link_limiter, links_served) = (Arc::clone(&limiters[0]), LinkService(links.clone()));
+        sockets.serve_links(link_listener, link_limiter, tls.clone(), links_served);
         sockets.serve_clients(client_listener, Arc::clone(&limiters[1]), clients, admin);
         let ended = sockets.ended;
 
@@ -168,13 +137,10 @@ impl Agent {
         let node = Node::with_journal(world.clock.now(), node, seed, restored);
         let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
         let (role_sender, role) = watch::channel("starting".to_owned());
-        let mut driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
-        let mut journal_task = None;
-        if let Some(journal) = journal {
-            let (log_writer, task) = journal.start(&world, handle.clone());
-            driver = driver.journaled(log_writer);
-            journal_task = Some(task);
-        }
+        let driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
+        let journal = journal.map(|journal| journal.start(&world, handle.clone()));
+        let (log_writer, journal) = journal.unzip();
+        let driver = driver.journaled(log_writer);
         // Distinguishes the agents of one process in tests.
         let span = tracing::debug_span!("agent", host);
         let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
@@ -192,7 +158,7 @@ impl Agent {
             closing,
             ended,
             tasks,
-            journal: journal_task,
+            journal,
             driver,
         })
     }
@@ -281,6 +247,27 @@ impl Agent {
     }
 }
 
+/// Logs what is wrong with the certificate. That may be temporary: the agent starts, and serves its
+/// own host meanwhile.
+fn examine_certificate(config: &Config, host: &str) {
+    match config.tls.as_ref().map(|files| tls::examine(files, host)) {
+        None | Some(Ok(None)) => {}
+        Some(Ok(Some(doubt))) => tracing::warn!("{doubt}"),
+        Some(Err(error)) => tracing::error!(%error, "the certificate is for another host"),
+    }
+}
+
+/// The listening sockets for links and for clients.
+async fn listen(config: &Config, world: &World) -> Result<[Box<dyn Listener>; 2], StartError> {
+    let address = config.listen();
+    let links = world.net.listen_links(&address).await;
+    let links = links.map_err(|error| StartError::ListenLinks { address, error })?;
+    let clients = world.net.listen_clients(&config.socket).await.map_err(|error| {
+        StartError::ListenClients { path: config.socket.display().to_string(), error }
+    })?;
+    Ok([links, clients])
+}
+
 /// What the journal holds; `None` without one.
 async fn read_journal(
     config: &Config,
@@ -292,6 +279,26 @@ async fn read_journal(
     let NodeConfig { log_bytes, protected, .. } = config.node(host, origin);
     let journal = JournalConfig { protected, ..config.journal.clone() };
     Opened::read(&journal, &config.cluster.0, folder, log_bytes, world).await.map(Some)
+}
+
+/// What serves clients and administrators.
+fn services(
+    links: &Links,
+    access: &Arc<ArcSwap<Access>>,
+    terms: Terms,
+    journal: Option<&Opened>,
+) -> (Clients, AdminService) {
+    let Links { handle, errors, ended, .. } = links.clone();
+    let terms = Arc::new(terms);
+    let clients = Clients {
+        handle: handle.clone(),
+        errors: Arc::clone(&errors),
+        access: Arc::clone(access),
+        terms: Arc::clone(&terms),
+        ended,
+    };
+    let journal = journal.map(|journal| Arc::clone(&journal.statistics));
+    (clients, AdminService { handle, errors, terms, journal })
 }
 
 fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A deadline that has moved on by less than this is not told to the kernel: the alarm then rings
+/// A deadline that has moved on by less than this needs no system call: the alarm then rings
 /// that much too early, and is set anew. An agent that is busy moves its deadline with each
 /// message.
 const SLACK_NS: u64 = 125_000_000;
@@ -45,8 +45,8 @@ impl KernelAlarm {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = Timer(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
-        // SAFETY: the timer owns its descriptor, gives the same one each time, and is not given away
-        // before the registration ends.
+        // SAFETY: the timer owns its descriptor and always returns the same one. It is not moved
+        // out before the registration ends.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
         Ok(Self { clock, timer, set_ns: None })
     }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_that_moves_on_a_little_is_not_told_to_the_kernel() {
+    async fn a_slightly_later_deadline_needs_no_system_call() {
         let clock: Arc<dyn Clock> = Arc::new(system::clock());
         let mut alarm = KernelAlarm::new(Arc::clone(&clock)).unwrap();
         let now_ns = clock.now().mono_ns;

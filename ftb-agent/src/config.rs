@@ -263,7 +263,7 @@ impl Config {
         match (&self.tls, self.insecure) {
             (None, false) => {
                 return Err("agents authenticate each other: give ca, cert and key in [tls], or \
-                            say insecure = true to let anybody on the network speak as an agent"
+                            set insecure = true to accept every peer on the network as an agent"
                     .to_owned());
             }
             (Some(_), true) => {
@@ -329,8 +329,8 @@ impl Config {
         let silence = silence.unwrap_or(Duration::from_millis(usual.detection_ms));
         if silence.is_zero() || heartbeat.is_some_and(|heartbeat| heartbeat * 2 > silence) {
             return Err(format!(
-                "detection.silence ({silence:?}) must be at least twice detection.heartbeat, or a late \
-                 heartbeat is a dead link"
+                "detection.silence ({silence:?}) must be at least twice detection.heartbeat, or a \
+                 late heartbeat is a dead link"
             ));
         }
         Ok(())

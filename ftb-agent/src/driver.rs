@@ -35,6 +35,8 @@ const QUERIES_MAX: usize = 64;
 const SMALL_BYTES: u64 = 8 * 1024;
 /// Time for the last frames of a closed link.
 const LINGER: Duration = Duration::from_secs(1);
+/// Log target of state transitions.
+const TRANSITION: &str = "ftb::transition";
 
 /// The driver of one agent.
 pub struct Driver {
@@ -113,11 +115,13 @@ impl Driver {
         }
     }
 
-    /// Adds a journal.
+    /// Adds a journal, if there is one.
     #[must_use]
-    pub fn journaled(mut self, log_writer: LogWriter) -> Self {
-        self.journal.open((), log_writer.writes);
-        self.journal_reads = Some(log_writer.reads);
+    pub fn journaled(mut self, log_writer: Option<LogWriter>) -> Self {
+        if let Some(LogWriter { writes, reads }) = log_writer {
+            self.journal.open((), writes);
+            self.journal_reads = Some(reads);
+        }
         self
     }
 
@@ -324,11 +328,11 @@ impl Driver {
         match suppressed {
             None => {}
             Some(0) => {
-                tracing::info!(target: "ftb::transition", machine, subject, from, to, why, "transition");
+                tracing::info!(target: TRANSITION, machine, subject, from, to, why, "transition");
             }
             Some(suppressed) => {
                 tracing::info!(
-                    target: "ftb::transition",
+                    target: TRANSITION,
                     machine, subject, from, to, why, suppressed, "transition"
                 );
             }

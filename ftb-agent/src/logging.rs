@@ -15,12 +15,12 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// The level in tracing's filter syntax: `info` (default), `warn`, or for example
     /// `warn,ftb::transition=info`. The environment variable `FTB_LOG` overrides it.
-    pub level: Level,
+    pub level: LogFilter,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { format: LogFormat::Text, level: Level("info".to_owned()) }
+        Self { format: LogFormat::Text, level: LogFilter("info".to_owned()) }
     }
 }
 
@@ -37,9 +37,9 @@ pub enum LogFormat {
 /// A checked filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Level(String);
+pub struct LogFilter(String);
 
-impl TryFrom<String> for Level {
+impl TryFrom<String> for LogFilter {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {

@@ -147,7 +147,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(DEPTH);
         outboxes.open(1, sender);
         drop(receiver);
-        outboxes.pump(1, |_| panic!("nothing may be taken from the core for nobody"));
+        outboxes.pump(1, |_| panic!("no link wants a frame"));
         assert!(outboxes.is_empty());
     }
 }

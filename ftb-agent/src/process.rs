@@ -29,8 +29,9 @@ const BAD_INPUT: u8 = 2;
     name = "ftb-agent",
     version,
     after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read members, fan-out, \
-                  allow_unlisted, certificates, access and storm rules and log level again.\nExit codes: 0 stopped as told, 1 failed, 2 wrong \
-                  arguments or configuration (nothing was started)."
+                  allow_unlisted, certificates, access and storm rules and log level again.\nExit \
+                  codes: 0 stopped by a signal, 1 failed, 2 wrong arguments or configuration \
+                  (nothing was started)."
 )]
 pub struct Args {
     /// The configuration file
@@ -133,7 +134,7 @@ struct Service {
     watchdog: Option<Interval>,
 }
 
-enum Turn {
+enum Wakeup {
     Stop,
     Reload,
     Watchdog,
@@ -168,27 +169,27 @@ impl Service {
         loop {
             let [term, int] = &mut self.stop;
             let turn = tokio::select! {
-                _ = term.recv() => Turn::Stop,
-                _ = int.recv() => Turn::Stop,
-                _ = self.reload.recv() => Turn::Reload,
-                () = tick(self.watchdog.as_mut()) => Turn::Watchdog,
-                Ok(()) = role.changed() => Turn::Role,
-                () = self.agent.failed() => Turn::Failed,
+                _ = term.recv() => Wakeup::Stop,
+                _ = int.recv() => Wakeup::Stop,
+                _ = self.reload.recv() => Wakeup::Reload,
+                () = tick(self.watchdog.as_mut()) => Wakeup::Watchdog,
+                Ok(()) = role.changed() => Wakeup::Role,
+                () = self.agent.failed() => Wakeup::Failed,
             };
             match turn {
-                Turn::Reload => self.reload().await,
+                Wakeup::Reload => self.reload().await,
                 // The driver itself must answer, or systemd restarts the agent.
-                Turn::Watchdog => {
+                Wakeup::Watchdog => {
                     if self.agent.handle().status().await.is_ok() {
                         notify(&[NotifyState::Watchdog]);
                     }
                 }
-                Turn::Role => {
+                Wakeup::Role => {
                     let status = one_line(&role.borrow_and_update());
                     notify(&[NotifyState::Status(&status)]);
                 }
-                Turn::Failed => anyhow::bail!("the driver has ended; see the log"),
-                Turn::Stop => {
+                Wakeup::Failed => anyhow::bail!("the driver has ended; see the log"),
+                Wakeup::Stop => {
                     tracing::info!("stopping");
                     notify(&[NotifyState::Stopping]);
                     self.agent.stop().await;

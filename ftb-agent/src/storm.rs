@@ -22,7 +22,7 @@ pub struct StormTable {
     space: SpaceRule,
     /// More severe events are never touched.
     #[serde(default = "warning")]
-    severity_max: Level,
+    severity_max: SeverityName,
     /// Identical events within this time become one.
     #[serde(default, with = "humantime_serde")]
     fold: Option<Duration>,
@@ -35,9 +35,9 @@ pub struct StormTable {
 /// A severity by its name.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Level(Severity);
+struct SeverityName(Severity);
 
-impl TryFrom<String> for Level {
+impl TryFrom<String> for SeverityName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -45,8 +45,8 @@ impl TryFrom<String> for Level {
     }
 }
 
-fn warning() -> Level {
-    Level(Severity::Warning)
+fn warning() -> SeverityName {
+    SeverityName(Severity::Warning)
 }
 
 /// Checks the rules.
@@ -71,7 +71,7 @@ pub fn check(tables: &[StormTable]) -> Result<(), String> {
         }
         if table.fold.is_some_and(|fold| fold > FOLD_MAX || fold.as_millis() == 0) {
             return Err(format!(
-                "the [[storm]] table of space {what:?}: fold must be 1ms to 60s, so long a \
+                "the [[storm]] table of space {what:?}: fold must be 1ms to 60s, the time that a \
                  publisher waits for its receipts"
             ));
         }

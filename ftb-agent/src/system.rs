@@ -113,7 +113,7 @@ impl Net for SystemNet {
             socket.bind(&address.into())?;
             socket.listen(BACKLOG)?;
             let listener = TcpListener::from_std(socket.into())?;
-            Ok(Box::new(Links(listener)) as Box<dyn Listener>)
+            Ok(Box::new(TcpLinks(listener)) as Box<dyn Listener>)
         }
         .boxed()
     }
@@ -122,7 +122,8 @@ impl Net for SystemNet {
         &'a self,
         path: &'a Path,
     ) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
-        let listener = Clients::bind(path).map(|clients| Box::new(clients) as Box<dyn Listener>);
+        let listener = UnixClients::bind(path);
+        let listener = listener.map(|listener| Box::new(listener) as Box<dyn Listener>);
         std::future::ready(listener).boxed()
     }
 }
@@ -136,9 +137,9 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
 }
 
-struct Links(TcpListener);
+struct TcpLinks(TcpListener);
 
-impl Listener for Links {
+impl Listener for TcpLinks {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
         async {
             let (stream, address) = self.0.accept().await?;
@@ -170,14 +171,14 @@ fn lock_of(socket: &Path) -> PathBuf {
 }
 
 /// The socket file of this agent, removed when the agent stops.
-struct Clients {
+struct UnixClients {
     listener: UnixListener,
     path: PathBuf,
     /// Held as long as the agent lives; the kernel frees it when the agent crashes.
     _lock: Flock<File>,
 }
 
-impl Clients {
+impl UnixClients {
     fn bind(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let mut builder = std::fs::DirBuilder::new();
@@ -225,7 +226,7 @@ impl Clients {
     }
 }
 
-impl Drop for Clients {
+impl Drop for UnixClients {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
@@ -233,7 +234,7 @@ impl Drop for Clients {
     }
 }
 
-impl Listener for Clients {
+impl Listener for UnixClients {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Connection>> {
         async {
             let (stream, _) = self.listener.accept().await?;

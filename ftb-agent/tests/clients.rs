@@ -11,7 +11,7 @@ async fn who_says_goodbye_still_hears_what_was_put_off() {
     let lone = Lone::start("").await;
     let mut client = lone.client("lazy").await;
     client.say(Message::DelayAcks(v1::DelayAcks { delayed: true })).await;
-    // The first is told at once: it was told nothing for long.
+    // The first is confirmed at once: nothing was confirmed for long.
     let first = client.publish("ftb.test", &["a"]).await;
     client.confirmed(first).await;
     let last = client.publish("ftb.test", &["b", "c"]).await;

@@ -5,10 +5,15 @@ mod common;
 
 use common::{Lone, TestClient, event, open, soon, until};
 use ftb_core::protocol::PROTOCOL;
+use ftb_proto::v1::link_client::LinkClient;
+use ftb_proto::v1::link_frame::Frame;
 use ftb_proto::v1::{self, to_agent, to_client};
-use std::io::ErrorKind;
+use ftb_tests::cluster::{Cluster, Plan, wait_for};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_stream::StreamExt as _;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -107,7 +112,7 @@ async fn a_flood_of_silent_connections_costs_only_its_own() {
 }
 
 #[tokio::test]
-async fn clients_beyond_the_limit_are_told_so() {
+async fn clients_beyond_the_limit_get_the_reason() {
     let lone = Lone::start("[limits]\nclients_max = 2\n").await;
     let (first, _second) = (lone.client("first").await, lone.client("second").await);
     let third = hello(&lone, "third").await;
@@ -182,7 +187,7 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_nobody() {
+async fn a_subscriber_that_does_not_read_loses_only_its_own_events_and_gets_a_gap() {
     const BATCHES: usize = 100;
     let lone = Lone::start("[limits]\nlag_bytes = 65536\nlog_bytes = 1048576\n").await;
     let mut stuck = lone.client("stuck").await;
@@ -198,21 +203,21 @@ async fn a_subscriber_that_does_not_read_loses_its_own_is_told_so_and_holds_up_n
         assert_eq!(reader.payloads(batch.len()).await.len(), batch.len());
         publisher.confirmed(last).await;
     }
-    let (mut delivered, mut told) = (0, 0);
-    while delivered + told < BATCHES * batch.len() {
+    let (mut delivered, mut reported) = (0, 0);
+    while delivered + reported < BATCHES * batch.len() {
         match stuck.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
                 delivered += deliver.items.iter().map(|item| item.sealed.len()).sum::<usize>();
             }
             Some(to_client::Message::Gap(gap)) => {
-                told += usize::try_from(gap.gap.unwrap().count()).unwrap();
+                reported += usize::try_from(gap.gap.unwrap().count()).unwrap();
             }
             Some(_) => {}
             None => panic!("the stream ended"),
         }
     }
-    assert_eq!(delivered + told, BATCHES * batch.len());
-    assert!(told > 0, "nothing was shed: the test does not test what it should");
+    assert_eq!(delivered + reported, BATCHES * batch.len());
+    assert!(reported > 0, "nothing was shed");
 }
 
 fn bad_filter(subscription: u32) -> v1::Subscribe {
@@ -295,4 +300,193 @@ async fn a_flood_of_pings_ends_its_connection_and_no_other() {
     honest.publish("site", &["still here"]).await;
     assert_eq!(honest.payloads(1).await, ["still here"]);
     assert_lives(&lone).await;
+}
+
+/// The host that the hostile peer claims to be: it is listed, and no agent runs there.
+const CLAIMED: &str = "node03";
+/// In range on the wire, and above everything that a cluster can have reached.
+const IMPLAUSIBLE: u64 = 1 << 61;
+
+/// A hello that an agent accepts, of incarnation `origin`.
+fn agent_hello(origin: u64) -> v1::LinkHello {
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    v1::LinkHello {
+        protocol: PROTOCOL.max,
+        protocol_min: Some(PROTOCOL.min),
+        cluster: "test".to_owned(),
+        host: CLAIMED.to_owned(),
+        rank: Some(2),
+        address: "127.0.0.1:1".to_owned(),
+        origin,
+        interest: Some(v1::Interest::default()),
+        wall_ns: u64::try_from(since_1970.as_nanos()).unwrap(),
+        ..v1::LinkHello::default()
+    }
+}
+
+/// Sends a hello to an agent, then another frame if the agent accepts the hello. Returns the answer
+/// to the hello, once the agent has ended the link.
+async fn link(address: &str, hello: v1::LinkHello, then: Option<Frame>) -> Option<Frame> {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = LinkClient::new(endpoint.connect().await.unwrap());
+    let (sender, frames) = tokio::sync::mpsc::channel(4);
+    let frame = |frame| v1::LinkFrame { frame: Some(frame) };
+    sender.send(frame(Frame::Hello(hello))).await.unwrap();
+    let frames = tokio_stream::wrappers::ReceiverStream::new(frames);
+    // A malformed hello may end the connection before the stream is open.
+    let mut answers = soon("the stream", client.exchange(frames)).await.ok()?.into_inner();
+    let answer = soon("an answer", answers.next()).await;
+    let answer = answer.and_then(Result::ok).and_then(|answer| answer.frame);
+    if let (Some(Frame::HelloAck(_)), Some(then)) = (&answer, then) {
+        sender.send(frame(then)).await.unwrap();
+    }
+    // `sender` lives: only the agent ends the link.
+    soon("the end of the link", async { while let Some(Ok(_)) = answers.next().await {} }).await;
+    answer
+}
+
+/// Hellos with a number that no agent can have reached.
+fn bad_hellos(number: u64) -> Vec<v1::LinkHello> {
+    let epoch = Some(v1::Epoch { number: 1, root: 1 });
+    let segment = |epoch, first| vec![v1::Segment { epoch, first, incomplete: false }];
+    let high = Some(v1::Epoch { number, root: 1 });
+    let hello = || agent_hello(1);
+    vec![
+        v1::LinkHello { epoch_seen: number, ..hello() },
+        v1::LinkHello { epochs: segment(high, 1), ..hello() },
+        v1::LinkHello { epochs: segment(epoch, number), ..hello() },
+        v1::LinkHello { commit_index: number, ..hello() },
+        v1::LinkHello { log_range: Some(v1::LogRange { after: 0, until: number }), ..hello() },
+    ]
+}
+
+/// Frames of a child with such a number, which an agent would count on from.
+fn bad_frames(number: u64) -> Vec<Frame> {
+    let epoch = Some(v1::Epoch { number: 1, root: 1 });
+    let high = Some(v1::Epoch { number, root: 1 });
+    let fork = |epoch, until| {
+        let fork = Some(v1::Fork { epoch, until, re_proposed: false });
+        let items = vec![v1::UpItem { fork, ..v1::UpItem::default() }];
+        Frame::Up(v1::UpBatch { origin: 1, run: 1, base: 1, first: 1, items })
+    };
+    vec![
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch: high, epoch_seen: 1 }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch, epoch_seen: number }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
+        Frame::Resume(v1::Resume { epoch, after: number }),
+        Frame::Resume(v1::Resume { epoch: high, after: 0 }),
+        fork(epoch, number),
+        fork(high, 1),
+    ]
+}
+
+/// Frames with numbers that overflow when the agent counts on from them.
+fn overflowing_frames() -> Vec<Frame> {
+    let epoch = Some(v1::Epoch { number: 1, root: 1 });
+    let max = u64::MAX;
+    let up = |run, base, first| {
+        let fork = Some(v1::Fork { epoch, until: 1, re_proposed: false });
+        let items = vec![v1::UpItem { fork, ..v1::UpItem::default() }];
+        Frame::Up(v1::UpBatch { origin: 1, run, base, first, items })
+    };
+    let bounds = vec![1, max];
+    let publishers = vec![v1::PublisherDedupRanges { account: 1, token: 1, bounds }];
+    let filters = Vec::new();
+    vec![
+        up(max, 1, 1),
+        up(1, max, max),
+        up(1, 1, max),
+        up(1, 2, 1),
+        Frame::Subscribe(v1::Interest { version: max, filters }),
+        Frame::DedupRanges(v1::DedupRanges { publishers }),
+        Frame::ReplicaAck(v1::ReplicaAck { epoch, index: max, copy: 1, kept_from: Some(max) }),
+        Frame::HistoryRequest(v1::HistoryRequest { epoch, after: max, ..Default::default() }),
+    ]
+}
+
+/// Waits until the log of rank 0 has a line with all these words behind `begin`.
+async fn logged(cluster: &Cluster, begin: usize, words: &[&str]) {
+    let what = format!("a log line with {words:?}");
+    let found = wait_for(&what, async || {
+        let log = cluster.log(0);
+        let has_all = |line: &str| words.iter().all(|word| line.contains(word));
+        Ok(log[begin..].lines().any(has_all).then_some(()))
+    });
+    found.await.unwrap_or_else(|error| panic!("{error}\n{}", cluster.logs()));
+}
+
+fn keep_journal(config: &Path, folder: &Path) {
+    let mut file = std::fs::File::options().append(true).open(config).unwrap();
+    write!(file, "\n[journal]\npath = \"{}\"\n", folder.display()).unwrap();
+}
+
+/// Processes with journals, and a peer that claims to be one of them: each link with a number out
+/// of range ends with a clear log line. The cluster continues, and its journals stay good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_with_epochs_and_indices_out_of_range_harms_neither_cluster_nor_journal() {
+    let mut cluster = Plan::new(3, 2).prepare().unwrap();
+    for rank in 0..2 {
+        keep_journal(cluster.config(rank), &cluster.dir().join(format!("journal{rank}")));
+        cluster.run(rank).unwrap();
+    }
+    cluster.wait_safe().await.unwrap();
+    let client = async |rank| {
+        let stream = UnixStream::connect(cluster.socket(rank)).await.unwrap();
+        TestClient::attach(Box::new(stream), "test").await
+    };
+    let mut publisher = client(1).await;
+    let last = publisher.publish("site", &["before"]).await;
+    publisher.confirmed(last).await;
+    let address = cluster.address(0).unwrap();
+    let out_of_range = "out of range";
+    for (number, is_answered) in [(IMPLAUSIBLE, true), (u64::MAX, false)] {
+        for hello in bad_hellos(number) {
+            let begin = cluster.log(0).len();
+            let what = format!("{hello:?}");
+            let answer = link(&address, hello, None).await;
+            match answer {
+                Some(Frame::HelloNack(nack)) if is_answered => {
+                    assert_eq!(nack.code(), v1::NackCode::Epoch, "{what}");
+                    assert!(nack.message.contains(out_of_range), "{}", nack.message);
+                }
+                None if !is_answered => {}
+                other => panic!("{what}: {other:?}\n{}", cluster.logs()),
+            }
+            logged(&cluster, begin, &[out_of_range]).await;
+        }
+    }
+    let frames = [bad_frames(IMPLAUSIBLE), bad_frames(u64::MAX), overflowing_frames()].concat();
+    for (origin, frame) in (2..).zip(frames) {
+        let begin = cluster.log(0).len();
+        let what = format!("{frame:?}");
+        let answer = link(&address, agent_hello(origin), Some(frame)).await;
+        let Some(Frame::HelloAck(_)) = answer else {
+            panic!("{what}: {answer:?}\n{}", cluster.logs());
+        };
+        logged(&cluster, begin, &[CLAIMED, out_of_range]).await;
+    }
+    for rank in 0..2 {
+        let status = cluster.status(rank).await.unwrap();
+        assert!(status.epoch < 10 && status.index < 1_000, "{status:?}");
+    }
+    let last = publisher.publish("site", &["after"]).await;
+    publisher.confirmed(last).await;
+    drop(publisher);
+    // The log returns from the journals alone.
+    for rank in 0..2 {
+        cluster.crash(rank).unwrap();
+    }
+    for rank in 0..2 {
+        cluster.run(rank).unwrap();
+    }
+    cluster.wait_safe().await.unwrap();
+    for rank in 0..2 {
+        let stream = UnixStream::connect(cluster.socket(rank)).await.unwrap();
+        let mut reader = TestClient::attach(Box::new(stream), "reader").await;
+        reader.subscribe_from_the_beginning(1, "event_space=site").await;
+        assert_eq!(reader.payloads(2).await, ["before", "after"]);
+        let log = cluster.log(rank);
+        let is_damaged = ["journal damaged", "set aside"].iter().any(|word| log.contains(word));
+        assert!(!is_damaged, "{}", cluster.logs());
+    }
 }

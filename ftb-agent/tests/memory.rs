@@ -5,6 +5,7 @@
 mod common;
 
 use common::MemoryCluster;
+use ftb_core::node::TreeRole;
 use ftb_core::node::api::MemberState;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,7 +112,7 @@ async fn two_halves_that_are_cut_off_become_one_tree_when_they_are_healed() {
         cluster.network.cut(&cluster.hosts[a], &cluster.hosts[b]);
     }
     let start = tokio::time::Instant::now();
-    while cluster.agent(2).handle().status().await.unwrap().node.role != "root" {
+    while cluster.agent(2).handle().status().await.unwrap().node.role != TreeRole::Root {
         assert!(start.elapsed() < CONVERGE, "the cut-off half has no acting root");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -168,7 +169,7 @@ async fn hosts_that_are_not_listed_join_and_keep_their_ranks_over_restarts() {
     whole(&cluster, 1).await;
 }
 
-/// Everybody loses power. Who was root or standby has the ranks in its journal.
+/// All agents lose power. Root and standby have the ranks in their journals.
 #[tokio::test(start_paused = true)]
 async fn journals_remember_the_ranks_of_hosts_that_are_not_listed() {
     let journal = "[journal]\npath = \"/journal\"\n";
@@ -192,7 +193,7 @@ async fn journals_remember_the_ranks_of_hosts_that_are_not_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_lets_nobody_in_says_so_and_can_be_opened() {
+async fn a_cluster_that_rejects_dynamic_members_says_so_and_can_be_opened() {
     let mut cluster = MemoryCluster::start_with(3, 2, "allow_unlisted = false\n").await;
     wanted(&cluster, 2).await;
     let guest = cluster.add_unlisted().await;
@@ -202,7 +203,7 @@ async fn a_cluster_that_lets_nobody_in_says_so_and_can_be_opened() {
         counters.iter().any(|(name, count)| *name == "rejected" && *count > 0)
     };
     while !refused(&cluster).await {
-        assert!(start.elapsed() < CONVERGE, "nobody has refused it");
+        assert!(start.elapsed() < CONVERGE, "no agent has refused it");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     cluster.extra = "";

@@ -78,7 +78,7 @@ fn what_is_no_configuration_is_exit_code_2_and_one_line() {
         (path("huge"), "at most 33554432 bytes"),
         (file("twice", list("node[1-3],node2").as_bytes()), "\"node2\" stands in the list twice"),
         (file("many", list("node[1-300000]").as_bytes()), "more than 262144 hosts"),
-        (file("nobody", list("").as_bytes()), "nobody:3:11: "),
+        (file("hostless", list("").as_bytes()), "hostless:3:11: "),
     ];
     for (config, expected) in cases {
         let output = agent(&config).output().unwrap();
@@ -215,7 +215,7 @@ async fn an_agent_that_is_killed_while_it_stops_leaves_nothing_in_the_way() {
         texts.push(said);
         process.signal(Signal::SIGTERM);
         if life % 2 == 1 {
-            // It has begun: the client was told goodbye.
+            // It has begun: the client got a Close.
             while client.hear().await.is_some() {}
         }
         process.signal(Signal::SIGKILL);
@@ -258,7 +258,7 @@ async fn sighup_reads_rules_again_and_a_mistake_changes_nothing() {
 }
 
 #[tokio::test]
-async fn systemd_is_told_ready_alive_and_stopping() {
+async fn systemd_gets_ready_watchdog_and_stopping() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let systemd = UnixDatagram::bind(&path).unwrap();

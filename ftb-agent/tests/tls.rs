@@ -183,7 +183,7 @@ async fn a_stranger_and_a_plain_speaker_are_dropped_and_counted() {
     until("the other to be counted", async || counter(&server, "handshake_failed") == 2).await;
 }
 
-/// Nobody dials it, so nothing else would tell its administrator why it is alone.
+/// No agent dials it, so nothing else shows its administrator why it is alone.
 #[tokio::test]
 async fn the_one_that_dials_says_that_it_does_not_trust_whom_it_found() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ async fn new_certificates_count_from_the_reload_and_bad_ones_change_nothing() {
     std::fs::write(&files.key, "no key").unwrap();
     server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
     assert!(is("renamed").await);
-    // One that is for somebody else is not taken either.
+    // A certificate for another host is not taken either.
     ca.issue("1", "another");
     server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
     assert!(is("node01").await && !is("another").await);
@@ -252,18 +252,18 @@ fn the_check_refuses_a_certificate_of_another_host() {
     };
     assert_eq!(check(&ca.issue("2", "node02")), (Some(0), String::new()));
     assert_eq!(check(&ca.issue("3", "NODE02")), (Some(0), String::new()));
-    let (code, told) = check(&ca.issue("1", "node01"));
-    assert_eq!(code, Some(2), "{told}");
+    let (code, output) = check(&ca.issue("1", "node01"));
+    assert_eq!(code, Some(2), "{output}");
     assert!(
-        told.contains("1.pem: it is for node01, and other agents would refuse node02"),
-        "{told}"
+        output.contains("1.pem: it is for node01, and other agents would refuse node02"),
+        "{output}"
     );
-    assert_eq!(told.lines().count(), 1, "{told}");
-    // Of another CA: told, and no mistake for sure, since the others may know both.
+    assert_eq!(output.lines().count(), 1, "{output}");
+    // Of another CA: reported, and no mistake for sure, since the others may know both.
     let other = Authority::new(&dir.path().join("other"));
     let mut files = other.issue("2", "node02");
     files.ca = dir.path().join("ca.pem");
-    let (code, told) = check(&files);
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("would refuse it") && told.lines().count() == 1, "{told}");
+    let (code, output) = check(&files);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("would refuse it") && output.lines().count() == 1, "{output}");
 }

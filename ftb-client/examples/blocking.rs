@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let client = blocking::Client::connect(ClientConfig::new("example-blocking"))?;
+    let client = blocking::BlockingClient::connect(ClientConfig::new("example-blocking"))?;
     let wait = Duration::from_secs(10);
     let mut greetings = client.subscribe("event_name=EXAMPLE_GREETING", Start::Now, wait)?;
     for _ in 0..10 {

@@ -76,7 +76,7 @@ impl Admin {
         // The agent has most of the time to ask the root, and some is left for its own view.
         let patience = self.deadline.mul_f64(0.8).as_millis();
         let timeout_ms = u32::try_from(patience).unwrap_or(u32::MAX);
-        let answer = self.client.tree(v1::TreeRequest { timeout_ms });
+        let answer = self.client.tree(v1::TreeRequest { timeout_ms: Some(timeout_ms) });
         answered(self.deadline, answer).await
     }
 }

@@ -8,10 +8,10 @@
 
 use crate::chunk::{Chunk, Size};
 use crate::client::Client;
+use crate::client::publish::{Receipt, fill_in};
 use crate::completion::Completion;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
-use crate::publish::{Receipt, fill_in};
 use crate::session::Session;
 use core::fmt;
 use core::ops::Range;
@@ -69,15 +69,12 @@ impl fmt::Debug for Batch {
     }
 }
 
-impl Client {
-    /// An empty batch.
-    pub fn batch(&self) -> Batch {
-        let (chunks, size) = (Vec::new(), Size::default());
-        Batch { client: self.clone(), chunks, size, begun: Begun::default(), before: size }
-    }
-}
-
 impl Batch {
+    pub(crate) fn new(client: Client) -> Self {
+        let (chunks, size) = (Vec::new(), Size::default());
+        Self { client, chunks, size, begun: Begun::default(), before: size }
+    }
+
     /// Adds an event. Empty client name and job id are filled in. An event without a time gets the
     /// time of the first event of the batch.
     ///
@@ -210,7 +207,7 @@ fn publish_chunks(
 
 /// The outcomes of the events of a batch, in their order.
 #[derive(Clone, Debug)]
-#[must_use = "the events are published without them, but only the receipts say what became of them; \
+#[must_use = "the events are published without them, but only the receipts have the outcomes; \
               drop them with `let _ =` where that does not matter"]
 pub struct Receipts {
     completion: Arc<Completion>,

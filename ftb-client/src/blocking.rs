@@ -4,7 +4,7 @@
 //! use ftb_client::{Delivery, Start, blocking, event};
 //! use std::time::Duration;
 //!
-//! let client = blocking::Client::connect(ftb_client::ClientConfig::new("example"))?;
+//! let client = blocking::BlockingClient::connect(ftb_client::ClientConfig::new("example"))?;
 //! let wait = Duration::from_secs(5);
 //! let mut faults = client.subscribe("severity>=error", Start::Now, wait)?;
 //! client.publish(event("my.space", "HELLO")?)?;
@@ -20,10 +20,10 @@
 
 use crate::batch::Receipts;
 use crate::client::Stats;
+use crate::client::publish::Receipt;
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
-use crate::publish::Receipt;
-use crate::subscription::{self, Deliveries, Delivery};
+use crate::subscription::{Deliveries, Delivery, Subscription};
 use core::future::Future;
 use core::time::Duration;
 use ftb_core::node::api::Start;
@@ -75,13 +75,13 @@ impl Driver {
 
 /// As [`crate::Client`]. Cloning gives another handle to the same client.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct BlockingClient {
     // Before the driver: the client leaves first, then its thread stops.
     client: crate::Client,
     driver: Arc<Driver>,
 }
 
-impl Client {
+impl BlockingClient {
     /// As [`crate::Client::connect`], with a thread of its own.
     ///
     /// # Errors
@@ -133,8 +133,8 @@ impl Client {
     }
 
     /// As [`crate::Client::batch`].
-    pub fn batch(&self) -> Batch {
-        Batch { batch: self.client.batch(), driver: Arc::clone(&self.driver) }
+    pub fn batch(&self) -> BlockingBatch {
+        BlockingBatch { batch: self.client.batch(), driver: Arc::clone(&self.driver) }
     }
 
     /// As [`Receipt::confirmed`].
@@ -178,9 +178,9 @@ impl Client {
         filter: &str,
         start: Start,
         deadline: Duration,
-    ) -> Result<Subscription, SubscribeError> {
+    ) -> Result<BlockingSubscription, SubscribeError> {
         let subscribed = self.driver.wait(deadline, self.client.subscribe(filter, start));
-        Ok(Subscription {
+        Ok(BlockingSubscription {
             subscription: subscribed.map_err(|_| SubscribeError::Timeout)??,
             driver: Arc::clone(&self.driver),
         })
@@ -202,13 +202,13 @@ impl Client {
 
 /// As [`crate::Batch`].
 #[derive(Debug)]
-pub struct Batch {
+pub struct BlockingBatch {
     // Before the driver, as in the client.
     batch: crate::Batch,
     driver: Arc<Driver>,
 }
 
-impl Batch {
+impl BlockingBatch {
     /// As [`crate::Batch::push`].
     ///
     /// # Errors
@@ -250,12 +250,12 @@ impl Batch {
 
 /// As [`crate::Subscription`].
 #[derive(Debug)]
-pub struct Subscription {
-    subscription: subscription::Subscription,
+pub struct BlockingSubscription {
+    subscription: Subscription,
     driver: Arc<Driver>,
 }
 
-impl Subscription {
+impl BlockingSubscription {
     /// The next delivery, waited for until the deadline ([`Duration::MAX`]: for ever); `None` when
     /// the subscription has ended.
     ///
@@ -269,7 +269,7 @@ impl Subscription {
         }
     }
 
-    /// As [`crate::Subscription::next_batch`], waited for as by [`Subscription::next`].
+    /// As [`crate::Subscription::next_batch`], waited for as by [`BlockingSubscription::next`].
     ///
     /// # Errors
     /// As there.

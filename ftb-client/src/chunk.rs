@@ -24,7 +24,7 @@ pub(crate) fn class(severity: Severity) -> usize {
 
 /// One event of a chunk.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct ChunkEntry {
     /// Its index in the completion.
     place: u32,
     /// Where its bytes end in the buffer.
@@ -63,7 +63,7 @@ impl Size {
 pub(crate) struct Chunk {
     completion: Arc<Completion>,
     buffer: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<ChunkEntry>,
     /// The indices of all its events, shed ones too.
     places: Range<u32>,
     /// The remaining events by severity.
@@ -128,9 +128,9 @@ impl Chunk {
     pub(crate) fn append(&mut self, other: &Self) -> Range<u32> {
         let (place, at) = (self.places.end, self.buffer.len() as u32);
         self.buffer.extend_from_slice(&other.buffer);
-        let moved = |entry: &Entry| {
+        let moved = |entry: &ChunkEntry| {
             let place = place + (entry.place - other.places.start);
-            Entry { place, end: at + entry.end, ..*entry }
+            ChunkEntry { place, end: at + entry.end, ..*entry }
         };
         self.entries.extend(other.entries.iter().map(moved));
         for (size, more) in self.sizes.iter_mut().zip(other.sizes) {
@@ -164,7 +164,7 @@ impl Chunk {
         let (class, place) = (class(severity), self.places.end);
         let end = u32::try_from(self.buffer.len())
             .expect("a chunk holds 64 KiB or one event, far less than 4 GiB");
-        self.entries.push(Entry { place, end, class: class as u8, gone: false });
+        self.entries.push(ChunkEntry { place, end, class: class as u8, gone: false });
         self.sizes[class].add(Size { events: 1, bytes: self.buffer.len() - start });
         self.places.end += 1;
         place
@@ -190,7 +190,7 @@ impl Chunk {
 
     /// Sheds the oldest event of a severity; returns its size.
     pub(crate) fn shed_oldest(&mut self, class: usize) -> Option<Size> {
-        let oldest = |entry: &Entry| !entry.gone && usize::from(entry.class) == class;
+        let oldest = |entry: &ChunkEntry| !entry.gone && usize::from(entry.class) == class;
         let index = self.entries.iter().position(oldest)?;
         let bytes = self.len_of(index);
         let size = Size { events: 1, bytes };
@@ -227,7 +227,7 @@ impl Chunk {
         let mut entries = Vec::with_capacity(left.events);
         for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.gone) {
             buffer.extend_from_slice(&self.buffer[self.start_of(index)..entry.end as usize]);
-            entries.push(Entry { end: buffer.len() as u32, ..*entry });
+            entries.push(ChunkEntry { end: buffer.len() as u32, ..*entry });
         }
         (self.buffer, self.entries) = (buffer, entries);
     }
@@ -238,7 +238,7 @@ impl Chunk {
         if self.size().cost() <= room {
             return None;
         }
-        let cost_until = |(index, entry): (usize, &Entry)| {
+        let cost_until = |(index, entry): (usize, &ChunkEntry)| {
             Size { events: index + 1, bytes: entry.end as usize }.cost()
         };
         let costs = self.entries.iter().enumerate().map(cost_until);
@@ -292,7 +292,7 @@ impl Chunk {
 pub(crate) struct InFlightBatch {
     completion: Arc<Completion>,
     events: Bytes,
-    entries: Vec<Entry>,
+    entries: Vec<ChunkEntry>,
     /// Number of events with an outcome, from the first on.
     settled: usize,
     /// Number of refused events.
@@ -338,7 +338,7 @@ impl InFlightBatch {
         let from = self.settled;
         let below = below_seq.saturating_sub(self.first_seq);
         let below = usize::try_from(below).unwrap_or(usize::MAX).min(self.entries.len());
-        let refused = |entries: &[Entry]| match self.refused {
+        let refused = |entries: &[ChunkEntry]| match self.refused {
             0 => 0,
             _ => entries.iter().filter(|entry| entry.gone).count(),
         };

@@ -1,6 +1,7 @@
 //! [`Client`]: the handle of a program, and what its handles share.
 
 use crate::ack_interest::AckInterest;
+use crate::batch::Batch;
 use crate::config::{ClientBuilder, ClientConfig};
 use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
@@ -21,6 +22,8 @@ use std::task::Waker;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+
+pub mod publish;
 
 /// A client of this node's agent: publishes and subscribes.
 ///
@@ -302,6 +305,11 @@ impl Client {
         let shared = Arc::new(Shared::new(config));
         runtime.spawn(connection::run(Arc::clone(&shared)));
         Ok(Self { inner: Arc::new(Inner { shared }) })
+    }
+
+    /// An empty batch.
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.clone())
     }
 
     pub(crate) fn shared(&self) -> &Shared {

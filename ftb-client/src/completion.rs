@@ -19,7 +19,7 @@ pub(crate) type Outcome = Result<EventId, Unconfirmed>;
 /// The outcomes of events, indexed from 0 in publish order.
 #[derive(Debug, Default)]
 pub(crate) struct Completion {
-    state: Mutex<State>,
+    state: Mutex<CompletionState>,
     /// Notified when an outcome is known.
     changed: Notify,
     /// Counts the tasks that wait for outcomes.
@@ -27,7 +27,7 @@ pub(crate) struct Completion {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CompletionState {
     /// The sequence of the first event that was not shed; 0 until it is sent.
     first_seq: u64,
     /// All events below this index have an outcome.
@@ -45,7 +45,7 @@ impl Completion {
         Self { state: Mutex::default(), changed: Notify::new(), waiters }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CompletionState> {
         // A panic under the lock is a defect; the state is the best that is left.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +69,7 @@ impl Completion {
         self.wait_for(|state| state.common_outcome(&places)).await
     }
 
-    async fn wait_for<T>(&self, look: impl Fn(&State) -> Option<T>) -> T {
+    async fn wait_for<T>(&self, look: impl Fn(&CompletionState) -> Option<T>) -> T {
         let mut changed = pin!(self.changed.notified());
         let mut waiting = None;
         loop {
@@ -84,7 +84,7 @@ impl Completion {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut CompletionState)) {
         change(&mut self.state());
         self.changed.notify_waiters();
     }
@@ -118,7 +118,7 @@ impl Completion {
     }
 }
 
-impl State {
+impl CompletionState {
     fn outcome(&self, place: u32) -> Option<Outcome> {
         if self.shed.contains(place) {
             return Some(Err(Unconfirmed::Shed));

@@ -18,9 +18,7 @@ pub enum ConfigError {
         max: usize,
     },
     /// There is no tokio runtime to live on.
-    #[error(
-        "a client needs a tokio runtime around it: use ftb_client::blocking in a program without one"
-    )]
+    #[error("a client needs a tokio runtime: use ftb_client::blocking in a program without one")]
     NoRuntime,
     /// The thread of a blocking client cannot be started.
     #[error("the client's thread cannot be started: {0}")]

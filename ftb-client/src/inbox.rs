@@ -44,7 +44,7 @@ impl Queued {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum InboxState {
     /// To be sent when an agent is attached.
     Wanted,
     /// Sent; the agent has not answered.
@@ -57,7 +57,7 @@ enum State {
     Ended,
 }
 
-impl State {
+impl InboxState {
     fn id(self) -> Option<SubscriptionId> {
         match self {
             Self::Asked(id) | Self::Active(id) => Some(id),
@@ -67,10 +67,10 @@ impl State {
 }
 
 /// One subscription.
-pub(crate) struct Entry {
+pub(crate) struct InboxEntry {
     filter: String,
     start: Start,
-    state: State,
+    state: InboxState,
     /// Its first position, once it is active; before everything if it began at a time in the past.
     began: Option<Position>,
     /// After the last arrival; before the first, where it begins, unless that is a time.
@@ -82,14 +82,14 @@ pub(crate) struct Entry {
     queue_bytes: usize,
     waker: Option<Waker>,
     recent: Recent,
-    /// Its reader got the end of the past.
-    history_told: bool,
+    /// Its reader got the end of history.
+    history_ended: bool,
     /// It began at a time in the past: the past is delivered in log order, also events after newer
     /// ones of their publishers.
     looks_back: bool,
 }
 
-impl Entry {
+impl InboxEntry {
     /// After the last queued delivery, or where it begins.
     pub(crate) fn position(&self) -> Option<Position> {
         self.position
@@ -116,14 +116,14 @@ impl Entry {
     }
 
     fn end(&mut self, why: SubscribeError) -> Option<Waker> {
-        self.state = State::Ended;
+        self.state = InboxState::Ended;
         self.ended = Some(why);
         self.waker.take()
     }
 
     /// Subscribes again, after the last delivery or where it was to begin.
     fn want_again(&mut self) {
-        self.state = State::Wanted;
+        self.state = InboxState::Wanted;
         if let Some(trail) = self.trail {
             self.start = match trail.places() {
                 [only] => Start::After(*only),
@@ -142,7 +142,7 @@ impl Entry {
 
 /// Totals since the client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct InboxCounts {
     pub(crate) delivered: u64,
     pub(crate) copies: u64,
     pub(crate) late: u64,
@@ -153,14 +153,14 @@ pub(crate) struct Counts {
 
 pub(crate) struct Inbox {
     queue_bytes_max: usize,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, InboxEntry>,
     next_key: Key,
     /// By the id in the current attachment.
     by_id: BTreeMap<u32, Key>,
     next_id: u32,
     /// To be unsubscribed.
     unwanted: VecDeque<SubscriptionId>,
-    counts: Counts,
+    counts: InboxCounts,
 }
 
 impl Inbox {
@@ -172,15 +172,15 @@ impl Inbox {
             by_id: BTreeMap::new(),
             next_id: 0,
             unwanted: VecDeque::new(),
-            counts: Counts::default(),
+            counts: InboxCounts::default(),
         }
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> InboxCounts {
         self.counts
     }
 
-    pub(crate) fn entry(&mut self, key: Key) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self, key: Key) -> Option<&mut InboxEntry> {
         self.entries.get_mut(&key)
     }
 
@@ -193,10 +193,10 @@ impl Inbox {
         self.next_key += 1;
         self.entries.insert(
             key,
-            Entry {
+            InboxEntry {
                 filter,
                 start,
-                state: State::Wanted,
+                state: InboxState::Wanted,
                 began: None,
                 position: None,
                 trail: None,
@@ -205,7 +205,7 @@ impl Inbox {
                 queue_bytes: 0,
                 waker: None,
                 recent: Recent::default(),
-                history_told: start == Start::Now,
+                history_ended: start == Start::Now,
                 looks_back: matches!(start, Start::SinceNs(_)),
             },
         );
@@ -247,11 +247,11 @@ impl Inbox {
             return Some(FromClient::Unsubscribe(id));
         }
         let (key, entry) =
-            self.entries.iter_mut().find(|(_, entry)| entry.state == State::Wanted)?;
+            self.entries.iter_mut().find(|(_, entry)| entry.state == InboxState::Wanted)?;
         // Ids repeat only after 2^32 others.
         self.next_id = self.next_id.wrapping_add(1);
         let subscription = SubscriptionId(self.next_id);
-        entry.state = State::Asked(subscription);
+        entry.state = InboxState::Asked(subscription);
         self.by_id.insert(subscription.0, *key);
         Some(FromClient::Subscribe {
             subscription,
@@ -260,14 +260,14 @@ impl Inbox {
         })
     }
 
-    fn by_id(&mut self, id: SubscriptionId) -> Option<&mut Entry> {
+    fn by_id(&mut self, id: SubscriptionId) -> Option<&mut InboxEntry> {
         self.entries.get_mut(self.by_id.get(&id.0)?)
     }
 
     /// The agent reports that it is active.
     pub(crate) fn subscribed(&mut self, id: SubscriptionId, active_after: Position) {
         if let Some(entry) = self.by_id(id) {
-            entry.state = State::Active(id);
+            entry.state = InboxState::Active(id);
             // A start in the past is before the position at which it became active.
             let begin = match entry.start {
                 Start::Now => Some(active_after),
@@ -307,7 +307,7 @@ impl Inbox {
         }
         self.counts.copies += (before - events.len()) as u64;
         entry.stand(until);
-        let as_logged = entry.looks_back && !entry.history_told;
+        let as_logged = entry.looks_back && !entry.history_ended;
         let Sifted { copies, late } = entry.recent.sift(&mut events, as_logged);
         self.counts.copies += copies as u64;
         self.counts.delivered += events.len() as u64;
@@ -336,7 +336,7 @@ impl Inbox {
         entry.queue_bytes += entry.queue.range(before..).map(Queued::cost).sum::<usize>();
         let waker = entry.waker.take();
         if entry.queue_bytes > queue_bytes_max {
-            entry.state = State::Paused;
+            entry.state = InboxState::Paused;
             self.counts.paused += 1;
             self.retire(id);
         }
@@ -363,7 +363,7 @@ impl Inbox {
     ) -> Option<Waker> {
         let entry = self.by_id(id)?;
         entry.stand(position);
-        if !history_ended || std::mem::replace(&mut entry.history_told, true) {
+        if !history_ended || std::mem::replace(&mut entry.history_ended, true) {
             return None;
         }
         self.queue(id, [Queued::HistoryEnd])
@@ -379,7 +379,7 @@ impl Inbox {
             entry.queue_bytes -= next.cost();
         }
         let caught_up = entry.queue_bytes <= self.queue_bytes_max / 2;
-        let resume = entry.state == State::Paused && caught_up;
+        let resume = entry.state == InboxState::Paused && caught_up;
         if resume {
             entry.want_again();
         }

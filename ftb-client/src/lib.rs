@@ -33,7 +33,6 @@ mod fair_queue;
 mod inbox;
 pub mod json;
 mod outbox;
-pub mod publish;
 mod recent;
 mod session;
 mod socket_watch;
@@ -41,11 +40,11 @@ mod stream;
 pub mod subscription;
 
 pub use batch::{Batch, Receipts};
+pub use client::publish::Receipt;
 pub use client::{Agent, Client, Stats};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
-pub use publish::Receipt;
 pub use subscription::{Deliveries, Delivery, Subscription};
 
 pub use ftb_core::event::EventError;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Encoded events with dense sequences.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub(crate) struct OutgoingBatch {
     pub(crate) first_seq: u64,
     /// As [`ftb_proto::client::put_published`] wrote them.
     pub(crate) events: Bytes,
@@ -30,7 +30,7 @@ pub(crate) struct Batch {
 
 /// Totals since the client was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct OutboxCounts {
     pub(crate) accepted: u64,
     pub(crate) confirmed: u64,
     pub(crate) refused: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Outbox {
     handed: usize,
     /// Size of the last sent chunk: the next one gets that capacity.
     gone: Size,
-    counts: Counts,
+    counts: OutboxCounts,
     waiters: Arc<AckInterest>,
 }
 
@@ -73,7 +73,7 @@ impl Outbox {
             next_seq: 1,
             handed: 0,
             gone: Size::default(),
-            counts: Counts::default(),
+            counts: OutboxCounts::default(),
             waiters: Arc::default(),
         }
     }
@@ -83,7 +83,7 @@ impl Outbox {
         &self.waiters
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> OutboxCounts {
         self.counts
     }
 
@@ -243,11 +243,11 @@ impl Outbox {
     }
 
     /// The next batch for the agent: first those that an earlier attachment was sent.
-    pub(crate) fn take(&mut self) -> Option<Batch> {
+    pub(crate) fn take(&mut self) -> Option<OutgoingBatch> {
         if let Some(sent) = self.in_flight.get(self.handed) {
             self.handed += 1;
             let first_seq = sent.next_seq();
-            return Some(Batch { first_seq, events: sent.events(), again: true });
+            return Some(OutgoingBatch { first_seq, events: sent.events(), again: true });
         }
         let room = self.in_flight_bytes_max.saturating_sub(self.in_flight_bytes());
         let alone = self.in_flight.is_empty();
@@ -266,7 +266,7 @@ impl Outbox {
             self.waiting.push_front(rest);
         }
         let sent = chunk.go(self.next_seq)?;
-        let batch = Batch { first_seq: self.next_seq, events: sent.events(), again: false };
+        let batch = OutgoingBatch { first_seq: self.next_seq, events: sent.events(), again: false };
         self.gone = sent.size();
         self.in_flight_size.add(self.gone);
         self.next_seq = sent.end_seq();
@@ -410,7 +410,7 @@ mod tests {
         Unconfirmed::Refused { code: "denied".to_owned(), message: "no".to_owned() }
     }
 
-    fn events(batch: &Batch) -> Vec<Bytes> {
+    fn events(batch: &OutgoingBatch) -> Vec<Bytes> {
         let mut bytes = Vec::new();
         put_publish(batch.first_seq, batch.again, batch.events.len(), &mut bytes);
         bytes.extend_from_slice(&batch.events);
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    fn texts(batch: &Batch) -> Vec<String> {
+    fn texts(batch: &OutgoingBatch) -> Vec<String> {
         let payload = |bytes: Bytes| decode_event(&bytes).unwrap().payload;
         let text = |bytes| String::from_utf8(payload(bytes).to_vec()).unwrap();
         events(batch).into_iter().map(text).collect()
@@ -478,7 +478,7 @@ mod tests {
 
     /// A chunk of a batch that is shed as a whole leaves the one before it to be filled.
     #[test]
-    fn what_is_shed_leaves_its_place_to_nobody() {
+    fn the_room_of_shed_events_stays_free() {
         let (worse, mild) = ([7; 40_000], [8; 30_000]);
         let cost = cost_of(worse.len()) + cost_of(mild.len());
         let mut outbox = Outbox::new(cost);

@@ -342,16 +342,18 @@ mod tests {
     use std::sync::Arc;
     use std::task::Wake;
 
-    fn session() -> Session {
-        let client_name = "test".to_owned();
-        let hello = Hello {
+    fn hello() -> Hello {
+        Hello {
             versions: PROTOCOL,
             features: FEATURES,
-            client_name,
+            client_name: "test".to_owned(),
             job_id: String::new(),
             token: 2,
-        };
-        Session::new(hello, 1 << 20, 1 << 20)
+        }
+    }
+
+    fn session() -> Session {
+        Session::new(hello(), 1 << 20, 1 << 20)
     }
 
     fn welcome() -> FromAgent {
@@ -409,16 +411,8 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_to_speak_who_has_nothing_to_say() {
-        let client_name = "test".to_owned();
-        let hello = Hello {
-            versions: PROTOCOL,
-            features: FEATURES,
-            client_name,
-            job_id: String::new(),
-            token: 2,
-        };
-        let mut session = Session::new(hello, 1000, 200);
+    fn the_sender_wakes_only_if_there_is_a_message() {
+        let mut session = Session::new(hello(), 1000, 200);
         session.connected();
         session.next_message();
         session.handle(welcome()).unwrap();
@@ -482,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_need_not_hurry_while_nobody_asks() {
+    fn acknowledgements_are_delayed_while_no_task_waits() {
         let mut session = session();
         attach(&mut session);
         for _ in 0..UNOBSERVED_MAX {
@@ -515,16 +509,8 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_must_hurry_while_somebody_waits_or_room_runs_short() {
-        let client_name = "test".to_owned();
-        let hello = Hello {
-            versions: PROTOCOL,
-            features: FEATURES,
-            client_name,
-            job_id: String::new(),
-            token: 2,
-        };
-        let mut session = Session::new(hello, 1 << 18, 1 << 18);
+    fn acknowledgements_are_immediate_while_a_task_waits_or_room_is_short() {
+        let mut session = Session::new(hello(), 1 << 18, 1 << 18);
         attach(&mut session);
         let waiters = Arc::clone(session.outbox.waiters());
         let waiting = waiters.wait();

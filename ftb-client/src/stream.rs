@@ -2,7 +2,7 @@
 //!
 //! Events were encoded when they were published, and follow the head of their message as they are.
 
-use crate::outbox::Batch;
+use crate::outbox::OutgoingBatch;
 use ftb_core::limits;
 use ftb_proto::client::{ATTACH_METHOD, FromClient, put_publish};
 use ftb_proto::wire::{Outbound, Pieces};
@@ -31,14 +31,14 @@ pub(crate) enum Outgoing {
     /// A message without events.
     Message(FromClient),
     /// Events.
-    Publish(Batch),
+    Publish(OutgoingBatch),
 }
 
 impl Outbound for Outgoing {
     fn write(self, out: &mut Pieces) {
         match self {
             Self::Message(message) => message.write(out),
-            Self::Publish(Batch { first_seq, events, again }) => {
+            Self::Publish(OutgoingBatch { first_seq, events, again }) => {
                 put_publish(first_seq, again, events.len(), out.open());
                 out.share(events);
             }
@@ -69,7 +69,11 @@ mod tests {
     #[test]
     fn what_is_published_is_a_head_and_the_events_as_they_are() {
         let events = Bytes::from(vec![7; 9]);
-        let say = Outgoing::Publish(Batch { first_seq: 300, events: events.clone(), again: true });
+        let say = Outgoing::Publish(OutgoingBatch {
+            first_seq: 300,
+            events: events.clone(),
+            again: true,
+        });
         let mut expected = Vec::new();
         put_publish(300, true, events.len(), &mut expected);
         expected.extend_from_slice(&events);

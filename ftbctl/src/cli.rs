@@ -151,7 +151,8 @@ pub(crate) struct Subscribe {
     #[arg(long, value_name = "TIME", value_parser = parse::<Moment>)]
     pub(crate) since: Option<Moment>,
     /// Resume after this position (field `position` of `--json`)
-    #[arg(long, value_name = "POSITION", conflicts_with = "since", value_parser = parse::<Position>)]
+    #[arg(long, value_name = "POSITION", conflicts_with = "since")]
+    #[arg(value_parser = parse::<Position>)]
     pub(crate) after: Option<Position>,
     /// Stop after N events; fewer within --timeout: exit code 3
     #[arg(long, short = 'n', value_name = "N")]

@@ -8,7 +8,7 @@ use ftb_client::json::EventObject;
 use ftb_client::{
     Client, Delivery, Filter, FilterError, Gap, GapReason, Position, Received, Start, Subscription,
 };
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::IsTerminal as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -138,7 +138,7 @@ fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {
                 output.line(&event_line(received, output.utc))
             }
         }
-        Delivery::Gap(gap) if output.is_json() => output.json(&GapObject::from(gap)),
+        Delivery::Gap(gap) if output.is_json() => output.json(&gap_object(gap)),
         Delivery::Gap(gap) => output.line(&styled(BAD, &gap_line(gap))),
     }
 }
@@ -183,43 +183,20 @@ fn gap_line(gap: &Gap) -> String {
     format!("GAP: {count} events lost ({reason}), highest severity {highest}")
 }
 
-#[derive(Serialize)]
-struct GapObject {
-    r#type: &'static str,
-    /// `None`: unknown.
-    after: Option<String>,
-    until: Option<String>,
-    reason: &'static str,
-    /// `None`: unknown.
-    count: Option<u64>,
-    severity_max: Option<&'static str>,
-    /// Of the missing events; empty: unknown.
-    spaces: Vec<String>,
-}
-
-/// Before the first entry of a log there is no position.
-fn position(position: Position) -> Option<String> {
-    (position != Position::ZERO).then(|| position.to_string())
-}
-
-impl From<&Gap> for GapObject {
-    fn from(gap: &Gap) -> Self {
-        Self {
-            r#type: "gap",
-            after: position(gap.after),
-            until: position(gap.until),
-            reason: gap.reason.as_str(),
-            count: (gap.count > 0).then_some(gap.count),
-            severity_max: gap.severity_max.map(|severity| severity.as_str()),
-            spaces: gap
-                .spaces
-                .names()
-                .unwrap_or_default()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
-        }
-    }
+/// A gap as JSON; what is unknown is null, or an empty list of spaces.
+fn gap_object(gap: &Gap) -> Value {
+    // Before the first entry of a log there is no position.
+    let position = |position: Position| (position != Position::ZERO).then(|| position.to_string());
+    let spaces = gap.spaces.names().unwrap_or_default();
+    json!({
+        "type": "gap",
+        "after": position(gap.after),
+        "until": position(gap.until),
+        "reason": gap.reason.as_str(),
+        "count": (gap.count > 0).then_some(gap.count),
+        "severity_max": gap.severity_max.map(|severity| severity.as_str()),
+        "spaces": spaces.iter().map(ToString::to_string).collect::<Value>(),
+    })
 }
 
 #[cfg(test)]
@@ -238,7 +215,7 @@ mod tests {
         };
         let line = "GAP: an unknown number of events lost (retention), highest severity unknown";
         assert_eq!(gap_line(&gap), line);
-        let json = serde_json::to_value(GapObject::from(&gap)).unwrap_or_default();
+        let json = gap_object(&gap);
         let unknown = ["after", "until", "count", "severity_max"];
         assert!(unknown.iter().all(|key| json.get(key).is_some_and(|value| value.is_null())));
         let severity_max = Some(ftb_client::Severity::Error);

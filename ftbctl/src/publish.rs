@@ -4,18 +4,9 @@ use crate::cli::{Common, Publish};
 use crate::failure::Failure;
 use crate::output::Output;
 use ftb_client::{Event, EventKind, Tag, limits};
-use serde::Serialize;
+use serde_json::json;
 use std::io::Read as _;
 use std::path::Path;
-
-#[derive(Serialize)]
-struct Published<'a> {
-    r#type: &'static str,
-    id: String,
-    space: &'a str,
-    name: &'a str,
-    severity: &'static str,
-}
 
 /// Publishes one event; returns when it is committed.
 pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> Result<(), Failure> {
@@ -34,13 +25,13 @@ pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> R
         ))
     })??;
     if output.is_json() {
-        output.json(&Published {
-            r#type: "published",
-            id: id.to_string(),
-            space: space.as_str(),
-            name: name.as_str(),
-            severity: severity.as_str(),
-        })?;
+        output.json(&json!({
+            "type": "published",
+            "id": id.to_string(),
+            "space": space.as_str(),
+            "name": name.as_str(),
+            "severity": severity.as_str(),
+        }))?;
     } else {
         output.line(&id.to_string())?;
     }

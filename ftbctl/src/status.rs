@@ -6,8 +6,8 @@ use crate::output::{BAD, FAINT, Output, PLAIN, STRONG, styled};
 use crate::text;
 use core::time::Duration;
 use ftb_client::admin::Admin;
-use ftb_proto::v1::{ClientStatus, JournalStatus, Peer, StatusReply};
-use serde::Serialize;
+use ftb_proto::v1::{AgentRole, ClientStatus, JournalState, JournalStatus, Peer, StatusReply};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Shows the status of the agent.
@@ -15,7 +15,7 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
     let mut admin = Admin::connect(&common.socket(), common.timeout()).await?;
     let status = admin.status().await?;
     if output.is_json() {
-        output.json(&Status::from(&status))?;
+        output.json(&as_json(&status))?;
     } else {
         people(&mut output, &status)?;
     }
@@ -24,17 +24,15 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
 
 fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     let uptime = text::duration(Duration::from_millis(status.uptime_ms));
-    let role = match status.role.as_str() {
-        "orphan" => styled(BAD, "orphan"),
-        role => text::printable(role),
+    let role = match status.role() {
+        AgentRole::Searching => styled(BAD, "searching"),
+        role => text::role(role).to_owned(),
     };
+    let rank = status.rank.map_or("no rank".to_owned(), |rank| format!("rank {rank}"));
     let host = styled(STRONG, &text::printable(&status.host));
     let cluster = text::printable(&status.cluster);
-    output.line(&format!("{host}  {role} of cluster {cluster}, rank {}", status.rank))?;
-    let parent = match status.parent.as_str() {
-        "" => "none".to_owned(),
-        parent => text::printable(parent),
-    };
+    output.line(&format!("{host}  {role} of cluster {cluster}, {rank}"))?;
+    let parent = status.parent.as_deref().map_or("none".to_owned(), text::printable);
     let facts = [
         ["parent", &parent],
         ["log", &format!("epoch {}, confirmed up to {}", status.epoch, status.index)],
@@ -45,14 +43,12 @@ fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
         output.line(&format!("  {name:<9}{value}"))?;
     }
     if let Some(journal) = &status.journal {
-        let state = match journal.state.as_str() {
-            "degraded" => styled(BAD, "degraded: the log is in memory only"),
-            state => text::printable(state),
+        let state = match journal.state() {
+            JournalState::Degraded => styled(BAD, "degraded: the log is in memory only"),
+            state => journal_state(state).to_owned(),
         };
-        let oldest = match journal.oldest_ns {
-            0 => String::new(),
-            oldest_ns => format!(" since {}", text::time(oldest_ns, output.utc)),
-        };
+        let since = |oldest_ns| format!(" since {}", text::time(oldest_ns, output.utc));
+        let oldest = journal.oldest_ns.map(since).unwrap_or_default();
         let bytes = text::bytes(journal.bytes);
         output.line(&format!("  {:<9}{state}, {bytes}{oldest}", "journal"))?;
     }
@@ -61,6 +57,14 @@ fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     section(output, "clients", status.clients.iter().map(client_row).collect(), CLIENT_HEAD)?;
     let rows = counters.into_iter().map(|(name, n)| vec![text::printable(name), n.to_string()]);
     section(output, "counters", rows.collect(), &[])
+}
+
+fn journal_state(state: JournalState) -> &'static str {
+    match state {
+        JournalState::Ok => "ok",
+        JournalState::Degraded => "degraded",
+        JournalState::Unspecified => "unknown",
+    }
 }
 
 const CHILD_HEAD: &[&str] = &["HOST", "RANK", "QUEUED", "CONNECTED"];
@@ -115,108 +119,51 @@ fn client_row(client: &ClientStatus) -> Vec<String> {
 }
 
 /// The same as JSON. The names are documented in `docs/ftbctl.md` and stay.
-#[derive(Serialize)]
-struct Status<'a> {
-    r#type: &'static str,
-    cluster: &'a str,
-    host: &'a str,
-    version: &'a str,
-    rank: u32,
-    origin: String,
-    role: &'a str,
-    parent: Option<&'a str>,
-    epoch: u64,
-    epoch_root: String,
-    index: u64,
-    uptime_ms: u64,
-    children: Vec<Child<'a>>,
-    clients: Vec<Client<'a>>,
-    journal: Option<Journal<'a>>,
-    counters: BTreeMap<&'a str, u64>,
-}
-
-/// `null` without a journal.
-#[derive(Serialize)]
-struct Journal<'a> {
-    state: &'a str,
-    bytes: u64,
-    oldest_ns: u64,
-}
-
-#[derive(Serialize)]
-struct Child<'a> {
-    host: &'a str,
-    rank: u32,
-    queued_bytes: u64,
-    connected_ms: u64,
-}
-
-#[derive(Serialize)]
-struct Client<'a> {
-    name: &'a str,
-    job_id: &'a str,
-    uid: u32,
-    pid: u32,
-    published: u64,
-    delivered: u64,
-    shed: u64,
-    queued_bytes: u64,
-    filters: &'a [String],
-}
-
-impl<'a> From<&'a StatusReply> for Status<'a> {
-    fn from(status: &'a StatusReply) -> Self {
-        Self {
-            r#type: "status",
-            cluster: &status.cluster,
-            host: &status.host,
-            version: &status.version,
-            rank: status.rank,
-            origin: format!("{:016x}", status.origin),
-            role: &status.role,
-            parent: (!status.parent.is_empty()).then_some(status.parent.as_str()),
-            epoch: status.epoch,
-            epoch_root: format!("{:016x}", status.epoch_root),
-            index: status.index,
-            uptime_ms: status.uptime_ms,
-            children: status.children.iter().map(Child::from).collect(),
-            clients: status.clients.iter().map(Client::from).collect(),
-            journal: status.journal.as_ref().map(Journal::from),
-            counters: status.counters.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a JournalStatus> for Journal<'a> {
-    fn from(journal: &'a JournalStatus) -> Self {
-        let JournalStatus { state, bytes, oldest_ns } = journal;
-        Self { state, bytes: *bytes, oldest_ns: *oldest_ns }
-    }
-}
-
-impl<'a> From<&'a Peer> for Child<'a> {
-    fn from(peer: &'a Peer) -> Self {
-        Self {
-            host: &peer.host,
-            rank: peer.rank,
-            queued_bytes: peer.queued_bytes,
-            connected_ms: peer.connected_ms,
-        }
-    }
-}
-
-impl<'a> From<&'a ClientStatus> for Client<'a> {
-    fn from(client: &'a ClientStatus) -> Self {
-        Self {
-            name: &client.name,
-            job_id: &client.job_id,
-            uid: client.uid,
-            pid: client.pid,
-            published: client.published,
-            delivered: client.delivered,
-            shed: client.shed,
-            queued_bytes: client.queued_bytes,
-            filters: &client.filters,
-        }
-    }
+fn as_json(status: &StatusReply) -> Value {
+    let child = |child: &Peer| {
+        json!({
+            "host": child.host,
+            "rank": child.rank,
+            "queued_bytes": child.queued_bytes,
+            "connected_ms": child.connected_ms,
+        })
+    };
+    let client = |client: &ClientStatus| {
+        json!({
+            "name": client.name,
+            "job_id": client.job_id,
+            "uid": client.uid,
+            "pid": client.pid,
+            "published": client.published,
+            "delivered": client.delivered,
+            "shed": client.shed,
+            "queued_bytes": client.queued_bytes,
+            "filters": client.filters,
+        })
+    };
+    let journal = |journal: &JournalStatus| {
+        json!({
+            "state": journal_state(journal.state()),
+            "bytes": journal.bytes,
+            "oldest_ns": journal.oldest_ns,
+        })
+    };
+    json!({
+        "type": "status",
+        "cluster": status.cluster,
+        "host": status.host,
+        "version": status.version,
+        "rank": status.rank,
+        "origin": format!("{:016x}", status.origin),
+        "role": text::role(status.role()),
+        "parent": status.parent,
+        "epoch": status.epoch,
+        "epoch_root": format!("{:016x}", status.epoch_root),
+        "index": status.index,
+        "uptime_ms": status.uptime_ms,
+        "children": status.children.iter().map(child).collect::<Value>(),
+        "clients": status.clients.iter().map(client).collect::<Value>(),
+        "journal": status.journal.as_ref().map(journal),
+        "counters": status.counters,
+    })
 }

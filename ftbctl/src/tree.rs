@@ -6,8 +6,8 @@ use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, styled};
 use crate::text;
 use ftb_client::admin::Admin;
 use ftb_core::hostlist::Hostlist;
-use ftb_proto::v1::{TreeNode, TreeReply};
-use serde::Serialize;
+use ftb_proto::v1::{AgentRole, MemberState, TreeNode, TreeReply};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Shows the tree of agents.
@@ -24,7 +24,7 @@ pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failu
 
 /// Whether an agent is drawn in the tree. The others are listed below it.
 fn is_drawn(node: &TreeNode) -> bool {
-    matches!(node.state.as_str(), "up" | "moved" | "suspect")
+    matches!(node.state(), MemberState::Up | MemberState::Moved | MemberState::Suspect)
 }
 
 /// One line of the drawing.
@@ -37,13 +37,14 @@ struct Line<'a> {
 /// The lines of all trees. Every live node is drawn exactly once, also a node whose parent is
 /// missing, and nodes in a cycle of parents (a view taken while the tree changed).
 fn draw(nodes: &[TreeNode]) -> Vec<Line<'_>> {
-    let mut undrawn: BTreeMap<i64, &TreeNode> =
-        nodes.iter().filter(|n| is_drawn(n)).map(|n| (i64::from(n.rank), n)).collect();
-    let mut children: BTreeMap<i64, Vec<&TreeNode>> = BTreeMap::new();
+    let mut undrawn: BTreeMap<u32, &TreeNode> =
+        nodes.iter().filter(|n| is_drawn(n)).map(|n| (n.rank, n)).collect();
+    let mut children: BTreeMap<Option<u32>, Vec<&TreeNode>> = BTreeMap::new();
     for node in undrawn.values() {
         children.entry(node.parent).or_default().push(node);
     }
-    let is_root = |node: &&TreeNode| !undrawn.contains_key(&node.parent);
+    let is_live = |rank| undrawn.contains_key(&rank);
+    let is_root = |node: &&TreeNode| !node.parent.is_some_and(is_live);
     let roots: Vec<_> = undrawn.values().copied().filter(is_root).collect();
     let mut lines = Vec::new();
     for root in roots {
@@ -58,18 +59,17 @@ fn draw(nodes: &[TreeNode]) -> Vec<Line<'_>> {
 
 fn draw_from<'a>(
     root: &'a TreeNode,
-    children: &BTreeMap<i64, Vec<&'a TreeNode>>,
-    undrawn: &mut BTreeMap<i64, &'a TreeNode>,
+    children: &BTreeMap<Option<u32>, Vec<&'a TreeNode>>,
+    undrawn: &mut BTreeMap<u32, &'a TreeNode>,
     lines: &mut Vec<Line<'a>>,
 ) {
     let mut stack = vec![(root, String::new(), String::new())];
     while let Some((node, branches, below)) = stack.pop() {
-        let rank = i64::from(node.rank);
-        if undrawn.remove(&rank).is_none() {
+        if undrawn.remove(&node.rank).is_none() {
             continue;
         }
         lines.push(Line { branches, node });
-        let own = children.get(&rank).map_or(&[][..], Vec::as_slice);
+        let own = children.get(&Some(node.rank)).map_or(&[][..], Vec::as_slice);
         // The first child leaves the stack first.
         for (number, child) in own.iter().rev().enumerate() {
             let (branch, continued) =
@@ -86,20 +86,22 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
     for line in &lines {
         let host = text::printable(&line.node.host);
         let padding = " ".repeat(widest.saturating_sub(width(line)));
-        let (words, style) = match (line.node.state.as_str(), line.node.role.as_str()) {
-            ("suspect", _) => ("suspect", WARN),
-            ("moved", _) => ("moved", WARN),
-            (_, "root") => ("root", STRONG),
-            (_, "standby") => ("standby", GOOD),
+        let (words, style) = match (line.node.state(), line.node.role()) {
+            (MemberState::Suspect, _) => ("suspect", WARN),
+            (MemberState::Moved, _) => ("moved", WARN),
+            (_, AgentRole::Root) => ("root", STRONG),
+            (_, AgentRole::Standby) => ("standby", GOOD),
             _ => ("", PLAIN),
         };
-        let since = text::since(line.node.since_ns);
+        let since = line.node.since_ns.map(text::since).unwrap_or_default();
         let facts = format!("{padding}  {:<7}  {since}", words);
         let facts = styled(style, facts.trim_end());
         let branches = styled(FAINT, &line.branches);
         output.line(&format!("{branches}{host}{facts}"))?;
     }
-    for (state, style) in [("dead", BAD), ("lost", BAD), ("absent", FAINT)] {
+    for (state, style) in
+        [(MemberState::Dead, BAD), (MemberState::Lost, BAD), (MemberState::Absent, FAINT)]
+    {
         missing(output, tree, state, style)?;
     }
     if !tree.complete {
@@ -113,16 +115,16 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
 fn missing(
     output: &mut Output,
     tree: &TreeReply,
-    state: &str,
+    state: MemberState,
     style: anstyle::Style,
 ) -> Result<(), Failure> {
     let hosts: Vec<_> =
-        tree.nodes.iter().filter(|n| n.state == state).map(|n| n.host.as_str()).collect();
+        tree.nodes.iter().filter(|n| n.state() == state).map(|n| n.host.as_str()).collect();
     if hosts.is_empty() {
         return Ok(());
     }
     let folded = fold(&hosts);
-    let word = styled(style, state);
+    let word = styled(style, state_word(state));
     output.line(&format!("{word}: {folded}"))
 }
 
@@ -135,56 +137,48 @@ fn fold(hosts: &[&str]) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct Node<'a> {
-    r#type: &'static str,
-    rank: u32,
-    host: &'a str,
-    state: &'a str,
-    role: &'a str,
-    parent: Option<i64>,
-    origin: Option<String>,
-    since_ns: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    r#type: &'static str,
-    nodes: usize,
-    up: usize,
-    complete: bool,
+fn state_word(state: MemberState) -> &'static str {
+    match state {
+        MemberState::Up => "up",
+        MemberState::Moved => "moved",
+        MemberState::Suspect => "suspect",
+        MemberState::Lost => "lost",
+        MemberState::Dead => "dead",
+        MemberState::Absent => "absent",
+        MemberState::Unspecified => "unknown",
+    }
 }
 
 fn json(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
     for node in &tree.nodes {
-        output.json(&Node {
-            r#type: "node",
-            rank: node.rank,
-            host: &node.host,
-            state: &node.state,
-            role: &node.role,
-            parent: (node.parent >= 0).then_some(node.parent),
-            origin: (node.origin != 0).then(|| format!("{:016x}", node.origin)),
-            since_ns: (node.since_ns != 0).then_some(node.since_ns),
-        })?;
+        output.json(&json!({
+            "type": "node",
+            "rank": node.rank,
+            "host": node.host,
+            "state": state_word(node.state()),
+            "role": node.role.map(|_| text::role(node.role())),
+            "parent": node.parent,
+            "origin": node.origin.map(|origin| format!("{origin:016x}")),
+            "since_ns": node.since_ns,
+        }))?;
     }
-    output.json(&Summary {
-        r#type: "tree",
-        nodes: tree.nodes.len(),
-        up: tree.nodes.iter().filter(|node| node.state == "up").count(),
-        complete: tree.complete,
-    })
+    output.json(&json!({
+        "type": "tree",
+        "nodes": tree.nodes.len(),
+        "up": tree.nodes.iter().filter(|node| node.state() == MemberState::Up).count(),
+        "complete": tree.complete,
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn node(rank: u32, parent: i64, state: &str) -> TreeNode {
+    fn node(rank: u32, parent: Option<u32>, state: MemberState) -> TreeNode {
         TreeNode {
             rank,
             host: format!("n{rank}"),
-            state: state.to_owned(),
+            state: state.into(),
             parent,
             ..TreeNode::default()
         }
@@ -197,20 +191,21 @@ mod tests {
     #[test]
     fn a_tree_is_drawn_with_its_branches() {
         let nodes = [
-            node(0, -1, "up"),
-            node(1, 0, "up"),
-            node(2, 0, "suspect"),
-            node(3, 1, "up"),
-            node(4, 1, "up"),
-            node(5, 2, "up"),
-            node(6, -1, "dead"),
+            node(0, None, MemberState::Up),
+            node(1, Some(0), MemberState::Up),
+            node(2, Some(0), MemberState::Suspect),
+            node(3, Some(1), MemberState::Up),
+            node(4, Some(1), MemberState::Up),
+            node(5, Some(2), MemberState::Up),
+            node(6, None, MemberState::Dead),
         ];
         assert_eq!(drawing(&nodes), ["n0", "├─ n1", "│  ├─ n3", "│  └─ n4", "└─ n2", "   └─ n5"]);
     }
 
     #[test]
     fn every_live_node_is_drawn_once_also_in_a_cycle_of_parents() {
-        let nodes = [node(1, 2, "up"), node(2, 1, "up"), node(3, 3, "up"), node(4, 99, "up")];
+        let nodes = [(1, 2), (2, 1), (3, 3), (4, 99)];
+        let nodes = nodes.map(|(rank, parent)| node(rank, Some(parent), MemberState::Up));
         let mut drawn = drawing(&nodes);
         drawn.sort();
         assert_eq!(drawn, ["n1", "n3", "n4", "└─ n2"]);

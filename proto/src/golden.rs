@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn every_message_for_administrators_is_encoded_as_in_its_golden_file() {
         check_admin("status_request", &v1::StatusRequest {});
-        check_admin("tree_request", &v1::TreeRequest { timeout_ms: 500 });
+        check_admin("tree_request", &v1::TreeRequest { timeout_ms: Some(500) });
         let peer = v1::Peer { host: "node2".into(), rank: 2, queued_bytes: 300, connected_ms: 4 };
         let client = v1::ClientStatus {
             name: "monitor".into(),
@@ -62,15 +62,19 @@ mod tests {
             queued_bytes: 7,
             filters: vec!["severity>=error".into()],
         };
-        let journal = v1::JournalStatus { state: "ok".into(), bytes: 1 << 20, oldest_ns: 9 };
+        let journal = v1::JournalStatus {
+            state: v1::JournalState::Degraded.into(),
+            bytes: 1 << 20,
+            oldest_ns: Some(9),
+        };
         let status = v1::StatusReply {
             cluster: "test".into(),
             host: "node1".into(),
             version: "1.2.3".into(),
-            rank: 1,
+            rank: Some(1),
             origin: 5,
-            role: "root".into(),
-            parent: "node0".into(),
+            role: v1::AgentRole::Standby.into(),
+            parent: Some("node0".into()),
             epoch: 3,
             epoch_root: 9,
             index: 40,
@@ -84,11 +88,11 @@ mod tests {
         let node = v1::TreeNode {
             rank: 1,
             host: "node1".into(),
-            state: "up".into(),
-            parent: -1,
-            role: "root".into(),
-            origin: 5,
-            since_ns: 12,
+            state: v1::MemberState::Up.into(),
+            parent: Some(0),
+            role: Some(v1::AgentRole::Standby.into()),
+            origin: Some(5),
+            since_ns: Some(12),
         };
         check_admin("tree_reply", &v1::TreeReply { nodes: vec![node], complete: true });
     }

@@ -79,7 +79,7 @@ pub enum LinkWireError {
     /// A filter that is none.
     #[error(transparent)]
     Filter(#[from] FilterError),
-    /// A epoch history that is none.
+    /// An epoch history that is none.
     #[error(transparent)]
     EpochHistory(#[from] EpochHistoryError),
 }
@@ -342,7 +342,8 @@ fn wire_members(members: &[MemberReport]) -> Vec<v1::MemberReport> {
     members.iter().map(wire).collect()
 }
 
-fn wire_member_state(state: MemberState) -> v1::MemberState {
+/// A member state for the wire.
+pub fn wire_member_state(state: MemberState) -> v1::MemberState {
     match state {
         MemberState::Absent => v1::MemberState::Absent,
         MemberState::Up => v1::MemberState::Up,
@@ -386,11 +387,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::Replicate(batch) => Frame::Replicate(events::core_replicate(bytes, batch)?),
         Wire::Hello(hello) => Frame::Hello(Box::new(core_hello(hello)?)),
         Wire::HelloAck(hello_ack) => Frame::HelloAck(Box::new(core_hello_ack(hello_ack)?)),
-        Wire::HelloNack(hello_nack) => Frame::HelloNack(HelloNack {
-            code: core_nack_code(hello_nack.code),
-            message: text("bytes of a message", hello_nack.message, TEXT_BYTES_MAX)?,
-            redirect: core_ranks(hello_nack.redirect)?,
-        }),
+        Wire::HelloNack(hello_nack) => Frame::HelloNack(core_hello_nack(hello_nack)?),
         Wire::Close(close) => Frame::Close(Close {
             stopping: close.stopping,
             reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
@@ -410,20 +407,10 @@ fn read(bytes: Bytes) -> Result<Frame> {
             Frame::FilterActive { version: active.version, index: active.index }
         }
         Wire::Credit(credit) => Frame::Credit { bytes: credit.bytes },
-        Wire::Confirm(confirm) => Frame::Confirm(Confirm {
-            origin: OriginId(confirm.origin),
-            seq: confirm.seq,
-            position: core_position(need("confirmation", "position", confirm.position)?),
-        }),
+        Wire::Confirm(confirm) => Frame::Confirm(core_confirm(confirm)?),
         Wire::Nak(nak) => Frame::Nak { origin: OriginId(nak.origin), run: nak.run },
         Wire::Resend(v1::Resend {}) => Frame::Resend,
-        Wire::HistoryRequest(request) => Frame::HistoryRequest(HistoryRequest {
-            id: request.id,
-            epoch: core_epoch(need("fetch", "epoch", request.epoch)?)?,
-            after: request.after,
-            since_ns: request.since_ns.unwrap_or(0),
-            filters: core_filters(request.filters)?,
-        }),
+        Wire::HistoryRequest(request) => Frame::HistoryRequest(core_history_request(request)?),
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
             epochs: core_epochs(start.epochs)?,
             after: start.after,
@@ -452,20 +439,54 @@ fn read(bytes: Bytes) -> Result<Frame> {
             members: core_members(answer.members)?,
             last: answer.last,
         },
-        Wire::Probe(probe) => Frame::Probe(Probe {
-            requester: OriginId(probe.requester),
-            probe: probe.probe,
-            prober: Rank(probe.prober),
-            target: Rank(probe.target),
-            host: text("bytes of a host name", probe.host, HOST_BYTES_MAX)?,
-            address: text("bytes of an address", probe.address, TEXT_BYTES_MAX)?,
-        }),
-        Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(ProbeAnswer {
-            requester: OriginId(answer.requester),
-            probe: answer.probe,
-            prober: Rank(answer.prober),
-            alive: answer.alive,
-        }),
+        Wire::Probe(probe) => Frame::Probe(core_probe(probe)?),
+        Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(core_probe_answer(answer)),
+    })
+}
+
+fn core_hello_nack(hello_nack: v1::LinkHelloNack) -> Result<HelloNack> {
+    Ok(HelloNack {
+        code: core_nack_code(hello_nack.code),
+        message: text("bytes of a message", hello_nack.message, TEXT_BYTES_MAX)?,
+        redirect: core_ranks(hello_nack.redirect)?,
+    })
+}
+
+fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
+    Ok(HistoryRequest {
+        id: request.id,
+        epoch: core_epoch(need("history request", "epoch", request.epoch)?)?,
+        after: request.after,
+        since_ns: request.since_ns.unwrap_or(0),
+        filters: core_filters(request.filters)?,
+    })
+}
+
+fn core_confirm(confirm: v1::OriginConfirmed) -> Result<Confirm> {
+    Ok(Confirm {
+        origin: OriginId(confirm.origin),
+        seq: confirm.seq,
+        position: core_position(need("confirmation", "position", confirm.position)?),
+    })
+}
+
+fn core_probe_answer(answer: v1::ProbeAnswer) -> ProbeAnswer {
+    ProbeAnswer {
+        requester: OriginId(answer.requester),
+        probe: answer.probe,
+        prober: Rank(answer.prober),
+        alive: answer.alive,
+    }
+}
+
+fn core_probe(probe: v1::Probe) -> Result<Probe> {
+    Ok(Probe {
+        requester: OriginId(probe.requester),
+        probe: probe.probe,
+        prober: Rank(probe.prober),
+        target: Rank(probe.target),
+        host: text("bytes of a host name", probe.host, HOST_BYTES_MAX)?,
+        address: text("bytes of an address", probe.address, TEXT_BYTES_MAX)?,
     })
 }
 
@@ -530,7 +551,7 @@ fn core_hello_ack(hello_ack: v1::LinkHelloAck) -> Result<HelloAck> {
         rank: Rank(hello_ack.rank),
         origin: OriginId(hello_ack.origin),
         assigned: unlisted(hello_ack.assigned)?,
-        tree_state: core_tree_state(need("welcome", "standing", hello_ack.tree_state)?)?,
+        tree_state: core_tree_state(need("hello ack", "tree state", hello_ack.tree_state)?)?,
         window_bytes: hello_ack.window_bytes,
         send_log: hello_ack.send_log,
         wall_ns: hello_ack.wall_ns,
@@ -541,7 +562,7 @@ fn core_epoch(epoch: v1::Epoch) -> Result<Epoch> {
     Ok(Epoch { number: epoch_number(epoch.number)?, root: OriginId(epoch.root) })
 }
 
-/// Whoever hears of an epoch opens higher ones: there must be room for them.
+/// An agent opens epochs above all that it hears of: there must be room for them.
 fn epoch_number(number: u64) -> Result<u64> {
     match number <= EPOCH_NUMBER_MAX {
         true => Ok(number),
@@ -551,7 +572,7 @@ fn epoch_number(number: u64) -> Result<u64> {
 
 fn core_epochs(segments: Vec<v1::Segment>) -> Result<EpochHistory> {
     let segments = segments.into_iter().map(|segment| {
-        let epoch = core_epoch(need("lineage", "epoch", segment.epoch)?)?;
+        let epoch = core_epoch(need("epoch history", "epoch", segment.epoch)?)?;
         Ok(Segment { epoch, first: segment.first, incomplete: segment.incomplete })
     });
     Ok(EpochHistory::from_segments(segments.collect::<Result<_>>()?)?)

@@ -67,7 +67,7 @@ impl Pieces {
         if self.more.is_empty() { &mut self.first } else { &mut self.open }
     }
 
-    /// Appends bytes that somebody else holds too; nothing is copied where there are many.
+    /// Appends shared bytes. Copies only up to [`COPIED_BYTES_MAX`].
     pub fn share(&mut self, bytes: Bytes) {
         if bytes.len() <= COPIED_BYTES_MAX {
             return self.open().extend_from_slice(&bytes);
@@ -91,7 +91,7 @@ impl Pieces {
         if !self.open.is_empty() {
             self.more.push(self.open.freeze());
         }
-        // A few bytes must not keep the room of an event as long as nobody reads them.
+        // A few bytes must not hold the memory of an event while they wait.
         let few = self.first.len() < FIRST_BYTES / 4;
         let first = if few { Bytes::copy_from_slice(&self.first) } else { self.first.freeze() };
         self.more.insert(0, first);

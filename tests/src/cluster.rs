@@ -9,10 +9,11 @@
 use crate::netns::Net;
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_core::{Rank, tree};
-use ftb_proto::v1;
 use ftb_proto::v1::admin_client::AdminClient;
+use ftb_proto::v1::{self, AgentRole, MemberState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
@@ -34,6 +35,8 @@ const QUIET_STARTS_MAX: usize = 20;
 /// How long to wait for a condition before a test fails. Only a failing run waits that long: a
 /// machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
+/// How long an agent may take to answer before a failed test goes on without its state.
+const STATE_MAX: Duration = Duration::from_secs(2);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -381,7 +384,7 @@ impl Cluster {
     /// It does not answer.
     pub async fn tree(&self, rank: usize) -> Result<v1::TreeReply> {
         let mut admin = admin(self.socket(rank)).await?;
-        Ok(admin.tree(v1::TreeRequest { timeout_ms: 1000 }).await?.into_inner())
+        Ok(admin.tree(v1::TreeRequest { timeout_ms: Some(1000) }).await?.into_inner())
     }
 
     /// Waits until all agents that run are one tree, as each of them and its acting root see it.
@@ -394,13 +397,13 @@ impl Cluster {
         let whole = wait_for("one tree", async || {
             for &rank in &running {
                 let Ok(status) = self.status(rank).await else { return Ok(None) };
-                let is_root = status.role == "root";
-                if is_root != (rank == lowest) || (!is_root && status.parent.is_empty()) {
+                let is_root = status.role() == AgentRole::Root;
+                if is_root != (rank == lowest) || (!is_root && status.parent.is_none()) {
                     return Ok(None);
                 }
             }
             let Ok(tree) = self.tree(lowest).await else { return Ok(None) };
-            let up = tree.nodes.iter().filter(|node| node.state == "up").count();
+            let up = tree.nodes.iter().filter(|node| node.state() == MemberState::Up).count();
             Ok((tree.complete && up == running.len()).then_some(()))
         });
         whole.await.with_context(|| self.logs())
@@ -417,10 +420,10 @@ impl Cluster {
         let safe = wait_for("a standby that has the log", async || {
             let Some(&root) = running.first() else { return Ok(None) };
             let Ok(tree) = self.tree(root).await else { return Ok(None) };
-            let standby = tree.nodes.iter().find(|node| node.role == "standby");
+            let standby = tree.nodes.iter().find(|node| node.role() == AgentRole::Standby);
             let Some(standby) = standby else { return Ok((running.len() == 1).then_some(())) };
             let status = self.status(standby.rank as usize).await;
-            Ok(status.is_ok_and(|status| status.role == "standby").then_some(()))
+            Ok(status.is_ok_and(|status| status.role() == AgentRole::Standby).then_some(()))
         });
         safe.await.with_context(|| self.logs())
     }
@@ -434,7 +437,7 @@ impl Cluster {
             let Ok(tree) = self.tree(0).await else { return Ok(None) };
             let wanted = tree.nodes.iter().all(|node| {
                 let parent = tree::wanted_parent(Rank(node.rank), self.fanout);
-                node.state == "up" && node.parent == parent.map_or(-1, |rank| rank.0.into())
+                node.state() == MemberState::Up && node.parent == parent.map(|rank| rank.0)
             });
             Ok((tree.complete && wanted).then_some(()))
         });
@@ -453,13 +456,54 @@ impl Cluster {
             let Ok(tree) = self.tree(root).await else { return Ok(None) };
             let parent_of = |rank: &usize| tree.nodes.get(*rank).map(|node| node.parent);
             let at_home = others.iter().all(|rank| match parent_of(rank) {
-                Some(parent) if *rank == root => parent == -1,
-                Some(parent) => parent >= 0 && usize::try_from(parent) != Ok(gone),
+                Some(parent) if *rank == root => parent.is_none(),
+                Some(parent) => parent.is_some_and(|parent| parent as usize != gone),
                 None => false,
             });
             Ok((tree.complete && at_home).then_some(()))
         });
         left.await.with_context(|| self.logs())
+    }
+
+    /// The value of a result.
+    ///
+    /// # Panics
+    /// With the error, and with states and logs of all agents: a test that stands still says what
+    /// waits for what.
+    pub async fn must<T>(&self, result: Result<T>) -> T {
+        match result {
+            Ok(value) => value,
+            Err(error) => panic!("{error:?}\n{}{}", self.states().await, self.logs()),
+        }
+    }
+
+    /// Role, parent, log, children, clients and counters of each agent that answers.
+    async fn states(&self) -> String {
+        let mut text = String::new();
+        for (rank, agent) in self.agents.iter().enumerate() {
+            let host = &agent.host;
+            let asked = tokio::time::timeout(STATE_MAX, self.status(rank)).await;
+            let Ok(Ok(status)) = asked else {
+                let _ = writeln!(text, "--- {host} (rank {rank}) does not answer");
+                continue;
+            };
+            let children: Vec<_> = status.children.iter().map(|child| &child.host).collect();
+            let counters: BTreeMap<_, _> =
+                status.counters.iter().filter(|(_, count)| **count > 0).collect();
+            let _ = writeln!(
+                text,
+                "--- {host} (rank {rank}): {:?} below {:?}, epoch {} of {:x}, committed {}, \
+                 journal {:?}, children {children:?}\n  clients {:?}\n  {counters:?}",
+                status.role(),
+                status.parent,
+                status.epoch,
+                status.epoch_root,
+                status.index,
+                status.journal,
+                status.clients,
+            );
+        }
+        text
     }
 
     /// The ends of all logs, for the message of a failed test.

@@ -11,6 +11,7 @@ pub use ledger::{Faults, Ledger, Stamp};
 use crate::cluster::{PATIENCE, wait_while_moving};
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_client::{Client, Deliveries, Event, EventRef, Start, Stats, Subscription, event, now_ns};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -152,8 +153,24 @@ impl Load {
             let mut all = sent.iter().zip(&before).enumerate().filter(|(at, _)| publishers(*at));
             all.all(|(_, (sent, before))| *sent >= before + more)
         };
-        self.wait_sent("more events to be published", wanted).await?;
-        self.wait_through(publishers, readers).await
+        let flowed = async {
+            self.wait_sent("more events to be published", wanted).await?;
+            self.wait_through(&publishers, readers).await
+        };
+        flowed.await.with_context(|| self.state())
+    }
+
+    /// What publishers and subscribers have done so far, for the message of a failed test.
+    fn state(&self) -> String {
+        let mut text = format!("published {:?}, seen by subscribers:", self.sent());
+        for (at, reader) in self.readers.iter().enumerate() {
+            let ledger = reader.ledger();
+            let numbers = 0..u32::try_from(self.publishers.len()).unwrap_or(u32::MAX);
+            let last: Vec<u64> = numbers.map(|number| ledger.last(number)).collect();
+            let stats = reader.client.stats();
+            let _ = write!(text, "\n  {at}: {last:?}, {} gaps, {stats:?}", ledger.gaps().len());
+        }
+        text
     }
 
     /// Waits until this number of events is published, of all publishers together.
@@ -192,7 +209,7 @@ impl Load {
         for (at, reader) in self.readers.into_iter().enumerate() {
             let settled = |ledger: &Ledger| {
                 let faults = ledger.faults(&sent);
-                faults.lost == 0 || (faults.all_told() && ends_seen(ledger, &sent))
+                faults.lost == 0 || (faults.all_reported() && ends_seen(ledger, &sent))
             };
             let what = format!("subscriber {at} to have seen everything");
             reader.wait(&what, settled).await.with_context(|| {

@@ -87,7 +87,7 @@ async fn each_event_arrives_once_and_in_order_while_agents_die() {
 
 /// A reader that sleeps is paused, slows no other reader, and then catches up from the log.
 #[tokio::test]
-async fn a_slow_reader_catches_up_and_slows_nobody() {
+async fn a_slow_reader_catches_up_and_slows_no_other() {
     const EVENTS: u64 = 500;
     let cluster = Cluster::start(3, 2).await.unwrap();
     let slow_client =
@@ -179,7 +179,7 @@ fn the_blocking_client_talks_to_a_real_agent() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let cluster = runtime.block_on(Cluster::start(1, 2)).unwrap();
     let config = Client::builder("blocking").agent(cluster.socket(0)).config();
-    let client = blocking::Client::connect(config).unwrap();
+    let client = blocking::BlockingClient::connect(config).unwrap();
     let mut subscription = client.subscribe(FILTER, Start::Now, PATIENCE).unwrap();
     let receipt = client.publish(counted(7)).unwrap();
     let id = client.confirmed(receipt, PATIENCE).unwrap().unwrap();

@@ -1,21 +1,26 @@
 //! Real agents on loopback: they become one tree, and heal it when one of them is killed.
 #![allow(clippy::unwrap_used)]
 
+use ftb_proto::v1::{AgentRole, MemberState};
 use ftb_tests::cluster::{Cluster, Plan, wait_for};
 use nix::sys::signal::Signal;
+
+/// Parents of five agents with fanout 2.
+const PARENTS: [Option<u32>; 5] = [None, Some(0), Some(0), Some(1), Some(1)];
 
 #[tokio::test]
 async fn five_agents_become_the_wanted_tree() {
     let cluster = Cluster::start(5, 2).await.unwrap();
     let parents = wait_for("the wanted tree", async || {
         let tree = cluster.tree(4).await?;
-        let parents: Vec<i64> = tree.nodes.iter().map(|node| node.parent).collect();
-        Ok((parents == [-1, 0, 0, 1, 1]).then_some(tree))
+        let parents: Vec<_> = tree.nodes.iter().map(|node| node.parent).collect();
+        Ok((parents == PARENTS).then_some(tree))
     })
     .await
     .unwrap();
-    let roles: Vec<&str> = parents.nodes.iter().map(|node| node.role.as_str()).collect();
-    assert_eq!(roles, ["root", "standby", "member", "member", "member"]);
+    let roles: Vec<_> = parents.nodes.iter().map(|node| node.role()).collect();
+    let member = AgentRole::Member;
+    assert_eq!(roles, [AgentRole::Root, AgentRole::Standby, member, member, member]);
 }
 
 #[tokio::test]
@@ -50,16 +55,17 @@ async fn a_paused_agent_that_goes_on_is_part_of_the_tree_again() {
     // Its children have found another parent.
     wait_for("a tree without the paused agent", async || {
         let tree = cluster.tree(0).await?;
-        let moved = |rank: usize| tree.nodes[rank].state == "up" && tree.nodes[rank].parent != 1;
-        Ok((tree.nodes[1].state != "up" && moved(3) && moved(4)).then_some(()))
+        let is_up = |rank: usize| tree.nodes[rank].state() == MemberState::Up;
+        let moved = |rank: usize| is_up(rank) && tree.nodes[rank].parent != Some(1);
+        Ok((!is_up(1) && moved(3) && moved(4)).then_some(()))
     })
     .await
     .unwrap();
     cluster.signal(1, Signal::SIGCONT).unwrap();
     cluster.wait_whole().await.unwrap();
     wait_for("the wanted tree", async || {
-        let parents: Vec<i64> = cluster.tree(0).await?.nodes.iter().map(|n| n.parent).collect();
-        Ok((parents == [-1, 0, 0, 1, 1]).then_some(()))
+        let parents: Vec<_> = cluster.tree(0).await?.nodes.iter().map(|n| n.parent).collect();
+        Ok((parents == PARENTS).then_some(()))
     })
     .await
     .unwrap();

@@ -63,7 +63,7 @@ async fn a_program_that_repeats_itself_becomes_few_events_that_say_how_many() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_too_loud_is_told_event_by_event_and_subscribers_by_number() {
+async fn each_rate_limited_event_is_rejected_and_subscribers_get_their_number() {
     const EVENTS: u64 = 2_000;
     let (_cluster, publisher, subscriber) = cluster().await;
     let filter = "event_space=ftb.test.loud";

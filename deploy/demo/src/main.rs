@@ -139,14 +139,17 @@ async fn disturbed(
                     }
                     timeline.event(&received);
                 }
-                Some(Delivery::Gap(gap)) => timeline.note(now_ns(), "subscription", format!("a gap: {gap:?}")),
+                Some(Delivery::Gap(gap)) => {
+                    timeline.note(now_ns(), "subscription", format!("a gap: {gap:?}"));
+                }
                 None => bail!("the subscription ended"),
             },
             () = &mut kill_at, if !killed => {
                 killed = true;
                 for (what, rank) in kills {
-                    timeline.note(now_ns(), "kill -9", format!("{what} of {}", stage.cluster.host(*rank)));
-                    let launch_agent = launch_agents.get(stage.cluster.host(*rank)).copied();
+                    let host = stage.cluster.host(*rank);
+                    timeline.note(now_ns(), "kill -9", format!("{what} of {host}"));
+                    let launch_agent = launch_agents.get(host).copied();
                     stage.kill(what, *rank, launch_agent)?;
                 }
             }

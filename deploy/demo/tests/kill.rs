@@ -21,7 +21,7 @@ fn ends_with_the_same_bits(arguments: &[&str]) {
 }
 
 #[test]
-fn whoever_is_killed_the_result_is_the_same() {
+fn the_result_is_the_same_after_each_kill() {
     // The demonstration takes what lies beside it: that must be of today.
     for (package, name) in [
         ("ftb-agent", "ftb-agent"),

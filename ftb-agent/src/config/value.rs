@@ -42,7 +42,8 @@ impl TryFrom<String> for ClusterName {
         match good {
             true => Ok(Self(text)),
             false => Err(format!(
-                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without blanks"
+                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without \
+             blanks"
             )),
         }
     }
@@ -98,7 +99,8 @@ impl TryFrom<String> for AddressPattern {
         match pattern.0.contains("{host}") && Address::try_from(pattern.of("h", PORT)).is_ok() {
             true => Ok(pattern),
             false => Err(format!(
-                "{:?} is no pattern of addresses: expected something like \"{{host}}.cluster:{{port}}\"",
+                "{:?} is no pattern of addresses: expected something like \
+                 \"{{host}}.cluster:{{port}}\"",
                 pattern.0
             )),
         }

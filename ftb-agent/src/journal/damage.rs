@@ -57,7 +57,7 @@ mod tests {
 
     /// Each kind of damage is reported, and once, in whatever turn they are found.
     #[test]
-    fn kinds_of_damage_in_turn_are_each_told_once() {
+    fn each_kind_of_damage_is_reported_once() {
         let mut damage = Damage::default();
         damage.found("one".to_owned());
         damage.found("two".to_owned());

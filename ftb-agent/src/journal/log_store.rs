@@ -10,9 +10,8 @@
 //! [`Checkpoint`]: up to which index was acknowledged, and synced. That shows a tail that is
 //! missing, and whether one may be missing that it does not know of.
 //!
-//! A store does what it is told in order, and a crash leaves the first few changes of a write. So
-//! what goes on is written before what it replaces is removed, and which log it is comes after
-//! both.
+//! A store applies changes in order, and a crash leaves the first few changes of a write. So new
+//! data is written before the data that it replaces is removed. The manifest comes after both.
 
 mod opening;
 mod reserve;
@@ -40,7 +39,7 @@ pub const HEAD: u64 = 0;
 
 const KEY_MANIFEST: &str = "begun";
 const KEY_DEDUP: &str = "marks";
-const KEY_ROSTER: &str = "roster";
+const KEY_DYNAMIC_MEMBERS: &str = "roster";
 
 /// Limits of a journal.
 #[derive(Clone, Debug)]
@@ -107,7 +106,7 @@ pub struct LogStore {
     /// The boot id of the machine.
     boot: Option<u128>,
     /// The chunk of the last page, for the next one.
-    open: Option<Opened>,
+    open: Option<ReadChunk>,
     /// Damage behind the end of the log, to be cut off before anything follows.
     void: Option<Void>,
 }
@@ -132,7 +131,7 @@ struct Chunk {
 }
 
 /// A chunk in memory.
-struct Opened {
+struct ReadChunk {
     segment: u64,
     first: u64,
     items: Vec<Item>,
@@ -257,7 +256,8 @@ impl LogStore {
             changes.push(Change::Put(KEY_MANIFEST, record::encode_manifest(&self.manifest)));
         }
         if let Some(dynamic_members) = &write.dynamic_members {
-            changes.push(Change::Put(KEY_ROSTER, record::encode_dynamic_members(dynamic_members)));
+            let record = record::encode_dynamic_members(dynamic_members);
+            changes.push(Change::Put(KEY_DYNAMIC_MEMBERS, record));
         }
         if self.void.is_some() {
             given_up.extend(self.truncate(self.last, now_ns, &mut changes)?);
@@ -277,9 +277,9 @@ impl LogStore {
         self.trim(now_ns)
     }
 
-    /// The core is told next that everything written is there. What was not synced is marked as
-    /// such before; the first time, and after one that knew of everything, that checkpoint is
-    /// synced: no power failure leaves one that claims too much.
+    /// Writes the checkpoint; the agent notifies the core next that everything is written. If
+    /// something is not synced yet, the first such checkpoint is synced: no power failure leaves
+    /// one that claims too much.
     ///
     /// # Errors
     /// As [`LogStore::write`].
@@ -290,6 +290,7 @@ impl LogStore {
             synced: self.synced,
             unsynced: self.synced < self.last,
             boot: self.boot,
+            begin: Some(self.manifest.after),
         };
         let is_known = self.has_checkpoint && self.checkpoint.unsynced;
         let sync = checkpoint.unsynced && !is_known;
@@ -298,9 +299,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// What lies behind an index is given up on purpose. Said first, and synced: no crash must make
-    /// it look lost. What is missing already is still to be told, and goes on to look so; that it
-    /// had been synced says nothing of what is written in its place.
+    /// Takes entries behind an index out of the checkpoint before they are truncated, synced: no
+    /// crash may make them look lost. Entries that are missing already stay in it, to be reported.
     fn take_back(&mut self, after: u64) -> Result<(), LogStoreError> {
         self.synced = self.synced.min(after);
         let Checkpoint { segment, mut acknowledged, synced, .. } = self.checkpoint;
@@ -401,13 +401,13 @@ impl LogStore {
 
     /// The valid entries of a chunk.
     fn chunk_items(&mut self, segment: u64, first: u64) -> Result<Vec<Item>, LogStoreError> {
-        let known = |open: &&Opened| (open.segment, open.first) == (segment, first);
+        let known = |open: &&ReadChunk| (open.segment, open.first) == (segment, first);
         if let Some(open) = self.open.as_ref().filter(known) {
             return Ok(open.items.clone());
         }
         let chunk = Bytes::from(self.store.chunk(segment, first)?.unwrap_or_default());
         let (items, _) = record::decode_chunk(&chunk);
-        self.open = Some(Opened { segment, first, items: items.clone() });
+        self.open = Some(ReadChunk { segment, first, items: items.clone() });
         Ok(items)
     }
 
@@ -505,7 +505,7 @@ impl LogStore {
         add_ranges(&mut logged, &dedup_at_beginning(self.store.as_mut())?);
         let mut visit = |first: u64, chunk: Vec<u8>| {
             if first == HEAD {
-                // One that is damaged was told when it was read.
+                // A damaged one was reported when it was read.
                 if let Ok(head) = record::decode_head(chunk) {
                     add_ranges(&mut logged, &head.dedup);
                 }
@@ -577,6 +577,11 @@ impl LogStore {
             self.manifest.after = self.manifest.after.max(oldest.last());
             gone.push(oldest.id);
             bytes = self.bytes();
+        }
+        if !gone.is_empty() && self.checkpoint.segment == self.manifest.segment {
+            // Synced before the segments go: else their absence is reported as damage.
+            let begin = Some(self.manifest.after);
+            self.put_checkpoint(Checkpoint { begin, ..self.checkpoint.clone() }, true)?;
         }
         for id in gone {
             self.store.remove_segment(id)?;

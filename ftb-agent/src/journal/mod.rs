@@ -24,7 +24,7 @@ use log_store::{Bounds, LogStore, LogStoreError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use task::{Found, Task};
+use task::{OpenedStore, Task};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -53,8 +53,8 @@ impl Statistics {
     }
 
     /// When the oldest entry was written, in Unix nanoseconds; 0 without entries.
-    pub fn oldest_ns(&self) -> u64 {
-        self.oldest_ns.load(Ordering::Relaxed)
+    pub fn oldest_ns(&self) -> Option<u64> {
+        Some(self.oldest_ns.load(Ordering::Relaxed)).filter(|oldest_ns| *oldest_ns != 0)
     }
 }
 
@@ -153,7 +153,7 @@ impl Opened {
             false => open(),
         };
         match opened {
-            Ok(Found { log_store, mut restored, failed }) => {
+            Ok(OpenedStore { log_store, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
                 tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.take_pending();

@@ -427,6 +427,8 @@ pub struct Checkpoint {
     pub unsynced: bool,
     /// In which boot of the machine it was made, where that was known.
     pub boot: Option<u128>,
+    /// The log begins behind this index; `None` in a checkpoint that does not state it.
+    pub begin: Option<u64>,
 }
 
 impl Checkpoint {
@@ -436,8 +438,10 @@ impl Checkpoint {
     }
 }
 
-/// Of a checkpoint, behind its checksum.
-const CHECKPOINT_BYTES: usize = 8 + 8 + 8 + 1 + 16;
+/// Bytes of a checkpoint, without its checksum.
+const CHECKPOINT_BYTES: usize = SHORT_CHECKPOINT_BYTES + 1 + 8;
+/// Bytes of one that an older release wrote: it does not state where the log begins.
+const SHORT_CHECKPOINT_BYTES: usize = 8 + 8 + 8 + 1 + 16;
 
 /// Makes the record of a checkpoint.
 pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
@@ -447,6 +451,9 @@ pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     out.put_u64_le(checkpoint.synced);
     out.put_u8(checkpoint.unsynced.into());
     out.put_u128_le(checkpoint.boot.unwrap_or(0));
+    // Always the same size: each checkpoint is written over the one before.
+    out.put_u8(checkpoint.begin.is_some().into());
+    out.put_u64_le(checkpoint.begin.unwrap_or(0));
     record(out)
 }
 
@@ -456,13 +463,15 @@ pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
 /// [`Damaged`].
 pub fn decode_checkpoint(bytes: Vec<u8>) -> Result<Checkpoint, Damaged> {
     let mut bytes = checked(bytes)?;
-    if bytes.len() != CHECKPOINT_BYTES {
+    if ![CHECKPOINT_BYTES, SHORT_CHECKPOINT_BYTES].contains(&bytes.len()) {
         return Err(Damaged("it has the wrong size"));
     }
     let (segment, acknowledged) = (bytes.get_u64_le(), bytes.get_u64_le());
     let (synced, unsynced) = (bytes.get_u64_le(), bytes.get_u8() != 0);
     let boot = Some(bytes.get_u128_le()).filter(|boot| *boot != 0);
-    Ok(Checkpoint { segment, acknowledged, synced, unsynced, boot })
+    let states_begin = bytes.has_remaining() && bytes.get_u8() != 0;
+    let begin = states_begin.then(|| bytes.get_u64_le());
+    Ok(Checkpoint { segment, acknowledged, synced, unsynced, boot, begin })
 }
 
 #[cfg(test)]
@@ -587,7 +596,11 @@ mod tests {
             synced: 7,
             unsynced: true,
             boot: Some(1 << 100),
+            begin: Some(5),
         };
+        let mut older = encode_checkpoint(&checkpoint)[4..][..SHORT_CHECKPOINT_BYTES].to_vec();
+        older = record(older);
+        assert_eq!(decode_checkpoint(older), Ok(Checkpoint { begin: None, ..checkpoint.clone() }));
         let bytes = encode_checkpoint(&checkpoint);
         assert_eq!(decode_checkpoint(bytes.clone()), Ok(checkpoint));
         for bit in 0..bytes.len() * 8 {

@@ -71,7 +71,7 @@ struct Room {
     written: usize,
 }
 
-enum Turn {
+enum Step {
     Write(Option<JournalWrite>),
     Read(JournalRead),
     Sync,
@@ -80,7 +80,7 @@ enum Turn {
 }
 
 /// A journal that was opened.
-pub struct Found {
+pub struct OpenedStore {
     /// The open store.
     pub log_store: LogStore,
     /// Its content.
@@ -99,7 +99,7 @@ pub fn open(
     plan: &Plan,
     now_ns: u64,
     damage: &mut Damage,
-) -> Result<Found, LogStoreError> {
+) -> Result<OpenedStore, LogStoreError> {
     let attempt = || {
         let store = storage.open(&plan.folder)?;
         LogStore::open(store, &plan.cluster, plan.bounds.clone(), now_ns)
@@ -123,7 +123,7 @@ pub fn open(
         damage.found(found);
     }
     let failed = log_store.repair(now_ns).err();
-    Ok(Found { log_store, restored, failed })
+    Ok(OpenedStore { log_store, restored, failed })
 }
 
 impl Task {
@@ -171,25 +171,25 @@ impl Task {
             };
             let turn = tokio::select! {
                 biased;
-                write = writes.recv() => Turn::Write(write),
-                Some(read) = reads.recv() => Turn::Read(read),
-                () = until(self.sync_at) => Turn::Sync,
-                () = until(retry_at) => Turn::Retry,
-                () = sleep_until(trim_at) => Turn::Trim,
+                write = writes.recv() => Step::Write(write),
+                Some(read) = reads.recv() => Step::Read(read),
+                () = until(self.sync_at) => Step::Sync,
+                () = until(retry_at) => Step::Retry,
+                () = sleep_until(trim_at) => Step::Trim,
             };
             match turn {
-                Turn::Write(None) => break,
-                Turn::Write(Some(write)) => {
+                Step::Write(None) => break,
+                Step::Write(Some(write)) => {
                     self.write_all(write, &mut writes).await;
                     // Reads must not wait for the end of all writes.
                     if let Ok(read) = reads.try_recv() {
                         self.read(&read).await;
                     }
                 }
-                Turn::Read(read) => self.read(&read).await,
-                Turn::Sync => self.sync(),
-                Turn::Retry => self.retry().await,
-                Turn::Trim => {
+                Step::Read(read) => self.read(&read).await,
+                Step::Sync => self.sync(),
+                Step::Retry => self.retry().await,
+                Step::Trim => {
                     trim_at = Instant::now() + TRIM;
                     let now_ns = self.clock.now().wall_ns;
                     self.with_log_store(|log_store| {

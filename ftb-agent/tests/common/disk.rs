@@ -42,7 +42,7 @@ struct Content {
 }
 
 impl MemoryStorage {
-    /// Lets only so many bytes be written from now on; `None`: as many as come.
+    /// Limits the bytes that can still be written; `None`: no limit.
     pub fn set_free(&self, free_bytes: Option<u64>) {
         self.disk().free_bytes = free_bytes;
     }
@@ -69,7 +69,7 @@ impl MemoryStorage {
     }
 
     /// The same, and the chunks that are not on the disk are gone: those that were not synced, and
-    /// those that a sync that failed has left. Records and mark are there as they were written.
+    /// those that a failed sync has left. Records and checkpoint stay as they were written.
     pub fn power_failure_that_takes_all_it_may(&self) {
         self.power_failure();
         if let Some(content) = &mut self.disk().content {

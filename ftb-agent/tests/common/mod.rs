@@ -24,7 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-/// How long to wait for a condition before a test fails. Only a failing run waits so long: a
+/// How long to wait for a condition before a test fails. Only a failing run waits that long: a
 /// machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -32,7 +32,7 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(value) => value,
-        Err(_) => panic!("waited {PATIENCE:?} in vain for {what}"),
+        Err(_) => panic!("waited {PATIENCE:?} for {what}"),
     }
 }
 
@@ -250,7 +250,7 @@ pub struct MemoryCluster {
     /// More of every agent's configuration.
     pub extra: &'static str,
     fanout: u32,
-    /// The first so many hosts are in the member list.
+    /// This number of hosts, from the first, is in the member list.
     listed: usize,
     starts: u64,
 }
@@ -304,7 +304,7 @@ impl MemoryCluster {
         self.agents[rank] = Some(agent);
     }
 
-    /// Starts the agent of a host that is in nobody's member list.
+    /// Starts the agent of a host that is in no member list.
     pub async fn add_unlisted(&mut self) -> usize {
         let at = self.hosts.len();
         self.hosts.push(format!("guest{at:04}"));

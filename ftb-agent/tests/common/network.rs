@@ -78,7 +78,7 @@ impl MemoryNetwork {
     /// Connects to a listening socket of a host as a program on that host.
     ///
     /// # Errors
-    /// `ConnectionRefused` when nobody listens there.
+    /// `ConnectionRefused` if no agent listens there.
     pub async fn connect_client(
         &self,
         host: &str,
@@ -261,7 +261,7 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// Numbers from a seed (splitmix64): well spread, the same every time, guessable by everybody.
+/// Numbers from a seed (splitmix64): well spread, the same in every run, predictable.
 struct SeededEntropy(AtomicU64);
 
 impl Entropy for SeededEntropy {

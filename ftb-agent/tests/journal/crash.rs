@@ -9,7 +9,7 @@ use ftb_core::ranges::RangeSet;
 use ftb_core::{Epoch, OriginId, PublisherId};
 use std::path::Path;
 
-/// A store that is gone after some steps of what it is told.
+/// A store that fails after a number of changes.
 struct Dying {
     store: Box<dyn Store>,
     steps: usize,

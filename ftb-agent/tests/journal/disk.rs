@@ -9,7 +9,7 @@ use ftb_agent::journal::Opened;
 use ftb_agent::journal::config::{Fsync, JournalConfig};
 use ftb_agent::journal::log_store::LogStore;
 use ftb_core::node::api::{JournalBegin, JournalWrite};
-use ftb_proto::v1::to_client;
+use ftb_proto::v1::{JournalState, to_client};
 use ftb_tests::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ async fn announced(client: &mut TestClient, name: &str) -> Vec<String> {
                 };
                 let events = deliver.items.into_iter().flat_map(|item| item.sealed);
                 names.extend(events.map(name_of));
-                if names.iter().any(|told| told == name) {
+                if names.iter().any(|found| found == name) {
                     return names;
                 }
             }
@@ -56,10 +56,10 @@ async fn announced(client: &mut TestClient, name: &str) -> Vec<String> {
     }
 }
 
-/// The disk fills up under a running agent: it is told by a FATAL event, the log goes on in memory;
+/// The disk fills up under a running agent: a FATAL event reports it, the log goes on in memory;
 /// with room again the journal comes back by itself and has everything.
 #[tokio::test]
-async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
+async fn the_agent_reports_a_full_disk_and_goes_on_and_the_journal_returns() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     let Some(_mounted) = Mounted::tmpfs(&disk, "size=96m") else {
@@ -74,7 +74,7 @@ async fn a_full_disk_is_told_the_agent_goes_on_and_the_journal_comes_back() {
     let mut publisher = Publisher { published: 0, confirmed: 0 };
     publisher.publish(&mut client, 100).await;
     publisher.beyond(&mut client, 99).await;
-    // Everything but a little is taken by somebody else.
+    // Everything but a little is taken by another program.
     let mut filler = std::fs::File::create(disk.join("filler")).unwrap();
     let chunk = vec![1; 1 << 20];
     while std::io::Write::write_all(&mut filler, &chunk).is_ok() {}
@@ -119,9 +119,9 @@ async fn a_disk_that_fails_when_it_is_written_is_not_opened_without_end() {
     announced(&mut watcher, "FTB_JOURNAL_BACK").await;
 }
 
-/// Who asks is told how much is on disk, and whether the log is kept up there.
+/// `status` shows how much is on disk, and whether the log on disk is complete.
 #[tokio::test(start_paused = true)]
-async fn the_state_of_the_journal_is_told_to_who_asks() {
+async fn status_shows_the_state_of_the_journal() {
     let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
     let journal = async || cluster.status(0).await.journal.unwrap();
     let mut publisher = cluster.client(0, "publisher").await;
@@ -129,15 +129,15 @@ async fn the_state_of_the_journal_is_told_to_who_asks() {
     publisher.confirmed(last).await;
     until("the disk", async || journal().await.bytes > 0).await;
     let good = journal().await;
-    assert_eq!(good.state, "ok");
-    assert!(good.oldest_ns > 0);
+    assert_eq!(good.state(), JournalState::Ok);
+    assert!(good.oldest_ns.is_some());
     let disk = cluster.network.disk(&cluster.hosts[0]);
     disk.set_free(Some(0));
     let last = publisher.publish("site", &["d"]).await;
     publisher.confirmed(last).await;
-    until("the failure", async || journal().await.state == "degraded").await;
+    until("the failure", async || journal().await.state() == JournalState::Degraded).await;
     disk.set_free(None);
-    until("the return", async || journal().await.state == "ok").await;
+    until("the return", async || journal().await.state() == JournalState::Ok).await;
     until("all of it", async || journal().await.bytes > good.bytes).await;
     let without = MemoryCluster::start(1, 2).await;
     assert_eq!(without.status(0).await.journal, None);
@@ -179,18 +179,18 @@ async fn a_disk_that_comes_late_is_taken_up() {
     let (mut cluster, disk) = crashed_with(&["a", "b", "c"]).await;
     disk.set_late(true);
     cluster.run(0).await;
-    let journal = async || cluster.status(0).await.journal.unwrap().state;
+    let journal = async || cluster.status(0).await.journal.unwrap().state();
     say_d(&cluster).await;
     // Until what was found is taken up and handed over.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    until("the journal", async || journal().await == "ok").await;
+    until("the journal", async || journal().await == JournalState::Ok).await;
     assert_all_are_in_the_log(&cluster).await;
 }
 
-/// A journal that is damaged when its disk is back: the damage is told, whether the store is set
-/// aside or goes on, and not again with each try.
+/// A journal that is damaged when its disk is back: the agent reports the damage once, whether the
+/// store is set aside or goes on.
 #[tokio::test(start_paused = true)]
-async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
+async fn damage_found_when_a_disk_is_tried_again_is_reported() {
     let cluster = MemoryCluster::start_with(1, 2, "[journal]\npath = \"/journal\"\n").await;
     let disk = cluster.network.disk(&cluster.hosts[0]);
     let mut watcher = cluster.client(0, "watcher").await;
@@ -211,27 +211,27 @@ async fn damage_that_is_found_when_a_disk_is_tried_again_is_told() {
         until("some tries", async || disk.opened() > before + 4).await;
         assert_eq!(disk.aside(), 1);
         disk.set_broken(false);
-        let mut told = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
-        assert_eq!(told.pop().unwrap(), "FTB_JOURNAL_BACK");
+        let mut names = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+        assert_eq!(names.pop().unwrap(), "FTB_JOURNAL_BACK");
         // What is missing is given up by the first try: the second finds the damage without that.
         let times = if is_set_aside { 1..2 } else { 1..3 };
-        assert!(times.contains(&told.len()), "{told:?}");
-        assert!(told.iter().all(|name| name == "FTB_JOURNAL_DAMAGED"), "{told:?}");
+        assert!(times.contains(&names.len()), "{names:?}");
+        assert!(names.iter().all(|name| name == "FTB_JOURNAL_DAMAGED"), "{names:?}");
     }
 }
 
 /// The same of a disk that comes late: that its store cannot be read is found by who wants to write
 /// to it.
 #[tokio::test(start_paused = true)]
-async fn damage_of_a_disk_that_comes_late_is_told() {
+async fn damage_of_a_disk_that_is_mounted_late_is_reported() {
     let (mut cluster, disk) = crashed_with(&["written"]).await;
     disk.damage_record("begun", Vec::clear);
     disk.set_late(true);
     cluster.run(0).await;
     let mut watcher = cluster.client(0, "watcher").await;
     watcher.subscribe_from_the_beginning(1, "event_name=FTB_JOURNAL_*").await;
-    let told = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
-    assert_eq!(told, ["FTB_JOURNAL_FAILED", "FTB_JOURNAL_DAMAGED", "FTB_JOURNAL_BACK"]);
+    let names = announced(&mut watcher, "FTB_JOURNAL_BACK").await;
+    assert_eq!(names, ["FTB_JOURNAL_FAILED", "FTB_JOURNAL_DAMAGED", "FTB_JOURNAL_BACK"]);
     assert_eq!(disk.aside(), 1);
 }
 
@@ -272,9 +272,9 @@ async fn a_disk_that_comes_late_and_fails_at_first_is_taken_up() {
     disk.set_broken(true);
     cluster.run(0).await;
     say_d(&cluster).await;
-    let state = async || cluster.status(0).await.journal.map(|journal| journal.state);
-    until("the failure", async || state().await.is_some_and(|state| state == "degraded")).await;
+    let state = async || cluster.status(0).await.journal.map(|journal| journal.state());
+    until("the failure", async || state().await == Some(JournalState::Degraded)).await;
     disk.set_broken(false);
-    until("the journal", async || state().await.is_some_and(|state| state == "ok")).await;
+    until("the journal", async || state().await == Some(JournalState::Ok)).await;
     assert_all_are_in_the_log(&cluster).await;
 }

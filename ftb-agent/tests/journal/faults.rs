@@ -47,7 +47,7 @@ fn a_log_that_begins_without_an_entry_is_gone_on_with() {
 /// A store whose syncs, or reads of a segment, fail while a switch is on.
 struct Failing {
     store: Box<dyn Store>,
-    /// Reading this segment fails behind so many chunks, its head counted.
+    /// Segment, and number of chunks (its head counted) behind which reading it fails.
     unreadable: Option<(u64, usize)>,
     syncs_fail: Arc<AtomicBool>,
 }
@@ -176,8 +176,8 @@ fn what_could_not_be_read_is_not_believed_later() {
             for life in ["next", "second"] {
                 let (_, restored) = Failing::open(&journal, None, &good);
                 assert!(restored.items == expected, "{what}: another log in the {life} life");
-                let told = (restored.damage, restored.lost_until);
-                assert_eq!(told, (None, None), "{what}: in the {life} life");
+                let found = (restored.damage, restored.lost_until);
+                assert_eq!(found, (None, None), "{what}: in the {life} life");
             }
         }
     }
@@ -210,7 +210,7 @@ fn the_good_part_of_a_file_that_fails_is_kept() {
     let mut seen = Vec::new();
     store.read(1, &mut |first, _| seen.push(first)).unwrap();
     assert_eq!(seen, [1, 2]);
-    // One that nobody has read is neither written over nor cut.
+    // A segment that was not read is neither written over nor cut.
     drop(store);
     let mut store = open_store(dir.path());
     assert!(store.write(vec![chunk(3)], false).is_err());

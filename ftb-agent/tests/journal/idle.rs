@@ -47,7 +47,7 @@ impl Idle {
         Opened::read(&config, "test", FOLDER.into(), 1 << 20, &world).await.unwrap()
     }
 
-    async fn told(&mut self) -> Input {
+    async fn input(&mut self) -> Input {
         match self.inbox.links.recv().await {
             Some(Command::Input { input, .. }) => input,
             _ => panic!("something else than an input"),
@@ -59,19 +59,19 @@ impl Idle {
         let disk = self.network.disk(HOST);
         disk.set_broken(true);
         self.log_writer.writes.send(more(2)).await.unwrap();
-        assert!(matches!(self.told().await, Input::JournalFailed { .. }));
+        assert!(matches!(self.input().await, Input::JournalFailed { .. }));
         disk.set_broken(false);
-        assert!(matches!(self.told().await, Input::JournalOpened { .. }));
+        assert!(matches!(self.input().await, Input::JournalOpened { .. }));
     }
 
-    /// What is told after a power failure.
+    /// The report after a power failure.
     async fn unclean(network: &MemoryNetwork) -> Option<String> {
         network.disk(HOST).power_failure();
         Self::open(network, Fsync::Batch).await.restored.unclean
     }
 }
 
-/// A life that has confirmed so many entries, the first of them synced, and is killed.
+/// A life that has confirmed this number of entries, the first of them synced, and is killed.
 fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
     let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
     let (mut log_store, _) = LogStore::open(store, "test", bounds(), 1).unwrap();
@@ -90,9 +90,8 @@ fn more(index: u64) -> JournalWrite {
     JournalWrite { generation: 1, items, until: index, ..JournalWrite::default() }
 }
 
-/// A life that was killed has left a mark that may be older than what it confirmed; the next one
-/// has synced all of it, writes nothing, and loses power after a while: nothing is told. It wakes
-/// once for that.
+/// A killed life leaves a checkpoint that may be older than what it confirmed. The next life syncs
+/// everything, writes nothing, and loses power after a while: nothing is reported. It wakes once.
 #[tokio::test(start_paused = true)]
 async fn what_a_killed_life_has_left_is_settled_by_one_that_writes_nothing() {
     let hour = Duration::from_secs(3600);
@@ -103,7 +102,7 @@ async fn what_a_killed_life_has_left_is_settled_by_one_that_writes_nothing() {
         }
         if settles {
             tokio::time::sleep(hour + Duration::from_secs(1)).await;
-            // One more sync would be told.
+            // One more sync would arrive here.
             idle.network.disk(HOST).set_unsyncable(true);
             tokio::time::sleep(10 * hour).await;
             assert!(idle.inbox.links.try_recv().is_err(), "it was synced again");
@@ -150,12 +149,12 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
             // The first is synced with the checkpoint, the second not.
             for index in [10, 11] {
                 idle.log_writer.writes.send(more(index)).await.unwrap();
-                let Input::Journaled { until, .. } = idle.told().await else { panic!("failed") };
+                let Input::Journaled { until, .. } = idle.input().await else { panic!("failed") };
                 assert_eq!(until, index);
             }
             disk.set_unsyncable(true);
         }
-        let Input::JournalFailed { error } = idle.told().await else { panic!("no failure") };
+        let Input::JournalFailed { error } = idle.input().await else { panic!("no failure") };
         assert!(error.contains("could not be synced"), "{error}");
         assert!(at_opening || error.contains("off until the agent restarts"), "{error}");
         disk.set_unsyncable(false);

@@ -3,6 +3,7 @@
 use crate::common::process::agent;
 use crate::common::{MemoryCluster, until};
 use crate::{Publisher, numbers, read_log, start, write_config};
+use ftb_core::node::TreeRole;
 use ftb_proto::v1::{self, to_agent, to_client};
 use std::time::Duration;
 
@@ -65,7 +66,7 @@ async fn what_memory_has_given_up_is_read_from_the_disk() {
     publisher.beyond(&mut client, last - 1).await;
     drop(client);
     let all: Vec<u64> = (1..=last).collect();
-    // Not asserted as equal: nobody wants to read thirty thousand numbers.
+    // Not `assert_eq`: the message would have thirty thousand numbers.
     assert!(read_log(&process, last).await == all, "not all, once and in order");
     process.kill();
     let process = start(dir.path(), &journal, extra);
@@ -132,14 +133,14 @@ async fn the_journal_of_another_cluster_is_refused_and_left_alone() {
     assert_eq!(client.payloads(1).await, ["kept"]);
 }
 
-/// Root and standby write, nobody else does; all of them are gone at once, and the log goes on.
+/// Only root and standby write; all agents are gone at once, and the log goes on.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_lost_power_goes_on_with_its_log() {
     let mut cluster = MemoryCluster::start_with(5, 2, "[journal]\npath = \"/journal\"\n").await;
     let role = async |cluster: &MemoryCluster, rank: usize| {
         cluster.agent(rank).handle().status().await.unwrap().node.role
     };
-    until("a standby", async || role(&cluster, 1).await == "standby").await;
+    until("a standby", async || role(&cluster, 1).await == TreeRole::Standby).await;
     let mut publisher = cluster.client(3, "publisher").await;
     let last = publisher.publish("site", &["a", "b", "c"]).await;
     publisher.confirmed(last).await;

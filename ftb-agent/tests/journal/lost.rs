@@ -1,6 +1,5 @@
-//! What is gone from a journal's folder as a whole: the mark, the store, the records, the end of
-//! the log; and a log whose numbers are out of range. Each is reported, and nothing is used that
-//! cannot be trusted.
+//! Files that are gone from a journal's folder: the checkpoint, the store, the records, segments;
+//! and a log whose numbers are out of range. Each is reported, and damaged parts are not used.
 
 use crate::common::{TestClient, payloads_of};
 use crate::start;
@@ -41,25 +40,25 @@ fn cut_newest(journal: &Path) {
     std::fs::write(&path, &bytes[..last]).unwrap();
 }
 
-fn without_mark(journal: &Path, is_empty: bool) {
-    let mark = journal.join("acknowledged");
+fn without_checkpoint(journal: &Path, is_empty: bool) {
+    let path = journal.join("acknowledged");
     match is_empty {
-        true => std::fs::write(mark, "").unwrap(),
-        false => std::fs::remove_file(mark).unwrap(),
+        true => std::fs::write(path, "").unwrap(),
+        false => std::fs::remove_file(path).unwrap(),
     }
 }
 
-/// Without its mark nothing says how far the log went: that is reported, whether its end is there
-/// or not, until something is acknowledged again.
+/// Without a checkpoint the end of the log is unknown. That is reported, whether the end is there
+/// or not, until the next acknowledgement.
 #[test]
-fn a_mark_that_is_missing_or_empty_is_reported() {
+fn a_missing_or_empty_checkpoint_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     for (case, (is_empty, is_cut)) in
         [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate()
     {
         let journal = dir.path().join(format!("{case}"));
         let all = write_journal(&journal);
-        without_mark(&journal, is_empty);
+        without_checkpoint(&journal, is_empty);
         if is_cut {
             cut_newest(&journal);
         }
@@ -77,8 +76,56 @@ fn a_mark_that_is_missing_or_empty_is_reported() {
     }
 }
 
-/// A store that was never written to has no log, and needs no mark; neither has one that knows
-/// ranks only. A life that ends before its first acknowledgement has lost nothing.
+/// The checkpoint records where the log begins, so a removed segment does not look like retention.
+#[test]
+fn an_oldest_segment_that_is_gone_is_reported_with_its_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = write_journal(dir.path());
+    let oldest = open_store(dir.path()).segments().unwrap()[0];
+    std::fs::remove_file(dir.path().join(format!("store/log-{oldest:020}"))).unwrap();
+    for _ in 0..2 {
+        let (_, restored) = open(dir.path()).unwrap();
+        let first = restored.items[0].index;
+        assert!(first > 1 && restored.items == all[(first - 1) as usize..]);
+        let damage = restored.damage.unwrap_or_default();
+        let range = format!("entries 1 to {} are missing: the oldest segment is gone", first - 1);
+        assert!(damage.contains(&range), "{damage}");
+    }
+    open(dir.path()).unwrap().0.acknowledge().unwrap();
+    assert_eq!(open(dir.path()).unwrap().1.damage, None, "reported until the log goes on");
+}
+
+/// What retention removes is no damage, also after an agent that was killed before it acknowledged
+/// the write with which the oldest segment went.
+#[test]
+fn a_segment_that_retention_removed_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    write_journal(dir.path());
+    let (mut log_store, _) = open(dir.path()).unwrap();
+    let oldest = oldest_segment(dir.path());
+    for first in (1_001..).step_by(25) {
+        let (items, until) = (items(first, first + 24), first + 24);
+        let write = JournalWrite { generation: 1, items, until, ..JournalWrite::default() };
+        log_store.write(&write, 2_000, false).unwrap();
+        if oldest_segment(dir.path()) != oldest {
+            break;
+        }
+        log_store.acknowledge().unwrap();
+    }
+    drop(log_store);
+    let (_, restored) = open(dir.path()).unwrap();
+    assert!(restored.damage.is_none() && restored.stored.after > 0, "{:?}", restored.damage);
+}
+
+fn oldest_segment(journal: &Path) -> PathBuf {
+    let names = std::fs::read_dir(journal.join("store")).unwrap();
+    let paths = names.map(|name| name.unwrap().path());
+    let logs = paths.filter(|path| path.to_string_lossy().contains("/log-"));
+    logs.min().unwrap()
+}
+
+/// A store that was never written to has no log, and needs no checkpoint; nor does one with ranks
+/// only. A life that ends before its first acknowledgement has lost nothing.
 #[test]
 fn where_nothing_was_acknowledged_nothing_is_reported() {
     let dir = tempfile::tempdir().unwrap();
@@ -94,13 +141,13 @@ fn where_nothing_was_acknowledged_nothing_is_reported() {
     assert_eq!(restored.items, items(1, 50));
 }
 
-/// The mark lies beside the store and says that there was one.
+/// The checkpoint lies beside the store and says that there was one.
 #[test]
 fn a_store_that_is_gone_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path());
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
-    assert!(DiskStorage.exists(dir.path()), "nobody would look");
+    assert!(DiskStorage.exists(dir.path()), "no agent would open it");
     for _ in 0..2 {
         let (_, restored) = open(dir.path()).unwrap();
         let damage = restored.damage.unwrap_or_default();
@@ -174,26 +221,27 @@ fn a_log_whose_numbers_are_out_of_range_is_not_used() {
 /// gaps.
 async fn reported(client: &mut TestClient, gaps: usize) -> (String, Vec<v1::Gap>) {
     client.subscribe_from_the_beginning(1, "").await;
-    let (mut told, mut found) = (None, Vec::new());
-    while told.is_none() || found.len() < gaps {
+    let (mut damage, mut found) = (None, Vec::new());
+    while damage.is_none() || found.len() < gaps {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
                 let mut texts = deliver.items.into_iter().flat_map(payloads_of);
-                told = told.or(texts.find(|text| text.contains("journal")));
+                damage = damage.or(texts.find(|text| text.contains("journal")));
             }
             Some(to_client::Message::Gap(gap)) => found.push(gap.gap.unwrap()),
             Some(_) => {}
             None => panic!("the stream ended"),
         }
     }
-    (told.unwrap(), found)
+    (damage.unwrap(), found)
 }
 
 /// The same with agents: an event, a line in the log, and a gap where the end of the log may be
 /// missing.
 #[tokio::test]
 async fn an_agent_reports_what_is_gone_from_its_journal() {
-    for (case, gaps) in [("empty mark", 1), ("no mark", 1), ("no store", 0), ("epoch", 0)] {
+    let cases = [("empty checkpoint", 1), ("no checkpoint", 1), ("no store", 0), ("epoch", 0)];
+    for (case, gaps) in cases {
         let dir = tempfile::tempdir().unwrap();
         let journal = dir.path().join("journal");
         if case == "epoch" {
@@ -205,7 +253,7 @@ async fn an_agent_reports_what_is_gone_from_its_journal() {
             "no store" => std::fs::remove_dir_all(journal.join("store")).unwrap(),
             "epoch" => {}
             _ => {
-                without_mark(&journal, case == "empty mark");
+                without_checkpoint(&journal, case == "empty checkpoint");
                 cut_newest(&journal);
             }
         }

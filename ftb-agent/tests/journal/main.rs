@@ -1,4 +1,4 @@
-//! The journal: what is confirmed is there after kill -9; what is damaged is told and never served;
+//! The journal: what is confirmed is there after kill -9; damage is reported and never served;
 //! a full disk costs the journal and not the agent.
 //!
 //! `lives`: agents that end, and the log that their next life goes on with; `store`: files, their

@@ -9,7 +9,7 @@ use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::Storage as _;
 use ftb_core::frame::{Content, Item};
 use ftb_core::node::api::{JournalBegin, JournalWrite, Restored};
-use ftb_proto::v1::to_client;
+use ftb_proto::v1::{JournalState, to_client};
 use std::path::Path;
 use std::time::Duration;
 
@@ -74,8 +74,8 @@ fn damage_is_cut_off_and_not_reported_again() {
     }
 }
 
-/// A log that ends before what its mark knows: what is written in the place of what is missing, and
-/// could not be synced, is not taken for what had been synced there.
+/// A log that ends before its checkpoint: entries that are written in place of the missing ones,
+/// and could not be synced, do not count as synced.
 #[test]
 fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     let dir = tempfile::tempdir().unwrap();
@@ -99,11 +99,7 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     drop(log_store);
     let (_, restored) = open(dir.path());
     assert!(restored.items == all[..980]);
-    assert_eq!(
-        restored.lost_until,
-        Some(1_000),
-        "that it is missing is told until the log goes on"
-    );
+    assert_eq!(restored.lost_until, Some(1_000), "the loss is reported until the log goes on");
 }
 
 /// The disk of the standby is damaged while it is away. It returns, reports that once, gets the log
@@ -133,7 +129,7 @@ async fn the_log_of_a_damaged_disk_is_written_again_from_the_peer() {
         cluster.run(1).await;
         until("the standby", async || {
             let journal = cluster.status(1).await.journal;
-            journal.is_some_and(|journal| journal.state == "ok")
+            journal.is_some_and(|journal| journal.state() == JournalState::Ok)
         })
         .await;
         tokio::time::sleep(Duration::from_secs(30)).await;

@@ -123,7 +123,7 @@ pub(crate) fn copy_damaged(
 }
 
 /// What is read of a damaged copy is nothing but what was written, without a hole, and what is
-/// missing is told. Gives how many entries were read; `None`: the store is to be set aside.
+/// missing is reported. Gives how many entries were read; `None`: the store is to be set aside.
 fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
     let opened = open_when_free(&DiskStorage, folder).map_err(LogStoreError::from);
     match opened.and_then(|store| LogStore::open(store, "test", bounds(), 2_000)) {
@@ -134,7 +134,7 @@ fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
                 assert_eq!(item, &all[(item.index - 1) as usize], "{what}: a wrong entry");
             }
             let missing = restored.items.len() < all.len();
-            assert!(!missing || restored.damage.is_some(), "{what}: a loss is not told");
+            assert!(!missing || restored.damage.is_some(), "{what}: a loss is not reported");
             Some(restored.items.len())
         }
         Err(LogStoreError::Store(StoreError::Io(error))) => {
@@ -203,7 +203,7 @@ fn nothing_wrong_is_read_from_torn_files_and_flipped_bits() {
 
 /// The log ends before a segment whose beginning is damaged, and the loss is reported.
 #[test]
-fn a_segment_whose_beginning_is_damaged_is_told() {
+fn a_segment_whose_head_is_damaged_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal");
     let all = write_journal(&journal);
@@ -221,7 +221,7 @@ fn a_segment_whose_beginning_is_damaged_is_told() {
     }
 }
 
-/// A write that a crash has torn is no damage where nobody was told that it is there, and is
+/// A write that a crash has torn is no damage if it was not acknowledged, and is
 /// written over.
 #[test]
 fn a_torn_tail_is_written_over() {
@@ -336,7 +336,7 @@ async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
     let process = start(dir.path(), &journal, "");
     let mut client = process.client().await;
     client.subscribe_from_the_beginning(1, "event_name=FTB_JOURNAL_DAMAGED").await;
-    let told = loop {
+    let damage = loop {
         match client.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
                 break deliver.items.into_iter().flat_map(payloads_of).next().unwrap();
@@ -345,7 +345,7 @@ async fn an_agent_starts_with_a_damaged_journal_and_says_so() {
             None => panic!("the stream ended"),
         }
     };
-    assert!(told.contains("journal"), "{told}");
+    assert!(damage.contains("journal"), "{damage}");
     let last = client.publish("site", &["goes on"]).await;
     client.confirmed(last).await;
     assert!(process.log().contains("journal damaged"), "{}", process.log());

@@ -1,5 +1,5 @@
-//! A machine that ends under the agent: what was not synced may be gone, and that is told in its
-//! next life.
+//! A machine that loses power: unsynced entries may be gone, and the next life of the agent reports
+//! that.
 
 use crate::common::{MemoryCluster, payloads_of};
 use crate::store::{bounds, items, open_store, short_segments, write_journal};
@@ -22,8 +22,8 @@ use std::time::Duration;
 struct Left {
     /// Up to where the segments were synced, in bytes,
     synced: BTreeMap<PathBuf, u64>,
-    /// and the marks that may be there: the last that was synced, and those since.
-    marks: Vec<Vec<u8>>,
+    /// and the checkpoints that may be there: the last that was synced, and those since.
+    checkpoints: Vec<Vec<u8>>,
 }
 
 /// A store on disk, in a boot of its machine, whose syncs are noted.
@@ -90,11 +90,11 @@ impl Store for Watched {
     }
 
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
-        let marks = &mut self.left.lock().unwrap().marks;
+        let checkpoints = &mut self.left.lock().unwrap().checkpoints;
         if sync {
-            marks.clear();
+            checkpoints.clear();
         }
-        marks.push(record.to_vec());
+        checkpoints.push(record.to_vec());
         self.store.acknowledge(record, sync)
     }
 
@@ -117,9 +117,9 @@ fn segments(folder: &Path) -> BTreeMap<PathBuf, u64> {
 /// What happens to a journal.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// So many entries are written and acknowledged, synced before that or not.
+    /// This number of entries is written and acknowledged, synced before that or not.
     Write(u64, bool),
-    /// Another log wins, and so many of the last entries are not in that; it has as many others.
+    /// Another log wins: it lacks this number of the last entries and has as many others.
     Fork(u64),
     /// What follows a write after a while.
     Settle,
@@ -129,7 +129,7 @@ enum Step {
     Kill,
 }
 
-/// A journal that is lived with, and what its core was told.
+/// A journal in use, and the acknowledgements that its core received.
 struct Life {
     folder: PathBuf,
     left: Arc<Mutex<Left>>,
@@ -141,8 +141,8 @@ struct Life {
 
 impl Life {
     fn new(folder: &Path) -> Self {
-        // Before the first mark there is none.
-        let left = Arc::new(Mutex::new(Left { marks: vec![Vec::new()], ..Left::default() }));
+        // Before the first checkpoint there is none.
+        let left = Arc::new(Mutex::new(Left { checkpoints: vec![Vec::new()], ..Left::default() }));
         let (folder, log_store) =
             (folder.to_owned(), Some(Watched::open(folder, Some(1), &left).0));
         let epochs = EpochHistory::new();
@@ -180,8 +180,8 @@ impl Life {
                 }
                 self.log_store = None;
                 let (mut log_store, restored) = Watched::open(&self.folder, Some(1), &self.left);
-                let told = (restored.unclean, restored.damage, restored.lost_until);
-                assert_eq!(told, (None, None, None), "the machine goes on");
+                let found = (restored.unclean, restored.damage, restored.lost_until);
+                assert_eq!(found, (None, None, None), "the machine goes on");
                 log_store.repair(1_000).unwrap();
                 self.log_store = Some(log_store);
             }
@@ -190,38 +190,39 @@ impl Life {
 }
 
 /// What a machine that starts again finds, for all that its end may have left: each length of what
-/// was not synced, with each mark that may be there. Nothing that was acknowledged is missing
-/// without a word. Gives how often something was told, and how often not.
+/// was not synced, with each checkpoint that may be there. Nothing that was acknowledged is missing
+/// unreported. Returns how often something was reported, and how often not.
 fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
-    let (mut told, mut untold) = (0, 0);
+    let (mut reported, mut silent) = (0, 0);
     let left = life.left.lock().unwrap().clone();
     let (newest, len) = segments(&life.folder).pop_last().unwrap();
     let synced = left.synced.get(&newest).copied().unwrap_or(0);
     let bytes = std::fs::read(&newest).unwrap();
     copy(&life.folder, scratch);
     let newest = scratch.join("store").join(newest.file_name().unwrap());
-    for mark in &left.marks {
-        std::fs::write(scratch.join("acknowledged"), mark).unwrap();
+    for checkpoint in &left.checkpoints {
+        std::fs::write(scratch.join("acknowledged"), checkpoint).unwrap();
         for cut in synced..=len {
             std::fs::write(&newest, &bytes[..cut as usize]).unwrap();
             let (_, restored) = Watched::open(scratch, Some(2), &Arc::default());
             let last = restored.stored.last;
             let what = format!(
                 "{what}: {cut} of {synced} to {len} bytes, {:?}",
-                decode_checkpoint(mark.clone())
+                decode_checkpoint(checkpoint.clone())
             );
             assert_eq!(restored.items, items(1, last), "{what}");
-            let is_told = restored.unclean.is_some() || restored.lost_until.is_some();
-            assert!(is_told || last >= life.acknowledged, "{what}: a silent loss behind {last}");
-            if is_told {
-                told += 1;
+            let is_reported = restored.unclean.is_some() || restored.lost_until.is_some();
+            let is_lost = last < life.acknowledged;
+            assert!(is_reported || !is_lost, "{what}: a silent loss behind {last}");
+            if is_reported {
+                reported += 1;
             } else {
-                untold += 1;
+                silent += 1;
             }
         }
     }
     std::fs::remove_dir_all(scratch).unwrap();
-    (told, untold)
+    (reported, silent)
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -247,7 +248,7 @@ fn live(steps: &[Step]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Synced every so often: after a power failure it is told that the end may be missing, unless
+/// Synced at intervals: after a power failure the agent reports that the end may be missing, unless
 /// nothing was acknowledged since all of it was synced.
 #[test]
 fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
@@ -286,42 +287,41 @@ fn what_was_acknowledged_and_not_synced_is_never_missing_without_a_word() {
         Settle,
     ]);
     let quiet: Vec<usize> = (0..found.len()).filter(|step| found[*step].0 == 0).collect();
-    assert_eq!(quiet, [5, 10, 17, 20, 24, 25, 26, 29], "where nothing was to be told: {found:?}");
+    assert_eq!(quiet, [5, 10, 17, 20, 24, 25, 26, 29], "with nothing to report: {found:?}");
     assert!(quiet.iter().all(|step| found[*step].1 > 0));
 }
 
-/// Synced before it is acknowledged: a power failure has nothing to take, and nothing is told. A
-/// while after the last write the mark is on disk too, so that an end that is damaged besides is
-/// told.
+/// Synced before it is acknowledged: a power failure takes nothing, and nothing is reported. The
+/// checkpoint is on disk a while after the last write, so that a damaged end is reported.
 #[test]
-fn what_was_synced_first_needs_no_word_and_its_damage_is_told() {
+fn synced_entries_need_no_report_but_their_damage_does() {
     let dir = tempfile::tempdir().unwrap();
     let mut life = Life::new(&dir.path().join("journal"));
     for number in 0..6 {
         life.step(Step::Write(2, true));
-        let (told, untold) = fail(&life, &dir.path().join("after"), &format!("write {number}"));
-        assert!(told == 0 && untold > 0, "write {number}: told {told} times");
+        let (reported, silent) = fail(&life, &dir.path().join("after"), &format!("write {number}"));
+        assert!(reported == 0 && silent > 0, "write {number}: reported {reported} times");
     }
     life.step(Step::Settle);
     life.left.lock().unwrap().synced.values_mut().for_each(|len| *len -= 600);
-    let (told, untold) = fail(&life, &dir.path().join("after"), "a damaged end");
-    assert_eq!((told, untold), (600, 1), "each end but the whole one");
+    let (reported, silent) = fail(&life, &dir.path().join("after"), "a damaged end");
+    assert_eq!((reported, silent), (600, 1), "each end but the whole one");
 }
 
-/// Where it is not known in which boot of the machine a mark was made, an end that was not in order
-/// counts as that of the machine; the mark is not synced more often for that.
+/// Without a boot id every unclean end counts as a power failure. The checkpoint is not synced more
+/// often for that.
 #[test]
-fn where_the_boot_is_not_known_an_end_that_was_not_in_order_is_told() {
+fn without_a_boot_id_every_unclean_end_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut life = Life::new(dir.path());
     life.log_store = None;
-    for (in_order, told) in [(false, false), (true, true), (false, false), (false, true)] {
+    for (in_order, is_reported) in [(false, false), (true, true), (false, false), (false, true)] {
         let (log_store, restored) = Watched::open(dir.path(), None, &life.left);
-        assert_eq!(restored.unclean.is_some(), told, "{:?}", restored.unclean);
+        assert_eq!(restored.unclean.is_some(), is_reported, "{:?}", restored.unclean);
         life.log_store = Some(log_store);
         (0..5).for_each(|_| life.step(Step::Write(1, false)));
-        let marks = life.left.lock().unwrap().marks.len();
-        assert_eq!(marks, 5, "the first is synced, and no other");
+        let checkpoints = life.left.lock().unwrap().checkpoints.len();
+        assert_eq!(checkpoints, 5, "the first is synced, and no other");
         if in_order {
             life.log_store().settle(true).unwrap();
         }
@@ -329,15 +329,15 @@ fn where_the_boot_is_not_known_an_end_that_was_not_in_order_is_told() {
     }
 }
 
-/// A mark that cannot be read says nothing: that is told.
+/// A checkpoint that cannot be read is reported.
 #[test]
-fn a_mark_that_is_damaged_is_told() {
+fn a_damaged_checkpoint_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path());
     let path = dir.path().join("acknowledged");
-    let mark = std::fs::read(&path).unwrap();
-    for cut in 1..mark.len() {
-        std::fs::write(&path, &mark[..cut]).unwrap();
+    let checkpoint = std::fs::read(&path).unwrap();
+    for cut in 1..checkpoint.len() {
+        std::fs::write(&path, &checkpoint[..cut]).unwrap();
         let (_, restored) = LogStore::open(open_store(dir.path()), "test", bounds(), 1).unwrap();
         assert_eq!(restored.items.len(), 1_000);
         let damage = restored.damage.unwrap_or_default();
@@ -348,7 +348,7 @@ fn a_mark_that_is_damaged_is_told() {
 /// A torn head of the newest segment without entries is no damage. A damaged head with entries
 /// behind it ends the log.
 #[test]
-fn a_torn_head_is_told_where_something_follows_it() {
+fn a_torn_head_is_reported_if_entries_follow_it() {
     let dir = tempfile::tempdir().unwrap();
     let all = write_journal(dir.path());
     let logs: Vec<PathBuf> = segments(dir.path()).into_keys().collect();
@@ -380,10 +380,10 @@ fn a_torn_head_is_told_where_something_follows_it() {
     assert_eq!(restored.lost_until, Some(1_000), "the log ends before the damage");
 }
 
-/// What is missing goes on to be told until something is acknowledged in its place: an agent that
-/// ends before has told nobody.
+/// A loss is reported at each start until the next acknowledgement: an agent that ends before has
+/// published no report.
 #[test]
-fn a_loss_is_told_until_the_log_goes_on() {
+fn a_loss_is_reported_until_the_log_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path());
     let (newest, len) = segments(dir.path()).pop_last().unwrap();
@@ -404,8 +404,8 @@ fn a_loss_is_told_until_the_log_goes_on() {
     assert_eq!((restored.stored.last, restored.lost_until), (last + 1, Some(1_000)));
     log_store.acknowledge().unwrap();
     drop(log_store);
-    let told = open().1;
-    assert_eq!((told.damage, told.lost_until), (None, None));
+    let found = open().1;
+    assert_eq!((found.damage, found.lost_until), (None, None));
 }
 
 async fn names(cluster: &MemoryCluster, payload: &str) -> Vec<(String, String)> {
@@ -437,10 +437,10 @@ async fn an_agent_tells_that_the_end_of_its_journal_may_be_missing() {
         let payload = format!("life {life}");
         let last = publisher.publish("site", &[&payload]).await;
         publisher.confirmed(last).await;
-        let told = names(&cluster, &payload).await;
+        let events = names(&cluster, &payload).await;
         let unclean: Vec<_> =
-            told.iter().filter(|(name, _)| name == "FTB_JOURNAL_UNCLEAN").collect();
-        assert_eq!(unclean.len(), usize::from(life > 2), "in life {life}: {told:?}");
+            events.iter().filter(|(name, _)| name == "FTB_JOURNAL_UNCLEAN").collect();
+        assert_eq!(unclean.len(), usize::from(life > 2), "in life {life}: {events:?}");
         assert!(unclean.iter().all(|(_, text)| text.contains("before the journal was synced")));
         tokio::time::sleep(hour * idle).await;
         // It ends without the last sync of an end in order.
@@ -457,15 +457,15 @@ async fn an_agent_tells_that_the_end_of_its_journal_may_be_missing() {
     }
 }
 
-fn mark(journal: &Path) -> Checkpoint {
+fn checkpoint(journal: &Path) -> Checkpoint {
     std::fs::read(journal.join("acknowledged"))
         .ok()
         .and_then(|b| decode_checkpoint(b).ok())
         .unwrap_or_default()
 }
 
-/// The mark of a running agent says that more may have been acknowledged than it knows of, from the
-/// first confirmation on; that of one that has ended in order does not, whatever it syncs else.
+/// From the first confirmation on, the checkpoint of a running agent states that more may have been
+/// acknowledged. That of an agent that ended in order does not.
 #[tokio::test]
 async fn a_journal_is_marked_while_it_is_written_to() {
     let dir = tempfile::tempdir().unwrap();
@@ -475,11 +475,11 @@ async fn a_journal_is_marked_while_it_is_written_to() {
     let mut publisher = Publisher { published: 0, confirmed: 0 };
     publisher.publish(&mut client, 100).await;
     publisher.beyond(&mut client, 99).await;
-    assert!(mark(&journal).unsynced && mark(&journal).boot.is_some());
+    assert!(checkpoint(&journal).unsynced && checkpoint(&journal).boot.is_some());
     drop(client);
     process.signal(Signal::SIGTERM);
     assert_eq!(process.ended(), Some(0), "{}", process.log());
-    let mark = mark(&journal);
-    assert!(!mark.unsynced && mark.synced >= 100, "{mark:?}");
-    assert_eq!(mark.synced, mark.acknowledged);
+    let checkpoint = checkpoint(&journal);
+    assert!(!checkpoint.unsynced && checkpoint.synced >= 100, "{checkpoint:?}");
+    assert_eq!(checkpoint.synced, checkpoint.acknowledged);
 }

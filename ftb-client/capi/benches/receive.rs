@@ -40,7 +40,7 @@ fn process_us() -> Result<f64> {
 }
 
 /// Reads to the event LAST; returns how many events came and how many are missing.
-fn read(subscription: &mut blocking::Subscription, in_batches: bool) -> Result<(u64, u64)> {
+fn read(subscription: &mut blocking::BlockingSubscription, in_batches: bool) -> Result<(u64, u64)> {
     let (mut received, mut missing) = (0, 0);
     loop {
         if in_batches {
@@ -69,7 +69,7 @@ fn read(subscription: &mut blocking::Subscription, in_batches: bool) -> Result<(
 
 fn subscriber(how: &str, socket: &Path) -> Result<()> {
     let config = ClientConfig { socket: socket.into(), ..ClientConfig::new("receive") };
-    let client = blocking::Client::connect(config)?;
+    let client = blocking::BlockingClient::connect(config)?;
     let mut subscription = client.subscribe(FILTER, Start::Now, PATIENCE)?;
     let (process, wall) = (process_us()?, Instant::now());
     println!("ready");
@@ -81,7 +81,7 @@ fn subscriber(how: &str, socket: &Path) -> Result<()> {
 
 fn publish_from_rust(cluster: &Cluster) -> Result<()> {
     let config = ClientConfig { socket: cluster.socket(0).into(), ..ClientConfig::new("load") };
-    let client = blocking::Client::connect(config)?;
+    let client = blocking::BlockingClient::connect(config)?;
     let payload = "a payload of some forty bytes, as usual.";
     for name in core::iter::repeat_n("LOAD", EVENTS).chain(["LAST"]) {
         let load = event("ftb.bench.load", name)?.payload(payload);

@@ -45,21 +45,23 @@ impl Trips {
 }
 
 /// A blocking client and what it subscribes to.
-fn rust_client(cluster: &Cluster) -> Result<(blocking::Client, blocking::Subscription)> {
+fn rust_client(
+    cluster: &Cluster,
+) -> Result<(blocking::BlockingClient, blocking::BlockingSubscription)> {
     let config = ClientConfig { socket: cluster.socket(0).into(), ..ClientConfig::new("bench") };
-    let client = blocking::Client::connect(config)?;
+    let client = blocking::BlockingClient::connect(config)?;
     let filter = "event_space=ftb.bench.rust, event_name=PING";
     let subscription = client.subscribe(filter, Start::Now, PATIENCE)?;
     Ok((client, subscription))
 }
 
-fn publish(client: &blocking::Client) -> Result<()> {
+fn publish(client: &blocking::BlockingClient) -> Result<()> {
     let payload = "a payload of some forty bytes, as usual.";
     let _ = client.publish(event("ftb.bench.rust", "PING")?.payload(payload))?;
     Ok(())
 }
 
-fn read(subscription: &mut blocking::Subscription) -> Result<()> {
+fn read(subscription: &mut blocking::BlockingSubscription) -> Result<()> {
     let next = subscription.next(PATIENCE)?.context("the subscription has ended")?;
     ensure!(matches!(next, Delivery::Event(_)), "a gap");
     Ok(())
@@ -139,8 +141,8 @@ fn bulk(
     talk.go_on()?;
     talk.finish()?;
     println!(
-        "agent {:7}  {threads} thread{}  {:8.0} calls/s  processor time of a call {:5.2} us (and {:5.2} us \
-         of the library's thread)  waits of 1000 calls {:6.2}  preempted {:6.2}",
+        "agent {:7}  {threads} thread{}  {:8.0} calls/s  processor time of a call {:5.2} us (and \
+         {:5.2} us of the library's thread)  waits of 1000 calls {:6.2}  preempted {:6.2}",
         if stopped { "stopped" } else { "running" },
         if threads == 1 { " " } else { "s" },
         calls / wall_us * 1e6,

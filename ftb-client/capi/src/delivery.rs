@@ -45,7 +45,7 @@ struct Call {
     changes: u64,
 }
 
-struct State {
+struct DeliveryState {
     table: Table<Callback>,
     streams: Streams,
     /// Events for the callback thread. Bound: [`CALLS_MAX`].
@@ -80,7 +80,7 @@ impl CallbackThread {
 
 /// What one connected client receives.
 pub(crate) struct Delivery {
-    state: Mutex<State>,
+    state: Mutex<DeliveryState>,
     /// Notified when there is a call, or the client is closed.
     called: Condvar,
     /// Notified when the callback thread has taken all calls, or the client is closed.
@@ -105,7 +105,7 @@ impl Delivery {
         queue_events_max: Option<usize>,
         subscribe_max: Duration,
     ) -> Arc<Self> {
-        let state = State {
+        let state = DeliveryState {
             table: Table::new(queue_events_max),
             streams: Streams::default(),
             calls: Vec::new(),
@@ -128,7 +128,7 @@ impl Delivery {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DeliveryState> {
         // A panic inside is a defect; what the state holds is still the best there is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,7 +219,11 @@ impl Delivery {
         self.wait_returned(state, |running| running.is_some());
     }
 
-    fn wait_returned(&self, mut state: MutexGuard<'_, State>, runs: impl Fn(Option<u16>) -> bool) {
+    fn wait_returned(
+        &self,
+        mut state: MutexGuard<'_, DeliveryState>,
+        runs: impl Fn(Option<u16>) -> bool,
+    ) {
         if state.callback_thread.is_current() || !runs(state.running) {
             return;
         }
@@ -230,14 +234,14 @@ impl Delivery {
     }
 
     /// Opens, replaces or closes the stream so that it brings what the table wants.
-    fn retarget(self: &Arc<Self>, state: &mut State) {
+    fn retarget(self: &Arc<Self>, state: &mut DeliveryState) {
         let filter = state.table.filter();
         state.streams.want(filter, |ends| self.engine.spawn(Arc::clone(self).read(ends)));
     }
 
     /// Less is wanted. A program that subscribes and unsubscribes in turns must not open a stream
     /// with each: while many are still ending, the newest goes on and brings more than is wanted.
-    fn narrow(self: &Arc<Self>, state: &mut State) {
+    fn narrow(self: &Arc<Self>, state: &mut DeliveryState) {
         if state.table.is_empty() || !state.streams.are_many() {
             self.retarget(state);
         }
@@ -324,10 +328,14 @@ impl Delivery {
             });
         loop {
             chunk.extend(events.by_ref().take(CHUNK_EVENTS));
-            if chunk.is_empty() || !self.has_room().await {
-                return chunk.clear();
+            if chunk.is_empty() {
+                return;
             }
-            self.hand_out(chunk);
+            while !self.hand_out(chunk) {
+                if !self.has_room().await {
+                    return chunk.clear();
+                }
+            }
             // Other tasks of this thread have their turn.
             tokio::task::consume_budget().await;
         }
@@ -335,12 +343,8 @@ impl Delivery {
 
     /// Waits until the callback thread takes calls. Returns false if the client was closed.
     async fn has_room(&self) -> bool {
-        let room = |state: &State| (state.calls.len() < CALLS_MAX).then_some(!state.closed);
+        let room = |state: &DeliveryState| (state.calls.len() < CALLS_MAX).then_some(!state.closed);
         loop {
-            // Mostly there is room.
-            if let Some(open) = room(&self.lock()) {
-                return open;
-            }
             let mut taken = pin!(self.room.notified());
             // Before the look at the state: what changes in between is not missed.
             taken.as_mut().enable();
@@ -351,10 +355,14 @@ impl Delivery {
         }
     }
 
-    /// Hands each event to the subscription that gets it.
-    fn hand_out(self: &Arc<Self>, chunk: &mut Vec<Arrived>) {
+    /// Hands each event to the subscription that gets it, and empties the chunk. Returns false, and
+    /// does nothing, if the list of calls is full.
+    fn hand_out(self: &Arc<Self>, chunk: &mut Vec<Arrived>) -> bool {
         let mut guard = self.lock();
         let state = &mut *guard;
+        if state.calls.len() >= CALLS_MAX {
+            return false;
+        }
         let mut has_lost = false;
         // By reference: an event is large, and is copied once.
         for Arrived { id, position, severity, event } in &*chunk {
@@ -381,6 +389,7 @@ impl Delivery {
         if wakes {
             self.called.notify_one();
         }
+        true
     }
 
     /// The agent reports a gap.
@@ -391,7 +400,7 @@ impl Delivery {
     }
 
     /// Reports losses on standard error: at once, then at most once in each [`REPORT_EVERY`].
-    fn report_soon(self: &Arc<Self>, state: &mut State) {
+    fn report_soon(self: &Arc<Self>, state: &mut DeliveryState) {
         if std::mem::replace(&mut state.reporting, true) {
             return;
         }
@@ -450,9 +459,9 @@ impl Delivery {
     /// the event.
     fn call<'a>(
         self: &'a Arc<Self>,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, DeliveryState>,
         call: &mut Call,
-    ) -> MutexGuard<'a, State> {
+    ) -> MutexGuard<'a, DeliveryState> {
         let winner = if call.changes == state.table.changes() {
             Winner::Callback(call.number, call.callback)
         } else {

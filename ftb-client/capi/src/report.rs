@@ -54,12 +54,12 @@ pub(crate) struct Reporter {
 /// Lines that were accepted.
 #[derive(Debug, Default)]
 struct Lines {
-    state: Mutex<State>,
+    state: Mutex<ReporterState>,
     written: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReporterState {
     limit: Limit,
     /// Lines that were accepted and not written yet.
     unwritten: usize,
@@ -70,7 +70,7 @@ struct State {
 }
 
 impl Lines {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReporterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +109,7 @@ impl Reporter {
         self.queue(&mut state, text);
     }
 
-    fn queue_left_out(&self, state: &mut State, left_out: u64) {
+    fn queue_left_out(&self, state: &mut ReporterState, left_out: u64) {
         if left_out > 0 {
             self.queue(state, &format!("{left_out} lines were left out"));
         }
@@ -131,7 +131,7 @@ impl Reporter {
         self.quiet || self.queue(&mut self.lines.state(), text)
     }
 
-    fn queue(&self, state: &mut State, text: &str) -> bool {
+    fn queue(&self, state: &mut ReporterState, text: &str) -> bool {
         if state.waiting.len() >= WAITING_MAX {
             return false;
         }

@@ -84,7 +84,7 @@ fn it_goes_on_behind_its_last_position_without_copies() {
 }
 
 #[test]
-fn what_comes_behind_newer_events_of_its_publisher_is_told_and_not_given() {
+fn an_event_older_than_one_delivered_of_its_publisher_becomes_a_gap() {
     let come = |inbox: &mut Inbox, id, items: &[(u64, u64)]| {
         let items = items.iter().map(|(index, seq)| (*index, item(*seq).1));
         inbox.deliver(id, batch(items.collect()));
@@ -137,7 +137,7 @@ fn of_a_run_that_begins_behind_newer_events_only_the_beginning_is_late() {
 }
 
 #[test]
-fn what_lies_before_its_place_in_a_reign_does_not_come_again() {
+fn events_before_the_position_in_an_epoch_are_not_repeated() {
     let mut inbox = Inbox::new(1 << 20);
     let key = inbox.add(String::new(), Start::Now).unwrap();
     let (id, _) = asked(&mut inbox);
@@ -231,7 +231,7 @@ fn a_slow_reader_is_paused_and_resumed_where_it_was() {
 }
 
 #[test]
-fn gaps_that_nobody_reads_are_bounded_too() {
+fn unread_gaps_are_bounded() {
     let mut inbox = Inbox::new(3 * DELIVERY_BYTES);
     let key = inbox.add(String::new(), Start::Now).unwrap();
     let (id, _) = asked(&mut inbox);

@@ -364,7 +364,7 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
         }
     });
     let config = Client::builder("test").agent(&socket).config();
-    let client = blocking::Client::connect(config.clone()).unwrap();
+    let client = blocking::BlockingClient::connect(config.clone()).unwrap();
     client.wait_connected(PATIENCE).unwrap();
     let mut subscription = client.subscribe("", Start::Now, PATIENCE).unwrap();
     assert_eq!(text_of(subscription.next(PATIENCE).unwrap()), "event 1");
@@ -383,7 +383,7 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
     client.close(PATIENCE).unwrap();
     assert!(matches!(client.publish(said("late")), Err(PublishError::Closed)));
     assert_eq!(client.flush(PATIENCE), Ok(()));
-    let dropped = blocking::Client::connect(config).unwrap();
+    let dropped = blocking::BlockingClient::connect(config).unwrap();
     let _ = dropped.publish(said("dropped")).unwrap();
     drop(dropped);
     runtime.block_on(agent_side).unwrap();

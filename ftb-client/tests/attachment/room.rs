@@ -222,7 +222,7 @@ async fn a_large_batch_has_its_turn_beside_single_events() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_in_vain_keeps_nobody_waiting() {
+async fn a_publisher_that_gives_up_does_not_block_the_others() {
     let (_dir, socket) = place();
     let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
     let mut batch = client.batch();
@@ -288,7 +288,7 @@ async fn who_gave_way_looks_again_when_the_first_goes_or_gives_up() {
 
 /// The large one never finds the buffer empty: another is published before each is confirmed.
 #[tokio::test]
-async fn publishing_that_never_waits_makes_nobody_wait_for_a_turn_in_vain() {
+async fn publishing_without_waiting_does_not_block_waiting_publishers() {
     let (_dir, socket) = place();
     let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
     let mut batch = client.batch();
@@ -323,7 +323,7 @@ async fn publishing_that_never_waits_makes_nobody_wait_for_a_turn_in_vain() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_room_hears_that_the_client_is_closed() {
+async fn publishers_that_wait_for_room_end_when_the_client_is_closed() {
     let (_dir, socket) = place();
     let client = Client::builder("test").agent(&socket).buffer_bytes(2000).build().unwrap();
     let mut batch = client.batch();

@@ -27,7 +27,7 @@ pub use config::{Member, MemberList, NodeConfig, protected_by_default};
 pub use delivery::history_sources::JOURNAL_READS_MAX;
 pub use membership::dynamic::UNLISTED_MAX;
 pub use publishing::delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
-pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus};
+pub use status::{ChildStatus, ClientStatus, JournalState, NodeStatus, TreeRole};
 pub use tree::plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
 use crate::epochs::EpochHistory;

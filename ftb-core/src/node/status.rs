@@ -10,8 +10,8 @@ use crate::position::{Epoch, Position};
 /// A node as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// "root", "standby", "member" or "orphan" (looks for a parent).
-    pub role: &'static str,
+    /// Its role in the tree.
+    pub role: TreeRole,
     /// Its place, where it has one.
     pub rank: Option<Rank>,
     /// Its incarnation.
@@ -36,6 +36,19 @@ pub struct NodeStatus {
     pub counters: Vec<(&'static str, u64)>,
 }
 
+/// The role of an agent, as administrators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeRole {
+    /// The acting root.
+    Root,
+    /// It has the whole log of the acting root.
+    Standby,
+    /// It has a parent.
+    Member,
+    /// It looks for a parent.
+    Searching,
+}
+
 /// Whether the log on disk is kept up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
@@ -43,16 +56,6 @@ pub enum JournalState {
     Ok,
     /// It can not be written, or is too slow: the log goes on in memory.
     Degraded,
-}
-
-impl JournalState {
-    /// The stable word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Degraded => "degraded",
-        }
-    }
 }
 
 /// One child.
@@ -211,10 +214,10 @@ impl Node {
     /// What an administrator wants to know.
     pub fn status(&self) -> NodeStatus {
         let role = match self.role {
-            Role::Root(_) => "root",
-            Role::Searching(_) => "orphan",
-            Role::Standby(..) => "standby",
-            Role::Member(_) | Role::Syncing(..) | Role::Offering(..) => "member",
+            Role::Root(_) => TreeRole::Root,
+            Role::Searching(_) => TreeRole::Searching,
+            Role::Standby(..) => TreeRole::Standby,
+            Role::Member(_) | Role::Syncing(..) | Role::Offering(..) => TreeRole::Member,
         };
         let mut children: Vec<ChildStatus> = self
             .children

@@ -105,7 +105,8 @@ mod tests {
                 proptest::collection::vec(any::<u8>(), 0..50), 0..10),
             cuts in proptest::collection::vec(1..60_usize, 1..40),
         ) {
-            let mut bytes = Bytes::from(messages.iter().flat_map(|m| framed(m)).collect::<Vec<_>>());
+            let framed: Vec<u8> = messages.iter().flat_map(|message| framed(message)).collect();
+            let mut bytes = Bytes::from(framed);
             let mut deframer = Deframer::new(50);
             let mut found = Vec::new();
             for cut in cuts.iter().cycle() {

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::request::Request;
 use crate::{limits, spawn_helper};
-use ftb_client::blocking::{Client, Subscription};
+use ftb_client::blocking::{BlockingClient, BlockingSubscription};
 use ftb_client::{
     ClientConfig, Delivery, Event, NameError, Received, Severity, Start, SubscribeError, event,
 };
@@ -43,7 +43,7 @@ pub(crate) fn connect_from(config: &Config) -> Option<Connect> {
 /// One rank's client.
 struct Events {
     rank: u32,
-    client: Client,
+    client: BlockingClient,
     stopping: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
     unpublished: AtomicU64,
@@ -53,7 +53,7 @@ impl Events {
     fn connect(config: ClientConfig, rank: u32, sink: RequestSink) -> Result<Self> {
         let filter = format!("event_space={REQUEST_SPACE}, jobid={}", config.job_id);
         let failed = |error: &dyn std::fmt::Display| Error::Backplane(error.to_string());
-        let client = Client::connect(config).map_err(|error| failed(&error))?;
+        let client = BlockingClient::connect(config).map_err(|error| failed(&error))?;
         let stopping = Arc::new(AtomicBool::new(false));
         let (active, activated) = mpsc::channel();
         let listener = Listener {
@@ -115,7 +115,7 @@ impl Drop for Events {
 
 struct Listener {
     rank: u32,
-    client: Client,
+    client: BlockingClient,
     filter: String,
     sink: RequestSink,
     stopping: Arc<AtomicBool>,
@@ -146,7 +146,7 @@ impl Listener {
     }
 
     /// Runs until the subscription ends; false when no more requests are wanted.
-    fn listen(&self, mut subscription: Subscription) -> bool {
+    fn listen(&self, mut subscription: BlockingSubscription) -> bool {
         while let Ok(Some(delivery)) = subscription.next(Duration::MAX) {
             match delivery {
                 Delivery::Event(received) => {

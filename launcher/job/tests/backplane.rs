@@ -4,7 +4,7 @@
 
 mod harness;
 
-use ftb_client::blocking::{Client, Subscription};
+use ftb_client::blocking::{BlockingClient, BlockingSubscription};
 use ftb_client::{ClientConfig, Delivery, Event, Severity, Start, event};
 use ftb_tests::cluster::{Cluster, PATIENCE};
 use harness::image_path;
@@ -21,8 +21,8 @@ const RANKS: u32 = 4;
 
 struct Launcher {
     cluster: Cluster,
-    client: Client,
-    notices: Subscription,
+    client: BlockingClient,
+    notices: BlockingSubscription,
     pmi: Arc<PmiServer>,
     images: tempfile::TempDir,
 }
@@ -31,7 +31,7 @@ impl Launcher {
     fn new() -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let cluster = runtime.block_on(Cluster::start(3, 2)).unwrap();
-        let client = Client::connect(ClientConfig {
+        let client = BlockingClient::connect(ClientConfig {
             job_id: "job-1".into(),
             socket: cluster.socket(0).into(),
             ..ClientConfig::new("launcher")

@@ -54,7 +54,9 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_of_an_agent_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+    fn random_bytes_of_an_agent_never_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 1..200),
+    ) {
         let _ = FromAgent::decode(bytes.clone().into());
         bytes[0] = 0x2a;
         let _ = FromAgent::decode(bytes.into());
@@ -163,12 +165,12 @@ proptest! {
         let message = encode_to_client(deliver.clone());
         let bytes = Outgoing::Core(deliver).to_bytes();
         prop_assert_eq!(message.encode_to_vec(), bytes, "as prost would write it");
-        let Ok(FromAgent::Deliver { subscription: told, mut events }) =
+        let Ok(FromAgent::Deliver { subscription: found, mut events }) =
             decode(message)
         else {
             return Err(TestCaseError::fail("no delivery"));
         };
-        prop_assert_eq!((told, events.len()), (subscription, 1));
+        prop_assert_eq!((found, events.len()), (subscription, 1));
         prop_assert_eq!(events.last_position(), Some(after));
         prop_assert_eq!(events.take_first(), unseal(after, &sealed(seq)).ok());
         prop_assert!(events.is_empty());
@@ -176,16 +178,16 @@ proptest! {
             for severity_max in [None, Some(Severity::Fatal)] {
                 let spaces = if seq % 2 == 0 { Spaces::ANY } else { Spaces::of("ftb.ib") };
                 let gap = Gap { after, until, reason, count: seq, severity_max, spaces };
-                let told = encode_to_client(ToClient::Gap { subscription, gap: gap.clone() });
+                let bytes = encode_to_client(ToClient::Gap { subscription, gap: gap.clone() });
                 prop_assert_eq!(
-                    decode(told),
+                    decode(bytes),
                     Ok(FromAgent::Gap { subscription, gap })
                 );
             }
         }
-        let told = ToClient::Subscribed { subscription, active_after: until };
+        let message = ToClient::Subscribed { subscription, active_after: until };
         let expected = FromAgent::Subscribed { subscription, active_after: until };
-        prop_assert_eq!(decode(encode_to_client(told)), Ok(expected));
+        prop_assert_eq!(decode(encode_to_client(message)), Ok(expected));
         let confirmed = encode_to_client(ToClient::Confirmed { seq });
         prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq }));
         let ack = HelloAck {

@@ -173,7 +173,7 @@ fn every_bound_is_checked_and_named() {
 }
 
 #[test]
-fn what_is_not_an_event_is_told_apart() {
+fn bytes_that_are_no_event_are_rejected() {
     let base = v1::Event {
         space: "ftb.test".to_owned(),
         name: "X".to_owned(),

@@ -11,7 +11,7 @@ use ftb_core::node::api::Gap;
 /// The highest such number: at a thousand million events a second it takes a century to get there.
 const COUNT_MAX: u64 = 1 << 62;
 
-/// Refuses a frame with a number that nobody can have counted to.
+/// Rejects a frame with a number above all counts.
 pub(super) fn check(frame: &Frame) -> Result<()> {
     match highest(frame) <= COUNT_MAX {
         true => Ok(()),
@@ -23,11 +23,11 @@ fn highest(frame: &Frame) -> u64 {
     match frame {
         Frame::Hello(hello) => {
             let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
-            let log = hello.commit_index.max(of_lineage(&hello.epochs));
+            let log = hello.commit_index.max(of_epochs(&hello.epochs));
             held.max(log).max(hello.interest.version)
         }
-        Frame::HelloAck(hello_ack) => of_standing(&hello_ack.tree_state),
-        Frame::TreeState(tree_state) => of_standing(tree_state),
+        Frame::HelloAck(hello_ack) => of_tree_state(&hello_ack.tree_state),
+        Frame::TreeState(tree_state) => of_tree_state(tree_state),
         Frame::Heartbeat(beat) => beat.covered,
         Frame::Resume { after, .. } => *after,
         Frame::Subscribe(interest) => interest.version,
@@ -38,10 +38,10 @@ fn highest(frame: &Frame) -> u64 {
         Frame::Down(down) => down.covered.max(of_items(&down.items)),
         Frame::HistoryRequest(request) => request.after,
         Frame::HistoryReply(reply) => reply.covered.max(of_items(&reply.items)),
-        Frame::ReplicaStart(start) => start.after.max(of_lineage(&start.epochs)),
+        Frame::ReplicaStart(start) => start.after.max(of_epochs(&start.epochs)),
         Frame::Replicate(batch) => {
             let places = batch.until.max(batch.committed).max(of_items(&batch.items));
-            places.max(batch.refs_until).max(of_echoes(&batch.entry_refs))
+            places.max(batch.refs_until).max(of_entry_refs(&batch.entry_refs))
         }
         Frame::ReplicaAck { index, kept_from, .. } => *index.max(kept_from),
         // They carry none.
@@ -49,13 +49,13 @@ fn highest(frame: &Frame) -> u64 {
     }
 }
 
-fn of_lineage(epochs: &EpochHistory) -> u64 {
+fn of_epochs(epochs: &EpochHistory) -> u64 {
     // They rise.
     epochs.segments().last().map_or(0, |segment| segment.first)
 }
 
-fn of_standing(tree_state: &TreeState) -> u64 {
-    tree_state.head.max(of_lineage(&tree_state.epochs))
+fn of_tree_state(tree_state: &TreeState) -> u64 {
+    tree_state.head.max(of_epochs(&tree_state.epochs))
 }
 
 fn of_gap(gap: &Gap) -> u64 {
@@ -70,7 +70,7 @@ fn of_items(items: &[Item]) -> u64 {
     items.iter().map(of_item).max().unwrap_or(0)
 }
 
-fn of_echoes(entry_refs: &[EntryRef]) -> u64 {
+fn of_entry_refs(entry_refs: &[EntryRef]) -> u64 {
     entry_refs
         .iter()
         .map(|entry_ref| entry_ref.index.max(entry_ref.batch).max(entry_ref.skip))
@@ -96,7 +96,7 @@ mod tests {
     use prost::Message as _;
 
     #[test]
-    fn a_number_that_nobody_can_have_counted_to_is_refused_wherever_it_stands() {
+    fn a_number_above_all_counts_is_rejected_in_every_field() {
         let epoch = Some(v1::Epoch { number: 1, root: 1 });
         let position = |index| Some(v1::Position { epoch: 1, epoch_root: 1, index });
         let frames = |number| {

@@ -80,9 +80,8 @@ fn member() -> MemberReport {
     }
 }
 
-/// One of each kind, with every field set.
-fn every_frame() -> Vec<Frame> {
-    let hello = Hello {
+fn hello() -> Hello {
+    Hello {
         versions: Versions { min: 6, max: 7 },
         features: Features(5),
         cluster: "test".into(),
@@ -98,8 +97,11 @@ fn every_frame() -> Vec<Frame> {
         interest: interest(),
         wall_ns: 1234,
         attempt: 9,
-    };
-    let hello_ack = HelloAck {
+    }
+}
+
+fn hello_ack() -> HelloAck {
+    HelloAck {
         protocol: PROTOCOL.max,
         features: Features(4),
         host: "node000".into(),
@@ -110,7 +112,11 @@ fn every_frame() -> Vec<Frame> {
         window_bytes: 1 << 20,
         send_log: true,
         wall_ns: 99,
-    };
+    }
+}
+
+/// One of each kind, with every field set.
+fn every_frame() -> Vec<Frame> {
     let up = vec![
         UpItem::Events(run(2, 3)),
         UpItem::Gap(gap()),
@@ -120,8 +126,8 @@ fn every_frame() -> Vec<Frame> {
     let at = Position { epoch: epoch(4), index: 73 };
     let redirect = vec![Rank(1), Rank(2)];
     vec![
-        Frame::Hello(Box::new(hello)),
-        Frame::HelloAck(Box::new(hello_ack)),
+        Frame::Hello(Box::new(hello())),
+        Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
         Frame::Heartbeat(Heartbeat { covered: 75, epoch: Some(epoch(4)), epoch_seen: 4 }),
@@ -296,7 +302,7 @@ fn a_hello_without_a_common_version_is_read_as_far_as_a_rejection_needs() {
     assert!(decode(hello_bytes(hello(PROTOCOL.max))).is_err());
 }
 
-/// Nobody can push the epochs of others to the end of their numbers.
+/// No peer can push the epochs of others to the end of their numbers.
 #[test]
 fn an_epoch_leaves_room_for_higher_ones() {
     for number in [EPOCH_NUMBER_MAX, EPOCH_NUMBER_MAX + 1, u64::MAX] {

@@ -170,19 +170,65 @@ pub(crate) fn all() -> Vec<Case> {
             ];
             variants(&few, &rates)
         }),
+    ];
+    cases.extend(size_cases(&few, &full));
+    cases.extend(tree_cases(&full));
+    cases.extend([
+        case("confirmed", "Publishing until the system says that it holds it", Shows::Rate, {
+            confirmed(&Load::new(Mode::Acknowledged, SIZE))
+        }),
+        case("filters", "Beside subscriptions that do not match, full speed", Shows::Rate, {
+            filters(&full)
+        }),
+        case("idle", "Nothing happens", Shows::Rest, idle()),
+        case("memory", "Resident memory", Shows::Memory, memory()),
+    ]);
+    cases.iter_mut().for_each(set_effort);
+    cases
+}
+
+/// How often and how long a case runs.
+fn set_effort(case: &mut Case) {
+    case.quick = ["relay", "fanout", "ping"].contains(&case.name);
+    case.repetitions = match case.name {
+        "relay" | "filters" => 5,
+        // Judged by ratios that lie near their bounds, of runs that differ by a tenth.
+        "ping" | "hops" => 11,
+        // Judged by one event in a hundred of some hundred: runs differ by half.
+        "rates" => 15,
+        "memory" | "trees" | "tree-rate" => 1,
+        "idle" => 2,
+        _ => 3,
+    };
+    case.length_percent = match case.name {
+        "ping" => 40,
+        "idle" => 400,
+        _ => 100,
+    };
+}
+
+/// Cases with more publishers, and with other sizes of events.
+fn size_cases(few: &[System], full: &Load) -> [Case; 2] {
+    [
         case("publishers", "Many publishers, one subscriber, full speed", Shows::Rate, {
             let loads = [
                 ("8 publishers", full.clone().publishers(8)),
                 ("64 publishers", full.clone().publishers(64)),
                 ("1,000 publishers", full.clone().publishers(1000)),
             ];
-            variants(&few, &loads)
+            variants(few, &loads)
         }),
         case("sizes", "Other sizes of events, full speed", Shows::Rate, {
             let sized = |size| Load::new(Mode::Full, size);
             let sizes = [("64 B", sized(64)), ("4 KiB", sized(4096)), ("64 KiB", sized(65_536))];
-            variants(&few, &sizes)
+            variants(few, &sizes)
         }),
+    ]
+}
+
+/// Cases with more than one agent.
+fn tree_cases(full: &Load) -> Vec<Case> {
+    vec![
         case("hops", "More agents between publisher and subscriber, full speed", Shows::Rate, {
             let layouts = [
                 Layout::ONE,
@@ -214,35 +260,8 @@ pub(crate) fn all() -> Vec<Case> {
                 rows
             },
         ),
-        case("tree-rate", "From leaf to leaf, full speed", Shows::Rate, trees("200 B", &full, 0)),
-        case("confirmed", "Publishing until the system says that it holds it", Shows::Rate, {
-            confirmed(&Load::new(Mode::Acknowledged, SIZE))
-        }),
-        case("filters", "Beside subscriptions that do not match, full speed", Shows::Rate, {
-            filters(&full)
-        }),
-        case("idle", "Nothing happens", Shows::Rest, idle()),
-        case("memory", "Resident memory", Shows::Memory, memory()),
-    ];
-    for case in &mut cases {
-        case.quick = ["relay", "fanout", "ping"].contains(&case.name);
-        case.repetitions = match case.name {
-            "relay" | "filters" => 5,
-            // Judged by ratios that lie near their bounds, of runs that differ by a tenth.
-            "ping" | "hops" => 11,
-            // Judged by one event in a hundred of some hundred: runs differ by half.
-            "rates" => 15,
-            "memory" | "trees" | "tree-rate" => 1,
-            "idle" => 2,
-            _ => 3,
-        };
-        case.length_percent = match case.name {
-            "ping" => 40,
-            "idle" => 400,
-            _ => 100,
-        };
-    }
-    cases
+        case("tree-rate", "From leaf to leaf, full speed", Shows::Rate, trees("200 B", full, 0)),
+    ]
 }
 
 fn case(name: &'static str, title: &'static str, shows: Shows, rows: Vec<Row>) -> Case {
@@ -353,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_table_can_be_told_apart() {
+    fn rows_of_a_table_are_distinct() {
         for case in all() {
             let mut names: Vec<_> =
                 case.rows.iter().map(|row| (row.label.clone(), row.system.name())).collect();

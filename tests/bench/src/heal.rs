@@ -147,14 +147,14 @@ pub(crate) fn run(runs: usize) -> Result<Vec<Healed>> {
     Ok(all)
 }
 
-struct Outcome {
+struct HealOutcome {
     quiet: Vec<Quiet>,
     dead_after: Option<Duration>,
     faults: Faults,
 }
 
 impl Healed {
-    fn add(&mut self, outcome: Outcome) {
+    fn add(&mut self, outcome: HealOutcome) {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         self.silence_ms.extend(outcome.quiet.iter().map(|quiet| ms(quiet.silence)));
         self.latest_ms.extend(outcome.quiet.iter().map(|quiet| ms(quiet.latest)));
@@ -164,7 +164,7 @@ impl Healed {
     }
 }
 
-async fn once(scenario: &Scenario) -> Result<Outcome> {
+async fn once(scenario: &Scenario) -> Result<HealOutcome> {
     let mut net = match scenario.what {
         What::Cut => Some(Net::new(AGENTS)?),
         _ => None,
@@ -204,7 +204,7 @@ async fn once(scenario: &Scenario) -> Result<Outcome> {
     mend(scenario, &mut cluster, net.as_mut()).await?;
     load.wait_flow(PASSING, all, all).await?;
     let faults = load.finish().await?.all_faults();
-    Ok(Outcome { quiet, dead_after, faults })
+    Ok(HealOutcome { quiet, dead_after, faults })
 }
 
 async fn mend(scenario: &Scenario, cluster: &mut Cluster, net: Option<&mut Net>) -> Result<()> {

@@ -171,12 +171,12 @@ mod tests {
 
     const PRINTED: &str = "\
 Timer precision: 21 ns
-micro                          fastest       │ slowest       │ median        │ mean          │ samples │ iters
-├─ encode                      8.1 µs        │ 20.2 µs       │ 8.3 µs        │ 8.5 µs        │ 100     │ 100
-│                              31.6 Mitem/s  │ 12.6 Mitem/s  │ 30.84 Mitem/s │ 30.1 Mitem/s  │         │
-╰─ filter_match                              │               │               │               │         │
-   ├─ event_space=ftb.*, jobid=7  11.2 ns    │ 14 ns         │ 11.4 ns       │ 11.5 ns       │ 100     │ 25600
-   ╰─ 16                       1.2 ns        │ 4 ns          │ 1.4 ns        │ 1.5 ns        │ 100     │ 25600
+micro                          fastest  │ slowest  │ median   │ mean     │ samples │ iters
+├─ encode                      8.1 µs   │ 20.2 µs  │ 8.3 µs   │ 8.5 µs   │ 100 │ 100
+│                              31.6 Mitem/s │ 12.6 Mitem/s │ 30.84 Mitem/s │ 30.1 Mitem/s │    │
+╰─ filter_match                         │          │          │          │    │
+   ├─ event_space=ftb.*, jobid=7  11.2 ns │ 14 ns    │ 11.4 ns  │ 11.5 ns  │ 100 │ 25600
+   ╰─ 16                       1.2 ns   │ 4 ns     │ 1.4 ns   │ 1.5 ns   │ 100 │ 25600
 ";
 
     #[test]

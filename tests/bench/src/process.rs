@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_at_once_is_told_with_its_last_words() {
+    fn a_server_that_ends_at_once_is_reported_with_its_last_lines() {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo no such key >&2; exit 3"]);

@@ -23,21 +23,6 @@ type Columns = (&'static [&'static str], fn(&RowRuns) -> Vec<String>);
 /// What stands in a cell that has no number.
 pub(crate) const NONE: &str = "–";
 
-impl RowRuns {
-    /// Median and spread of one number over the good runs.
-    pub(crate) fn summary(&self, number: impl Fn(&Outcome) -> f64) -> Option<Summary> {
-        Summary::of(self.outcomes.iter().map(number))
-    }
-
-    fn median(&self, number: impl Fn(&Outcome) -> f64) -> f64 {
-        self.summary(number).map_or(f64::NAN, |summary| summary.median)
-    }
-
-    fn name(&self) -> String {
-        self.row.system.name()
-    }
-}
-
 /// The number that a case is about: what plots show and ratios compare.
 fn headline(shows: Shows) -> fn(&Outcome) -> f64 {
     match shows {

@@ -5,6 +5,7 @@ use crate::case::{Case, Row};
 use crate::load::{Mode, Order, Outcome};
 use crate::process::tied;
 use crate::server::Running;
+use crate::stats::Summary;
 use anyhow::{Context as _, Result, bail};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -34,6 +35,23 @@ pub(crate) struct RowRuns {
     pub(crate) outcomes: Vec<Outcome>,
     /// Why other runs do not count.
     pub(crate) failures: Vec<String>,
+}
+
+impl RowRuns {
+    /// Median and spread of one number over the good runs.
+    pub(crate) fn summary(&self, number: impl Fn(&Outcome) -> f64) -> Option<Summary> {
+        Summary::of(self.outcomes.iter().map(number))
+    }
+
+    /// NaN without a good run.
+    pub(crate) fn median(&self, number: impl Fn(&Outcome) -> f64) -> f64 {
+        self.summary(number).map_or(f64::NAN, |summary| summary.median)
+    }
+
+    /// The name of the system in tables.
+    pub(crate) fn name(&self) -> String {
+        self.row.system.name()
+    }
 }
 
 /// All runs of one case.

@@ -44,7 +44,8 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
         let _ = writeln!(
             text,
             "<text x=\"{:.1}\" y=\"{baseline:.1}\" text-anchor=\"end\">{}</text>\
-             <rect x=\"{LABELS:.1}\" y=\"{top:.1}\" width=\"{end:.1}\" height=\"{:.1}\" fill=\"{colour}\"/>\
+             <rect x=\"{LABELS:.1}\" y=\"{top:.1}\" width=\"{end:.1}\" height=\"{:.1}\" \
+             fill=\"{colour}\"/>\
              <path d=\"M{:.1} {middle:.1}H{:.1}\" stroke=\"#222222\"/>\
              <text x=\"{:.1}\" y=\"{baseline:.1}\">{}</text>",
             LABELS - 6.0,

@@ -13,7 +13,7 @@ use crate::wire::nats::Nats;
 use crate::wire::plain::Plain;
 use crate::wire::typed::Typed;
 use crate::wire::zenoh::{Library, Zenoh};
-use crate::wire::{Publish, Receive, System};
+use crate::wire::{Publish, Receive, WireSystem};
 use anyhow::{Context as _, Result, ensure};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,11 +115,11 @@ impl Shared {
 }
 
 /// A system that carries bytes, or events in them.
-async fn drive_peer<S: System>(system: S, order: &Order) -> Result<Outcome> {
+async fn drive_peer<S: WireSystem>(system: S, order: &Order) -> Result<Outcome> {
     if order.load.typed { drive(Typed(system), order).await } else { drive(system, order).await }
 }
 
-async fn drive<S: System>(system: S, order: &Order) -> Result<Outcome> {
+async fn drive<S: WireSystem>(system: S, order: &Order) -> Result<Outcome> {
     let load = &order.load;
     ensure!(load.publishers > 0, "a run needs a publisher");
     let bystanders = connect_bystanders(&system, load).await?;
@@ -143,7 +143,7 @@ async fn drive<S: System>(system: S, order: &Order) -> Result<Outcome> {
     outcome
 }
 
-async fn connect_bystanders<S: System>(system: &S, load: &Load) -> Result<Vec<S::Bystander>> {
+async fn connect_bystanders<S: WireSystem>(system: &S, load: &Load) -> Result<Vec<S::Bystander>> {
     let mut connected = Vec::with_capacity(load.bystanders);
     for number in 0..load.bystanders {
         let each = load.bystander_subscriptions / load.bystanders;
@@ -154,7 +154,7 @@ async fn connect_bystanders<S: System>(system: &S, load: &Load) -> Result<Vec<S:
 }
 
 /// Everything but ping-pong: tasks for publishers and subscribers, and this one measures.
-async fn stream<S: System>(
+async fn stream<S: WireSystem>(
     system: &S,
     order: &Order,
     shared: &Arc<Shared>,
@@ -415,7 +415,7 @@ async fn acknowledged<P: Publish>(
 }
 
 /// One message in flight, from one task, so that no hand-over inside this process is measured.
-async fn ping_pong<S: System>(
+async fn ping_pong<S: WireSystem>(
     system: &S,
     order: &Order,
     shared: &Shared,
@@ -460,7 +460,7 @@ async fn ping_pong<S: System>(
 }
 
 /// One change of subscriptions after the other.
-async fn resubscribe<S: System>(system: &S, order: &Order, shared: &Shared) -> Result<Outcome> {
+async fn resubscribe<S: WireSystem>(system: &S, order: &Order, shared: &Shared) -> Result<Outcome> {
     let mut client = system.bystander(order.load.bystanders, 1).await?;
     let mut latency = Histogram::default();
     let changes = async {

@@ -18,11 +18,11 @@ struct Arguments {
     /// The event space.
     space: String,
     #[command(subcommand)]
-    part: Part,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum Part {
+enum Action {
     /// Publishes, and writes a line with the number of the last event whenever some are confirmed.
     Publish {
         /// This publisher's number.
@@ -42,12 +42,12 @@ enum Part {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    match arguments.part {
-        Part::Publish { number, count } => {
+    match arguments.action {
+        Action::Publish { number, count } => {
             let source = Source::new(&arguments.socket, &arguments.space, number)?;
             publish(source, count.unwrap_or(u64::MAX)).await
         }
-        Part::Read { count } => {
+        Action::Read { count } => {
             let client = Client::builder("reader").agent(&arguments.socket).build()?;
             read(&client, &arguments.space, count).await
         }

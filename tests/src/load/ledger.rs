@@ -79,7 +79,7 @@ impl Faults {
     }
 
     /// Nothing twice, nothing invented, nothing lost without a report.
-    pub fn all_told(&self) -> bool {
+    pub fn all_reported(&self) -> bool {
         self.doubled == 0 && self.strange == 0 && (self.lost <= self.reported || self.vague > 0)
     }
 
@@ -213,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_must_be_told() {
+    fn every_loss_must_be_reported() {
         let mut ledger = book(&[(0, 1), (0, 4)]);
-        assert!(!ledger.faults(&[4]).all_told());
+        assert!(!ledger.faults(&[4]).all_reported());
         ledger.tell(Gap {
             after: Position::ZERO,
             until: Position::ZERO,
@@ -224,7 +224,7 @@ mod tests {
             severity_max: None,
             spaces: ftb_core::Spaces::ANY,
         });
-        assert!(ledger.faults(&[4]).all_told() && !ledger.faults(&[4]).is_none());
+        assert!(ledger.faults(&[4]).all_reported() && !ledger.faults(&[4]).is_none());
     }
 
     #[test]

@@ -79,7 +79,7 @@ async fn come_and_go(program: &Path, socket: &Path, space: &str, number: u32) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_come_and_go_cost_nobody_an_event() {
+async fn clients_that_come_and_go_cost_no_event() {
     let _turn = turn().await;
     let mut cluster = plan(2).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
@@ -110,7 +110,7 @@ async fn clients_that_come_and_go_cost_nobody_an_event() {
     for (number, count) in running.join_all().await {
         confirmed[number as usize] = count;
     }
-    load.wait_total(PASSING).await.unwrap();
+    cluster.must(load.wait_total(PASSING).await).await;
     ensure_perfect(&load.finish().await.unwrap()).unwrap();
     let gone = wait_for("the agent to have forgotten them", async || {
         Ok((cluster.status(1).await?.clients.len() == 1).then_some(()))
@@ -174,7 +174,7 @@ impl Silent {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_never_reads_and_who_never_speaks_is_noticed_by_nobody() {
+async fn clients_that_never_read_or_never_write_disturb_no_other() {
     let _turn = turn().await;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if hard < FILES {
@@ -207,7 +207,7 @@ async fn who_never_reads_and_who_never_speaks_is_noticed_by_nobody() {
         let _ = loud.publish_wait(event.payload(vec![0; UNREAD_BYTES])).await.unwrap();
     }
     loud.close(ftb_tests::cluster::PATIENCE).await.unwrap();
-    load.wait_flow(1_000, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(1_000, |_| true, |_| true).await).await;
     // A client that comes now is served, and what waits too long is let go.
     let late = Load::start(LoadPlan {
         publishers: vec![socket.clone()],
@@ -240,7 +240,7 @@ async fn who_never_reads_and_who_never_speaks_is_noticed_by_nobody() {
 
 /// Clients beyond the configured number get a refusal with name and number; those before them stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_beyond_the_limit_are_told_and_harm_nobody() {
+async fn clients_beyond_the_limit_are_rejected_and_do_no_harm() {
     const MOST: usize = 40;
     let _turn = turn().await;
     let extra = format!("[limits]\nclients_max = {MOST}\n");
@@ -268,7 +268,7 @@ async fn clients_beyond_the_limit_are_told_and_harm_nobody() {
     let outside = more.iter().find(|client| !client.connected()).unwrap();
     let why = outside.wait_connected(std::time::Duration::ZERO).await.unwrap_err().to_string();
     assert!(why.contains("limit") && why.contains(&MOST.to_string()), "{why}");
-    load.wait_flow(100, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(100, |_| true, |_| true).await).await;
     let account = load.finish().await.unwrap();
     ensure_perfect(&account).unwrap();
     assert_eq!(account.publishers[0].attachments, 1);

@@ -2,6 +2,7 @@
 //! everywhere to everywhere: nothing is lost, nothing comes twice, the order is kept.
 
 use crate::{ROOMY, everywhere, plan, turn};
+use ftb_proto::v1::MemberState;
 use ftb_tests::cluster::{Cluster, Plan};
 use ftb_tests::load::{Load, ensure_perfect};
 use ftb_tests::reported::Reported;
@@ -72,11 +73,11 @@ async fn an_agent_that_was_stopped_finds_the_wanted_tree_and_nothing_is_lost() {
         let reported = Reported::listen(cluster.socket(5)).await.unwrap();
         let load = Load::start(everywhere(&cluster, 7, 100)).await.unwrap();
         let elsewhere = |client: usize| client != stopped;
-        load.wait_flow(20, |_| true, |_| true).await.unwrap();
+        cluster.must(load.wait_flow(20, |_| true, |_| true).await).await;
         cluster.signal(stopped, Signal::SIGSTOP).unwrap();
         // Long enough that its children have left it and everything flows without it.
         cluster.wait_left(stopped).await.unwrap();
-        load.wait_flow(20, elsewhere, elsewhere).await.unwrap();
+        cluster.must(load.wait_flow(20, elsewhere, elsewhere).await).await;
         cluster.signal(stopped, Signal::SIGCONT).unwrap();
         cluster.wait_wanted().await.unwrap();
         match load.finish().await {
@@ -102,7 +103,7 @@ async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
         let reported = Reported::listen(cluster.socket(6)).await.unwrap();
         let load = Load::start(everywhere(&cluster, 7, 50)).await.unwrap();
         let elsewhere = |client: usize| client != stopped;
-        load.wait_flow(10, |_| true, |_| true).await.unwrap();
+        cluster.must(load.wait_flow(10, |_| true, |_| true).await).await;
         cluster.signal(stopped, Signal::SIGSTOP).unwrap();
         let lost = reported.wait("FTB_AGENT_LOST", &name).await;
         let lost = lost.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
@@ -110,10 +111,10 @@ async fn an_agent_that_is_stopped_for_good_is_lost_and_its_host_lives() {
         assert!(votes.contains('='), "{votes:?}");
         let words = String::from_utf8_lossy(&lost.payload).into_owned();
         assert!(words.contains("says nothing, the host is alive"), "{words}");
-        load.wait_flow(10, elsewhere, elsewhere).await.unwrap();
+        cluster.must(load.wait_flow(10, elsewhere, elsewhere).await).await;
         let root = usize::from(stopped == 0);
         let tree = cluster.tree(root).await.unwrap();
-        assert_eq!(tree.nodes[stopped].state, "lost", "{tree:?}");
+        assert_eq!(tree.nodes[stopped].state(), MemberState::Lost, "{tree:?}");
         cluster.signal(stopped, Signal::SIGCONT).unwrap();
         let back = reported.wait("FTB_AGENT_BACK", &name).await;
         back.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));

@@ -35,8 +35,8 @@ const ROOMY: &str =
 /// A plan with detection times that suit tests, and room.
 fn plan(agents: usize) -> Plan {
     Plan::new(agents, 2).extra(&format!(
-        "[detection]\nsilence = \"1s\"\nheartbeat = \"250ms\"\ndial = \"500ms\"\nsearch = \"600ms\"\n\
-         probe = \"200ms\"\n{ROOMY}"
+        "[detection]\nsilence = \"1s\"\nheartbeat = \"250ms\"\ndial = \"500ms\"\n\
+         search = \"600ms\"\nprobe = \"200ms\"\n{ROOMY}"
     ))
 }
 

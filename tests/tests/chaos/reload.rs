@@ -1,6 +1,7 @@
 //! Configurations that change under load, in the middle of a heal.
 
 use crate::{plan, turn};
+use ftb_proto::v1::MemberState;
 use ftb_tests::cluster::{Cluster, wait_for};
 use ftb_tests::load::{Load, LoadPlan, ensure_perfect};
 use ftb_tests::reported::Reported;
@@ -23,16 +24,16 @@ fn list(config: &Path, members: &[&str], all: &str) {
 
 /// Waits until the tree is these hosts, in this order, each below the one that is wanted.
 async fn wait_tree(cluster: &Cluster, at: usize, hosts: &[&str]) {
-    let parents = [-1, 0, 0, 1, 1];
+    let parents = [None, Some(0), Some(0), Some(1), Some(1)];
     let whole = wait_for("the tree of the new list", async || {
         let Ok(tree) = cluster.tree(at).await else { return Ok(None) };
-        let found: Vec<(&str, i64)> = tree
+        let found: Vec<(&str, Option<u32>)> = tree
             .nodes
             .iter()
-            .filter(|node| node.state == "up")
+            .filter(|node| node.state() == MemberState::Up)
             .map(|node| (node.host.as_str(), node.parent))
             .collect();
-        let wanted: Vec<(&str, i64)> = hosts.iter().copied().zip(parents).collect();
+        let wanted: Vec<(&str, Option<u32>)> = hosts.iter().copied().zip(parents).collect();
         Ok((tree.complete && found == wanted).then_some(()))
     });
     whole.await.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
@@ -58,7 +59,7 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
     let sockets: Vec<_> = [0, 3, 4].map(|rank| cluster.socket(rank).to_owned()).into();
     let load = LoadPlan { publishers: sockets.clone(), per_s: 100, subscribers: sockets };
     let load = Load::start(load).await.unwrap();
-    load.wait_flow(20, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(20, |_| true, |_| true).await).await;
     for (rank, text) in texts.iter().enumerate() {
         list(cluster.config(rank), &after, text);
     }
@@ -67,11 +68,11 @@ async fn members_that_come_and_go_in_the_middle_of_a_heal_cost_no_event() {
     for rank in [4, 0, 3] {
         cluster.signal(rank, Signal::SIGHUP).unwrap();
     }
-    load.wait_flow(20, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(20, |_| true, |_| true).await).await;
     cluster.run(1).unwrap();
     cluster.run(5).unwrap();
     wait_tree(&cluster, 5, &after).await;
-    load.wait_flow(20, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(20, |_| true, |_| true).await).await;
     let account = load.finish().await;
     let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     ensure_perfect(&account).unwrap_or_else(|error| panic!("{error}\n{}", cluster.logs()));

@@ -3,7 +3,7 @@
 
 use crate::{plan, turn};
 use ftb_proto::v1::link_client::LinkClient;
-use ftb_proto::v1::{self, link_frame};
+use ftb_proto::v1::{self, MemberState, link_frame};
 use ftb_tests::cluster::{Cluster, wait_for};
 use ftb_tests::load::{Load, LoadPlan, ensure_perfect};
 use ftb_tests::reported::Reported;
@@ -39,16 +39,21 @@ async fn with_stranger(from: &str, to: &str) -> (Cluster, Reported, Load) {
 
 /// The four others are one tree and have lost nothing.
 async fn assert_unharmed(cluster: &Cluster, load: Load) {
-    load.wait_flow(20, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(20, |_| true, |_| true).await).await;
     let account = load.finish().await.unwrap();
     ensure_perfect(&account).unwrap_or_else(|error| panic!("{error}\n{}", cluster.logs()));
     let tree = cluster.tree(0).await.unwrap();
-    let up = tree.nodes.iter().filter(|node| node.state == "up").count();
+    let up = tree.nodes.iter().filter(|node| node.state() == MemberState::Up).count();
     assert!(up >= STRANGER, "{tree:?}");
 }
 
 /// The event says both names, and so does the stranger's own log.
-async fn told_on_both_sides(cluster: &Cluster, reported: &Reported, host: &str, words: &[&str]) {
+async fn reported_on_both_sides(
+    cluster: &Cluster,
+    reported: &Reported,
+    host: &str,
+    words: &[&str],
+) {
     let refused = reported.wait("FTB_AGENT_REFUSED", host).await;
     let refused = refused.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     let why = String::from_utf8_lossy(&refused.payload).into_owned();
@@ -68,10 +73,10 @@ async fn an_agent_of_another_cluster_is_refused_by_name() {
     let _turn = turn().await;
     let (cluster, reported, load) =
         with_stranger("cluster = \"test\"", "cluster = \"elsewhere\"").await;
-    told_on_both_sides(&cluster, &reported, "node05", &["node05", "\"elsewhere\"", "\"test\""])
+    reported_on_both_sides(&cluster, &reported, "node05", &["node05", "\"elsewhere\"", "\"test\""])
         .await;
     let status = cluster.status(STRANGER).await.unwrap();
-    assert_eq!(status.parent, "", "it has found its way in");
+    assert_eq!(status.parent, None, "it has found its way in");
     assert_unharmed(&cluster, load).await;
 }
 
@@ -88,7 +93,7 @@ async fn two_agents_with_one_rank_do_not_take_turns() {
     }
     let outside = wait_for("one of the two to be outside", async || {
         let parents = [cluster.status(3).await?.parent, cluster.status(STRANGER).await?.parent];
-        Ok(match [parents[0].is_empty(), parents[1].is_empty()] {
+        Ok(match [parents[0].is_none(), parents[1].is_none()] {
             [true, false] => Some(3),
             [false, true] => Some(STRANGER),
             _ => None,
@@ -97,10 +102,10 @@ async fn two_agents_with_one_rank_do_not_take_turns() {
     let outside = outside.await.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     // Those that hang together lose nothing; the clients of the other one wait.
     let inside = if outside == 3 { STRANGER } else { 3 };
-    load.wait_flow(20, |client| client != 3, |client| client != 3).await.unwrap();
+    cluster.must(load.wait_flow(20, |client| client != 3, |client| client != 3).await).await;
     cluster.crash(inside).unwrap();
     let follows = wait_for("the other one to have the place", async || {
-        Ok((!cluster.status(outside).await?.parent.is_empty()).then_some(()))
+        Ok(cluster.status(outside).await?.parent.map(drop))
     });
     follows.await.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
     if inside == 3 {
@@ -111,7 +116,7 @@ async fn two_agents_with_one_rank_do_not_take_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_longer_member_list_is_told_and_harms_nobody() {
+async fn a_longer_member_list_is_reported_and_does_no_harm() {
     let _turn = turn().await;
     let (mut cluster, reported, load) =
         with_stranger("node05\"\nhost", "node05,node06\"\nhost").await;
@@ -129,7 +134,7 @@ async fn a_list_that_gives_a_rank_to_another_is_refused_by_name() {
     let (from, to) = ("node04,node05\"\nhost", "node05,node04\"\nhost");
     let (cluster, reported, load) = with_stranger(from, to).await;
     let words = ["node05 says it has rank 3", "which is node04"];
-    told_on_both_sides(&cluster, &reported, "node05", &words).await;
+    reported_on_both_sides(&cluster, &reported, "node05", &words).await;
     assert_unharmed(&cluster, load).await;
 }
 

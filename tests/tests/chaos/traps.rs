@@ -10,9 +10,9 @@ use ftb_tests::load::{Account, Load, LoadPlan, Reader, Source, own_space};
 use ftb_tests::netns::Net;
 
 /// Nothing twice, nothing out of order, and nothing missing that was not reported.
-fn assert_told(account: &Account, logs: &str) {
+fn assert_reported(account: &Account, logs: &str) {
     for faults in &account.faults {
-        assert!(faults.all_told() && faults.disordered == 0, "{account:#?}\n{logs}");
+        assert!(faults.all_reported() && faults.disordered == 0, "{account:#?}\n{logs}");
     }
 }
 
@@ -26,17 +26,17 @@ async fn root_and_standby_die_together() {
     let sockets: Vec<_> = (2..7).map(|rank| cluster.socket(rank).to_owned()).collect();
     let load = LoadPlan { publishers: sockets.clone(), per_s: PER_S, subscribers: sockets };
     let load = Load::start(load).await.unwrap();
-    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
     cluster.crash(0).unwrap();
     cluster.crash(1).unwrap();
-    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
     cluster.run(0).unwrap();
     cluster.run(1).unwrap();
     cluster.wait_wanted().await.unwrap();
-    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
     let account = load.finish().await;
     let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
-    assert_told(&account, &cluster.logs());
+    assert_reported(&account, &cluster.logs());
 }
 
 /// Acting root and standby, each with a journal, are killed at one moment: the journals and the
@@ -58,17 +58,17 @@ async fn a_double_kill_with_journals_loses_nothing_and_reports_no_false_gap() {
     for round in 0..double_kills() {
         let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
         let elsewhere = |client: usize| client % 7 > 1;
-        load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+        cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
         cluster.crash(0).unwrap();
         cluster.crash(1).unwrap();
         if round % 2 == 1 {
-            load.wait_flow(PASSING, elsewhere, elsewhere).await.unwrap();
+            cluster.must(load.wait_flow(PASSING, elsewhere, elsewhere).await).await;
         }
         cluster.run(round % 2).unwrap();
         cluster.run(1 - round % 2).unwrap();
-        load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+        cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
         cluster.wait_wanted().await.unwrap();
-        load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+        cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
         let gaps: Vec<_> =
             load.readers().iter().flat_map(|reader| reader.ledger().gaps().to_vec()).collect();
         let account = load.finish().await;
@@ -118,7 +118,7 @@ async fn a_filter_widens_while_its_agent_moves() {
 
 /// Each half has a root of its own until far more has passed than either keeps; then they are one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_roots_that_outrun_what_they_keep_tell_it() {
+async fn two_roots_that_outrun_their_logs_report_it() {
     if !hosts_are_possible() {
         return;
     }
@@ -130,19 +130,19 @@ async fn two_roots_that_outrun_what_they_keep_tell_it() {
     let mut cluster = plan(7).extra(small).on(&net).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     let load = Load::start(everywhere(&cluster, 7, PER_S)).await.unwrap();
-    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
     let half = [1, 3, 4];
     net.split(&half).unwrap();
     let here = |client: usize| half.contains(&client);
     let there = |client: usize| !half.contains(&client);
     // Each event is a hundred bytes and more.
-    load.wait_flow(800, here, here).await.unwrap();
-    load.wait_flow(PASSING, there, there).await.unwrap();
+    cluster.must(load.wait_flow(800, here, here).await).await;
+    cluster.must(load.wait_flow(PASSING, there, there).await).await;
     net.heal().unwrap();
     cluster.wait_wanted().await.unwrap();
-    load.wait_flow(PASSING, |_| true, |_| true).await.unwrap();
+    cluster.must(load.wait_flow(PASSING, |_| true, |_| true).await).await;
     let account = load.finish().await;
     let account = account.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.logs()));
-    assert_told(&account, &cluster.logs());
+    assert_reported(&account, &cluster.logs());
     assert!(account.all_faults().gaps > 0, "nothing was outrun: {account:#?}");
 }

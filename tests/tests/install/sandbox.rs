@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Where everything is installed in the sandbox.
 const PREFIX: &str = "/opt/ftb";
-/// User and group of the daemons in there: `nobody`.
+/// User and group id of the daemons in there, without rights elsewhere.
 const USER: u32 = 65_534;
 /// The worst that `systemd-analyze security` may say of a unit, in tenths: 0 is no exposure, 100
 /// all of it.

@@ -4,8 +4,8 @@
 //! writes ([`super`]), and the entries kept in memory ([`super::super::reading`]).
 
 use super::{
-    Bounds, Chunk, HEAD, KEY_MANIFEST, KEY_ROSTER, LogStore, LogStoreError, PUBLISHERS_MAX,
-    Segment, add_ranges, dedup_at_beginning, dedup_of, note, stored_bytes,
+    Bounds, Chunk, HEAD, KEY_DYNAMIC_MEMBERS, KEY_MANIFEST, LogStore, LogStoreError,
+    PUBLISHERS_MAX, Segment, add_ranges, dedup_at_beginning, dedup_of, note, stored_bytes,
 };
 use crate::journal::reading::Reading;
 use crate::journal::record::{self, Checkpoint, Damaged, Manifest};
@@ -68,7 +68,8 @@ impl LogStore {
     }
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, LogStoreError> {
-        let mut reading = Reading::new(self.manifest.after, self.bounds.memory_bytes);
+        let after = self.manifest.after;
+        let mut reading = Reading::new(after, self.bounds.memory_bytes);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let reserve = self.reserve_id()?;
         for id in self.store.segments()? {
@@ -90,7 +91,7 @@ impl LogStore {
                 self.read_segment(id, now_ns, &mut reading)?;
             }
         }
-        let Ended { lost_until, end_unknown, unclean } = self.read_checkpoint(&mut reading);
+        let Ended { lost_until, end_unknown, unclean } = self.read_checkpoint(after, &mut reading);
         let Reading { items, after, last, damage, .. } = reading;
         check_range(&self.manifest, last, now_ns)?;
         self.last = last;
@@ -99,7 +100,7 @@ impl LogStore {
         let stored = self.stored();
         let damage =
             (!damage.is_empty()).then(|| format!("the journal is damaged: {}", damage.join("; ")));
-        let dynamic_members = match self.store.get(KEY_ROSTER)? {
+        let dynamic_members = match self.store.get(KEY_DYNAMIC_MEMBERS)? {
             Some(bytes) => record::decode_dynamic_members(bytes)?,
             None => Vec::new(),
         };
@@ -118,8 +119,8 @@ impl LogStore {
     }
 
     /// Compares what was read with the checkpoint. A log has a checkpoint from its first entry on:
-    /// one without has lost it.
-    fn read_checkpoint(&mut self, reading: &mut Reading) -> Ended {
+    /// one without has lost it. `after`: where the log began when the manifest was written.
+    fn read_checkpoint(&mut self, after: u64, reading: &mut Reading) -> Ended {
         let no_mark = |error: &dyn std::fmt::Display| {
             format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
         };
@@ -155,6 +156,13 @@ impl LogStore {
         if is_of_log {
             self.synced = self.synced.max(self.checkpoint.synced.min(last));
         }
+        let begin = self.checkpoint.begin.filter(|_| is_of_log).map(|begin| begin.max(after));
+        if let Some(begin) = begin.filter(|begin| *begin < self.manifest.after) {
+            let (first, last) = (begin + 1, self.manifest.after);
+            reading.damaged(format!(
+                "entries {first} to {last} are missing: the oldest segment is gone"
+            ));
+        }
         let lost_until = Some(acknowledged).filter(|until| is_of_log && *until > last);
         // How far the log went behind the damage is not known.
         end_unknown |= reading.is_cut && lost_until.is_none();
@@ -164,9 +172,9 @@ impl LogStore {
         let is_unclean = self.checkpoint.unsynced && !self.checkpoint.is_of(self.boot);
         let unclean = is_unclean.then(|| {
             format!(
-                "the machine has ended before the journal was synced: it was up to entry {}, what is \
-                 there behind that is as it was found, and whatever was confirmed behind entry {last} \
-                 is missing",
+                "the machine has ended before the journal was synced: it was up to entry {}, what \
+                 is there behind that is as it was found, and whatever was confirmed behind entry \
+                 {last} is missing",
                 self.synced
             )
         });
@@ -182,7 +190,7 @@ impl LogStore {
         reading: &mut Reading,
     ) -> Result<(), LogStoreError> {
         let is_oldest = !std::mem::replace(&mut reading.has_oldest, true);
-        let mut found = Found {
+        let mut found = SegmentReading {
             segment: Segment { last_written_ns: 0, ..Segment::new(id, now_ns) },
             is_oldest,
             starts_after: &mut self.manifest.after,
@@ -197,7 +205,7 @@ impl LogStore {
             HEAD => found.head(chunk),
             first => found.chunk(first, &Bytes::from(chunk)),
         });
-        let Found { segment, reading, logged, dedup, is_known, .. } = found;
+        let SegmentReading { segment, reading, logged, dedup, is_known, .. } = found;
         if let Err(error) = read {
             reading.end(format!("segment {id}: {error}"));
         }
@@ -229,7 +237,7 @@ struct Ended {
 }
 
 /// A segment while it is read.
-struct Found<'a> {
+struct SegmentReading<'a> {
     segment: Segment,
     is_oldest: bool,
     /// Behind which index the log begins.
@@ -238,8 +246,8 @@ struct Found<'a> {
     reading: &'a mut Reading,
     /// What its head says was logged before, until an entry follows.
     dedup: Option<DedupRanges>,
-    /// What is wrong with its head, until an entry follows: a segment without one is nothing that
-    /// was ever acknowledged, and is told by what is missing else.
+    /// What is wrong with its head, until an entry follows. A segment without an entry held
+    /// nothing that was acknowledged.
     no_head: Option<Damaged>,
     /// It is known where it begins.
     is_known: bool,
@@ -247,7 +255,7 @@ struct Found<'a> {
     unfinished: bool,
 }
 
-impl Found<'_> {
+impl SegmentReading<'_> {
     fn head(&mut self, chunk: Vec<u8>) {
         self.segment.head_bytes = stored_bytes(&chunk);
         match record::decode_head(chunk) {

@@ -1,4 +1,4 @@
-/* How an MPI library tells of its troubles: written for CIFTS FTB, touched by nobody since. */
+/* How an MPI library tells of its troubles: written for CIFTS FTB, not changed since. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

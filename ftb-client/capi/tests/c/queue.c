@@ -24,7 +24,7 @@ static void try(int length, int count)
     MUST(FTB_Subscribe(&all, poller, "event_space=ftb.queue.pub", NULL, NULL) == FTB_SUCCESS);
     MUST(FTB_Subscribe(&marks, poller, "event_name=odd", NULL, NULL) == FTB_SUCCESS);
     publish(0, count);
-    /* Nobody is asked how full the queue is: its newest event says that all others have come. */
+    /* No call shows how full the queue is: its newest event says that all others have come. */
     FTB_subscribe_handle_t last;
     MUST(FTB_Subscribe(&last, poller, "event_name=LAST", NULL, NULL) == FTB_SUCCESS);
     FTB_event_handle_t handle;

@@ -1,4 +1,4 @@
-/* The agent dies and comes back; whoever reads standard error has gone. Signals are the program's own
+/* The agent dies and comes back; the reader of standard error has gone. Signals are the program's own
  * business. Says a line, reads one, goes on. */
 #include <signal.h>
 

@@ -73,7 +73,8 @@ async fn what_rust_publishes_reaches_an_old_program() -> Result<()> {
     let wanted = [
         "watching".to_owned(),
         format!(
-            "ftb.ipmi.none: error FTB_IPMI_FANFAIL from 'rust', job '42', on {host}: Fan 1 stands still"
+            "ftb.ipmi.none: error FTB_IPMI_FANFAIL from 'rust', job '42', on {host}: \
+             Fan 1 stands still"
         ),
         format!("ftb.ib.hca_port_1: info DEEP from 'rust', job '', on {host}: "),
         format!("ftb.none.none: info LONG from 'rust', job '', on {host}: {long}"),
@@ -101,7 +102,7 @@ async fn what_was_published_before_exit_arrives() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_dies_kills_nobody_and_events_go_on() -> Result<()> {
+async fn programs_outlive_their_agent_and_events_go_on() -> Result<()> {
     let mut cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("survive", Link::Shared)?;
@@ -125,7 +126,7 @@ async fn an_agent_that_dies_kills_nobody_and_events_go_on() -> Result<()> {
 
 /// An agent that accepts and then hangs: nothing waits for it without a bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_hangs_hangs_nobody() -> Result<()> {
+async fn programs_do_not_hang_with_their_agent() -> Result<()> {
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile_with("old", Link::Shared, &[])?;

@@ -132,8 +132,8 @@ async fn a_process_that_reached_no_agent_says_so_once_and_counts_what_it_gave_up
     ensure!(lines[0].contains("FTB_AGENT_SOCKET names the agent's socket"), "{said}");
     for (client, line) in lines[1..].iter().enumerate() {
         let wanted = format!(
-            "libftb: client \"client{client}\" of ftb.unheard.test: 1001 events, highest severity FATAL, \
-             given up: "
+            "libftb: client \"client{client}\" of ftb.unheard.test: 1001 events, highest severity \
+             FATAL, given up: "
         );
         ensure!(line.starts_with(&wanted), "{said}");
     }
@@ -210,7 +210,7 @@ async fn an_agent_can_be_demanded() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_client_that_the_agent_turns_away_is_told_once_and_with_a_code() -> Result<()> {
+async fn a_rejected_client_is_reported_once_and_with_a_code() -> Result<()> {
     let cluster = Plan::new(1, 2).extra("[limits]\nclients_max = 4\n").start().await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("refused", Link::Shared)?;

@@ -53,7 +53,10 @@ fn at_most(what: &'static str, mine: Place, number: fn(&Outcome) -> f64, most: f
 }
 
 fn all() -> Vec<Target> {
-    let p99 = headline(Shows::Latency);
+    [relay(), latencies(), confirmed(), rest()].into_iter().flatten().collect()
+}
+
+fn relay() -> Vec<Target> {
     let hops = |layout| ("hops", "200 B", System::Ftb(layout));
     vec![
         ratio(
@@ -99,6 +102,12 @@ fn all() -> Vec<Target> {
             hops(Layout::chain(2)),
             0.8,
         ),
+    ]
+}
+
+fn latencies() -> Vec<Target> {
+    let p99 = headline(Shows::Latency);
+    vec![
         latency(
             "p99 at 1,000/s, times NATS core",
             ("rates", "1,000/s", FTB),
@@ -117,6 +126,11 @@ fn all() -> Vec<Target> {
             ("ping", "200 B", System::Nats),
             |outcome| outcome.latency.p50_ns as f64,
         ),
+    ]
+}
+
+fn confirmed() -> Vec<Target> {
+    vec![
         ratio(
             "confirmed (journal on), times JetStream's file store",
             ("confirmed", "in a file, not synced", System::Ftb(Layout::ONE.journal())),
@@ -129,6 +143,11 @@ fn all() -> Vec<Target> {
             ("confirmed", "in a file, not synced", JETSTREAM),
             2.0,
         ),
+    ]
+}
+
+fn rest() -> Vec<Target> {
+    vec![
         at_most(
             "% of a core at 100,000/s",
             ("rates", "100,000/s", FTB),

@@ -1,7 +1,7 @@
 //! ftb itself, through its client library as a program would use it.
 
 use super::typed::{CLIENT, Fields, load_event, payload_bytes};
-use super::{ANSWER_DEADLINE, Publish, Receive, System, WRITE_BYTES};
+use super::{ANSWER_DEADLINE, Publish, Receive, WRITE_BYTES, WireSystem};
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_client::{Batch, Client, Deliveries, Event, EventRef, Receipts, Start, Subscription};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -62,7 +62,7 @@ async fn attach(socket: &Path) -> Result<Client> {
     Ok(client)
 }
 
-impl System for Ftb {
+impl WireSystem for Ftb {
     type Publisher = Publisher;
     type Subscriber = Subscriber;
     type Bystander = Bystander;

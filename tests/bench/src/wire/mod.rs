@@ -39,7 +39,7 @@ pub(crate) trait Receive: Send + 'static {
 }
 
 /// One system under test, as a load generator sees it.
-pub(crate) trait System: Send + Sync + 'static {
+pub(crate) trait WireSystem: Send + Sync + 'static {
     /// Its publishing side.
     type Publisher: Publish;
     /// Its subscribing side.

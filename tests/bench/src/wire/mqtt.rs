@@ -1,6 +1,6 @@
 //! MQTT through `rumqttc`: publish and subscribe at QoS 0 and 1.
 
-use super::{Publish, Receive, System, answer};
+use super::{Publish, Receive, WireSystem, answer};
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use rumqttc::{
@@ -119,7 +119,7 @@ impl MqttConnection {
     }
 }
 
-impl System for Mqtt {
+impl WireSystem for Mqtt {
     type Publisher = MqttConnection;
     type Subscriber = MqttConnection;
     type Bystander = MqttConnection;

@@ -1,7 +1,7 @@
 //! NATS through its own client, `async-nats`: core publishing and subscribing, and JetStream's
 //! publishing with acknowledgements.
 
-use super::{Publish, Receive, System, answer};
+use super::{Publish, Receive, WireSystem, answer};
 use anyhow::{Context as _, Result};
 use async_nats::jetstream::{self, context::PublishAckFuture, stream};
 use async_nats::{Client, ConnectOptions, Subscriber};
@@ -89,7 +89,7 @@ impl Acknowledged {
     }
 }
 
-impl System for Nats {
+impl WireSystem for Nats {
     type Publisher = NatsPublisher;
     type Subscriber = (NatsConnection, Subscriber);
     type Bystander = (NatsConnection, Vec<Subscriber>);

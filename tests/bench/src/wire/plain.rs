@@ -1,7 +1,7 @@
 //! A plain relay of length-prefixed frames over TCP, both ends of it: no filter, no log, no
 //! promise. It is the bound: what the sockets of this machine allow.
 
-use super::{Publish, Receive, System};
+use super::{Publish, Receive, WireSystem};
 use anyhow::{Context as _, Result, bail};
 use bytes::{Buf as _, Bytes, BytesMut};
 use std::net::Ipv4Addr;
@@ -160,7 +160,7 @@ impl PlainLine {
     }
 }
 
-impl System for Plain {
+impl WireSystem for Plain {
     type Publisher = PlainLine;
     type Subscriber = PlainLine;
     type Bystander = ();

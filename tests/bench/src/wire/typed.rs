@@ -1,7 +1,7 @@
 //! The event that every system can carry alike, with its fields: what ftb carries anyway, and what
 //! a program puts into the messages of the others when it needs a fault event and not just bytes.
 
-use super::{Publish, Receive, System};
+use super::{Publish, Receive, WireSystem};
 use anyhow::{Context as _, Result};
 use ftb_client::{Event, EventRef, EventView, Severity, event, limits, now_ns};
 use ftb_proto::event::{check_event, encode_event, event_len, put_event};
@@ -98,7 +98,7 @@ pub(crate) struct TypedPublisher<P> {
 #[derive(Debug)]
 pub(crate) struct TypedSubscriber<R>(R);
 
-impl<S: System> System for Typed<S> {
+impl<S: WireSystem> WireSystem for Typed<S> {
     type Publisher = TypedPublisher<S::Publisher>;
     type Subscriber = TypedSubscriber<S::Subscriber>;
     type Bystander = S::Bystander;

@@ -5,7 +5,7 @@
 //! checks as the others.
 #![expect(unsafe_code, reason = "the functions of a library that is loaded")]
 
-use super::{Publish, Receive, System};
+use super::{Publish, Receive, WireSystem};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -201,7 +201,7 @@ extern "C" fn take(inbox: *mut c_void, bytes: *const u8, length: usize) {
     inbox.put(message);
 }
 
-impl System for Zenoh {
+impl WireSystem for Zenoh {
     type Publisher = ZenohPublisher;
     type Subscriber = ZenohSubscriber;
     type Bystander = ();

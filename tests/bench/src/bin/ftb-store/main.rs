@@ -54,7 +54,8 @@ fn run() -> Result<()> {
     let folder = arguments.next().context(usage)?;
     let mib: u64 = arguments.next().unwrap_or_else(|| "96".to_owned()).parse().context(usage)?;
     println!(
-        "| store | write | synced | events/s | writes/s | median | worst | bytes on disk for each | read again |"
+        "| store | write | synced | events/s | writes/s | median | worst | bytes on disk for each \
+         | read again |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     for sync in [false, true] {
@@ -142,7 +143,8 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
     let median = times[times.len() / 2].as_secs_f64() * 1e6;
     let worst = times[times.len() - 1].as_secs_f64() * 1e3;
     Ok(format!(
-        "| {name} | {batch} | {} | {:.0} | {:.0} | {median:.0} µs | {worst:.1} ms | {:.2} | {:.0} ms |",
+        "| {name} | {batch} | {} | {:.0} | {:.0} | {median:.0} µs | {worst:.1} ms | {:.2} \
+         | {:.0} ms |",
         if sync { "yes" } else { "no" },
         index as f64 / took,
         times.len() as f64 / took,
