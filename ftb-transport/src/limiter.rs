@@ -122,7 +122,7 @@ impl ConnectionLimiter {
         }
     }
 
-    /// Whether the peer's user has [`CROWD`] connections or more: each gets a smaller send buffer.
+    /// Whether the peer's user has many connections: then each gets a smaller send buffer.
     pub fn is_crowded(&self, peer: &Peer) -> bool {
         let uid = peer.credentials.map(|credentials| credentials.uid);
         let count = uid.and_then(|uid| self.state.lock().per_user.get(&uid).copied());

@@ -67,7 +67,7 @@ impl Pieces {
         if self.more.is_empty() { &mut self.first } else { &mut self.open }
     }
 
-    /// Appends shared bytes. Copies only up to [`COPIED_BYTES_MAX`].
+    /// Appends shared bytes. Only short ones are copied.
     pub fn share(&mut self, bytes: Bytes) {
         if bytes.len() <= COPIED_BYTES_MAX {
             return self.open().extend_from_slice(&bytes);

@@ -4,7 +4,7 @@
 
 use crate::cuts::{PASSING, PER_S, hosts_are_possible};
 use crate::machines::keep_journal;
-use crate::{everywhere, plan, turn};
+use crate::{everywhere, patient_plan, plan, turn};
 use ftb_client::{Gap, GapReason};
 use ftb_tests::load::{Account, Load, LoadPlan, Reader, Source, own_space};
 use ftb_tests::netns::Net;
@@ -21,7 +21,7 @@ fn assert_reported(account: &Account, logs: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn root_and_standby_die_together() {
     let _turn = turn().await;
-    let mut cluster = plan(7).start().await.unwrap();
+    let mut cluster = patient_plan(7).start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     let sockets: Vec<_> = (2..7).map(|rank| cluster.socket(rank).to_owned()).collect();
     let load = LoadPlan { publishers: sockets.clone(), per_s: PER_S, subscribers: sockets };
@@ -44,7 +44,7 @@ async fn root_and_standby_die_together() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_double_kill_with_journals_loses_nothing_and_reports_no_false_gap() {
     let _turn = turn().await;
-    let mut cluster = plan(7).prepare().unwrap();
+    let mut cluster = patient_plan(7).prepare().unwrap();
     let journals = cluster.dir().join("journals");
     for rank in 0..2 {
         let folder = journals.join(cluster.host(rank));
