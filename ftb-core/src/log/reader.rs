@@ -115,7 +115,7 @@ impl Reader {
     }
 
     /// Goes back (or on) to an index; what it kept behind it is void.
-    pub(crate) fn expect_member(&mut self, index: u64) {
+    pub(crate) fn resume_after(&mut self, index: u64) {
         self.cursor = index;
         while self.kept.back().is_some_and(|item| item.last() > index) {
             let Some(item) = self.kept.pop_back() else { break };

@@ -40,7 +40,7 @@ use crate::time::Now;
 use api::{ClientId, HostAnswer, Input, LinkId, Output, Transition};
 use config::ns;
 use delivery::{budget, clients, history, history_sources, index, interest};
-use membership::{dynamic, members, reconciliation, root_watch, suspicion};
+use membership::{dynamic, members, snapshot, suspicion};
 use publishing::upward::Route;
 use publishing::{delayed_acks, outbox, publish, storm};
 use role::root::RootPhase;
@@ -73,8 +73,7 @@ pub struct Node {
     /// Agents that are in no member list.
     dynamic_members: dynamic::DynamicMembers,
     suspicions: suspicion::Suspicions,
-    reconciliation: reconciliation::Reconciliation,
-    root_watch: root_watch::RootWatch,
+    snapshot: snapshot::Snapshot,
     mismatches: mismatches::Mismatches,
 
     journal: journal::Journal,
@@ -160,8 +159,7 @@ impl Node {
             members: members::Members::default(),
             dynamic_members: dynamic::DynamicMembers::default(),
             suspicions: suspicion::Suspicions::default(),
-            reconciliation: reconciliation::Reconciliation::default(),
-            root_watch: root_watch::RootWatch::default(),
+            snapshot: snapshot::Snapshot::default(),
             mismatches: mismatches::Mismatches::default(),
             journal: journal::Journal::default(),
             past: None,
@@ -327,8 +325,7 @@ impl Node {
             }
             Timer::BetterParent => self.timers.get(timer).filter(|_| !self.role.is_searching()),
             Timer::TreeQuery => self.members.deadline_ns(),
-            Timer::Suspicion => self.suspicions.deadline_ns(),
-            Timer::Snapshot | Timer::Reconcile | Timer::ProbeOverdue => {
+            Timer::Snapshot | Timer::Reconcile => {
                 self.timers.get(timer).filter(|_| self.role.is_root())
             }
             Timer::AwaitLog => match &self.role.root()?.phase {
@@ -343,7 +340,9 @@ impl Node {
             Timer::Fold => self.storms.deadline_ns(),
             Timer::StormGap => self.storm_shed.as_ref().map(|shed| shed.due_ns()),
             Timer::DelayedAck => self.delayed_acks.deadline_ns(),
-            Timer::Covered | Timer::Resend | Timer::NarrowInterest => self.timers.get(timer),
+            Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
+                self.timers.get(timer)
+            }
             Timer::Standby => self.standby_deadline_ns(),
             Timer::Journal => self.journal_deadline_ns(),
         }
@@ -372,7 +371,6 @@ impl Node {
                 self.announce_snapshot();
             }
             Timer::Reconcile => self.reconcile(),
-            Timer::ProbeOverdue => self.probe_overdue(),
             Timer::AwaitLog => self.on_await_log_timer(),
             Timer::Unreadable => self.log_unreadable(),
             Timer::Fork => self.on_fork_timer(),
@@ -391,18 +389,17 @@ impl Node {
 
     fn links_deadline_ns(&self) -> Option<u64> {
         let detection = ns(self.config.detection_ms);
-        let deadlines = self.links.iter().filter_map(|(id, link)| {
-            let probes = match link.role {
+        let deadlines = self.links.values().filter_map(|link| {
+            match link.role {
                 LinkRole::Handshaking => {
                     return Some(link.opened_ns.saturating_add(ns(self.config.dial_ms)));
                 }
                 LinkRole::Closing => return Some(link.heard_at_ns.saturating_add(detection)),
                 LinkRole::Dialing => return None,
-                LinkRole::Child => !self.is_early(*id),
-                LinkRole::Parent => self.probes_root(),
-            };
-            let quiet = if probes { self.early_probe_ns() } else { detection };
-            let silent_ns = link.heard_at_ns.saturating_add(quiet);
+                LinkRole::Child | LinkRole::Parent => {}
+            }
+            let limit = if link.is_quiet { detection } else { self.quiet_ns() };
+            let silent_ns = link.heard_at_ns.saturating_add(limit);
             let heartbeat_ns = (!link.heartbeat_due).then(|| self.heartbeat_due_ns(link));
             Some(heartbeat_ns.map_or(silent_ns, |at_ns| at_ns.min(silent_ns)))
         });
@@ -566,6 +563,7 @@ impl Node {
             self.resumed_ns = Some(now.mono_ns);
             for link in self.links.values_mut() {
                 link.heard_at_ns = now.mono_ns;
+                link.is_quiet = false;
             }
         }
     }
@@ -585,20 +583,22 @@ impl Node {
     fn on_links_timer(&mut self) {
         let now_ns = self.now.mono_ns;
         let detection = ns(self.config.detection_ms);
-        let early = self.early_probe_ns();
+        let quiet_ns = self.quiet_ns();
         let (mut silent, mut quiet) = (Vec::new(), Vec::new());
-        let (mut heartbeats_due, mut parent_is_quiet) = (false, false);
+        let mut heartbeats_due = false;
         for (id, link) in &self.links {
             let limit = match link.role {
                 LinkRole::Handshaking => link.opened_ns.saturating_add(ns(self.config.dial_ms)),
                 LinkRole::Dialing => continue,
                 _ => link.heard_at_ns.saturating_add(detection),
             };
-            let is_quiet = link.heard_at_ns.saturating_add(early) <= now_ns && limit > now_ns;
-            match link.role {
-                LinkRole::Child if is_quiet && !self.is_early(*id) => quiet.push(*id),
-                LinkRole::Parent => parent_is_quiet = is_quiet,
-                _ => {}
+            let is_peer = matches!(link.role, LinkRole::Child | LinkRole::Parent);
+            if is_peer
+                && !link.is_quiet
+                && link.heard_at_ns.saturating_add(quiet_ns) <= now_ns
+                && limit > now_ns
+            {
+                quiet.push((*id, link.role));
             }
             if limit <= now_ns {
                 silent.push((*id, link.role));
@@ -610,10 +610,12 @@ impl Node {
         if heartbeats_due {
             self.send_due_heartbeats();
         }
-        self.probe_early(quiet);
-        if parent_is_quiet {
-            self.probe_root_early();
+        for (link, _) in &quiet {
+            if let Some(found) = self.links.get_mut(link) {
+                found.is_quiet = true;
+            }
         }
+        self.on_quiet(&quiet);
         for (link, role) in silent {
             self.links.remove(&link);
             if role != LinkRole::Closing {

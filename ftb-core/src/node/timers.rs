@@ -23,14 +23,12 @@ pub(in crate::node) enum Timer {
     BetterParent,
     /// A client's question for the tree has no answer.
     TreeQuery,
-    /// A probe or a suspicion has no answer.
+    /// Probes of a suspicion have no answer, or the acting root probes an expected member again.
     Suspicion,
     /// The acting root sends its membership snapshot.
     Snapshot,
     /// A new root compares the members with the snapshot of the root before.
     Reconcile,
-    /// The acting root probes members that are overdue.
-    ProbeOverdue,
     /// A new root has waited for a log.
     AwaitLog,
     /// No agent has re-proposed what other epochs have logged.
@@ -61,7 +59,7 @@ pub(in crate::node) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(in crate::node) const ALL: [Self; 25] = [
+    pub(in crate::node) const ALL: [Self; 24] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -70,10 +68,9 @@ impl Timer {
         Self::RetryBusy,
         Self::BetterParent,
         Self::TreeQuery,
-        Self::Suspicion,
         Self::Reconcile,
         Self::Snapshot,
-        Self::ProbeOverdue,
+        Self::Suspicion,
         Self::AwaitLog,
         Self::Unreadable,
         Self::Fork,
@@ -136,6 +133,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 24);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 23);
     }
 }

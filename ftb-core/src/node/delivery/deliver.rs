@@ -305,7 +305,7 @@ impl Node {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 if subscription.reader.cursor > index {
-                    subscription.reader.expect_member(index);
+                    subscription.reader.resume_after(index);
                 }
                 subscription.reported = subscription.reported.min(index);
                 let history_until = &mut subscription.history_until;

@@ -25,7 +25,7 @@ pub(in crate::node) enum Requester {
     /// A child that asked us; with its number of the question.
     Below(LinkId, u64),
     /// The acting root above; with its number of the question.
-    RootWatch(u64),
+    Above(u64),
 }
 
 impl Requester {
@@ -33,7 +33,7 @@ impl Requester {
     pub(in crate::node) fn is_on(self, child: LinkId) -> bool {
         match self {
             Self::Child(link) | Self::Below(link, _) => link == child,
-            Self::Subscription(..) | Self::RootWatch(_) => false,
+            Self::Subscription(..) | Self::Above(_) => false,
         }
     }
 }
@@ -132,7 +132,7 @@ impl Node {
                 let found = self.clients.get_mut(&client)?.subscriptions.get_mut(&id)?;
                 Some((&mut found.reader, FilterSet::merge([&found.filter])))
             }
-            Requester::Below(..) | Requester::RootWatch(_) => None,
+            Requester::Below(..) | Requester::Above(_) => None,
         }
     }
 
@@ -158,7 +158,7 @@ impl Node {
             reader.since_ns = 0;
             match gap {
                 Some(gap) => reader.add_history(vec![gap], begin.max(cursor)),
-                None => reader.expect_member(begin.max(cursor)),
+                None => reader.resume_after(begin.max(cursor)),
             }
             return self.catch_up(requester);
         }
@@ -266,7 +266,7 @@ impl Node {
         match requester {
             Requester::Child(link) => self.wake(link),
             Requester::Subscription(client, id) => self.wake_subscription(client, id),
-            Requester::Below(..) | Requester::RootWatch(_) => {}
+            Requester::Below(..) | Requester::Above(_) => {}
         }
     }
 
@@ -427,7 +427,7 @@ impl Node {
             Requester::Below(link, id) => {
                 return self.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
             }
-            Requester::RootWatch(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
+            Requester::Above(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
         let HistoryReply { mut items, covered, .. } = reply;

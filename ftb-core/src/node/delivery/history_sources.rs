@@ -237,7 +237,7 @@ impl Node {
             return self.reply_to_root(answer);
         }
         let (id, after) = (query.id, query.after);
-        if !of_now || !self.search_history(Requester::RootWatch(id), query) {
+        if !of_now || !self.search_history(Requester::Above(id), query) {
             self.reply_to_root(HistoryReply { id, items: Vec::new(), covered: after, last: false });
         }
     }

@@ -29,6 +29,11 @@ pub(in crate::node) struct Sighting {
 }
 
 impl Sighting {
+    /// An agent of which only the rank is known.
+    pub(in crate::node) fn unseen(rank: Rank) -> Self {
+        Self { rank, origin: OriginId(0), attempt: 0 }
+    }
+
     fn of(report: &MemberReport) -> Self {
         let origin = OriginId(report.origin);
         Self { rank: report.rank, origin, attempt: report.attempt }
@@ -52,6 +57,11 @@ impl Members {
     /// Whether an agent of that rank is known to be somewhere below.
     pub(in crate::node) fn is_up(&self, rank: Rank) -> bool {
         self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
+    }
+
+    /// Whether the acting root expects an agent of that rank.
+    pub(in crate::node) fn is_missed(&self, rank: Rank) -> bool {
+        self.known.get(&rank).is_some_and(|member| member.state.is_missed())
     }
 
     /// Whether anything is known of an agent of that rank.
@@ -114,10 +124,10 @@ impl Members {
         }
     }
 
-    /// Who was gone from here and has come elsewhere is not known here any more.
-    pub(in crate::node) fn forget_gone(&mut self, on_batch: impl Fn(Rank) -> bool) {
+    /// Forgets members that are gone from here and have come elsewhere.
+    pub(in crate::node) fn forget_gone(&mut self, has_come: impl Fn(Rank) -> bool) {
         let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
-        self.known.retain(|rank, member| !(gone(member.state) && on_batch(*rank)));
+        self.known.retain(|rank, member| !(gone(member.state) && has_come(*rank)));
     }
 
     /// Whether one more report fits, among at most `members_max`.
@@ -209,13 +219,7 @@ impl Node {
         self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
         let report = self.report_of_child(above, host, MemberState::Suspect);
         self.learn(report);
-        self.suspect(None, above, host, why);
-    }
-
-    /// An agent of the epoch before has not come.
-    pub(in crate::node) fn member_overdue(&mut self, rank: Rank, host: &str) {
-        let unseen = Sighting { rank, origin: OriginId(0), attempt: 0 };
-        self.member_is(unseen, host, MemberState::Suspect);
+        self.suspect(above, host, why);
     }
 
     /// It is known what became of an agent that was lost.

@@ -1,68 +1,96 @@
-//! Is the host of a lost child dead, or only its agent, or only the link? Before an agent declares
-//! a member dead, it asks others to probe the host (indirect probes, as in SWIM).
+//! Is a silent agent dead, or only its link, or only the agent on its host? One mechanism answers
+//! that, in the terms of SWIM: suspicion and indirect probes.
 //!
-//! The parent that lost the link dials the host itself, and asks a few neighbours to do the same. A
-//! member whose agent answers is alive. A host that refuses is alive without its agent. A host is
-//! dead when it answers no prober, of at least two. A lost acting root has no parent: its successor
-//! opens the suspicion. The results are events of the agent. The acting root probes again each
-//! member that is not dead and does not come back ([`crate::node::membership::reconciliation`]).
+//! A suspicion has three phases ([`Phase`]). It is tentative while a link is quiet. It is open when
+//! the link is lost. The acting root knows the whole tree: it probes a member that is expected and
+//! does not come, with growing pauses. In each phase a round of probes gives the answer: the agent
+//! dials the host itself, and asks neighbours to do the same. A member whose agent answers is
+//! alive. A host that refuses is alive without its agent. A host is dead when it answers no prober,
+//! of at least two.
+//!
+//! Each parent suspects its children. Acting root and standby have no parent: the agents below
+//! suspect them tentatively, and the next root opens the suspicion.
+//!
+//! Responsible for: the phases, and what the answers mean. Not responsible for: the dials
+//! ([`crate::node::membership::probes`]), the state of members
+//! ([`crate::node::membership::members`]), which members are expected
+//! ([`crate::node::membership::snapshot`]).
 
-use crate::frame::{Frame, Probe, ProbeAnswer};
-use crate::ident::{OriginId, Rank};
+use crate::frame::{Frame, ProbeAnswer};
+use crate::ident::Rank;
 use crate::node::Node;
-use crate::node::api::{DialId, HostAnswer, LinkId, MemberState, Output};
+use crate::node::api::{HostAnswer, LinkId, MemberState};
 use crate::node::config::ns;
 use crate::node::membership::members::Sighting;
-use crate::node::tree::link::{Link, LinkRole};
+use crate::node::membership::probes::{ProbeDials, ProbeResult};
+use crate::node::timers::Timer;
+use crate::node::tree::link::LinkRole;
 use crate::severity::Severity;
 use crate::tree;
 use std::collections::BTreeMap;
 
-/// Neighbours that are asked, beside the own look.
+/// Children that get an indirect probe.
 const PROBERS_MAX: usize = 3;
-/// Most that are asked in all, those included that come while the question is open.
+/// Most agents that are asked in all, with those that attach during the round.
 const WITNESSES_MAX: usize = 8;
-/// Most probes under way, own ones and those for others. One more is not made, which counts as no
-/// answer.
-const PROBE_DIALS_MAX: usize = 256;
+/// The longest pause between two rounds for one member.
+const PAUSE_MS_MAX: u64 = 60_000;
+/// Most rounds for a member whose host accepts and whose agent is silent. Each probe stays in the
+/// queue of its socket. When that queue is full, the host looks dead.
+const HUNG_ROUNDS_MAX: u32 = 5;
+/// Most agents above of which a failed probe is remembered: root and standby, and those before.
+const UNRESPONSIVE_MAX: usize = 4;
 
-/// The number of no suspicion.
-const NO_SUSPICION: u64 = 0;
-
-/// All that are under way.
+/// All suspicions of an agent: at most one for each possible member.
 #[derive(Default)]
 pub(in crate::node) struct Suspicions {
-    open: BTreeMap<u64, Suspicion>,
-    probe_dials: BTreeMap<DialId, ProbeDial>,
-    last: u64,
-    /// Children that will soon be lost for their silence, and what is asked about them already.
-    early: BTreeMap<LinkId, u64>,
+    by_rank: BTreeMap<Rank, Suspicion>,
+    /// Rounds so far; the number of the last one.
+    rounds: u64,
+    pub(in crate::node) dials: ProbeDials,
+    /// Acting root and standby that were lost without a Close: the next acting root suspects them.
+    lost_above: Vec<(Sighting, String)>,
+    /// Agents above that did not answer a probe, and when that was known.
+    unresponsive: BTreeMap<Rank, (HostAnswer, u64)>,
 }
 
 struct Suspicion {
-    child: Sighting,
+    member: Sighting,
+    phase: Phase,
+    /// The probes under way.
+    round: Option<Round>,
+}
+
+/// How far a suspicion is.
+enum Phase {
+    /// The link is quiet and not lost: nothing is announced.
+    Tentative,
+    /// The link is lost: the answer is announced.
+    Open,
+    /// The acting root probes the member again and again: only changes are announced.
+    Reprobe(BackOff),
+}
+
+/// When the acting root probes a member again.
+struct BackOff {
+    /// `None`: not again.
+    next_ns: Option<u64>,
+    pause_ms: u64,
+    /// Rounds in which the host accepted and the agent was silent.
+    hung: u32,
+}
+
+/// Probes of one host: the own one, and those of neighbours.
+struct Round {
+    number: u64,
     host: String,
-    /// It is not lost yet: nothing is said unless it is.
-    early: bool,
-    /// The member has no parent: this agent decides with its new children as witnesses.
-    above: bool,
-    /// The acting root probes it again: only changes are announced.
-    again: bool,
     deadline_ns: u64,
     own: Option<ProbeResult>,
-    /// What each neighbour said: whether the host answered it.
+    /// Whether the host answered each neighbour.
     witnesses: BTreeMap<Rank, Option<bool>>,
 }
 
-/// The result of a probe.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ProbeResult {
-    Agent,
-    /// Its host: what it answered.
-    Host(HostAnswer),
-}
-
-/// What became of an agent that was lost.
+/// What became of a suspect.
 enum SuspicionOutcome {
     Elsewhere,
     AgentLost(&'static str),
@@ -71,7 +99,16 @@ enum SuspicionOutcome {
     Dead,
 }
 
-impl Suspicion {
+impl Round {
+    /// Whether the host answered the own probe.
+    fn is_answered(&self) -> bool {
+        self.own.is_some_and(|own| own != ProbeResult::Host(HostAnswer::Nothing))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.own.is_some() && self.witnesses.values().all(Option::is_some)
+    }
+
     fn outcome(&self, alone_decides: bool) -> SuspicionOutcome {
         let alive = self.witnesses.values().any(|report| *report == Some(true));
         // An agent without a witness may be the one that is cut off.
@@ -100,348 +137,263 @@ impl Suspicion {
     }
 }
 
-/// A dial that is only a probe.
-struct ProbeDial {
-    target: Rank,
-    deadline_ns: u64,
-    purpose: ProbePurpose,
-}
-
-enum ProbePurpose {
-    Own(u64),
-    Other(LinkId, Probe),
-}
-
 impl Suspicions {
-    /// Free probes for overdue members: half of all that may be under way.
-    pub(in crate::node) fn room(&self) -> usize {
-        (PROBE_DIALS_MAX / 2).saturating_sub(self.probe_dials.len())
+    /// Members that are lost or expected, and not known to be dead.
+    pub(in crate::node) fn missing(&self) -> usize {
+        self.by_rank.values().filter(|found| !matches!(found.phase, Phase::Tentative)).count()
     }
 
-    /// Whether it is being asked about an agent of that rank.
-    pub(in crate::node) fn is_open(&self, rank: Rank) -> bool {
-        self.open.values().any(|suspicion| suspicion.child.rank == rank)
+    /// No member is expected any more.
+    pub(in crate::node) fn expect_none(&mut self) {
+        self.by_rank.retain(|_, found| !matches!(found.phase, Phase::Reprobe(_)));
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
-        let open = self.open.values().map(|suspicion| suspicion.deadline_ns);
-        open.chain(self.probe_dials.values().map(|dial| dial.deadline_ns)).min()
+    fn is_tentative(&self, rank: Rank) -> bool {
+        self.by_rank.get(&rank).is_some_and(|found| matches!(found.phase, Phase::Tentative))
+    }
+
+    /// The round of a suspect, if it has that number.
+    fn round_of(&mut self, rank: Rank, number: u64) -> Option<&mut Round> {
+        self.by_rank.get_mut(&rank)?.round.as_mut().filter(|round| round.number == number)
+    }
+
+    /// When the next round ends or begins.
+    fn next_ns(&self, is_root: bool) -> Option<u64> {
+        let rounds =
+            self.by_rank.values().filter_map(|found| Some(found.round.as_ref()?.deadline_ns));
+        let again = self.by_rank.values().filter_map(|found| match &found.phase {
+            Phase::Reprobe(back_off) if is_root => back_off.next_ns,
+            _ => None,
+        });
+        rounds.chain(again).chain(self.dials.deadline_ns()).min()
     }
 }
 
 impl Node {
-    /// A child was lost without a Close, or the acting root before this one (then there is no
-    /// link).
-    pub(in crate::node) fn suspect(
-        &mut self,
-        link: Option<LinkId>,
-        child: Sighting,
-        host: &str,
-        why: &str,
-    ) {
-        let tags = vec![("host", host.to_owned()), ("rank", child.rank.to_string())];
+    /// A child was lost without a Close, or the acting root before this one.
+    pub(in crate::node) fn suspect(&mut self, member: Sighting, host: &str, why: &str) {
+        let tags = vec![("host", host.to_owned()), ("rank", member.rank.to_string())];
         self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
-        let early = match link {
-            Some(link) => self.suspicions.early.remove(&link),
-            None => self.root_watch.take_early(child.rank),
-        };
-        if let Some(id) = early
-            && let Some(suspicion) = self.suspicions.open.get_mut(&id)
-        {
-            suspicion.early = false;
-            return self.evaluate(id, false);
-        }
-        let id = self.open_suspicion(child, host);
-        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
-            suspicion.above = link.is_none();
+        match self.suspicions.by_rank.get_mut(&member.rank) {
+            Some(found) if matches!(found.phase, Phase::Tentative) => {
+                found.phase = Phase::Open;
+                self.evaluate(member.rank, false);
+            }
+            _ => self.open_suspicion(member, host, Phase::Open),
         }
     }
 
-    /// Asks about an agent above that may soon be lost.
-    pub(in crate::node) fn open_early(&mut self, above: Sighting, host: &str) -> u64 {
-        let id = self.open_suspicion(above, host);
-        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
-            suspicion.early = true;
-            suspicion.above = true;
-        }
-        id
+    fn open_suspicion(&mut self, member: Sighting, host: &str, phase: Phase) {
+        let round = Some(self.begin_round(member.rank, host));
+        self.suspicions.by_rank.insert(member.rank, Suspicion { member, phase, round });
     }
 
-    /// What was asked is of no interest any more.
-    pub(in crate::node) fn cancel_suspicion(&mut self, suspicion: u64) {
-        self.suspicions.open.remove(&suspicion);
-    }
-
-    /// Deadline of a probe. A live host answers in a moment. With a quarter of the detection time
-    /// the result is known when the detection time ends.
-    fn probe_ms(&self) -> u64 {
-        self.config.dial_ms.min(self.config.detection_ms / 4)
-    }
-
-    /// The silence of a child after which its host is probed, before the child is lost.
-    pub(in crate::node) fn early_probe_ns(&self) -> u64 {
+    /// The silence of a link after which the host of the peer is probed, before the link is lost.
+    pub(in crate::node) fn quiet_ns(&self) -> u64 {
         ns(self.config.detection_ms.saturating_sub(self.probe_ms()))
     }
 
-    /// Whether it is being asked about that child already.
-    pub(in crate::node) fn is_early(&self, link: LinkId) -> bool {
-        self.suspicions.early.contains_key(&link)
-    }
-
-    /// These children have been silent for [`Node::early_probe_ns`].
-    pub(in crate::node) fn probe_early(&mut self, links: Vec<LinkId>) {
-        for link in links {
-            let Some(child) = self.children.get(&link).filter(|child| child.attached) else {
-                // It was never attached: there is nothing to probe.
-                self.suspicions.early.insert(link, NO_SUSPICION);
-                continue;
-            };
-            let (sighting, host) = (child.sighting(), child.host.clone());
-            let id = self.open_suspicion(sighting, &host);
-            if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
-                suspicion.early = true;
+    /// Links have been silent for [`Node::quiet_ns`]: suspects the children, and with the parent
+    /// acting root and standby.
+    pub(in crate::node) fn on_quiet(&mut self, links: &[(LinkId, LinkRole)]) {
+        let mut quiet = Vec::new();
+        for (link, role) in links {
+            let child = self.children.get(link).filter(|child| child.attached);
+            quiet.extend(child.map(|child| (child.sighting(), child.host.clone())));
+            if *role == LinkRole::Parent {
+                quiet.extend(self.root_and_standby_above());
             }
-            self.suspicions.early.insert(link, id);
+        }
+        for (member, host) in quiet {
+            self.open_suspicion(member, &host, Phase::Tentative);
         }
     }
 
-    /// A child is heard after all, or gone: what was asked about it is void.
-    pub(in crate::node) fn forget_early(&mut self, link: LinkId) {
-        if let Some(id) = self.suspicions.early.remove(&link) {
-            self.suspicions.open.remove(&id);
+    /// A quiet link is heard: its peer is not suspected any more.
+    pub(in crate::node) fn on_quiet_link_heard(&mut self, link: LinkId) {
+        if let Some(child) = self.children.get(&link) {
+            self.withdraw(child.rank);
+        } else if let Some(parent) = self.role.parent().filter(|parent| parent.link == link) {
+            let rank = parent.rank;
+            self.suspicions.unresponsive.remove(&rank);
+            self.withdraw_above();
         }
     }
 
-    /// Probes a member that was lost before.
-    pub(in crate::node) fn probe_again(&mut self, child: Sighting, host: &str) {
-        let id = self.open_suspicion(child, host);
-        if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
-            suspicion.again = true;
+    /// Ends a tentative suspicion.
+    pub(in crate::node) fn withdraw(&mut self, rank: Rank) {
+        if self.suspicions.is_tentative(rank) {
+            self.end_suspicion(rank);
         }
     }
 
-    /// A new child of an agent that is under suspicion, or was below it, is asked too.
+    fn withdraw_above(&mut self) {
+        let above = self.suspicions.by_rank.range(..self.own_rank());
+        for rank in above.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
+            self.withdraw(rank);
+        }
+    }
+
+    /// Ends a suspicion. The acting root continues to expect a member that is missing.
+    fn end_suspicion(&mut self, rank: Rank) {
+        self.suspicions.by_rank.remove(&rank);
+        if self.role.is_root() && self.members.is_missed(rank) {
+            self.expect_missed(rank);
+        }
+    }
+
+    /// A child that attaches during a round for an agent above its rank is asked too.
     pub(in crate::node) fn ask_newcomer(&mut self, link: LinkId, prober: Rank) {
-        let requester = self.config.origin;
         let above: Vec<Rank> = tree::ancestors(prober, self.config.fanout).collect();
         let mut asked = Vec::new();
-        for (id, suspicion) in &mut self.suspicions.open {
-            let (target, witnesses) = (suspicion.child.rank, &mut suspicion.witnesses);
-            if !suspicion.again
-                && above.contains(&target)
-                && witnesses.len() < WITNESSES_MAX
-                && !witnesses.contains_key(&prober)
+        for (rank, found) in &mut self.suspicions.by_rank {
+            let Some(round) = &mut found.round else { continue };
+            if !matches!(found.phase, Phase::Reprobe(_))
+                && above.contains(rank)
+                && round.witnesses.len() < WITNESSES_MAX
+                && !round.witnesses.contains_key(&prober)
             {
-                witnesses.insert(prober, None);
-                asked.push((*id, target));
+                round.witnesses.insert(prober, None);
+                asked.push((round.number, *rank));
             }
         }
-        for (id, target) in asked {
-            let probe = self.probe_of(requester, id, prober, target);
+        for (number, rank) in asked {
+            let probe = self.probe_of(number, prober, rank);
             self.send(link, Frame::Probe(probe));
         }
     }
 
-    fn open_suspicion(&mut self, child: Sighting, host: &str) -> u64 {
-        self.suspicions.last += 1;
-        let id = self.suspicions.last;
+    /// Probes a host, and asks neighbours to do the same.
+    fn begin_round(&mut self, rank: Rank, host: &str) -> Round {
+        self.suspicions.rounds += 1;
+        let number = self.suspicions.rounds;
         let fanout = self.config.fanout;
         let mut neighbours: Vec<(LinkId, Rank)> = self
             .children
             .iter()
-            .filter(|(_, neighbour)| neighbour.attached && neighbour.rank != child.rank)
+            .filter(|(_, neighbour)| neighbour.attached && neighbour.rank != rank)
             .map(|(link, neighbour)| (*link, neighbour.rank))
             .collect();
-        // Those that were below it and have come here already know most.
-        let was_below = |rank| tree::ancestors(rank, fanout).any(|above| above == child.rank);
-        neighbours.sort_by_key(|(_, rank)| !was_below(*rank));
-        // Who is above is asked about those below.
-        let parent = self.role.parent().filter(|_| child.rank > self.own_rank());
-        let neighbours: Vec<(LinkId, Rank)> = neighbours
-            .into_iter()
-            .take(PROBERS_MAX)
-            .chain(parent.map(|parent| (parent.link, parent.rank)))
-            .collect();
-        let mut witnesses = BTreeMap::new();
+        // Former children of the suspect know most.
+        let was_below = |prober| tree::ancestors(prober, fanout).any(|above| above == rank);
+        neighbours.sort_by_key(|(_, prober)| !was_below(*prober));
+        neighbours.truncate(PROBERS_MAX);
+        // The parent knows only agents below it.
+        let parent = self.role.parent().filter(|_| rank > self.own_rank());
+        neighbours.extend(parent.map(|parent| (parent.link, parent.rank)));
+        let witnesses = neighbours.iter().map(|(_, prober)| (*prober, None)).collect();
         for (link, prober) in neighbours {
-            witnesses.insert(prober, None);
-            let requester = self.config.origin;
-            let probe = self.probe_of(requester, id, prober, child.rank);
+            let probe = self.probe_of(number, prober, rank);
             self.send(link, Frame::Probe(probe));
         }
-        // A neighbour's look takes a dial, and its answer the way there and back.
+        self.probe_host_for_round(rank, number);
+        // A neighbour dials, and its answer takes the way back.
         let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
-        let host = host.to_owned();
-        let (early, above, again, own) = (false, false, false, None);
-        let suspicion = Suspicion { child, host, early, above, again, deadline_ns, own, witnesses };
-        self.suspicions.open.insert(id, suspicion);
-        self.probe_host(child.rank, ProbePurpose::Own(id));
-        id
+        self.timers.set_earlier(Timer::Suspicion, deadline_ns);
+        Round { number, host: host.to_owned(), deadline_ns, own: None, witnesses }
     }
 
-    /// A question; with where the host is, if no list says that.
-    fn probe_of(&self, requester: OriginId, probe: u64, prober: Rank, target: Rank) -> Probe {
-        let unlisted = target.is_unlisted().then(|| self.unlisted_member(target)).flatten();
-        let (host, address) = unlisted.unwrap_or_default();
-        Probe { requester, probe, prober, target, host, address }
-    }
-
-    fn probe_host(&mut self, target: Rank, purpose: ProbePurpose) {
-        let named = match &purpose {
-            ProbePurpose::Other(link, probe) if target.is_unlisted() => self.probed(*link, probe),
-            _ => self.member(target),
-        };
-        let Some((host, address)) = named else { return };
-        if self.suspicions.probe_dials.len() >= PROBE_DIALS_MAX {
+    /// The own probe of a round has a result.
+    pub(in crate::node) fn on_round_probed(&mut self, rank: Rank, number: u64, found: ProbeResult) {
+        let Some(round) = self.suspicions.round_of(rank, number) else {
+            // The suspicion was withdrawn.
+            self.counters.stale += 1;
             return;
-        }
-        let dial = self.uplink.new_dial();
-        // The result comes a little before the silence counts.
-        let probe_ms = self.probe_ms();
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(probe_ms - probe_ms / 10));
-        // The shell says at its deadline what it has found: this one is for a shell that says
-        // nothing.
-        let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
-        self.suspicions
-            .probe_dials
-            .insert(dial, ProbeDial { target, deadline_ns: give_up_ns, purpose });
-        self.out.push(Output::Dial { dial, rank: target, host, address, deadline_ns });
-    }
-
-    /// The address at which a dynamic member is probed for another agent: the known one, or the one
-    /// that the parent names. A child cannot name one, or it could make this agent dial any
-    /// address.
-    fn probed(&self, link: LinkId, probe: &Probe) -> Option<(String, String)> {
-        let known = self.unlisted_member(probe.target);
-        if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
-            return Some(known);
-        }
-        let reported = self.role.parent().is_some_and(|parent| parent.link == link)
-            && !probe.address.is_empty()
-            && self.config.members.rank_of(&probe.host).is_none();
-        reported.then(|| (probe.host.clone(), probe.address.clone()))
-    }
-
-    /// A neighbour asks us to look at a host.
-    pub(in crate::node) fn on_probe(&mut self, link: LinkId, probe: Probe) {
-        if self.is_silent(probe.target) {
-            let Probe { requester, probe, prober, .. } = probe;
-            let answer = ProbeAnswer { requester, probe, prober, alive: false };
-            return self.send(link, Frame::ProbeAnswer(answer));
-        }
-        self.probe_host(probe.target, ProbePurpose::Other(link, probe));
-    }
-
-    /// A probe has reached an agent. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_connected(&mut self, dial: DialId, link: LinkId) -> bool {
-        let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
-        self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
-        self.close(link, None, "it was a probe");
-        self.on_probe_result(probe_dial, ProbeResult::Agent);
-        true
-    }
-
-    /// A probe has failed. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_failed(&mut self, dial: DialId, answer: HostAnswer) -> bool {
-        let Some(probe_dial) = self.suspicions.probe_dials.remove(&dial) else { return false };
-        self.on_probe_result(probe_dial, ProbeResult::Host(answer));
-        true
-    }
-
-    fn on_probe_result(&mut self, probe_dial: ProbeDial, found: ProbeResult) {
-        let alive = found != ProbeResult::Host(HostAnswer::Nothing);
-        let is_hung = found == ProbeResult::Host(HostAnswer::Taken);
-        match probe_dial.purpose {
-            ProbePurpose::Own(id) => {
-                if !alive || is_hung {
-                    self.root_watch.note_silent(probe_dial.target, alive, self.now.mono_ns);
-                }
-                if let Some(suspicion) = self.suspicions.open.get_mut(&id) {
-                    suspicion.own = Some(found);
-                    self.evaluate(id, false);
-                }
+        };
+        round.own = Some(found);
+        if let ProbeResult::Host(answer @ (HostAnswer::Nothing | HostAnswer::Taken)) = found
+            && rank < self.own_rank()
+            && self.suspicions.is_tentative(rank)
+        {
+            let unresponsive = &mut self.suspicions.unresponsive;
+            while unresponsive.len() >= UNRESPONSIVE_MAX {
+                unresponsive.pop_first();
             }
-            ProbePurpose::Other(link, probe) => {
-                let Probe { requester, probe, prober, .. } = probe;
-                self.send(
-                    link,
-                    Frame::ProbeAnswer(ProbeAnswer { requester, probe, prober, alive }),
-                );
-            }
+            unresponsive.insert(rank, (answer, self.now.mono_ns));
         }
-        debug_assert!(probe_dial.target.0 < u32::MAX, "only listed members are looked at");
+        self.evaluate(rank, false);
     }
 
     /// A neighbour has probed.
     pub(in crate::node) fn on_probe_answer(&mut self, answer: &ProbeAnswer) {
-        let suspicion = self.suspicions.open.get_mut(&answer.probe);
-        let report = suspicion.and_then(|suspicion| suspicion.witnesses.get_mut(&answer.prober));
-        let Some(report) = report.filter(|_| answer.requester == self.config.origin) else {
+        let found = self.suspicions.by_rank.iter_mut().find_map(|(rank, found)| {
+            let round = found.round.as_mut().filter(|round| round.number == answer.probe)?;
+            Some((*rank, round.witnesses.get_mut(&answer.prober)?))
+        });
+        let Some((rank, report)) = found.filter(|_| answer.requester == self.config.origin) else {
             self.counters.stale += 1;
             return;
         };
         *report = Some(answer.alive);
-        self.evaluate(answer.probe, false);
+        self.evaluate(rank, false);
     }
 
-    /// Resolves a suspicion when the result is certain; `late`: with the answers so far.
-    fn evaluate(&mut self, id: u64, late: bool) {
-        let Some(suspicion) = self.suspicions.open.get(&id) else { return };
-        if suspicion.early {
-            if late {
-                self.suspicions.open.remove(&id);
-                self.suspicions.early.retain(|_, early| *early != id);
-                self.root_watch.forget(id);
-            }
-            return;
-        }
-        let all = suspicion.own.is_some() && suspicion.witnesses.values().all(Option::is_some);
-        let answered = |own| own != ProbeResult::Host(HostAnswer::Nothing);
-        let seen = suspicion.own.is_some_and(answered);
-        // New children that were below it too are about to come.
-        let waits =
-            suspicion.above && suspicion.witnesses.is_empty() && self.config.members.len() > 2;
-        if !(seen || (all && !waits) || late) {
-            return;
-        }
-        let Some(suspicion) = self.suspicions.open.remove(&id) else { return };
-        let known = self.members.state_of(suspicion.child);
-        let back = match suspicion.again {
-            true => !known.is_some_and(MemberState::is_missed),
-            false => known != Some(MemberState::Suspect),
+    /// Ends a round when its result is certain; `late`: with the answers so far.
+    fn evaluate(&mut self, rank: Rank, late: bool) {
+        let alone = self.config.members.len() <= 2;
+        let is_above = rank < self.own_rank();
+        let Some(found) = self.suspicions.by_rank.get_mut(&rank) else { return };
+        let Some(round) = &found.round else { return };
+        let certain = match found.phase {
+            Phase::Tentative => false,
+            // Former children of an agent above are about to attach, and have probed it.
+            Phase::Open if is_above && round.witnesses.is_empty() && !alone => round.is_answered(),
+            Phase::Open | Phase::Reprobe(_) => round.is_answered() || round.is_complete(),
         };
-        // It is back, here or elsewhere.
-        if !back {
-            self.conclude(&suspicion, known);
+        if !certain && !late {
+            return;
+        }
+        let Some(round) = found.round.take() else { return };
+        let member = found.member;
+        let known = self.members.state_of(member);
+        // A member that is back, here or below another agent, is in another state.
+        let (again, is_gone) = match &mut found.phase {
+            Phase::Tentative => (false, false),
+            Phase::Open => (false, known == Some(MemberState::Suspect)),
+            Phase::Reprobe(back_off) => {
+                back_off.hung += u32::from(round.own == Some(ProbeResult::Host(HostAnswer::Taken)));
+                if back_off.hung >= HUNG_ROUNDS_MAX {
+                    back_off.next_ns = None;
+                }
+                (true, known.is_some_and(MemberState::is_missed))
+            }
+        };
+        if is_gone {
+            self.conclude(member, &round, again, known == Some(MemberState::Lost));
+        }
+        if !again {
+            self.end_suspicion(rank);
         }
     }
 
-    /// Tells what became of one that was lost.
-    fn conclude(&mut self, suspicion: &Suspicion, known: Option<MemberState>) {
-        let (child, host) = (suspicion.child, suspicion.host.as_str());
+    /// Announces what became of a member that was lost. `again`: only news. `is_lost`: that its
+    /// agent is lost is known.
+    fn conclude(&mut self, member: Sighting, round: &Round, again: bool, is_lost: bool) {
+        let (own, host) = (&self.config.host, &round.host);
         let tags = vec![
-            ("host", host.to_owned()),
-            ("rank", child.rank.to_string()),
-            ("votes", suspicion.witnesses_text()),
+            ("host", host.clone()),
+            ("rank", member.rank.to_string()),
+            ("votes", round.witnesses_text()),
         ];
-        let own = &self.config.host;
-        if suspicion.again && suspicion.own == Some(ProbeResult::Host(HostAnswer::Taken)) {
-            self.reconciliation.note_silent_agent(child.rank);
-        }
-        match suspicion.outcome(self.config.members.len() <= 2) {
-            SuspicionOutcome::Elsewhere if suspicion.again => {}
-            SuspicionOutcome::Elsewhere => {
-                let why = "its agent answers: only the link was lost";
-                self.transition("node", host, "suspect", "up elsewhere", why);
-            }
-            SuspicionOutcome::AgentLost(_) if known == Some(MemberState::Lost) => {}
+        match round.outcome(self.config.members.len() <= 2) {
+            SuspicionOutcome::AgentLost(_) if is_lost => {}
             SuspicionOutcome::AgentLost(what) => {
                 let why = format!("the agent of {host} {what}, the host is alive");
                 self.transition("node", host, "suspect", "lost", &why);
                 self.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
-                self.member_is(child, host, MemberState::Lost);
+                self.member_is(member, host, MemberState::Lost);
             }
-            SuspicionOutcome::Unreachable | SuspicionOutcome::Unconfirmed if suspicion.again => {}
+            SuspicionOutcome::Dead => {
+                let why = format!("{host} answers no agent");
+                self.transition("node", host, "suspect", "dead", &why);
+                self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
+                self.member_is(member, host, MemberState::Dead);
+            }
+            _ if again => {}
+            SuspicionOutcome::Elsewhere => {
+                let why = "its agent answers: only the link was lost";
+                self.transition("node", host, "suspect", "up elsewhere", why);
+            }
             SuspicionOutcome::Unreachable => {
                 let why = format!("{host} is out of reach from {own}");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
@@ -450,29 +402,129 @@ impl Node {
                 let why = format!("{host} does not answer {own}; no other agent confirms this");
                 self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
-            SuspicionOutcome::Dead => {
-                let why = format!("{host} answers no agent");
-                self.transition("node", host, "suspect", "dead", &why);
-                self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
-                self.member_is(child, host, MemberState::Dead);
+        }
+    }
+
+    /// Probes and rounds reach their deadlines, and pauses end.
+    pub(in crate::node) fn on_suspicion_timer(&mut self) {
+        let now_ns = self.now.mono_ns;
+        for dial in self.suspicions.dials.late(now_ns) {
+            self.on_probe_failed(dial, HostAnswer::Nothing);
+        }
+        let rounds = self.suspicions.by_rank.iter();
+        let late = rounds.filter(|(_, found)| {
+            found.round.as_ref().is_some_and(|round| round.deadline_ns <= now_ns)
+        });
+        for rank in late.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
+            self.evaluate(rank, true);
+        }
+        let is_root = self.role.is_root();
+        if is_root {
+            self.probe_again();
+        }
+        match self.suspicions.next_ns(is_root) {
+            Some(next_ns) => self.timers.set(Timer::Suspicion, next_ns),
+            None => self.timers.stop(Timer::Suspicion),
+        }
+    }
+
+    // The acting root.
+
+    /// A member is expected: it is probed after that time, unless it is suspected already.
+    pub(in crate::node) fn expect_member(&mut self, rank: Rank, after_ms: u64, pause_ms: u64) {
+        let next_ns = self.now.mono_ns.saturating_add(ns(after_ms));
+        self.timers.set_earlier(Timer::Suspicion, next_ns);
+        let phase = Phase::Reprobe(BackOff { next_ns: Some(next_ns), pause_ms, hung: 0 });
+        let expected = Suspicion { member: Sighting::unseen(rank), phase, round: None };
+        self.suspicions.by_rank.entry(rank).or_insert(expected);
+    }
+
+    /// A member is not missing any more, or known to be dead.
+    pub(in crate::node) fn expect_no_more(&mut self, rank: Rank) {
+        self.suspicions.by_rank.remove(&rank);
+    }
+
+    /// Begins a round for each expected member whose pause is over.
+    fn probe_again(&mut self) {
+        let now_ns = self.now.mono_ns;
+        let mut room = match self.is_cut_off(self.suspicions.missing()) {
+            true => 0,
+            false => self.suspicions.dials.room(),
+        };
+        let mut due = Vec::new();
+        for (rank, found) in &mut self.suspicions.by_rank {
+            let Phase::Reprobe(back_off) = &mut found.phase else { continue };
+            if back_off.next_ns.is_none_or(|next_ns| next_ns > now_ns) {
+                continue;
+            }
+            back_off.next_ns = Some(now_ns.saturating_add(ns(back_off.pause_ms)));
+            if room > 0 && found.round.is_none() {
+                room -= 1;
+                back_off.pause_ms = (2 * back_off.pause_ms).min(PAUSE_MS_MAX);
+                due.push(*rank);
+            }
+        }
+        for rank in due {
+            let Some((member, host)) = self.members.sighting_of(rank) else {
+                self.expect_no_more(rank);
+                continue;
+            };
+            let round = self.begin_round(rank, &host);
+            if let Some(found) = self.suspicions.by_rank.get_mut(&rank) {
+                found.member = member;
+                found.round = Some(round);
             }
         }
     }
 
-    /// Probes and suspicions reach their deadlines.
-    pub(in crate::node) fn on_suspicion_timer(&mut self) {
-        let now_ns = self.now.mono_ns;
-        let probe_dials = self
-            .suspicions
-            .probe_dials
-            .iter()
-            .filter(|(_, probe_dial)| probe_dial.deadline_ns <= now_ns);
-        for dial in probe_dials.map(|(dial, _)| *dial).collect::<Vec<_>>() {
-            self.on_probe_failed(dial, HostAnswer::Nothing);
+    // Acting root and standby, seen from below.
+
+    /// Acting root and standby, if one of them is our parent, as far as they rank below us.
+    fn root_and_standby_above(&self) -> Vec<(Sighting, String)> {
+        let Some(parent) = self.role.parent() else { return Vec::new() };
+        let root = parent.path.first().copied();
+        if Some(parent.rank) != root && Some(parent.rank) != parent.standby {
+            return Vec::new();
         }
-        let open = self.suspicions.open.iter().filter(|(_, open)| open.deadline_ns <= now_ns);
-        for id in open.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.evaluate(id, true);
+        let others = root.into_iter().chain(parent.standby);
+        let others = others.filter(|rank| *rank != parent.rank && *rank < self.own_rank());
+        let parent = (parent.sighting(), parent.host.clone());
+        let others = others.filter_map(|rank| Some((Sighting::unseen(rank), self.member(rank)?.0)));
+        [parent].into_iter().chain(others).collect()
+    }
+
+    /// The parent is lost without a Close.
+    pub(in crate::node) fn remember_lost_root(&mut self) {
+        self.suspicions.lost_above = self.root_and_standby_above();
+    }
+
+    /// A parent was found.
+    pub(in crate::node) fn forget_lost_root(&mut self) {
+        self.suspicions.lost_above.clear();
+        self.withdraw_above();
+    }
+
+    /// We are acting root now, and suspect those that were lost above.
+    pub(in crate::node) fn suspect_lost_root(&mut self, why: &str) {
+        for (above, host) in std::mem::take(&mut self.suspicions.lost_above) {
+            self.lost_above(above, &host, why);
         }
+        self.withdraw_above();
+    }
+
+    /// Whether a recent probe found that the host of that rank is silent.
+    pub(in crate::node) fn is_silent(&self, rank: Rank) -> bool {
+        self.failed_probe(rank) == Some(HostAnswer::Nothing)
+    }
+
+    /// Whether a recent probe found no agent at that rank: its host is silent, or its agent hangs.
+    pub(in crate::node) fn is_unresponsive(&self, rank: Rank) -> bool {
+        self.failed_probe(rank).is_some()
+    }
+
+    fn failed_probe(&self, rank: Rank) -> Option<HostAnswer> {
+        let fresh_ns = ns(self.config.detection_ms) / 2;
+        let (answer, at_ns) = self.suspicions.unresponsive.get(&rank)?;
+        (at_ns.saturating_add(fresh_ns) > self.now.mono_ns).then_some(*answer)
     }
 }

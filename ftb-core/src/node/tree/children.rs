@@ -26,9 +26,10 @@ pub(in crate::node) struct Child {
     pub(in crate::node) origin: OriginId,
     attempt: u64,
     pub(in crate::node) since_ns: u64,
-    /// What its subtree wants, and the version of it that was not yet said to be active.
+    /// What its subtree wants.
     pub(in crate::node) filters: FilterSet,
-    pub(in crate::node) failed_probe: Option<u64>,
+    /// The version of that which is not yet reported as active.
+    inactive_version: Option<u64>,
     interest_version: u64,
     pub(in crate::node) reader: Reader,
     /// The head of the epoch history that it got last.
@@ -150,7 +151,7 @@ impl Node {
             attempt: hello.attempt,
             since_ns: self.now.mono_ns,
             filters: FilterSet::new(),
-            failed_probe: None,
+            inactive_version: None,
             interest_version: 0,
             reader: Reader::new(if is_ours { hello.commit_index } else { self.commit_index }),
             reported: tree_state.epochs.head(),
@@ -291,7 +292,7 @@ impl Node {
         }
         let news = !child.attached;
         child.attached = true;
-        child.reader.expect_member(after);
+        child.reader.resume_after(after);
         child.reader.catching_up = false;
         let missed = std::mem::take(&mut child.missed);
         let (host, sighting) = (child.host.clone(), child.sighting());
@@ -317,7 +318,7 @@ impl Node {
         }
         child.interest_version = interest.version;
         child.filters = FilterSet::merge(&interest.filters);
-        child.failed_probe = Some(interest.version);
+        child.inactive_version = Some(interest.version);
         self.interest_changed();
         self.answer_children();
         self.wake(link);
@@ -330,7 +331,7 @@ impl Node {
         let appended = self.log.last();
         let mut answers = Vec::new();
         for (link, child) in &mut self.children {
-            let Some(version) = child.failed_probe else { continue };
+            let Some(version) = child.inactive_version else { continue };
             if young {
                 continue;
             }
@@ -342,7 +343,7 @@ impl Node {
             } else {
                 continue;
             }
-            child.failed_probe = None;
+            child.inactive_version = None;
         }
         for (link, version, index) in answers {
             self.send(link, Frame::FilterActive { version, index });
@@ -364,9 +365,9 @@ impl Node {
         self.abort_install(link);
         let sighting = child.sighting();
         if self.member_gone(sighting, &child.host, state, why) && suspected {
-            self.suspect(Some(link), sighting, &child.host, why);
+            self.suspect(sighting, &child.host, why);
         }
-        self.forget_early(link);
+        self.withdraw(sighting.rank);
         self.interest_narrowed();
         self.standby_gone(link);
         self.choose_standby();
@@ -378,10 +379,10 @@ impl Node {
         if !stopping {
             return self.lose_child(link, MemberState::Moved, why);
         }
-        let on_hello_ack = self.children.get(&link).filter(|child| !child.attached);
-        let on_hello_ack = on_hello_ack.map(|child| (child.sighting(), child.host.clone()));
+        let welcomed = self.children.get(&link).filter(|child| !child.attached);
+        let welcomed = welcomed.map(|child| (child.sighting(), child.host.clone()));
         self.lose_child(link, MemberState::Absent, why);
-        if let Some((child, host)) = on_hello_ack {
+        if let Some((child, host)) = welcomed {
             self.member_is(child, &host, MemberState::Absent);
         }
     }

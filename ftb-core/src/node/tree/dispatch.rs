@@ -32,9 +32,8 @@ impl Node {
         };
         found.heard_at_ns = self.now.mono_ns;
         let role = found.role;
-        match role {
-            LinkRole::Parent => self.parent_heard(),
-            _ => self.forget_early(link),
+        if std::mem::take(&mut found.is_quiet) {
+            self.on_quiet_link_heard(link);
         }
         if self.refuse_implausible(link, &frame) {
             return;
@@ -126,7 +125,7 @@ impl Node {
             Frame::Close(close) => {
                 self.close(link, None, "the parent said goodbye");
                 if close.stopping {
-                    self.reset_reconciliation();
+                    self.reset_snapshot();
                 }
                 self.on_parent_lost(true, &close.reason);
             }

@@ -36,6 +36,8 @@ pub(in crate::node) struct Link {
     /// The shell knows that there is something to pull, and has not yet pulled everything.
     pub(in crate::node) ready: bool,
     pub(in crate::node) heartbeat_due: bool,
+    /// Nothing was heard for a while: its peer is suspected tentatively.
+    pub(in crate::node) is_quiet: bool,
     pub(in crate::node) opened_ns: u64,
     pub(in crate::node) heard_at_ns: u64,
     pub(in crate::node) sent_at_ns: u64,
@@ -49,6 +51,7 @@ impl Link {
             control: Control::default(),
             ready: false,
             heartbeat_due: false,
+            is_quiet: false,
             opened_ns: now_ns,
             heard_at_ns: now_ns,
             sent_at_ns: now_ns,

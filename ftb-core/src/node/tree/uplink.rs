@@ -124,7 +124,7 @@ impl Uplink {
     }
 
     pub(in crate::node) fn tries(&self, rank: Rank) -> bool {
-        self.dials.values().any(|(on_dialed, _)| *on_dialed == rank)
+        self.dials.values().any(|(dialed, _)| *dialed == rank)
             || self.dialing.values().any(|candidate| candidate.rank == rank)
     }
 }
@@ -138,7 +138,7 @@ impl Node {
     /// The configuration has changed.
     pub(in crate::node) fn on_reconfigure(&mut self, members: MemberList, fanout: u32) {
         if self.config.members.digest() != members.digest() {
-            self.reset_reconciliation();
+            self.reset_snapshot();
         }
         self.config.members = members;
         self.config.fanout = fanout;
