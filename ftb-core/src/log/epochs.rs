@@ -91,9 +91,10 @@ impl EpochHistory {
         Position { epoch: self.epoch_of(index), index }
     }
 
-    /// The last index of the epoch at that place of the list; the last epoch has no end yet.
-    fn end(&self, at: usize) -> u64 {
-        self.segments.get(at + 1).map_or(u64::MAX, |next| next.first - 1)
+    /// An index, or the last one of the epoch at that place of the list. The last epoch has no end
+    /// yet.
+    fn up_to(&self, index: u64, at: usize) -> u64 {
+        self.segments.get(at + 1).map_or(index, |next| index.min(next.first - 1))
     }
 
     /// The place of an epoch in the list.
@@ -109,7 +110,8 @@ impl EpochHistory {
     /// Whether that position is one of this log (it need not be given out yet).
     pub fn contains(&self, position: Position) -> bool {
         self.find(position.epoch)
-            .is_some_and(|at| (self.segments[at].first..=self.end(at)).contains(&position.index))
+            .filter(|at| self.segments[*at].first <= position.index)
+            .is_some_and(|at| self.up_to(position.index, at) == position.index)
     }
 
     /// Whether what was logged at that position is in this log for good: it is one of its
@@ -140,7 +142,7 @@ impl EpochHistory {
         }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {
             let theirs = other.find(segment.epoch)?;
-            Some(commit_index.min(self.end(ours)).min(other.end(theirs)))
+            Some(other.up_to(self.up_to(commit_index, ours), theirs))
         })
     }
 
@@ -150,7 +152,7 @@ impl EpochHistory {
         if position.index == 0 {
             return Some(0);
         }
-        self.find(position.epoch).map(|at| position.index.min(self.end(at)))
+        self.find(position.epoch).map(|at| self.up_to(position.index, at))
     }
 }
 

@@ -217,6 +217,7 @@ impl Reader {
         if self.catching_up {
             return;
         }
+        // It was read.
         let Some(item) = item.behind(self.cursor) else { return };
         self.cursor = item.last();
         let run = match &item.content {

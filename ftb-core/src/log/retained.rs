@@ -124,24 +124,29 @@ struct Tally {
     severity_max: Option<Severity>,
     /// `None`: nothing was dropped yet.
     spaces: Option<Spaces>,
-    /// The newest time of a dropped event, Unix nanoseconds.
-    newest_ns: u64,
+    /// The newest time of a dropped event, Unix nanoseconds; `None`: it is not known.
+    newest_ns: Option<u64>,
     /// The log did not know what it held there.
     unknown: bool,
 }
 
+/// The later of two times; `None`: not known.
+fn newer(one_ns: Option<u64>, other_ns: Option<u64>) -> Option<u64> {
+    Some(one_ns?.max(other_ns?))
+}
+
 impl Tally {
     fn new(last: u64) -> Self {
-        Self { last, severity_max: None, spaces: None, newest_ns: 0, unknown: false }
+        Self { last, severity_max: None, spaces: None, newest_ns: Some(0), unknown: false }
     }
 
     fn unknown(last: u64) -> Self {
-        Self { unknown: true, newest_ns: u64::MAX, spaces: Some(Spaces::ANY), ..Self::new(last) }
+        Self { unknown: true, newest_ns: None, spaces: Some(Spaces::ANY), ..Self::new(last) }
     }
 
     fn dropped(&mut self, severity: Severity, space: &str, newest_ns: u64) {
         self.severity_max = self.severity_max.max(Some(severity));
-        self.newest_ns = self.newest_ns.max(newest_ns);
+        self.newest_ns = newer(self.newest_ns, Some(newest_ns));
         let names = self.spaces.as_ref().map(Spaces::names);
         let known = match names {
             None => false,
@@ -161,7 +166,7 @@ impl Tally {
     /// Takes what another one has.
     fn join(&mut self, other: &Self) {
         self.severity_max = self.severity_max.max(other.severity_max);
-        self.newest_ns = self.newest_ns.max(other.newest_ns);
+        self.newest_ns = newer(self.newest_ns, other.newest_ns);
         self.unknown |= other.unknown;
         if let Some(spaces) = &other.spaces {
             self.concerns(spaces);
@@ -236,7 +241,7 @@ impl Retained {
                 severity_max: gap.severity_max,
                 spaces: Some(gap.spaces.clone()),
                 // When they were logged is not known.
-                newest_ns: u64::MAX,
+                newest_ns: None,
                 unknown: gap.severity_max.is_none(),
                 last: item.index,
             };
@@ -249,8 +254,8 @@ impl Retained {
 
     fn take_run(&mut self, index: u64, run: &Run, reserve: &Reserve) {
         // What came before an event is not newer.
-        for tally in self.tallies.iter_mut().rev().take_while(|tally| tally.newest_ns == u64::MAX) {
-            tally.newest_ns = run.first().time_ns();
+        for tally in self.tallies.iter_mut().rev().take_while(|tally| tally.newest_ns.is_none()) {
+            tally.newest_ns = Some(run.first().time_ns());
         }
         let mut tally = Tally::new(index + run.count() as u64 - 1);
         let mut kept: [[Vec<Range<usize>>; SEVERITIES]; 2] = Default::default();
@@ -285,7 +290,7 @@ impl Retained {
         match self.tallies.back_mut() {
             Some(last) if last.is_like(&tally) && tally.last - first <= TALLY_INDICES_MAX => {
                 last.last = tally.last;
-                last.newest_ns = last.newest_ns.max(tally.newest_ns);
+                last.newest_ns = newer(last.newest_ns, tally.newest_ns);
             }
             _ => self.tallies.push_back(tally),
         }
@@ -403,7 +408,9 @@ impl Retained {
             })
         });
         let event = events.min().unwrap_or(end);
-        let dropped = |tally: &Tally| tally.spaces.is_some() && tally.newest_ns >= since_ns;
+        let dropped = |tally: &Tally| {
+            tally.spaces.is_some() && tally.newest_ns.is_none_or(|newest_ns| newest_ns >= since_ns)
+        };
         let begins = |at: usize| match at.checked_sub(1) {
             Some(before) => self.tallies.get(before).map_or(self.after, |tally| tally.last),
             None => self.after,
@@ -525,12 +532,12 @@ impl Iterator for Items<'_> {
         let heads = self.heads.iter_mut();
         let head = heads.filter_map(|head| Some((head.index()?, head))).min_by_key(|head| head.0);
         let gap = retained.gaps.get(self.gap);
-        let at_gap = gap.map_or(u64::MAX, |gap| gap.index);
-        let at_event = head.as_ref().map_or(u64::MAX, |head| head.0);
-        let next = at_gap.min(at_event);
-        let item = if next > self.at + 1 {
-            self.hole(retained.last.min(next - 1))
-        } else if at_gap < at_event {
+        let at_gap = gap.map(|gap| gap.index);
+        let at_event = head.as_ref().map(|head| head.0);
+        let next = at_gap.into_iter().chain(at_event).min();
+        let item = if next.is_none_or(|next| next > self.at + 1) {
+            self.hole(next.map_or(retained.last, |next| retained.last.min(next - 1)))
+        } else if at_gap == next {
             self.gap += 1;
             gap?.clone()
         } else {

@@ -90,6 +90,7 @@ impl Log {
     /// Adds entries behind all others; indices that are not are ignored.
     pub(crate) fn push(&mut self, item: Item) {
         let whole = item.index > self.last && !item.is_range();
+        // All of it is here.
         let Some(item) = (if whole { Some(item) } else { item.behind(self.last) }) else { return };
         self.last = item.last();
         if item.is_range() {

@@ -386,6 +386,15 @@ impl JournalPage {
     }
 }
 
+/// Whether the log on disk is kept up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalState {
+    /// It is, or there is nothing to write.
+    Ok,
+    /// It can not be written, or is too slow: the log goes on in memory.
+    Degraded,
+}
+
 /// One line of the log: a state machine of the node has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {

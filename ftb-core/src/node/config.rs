@@ -9,6 +9,10 @@ use crate::storm::{Folder, StormRule};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Most agents of one component that are in no member list. With more, the one that has been away
+/// longest loses its rank; while all are up, one more is refused.
+pub const UNLISTED_MAX: usize = 4_096;
+
 /// One line of the member list; its index is the rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {

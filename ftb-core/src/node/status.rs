@@ -3,7 +3,8 @@
 use super::Node;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
-use crate::node::api::ClientId;
+use crate::log::reader::Reader;
+use crate::node::api::{ClientId, JournalState};
 use crate::node::role::Role;
 use crate::position::{Epoch, Position};
 
@@ -49,15 +50,6 @@ pub enum TreeRole {
     Searching,
 }
 
-/// Whether the log on disk is kept up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalState {
-    /// It is, or there is nothing to write.
-    Ok,
-    /// It can not be written, or is too slow: the log goes on in memory.
-    Degraded,
-}
-
 /// One child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildStatus {
@@ -98,118 +90,6 @@ pub struct ClientStatus {
     pub filters: Vec<String>,
 }
 
-/// Declares the counters once: as fields for the code, as names for reports.
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What is counted.
-        #[derive(Clone, Debug, Default)]
-        pub(super) struct Counters { $($(#[$doc])* pub(super) $name: u64),* }
-
-        impl Counters {
-            fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name)),*]
-            }
-        }
-    };
-}
-
-counters! {
-    /// Events that were appended to the log here.
-    appended,
-    /// Children lost or left.
-    children_lost,
-    /// Children whose clock is far off.
-    clocks_differ,
-    /// Logs taken over from a child.
-    logs_installed,
-    /// Questions and answers that found no room in the queue of a link or a client.
-    control_dropped,
-    /// Copies of events that came up and were logged before.
-    copies,
-    /// Pages of the journal that were asked for.
-    history_reads,
-    /// Events handed to clients.
-    delivered,
-    /// Dials begun.
-    dials,
-    /// Dials that failed.
-    dials_failed,
-    /// Dials that the host refused.
-    dials_refused,
-    /// Epochs opened here.
-    epochs,
-    /// Copies of a log that a standby kept when it went below another parent.
-    copies_kept,
-    /// Gaps that the acting root logged for epochs that no agent has re-proposed.
-    fork_gaps,
-    /// Logs of children that an acting root did not take over: too short, or incomplete.
-    installs_refused,
-    /// Times that the log of the parent had nothing in common with the log here.
-    logs_parted,
-    /// Times that an agent outside the member list got another rank.
-    renumbered,
-    /// Events sent down to children.
-    events_down,
-    /// Events that came up from children.
-    events_up,
-    /// Frames of an epoch lower than our own.
-    fenced,
-    /// Events of clients that became part of a fold.
-    folded,
-    /// Questions for older events that were passed up.
-    history_requests,
-    /// Events that were re-proposed to another log.
-    re_proposed,
-    /// Logs whose root and standby were lost together.
-    logs_lost,
-    /// Frames with an epoch or index that no honest neighbour can have come to.
-    implausible,
-    /// Times that all filters of the subtree were merged anew.
-    merges,
-    /// Peers whose member list differs.
-    members_differ,
-    /// Links closed because of what came over them.
-    misbehaved,
-    /// Moves to a better parent.
-    moves,
-    /// Origins asked to begin another run.
-    naks,
-    /// Parents lost or left.
-    parents_lost,
-    /// Times that a client was paused.
-    pauses,
-    /// Events taken from clients.
-    published,
-    /// Events of clients that were refused because their publisher says too much.
-    rate_shed,
-    /// Hellos refused.
-    refused,
-    /// Own hellos refused.
-    rejected,
-    /// Events that were delivered here in an epoch that has lost, and came again.
-    repeated,
-    /// Times that own events were sent again because nothing was confirmed for long.
-    resent,
-    /// Events that slow readers lost.
-    shed,
-    /// Silent links given up.
-    silent,
-    /// Things that came too late to matter.
-    stale,
-    /// Log entries handed to the journal.
-    journaled,
-    /// States that cannot be: a defect of the agent.
-    impossible,
-    /// Times that the journal failed or was too slow.
-    journal_failures,
-    /// Log entries that an earlier life had left in the journal.
-    restored,
-    /// Standbys that were too slow.
-    standby_skipped,
-    /// Subscriptions that a user's budget had no room for.
-    user_limited,
-}
-
 impl Node {
     /// What an administrator wants to know.
     pub fn status(&self) -> NodeStatus {
@@ -233,43 +113,41 @@ impl Node {
         children.sort_by_key(|child| child.rank);
         NodeStatus {
             role,
-            rank: self.rank,
-            origin: self.config.origin,
+            rank: self.cx.rank,
+            origin: self.cx.config.origin,
             parent: self.role.parent().map(|parent| parent.host.clone()),
             parent_rank: self.role.parent().map(|parent| parent.rank),
             position: self.epochs.position(self.commit_index),
             children,
             clients: self.client_statuses(),
             log_bytes: self.log.bytes(),
-            outbox_bytes: self.outbox.waiting_bytes(),
+            outbox_bytes: self.publishing.waiting_bytes(),
             journal: self.journal.state(),
-            counters: self.counters.list(),
+            counters: self.cx.counters.list(),
         }
     }
 
     fn client_statuses(&self) -> Vec<ClientStatus> {
-        self.clients
-            .iter()
-            .map(|(id, client)| {
-                let subscriptions = client.subscriptions.values();
-                ClientStatus {
-                    client: *id,
-                    name: client.info.name.clone(),
-                    job_id: client.info.job_id.clone(),
-                    uid: client.info.uid,
-                    pid: client.info.pid,
-                    published: client.published,
-                    delivered: client.delivered,
-                    shed: subscriptions.clone().map(|s| s.reader.shed).sum(),
-                    queued_bytes: subscriptions
-                        .clone()
-                        .map(|s| self.log.bytes_after(s.reader.cursor) + s.reader.kept_bytes())
-                        .max()
-                        .unwrap_or(0),
-                    filters: subscriptions.map(|s| s.filter.to_string()).collect(),
-                }
+        let statuses = self.clients.iter().filter_map(|(id, client)| {
+            let (info, published) = self.publishing.client(*id)?;
+            let subscriptions = client.subscriptions.values();
+            let readers = subscriptions.clone().map(|found| &found.reader);
+            let queued =
+                |reader: &Reader| self.log.bytes_after(reader.cursor) + reader.kept_bytes();
+            Some(ClientStatus {
+                client: *id,
+                name: info.name.clone(),
+                job_id: info.job_id.clone(),
+                uid: info.uid,
+                pid: info.pid,
+                published,
+                delivered: client.delivered,
+                shed: readers.clone().map(|reader| reader.shed).sum(),
+                queued_bytes: readers.map(queued).max().unwrap_or(0),
+                filters: subscriptions.map(|found| found.filter.to_string()).collect(),
             })
-            .collect()
+        });
+        statuses.collect()
     }
 }
 
@@ -281,7 +159,7 @@ impl Node {
 
     /// The place in the tree, where there is one.
     pub fn rank(&self) -> Option<Rank> {
-        self.rank
+        self.cx.rank
     }
 
     /// Whether this is an acting root.
@@ -291,7 +169,7 @@ impl Node {
 
     /// How often a state was reached that cannot be. A simulation fails when it is not zero.
     pub fn impossible_states(&self) -> u64 {
-        self.counters.impossible
+        self.cx.counters.impossible
     }
 
     /// The newest epoch of the log that is consumed here.
@@ -310,7 +188,7 @@ impl Node {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         self.log.holds(id)
             || replica.is_some_and(|replica| replica.log.holds(id))
-            || self.outbox.holds(id)
+            || self.publishing.holds(id)
     }
 
     /// Where the events are that are here in the log or what passed by, in a copy of a log, or in
@@ -334,7 +212,6 @@ impl Node {
 
     /// Bytes of events that are held here, whatever for.
     pub fn held_bytes(&self) -> usize {
-        let up: u64 = self.children.values().map(|child| child.up_bytes).sum();
         let below = self.children.values().map(|child| child.reader.kept_bytes());
         let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
         self.log.bytes()
@@ -342,16 +219,14 @@ impl Node {
                 replica.log.bytes() + usize::try_from(replica.kept.bytes()).unwrap_or(usize::MAX)
             })
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
-            + self.outbox.bytes()
-            + self.storms.bytes()
-            + usize::try_from(up).unwrap_or(usize::MAX)
+            + self.publishing.bytes()
             + below.sum::<usize>()
             + subscriptions.map(|s| s.reader.kept_bytes()).sum::<usize>()
     }
 
     /// What [`Node::held_bytes`] can be at most with its children and subscriptions of now.
     pub fn held_bytes_max(&self) -> usize {
-        let config = &self.config;
+        let config = &self.cx.config;
         let readers = self.children.len()
             + self.clients.values().map(|client| client.subscriptions.len()).sum::<usize>();
         let window = usize::try_from(config.window_bytes).unwrap_or(usize::MAX);
@@ -360,14 +235,13 @@ impl Node {
         let log = config.log_bytes.max(config.ring_bytes) + config.uncommitted_bytes + slack;
         let lag = config.lag_bytes + config.lag_bytes / 4 + slack;
         let outbox = 2 * config.outbox_bytes + config.log_bytes + 2 * slack;
-        let kept = usize::try_from(crate::node::publishing::upward::KEPT_WINDOWS)
-            .unwrap_or(usize::MAX)
+        let kept = usize::try_from(crate::node::dispatch::KEPT_WINDOWS).unwrap_or(usize::MAX)
             * window
             + slack;
         2 * log
             + kept
             + outbox
-            + crate::node::publishing::storm::FOLD_BYTES_MAX
+            + crate::node::publishing::FOLD_BYTES_MAX
             + slack
             + readers * lag
             + self.children.len() * (2 * window + slack)

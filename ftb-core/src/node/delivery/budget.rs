@@ -61,10 +61,12 @@ impl Budgets {
     }
 
     pub(in crate::node) fn detached(&mut self, client: &Client) {
-        let uid = client.info.uid;
+        let uid = client.uid;
         let filters = client.subscriptions.values().map(|found| bytes_of(&found.filter));
         let fixed = CLIENT_BYTES + filters.sum::<usize>();
-        let Some(user) = self.users.get_mut(&uid) else { return };
+        let Some(user) = self.users.get_mut(&uid) else {
+            return debug_assert!(false, "UserIsCounted");
+        };
         user.clients = user.clients.saturating_sub(1);
         user.fixed = user.fixed.saturating_sub(fixed);
         user.lag_max = user.lag_max.saturating_sub(lag_of(client));
@@ -90,7 +92,7 @@ impl Budgets {
 impl Node {
     /// The budget of a user; `None`: the user has no bound of its own.
     fn budget_of(&self, uid: u32) -> Option<usize> {
-        (!self.config.unbounded_uids.contains(&uid)).then_some(self.config.user_bytes)
+        (!self.cx.config.unbounded_uids.contains(&uid)).then_some(self.cx.config.user_bytes)
     }
 
     /// What is left of a user's budget for slow subscriptions.
@@ -117,7 +119,7 @@ impl Node {
         let (bytes, max) = (bytes_of(filter), self.budget_of(uid));
         let user = self.budgets.users.entry(uid).or_default();
         if let Some(max) = max.filter(|max| user.fixed + bytes > *max) {
-            self.counters.user_limited += 1;
+            self.cx.counters.user_limited += 1;
             return Err(format!(
                 "clients and subscriptions of user {uid} take {} of the {max} bytes that a user \
                  may take of this agent (limits.user_bytes), this one needs {bytes}: end others",
@@ -134,7 +136,7 @@ impl Node {
     /// pin what they are a part of: where a user has many clients, all of them together may have a
     /// quarter of the budget on the way.
     pub(in crate::node) fn batch_bytes(&self, client: ClientId, bytes_max: usize) -> (usize, bool) {
-        let Some(uid) = self.clients.get(&client).map(|client| client.info.uid) else {
+        let Some(uid) = self.clients.get(&client).map(|client| client.uid) else {
             return (bytes_max, false);
         };
         let Some(max) = self.budget_of(uid) else { return (bytes_max, false) };
@@ -147,7 +149,7 @@ impl Node {
     /// More waits for subscriptions of a user than may: counts it, and sheds.
     pub(in crate::node) fn enforce_budget(&mut self, uid: u32) {
         // Each count looks at all subscriptions of the user: some must come before the next.
-        let slack = self.config.user_bytes / 16;
+        let slack = self.cx.config.user_bytes / 16;
         let room = self.lag_room(uid);
         let mut held = self.count_lag(uid);
         if held > room {
@@ -175,14 +177,16 @@ impl Node {
 
     /// More waits for a subscription of a client.
     pub(in crate::node) fn subscription_grew(&mut self, client: ClientId, bytes: usize) {
-        let Some(uid) = self.clients.get(&client).map(|client| client.info.uid) else { return };
+        let Some(uid) = self.clients.get(&client).map(|client| client.uid) else {
+            return self.cx.impossible("SubscriberIsAttached");
+        };
         if self.budgets.grew(uid, bytes) {
             self.enforce_budget(uid);
         }
     }
 
     fn clients_of(&self, uid: u32) -> impl Iterator<Item = &Client> {
-        self.clients.values().filter(move |client| client.info.uid == uid)
+        self.clients.values().filter(move |client| client.uid == uid)
     }
 
     fn count_lag(&self, uid: u32) -> usize {
@@ -195,11 +199,11 @@ impl Node {
     }
 
     fn shed_of(&mut self, uid: u32, severity: Severity) {
-        let clients = self.clients.values_mut().filter(|client| client.info.uid == uid);
+        let clients = self.clients.values_mut().filter(|client| client.uid == uid);
         for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
             let before = found.reader.shed;
             found.reader.shed_all(severity, &self.epochs);
-            self.counters.shed += found.reader.shed - before;
+            self.cx.counters.shed += found.reader.shed - before;
         }
     }
 }

@@ -1,45 +1,33 @@
-//! The clients of this agent: who they are, and what each gets next.
+//! The clients of this agent as subscribers.
 //!
-//! Responsible for: attaching, detaching, and the order of the messages to a client. Not
-//! responsible for: what clients publish ([`crate::node::publishing::publish`]), acknowledgements
-//! ([`crate::node::publishing::delayed_acks`]), subscriptions
-//! ([`crate::node::delivery::subscriptions`]), deliveries ([`crate::node::delivery::deliver`]).
+//! Responsible for: attaching, detaching, and answers to a client. Not responsible for:
+//! subscriptions ([`crate::node::delivery::subscriptions`]), deliveries
+//! ([`crate::node::delivery::deliver`]).
 
 use crate::node::Node;
-use crate::node::api::{
-    ClientId, ClientInfo, Gap, Output, RefusedWhat, RejectCode, SubscriptionId, ToClient,
-};
+use crate::node::api::{ClientId, Gap, SubscriptionId, ToClient};
 use crate::node::delivery::subscriptions::Subscription;
-use crate::node::publishing::delayed_acks::AckState;
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One client.
 pub(in crate::node) struct Client {
-    pub(in crate::node) info: ClientInfo,
+    pub(in crate::node) uid: u32,
     pub(in crate::node) control: VecDeque<ToClient>,
     /// Most have few: a node of the map has room for eleven.
     pub(in crate::node) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
     /// Subscriptions that may have a message.
     pub(in crate::node) due: Due,
-    /// The last sequence that was taken from it.
-    pub(in crate::node) taken: u64,
-    /// Which of its events are acknowledged, and what it knows of that.
-    pub(in crate::node) acks: AckState,
     pub(in crate::node) ready: bool,
     pub(in crate::node) turn: Option<SubscriptionId>,
-    pub(in crate::node) published: u64,
     pub(in crate::node) delivered: u64,
     /// Its quiet subscriptions get their position.
     pub(in crate::node) cover_due: bool,
-    /// Sequences of events that storm control shed and the client does not know of.
-    pub(in crate::node) refused: VecDeque<(u64, u64)>,
-    pub(in crate::node) limit_announced_ns: u64,
 }
 
 /// Most answers (refusals, new subscriptions) that wait for one client. Further answers are dropped
 /// until the client reads.
-pub(in crate::node) const CONTROL_MAX: usize = 4_096;
+const CONTROL_MAX: usize = 4_096;
 
 /// Some subscriptions of one client, by id; no more than it has, or had when they were noted.
 #[derive(Debug, Default)]
@@ -71,21 +59,16 @@ impl Due {
 }
 
 impl Client {
-    fn new(info: ClientInfo) -> Self {
+    fn new(uid: u32) -> Self {
         Self {
-            info,
+            uid,
             control: VecDeque::new(),
             subscriptions: BTreeMap::new(),
             due: Due::default(),
-            taken: 0,
-            acks: AckState::default(),
             ready: false,
             turn: None,
-            published: 0,
             delivered: 0,
             cover_due: false,
-            refused: VecDeque::new(),
-            limit_announced_ns: 0,
         }
     }
 
@@ -109,41 +92,23 @@ impl Client {
 }
 
 impl Node {
-    pub(in crate::node) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
-        self.publishers.insert(info.publisher, client);
-        self.budgets.attached(info.uid);
-        self.clients.insert(client, Client::new(info));
+    pub(in crate::node) fn attach_subscriber(&mut self, client: ClientId, uid: u32) {
+        self.budgets.attached(uid);
+        self.clients.insert(client, Client::new(uid));
     }
 
-    pub(in crate::node) fn on_client_detached(&mut self, client: ClientId) {
+    pub(in crate::node) fn detach_subscriber(&mut self, client: ClientId) {
         let Some(gone) = self.clients.remove(&client) else {
-            self.counters.stale += 1;
-            return;
+            return self.cx.impossible("SubscriberIsAttached");
         };
         self.budgets.detached(&gone);
         self.histories.retain(|(of, _)| *of != client);
         self.waiting.retain(|(of, _)| *of != client);
-        let mut left = Vec::new();
-        self.storms.forget(client, &mut left);
-        self.send_up(left);
-        if self.publishers.get(&gone.info.publisher) == Some(&client) {
-            self.publishers.remove(&gone.info.publisher);
-        }
-        self.paused.remove(&client);
         for (id, subscription) in &gone.subscriptions {
             self.index.remove(client, *id, &subscription.filter);
         }
         if !gone.subscriptions.is_empty() {
             self.interest_narrowed();
-        }
-    }
-
-    pub(in crate::node) fn wake_client(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(&id)
-            && !client.ready
-        {
-            client.ready = true;
-            self.out.push(Output::ClientReady(id));
         }
     }
 
@@ -156,57 +121,22 @@ impl Node {
     }
 
     pub(in crate::node) fn send_to_client(&mut self, id: ClientId, message: ToClient) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(client) = self.clients.get_mut(&id) else {
+            return self.cx.impossible("SubscriberIsAttached");
+        };
         if client.control.len() >= CONTROL_MAX {
-            self.counters.control_dropped += 1;
+            self.cx.counters.control_dropped += 1;
             return;
         }
         client.control.push_back(message);
         self.wake_client(id);
     }
 
-    /// What goes to a client next; `None` when there is nothing more.
-    pub(in crate::node) fn next_to_client(
+    /// Takes out whose turn it is among the subscriptions that may have something.
+    pub(in crate::node) fn next_due_subscription(
         &mut self,
         id: ClientId,
-        bytes_max: usize,
-    ) -> Option<ToClient> {
-        let now_ns = self.now.mono_ns;
-        let client = self.clients.get_mut(&id)?;
-        if let Some(message) = client.control.pop_front() {
-            return Some(message);
-        }
-        if let Some((first, last)) = client.refused.pop_front() {
-            return Some(ToClient::Refused {
-                what: RefusedWhat::Events { first, last },
-                code: RejectCode::Rate,
-                message: "more events than the storm rules allow one publisher".to_owned(),
-            });
-        }
-        if let Some(seq) = client.acks.take_due(now_ns) {
-            return Some(ToClient::Confirmed { seq });
-        }
-        // Subscriptions take turns: one with much to read does not starve the others.
-        while let Some(subscription) = self.next_due(id) {
-            let message = self.read_subscription(id, subscription, bytes_max);
-            if let Some(message) = message.or_else(|| self.cover(id, subscription)) {
-                if let Some(client) = self.clients.get_mut(&id) {
-                    client.due.insert(subscription);
-                }
-                return Some(message);
-            }
-        }
-        let client = self.clients.get_mut(&id)?;
-        if let Some(seq) = client.acks.tell(now_ns) {
-            return Some(ToClient::Confirmed { seq });
-        }
-        client.ready = false;
-        client.cover_due = false;
-        None
-    }
-
-    /// Takes out whose turn it is among the subscriptions that may have something.
-    fn next_due(&mut self, id: ClientId) -> Option<SubscriptionId> {
+    ) -> Option<SubscriptionId> {
         let client = self.clients.get_mut(&id)?;
         client.due.take_after(client.turn)
     }

@@ -59,15 +59,15 @@ impl Node {
                 }
             }
         }
-        self.counters.repeated += repeated.len() as u64;
+        self.cx.counters.repeated += repeated.len() as u64;
         for index in repeated {
             self.log.mark_repeated(index);
         }
-        self.out.extend(wake.into_iter().map(Output::ClientReady));
+        wake.into_iter().for_each(|id| self.cx.push(Output::ClientReady(id)));
         let any = self.clients.values().any(|client| !client.subscriptions.is_empty());
-        if any && !self.timers.is_set(Timer::Covered) {
-            let at_ns = self.now.mono_ns.saturating_add(ns(COVERED_MS));
-            self.timers.set(Timer::Covered, at_ns);
+        if any && !self.cx.timers.is_set(Timer::Covered) {
+            let at_ns = self.cx.now.mono_ns.saturating_add(ns(COVERED_MS));
+            self.cx.timers.set(Timer::Covered, at_ns);
         }
         self.wake_histories();
     }
@@ -115,7 +115,7 @@ impl Node {
 
     /// Quiet subscriptions learn their position.
     pub(in crate::node) fn on_covered_timer(&mut self) {
-        self.timers.stop(Timer::Covered);
+        self.cx.timers.stop(Timer::Covered);
         let until = self.commit_index;
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {
@@ -163,7 +163,7 @@ impl Node {
             let mut messages = to_messages(id, items, |index| self.epochs.position(index));
             let count: u64 = messages.iter().map(delivered).sum();
             reader_client.delivered += count;
-            self.counters.delivered += count;
+            self.cx.counters.delivered += count;
             first = messages.pop_front();
             reader_client.control.append(&mut messages);
         }
@@ -175,7 +175,7 @@ impl Node {
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
     pub(in crate::node) fn keep_for_subscribers(&mut self, item: &Item) {
-        let lag_bytes = self.config.lag_bytes;
+        let lag_bytes = self.cx.config.lag_bytes;
         let all = match &item.content {
             Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
@@ -184,7 +184,7 @@ impl Node {
         let mut over = BTreeSet::new();
         let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
             let Some(client) = clients.get_mut(&client) else { return 0 };
-            let uid = client.info.uid;
+            let uid = client.uid;
             let Some(found) = client.subscriptions.get_mut(&id) else { return 0 };
             if !found.is_active() || found.reader.cursor >= item.last() {
                 return 0;
@@ -212,7 +212,7 @@ impl Node {
                 shed += candidates.map(|wants| keep(wants, &entry)).sum::<u64>();
             }
         }
-        self.counters.shed += shed;
+        self.cx.counters.shed += shed;
         over.into_iter().for_each(|uid| self.enforce_budget(uid));
     }
 
@@ -236,7 +236,7 @@ impl Node {
                 let count: u64 = messages.iter().map(delivered).sum();
                 let Some(found) = self.clients.get_mut(&client) else { continue };
                 found.delivered += count;
-                self.counters.delivered += count;
+                self.cx.counters.delivered += count;
                 found.control.extend(messages);
             }
             self.wake_subscription(client, subscription);
@@ -246,7 +246,7 @@ impl Node {
     /// All that a subscription has not read, in pieces that each fit into a message.
     fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
         let until = self.commit_index;
-        let uid = self.clients.get(&client).map(|client| client.info.uid);
+        let uid = self.clients.get(&client).map(|client| client.uid);
         let budget = uid.map_or(0, |uid| self.lag_left(uid));
         let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
         // What an earlier change of logs has left it counts too.
@@ -254,8 +254,8 @@ impl Node {
             ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
             _ => 0,
         });
-        let room = self.config.lag_bytes.saturating_sub(left.sum());
-        let (uid, mut room) = (subscriber.info.uid, room.min(budget));
+        let room = self.cx.config.lag_bytes.saturating_sub(left.sum());
+        let (uid, mut room) = (subscriber.uid, room.min(budget));
         let Some(found) = subscriber.subscriptions.get_mut(&id) else { return Vec::new() };
         let filter = &found.filter;
         let mut unread = Vec::new();
@@ -346,7 +346,7 @@ impl Node {
                     .is_some_and(|delivered_before| delivered_before.contains(event.id()))
             });
             let again: Vec<usize> = again.map(|(place, _)| place).collect();
-            self.counters.repeated += again.len() as u64;
+            self.cx.counters.repeated += again.len() as u64;
             let mut start = 0;
             for place in again.into_iter().chain([run.count()]) {
                 let index = item.index + start as u64;

@@ -138,6 +138,7 @@ impl Node {
 
     /// Lets a reader go on from its cursor: out of the log, or by asking above.
     pub(in crate::node) fn catch_up(&mut self, requester: Requester) {
+        // The reader is gone, or another agent asks, which catches up itself.
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         let complete = self.complete_since(&filters);
@@ -154,7 +155,9 @@ impl Node {
                 return self.wait_deeper(requester);
             }
             let (begin, gap) = self.look_back(since_ns);
-            let Some((reader, _)) = self.reader_of(requester) else { return };
+            let Some((reader, _)) = self.reader_of(requester) else {
+                return self.cx.impossible("ReaderStays");
+            };
             reader.since_ns = 0;
             match gap {
                 Some(gap) => reader.add_history(vec![gap], begin.max(cursor)),
@@ -174,7 +177,9 @@ impl Node {
         if let Some(since) = lost {
             return self.read_retained(requester, since, &filters);
         }
-        let Some((reader, _)) = self.reader_of(requester) else { return };
+        let Some((reader, _)) = self.reader_of(requester) else {
+            return self.cx.impossible("ReaderStays");
+        };
         reader.catching_up = !here;
         if reader.catching_up && drained {
             return self.ask(requester, cursor, since_ns, &filters);
@@ -185,13 +190,17 @@ impl Node {
     /// A reader at the acting root wants what no log has as a whole any more: it gets what is left
     /// of it, a piece at a time, with a gap for each hole.
     fn read_retained(&mut self, requester: Requester, since: u64, filters: &FilterSet) {
-        let Some((reader, _)) = self.reader_of(requester) else { return };
+        let Some((reader, _)) = self.reader_of(requester) else {
+            return self.cx.impossible("ReaderStays");
+        };
         let (cursor, all) = (reader.cursor, reader.reads_repeated);
         let (mut items, covered) = self.retained(cursor, since, filters);
         if let Requester::Subscription(..) = requester {
             items = self.note_fetched(items, all);
         }
-        let Some((reader, _)) = self.reader_of(requester) else { return };
+        let Some((reader, _)) = self.reader_of(requester) else {
+            return self.cx.impossible("ReaderStays");
+        };
         reader.add_history(items, covered);
         reader.catching_up = covered < since;
         self.wake_requester(requester);
@@ -264,7 +273,7 @@ impl Node {
 
     fn wake_requester(&mut self, requester: Requester) {
         match requester {
-            Requester::Child(link) => self.wake(link),
+            Requester::Child(link) => self.cx.wake(link),
             Requester::Subscription(client, id) => self.wake_subscription(client, id),
             Requester::Below(..) | Requester::Above(_) => {}
         }
@@ -329,7 +338,7 @@ impl Node {
             return None;
         }
         self.next_request += 1;
-        let request = PendingRequest { requester, sent_ns: self.now.mono_ns, search };
+        let request = PendingRequest { requester, sent_ns: self.cx.now.mono_ns, search };
         self.requests.insert(self.next_request, request);
         Some(self.next_request)
     }
@@ -337,16 +346,17 @@ impl Node {
     /// Another agent is asked: its time to answer begins.
     pub(in crate::node) fn restart_deadline(&mut self, id: u64) {
         if let Some(request) = self.requests.get_mut(&id) {
-            request.sent_ns = self.now.mono_ns;
+            request.sent_ns = self.cx.now.mono_ns;
         }
     }
 
     fn forward_request(&mut self, parent: LinkId, requester: Requester, mut query: HistoryRequest) {
+        // There are too many: the requester asks again.
         let Some(id) = self.request(requester, None) else { return };
         query.id = id;
-        self.counters.history_requests += 1;
+        self.cx.counters.history_requests += 1;
         // One that finds no room is asked again as one that was not answered.
-        self.send_if_room(parent, Frame::HistoryRequest(query));
+        self.cx.send_if_room(parent, Frame::HistoryRequest(query));
     }
 
     /// A child asks for older events.
@@ -354,7 +364,7 @@ impl Node {
         let filters = FilterSet::merge(&query.filters);
         if query.epoch != self.epochs.head() {
             // The child asks again when it knows the new epoch history.
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         let complete = self.complete_since(&filters);
@@ -371,7 +381,7 @@ impl Node {
         }
         if here || self.role.is_root() {
             let answer = self.answer(&query);
-            return self.send_if_room(link, Frame::HistoryReply(answer));
+            return self.cx.send_if_room(link, Frame::HistoryReply(answer));
         }
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.forward_request(parent, requester, query);
@@ -416,27 +426,34 @@ impl Node {
     pub(in crate::node) fn on_history_reply(&mut self, reply: HistoryReply) {
         match self.requests.get(&reply.id) {
             Some(request) if request.search.is_none() => self.answered(reply),
-            _ => self.counters.stale += 1,
+            _ => self.cx.counters.stale += 1,
         }
     }
 
     /// A question is answered, from wherever.
     pub(in crate::node) fn answered(&mut self, reply: HistoryReply) {
-        let Some(request) = self.requests.remove(&reply.id) else { return };
+        let Some(request) = self.requests.remove(&reply.id) else {
+            return self.cx.impossible("RequestIsOpen");
+        };
         match request.requester {
             Requester::Below(link, id) => {
-                return self.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
+                return self
+                    .cx
+                    .send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
             }
             Requester::Above(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
         let HistoryReply { mut items, covered, .. } = reply;
+        // The reader is gone.
         let Some((reader, _)) = self.reader_of(request.requester) else { return };
         let all = reader.reads_repeated;
         if let Requester::Subscription(..) = request.requester {
             items = self.note_fetched(items, all);
         }
-        let Some((reader, _)) = self.reader_of(request.requester) else { return };
+        let Some((reader, _)) = self.reader_of(request.requester) else {
+            return self.cx.impossible("ReaderStays");
+        };
         let (moved, held) = (covered > reader.cursor, reader.held_bytes());
         reader.since_ns = 0;
         reader.add_history(items, covered);
@@ -457,7 +474,9 @@ impl Node {
     /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log
     /// has no entry that could move it. Any other asks again when the log moves.
     fn end_catching_up(&mut self, requester: Requester) {
-        let Some((reader, filters)) = self.reader_of(requester) else { return };
+        let Some((reader, filters)) = self.reader_of(requester) else {
+            return self.cx.impossible("ReaderStays");
+        };
         let cursor = reader.cursor;
         if self.complete_since(&filters).is_some_and(|since| since <= cursor)
             && let Some((reader, _)) = self.reader_of(requester)
@@ -499,12 +518,12 @@ impl Node {
     pub(in crate::node) fn history_deadline_ns(&self) -> Option<u64> {
         let open = self.requests.values().filter(|request| request.may_be_late());
         let oldest = open.map(|request| request.sent_ns).min();
-        oldest.map(|oldest| oldest.saturating_add(ns(self.config.detection_ms)))
+        oldest.map(|oldest| oldest.saturating_add(ns(self.cx.config.detection_ms)))
     }
 
     /// History requests without an answer are sent again, or another agent is asked.
     pub(in crate::node) fn on_history_timer(&mut self) {
-        let before = self.now.mono_ns.saturating_sub(ns(self.config.detection_ms));
+        let before = self.cx.now.mono_ns.saturating_sub(ns(self.cx.config.detection_ms));
         let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;
         let late: Vec<u64> =
             self.requests.iter().filter(|(_, q)| late(q)).map(|(id, _)| *id).collect();

@@ -77,6 +77,7 @@ impl Node {
             return false;
         }
         let search = HistorySearch { query, from: HistorySource::Disk, children, page: None };
+        // There are too many: memory must do.
         let Some(id) = self.request(requester, Some(search)) else { return false };
         match disk {
             true => self.read_disk(id),
@@ -126,9 +127,9 @@ impl Node {
             let filters = FilterSet::merge(&query.filters);
             let (after, since_ns) = (query.after, query.since_ns);
             self.disk_reads.reads.insert(id);
-            self.counters.history_reads += 1;
+            self.cx.counters.history_reads += 1;
             let read = JournalRead { read: id, after, until, since_ns, filters };
-            self.out.push(Output::ReadJournal(read));
+            self.cx.push(Output::ReadJournal(read));
         }
     }
 
@@ -140,6 +141,7 @@ impl Node {
     }
 
     fn on_page(&mut self, id: u64, page: Option<JournalPage>) {
+        // The request is void, or was answered from elsewhere.
         let Some(search) = self.search_of(id) else { return };
         let query = search.query.clone();
         let Some(page) = page.filter(|page| page.until > query.after) else {
@@ -187,6 +189,7 @@ impl Node {
     /// Asks the next who may have it, or gives up.
     pub(in crate::node) fn search_next(&mut self, id: u64) {
         loop {
+            // The request became void while it waited for the disk.
             let Some(search) = self.search_of(id) else { return };
             let Some(link) = search.children.pop_front() else {
                 let (query, page) = (search.query.clone(), search.page.take());
@@ -206,8 +209,8 @@ impl Node {
                 search.from = HistorySource::Child(link);
                 let query = HistoryRequest { id, ..search.query.clone() };
                 self.restart_deadline(id);
-                self.counters.history_requests += 1;
-                return self.send_if_room(
+                self.cx.counters.history_requests += 1;
+                return self.cx.send_if_room(
                     link,
                     Frame::HistoryRequest(HistoryRequest { epoch: self.epochs.head(), ..query }),
                 );
@@ -218,7 +221,7 @@ impl Node {
     /// A child answers what it was asked for.
     pub(in crate::node) fn on_reply_from_child(&mut self, link: LinkId, reply: HistoryReply) {
         let Some(search) = self.search_of(reply.id).filter(|search| search.waits_for(link)) else {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         };
         if reply.covered > search.query.after {
@@ -244,7 +247,7 @@ impl Node {
 
     pub(in crate::node) fn reply_to_root(&mut self, reply: HistoryReply) {
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.send_if_room(parent, Frame::HistoryReply(reply));
+            self.cx.send_if_room(parent, Frame::HistoryReply(reply));
         }
     }
 

@@ -51,9 +51,9 @@ impl Node {
         filter: Filter,
         start: Start,
     ) {
-        let max = self.config.subscriptions_max;
+        let max = self.cx.config.subscriptions_max;
         let Some(subscriber) = self.clients.get_mut(&client) else {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         };
         let refuse = |message| ToClient::Refused {
@@ -69,11 +69,13 @@ impl Node {
             let message = format!("a client may have {max} subscriptions: end one first");
             return self.send_to_client(client, refuse(message));
         }
-        let uid = subscriber.info.uid;
+        let uid = subscriber.uid;
         if let Err(message) = self.count_subscription(uid, &filter) {
             return self.send_to_client(client, refuse(message));
         }
-        let Some(subscriber) = self.clients.get_mut(&client) else { return };
+        let Some(subscriber) = self.clients.get_mut(&client) else {
+            return self.cx.impossible("SubscriberIsAttached");
+        };
         self.index.insert(client, id, &filter);
         let is_announced =
             self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
@@ -96,7 +98,7 @@ impl Node {
 
     pub(in crate::node) fn on_unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
         let found = self.clients.get_mut(&client);
-        let removed = found.and_then(|c| Some((c.info.uid, c.subscriptions.remove(&id)?)));
+        let removed = found.and_then(|c| Some((c.uid, c.subscriptions.remove(&id)?)));
         self.histories.remove(&(client, id));
         self.waiting.remove(&(client, id));
         if let Some(found) = self.clients.get_mut(&client) {
@@ -107,21 +109,21 @@ impl Node {
             self.index.remove(client, id, &removed.filter);
             self.interest_narrowed();
         } else {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
         }
     }
 
     /// The subtree may want less: it is merged soon, once for many changes. Unwanted events that
     /// come down until then are dropped here.
     pub(in crate::node) fn interest_narrowed(&mut self) {
-        let due_ns = self.now.mono_ns.saturating_add(ns(NARROW_MS));
-        self.timers.set_earlier(Timer::NarrowInterest, due_ns);
+        let due_ns = self.cx.now.mono_ns.saturating_add(ns(NARROW_MS));
+        self.cx.timers.set_earlier(Timer::NarrowInterest, due_ns);
     }
 
     /// What the subtree wants may have changed: merges it anew and tells the parent.
     pub(in crate::node) fn interest_changed(&mut self) {
-        self.timers.stop(Timer::NarrowInterest);
-        self.counters.merges += 1;
+        self.cx.timers.stop(Timer::NarrowInterest);
+        self.cx.counters.merges += 1;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);
         let below = self.children.values().flat_map(|child| child.filters.filters());
@@ -131,7 +133,7 @@ impl Node {
         {
             parent.subscribe_due = true;
             let link = parent.link;
-            self.wake(link);
+            self.cx.wake(link);
         }
     }
 

@@ -13,15 +13,13 @@
 
 use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack, NackCode};
 use crate::ident::Rank;
-use crate::node::Node;
-use crate::node::api::{LinkId, MemberState};
-use crate::node::tree::link::LinkRole;
+use crate::node::api::LinkId;
+use crate::node::config::UNLISTED_MAX;
+use crate::node::cx::Cx;
+use crate::node::membership::Membership;
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most agents of one component that are in no member list. With more, the one that has been away
-/// longest loses its rank; while all are up, one more is refused.
-pub const UNLISTED_MAX: usize = 4_096;
 /// Most dynamic members that are known here, those that wait for a rank included. When full, those
 /// without a relation to this agent are forgotten, and one more is refused.
 const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
@@ -48,6 +46,13 @@ struct MemberEntry {
     via: Option<LinkId>,
     /// Where its agent listens; empty where that is not known.
     address: String,
+}
+
+/// What the acting root has said of a host.
+pub(in crate::node) struct Assignment {
+    pub(in crate::node) member: DynamicMember,
+    /// Its hellos that wait for that.
+    pub(in crate::node) waiting: BTreeMap<LinkId, Hello>,
 }
 
 /// What an acting root has decided.
@@ -216,26 +221,21 @@ impl DynamicMembers {
     }
 }
 
-impl Node {
-    /// Whether this agent is in no member list.
-    pub(in crate::node) fn is_unlisted(&self) -> bool {
-        self.rank.is_none_or(Rank::is_unlisted)
-    }
-
+impl Membership {
     /// Host and address of a rank that no list has.
     pub(in crate::node) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
-        let host = self.dynamic_members.holder(rank)?;
-        Some((host.to_owned(), self.dynamic_members.address_of(host)?.to_owned()))
+        let host = self.dynamic.holder(rank)?;
+        Some((host.to_owned(), self.dynamic.address_of(host)?.to_owned()))
     }
 
     /// All ranks that no list has.
     pub(in crate::node) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
-        self.dynamic_members.by_rank.keys().copied()
+        self.dynamic.by_rank.keys().copied()
     }
 
     /// An agent says where an unlisted one listens.
     pub(in crate::node) fn note_address(&mut self, host: &str, address: &str) {
-        if let Some(entry) = self.dynamic_members.known.get_mut(&key(host))
+        if let Some(entry) = self.dynamic.known.get_mut(&key(host))
             && entry.address != address
             && !address.is_empty()
         {
@@ -245,7 +245,7 @@ impl Node {
 
     /// Where an unlisted child listens.
     pub(in crate::node) fn address_to_report(&self, rank: Rank, host: &str) -> String {
-        let address = if rank.is_unlisted() { self.dynamic_members.address_of(host) } else { None };
+        let address = if rank.is_unlisted() { self.dynamic.address_of(host) } else { None };
         address.unwrap_or_default().to_owned()
     }
 
@@ -253,244 +253,224 @@ impl Node {
     pub(in crate::node) fn contradicts_assignment(&self, rank: Rank, host: &str) -> bool {
         let other = |holder: &str| !holder.eq_ignore_ascii_case(host);
         rank.is_unlisted()
-            && (self.dynamic_members.holder(rank).is_some_and(other)
-                || self.dynamic_members.rank_of(host).is_some_and(|known| known != rank))
+            && (self.dynamic.holder(rank).is_some_and(other)
+                || self.dynamic.rank_of(host).is_some_and(|known| known != rank))
     }
 
     /// The rank of an agent outside the list; `None`: the acting root must assign one. Other agents
     /// may know a rank that was assigned to another host since.
-    pub(in crate::node) fn admit_dynamic(&self, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
-        let (host, own) = (&hello.host, &self.config.host);
-        let message = if let Some(rank) = self.config.members.rank_of(host) {
+    pub(in crate::node) fn admit_dynamic(
+        &self,
+        cx: &Cx,
+        hello: &Hello,
+    ) -> Result<Option<Rank>, HelloNack> {
+        let (host, own) = (&hello.host, &cx.config.host);
+        let message = if let Some(rank) = cx.config.members.rank_of(host) {
             format!("{host} is in no member list, for {own} it has rank {rank}: give both the same")
-        } else if !self.config.allow_unlisted {
+        } else if !cx.config.allow_unlisted {
             format!(
                 "{host} is in no member list: add it to the list of every agent, or set \
                  allow_unlisted = true on {own}"
             )
-        } else if self.is_unlisted() {
+        } else if cx.is_unlisted() {
             format!("{own} is in no member list itself: such an agent has no children")
         } else if hello.address.is_empty() {
             format!("{host} is in no member list and does not say where it listens")
         } else {
-            let known = self.dynamic_members.rank_of(host);
-            return Ok(known.filter(|rank| self.role.is_root() || hello.rank == Some(*rank)));
+            let known = self.dynamic.rank_of(host);
+            return Ok(known.filter(|rank| cx.around.is_root || hello.rank == Some(*rank)));
         };
         Err(HelloNack { code: NackCode::Members, message, redirect: Vec::new() })
     }
 
     /// An agent that is in no list wants to be our child: the acting root knows its rank.
-    pub(in crate::node) fn await_assignment(&mut self, link: LinkId, hello: Hello) {
+    pub(in crate::node) fn await_assignment(&mut self, cx: &mut Cx, link: LinkId, hello: Hello) {
         let join = DynamicMember { host: hello.host.clone(), rank: hello.rank };
-        self.dynamic_members.waiting.insert(link, hello);
-        self.on_join(None, vec![join]);
+        self.dynamic.waiting.insert(link, hello);
+        self.on_join(cx, None, vec![join]);
     }
 
     /// An agent that is in no list has become a child here with the rank that both know: the acting
     /// root says whether it is right, and by which way to reach it with another one.
-    pub(in crate::node) fn confirm_rank(&mut self, host: String, rank: Rank) {
-        if !self.role.is_root() && rank.is_unlisted() {
-            self.on_join(None, vec![DynamicMember { host, rank: Some(rank) }]);
+    pub(in crate::node) fn confirm_rank(&mut self, cx: &mut Cx, host: String, rank: Rank) {
+        if !cx.around.is_root && rank.is_unlisted() {
+            self.on_join(cx, None, vec![DynamicMember { host, rank: Some(rank) }]);
         }
     }
 
     /// Agents join: the acting root answers, any other agent forwards the join.
-    pub(in crate::node) fn on_join(&mut self, via: Option<LinkId>, joins: Vec<DynamicMember>) {
+    pub(in crate::node) fn on_join(
+        &mut self,
+        cx: &mut Cx,
+        via: Option<LinkId>,
+        joins: Vec<DynamicMember>,
+    ) {
         let mut noted = Vec::new();
         for join in joins {
-            if !self.dynamic_members.has_room_for(&key(&join.host)) {
-                self.forget_foreign();
+            if !self.dynamic.has_room_for(&key(&join.host)) {
+                self.forget_foreign(cx);
             }
-            if self.dynamic_members.join(&join, via) {
+            if self.dynamic.join(&join, via) {
                 noted.push(join);
             } else {
                 self.apply_assignment(&DynamicMember { rank: None, ..join });
             }
         }
-        if self.role.is_root() {
-            return self.answer_joins(noted.into_iter().map(|join| join.host).collect());
+        if cx.around.is_root {
+            return self.answer_joins(cx, noted.into_iter().map(|join| join.host).collect());
         }
-        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
+        if let Some(parent) = cx.around.parent_link() {
             // Who is not answered comes again.
             for part in noted.chunks(DYNAMIC_MEMBERS_MAX) {
-                self.send_if_room(parent, Frame::DynamicMembers(part.to_vec()));
+                cx.send_if_room(parent, Frame::DynamicMembers(part.to_vec()));
             }
         }
     }
 
     /// What is only remembered here is forgotten; acting root and standby remember it for all.
-    fn forget_foreign(&mut self) {
-        if self.holds_log() {
+    fn forget_foreign(&mut self, cx: &Cx) {
+        if cx.around.holds_log {
             return;
         }
-        let mut here: BTreeSet<String> = self.children.values().map(|c| key(&c.host)).collect();
-        here.extend(self.dynamic_members.waiting.values().map(|hello| key(&hello.host)));
-        here.insert(key(&self.config.host));
-        let known = self.dynamic_members.known.iter();
+        let mut here: BTreeSet<String> =
+            cx.around.children.iter().map(|child| key(&child.host)).collect();
+        here.extend(self.dynamic.waiting.values().map(|hello| key(&hello.host)));
+        here.insert(key(&cx.config.host));
+        let known = self.dynamic.known.iter();
         let strange = known.filter(|(key, entry)| entry.via.is_none() && !here.contains(*key));
         for key in strange.map(|(key, _)| key.clone()).collect::<Vec<String>>() {
-            self.dynamic_members.remove(&key);
+            self.dynamic.remove(&key);
         }
     }
 
-    fn send_dynamic_members(&mut self, link: LinkId, entries: Vec<DynamicMember>) {
+    fn send_dynamic_members(&mut self, cx: &mut Cx, link: LinkId, entries: Vec<DynamicMember>) {
         for part in entries.chunks(DYNAMIC_MEMBERS_MAX) {
-            self.send(link, Frame::DynamicMembers(part.to_vec()));
+            cx.send(link, Frame::DynamicMembers(part.to_vec()));
         }
     }
 
     /// The uplink is new: its root learns all dynamic members that are known here.
-    pub(in crate::node) fn forward_all_joins(&mut self) {
-        let Some(parent) = self.role.parent().map(|parent| parent.link) else { return };
-        let own = key(&self.config.host);
-        let known = self.dynamic_members.known.iter().filter(|(key, _)| **key != own);
+    pub(in crate::node) fn forward_all_joins(&mut self, cx: &mut Cx) {
+        let Some(parent) = cx.around.parent_link() else {
+            return cx.impossible("ParentIsTaken");
+        };
+        let own = key(&cx.config.host);
+        let known = self.dynamic.known.iter().filter(|(key, _)| **key != own);
         let joins = known.map(|(_, entry)| DynamicMember {
             host: entry.host.clone(),
             rank: entry.rank.or(entry.wanted),
         });
         let joins = joins.collect();
-        self.send_dynamic_members(parent, joins);
+        self.send_dynamic_members(cx, parent, joins);
     }
 
     /// A new acting root that does not wait for a log any more answers all joins.
-    pub(in crate::node) fn answer_all_joins(&mut self) {
-        let undecided = self.dynamic_members.undecided();
-        self.answer_joins(undecided);
+    pub(in crate::node) fn answer_all_joins(&mut self, cx: &mut Cx) {
+        let undecided = self.dynamic.undecided();
+        self.answer_joins(cx, undecided);
     }
 
-    fn answer_joins(&mut self, hosts: Vec<String>) {
-        if !self.role.is_root() || self.awaits_log() {
+    fn answer_joins(&mut self, cx: &mut Cx, hosts: Vec<String>) {
+        let waits = cx.around.waits_until_ns.is_some_and(|at_ns| cx.now.mono_ns < at_ns);
+        if !cx.around.is_root || waits {
             return;
         }
         let mut answers = Vec::new();
         let mut news = Vec::new();
         for host in hosts {
             let members = &self.members;
-            let allowed = self.config.allow_unlisted && !self.is_unlisted();
-            let decision = self.dynamic_members.decide(&host, allowed, |rank| members.is_up(rank));
+            let allowed = cx.config.allow_unlisted && !cx.is_unlisted();
+            let decision = self.dynamic.decide(&host, allowed, |rank| members.is_up(rank));
             let entry = DynamicMember { host: host.clone(), rank: decision.rank };
             if let Some(rank) = decision.rank.filter(|_| decision.news) {
                 let why = format!("{host} is in no member list and has rank {rank}");
                 let tags = vec![("host", host), ("rank", rank.to_string())];
-                self.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
+                cx.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
                 news.push(entry.clone());
             }
             news.extend(decision.forgotten.map(|host| DynamicMember { host, rank: None }));
             answers.push(entry);
         }
-        let copies = self.role.root().map(|root| [root.standby, root.syncing]).unwrap_or_default();
-        for copy in copies.into_iter().flatten() {
-            self.send_dynamic_members(copy, news.clone());
+        for follower in cx.around.followers.clone() {
+            self.send_dynamic_members(cx, follower, news.clone());
         }
         let refused = answers.iter().filter(|answer| answer.rank.is_none());
         let refused: Vec<String> = refused.map(|answer| key(&answer.host)).collect();
-        self.pass_down(answers);
+        self.pass_down(cx, answers);
         for key in refused {
-            self.dynamic_members.remove(&key);
+            self.dynamic.remove(&key);
         }
     }
 
     /// The next standby knows all ranks.
-    pub(in crate::node) fn copy_dynamic_members(&mut self, syncing: LinkId) {
-        let all = self.dynamic_members.all().into_iter();
+    pub(in crate::node) fn copy_dynamic_members(&mut self, cx: &mut Cx, syncing: LinkId) {
+        let all = self.dynamic.all().into_iter();
         let all = all.map(|(host, rank)| DynamicMember { host, rank: Some(rank) }).collect();
-        self.send_dynamic_members(syncing, all);
+        self.send_dynamic_members(cx, syncing, all);
     }
 
     /// The acting root has said who has which rank.
-    pub(in crate::node) fn on_dynamic_members(&mut self, entries: Vec<DynamicMember>) {
+    pub(in crate::node) fn on_dynamic_members(&mut self, cx: &mut Cx, entries: Vec<DynamicMember>) {
         for entry in &entries {
             match entry.rank {
-                Some(rank) if self.dynamic_members.has_room_for(&key(&entry.host)) => {
-                    self.dynamic_members.set(&entry.host, rank);
+                Some(rank) if self.dynamic.has_room_for(&key(&entry.host)) => {
+                    self.dynamic.set(&entry.host, rank);
                 }
                 Some(_) => {}
                 None => {
-                    let known = self.dynamic_members.known.get_mut(&key(&entry.host));
+                    let known = self.dynamic.known.get_mut(&key(&entry.host));
                     if let Some(rank) = known.and_then(|known| known.rank.take()) {
-                        self.dynamic_members.by_rank.remove(&rank);
+                        self.dynamic.by_rank.remove(&rank);
                     }
                 }
             }
         }
-        self.pass_down(entries);
+        self.pass_down(cx, entries);
     }
 
     /// Answers go to the children by which they were asked for, and count here.
-    fn pass_down(&mut self, entries: Vec<DynamicMember>) {
+    fn pass_down(&mut self, cx: &mut Cx, entries: Vec<DynamicMember>) {
         let mut below: BTreeMap<LinkId, Vec<DynamicMember>> = BTreeMap::new();
         for entry in &entries {
-            let via = self.dynamic_members.known.get(&key(&entry.host)).and_then(|known| known.via);
-            if let Some(link) = via.filter(|link| self.children.contains_key(link)) {
+            let via = self.dynamic.known.get(&key(&entry.host)).and_then(|known| known.via);
+            if let Some(link) = via.filter(|link| cx.around.child(*link).is_some()) {
                 below.entry(link).or_default().push(entry.clone());
             }
         }
         for (link, entries) in below {
-            self.send_dynamic_members(link, entries);
+            self.send_dynamic_members(cx, link, entries);
         }
         for entry in entries {
             self.apply_assignment(&entry);
         }
     }
 
-    /// A host has that rank, or none: a child that has another one goes, and comes back; who has
-    /// waited for it comes in.
+    /// A host has that rank, or none: the tree must know.
     fn apply_assignment(&mut self, entry: &DynamicMember) {
         if let Some(rank) = entry.rank {
             self.members.forget_others(rank, &entry.host);
         }
-        let strange: Vec<LinkId> = self
-            .children
-            .iter()
-            .filter(|(_, child)| child.rank.is_unlisted())
-            .filter(|(_, child)| child.host.eq_ignore_ascii_case(&entry.host))
-            .filter(|(_, child)| Some(child.rank) != entry.rank)
-            .map(|(link, _)| *link)
-            .collect();
-        for link in strange {
-            self.lose_child(link, MemberState::Absent, "its rank is another one now");
-            self.decline(link, "its rank is another one now");
-        }
-        let waiting: BTreeSet<LinkId> = self
-            .dynamic_members
-            .waiting
-            .iter()
-            .filter(|(_, hello)| hello.host.eq_ignore_ascii_case(&entry.host))
-            .map(|(link, _)| *link)
-            .collect();
-        for link in waiting {
-            let Some(hello) = self.dynamic_members.waiting.remove(&link) else { continue };
-            if self.links.get(&link).is_none_or(|link| link.role != LinkRole::Handshaking) {
-                continue;
-            }
-            if entry.rank.is_some() {
-                self.on_hello(link, Hello { rank: entry.rank, ..hello });
-                continue;
-            }
-            let message = format!(
-                "{} is in no member list, and its acting root has no rank for it: it takes none, or has \
-                 {UNLISTED_MAX} of them",
-                hello.host
-            );
-            let hello_nack = HelloNack { code: NackCode::Members, message, redirect: Vec::new() };
-            self.refuse(link, &hello, hello_nack);
-        }
+        let (waiting, others) = std::mem::take(&mut self.dynamic.waiting)
+            .into_iter()
+            .partition(|(_, hello)| hello.host.eq_ignore_ascii_case(&entry.host));
+        self.dynamic.waiting = others;
+        self.assignments.push_back(Assignment { member: entry.clone(), waiting });
     }
 
     /// A parent has said which rank this agent has, which is in no list.
-    pub(in crate::node) fn take_rank(&mut self, rank: Rank) {
-        if !self.is_unlisted() || !rank.is_unlisted() || self.rank == Some(rank) {
+    pub(in crate::node) fn take_rank(&mut self, cx: &mut Cx, rank: Rank) {
+        if !cx.is_unlisted() || !rank.is_unlisted() || cx.rank == Some(rank) {
             return;
         }
-        let host = self.config.host.clone();
-        if let Some(old) = self.rank.replace(rank) {
-            self.counters.renumbered += 1;
+        let host = cx.config.host.clone();
+        if let Some(old) = cx.rank.replace(rank) {
+            cx.counters.renumbered += 1;
             let why = format!("{host} had rank {old}, which is another's: it has rank {rank} now");
             let tags =
                 vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];
-            self.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
+            cx.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
         }
-        self.dynamic_members.set(&host, rank);
+        self.dynamic.set(&host, rank);
     }
 }
 

@@ -3,10 +3,10 @@
 
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
-use crate::node::Node;
-use crate::node::UNLISTED_MAX;
-use crate::node::api::{Announcement, LinkId, MemberState, Output, QueryId, TreeNode};
-use crate::node::publishing::upward::Route;
+use crate::node::api::{LinkId, MemberState, Output, QueryId, TreeNode};
+use crate::node::around::Sighting;
+use crate::node::cx::Cx;
+use crate::node::membership::Membership;
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -20,26 +20,6 @@ pub(in crate::node) struct Members {
     queries: BTreeMap<QueryId, PendingTreeQuery>,
 }
 
-/// One agent in one place: a later hello has a higher attempt.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::node) struct Sighting {
-    pub(in crate::node) rank: Rank,
-    pub(in crate::node) origin: OriginId,
-    pub(in crate::node) attempt: u64,
-}
-
-impl Sighting {
-    /// An agent of which only the rank is known.
-    pub(in crate::node) fn unseen(rank: Rank) -> Self {
-        Self { rank, origin: OriginId(0), attempt: 0 }
-    }
-
-    fn of(report: &MemberReport) -> Self {
-        let origin = OriginId(report.origin);
-        Self { rank: report.rank, origin, attempt: report.attempt }
-    }
-}
-
 struct PendingTreeQuery {
     deadline_ns: u64,
     nodes: Vec<TreeNode>,
@@ -51,7 +31,7 @@ const REQUESTS_MAX: usize = 64;
 impl Members {
     /// Where that life of that agent stands, as far as it is known here.
     pub(in crate::node) fn state_of(&self, child: Sighting) -> Option<MemberState> {
-        self.known.get(&child.rank).filter(|m| Sighting::of(m) == child).map(|m| m.state)
+        self.known.get(&child.rank).filter(|m| sighting_of(m) == child).map(|m| m.state)
     }
 
     /// Whether an agent of that rank is known to be somewhere below.
@@ -154,7 +134,7 @@ impl Members {
 
     /// Where an agent was last, and its host.
     pub(in crate::node) fn sighting_of(&self, rank: Rank) -> Option<(Sighting, String)> {
-        self.known.get(&rank).map(|member| (Sighting::of(member), member.host.clone()))
+        self.known.get(&rank).map(|member| (sighting_of(member), member.host.clone()))
     }
 
     /// That rank is that host's: what was reported of others with it, or of the host with another
@@ -177,59 +157,78 @@ impl Members {
     }
 }
 
-impl Node {
+impl Membership {
     /// Host and address of a rank, listed or not.
-    pub(in crate::node) fn member(&self, rank: Rank) -> Option<(String, String)> {
-        match self.config.members.get(rank) {
+    pub(in crate::node) fn member(&self, cx: &Cx, rank: Rank) -> Option<(String, String)> {
+        match cx.config.members.get(rank) {
             Some(member) => Some((member.host.clone(), member.address.clone())),
             None => self.unlisted_member(rank),
         }
     }
 
     /// A child has attached.
-    pub(in crate::node) fn member_up(&mut self, child: Sighting, host: &str) {
-        let report = self.report_of_child(child, host, MemberState::Up);
-        self.learn(report);
-        self.send_members();
+    pub(in crate::node) fn member_up(&mut self, cx: &mut Cx, child: Sighting, host: &str) {
+        let report = self.report_of_child(cx, child, host, MemberState::Up);
+        self.learn(cx, report);
+        self.send_members(cx);
     }
 
     /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
     pub(in crate::node) fn member_gone(
         &mut self,
+        cx: &mut Cx,
         child: Sighting,
         host: &str,
         state: MemberState,
         why: &str,
     ) -> bool {
         let known = self.members.known.get(&child.rank);
-        if known.is_none_or(|m| m.state != MemberState::Up || Sighting::of(m) != child) {
+        if known.is_none_or(|m| m.state != MemberState::Up || sighting_of(m) != child) {
             // It was never attached here, or lives below another parent by now, which reports it.
             return false;
         }
-        self.transition("node", host, "up", state.as_str(), why);
-        let report = self.report_of_child(child, host, state);
-        self.learn(report);
-        self.send_members();
+        cx.transition("node", host, "up", state.as_str(), why);
+        let report = self.report_of_child(cx, child, host, state);
+        self.learn(cx, report);
+        self.send_members(cx);
         true
     }
 
     /// The acting root before this one was lost, or its standby: no agent above them could open a
     /// suspicion. They report themselves when they are back.
-    pub(in crate::node) fn lost_above(&mut self, above: Sighting, host: &str, why: &str) {
-        self.transition("node", host, "up", MemberState::Suspect.as_str(), why);
-        let report = self.report_of_child(above, host, MemberState::Suspect);
-        self.learn(report);
-        self.suspect(above, host, why);
+    pub(in crate::node) fn lost_above(
+        &mut self,
+        cx: &mut Cx,
+        above: Sighting,
+        host: &str,
+        why: &str,
+    ) {
+        cx.transition("node", host, "up", MemberState::Suspect.as_str(), why);
+        let report = self.report_of_child(cx, above, host, MemberState::Suspect);
+        self.learn(cx, report);
+        self.suspect(cx, above, host, why);
     }
 
     /// It is known what became of an agent that was lost.
-    pub(in crate::node) fn member_is(&mut self, child: Sighting, host: &str, state: MemberState) {
-        let report = self.report_of_child(child, host, state);
-        self.learn(report);
-        self.send_members();
+    pub(in crate::node) fn member_is(
+        &mut self,
+        cx: &mut Cx,
+        child: Sighting,
+        host: &str,
+        state: MemberState,
+    ) {
+        let report = self.report_of_child(cx, child, host, state);
+        self.learn(cx, report);
+        self.send_members(cx);
     }
 
-    fn report_of_child(&self, child: Sighting, host: &str, state: MemberState) -> MemberReport {
+    fn report_of_child(
+        &self,
+        cx: &Cx,
+        child: Sighting,
+        host: &str,
+        state: MemberState,
+    ) -> MemberReport {
         MemberReport {
             rank: child.rank,
             host: host.to_owned(),
@@ -237,31 +236,31 @@ impl Node {
             origin: child.origin.0,
             attempt: child.attempt,
             state,
-            parent: self.rank.filter(|own| *own < child.rank),
-            since_ns: self.now.wall_ns,
+            parent: cx.rank.filter(|own| *own < child.rank),
+            since_ns: cx.now.wall_ns,
         }
     }
 
     /// Notes what is news. Reports of one agent come over different ways: the one of its latest
     /// hello counts, and a loss counts only for the life and the place that was lost.
-    fn learn(&mut self, report: MemberReport) {
+    fn learn(&mut self, cx: &mut Cx, report: MemberReport) {
         if self.contradicts_assignment(report.rank, &report.host) {
-            self.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         }
         if report.rank.is_unlisted() {
             self.note_address(&report.host, &report.address);
         }
-        if self.rank.is_some_and(|own| report.rank <= own) {
-            return self.learn_of_lower(report);
+        if cx.rank.is_some_and(|own| report.rank <= own) {
+            return self.learn_of_lower(cx, report);
         }
         let has_moved = report.state == MemberState::Moved;
-        let has_parent = self.role.parent().is_some();
+        let has_parent = cx.around.parent.is_some();
         if let Some(current) = self.members.known.get(&report.rank) {
             if is_old(current, &report) {
                 // The acting root of the meantime knows of no life of the agents above it.
-                if self.role.is_root() && report.origin == 0 {
-                    self.announce_return(&report, report.state, false);
+                if cx.around.is_root && report.origin == 0 {
+                    self.announce_return(cx, &report, report.state, false);
                 }
                 return;
             }
@@ -271,10 +270,10 @@ impl Node {
                 // It came and left again meanwhile: it is missed until it has come to stay.
                 return;
             }
-            if self.role.is_root() && is == MemberState::Up {
-                self.announce_return(&report, was, restarted);
+            if cx.around.is_root && is == MemberState::Up {
+                self.announce_return(cx, &report, was, restarted);
             }
-            self.unsettle_below(report.rank, was, is, restarted);
+            self.unsettle_below(cx, report.rank, was, is, restarted);
         }
         let (rank, state) = (report.rank, report.state);
         self.members.pending.insert(rank, report.clone());
@@ -285,33 +284,40 @@ impl Node {
         } else {
             self.members.known.insert(rank, report);
         }
-        self.note_member_state(rank, state);
+        self.note_member_state(cx, rank, state);
     }
 
     /// An agent is not where it was, or another life of it is: what becomes of those below it.
-    fn unsettle_below(&mut self, rank: Rank, was: MemberState, is: MemberState, restarted: bool) {
+    fn unsettle_below(
+        &mut self,
+        cx: &mut Cx,
+        rank: Rank,
+        was: MemberState,
+        is: MemberState,
+        restarted: bool,
+    ) {
         let stood = matches!(was, MemberState::Up | MemberState::Moved);
         match is {
             MemberState::Up if !restarted => {}
-            _ if !self.role.is_root() => {
+            _ if !cx.around.is_root => {
                 self.members.forget_below(rank, is != MemberState::Absent);
             }
-            _ if restarted => self.doubt_all_below(rank),
+            _ if restarted => self.doubt_all_below(cx, rank),
             // Who is not heard of any more has stopped with it.
             MemberState::Absent => self.members.forget_below(rank, false),
             // They go with it.
             MemberState::Up | MemberState::Moved => {}
             MemberState::Suspect | MemberState::Lost | MemberState::Dead if stood => {
-                self.doubt_all_below(rank);
+                self.doubt_all_below(cx, rank);
             }
             MemberState::Suspect | MemberState::Lost | MemberState::Dead => {}
         }
     }
 
     /// The member list has changed: no member moves to a rank that does not exist any more.
-    pub(in crate::node) fn forget_strange_moves(&mut self) {
+    pub(in crate::node) fn forget_strange_moves(&mut self, cx: &Cx) {
         let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
-        let strange = moved.filter(|member| self.is_strange(member.rank, &member.host));
+        let strange = moved.filter(|member| cx.is_strange(member.rank, &member.host));
         for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
             self.members.known.remove(&rank);
         }
@@ -319,66 +325,67 @@ impl Node {
 
     /// The acting root of the meantime reports the lost agents above it. The acting root must know
     /// it, and may be the one that was lost.
-    fn learn_of_lower(&mut self, report: MemberReport) {
-        if !self.role.is_root() {
+    fn learn_of_lower(&mut self, cx: &mut Cx, report: MemberReport) {
+        if !cx.around.is_root {
             self.members.pending.insert(report.rank, report);
-        } else if Some(report.rank) != self.rank {
+        } else if Some(report.rank) != cx.rank {
             let (rank, state) = (report.rank, report.state);
             self.members.known.insert(rank, report);
-            self.note_member_state(rank, state);
+            self.note_member_state(cx, rank, state);
         } else if report.state != MemberState::Up {
-            let restarted = report.origin != self.config.origin.0;
-            self.announce_return(&report, report.state, restarted);
+            let restarted = report.origin != cx.config.origin.0;
+            self.announce_return(cx, &report, report.state, restarted);
         }
     }
 
     /// The acting root, which knows all members, tells of one that has come back.
-    fn announce_return(&mut self, report: &MemberReport, was: MemberState, restarted: bool) {
+    fn announce_return(
+        &mut self,
+        cx: &mut Cx,
+        report: &MemberReport,
+        was: MemberState,
+        restarted: bool,
+    ) {
         let tags = vec![("host", report.host.clone()), ("rank", report.rank.to_string())];
         if was == MemberState::Dead {
             let why = format!("{} was dead and is back", report.host);
-            self.announce("FTB_NODE_BACK", Severity::Info, tags, why);
+            cx.announce("FTB_NODE_BACK", Severity::Info, tags, why);
         } else if restarted {
             let why = format!("the agent of {} was started again", report.host);
-            self.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
+            cx.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
         } else if was == MemberState::Lost {
             let why = format!("the agent of {} answers again", report.host);
-            self.announce("FTB_AGENT_BACK", Severity::Info, tags, why);
+            cx.announce("FTB_AGENT_BACK", Severity::Info, tags, why);
         }
     }
 
     /// A child tells of its subtree.
-    pub(in crate::node) fn on_members(&mut self, reports: Vec<MemberReport>) {
+    pub(in crate::node) fn on_members(&mut self, cx: &mut Cx, reports: Vec<MemberReport>) {
         for report in reports {
-            if self.members.has_room_for(report.rank, self.members_max()) {
-                self.learn(report);
+            if self.members.has_room_for(report.rank, cx.members_max()) {
+                self.learn(cx, report);
             }
         }
-        self.send_members();
-    }
-
-    /// Most members that are remembered, or come as an answer.
-    pub(in crate::node) fn members_max(&self) -> usize {
-        self.config.members.len() + UNLISTED_MAX
+        self.send_members(cx);
     }
 
     /// On a new way up everything is news. What an acting root knew of lower ranks is the new
     /// root's now, and who was on its way.
-    pub(in crate::node) fn resend_all_members(&mut self) {
+    pub(in crate::node) fn resend_all_members(&mut self, cx: &mut Cx) {
         let members = &mut self.members;
         members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
-        let own = self.rank;
+        let own = cx.rank;
         members.known.retain(|rank, report| {
             own.is_none_or(|own| *rank > own) && report.state != MemberState::Moved
         });
-        self.send_members();
+        self.send_members(cx);
     }
 
-    fn send_members(&mut self) {
-        match self.role.parent().map(|parent| parent.link) {
-            Some(parent) if !self.members.pending.is_empty() => self.wake(parent),
+    fn send_members(&mut self, cx: &mut Cx) {
+        match cx.around.parent_link() {
+            Some(parent) if !self.members.pending.is_empty() => cx.wake(parent),
             Some(_) => {}
-            None if self.role.is_root() => self.members.pending.clear(),
+            None if cx.around.is_root => self.members.pending.clear(),
             None => {}
         }
     }
@@ -394,9 +401,9 @@ impl Node {
     }
 
     /// The whole list as far as this agent knows it.
-    fn local_view(&self) -> Vec<TreeNode> {
+    fn local_view(&self, cx: &Cx) -> Vec<TreeNode> {
         let mut view: BTreeMap<Rank, TreeNode> = BTreeMap::new();
-        for (at, member) in self.config.members.all().iter().enumerate() {
+        for (at, member) in cx.config.members.all().iter().enumerate() {
             let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
             view.insert(
                 rank,
@@ -413,107 +420,95 @@ impl Node {
         for member in self.members.known.values() {
             view.insert(member.rank, tree_node(member));
         }
-        if let Some(rank) = self.rank {
+        if let Some(rank) = cx.rank {
             view.insert(
                 rank,
                 TreeNode {
                     rank,
-                    host: self.config.host.clone(),
+                    host: cx.config.host.clone(),
                     state: MemberState::Up,
-                    parent: self.role.parent().map(|parent| parent.rank),
-                    origin: self.config.origin.0,
-                    since_ns: self.started.wall_ns,
+                    parent: cx.around.parent.as_ref().map(|parent| parent.sighting.rank),
+                    origin: cx.config.origin.0,
+                    since_ns: cx.started.wall_ns,
                 },
             );
         }
         view.into_values().collect()
     }
 
-    pub(in crate::node) fn on_query_tree(&mut self, query: QueryId, deadline_ns: u64) {
-        let parent = self.role.parent().map(|parent| parent.link);
+    pub(in crate::node) fn on_query_tree(&mut self, cx: &mut Cx, query: QueryId, deadline_ns: u64) {
+        let parent = cx.around.parent_link();
         match parent {
             Some(link) if self.members.queries.len() < REQUESTS_MAX => {
                 let request = PendingTreeQuery { deadline_ns, nodes: Vec::new() };
                 self.members.queries.insert(query, request);
-                self.send(link, Frame::TreeQuery { origin: self.config.origin, query: query.0 });
+                cx.send(link, Frame::TreeQuery { origin: cx.config.origin, query: query.0 });
             }
             _ => {
-                let nodes = self.local_view();
-                self.out.push(Output::Tree { query, nodes, complete: self.role.is_root() });
+                let nodes = self.local_view(cx);
+                cx.push(Output::Tree { query, nodes, complete: cx.around.is_root });
             }
         }
     }
 
     /// A question has come from below.
-    pub(in crate::node) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
-        self.learn_route(origin, Route { link, run: 0 });
-        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            return self.send_if_room(parent, Frame::TreeQuery { origin, query });
+    pub(in crate::node) fn on_tree_query(
+        &mut self,
+        cx: &mut Cx,
+        link: LinkId,
+        origin: OriginId,
+        query: u64,
+    ) {
+        if let Some(parent) = cx.around.parent_link() {
+            return cx.send_if_room(parent, Frame::TreeQuery { origin, query });
         }
-        if !self.role.is_root() {
+        if !cx.around.is_root {
             return;
         }
-        let members: Vec<MemberReport> = self.local_view().into_iter().map(report_of).collect();
+        let members: Vec<MemberReport> = self.local_view(cx).into_iter().map(report_of).collect();
         let parts = members.chunks(MEMBERS_MAX);
         let count = parts.len();
         for (at, part) in parts.enumerate() {
             let last = at + 1 == count;
             let members = part.to_vec();
-            self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
+            cx.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
         }
     }
 
-    /// An answer comes down.
+    /// An answer to a question of this node's clients comes down.
     pub(in crate::node) fn on_tree_answer(
         &mut self,
-        origin: OriginId,
+        cx: &mut Cx,
         query: u64,
-        members: Vec<MemberReport>,
+        members: &[MemberReport],
         last: bool,
     ) {
-        if origin != self.config.origin {
-            if let Some(link) = self.route(origin) {
-                self.send_if_room(link, Frame::TreeAnswer { origin, query, members, last });
-            }
-            return;
-        }
-        let (query, nodes_max) = (QueryId(query), self.members_max());
+        let (query, nodes_max) = (QueryId(query), cx.members_max());
         let Some(request) = self.members.queries.get_mut(&query) else {
-            self.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         };
         request.nodes.extend(members.iter().map(tree_node));
         let over = request.nodes.len() > nodes_max;
         // A part that found no room on the way is missing.
-        let short = request.nodes.len() < self.config.members.len();
+        let short = request.nodes.len() < cx.config.members.len();
         if (last || over)
             && let Some(request) = self.members.queries.remove(&query)
         {
-            self.out.push(Output::Tree { query, nodes: request.nodes, complete: !over && !short });
+            cx.push(Output::Tree { query, nodes: request.nodes, complete: !over && !short });
         }
     }
 
     /// Questions that were not answered in time get the own view.
-    pub(in crate::node) fn on_tree_query_timer(&mut self) {
-        let now_ns = self.now.mono_ns;
+    pub(in crate::node) fn on_tree_query_timer(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
         let late = self.members.queries.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
         let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();
         for query in late {
             self.members.queries.remove(&query);
-            let nodes = self.local_view();
-            self.out.push(Output::Tree { query, nodes, complete: false });
+            let nodes = self.local_view(cx);
+            cx.push(Output::Tree { query, nodes, complete: false });
         }
-    }
-
-    /// An event of the agent's own about a host.
-    pub(in crate::node) fn announce(
-        &mut self,
-        name: &'static str,
-        severity: Severity,
-        tags: Vec<(&'static str, String)>,
-        payload: String,
-    ) {
-        self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
     }
 }
 
@@ -529,6 +524,11 @@ fn is_old(current: &MemberReport, report: &MemberReport) -> bool {
     // Of two lives of one agent the later one counts.
     let earlier = current.origin != 0 && report.since_ns < current.since_ns;
     !is_up(report) && (is_up(current) || earlier)
+}
+
+fn sighting_of(report: &MemberReport) -> Sighting {
+    let origin = OriginId(report.origin);
+    Sighting { rank: report.rank, origin, attempt: report.attempt }
 }
 
 fn tree_node(member: &MemberReport) -> TreeNode {

@@ -5,11 +5,12 @@
 
 use crate::frame::{Frame, Probe, ProbeAnswer};
 use crate::ident::Rank;
-use crate::node::Node;
-use crate::node::api::{DialId, HostAnswer, LinkId, Output};
+use crate::node::api::{DialId, HostAnswer, LinkId};
 use crate::node::config::ns;
+use crate::node::cx::Cx;
+use crate::node::links::{LinkRole, probe_ms};
+use crate::node::membership::Membership;
 use crate::node::timers::Timer;
-use crate::node::tree::link::{Link, LinkRole};
 use std::collections::BTreeMap;
 
 /// Most probes under way, own ones and those for others. One more is not made, which counts as no
@@ -57,98 +58,114 @@ impl ProbeDials {
     }
 }
 
-impl Node {
-    /// Deadline of a probe. A live host answers in a moment. With a quarter of the detection time
-    /// the result is known when the detection time ends.
-    pub(in crate::node) fn probe_ms(&self) -> u64 {
-        self.config.dial_ms.min(self.config.detection_ms / 4)
-    }
-
+impl Membership {
     /// An indirect probe; with the address of the target if no list has it.
-    pub(in crate::node) fn probe_of(&self, round: u64, prober: Rank, target: Rank) -> Probe {
+    pub(in crate::node) fn probe_of(
+        &self,
+        cx: &Cx,
+        round: u64,
+        prober: Rank,
+        target: Rank,
+    ) -> Probe {
         let unlisted = target.is_unlisted().then(|| self.unlisted_member(target)).flatten();
         let (host, address) = unlisted.unwrap_or_default();
-        Probe { requester: self.config.origin, probe: round, prober, target, host, address }
+        Probe { requester: cx.config.origin, probe: round, prober, target, host, address }
     }
 
     /// The own probe of a round.
-    pub(in crate::node) fn probe_host_for_round(&mut self, rank: Rank, number: u64) {
-        if let Some((host, address)) = self.member(rank) {
-            self.dial_probe(rank, host, address, ProbePurpose::Round(rank, number));
+    pub(in crate::node) fn probe_host_for_round(&mut self, cx: &mut Cx, rank: Rank, number: u64) {
+        if let Some((host, address)) = self.member(cx, rank) {
+            self.dial_probe(cx, rank, host, address, ProbePurpose::Round(rank, number));
         }
     }
 
-    fn dial_probe(&mut self, rank: Rank, host: String, address: String, purpose: ProbePurpose) {
+    fn dial_probe(
+        &mut self,
+        cx: &mut Cx,
+        rank: Rank,
+        host: String,
+        address: String,
+        purpose: ProbePurpose,
+    ) {
         if self.suspicions.dials.0.len() >= PROBE_DIALS_MAX {
             return;
         }
-        let dial = self.uplink.new_dial();
         // The result comes a little before the silence counts.
-        let probe_ms = self.probe_ms();
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(probe_ms - probe_ms / 10));
+        let probe_ms = probe_ms(&cx.config);
+        let deadline_ns = cx.after_ms(probe_ms - probe_ms / 10);
         // The shell reports at its deadline. This later one is for a shell that does not.
-        let give_up_ns = deadline_ns.saturating_add(ns(self.config.dial_ms));
-        self.timers.set_earlier(Timer::Suspicion, give_up_ns);
+        let give_up_ns = deadline_ns.saturating_add(ns(cx.config.dial_ms));
+        cx.timers.set_earlier(Timer::Suspicion, give_up_ns);
+        let dial = cx.dial(rank, (host, address), deadline_ns);
         self.suspicions.dials.0.insert(dial, ProbeDial { deadline_ns: give_up_ns, purpose });
-        self.out.push(Output::Dial { dial, rank, host, address, deadline_ns });
     }
 
     /// The address at which a dynamic member is probed for another agent: the known one, or the one
     /// that the parent names. A child cannot name one, or it could make this agent dial any
     /// address.
-    fn unlisted_target(&self, link: LinkId, probe: &Probe) -> Option<(String, String)> {
+    fn unlisted_target(&self, cx: &Cx, link: LinkId, probe: &Probe) -> Option<(String, String)> {
         let known = self.unlisted_member(probe.target);
         if let Some(known) = known.filter(|(host, _)| host.eq_ignore_ascii_case(&probe.host)) {
             return Some(known);
         }
-        let reported = self.role.parent().is_some_and(|parent| parent.link == link)
+        let reported = cx.around.parent_link() == Some(link)
             && !probe.address.is_empty()
-            && self.config.members.rank_of(&probe.host).is_none();
+            && cx.config.members.rank_of(&probe.host).is_none();
         reported.then(|| (probe.host.clone(), probe.address.clone()))
     }
 
     /// A neighbour asks for a probe.
-    pub(in crate::node) fn on_probe(&mut self, link: LinkId, probe: Probe) {
-        if self.is_silent(probe.target) {
-            return self.answer_probe(link, &probe, false);
+    pub(in crate::node) fn on_probe(&mut self, cx: &mut Cx, link: LinkId, probe: Probe) {
+        if self.is_silent(cx, probe.target) {
+            return self.answer_probe(cx, link, &probe, false);
         }
         let named = match probe.target.is_unlisted() {
-            true => self.unlisted_target(link, &probe),
-            false => self.member(probe.target),
+            true => self.unlisted_target(cx, link, &probe),
+            false => self.member(cx, probe.target),
         };
         if let Some((host, address)) = named {
             let target = probe.target;
-            self.dial_probe(target, host, address, ProbePurpose::Neighbour(link, probe));
+            self.dial_probe(cx, target, host, address, ProbePurpose::Neighbour(link, probe));
         }
     }
 
-    fn answer_probe(&mut self, link: LinkId, probe: &Probe, alive: bool) {
+    fn answer_probe(&mut self, cx: &mut Cx, link: LinkId, probe: &Probe, alive: bool) {
         let Probe { requester, probe, prober, .. } = *probe;
-        self.send(link, Frame::ProbeAnswer(ProbeAnswer { requester, probe, prober, alive }));
+        cx.send(link, Frame::ProbeAnswer(ProbeAnswer { requester, probe, prober, alive }));
     }
 
     /// A probe has reached an agent. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_connected(&mut self, dial: DialId, link: LinkId) -> bool {
+    pub(in crate::node) fn on_probe_connected(
+        &mut self,
+        cx: &mut Cx,
+        dial: DialId,
+        link: LinkId,
+    ) -> bool {
         let Some(probe_dial) = self.suspicions.dials.0.remove(&dial) else { return false };
-        self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
-        self.close(link, None, "it was a probe");
-        self.on_probe_result(probe_dial, ProbeResult::Agent);
+        cx.open(link, LinkRole::Closing);
+        cx.close(link, None, "it was a probe");
+        self.on_probe_result(cx, probe_dial, ProbeResult::Agent);
         true
     }
 
     /// A probe has failed. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_failed(&mut self, dial: DialId, answer: HostAnswer) -> bool {
+    pub(in crate::node) fn on_probe_failed(
+        &mut self,
+        cx: &mut Cx,
+        dial: DialId,
+        answer: HostAnswer,
+    ) -> bool {
         let Some(probe_dial) = self.suspicions.dials.0.remove(&dial) else { return false };
-        self.on_probe_result(probe_dial, ProbeResult::Host(answer));
+        self.on_probe_result(cx, probe_dial, ProbeResult::Host(answer));
         true
     }
 
-    fn on_probe_result(&mut self, probe_dial: ProbeDial, found: ProbeResult) {
+    fn on_probe_result(&mut self, cx: &mut Cx, probe_dial: ProbeDial, found: ProbeResult) {
         match probe_dial.purpose {
-            ProbePurpose::Round(rank, number) => self.on_round_probed(rank, number, found),
+            ProbePurpose::Round(rank, number) => self.on_round_probed(cx, rank, number, found),
             ProbePurpose::Neighbour(link, probe) => {
                 let alive = found != ProbeResult::Host(HostAnswer::Nothing);
-                self.answer_probe(link, &probe, alive);
+                self.answer_probe(cx, link, &probe, alive);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which members are expected: the acting root suspects those that were in the tree and do not come.
+//! Which members are expected: the acting root suspects those that were in the tree and are not.
 //!
 //! The acting root knows the whole tree. It expects three kinds of members: those below a lost
 //! agent, those that moved to another parent, and those that were lost and are not known to be
@@ -11,10 +11,11 @@
 
 use crate::frame::{Frame, SNAPSHOT_RANGES_MAX};
 use crate::ident::Rank;
-use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
+use crate::node::around::Sighting;
 use crate::node::config::ns;
-use crate::node::membership::members::Sighting;
+use crate::node::cx::Cx;
+use crate::node::membership::Membership;
 use crate::node::timers::Timer;
 use crate::ranges::RangeSet;
 use std::sync::Arc;
@@ -31,44 +32,49 @@ pub(in crate::node) struct Snapshot {
     pause_ms: u64,
 }
 
-impl Node {
+impl Membership {
     /// The acting root learns that a member has come, or is gone.
-    pub(in crate::node) fn note_member_state(&mut self, rank: Rank, state: MemberState) {
-        if !self.role.is_root() || Some(rank) == self.rank {
+    pub(in crate::node) fn note_member_state(
+        &mut self,
+        cx: &mut Cx,
+        rank: Rank,
+        state: MemberState,
+    ) {
+        if !cx.around.is_root || Some(rank) == cx.rank {
             return;
         }
         if state.is_missed() {
-            self.expect_missed(rank);
+            self.expect_missed(cx, rank);
         } else {
             self.expect_no_more(rank);
         }
-        self.snapshot_changed();
+        self.snapshot_changed(cx);
     }
 
     /// Another agent reports a member that moved or is lost within this time.
-    pub(in crate::node) fn expect_missed(&mut self, rank: Rank) {
-        let after_ms = self.config.detection_ms + 2 * self.config.dial_ms;
-        self.expect_member(rank, after_ms, after_ms);
+    pub(in crate::node) fn expect_missed(&mut self, cx: &mut Cx, rank: Rank) {
+        let after_ms = cx.config.detection_ms + 2 * cx.config.dial_ms;
+        self.expect_member(cx, rank, after_ms, after_ms);
     }
 
     /// A member was lost without a Close: those below it are missing until they come back.
-    pub(in crate::node) fn doubt_all_below(&mut self, lost: Rank) {
-        if !self.role.is_root() {
+    pub(in crate::node) fn doubt_all_below(&mut self, cx: &mut Cx, lost: Rank) {
+        if !cx.around.is_root {
             return;
         }
-        let after_ms = self.config.detection_ms / 4;
+        let after_ms = cx.config.detection_ms / 4;
         for rank in self.members.doubt_below(lost) {
-            self.expect_member(rank, after_ms, after_ms);
+            self.expect_member(cx, rank, after_ms, after_ms);
         }
     }
 
-    fn snapshot_changed(&mut self) {
-        let soon_ns = self.now.mono_ns.saturating_add(ns(self.config.heartbeat_ms));
-        self.timers.set_earlier(Timer::Snapshot, soon_ns);
+    fn snapshot_changed(&mut self, cx: &mut Cx) {
+        let soon_ns = cx.now.mono_ns.saturating_add(ns(cx.config.heartbeat_ms));
+        cx.timers.set_earlier(Timer::Snapshot, soon_ns);
     }
 
     /// The parent sends the membership snapshot.
-    pub(in crate::node) fn on_membership_snapshot(&mut self, snapshot: Arc<RangeSet>) {
+    pub(in crate::node) fn on_membership_snapshot(&mut self, cx: &mut Cx, snapshot: Arc<RangeSet>) {
         let old = std::mem::replace(&mut self.snapshot.ranks, Arc::clone(&snapshot));
         // Only the agents above a member learn where it has come. The next root must expect it all
         // the same.
@@ -76,79 +82,77 @@ impl Node {
             let rank = rank.0.into();
             snapshot.contains(rank) && !old.contains(rank)
         });
-        self.forward_snapshot();
+        self.forward_snapshot(cx);
     }
 
-    fn forward_snapshot(&mut self) {
-        let attached = self.children.iter().filter(|(_, child)| child.attached);
-        for link in attached.map(|(link, _)| *link).collect::<Vec<LinkId>>() {
-            self.send_snapshot_to(link);
-        }
+    fn forward_snapshot(&mut self, cx: &mut Cx) {
+        let links: Vec<LinkId> = cx.around.attached().map(|child| child.link).collect();
+        links.into_iter().for_each(|link| self.send_snapshot_to(cx, link));
     }
 
     /// A child has come, or the snapshot has changed. A child without room for this one gets the
     /// next one.
-    pub(in crate::node) fn send_snapshot_to(&mut self, link: LinkId) {
+    pub(in crate::node) fn send_snapshot_to(&mut self, cx: &mut Cx, link: LinkId) {
         if !self.snapshot.ranks.ranges().is_empty() {
             let snapshot = Arc::clone(&self.snapshot.ranks);
-            self.send_if_room(link, Frame::MembershipSnapshot(snapshot));
+            cx.send_if_room(link, Frame::MembershipSnapshot(snapshot));
         }
     }
 
     /// The member list has changed, and with it the ranks. Or the acting root left in order: which
     /// members left with it is not known.
-    pub(in crate::node) fn reset_snapshot(&mut self) {
+    pub(in crate::node) fn reset_snapshot(&mut self, cx: &mut Cx) {
         self.snapshot = Snapshot::default();
         self.suspicions.expect_none();
-        self.timers.stop(Timer::Snapshot);
-        self.timers.stop(Timer::Reconcile);
-        if self.role.is_root() {
-            self.snapshot_changed();
+        cx.timers.stop(Timer::Snapshot);
+        cx.timers.stop(Timer::Reconcile);
+        if cx.around.is_root {
+            self.snapshot_changed(cx);
         }
     }
 
     /// An epoch begins: the members of the snapshot have some time to come.
-    pub(in crate::node) fn begin_reconciliation(&mut self) {
-        let pause_ms = self.config.detection_ms / 2;
+    pub(in crate::node) fn begin_reconciliation(&mut self, cx: &mut Cx) {
+        let pause_ms = cx.config.detection_ms / 2;
         self.suspicions.expect_none();
         for rank in self.members.doubted().collect::<Vec<Rank>>() {
-            self.expect_missed(rank);
+            self.expect_missed(cx, rank);
         }
         self.snapshot.pause_ms = pause_ms;
-        let at_ns = self.now.mono_ns.saturating_add(ns(pause_ms));
+        let at_ns = cx.now.mono_ns.saturating_add(ns(pause_ms));
         match self.snapshot.ranks.ranges().is_empty() {
-            true => self.timers.stop(Timer::Reconcile),
-            false => self.timers.set(Timer::Reconcile, at_ns),
+            true => cx.timers.stop(Timer::Reconcile),
+            false => cx.timers.set(Timer::Reconcile, at_ns),
         }
-        self.snapshot_changed();
+        self.snapshot_changed(cx);
     }
 
     /// A member of the snapshot that has not come is missing, and probed at once.
-    pub(in crate::node) fn reconcile(&mut self) {
-        let now_ns = self.now.mono_ns;
+    pub(in crate::node) fn reconcile(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
         let expected =
-            |rank: &Rank| Some(*rank) != self.rank && self.snapshot.ranks.contains(rank.0.into());
+            |rank: &Rank| Some(*rank) != cx.rank && self.snapshot.ranks.contains(rank.0.into());
         let absent: Vec<(Rank, String)> = self
-            .all_ranks()
+            .all_ranks(cx)
             .filter(expected)
             .filter(|rank| !self.members.is_known(*rank))
-            .filter_map(|rank| Some((rank, self.member(rank)?.0)))
+            .filter_map(|rank| Some((rank, self.member(cx, rank)?.0)))
             .collect();
         if self.is_cut_off(self.suspicions.missing() + absent.len()) {
             let pause_ms = self.snapshot.pause_ms;
-            self.timers.set(Timer::Reconcile, now_ns.saturating_add(ns(pause_ms)));
+            cx.timers.set(Timer::Reconcile, now_ns.saturating_add(ns(pause_ms)));
             self.snapshot.pause_ms = (2 * pause_ms).min(PAUSE_MS_MAX);
             return;
         }
-        self.timers.stop(Timer::Reconcile);
+        cx.timers.stop(Timer::Reconcile);
         for (rank, host) in absent {
-            self.expect_member(rank, 0, self.config.detection_ms / 4);
-            self.member_is(Sighting::unseen(rank), &host, MemberState::Suspect);
+            self.expect_member(cx, rank, 0, cx.config.detection_ms / 4);
+            self.member_is(cx, Sighting::unseen(rank), &host, MemberState::Suspect);
         }
     }
 
-    fn all_ranks(&self) -> impl Iterator<Item = Rank> {
-        let listed = u32::try_from(self.config.members.len()).unwrap_or(u32::MAX);
+    fn all_ranks(&self, cx: &Cx) -> impl Iterator<Item = Rank> {
+        let listed = u32::try_from(cx.config.members.len()).unwrap_or(u32::MAX);
         (0..listed).map(Rank).chain(self.unlisted_ranks())
     }
 
@@ -158,19 +162,19 @@ impl Node {
         missing > self.members.count_up() + 1
     }
 
-    pub(in crate::node) fn announce_snapshot(&mut self) {
-        let mut snapshot = match self.timers.is_set(Timer::Reconcile) {
+    pub(in crate::node) fn announce_snapshot(&mut self, cx: &mut Cx) {
+        let mut snapshot = match cx.timers.is_set(Timer::Reconcile) {
             // Before the comparison no member is left out.
             true => RangeSet::clone(&self.snapshot.ranks),
             false => RangeSet::default(),
         };
-        for rank in self.members.expected().chain(self.rank) {
+        for rank in self.members.expected().chain(cx.rank) {
             snapshot.insert(rank.0.into());
         }
         if *self.snapshot.ranks != snapshot {
             snapshot.truncate(SNAPSHOT_RANGES_MAX);
             self.snapshot.ranks = Arc::new(snapshot);
-            self.forward_snapshot();
+            self.forward_snapshot(cx);
         }
     }
 }

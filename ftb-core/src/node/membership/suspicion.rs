@@ -18,13 +18,14 @@
 
 use crate::frame::{Frame, ProbeAnswer};
 use crate::ident::Rank;
-use crate::node::Node;
 use crate::node::api::{HostAnswer, LinkId, MemberState};
+use crate::node::around::Sighting;
 use crate::node::config::ns;
-use crate::node::membership::members::Sighting;
+use crate::node::cx::Cx;
+use crate::node::links::LinkRole;
+use crate::node::membership::Membership;
 use crate::node::membership::probes::{ProbeDials, ProbeResult};
 use crate::node::timers::Timer;
-use crate::node::tree::link::LinkRole;
 use crate::severity::Severity;
 use crate::tree;
 use std::collections::BTreeMap;
@@ -169,82 +170,81 @@ impl Suspicions {
     }
 }
 
-impl Node {
+impl Membership {
     /// A child was lost without a Close, or the acting root before this one.
-    pub(in crate::node) fn suspect(&mut self, member: Sighting, host: &str, why: &str) {
+    pub(in crate::node) fn suspect(
+        &mut self,
+        cx: &mut Cx,
+        member: Sighting,
+        host: &str,
+        why: &str,
+    ) {
         let tags = vec![("host", host.to_owned()), ("rank", member.rank.to_string())];
-        self.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
+        cx.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
         match self.suspicions.by_rank.get_mut(&member.rank) {
             Some(found) if matches!(found.phase, Phase::Tentative) => {
                 found.phase = Phase::Open;
-                self.evaluate(member.rank, false);
+                self.evaluate(cx, member.rank, false);
             }
-            _ => self.open_suspicion(member, host, Phase::Open),
+            _ => self.open_suspicion(cx, member, host, Phase::Open),
         }
     }
 
-    fn open_suspicion(&mut self, member: Sighting, host: &str, phase: Phase) {
-        let round = Some(self.begin_round(member.rank, host));
+    fn open_suspicion(&mut self, cx: &mut Cx, member: Sighting, host: &str, phase: Phase) {
+        let round = Some(self.begin_round(cx, member.rank, host));
         self.suspicions.by_rank.insert(member.rank, Suspicion { member, phase, round });
     }
 
-    /// The silence of a link after which the host of the peer is probed, before the link is lost.
-    pub(in crate::node) fn quiet_ns(&self) -> u64 {
-        ns(self.config.detection_ms.saturating_sub(self.probe_ms()))
-    }
-
-    /// Links have been silent for [`Node::quiet_ns`]: suspects the children, and with the parent
-    /// acting root and standby.
-    pub(in crate::node) fn on_quiet(&mut self, links: &[(LinkId, LinkRole)]) {
+    /// Links are quiet: suspects the children, and with the parent acting root and standby.
+    pub(in crate::node) fn on_quiet(&mut self, cx: &mut Cx, links: &[(LinkId, LinkRole)]) {
         let mut quiet = Vec::new();
         for (link, role) in links {
-            let child = self.children.get(link).filter(|child| child.attached);
-            quiet.extend(child.map(|child| (child.sighting(), child.host.clone())));
+            let child = cx.around.attached().find(|child| child.link == *link);
+            quiet.extend(child.map(|child| (child.sighting, child.host.clone())));
             if *role == LinkRole::Parent {
-                quiet.extend(self.root_and_standby_above());
+                quiet.extend(self.root_and_standby_above(cx));
             }
         }
         for (member, host) in quiet {
-            self.open_suspicion(member, &host, Phase::Tentative);
+            self.open_suspicion(cx, member, &host, Phase::Tentative);
         }
     }
 
     /// A quiet link is heard: its peer is not suspected any more.
-    pub(in crate::node) fn on_quiet_link_heard(&mut self, link: LinkId) {
-        if let Some(child) = self.children.get(&link) {
-            self.withdraw(child.rank);
-        } else if let Some(parent) = self.role.parent().filter(|parent| parent.link == link) {
-            let rank = parent.rank;
-            self.suspicions.unresponsive.remove(&rank);
-            self.withdraw_above();
+    pub(in crate::node) fn on_quiet_link_heard(&mut self, cx: &mut Cx, link: LinkId) {
+        if let Some(child) = cx.around.child(link) {
+            self.withdraw(cx, child.sighting.rank);
+        } else if let Some(parent) = &cx.around.parent {
+            self.suspicions.unresponsive.remove(&parent.sighting.rank);
+            self.withdraw_above(cx);
         }
     }
 
     /// Ends a tentative suspicion.
-    pub(in crate::node) fn withdraw(&mut self, rank: Rank) {
+    pub(in crate::node) fn withdraw(&mut self, cx: &mut Cx, rank: Rank) {
         if self.suspicions.is_tentative(rank) {
-            self.end_suspicion(rank);
+            self.end_suspicion(cx, rank);
         }
     }
 
-    fn withdraw_above(&mut self) {
-        let above = self.suspicions.by_rank.range(..self.own_rank());
+    fn withdraw_above(&mut self, cx: &mut Cx) {
+        let above = self.suspicions.by_rank.range(..cx.own_rank());
         for rank in above.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
-            self.withdraw(rank);
+            self.withdraw(cx, rank);
         }
     }
 
     /// Ends a suspicion. The acting root continues to expect a member that is missing.
-    fn end_suspicion(&mut self, rank: Rank) {
+    fn end_suspicion(&mut self, cx: &mut Cx, rank: Rank) {
         self.suspicions.by_rank.remove(&rank);
-        if self.role.is_root() && self.members.is_missed(rank) {
-            self.expect_missed(rank);
+        if cx.around.is_root && self.members.is_missed(rank) {
+            self.expect_missed(cx, rank);
         }
     }
 
     /// A child that attaches during a round for an agent above its rank is asked too.
-    pub(in crate::node) fn ask_newcomer(&mut self, link: LinkId, prober: Rank) {
-        let above: Vec<Rank> = tree::ancestors(prober, self.config.fanout).collect();
+    pub(in crate::node) fn ask_newcomer(&mut self, cx: &mut Cx, link: LinkId, prober: Rank) {
+        let above: Vec<Rank> = tree::ancestors(prober, cx.config.fanout).collect();
         let mut asked = Vec::new();
         for (rank, found) in &mut self.suspicions.by_rank {
             let Some(round) = &mut found.round else { continue };
@@ -258,82 +258,88 @@ impl Node {
             }
         }
         for (number, rank) in asked {
-            let probe = self.probe_of(number, prober, rank);
-            self.send(link, Frame::Probe(probe));
+            let probe = self.probe_of(cx, number, prober, rank);
+            cx.send(link, Frame::Probe(probe));
         }
     }
 
     /// Probes a host, and asks neighbours to do the same.
-    fn begin_round(&mut self, rank: Rank, host: &str) -> Round {
+    fn begin_round(&mut self, cx: &mut Cx, rank: Rank, host: &str) -> Round {
         self.suspicions.rounds += 1;
         let number = self.suspicions.rounds;
-        let fanout = self.config.fanout;
-        let mut neighbours: Vec<(LinkId, Rank)> = self
-            .children
-            .iter()
-            .filter(|(_, neighbour)| neighbour.attached && neighbour.rank != rank)
-            .map(|(link, neighbour)| (*link, neighbour.rank))
-            .collect();
+        let fanout = cx.config.fanout;
+        let children = cx.around.attached().map(|child| (child.link, child.sighting.rank));
+        let mut neighbours: Vec<(LinkId, Rank)> =
+            children.filter(|(_, prober)| *prober != rank).collect();
         // Former children of the suspect know most.
         let was_below = |prober| tree::ancestors(prober, fanout).any(|above| above == rank);
         neighbours.sort_by_key(|(_, prober)| !was_below(*prober));
         neighbours.truncate(PROBERS_MAX);
         // The parent knows only agents below it.
-        let parent = self.role.parent().filter(|_| rank > self.own_rank());
-        neighbours.extend(parent.map(|parent| (parent.link, parent.rank)));
+        let parent = cx.around.parent.as_ref().filter(|_| rank > cx.own_rank());
+        neighbours.extend(parent.map(|parent| (parent.link, parent.sighting.rank)));
         let witnesses = neighbours.iter().map(|(_, prober)| (*prober, None)).collect();
         for (link, prober) in neighbours {
-            let probe = self.probe_of(number, prober, rank);
-            self.send(link, Frame::Probe(probe));
+            let probe = self.probe_of(cx, number, prober, rank);
+            cx.send(link, Frame::Probe(probe));
         }
-        self.probe_host_for_round(rank, number);
+        self.probe_host_for_round(cx, rank, number);
         // A neighbour dials, and its answer takes the way back.
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(2 * self.config.dial_ms));
-        self.timers.set_earlier(Timer::Suspicion, deadline_ns);
+        let deadline_ns = cx.now.mono_ns.saturating_add(ns(2 * cx.config.dial_ms));
+        cx.timers.set_earlier(Timer::Suspicion, deadline_ns);
         Round { number, host: host.to_owned(), deadline_ns, own: None, witnesses }
     }
 
     /// The own probe of a round has a result.
-    pub(in crate::node) fn on_round_probed(&mut self, rank: Rank, number: u64, found: ProbeResult) {
+    pub(in crate::node) fn on_round_probed(
+        &mut self,
+        cx: &mut Cx,
+        rank: Rank,
+        number: u64,
+        found: ProbeResult,
+    ) {
         let Some(round) = self.suspicions.round_of(rank, number) else {
             // The suspicion was withdrawn.
-            self.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         };
         round.own = Some(found);
         if let ProbeResult::Host(answer @ (HostAnswer::Nothing | HostAnswer::Taken)) = found
-            && rank < self.own_rank()
+            && rank < cx.own_rank()
             && self.suspicions.is_tentative(rank)
         {
             let unresponsive = &mut self.suspicions.unresponsive;
             while unresponsive.len() >= UNRESPONSIVE_MAX {
                 unresponsive.pop_first();
             }
-            unresponsive.insert(rank, (answer, self.now.mono_ns));
+            unresponsive.insert(rank, (answer, cx.now.mono_ns));
         }
-        self.evaluate(rank, false);
+        self.evaluate(cx, rank, false);
     }
 
     /// A neighbour has probed.
-    pub(in crate::node) fn on_probe_answer(&mut self, answer: &ProbeAnswer) {
+    pub(in crate::node) fn on_probe_answer(&mut self, cx: &mut Cx, answer: &ProbeAnswer) {
         let found = self.suspicions.by_rank.iter_mut().find_map(|(rank, found)| {
             let round = found.round.as_mut().filter(|round| round.number == answer.probe)?;
             Some((*rank, round.witnesses.get_mut(&answer.prober)?))
         });
-        let Some((rank, report)) = found.filter(|_| answer.requester == self.config.origin) else {
-            self.counters.stale += 1;
+        let Some((rank, report)) = found.filter(|_| answer.requester == cx.config.origin) else {
+            cx.counters.stale += 1;
             return;
         };
         *report = Some(answer.alive);
-        self.evaluate(rank, false);
+        self.evaluate(cx, rank, false);
     }
 
     /// Ends a round when its result is certain; `late`: with the answers so far.
-    fn evaluate(&mut self, rank: Rank, late: bool) {
-        let alone = self.config.members.len() <= 2;
-        let is_above = rank < self.own_rank();
-        let Some(found) = self.suspicions.by_rank.get_mut(&rank) else { return };
-        let Some(round) = &found.round else { return };
+    fn evaluate(&mut self, cx: &mut Cx, rank: Rank, late: bool) {
+        let alone = cx.config.members.len() <= 2;
+        let is_above = rank < cx.own_rank();
+        let found = self.suspicions.by_rank.get_mut(&rank);
+        let round = found.and_then(|found| Some((found.round.take()?, found)));
+        let Some((round, found)) = round else {
+            return cx.impossible("SuspectHasRound");
+        };
         let certain = match found.phase {
             Phase::Tentative => false,
             // Former children of an agent above are about to attach, and have probed it.
@@ -341,9 +347,9 @@ impl Node {
             Phase::Open | Phase::Reprobe(_) => round.is_answered() || round.is_complete(),
         };
         if !certain && !late {
+            found.round = Some(round);
             return;
         }
-        let Some(round) = found.round.take() else { return };
         let member = found.member;
         let known = self.members.state_of(member);
         // A member that is back, here or below another agent, is in another state.
@@ -359,81 +365,94 @@ impl Node {
             }
         };
         if is_gone {
-            self.conclude(member, &round, again, known == Some(MemberState::Lost));
+            self.conclude(cx, member, &round, again, known == Some(MemberState::Lost));
         }
         if !again {
-            self.end_suspicion(rank);
+            self.end_suspicion(cx, rank);
         }
     }
 
     /// Announces what became of a member that was lost. `again`: only news. `is_lost`: that its
     /// agent is lost is known.
-    fn conclude(&mut self, member: Sighting, round: &Round, again: bool, is_lost: bool) {
-        let (own, host) = (&self.config.host, &round.host);
+    fn conclude(
+        &mut self,
+        cx: &mut Cx,
+        member: Sighting,
+        round: &Round,
+        again: bool,
+        is_lost: bool,
+    ) {
+        let (own, host) = (&cx.config.host, &round.host);
         let tags = vec![
             ("host", host.clone()),
             ("rank", member.rank.to_string()),
             ("votes", round.witnesses_text()),
         ];
-        match round.outcome(self.config.members.len() <= 2) {
+        match round.outcome(cx.config.members.len() <= 2) {
             SuspicionOutcome::AgentLost(_) if is_lost => {}
             SuspicionOutcome::AgentLost(what) => {
                 let why = format!("the agent of {host} {what}, the host is alive");
-                self.transition("node", host, "suspect", "lost", &why);
-                self.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
-                self.member_is(member, host, MemberState::Lost);
+                cx.transition("node", host, "suspect", "lost", &why);
+                cx.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
+                self.member_is(cx, member, host, MemberState::Lost);
             }
             SuspicionOutcome::Dead => {
                 let why = format!("{host} answers no agent");
-                self.transition("node", host, "suspect", "dead", &why);
-                self.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
-                self.member_is(member, host, MemberState::Dead);
+                cx.transition("node", host, "suspect", "dead", &why);
+                cx.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
+                self.member_is(cx, member, host, MemberState::Dead);
             }
             _ if again => {}
             SuspicionOutcome::Elsewhere => {
                 let why = "its agent answers: only the link was lost";
-                self.transition("node", host, "suspect", "up elsewhere", why);
+                cx.transition("node", host, "suspect", "up elsewhere", why);
             }
             SuspicionOutcome::Unreachable => {
                 let why = format!("{host} is out of reach from {own}");
-                self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+                cx.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
             SuspicionOutcome::Unconfirmed => {
                 let why = format!("{host} does not answer {own}; no other agent confirms this");
-                self.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+                cx.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
             }
         }
     }
 
     /// Probes and rounds reach their deadlines, and pauses end.
-    pub(in crate::node) fn on_suspicion_timer(&mut self) {
-        let now_ns = self.now.mono_ns;
+    pub(in crate::node) fn on_suspicion_timer(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
         for dial in self.suspicions.dials.late(now_ns) {
-            self.on_probe_failed(dial, HostAnswer::Nothing);
+            self.on_probe_failed(cx, dial, HostAnswer::Nothing);
         }
         let rounds = self.suspicions.by_rank.iter();
         let late = rounds.filter(|(_, found)| {
             found.round.as_ref().is_some_and(|round| round.deadline_ns <= now_ns)
         });
         for rank in late.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
-            self.evaluate(rank, true);
+            self.evaluate(cx, rank, true);
         }
-        let is_root = self.role.is_root();
+        let is_root = cx.around.is_root;
         if is_root {
-            self.probe_again();
+            self.probe_again(cx);
         }
         match self.suspicions.next_ns(is_root) {
-            Some(next_ns) => self.timers.set(Timer::Suspicion, next_ns),
-            None => self.timers.stop(Timer::Suspicion),
+            Some(next_ns) => cx.timers.set(Timer::Suspicion, next_ns),
+            None => cx.timers.stop(Timer::Suspicion),
         }
     }
 
     // The acting root.
 
     /// A member is expected: it is probed after that time, unless it is suspected already.
-    pub(in crate::node) fn expect_member(&mut self, rank: Rank, after_ms: u64, pause_ms: u64) {
-        let next_ns = self.now.mono_ns.saturating_add(ns(after_ms));
-        self.timers.set_earlier(Timer::Suspicion, next_ns);
+    pub(in crate::node) fn expect_member(
+        &mut self,
+        cx: &mut Cx,
+        rank: Rank,
+        after_ms: u64,
+        pause_ms: u64,
+    ) {
+        let next_ns = cx.now.mono_ns.saturating_add(ns(after_ms));
+        cx.timers.set_earlier(Timer::Suspicion, next_ns);
         let phase = Phase::Reprobe(BackOff { next_ns: Some(next_ns), pause_ms, hung: 0 });
         let expected = Suspicion { member: Sighting::unseen(rank), phase, round: None };
         self.suspicions.by_rank.entry(rank).or_insert(expected);
@@ -445,8 +464,8 @@ impl Node {
     }
 
     /// Begins a round for each expected member whose pause is over.
-    fn probe_again(&mut self) {
-        let now_ns = self.now.mono_ns;
+    fn probe_again(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
         let mut room = match self.is_cut_off(self.suspicions.missing()) {
             true => 0,
             false => self.suspicions.dials.room(),
@@ -469,7 +488,7 @@ impl Node {
                 self.expect_no_more(rank);
                 continue;
             };
-            let round = self.begin_round(rank, &host);
+            let round = self.begin_round(cx, rank, &host);
             if let Some(found) = self.suspicions.by_rank.get_mut(&rank) {
                 found.member = member;
                 found.round = Some(round);
@@ -480,51 +499,54 @@ impl Node {
     // Acting root and standby, seen from below.
 
     /// Acting root and standby, if one of them is our parent, as far as they rank below us.
-    fn root_and_standby_above(&self) -> Vec<(Sighting, String)> {
-        let Some(parent) = self.role.parent() else { return Vec::new() };
+    fn root_and_standby_above(&self, cx: &Cx) -> Vec<(Sighting, String)> {
+        let Some(parent) = &cx.around.parent else { return Vec::new() };
+        let rank = parent.sighting.rank;
         let root = parent.path.first().copied();
-        if Some(parent.rank) != root && Some(parent.rank) != parent.standby {
+        if Some(rank) != root && Some(rank) != parent.standby {
             return Vec::new();
         }
         let others = root.into_iter().chain(parent.standby);
-        let others = others.filter(|rank| *rank != parent.rank && *rank < self.own_rank());
-        let parent = (parent.sighting(), parent.host.clone());
-        let others = others.filter_map(|rank| Some((Sighting::unseen(rank), self.member(rank)?.0)));
+        let others = others.filter(|other| *other != rank && *other < cx.own_rank());
+        // It does not say which of its hellos made it what it is.
+        let parent = (Sighting { attempt: 0, ..parent.sighting }, parent.host.clone());
+        let others =
+            others.filter_map(|rank| Some((Sighting::unseen(rank), self.member(cx, rank)?.0)));
         [parent].into_iter().chain(others).collect()
     }
 
     /// The parent is lost without a Close.
-    pub(in crate::node) fn remember_lost_root(&mut self) {
-        self.suspicions.lost_above = self.root_and_standby_above();
+    pub(in crate::node) fn remember_lost_root(&mut self, cx: &Cx) {
+        self.suspicions.lost_above = self.root_and_standby_above(cx);
     }
 
     /// A parent was found.
-    pub(in crate::node) fn forget_lost_root(&mut self) {
+    pub(in crate::node) fn forget_lost_root(&mut self, cx: &mut Cx) {
         self.suspicions.lost_above.clear();
-        self.withdraw_above();
+        self.withdraw_above(cx);
     }
 
     /// We are acting root now, and suspect those that were lost above.
-    pub(in crate::node) fn suspect_lost_root(&mut self, why: &str) {
+    pub(in crate::node) fn suspect_lost_root(&mut self, cx: &mut Cx, why: &str) {
         for (above, host) in std::mem::take(&mut self.suspicions.lost_above) {
-            self.lost_above(above, &host, why);
+            self.lost_above(cx, above, &host, why);
         }
-        self.withdraw_above();
+        self.withdraw_above(cx);
     }
 
     /// Whether a recent probe found that the host of that rank is silent.
-    pub(in crate::node) fn is_silent(&self, rank: Rank) -> bool {
-        self.failed_probe(rank) == Some(HostAnswer::Nothing)
+    pub(in crate::node) fn is_silent(&self, cx: &Cx, rank: Rank) -> bool {
+        self.failed_probe(cx, rank) == Some(HostAnswer::Nothing)
     }
 
     /// Whether a recent probe found no agent at that rank: its host is silent, or its agent hangs.
-    pub(in crate::node) fn is_unresponsive(&self, rank: Rank) -> bool {
-        self.failed_probe(rank).is_some()
+    pub(in crate::node) fn is_unresponsive(&self, cx: &Cx, rank: Rank) -> bool {
+        self.failed_probe(cx, rank).is_some()
     }
 
-    fn failed_probe(&self, rank: Rank) -> Option<HostAnswer> {
-        let fresh_ns = ns(self.config.detection_ms) / 2;
+    fn failed_probe(&self, cx: &Cx, rank: Rank) -> Option<HostAnswer> {
+        let fresh_ns = ns(cx.config.detection_ms) / 2;
         let (answer, at_ns) = self.suspicions.unresponsive.get(&rank)?;
-        (at_ns.saturating_add(fresh_ns) > self.now.mono_ns).then_some(*answer)
+        (at_ns.saturating_add(fresh_ns) > cx.now.mono_ns).then_some(*answer)
     }
 }

@@ -2,8 +2,8 @@
 //! a while longer, sent again when the way up has changed.
 
 use crate::epochs::EpochHistory;
-use crate::frame::UpItem;
-use crate::ident::EventId;
+use crate::frame::{UpBatch, UpItem};
+use crate::ident::{EventId, OriginId};
 use crate::log::ring::place_behind;
 use crate::position::{Epoch, Position};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +20,7 @@ struct OutboxItem {
 /// Items with dense sequences. From the front: confirmed ones in their grace time, sent ones, and
 /// ones to be sent.
 #[derive(Clone, Debug)]
-pub(in crate::node) struct Outbox {
+pub(super) struct Outbox {
     items: VecDeque<OutboxItem>,
     /// The sequence that comes after all of them.
     next: u64,
@@ -32,15 +32,6 @@ pub(in crate::node) struct Outbox {
     base: u64,
     waiting_bytes: usize,
     grace_bytes: usize,
-}
-
-/// What is to be sent next.
-#[derive(Clone, Debug)]
-pub(in crate::node) struct OutboxBatch {
-    pub(in crate::node) run: u64,
-    pub(in crate::node) base: u64,
-    pub(in crate::node) first: u64,
-    pub(in crate::node) items: Vec<UpItem>,
 }
 
 /// A log that has lost.
@@ -65,7 +56,7 @@ fn place(seq: u64, first: u64) -> usize {
 }
 
 impl Outbox {
-    pub(in crate::node) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             items: VecDeque::new(),
             next: 1,
@@ -79,17 +70,17 @@ impl Outbox {
     }
 
     /// Bytes of what is not confirmed.
-    pub(in crate::node) fn waiting_bytes(&self) -> usize {
+    pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
     /// Bytes of everything that is kept.
-    pub(in crate::node) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.waiting_bytes + self.grace_bytes
     }
 
     /// Whether something is to be sent.
-    pub(in crate::node) fn has_unsent(&self) -> bool {
+    pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.last()
     }
 
@@ -114,7 +105,7 @@ impl Outbox {
         }
     }
 
-    pub(in crate::node) fn push(&mut self, item: UpItem) {
+    pub(super) fn push(&mut self, item: UpItem) {
         self.waiting_bytes += item.len();
         let first = self.next;
         self.next += item.count() as u64;
@@ -122,23 +113,24 @@ impl Outbox {
     }
 
     /// Begins a new run: everything that is not confirmed is sent again.
-    pub(in crate::node) fn rewind(&mut self) {
+    pub(super) fn rewind(&mut self) {
         self.run += 1;
         self.sent = self.confirmed;
         self.base = self.confirmed + 1;
     }
 
     /// The run that is being sent.
-    pub(in crate::node) fn run(&self) -> u64 {
+    pub(super) fn run(&self) -> u64 {
         self.run
     }
 
     /// Takes the next items to be sent, at least one if there is one.
-    pub(in crate::node) fn take(
+    pub(super) fn take(
         &mut self,
+        origin: OriginId,
         bytes_max: usize,
         items_max: usize,
-    ) -> Option<OutboxBatch> {
+    ) -> Option<UpBatch> {
         if !self.has_unsent() {
             return None;
         }
@@ -163,17 +155,12 @@ impl Outbox {
             }
         }
         self.sent += count as u64;
-        Some(OutboxBatch { run: self.run, base: self.base, first, items })
+        Some(UpBatch { origin, run: self.run, base: self.base, first, items })
     }
 
     /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
     /// publisher's events in a row that this is news for, in order.
-    pub(in crate::node) fn confirm(
-        &mut self,
-        seq: u64,
-        position: Position,
-        now_ns: u64,
-    ) -> Vec<EventId> {
+    pub(super) fn confirm(&mut self, seq: u64, position: Position, now_ns: u64) -> Vec<EventId> {
         let seq = seq.min(self.sent);
         let mut ids = Vec::new();
         if seq <= self.confirmed {
@@ -201,7 +188,7 @@ impl Outbox {
     /// The log has another epoch history. Confirmed items that may be missing in it are unconfirmed
     /// again, with all items behind them. Only the memory of a root knows which epochs it waits
     /// for: the next root gets these items again. Says whether any item changed.
-    pub(in crate::node) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
+    pub(super) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
         let lost = self
             .items
             .iter()
@@ -238,7 +225,7 @@ impl Outbox {
     }
 
     /// Whether an event is kept, confirmed or not.
-    pub(in crate::node) fn holds(&self, id: EventId) -> bool {
+    pub(super) fn holds(&self, id: EventId) -> bool {
         self.items.iter().any(|kept| match &kept.item {
             UpItem::Events(run) => run.holds(id),
             UpItem::Gap(_) | UpItem::Fork { .. } => false,
@@ -246,7 +233,7 @@ impl Outbox {
     }
 
     /// Forgets confirmed items whose grace time is over, or that are more than the bound.
-    pub(in crate::node) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
+    pub(super) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
         while let Some(OutboxItem { item, confirmed: Some((_, since)), .. }) = self.items.front() {
             if *since > before_ns && self.grace_bytes <= bytes_max {
                 break;
@@ -257,13 +244,13 @@ impl Outbox {
     }
 
     /// When the oldest item that is kept for its grace time was confirmed.
-    pub(in crate::node) fn oldest_confirmed_ns(&self) -> Option<u64> {
+    pub(super) fn oldest_confirmed_ns(&self) -> Option<u64> {
         self.items.front()?.confirmed.map(|(_, since)| since)
     }
 
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
     /// never used twice. What was confirmed and is in the winning log stays so.
-    pub(in crate::node) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
+    pub(super) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
         self.next = self.last().max(self.confirmed) + 1;
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
@@ -293,7 +280,6 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ident::OriginId;
     use crate::node::testing::sealed;
     use crate::run::Run;
     use crate::sealed::Sealed;
@@ -320,19 +306,22 @@ mod tests {
     }
 
     /// First sequence and number of sequences.
-    fn taken(batch: Option<OutboxBatch>) -> Option<(u64, usize)> {
+    fn taken(batch: Option<UpBatch>) -> Option<(u64, usize)> {
         batch.map(|b| (b.first, b.items.iter().map(UpItem::count).sum()))
     }
 
     #[test]
     fn what_is_not_confirmed_is_sent_again_in_order_in_a_new_run() {
         let mut outbox = filled(10);
-        assert_eq!(outbox.take(usize::MAX, 6).map(|b| (b.first, b.items.len())), Some((1, 6)));
+        assert_eq!(
+            outbox.take(OriginId(1), usize::MAX, 6).map(|b| (b.first, b.items.len())),
+            Some((1, 6))
+        );
         assert_eq!(outbox.confirm(4, at(1, 4), 0).last().map(|id| id.seq), Some(4));
         outbox.rewind();
-        let batch = outbox.take(usize::MAX, 100);
+        let batch = outbox.take(OriginId(1), usize::MAX, 100);
         assert_eq!(batch.map(|b| (b.run, b.base, b.first, b.items.len())), Some((2, 5, 5, 6)));
-        assert!(outbox.take(usize::MAX, 100).is_none());
+        assert!(outbox.take(OriginId(1), usize::MAX, 100).is_none());
         assert_eq!(outbox.confirm(99, at(1, 10), 0).last().map(|id| id.seq), Some(10));
         assert_eq!(outbox.waiting_bytes(), 0);
     }
@@ -343,22 +332,22 @@ mod tests {
         outbox.push(run(1, 10));
         outbox.push(run(11, 10));
         let one = outbox.waiting_bytes() / 20;
-        assert_eq!(taken(outbox.take(usize::MAX, 4)), Some((1, 4)));
-        assert_eq!(taken(outbox.take(8 * one, 100)), Some((5, 8)));
+        assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 4)), Some((1, 4)));
+        assert_eq!(taken(outbox.take(OriginId(1), 8 * one, 100)), Some((5, 8)));
         assert_eq!(outbox.confirm(7, at(1, 7), 0).last().map(|id| id.seq), Some(7));
         assert_eq!((outbox.waiting_bytes(), outbox.grace_bytes), (13 * one, 7 * one));
         assert_eq!(outbox.confirm(15, at(1, 9), 0).last().map(|id| id.seq), Some(12), "only sent");
         outbox.expire(100, usize::MAX);
         assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (8 * one, 8 * one));
         outbox.rewind();
-        assert_eq!(taken(outbox.take(usize::MAX, 100)), Some((13, 8)));
+        assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 100)), Some((13, 8)));
         assert!(!outbox.requeue(&EpochHistory::new()), "what was confirmed has expired");
     }
 
     #[test]
     fn events_confirmed_in_a_lost_epoch_are_requeued_while_they_are_kept() {
         let mut outbox = filled(6);
-        outbox.take(usize::MAX, 100);
+        outbox.take(OriginId(1), usize::MAX, 100);
         outbox.confirm(2, at(1, 20), 100);
         outbox.confirm(5, at(2, 25), 200);
         let mut epochs = EpochHistory::new();
@@ -366,7 +355,10 @@ mod tests {
         epochs.open(epoch(3), 21, false);
         assert!(outbox.requeue(&epochs));
         outbox.rewind();
-        assert_eq!(outbox.take(usize::MAX, 100).map(|b| (b.first, b.items.len())), Some((3, 4)));
+        assert_eq!(
+            outbox.take(OriginId(1), usize::MAX, 100).map(|b| (b.first, b.items.len())),
+            Some((3, 4))
+        );
         outbox.confirm(6, at(3, 30), 300);
         assert!(!outbox.requeue(&epochs));
         outbox.expire(100, usize::MAX);
@@ -374,13 +366,13 @@ mod tests {
         outbox.expire(100, 0);
         assert_eq!((outbox.grace_bytes, outbox.items.len()), (0, 0));
         outbox.push(UpItem::Events(sealed(1, 7).into()));
-        assert_eq!(outbox.take(1, 1).map(|b| (b.first, b.items.len())), Some((7, 1)));
+        assert_eq!(outbox.take(OriginId(1), 1, 1).map(|b| (b.first, b.items.len())), Some((7, 1)));
     }
 
     #[test]
     fn a_handed_over_log_takes_the_place_of_what_it_holds() {
         let mut outbox = filled(4);
-        outbox.take(usize::MAX, 100);
+        outbox.take(OriginId(1), usize::MAX, 100);
         outbox.confirm(2, at(1, 2), 0);
         let mut winning = EpochHistory::new();
         winning.open(epoch(1), 1, false);
@@ -391,7 +383,7 @@ mod tests {
         let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2 };
         outbox.re_propose(losing, &winning);
         outbox.rewind();
-        let batch = outbox.take(usize::MAX, 100);
+        let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Both that were confirmed at 2, which another epoch has given out and the losing log may
         // not have, and the three.
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
@@ -400,7 +392,7 @@ mod tests {
         let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0 };
         outbox.re_propose(losing, &winning);
         outbox.rewind();
-        let batch = outbox.take(usize::MAX, 100);
+        let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Those five are safe, and kept under new sequences.
         assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((16, 16, 2)));
         assert_eq!(outbox.items.len(), 7);
@@ -412,14 +404,14 @@ mod tests {
         let mut outbox = filled(1);
         outbox.push(fork(5, false));
         outbox.push(fork(7, false));
-        outbox.take(usize::MAX, 100);
+        outbox.take(OriginId(1), usize::MAX, 100);
         outbox.confirm(3, at(2, 20), 100);
         let mut epochs = EpochHistory::new();
         epochs.open(epoch(2), 1, false);
         assert!(!outbox.requeue(&epochs), "the root that has it goes on");
         epochs.open(epoch(3), 21, false);
         assert!(outbox.requeue(&epochs));
-        let batch = outbox.take(usize::MAX, 100).expect("it is said again");
+        let batch = outbox.take(OriginId(1), usize::MAX, 100).expect("it is said again");
         assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
         assert!(!outbox.requeue(&epochs), "it is on its way");
         outbox.confirm(4, at(3, 21), 200);

@@ -5,10 +5,12 @@
 //! ([`crate::node::publishing::upward`]).
 
 use crate::frame::UpItem;
-use crate::node::Node;
-use crate::node::api::{ClientId, Gap, GapReason, Output};
-use crate::node::config::ns;
-use crate::node::delivery::clients::CONTROL_MAX;
+use crate::node::api::{
+    ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, RejectCode, ToClient,
+};
+use crate::node::cx::Cx;
+use crate::node::publishing::Publishing;
+use crate::node::publishing::delayed_acks::AckState;
 use crate::node::publishing::storm::StormDecision;
 use crate::position::Position;
 use crate::run::Run;
@@ -16,6 +18,7 @@ use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::spaces::Spaces;
 use crate::storm::StormRule;
+use std::collections::VecDeque;
 
 /// Subscribers learn of shed events as one gap, at this time after the first of them.
 const SHED_REPORT_MS: u64 = 1_000;
@@ -23,8 +26,24 @@ const SHED_REPORT_MS: u64 = 1_000;
 /// The shortest time between two announcements about one client.
 const LIMIT_ANNOUNCED_MS: u64 = 60_000;
 
+/// Most refusals that wait for one client. Further ones are dropped until the client reads.
+const REFUSED_MAX: usize = 4_096;
+
+/// A client as a publisher.
+pub(super) struct Publisher {
+    info: ClientInfo,
+    /// The last sequence that was taken from it.
+    taken: u64,
+    published: u64,
+    /// Which of its events are acknowledged, and what it knows of that.
+    pub(super) acks: AckState,
+    /// Sequences of events that storm control shed and the client does not know of.
+    refused: VecDeque<(u64, u64)>,
+    limit_announced_ns: u64,
+}
+
 /// Events that storm rules have shed and subscribers do not know of.
-pub(in crate::node) struct StormShed {
+pub(super) struct StormShed {
     count: u64,
     severity: Severity,
     spaces: Spaces,
@@ -32,79 +51,110 @@ pub(in crate::node) struct StormShed {
 }
 
 impl StormShed {
-    pub(in crate::node) fn due_ns(&self) -> u64 {
+    pub(super) fn due_ns(&self) -> u64 {
         self.due_ns
     }
 }
 
-impl Node {
-    /// Takes a client's events in.
-    pub(in crate::node) fn on_publish(&mut self, client: ClientId, events: Run) {
-        if client == ClientId::AGENT {
-            self.outbox.push(UpItem::Events(events));
-            return self.flush_outbox();
+impl Publishing {
+    pub(in crate::node) fn attach_client(&mut self, client: ClientId, info: ClientInfo) {
+        self.by_publisher.insert(info.publisher, client);
+        let publisher = Publisher {
+            info,
+            taken: 0,
+            published: 0,
+            acks: AckState::default(),
+            refused: VecDeque::new(),
+            limit_announced_ns: 0,
+        };
+        self.publishers.insert(client, publisher);
+    }
+
+    /// A client is gone: what is being folded of it leaves.
+    pub(in crate::node) fn detach_client(&mut self, cx: &mut Cx, client: ClientId) {
+        let Some(gone) = self.publishers.remove(&client) else {
+            return cx.impossible("PublisherIsAttached");
+        };
+        if self.by_publisher.get(&gone.info.publisher) == Some(&client) {
+            self.by_publisher.remove(&gone.info.publisher);
         }
-        let Some(publisher) = self.clients.get_mut(&client) else {
-            self.counters.stale += 1;
+        self.paused.remove(&client);
+        let mut left = Vec::new();
+        self.storms.forget(client, &mut left);
+        self.push_events(&left);
+    }
+
+    /// Who a client is, and how many events it has published.
+    pub(in crate::node) fn client(&self, client: ClientId) -> Option<(&ClientInfo, u64)> {
+        self.publishers.get(&client).map(|publisher| (&publisher.info, publisher.published))
+    }
+
+    /// Takes a client's events in.
+    pub(in crate::node) fn on_publish(&mut self, cx: &mut Cx, client: ClientId, events: Run) {
+        if client == ClientId::AGENT {
+            return self.outbox.push(UpItem::Events(events));
+        }
+        let Some(publisher) = self.publishers.get_mut(&client) else {
+            cx.counters.stale += 1;
             return;
         };
         let mut controlled = None;
         let taken = publisher.taken;
         let known = events.iter().take_while(|event| event.id().seq <= taken).count();
-        let again = known > 0;
         if let Some(new) = events.slice(known..events.count()) {
             let count = new.count() as u64;
             publisher.taken = new.iter().next_back().map_or(taken, |last| last.id().seq);
             publisher.published += count;
-            self.counters.published += count;
+            cx.counters.published += count;
             if self.storms.is_off() {
                 self.outbox.push(UpItem::Events(new));
             } else {
                 controlled = Some(new);
             }
         }
-        // It did not hear of the confirmation: say it again.
-        if again && publisher.acks.repeat_ack() {
-            self.wake_client(client);
+        // The client did not get the confirmation.
+        if known > 0 && publisher.acks.repeat_ack() {
+            cx.wake_client(client);
         }
         if let Some(events) = controlled {
-            self.control(client, &events);
+            self.control(cx, client, &events);
         }
-        if self.outbox.waiting_bytes() > self.config.outbox_bytes && self.paused.insert(client) {
-            self.counters.pauses += 1;
-            self.out.push(Output::PauseClient(client));
+        if self.outbox.waiting_bytes() > cx.config.outbox_bytes && self.paused.insert(client) {
+            cx.counters.pauses += 1;
+            cx.push(Output::PauseClient(client));
         }
-        self.flush_outbox();
     }
 
     /// Events of a client under the storm rules.
-    fn control(&mut self, client: ClientId, events: &Run) {
-        let now_ns = self.now.mono_ns;
+    fn control(&mut self, cx: &mut Cx, client: ClientId, events: &Run) {
         let mut left = Vec::new();
         for event in events.iter() {
             let (seq, severity) = (event.id().seq, event.severity());
             let space = Spaces::of(event.space());
-            match self.storms.take(now_ns, client, event.to_sealed(), &mut left) {
+            match self.storms.take(cx.now.mono_ns, client, event.to_sealed(), &mut left) {
                 StormDecision::Passed => {}
-                StormDecision::Folded => self.counters.folded += 1,
+                StormDecision::Folded => cx.counters.folded += 1,
                 StormDecision::Shed { begins } => {
-                    self.shed_publication(client, seq, (severity, &space), begins);
+                    self.shed_publication(cx, client, seq, (severity, &space));
+                    if begins {
+                        self.report_limited(cx, client);
+                    }
                 }
             }
         }
-        self.send_up(left);
+        self.push_events(&left);
     }
 
     /// Sheds an event of a client: the client learns it at once, subscribers soon.
     fn shed_publication(
         &mut self,
+        cx: &mut Cx,
         id: ClientId,
         seq: u64,
         (severity, space): (Severity, &Spaces),
-        begins: bool,
     ) {
-        self.counters.rate_shed += 1;
-        let due_ns = self.now.mono_ns.saturating_add(ns(SHED_REPORT_MS));
+        cx.counters.rate_shed += 1;
+        let due_ns = cx.after_ms(SHED_REPORT_MS);
         let shed = self.storm_shed.get_or_insert_with(|| {
             let spaces = space.clone();
             StormShed { count: 0, severity, spaces, due_ns }
@@ -112,62 +162,76 @@ impl Node {
         shed.count += 1;
         shed.severity = shed.severity.max(severity);
         shed.spaces = shed.spaces.joined(space);
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        let full = client.refused.len() >= CONTROL_MAX;
-        match client.refused.back_mut() {
+        let Some(publisher) = self.publishers.get_mut(&id) else {
+            return cx.impossible("PublisherIsAttached");
+        };
+        let full = publisher.refused.len() >= REFUSED_MAX;
+        match publisher.refused.back_mut() {
             Some((_, last)) if *last + 1 == seq => *last = seq,
-            _ if full => self.counters.control_dropped += 1,
-            _ => client.refused.push_back((seq, seq)),
+            _ if full => cx.counters.control_dropped += 1,
+            _ => publisher.refused.push_back((seq, seq)),
         }
-        self.wake_client(id);
-        if begins {
-            self.report_limited(id);
-        }
+        cx.wake_client(id);
     }
 
-    /// One line, and now and then an event, that a client says more than it may.
-    fn report_limited(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        let now_ns = self.now.mono_ns;
-        if now_ns < client.limit_announced_ns {
+    /// One line, and now and then an event, that a client publishes more than it may.
+    fn report_limited(&mut self, cx: &mut Cx, id: ClientId) {
+        let Some(publisher) = self.publishers.get_mut(&id) else {
+            return cx.impossible("PublisherIsAttached");
+        };
+        if cx.now.mono_ns < publisher.limit_announced_ns {
             return;
         }
-        client.limit_announced_ns = now_ns.saturating_add(ns(LIMIT_ANNOUNCED_MS));
-        let info = client.info.clone();
+        publisher.limit_announced_ns = cx.after_ms(LIMIT_ANNOUNCED_MS);
+        let info = publisher.info.clone();
         let why = "it publishes more than the storm rules allow".to_owned();
-        self.transition("client", &info.name, "heard", "limited", &why);
+        cx.transition("client", &info.name, "heard", "limited", &why);
         let tags = vec![
             ("client", info.name),
             ("job_id", info.job_id),
             ("uid", info.uid.to_string()),
             ("pid", info.pid.to_string()),
         ];
-        self.announce("FTB_PUBLISHER_LIMITED", Severity::Warning, tags, why);
+        cx.announce("FTB_PUBLISHER_LIMITED", Severity::Warning, tags, why);
     }
 
-    /// Own clients' events on their way to the log.
-    pub(in crate::node) fn send_up(&mut self, events: Vec<Sealed>) {
+    /// What a client learns before deliveries: refusals, and acknowledgements that are due.
+    pub(in crate::node) fn next_due(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
+        let publisher = self.publishers.get_mut(&id)?;
+        if let Some((first, last)) = publisher.refused.pop_front() {
+            return Some(ToClient::Refused {
+                what: RefusedWhat::Events { first, last },
+                code: RejectCode::Rate,
+                message: "more events than the storm rules allow one publisher".to_owned(),
+            });
+        }
+        publisher.acks.take_due(now_ns).map(|seq| ToClient::Confirmed { seq })
+    }
+
+    /// What a client learns when there is nothing else for it.
+    pub(in crate::node) fn next_ack(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
+        let seq = self.publishers.get_mut(&id)?.acks.tell(now_ns)?;
+        Some(ToClient::Confirmed { seq })
+    }
+
+    fn push_events(&mut self, events: &[Sealed]) {
         if let Some(run) = Run::collect(events.iter().map(Sealed::as_ref)) {
             self.outbox.push(UpItem::Events(run));
         }
-        self.flush_outbox();
     }
 
     /// Other storm rules: what is being folded under the old ones leaves.
     pub(in crate::node) fn set_storm_rules(&mut self, rules: Vec<StormRule>) {
         let mut left = Vec::new();
         self.storms.set_rules(rules, &mut left);
-        self.send_up(left);
+        self.push_events(&left);
     }
 
     /// Folds leave.
-    pub(in crate::node) fn on_fold_timer(&mut self) {
-        let now_ns = self.now.mono_ns;
+    pub(in crate::node) fn on_fold_timer(&mut self, cx: &Cx) {
         let mut left = Vec::new();
-        self.storms.tick(now_ns, &mut left);
-        if !left.is_empty() {
-            self.send_up(left);
-        }
+        self.storms.tick(cx.now.mono_ns, &mut left);
+        self.push_events(&left);
     }
 
     /// All subscribers learn what was shed.
@@ -183,7 +247,6 @@ impl Node {
                 spaces: shed.spaces,
             };
             self.outbox.push(UpItem::Gap(gap));
-            self.flush_outbox();
         }
     }
 }

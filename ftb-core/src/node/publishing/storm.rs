@@ -16,7 +16,7 @@ use crate::severity::Severity;
 use crate::storm::{Fold, Folder, StormRule};
 use std::collections::{BTreeMap, VecDeque};
 /// Events in one fold; with more it ends early, so that publishers do not wait long for receipts.
-pub(in crate::node) const FOLD_EVENTS_MAX: u64 = 512;
+pub(super) const FOLD_EVENTS_MAX: u64 = 512;
 /// Kinds of events of all clients for which a window is open; another kind is not folded.
 const WINDOWS_MAX: usize = 4_096;
 /// Bytes of the events that stand for open folds; beyond, events pass.
@@ -29,7 +29,7 @@ const EVENT: u64 = 1_000_000_000;
 
 /// What becomes of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum StormDecision {
+pub(super) enum StormDecision {
     /// It left.
     Passed,
     /// It will leave in a fold.
@@ -40,7 +40,7 @@ pub(in crate::node) enum StormDecision {
 
 /// The storm control of one agent.
 #[derive(Debug)]
-pub(in crate::node) struct StormControl {
+pub(super) struct StormControl {
     rules: Vec<StormRule>,
     folder: Option<Folder>,
     flows: BTreeMap<ClientId, PublisherFlow>,
@@ -111,22 +111,22 @@ fn earlier(set_ns: Option<u64>, at_ns: u64) -> Option<u64> {
 }
 
 impl StormControl {
-    pub(in crate::node) fn new(rules: Vec<StormRule>, folder: Option<Folder>) -> Self {
+    pub(super) fn new(rules: Vec<StormRule>, folder: Option<Folder>) -> Self {
         let flows = BTreeMap::new();
         Self { rules, folder, flows, windows: 0, bytes: 0, next_ns: None }
     }
 
     /// Whether there is no rule at all, and nothing to do.
-    pub(in crate::node) fn is_off(&self) -> bool {
+    pub(super) fn is_off(&self) -> bool {
         self.rules.is_empty()
     }
 
     /// Bytes that are held for open folds.
-    pub(in crate::node) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
@@ -139,7 +139,7 @@ impl StormControl {
     }
 
     /// Takes one event; what leaves by that is added to `out`.
-    pub(in crate::node) fn take(
+    pub(super) fn take(
         &mut self,
         now_ns: u64,
         client: ClientId,
@@ -215,6 +215,7 @@ impl StormControl {
 
     /// Lets all that is being folded of a client leave, in order.
     fn bring_out(&mut self, client: ClientId, out: &mut Vec<Sealed>) {
+        // The client has published nothing under a rule.
         let Some(flow) = self.flows.get_mut(&client) else { return };
         let mut open: Vec<OpenFold> =
             flow.windows.values_mut().filter_map(|w| w.open.take()).collect();
@@ -242,7 +243,7 @@ impl StormControl {
     }
 
     /// Up to which sequence a client's events are held, where the event of that sequence is.
-    pub(in crate::node) fn acked_up_to(&mut self, client: ClientId, seq: u64) -> u64 {
+    pub(super) fn acked_up_to(&mut self, client: ClientId, seq: u64) -> u64 {
         let Some(flow) = self.flows.get_mut(&client) else { return seq };
         while flow.together.front().is_some_and(|(_, last)| *last <= seq) {
             flow.together.pop_front();
@@ -251,7 +252,7 @@ impl StormControl {
     }
 
     /// A client is gone: what is being folded of it leaves.
-    pub(in crate::node) fn forget(&mut self, client: ClientId, out: &mut Vec<Sealed>) {
+    pub(super) fn forget(&mut self, client: ClientId, out: &mut Vec<Sealed>) {
         self.bring_out(client, out);
         if let Some(flow) = self.flows.remove(&client) {
             self.windows -= flow.windows.len();
@@ -259,7 +260,7 @@ impl StormControl {
     }
 
     /// Other rules: everything that is being folded leaves, and counting begins anew.
-    pub(in crate::node) fn set_rules(&mut self, rules: Vec<StormRule>, out: &mut Vec<Sealed>) {
+    pub(super) fn set_rules(&mut self, rules: Vec<StormRule>, out: &mut Vec<Sealed>) {
         if self.rules == rules {
             return;
         }
@@ -277,7 +278,7 @@ impl StormControl {
     }
 
     /// Time has passed: windows end. One in which something was folded begins again.
-    pub(in crate::node) fn tick(&mut self, now_ns: u64, out: &mut Vec<Sealed>) {
+    pub(super) fn tick(&mut self, now_ns: u64, out: &mut Vec<Sealed>) {
         if self.next_ns.is_none_or(|next_ns| next_ns > now_ns) {
             return;
         }

@@ -1,20 +1,51 @@
 //! What flows up: own events and those of the agents below, forwarded under the parent's credit,
-//! sent again when the way has changed; and the confirmations that come back.
+//! sent again when the way up has changed; and the confirmations that come back.
 
-use crate::frame::{Confirm, Frame, Heartbeat, UpBatch};
+use crate::frame::{Confirm, Frame, UpBatch};
 use crate::ident::OriginId;
-use crate::limits::{BATCH_EVENTS_MAX, LINK_BYTES_TARGET};
-use crate::node::Node;
+use crate::limits::{BATCH_EVENTS_MAX, FRAME_BYTES_MAX};
 use crate::node::api::{LinkId, Output};
 use crate::node::config::ns;
-use crate::node::role::Role;
+use crate::node::cx::Cx;
+use crate::node::publishing::Publishing;
 use crate::node::timers::Timer;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The way back to an origin below.
 pub(in crate::node) struct Route {
     pub(in crate::node) link: LinkId,
     /// The run of the origin that came that way; 0 before it published anything.
     pub(in crate::node) run: u64,
+}
+
+/// Where events go.
+#[derive(Clone, Copy)]
+pub(in crate::node) enum WayUp {
+    /// To the own log: this agent is acting root.
+    Log,
+    Parent(LinkId),
+    /// Nowhere: the next parent gets them.
+    None,
+}
+
+/// The events of one child on their way up, and what goes back to it.
+#[derive(Default)]
+pub(super) struct ChildFlow {
+    up: VecDeque<UpBatch>,
+    up_bytes: u64,
+    /// Credit that it has used and may use again.
+    credit_due: u64,
+    /// How many batches of events have come from it.
+    batches: u64,
+    /// It sent events before it knew our epoch history: it is asked for them when it does.
+    missed: bool,
+    confirms: BTreeMap<OriginId, Confirm>,
+}
+
+impl ChildFlow {
+    pub(super) fn bytes(&self) -> u64 {
+        self.up_bytes
+    }
 }
 
 /// Most origins below one agent whose way back it remembers.
@@ -24,54 +55,82 @@ const ROUTES_MAX: usize = 262_144;
 /// that was to forward it.
 const RESEND_MS: u64 = 10_000;
 
-impl Node {
-    /// Events have come up from a child.
-    pub(in crate::node) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
-        self.learn_route(batch.origin, Route { link, run: batch.run });
-        let bytes = batch.bytes();
-        self.counters.events_up += batch.count();
-        let window = self.config.window_bytes;
-        let Some(child) = self.children.get_mut(&link) else { return };
-        child.batches += 1;
-        if !child.attached {
-            // Sent before it knew our epoch history: it may still have to put older events back
-            // first.
-            child.credit_due += bytes;
-            child.missed = true;
-            return;
-        }
-        match (&self.role, self.role.parent()) {
-            (Role::Root(_), _) => {
-                child.credit_due += bytes;
-                if child.credit_due > credit_due_max(window) {
-                    self.wake(link);
-                }
-                if self.is_kept_by_follower(link) {
-                    let mut places = Vec::new();
-                    self.root_accept(batch, Some(&mut places));
-                    self.note_entry_refs(link, places);
-                } else {
-                    self.root_accept(batch, None);
-                }
-            }
-            (_, Some(parent)) => {
-                let parent = parent.link;
-                child.up_bytes += bytes;
-                child.up.push_back(batch);
-                self.wake(parent);
-            }
-            // The next parent gets all of it again.
-            _ => child.credit_due += bytes,
-        }
-        let child = self.children.get(&link);
-        let over = child.is_some_and(|child| child.up_bytes > 2 * window + FRAME_SLACK);
-        if over {
-            self.misbehaved(link, "more events than it had credit for");
-        }
+/// Confirmed events are kept at most this much longer than their grace time: so an agent at rest
+/// does not wake up for each batch.
+const EXPIRE_GRAIN_MS: u64 = 5_000;
+
+/// One batch may go beyond the credit: it is sent while any is left.
+const FRAME_SLACK: u64 = FRAME_BYTES_MAX as u64;
+
+/// A child is given credit when more than this part of its window has left: half. It has the other
+/// half to send meanwhile, and gets few frames.
+fn credit_due_max(window_bytes: u64) -> u64 {
+    window_bytes / 2
+}
+
+impl Publishing {
+    pub(in crate::node) fn attach_child(&mut self, link: LinkId) {
+        self.children.insert(link, ChildFlow::default());
     }
 
-    /// An origin has spoken: what is for it goes back the same way. What it said before it moved
-    /// may arrive after what it says at its new place, and teaches nothing.
+    pub(in crate::node) fn detach_child(&mut self, link: LinkId) {
+        self.children.remove(&link);
+        self.routes.retain(|_, route| route.link != link);
+    }
+
+    /// A child has said where it resumes. Says whether it must send its events again.
+    pub(in crate::node) fn take_missed(&mut self, link: LinkId) -> bool {
+        self.children.get_mut(&link).is_some_and(|child| std::mem::take(&mut child.missed))
+    }
+
+    /// How many batches of events have come from a child.
+    pub(in crate::node) fn batches_of(&self, link: LinkId) -> u64 {
+        self.children.get(&link).map_or(0, |child| child.batches)
+    }
+
+    /// Events have come up from a child. Gives those that go to the own log.
+    ///
+    /// # Errors
+    /// What the child must not do.
+    pub(in crate::node) fn on_up(
+        &mut self,
+        cx: &mut Cx,
+        link: LinkId,
+        batch: UpBatch,
+        (way, attached): (WayUp, bool),
+    ) -> Result<Option<UpBatch>, &'static str> {
+        self.learn_route(batch.origin, Route { link, run: batch.run });
+        let bytes = batch.bytes();
+        cx.counters.events_up += batch.count();
+        let window = cx.config.window_bytes;
+        let Some(child) = self.children.get_mut(&link) else {
+            cx.impossible("ChildHasFlow");
+            return Ok(None);
+        };
+        child.batches += 1;
+        match way {
+            WayUp::Parent(parent) if attached => {
+                child.up_bytes += bytes;
+                child.up.push_back(batch);
+                cx.wake(parent);
+                let over = child.up_bytes > 2 * window + FRAME_SLACK;
+                return if over { Err("more events than it had credit for") } else { Ok(None) };
+            }
+            WayUp::Parent(_) | WayUp::Log | WayUp::None => child.credit_due += bytes,
+        }
+        // Sent before it knew our epoch history: it may have to requeue older events first.
+        child.missed |= !attached;
+        if !attached || !matches!(way, WayUp::Log) {
+            return Ok(None);
+        }
+        if child.credit_due > credit_due_max(window) {
+            cx.wake(link);
+        }
+        Ok(Some(batch))
+    }
+
+    /// An origin has sent something: what is for it goes back the same way. What it sent before it
+    /// moved may arrive after what it sends at its new place, and does not count.
     pub(in crate::node) fn learn_route(&mut self, origin: OriginId, route: Route) {
         let full = self.routes.len() >= ROUTES_MAX;
         match self.routes.get_mut(&origin) {
@@ -83,240 +142,156 @@ impl Node {
         }
     }
 
-    /// Own events have been added: they go to the log, or up.
-    pub(in crate::node) fn flush_outbox(&mut self) {
-        match (&self.role, self.role.parent()) {
-            (Role::Root(_), _) => {
-                while let Some(batch) = self.outbox.take(usize::MAX, BATCH_EVENTS_MAX) {
-                    let origin = self.config.origin;
-                    let batch = UpBatch {
-                        origin,
-                        run: batch.run,
-                        base: batch.base,
-                        first: batch.first,
-                        items: batch.items,
-                    };
-                    self.root_accept(batch, None);
-                }
-            }
-            (_, Some(parent)) => {
-                let link = parent.link;
-                self.wake(link);
-            }
-            _ => {}
-        }
-        if !self.timers.is_set(Timer::Resend) {
-            self.plan_resend();
-        }
-    }
-
-    /// The time to wait for the next confirmation begins, if one is waited for.
-    fn plan_resend(&mut self) {
-        let waiting = self.outbox.waiting_bytes() > 0;
-        let at_ns = self.now.mono_ns.saturating_add(crate::node::config::ns(RESEND_MS));
-        match waiting {
-            true => self.timers.set(Timer::Resend, at_ns),
-            false => self.timers.stop(Timer::Resend),
-        }
-    }
-
-    /// Time has passed: what was sent and never confirmed is sent again.
-    pub(in crate::node) fn on_resend_timer(&mut self) {
-        if self.role.parent().is_some() {
-            self.counters.resent += 1;
-            self.outbox.rewind();
-            self.flush_outbox();
-        }
-        self.plan_resend();
-    }
-
-    /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
-    /// again.
-    pub(in crate::node) fn on_uplink_change(&mut self) {
-        let links: Vec<LinkId> = self.children.keys().copied().collect();
-        for link in links {
-            if let Some(child) = self.children.get_mut(&link) {
-                child.up.clear();
-                child.credit_due += std::mem::take(&mut child.up_bytes);
-            }
-            self.send(link, Frame::Resend);
-        }
-        self.outbox.rewind();
-        self.flush_outbox();
-    }
-
-    /// A run of ours has a hole: begin another, unless that has happened.
-    pub(in crate::node) fn begin_run(&mut self, run: u64) {
-        if run == self.outbox.run() {
-            self.outbox.rewind();
-            self.flush_outbox();
-        }
-    }
-
-    /// The next frame for the parent; control frames have gone already.
-    pub(in crate::node) fn poll_parent(&mut self, bytes_max: usize) -> Option<Frame> {
-        if let Some(frame) = self.next_members() {
-            return Some(frame);
-        }
-        let parent = self.role.parent_mut()?;
-        if std::mem::take(&mut parent.subscribe_due) {
-            return Some(Frame::Subscribe(self.interests.reported()));
-        }
-        let ack_due = std::mem::take(&mut parent.ack_due);
-        let may_send = parent.credit > 0 && parent.resumed.is_some();
-        if let Some(ack) = self.replica_ack().filter(|_| ack_due) {
-            return Some(ack);
-        }
-        if matches!(self.role, Role::Offering(..)) {
-            return self.poll_offer(bytes_max);
-        }
-        let kept = self.role.replica().map_or(0, |replica| replica.kept.bytes());
-        if !may_send || kept >= KEPT_WINDOWS * self.config.window_bytes {
-            return None;
-        }
-        let batch = self.next_batch(bytes_max.min(LINK_BYTES_TARGET))?;
-        let parent = self.role.parent_mut()?;
-        parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
-        parent.batches += 1;
-        if let Some(replica) = self.role.replica_mut() {
-            replica.kept.push(&batch);
-        }
-        Some(Frame::Up(batch))
-    }
-
-    /// Own clients and the children take turns.
-    fn next_batch(&mut self, bytes_max: usize) -> Option<UpBatch> {
-        let after = self.up_turn;
-        let links: Vec<LinkId> = self
-            .children
-            .iter()
-            .filter(|(_, child)| !child.up.is_empty())
-            .map(|(link, _)| *link)
-            .collect();
-        let next = links.iter().find(|link| Some(**link) > after).copied();
-        let own_turn = next.is_none();
-        if own_turn && let Some(batch) = self.outbox.take(bytes_max, BATCH_EVENTS_MAX) {
-            self.up_turn = None;
-            return Some(UpBatch {
-                origin: self.config.origin,
-                run: batch.run,
-                base: batch.base,
-                first: batch.first,
-                items: batch.items,
-            });
-        }
-        let Some(link) = next.or_else(|| links.first().copied()) else {
-            self.up_turn = None;
-            return None;
-        };
-        self.up_turn = Some(link);
-        let window = self.config.window_bytes;
-        let child = self.children.get_mut(&link)?;
-        let batch = child.up.pop_front()?;
-        child.up_bytes = child.up_bytes.saturating_sub(batch.bytes());
-        child.credit_due += batch.bytes();
-        if child.credit_due > credit_due_max(window) {
-            self.wake(link);
-        }
-        Some(batch)
-    }
-
     /// The link that leads to an origin below.
     pub(in crate::node) fn route(&self, origin: OriginId) -> Option<LinkId> {
         self.routes.get(&origin).map(|route| route.link)
     }
 
-    /// A confirmation on its way to an origin.
-    pub(in crate::node) fn on_confirm(&mut self, confirm: Confirm) {
-        if confirm.origin == self.config.origin {
-            return self.own_confirmed(&confirm);
-        }
-        let Some(link) = self.route(confirm.origin) else {
-            self.counters.stale += 1;
-            return;
-        };
-        if let Some(child) = self.children.get_mut(&link) {
-            let pending = child.confirms.entry(confirm.origin).or_insert(confirm);
-            if confirm.seq >= pending.seq {
-                *pending = confirm;
-            }
-            self.wake(link);
+    /// Whether own events are to be sent.
+    pub(in crate::node) fn has_unsent(&self) -> bool {
+        self.outbox.has_unsent()
+    }
+
+    /// The next own events.
+    pub(in crate::node) fn next_own(&mut self, cx: &Cx, bytes_max: usize) -> Option<UpBatch> {
+        self.outbox.take(cx.config.origin, bytes_max, BATCH_EVENTS_MAX)
+    }
+
+    /// Own events are on their way: the time to wait for a confirmation begins.
+    pub(in crate::node) fn await_confirmation(&self, cx: &mut Cx) {
+        if !cx.timers.is_set(Timer::Resend) {
+            self.plan_resend(cx);
         }
     }
 
-    fn own_confirmed(&mut self, confirm: &Confirm) {
-        let now_ns = self.now.mono_ns;
-        let news = self.outbox.confirm(confirm.seq, confirm.position, now_ns);
+    /// The time to wait for the next confirmation begins, if one is waited for.
+    fn plan_resend(&self, cx: &mut Cx) {
+        match self.outbox.waiting_bytes() > 0 {
+            true => cx.timers.set(Timer::Resend, cx.after_ms(RESEND_MS)),
+            false => cx.timers.stop(Timer::Resend),
+        }
+    }
+
+    /// What was sent and never confirmed goes up again, if there is a parent.
+    pub(in crate::node) fn on_resend_timer(&mut self, cx: &mut Cx, has_parent: bool) {
+        if has_parent {
+            cx.counters.resent += 1;
+            self.outbox.rewind();
+        }
+        self.plan_resend(cx);
+    }
+
+    /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
+    /// again.
+    pub(in crate::node) fn on_uplink_change(&mut self, cx: &mut Cx) {
+        for (link, child) in &mut self.children {
+            child.up.clear();
+            child.credit_due += std::mem::take(&mut child.up_bytes);
+            cx.send(*link, Frame::Resend);
+        }
+        self.outbox.rewind();
+    }
+
+    /// Own clients and the children take turns.
+    pub(in crate::node) fn next_batch(&mut self, cx: &mut Cx, bytes_max: usize) -> Option<UpBatch> {
+        let waiting = |(_, child): &(&LinkId, &ChildFlow)| !child.up.is_empty();
+        let links: Vec<LinkId> =
+            self.children.iter().filter(waiting).map(|(link, _)| *link).collect();
+        let next = links.iter().find(|link| Some(**link) > self.turn).copied();
+        if next.is_none()
+            && let Some(batch) = self.next_own(cx, bytes_max)
+        {
+            self.turn = None;
+            return Some(batch);
+        }
+        self.turn = next.or_else(|| links.first().copied());
+        let link = self.turn?;
+        let child = self.children.get_mut(&link)?;
+        let batch = child.up.pop_front()?;
+        child.up_bytes = child.up_bytes.saturating_sub(batch.bytes());
+        child.credit_due += batch.bytes();
+        if child.credit_due > credit_due_max(cx.config.window_bytes) {
+            cx.wake(link);
+        }
+        Some(batch)
+    }
+
+    /// Credit or a confirmation for a child.
+    pub(in crate::node) fn poll_child(&mut self, cx: &Cx, link: LinkId) -> Option<Frame> {
+        let child = self.children.get_mut(&link)?;
+        if child.credit_due > credit_due_max(cx.config.window_bytes) {
+            let bytes = std::mem::take(&mut child.credit_due);
+            return Some(Frame::Credit { bytes });
+        }
+        child.confirms.pop_first().map(|(_, confirm)| Frame::Confirm(confirm))
+    }
+
+    /// A confirmation on its way to an origin.
+    pub(in crate::node) fn on_confirm(&mut self, cx: &mut Cx, confirm: Confirm) {
+        if confirm.origin == cx.config.origin {
+            return self.on_own_confirm(cx, &confirm);
+        }
+        let link = self.route(confirm.origin);
+        let child = link.and_then(|link| Some((link, self.children.get_mut(&link)?)));
+        let Some((link, child)) = child else {
+            // The origin has moved, or its agent is lost.
+            cx.counters.stale += 1;
+            return;
+        };
+        let pending = child.confirms.entry(confirm.origin).or_insert(confirm);
+        if confirm.seq >= pending.seq {
+            *pending = confirm;
+        }
+        cx.wake(link);
+    }
+
+    fn on_own_confirm(&mut self, cx: &mut Cx, confirm: &Confirm) {
+        let news = self.outbox.confirm(confirm.seq, confirm.position, cx.now.mono_ns);
         if !news.is_empty() {
-            self.plan_resend();
+            self.plan_resend(cx);
         }
         for id in news {
-            let Some(of) = self.publishers.get(&id.publisher).copied() else { continue };
-            let Some(client) = self.clients.get_mut(&of) else { continue };
-            let held =
-                if self.storms.is_off() { id.seq } else { self.storms.acked_up_to(of, id.seq) };
-            client.acks.up_to(held);
-            self.notify_acked(of);
-        }
-        if self.outbox.waiting_bytes() <= self.config.outbox_bytes / 2 {
-            for client in std::mem::take(&mut self.paused) {
-                self.out.push(Output::ResumeClient(client));
+            // The client may have detached.
+            let Some(of) = self.by_publisher.get(&id.publisher).copied() else { continue };
+            let until = match self.storms.is_off() {
+                true => id.seq,
+                false => self.storms.acked_up_to(of, id.seq),
+            };
+            if let Some(publisher) = self.publishers.get_mut(&of) {
+                publisher.acks.up_to(until);
+                self.notify_acked(cx, of);
             }
         }
-        self.expire_outbox();
+        if self.outbox.waiting_bytes() <= cx.config.outbox_bytes / 2 {
+            for client in std::mem::take(&mut self.paused) {
+                cx.push(Output::ResumeClient(client));
+            }
+        }
+        self.expire_outbox(cx);
     }
 
     /// Forgets own events whose grace time is over.
-    pub(in crate::node) fn expire_outbox(&mut self) {
-        let before_ns = self.now.mono_ns.saturating_sub(ns(self.config.grace_ms));
-        self.outbox.expire(before_ns, self.config.outbox_bytes);
+    pub(in crate::node) fn expire_outbox(&mut self, cx: &Cx) {
+        let before_ns = cx.now.mono_ns.saturating_sub(ns(cx.config.grace_ms));
+        self.outbox.expire(before_ns, cx.config.outbox_bytes);
     }
 
-    /// When [`Node::expire_outbox`] is worth it: looked after so rarely that an agent at rest does
-    /// not wake up for each batch.
-    pub(in crate::node) fn outbox_deadline_ns(&self) -> Option<u64> {
-        let since = self.outbox.oldest_confirmed_ns();
-        since.map(|since| {
-            since.saturating_add(ns(self.config.grace_ms.saturating_add(EXPIRE_GRAIN_MS)))
-        })
+    /// When [`Publishing::expire_outbox`] is due.
+    pub(in crate::node) fn expire_ns(&self, cx: &Cx) -> Option<u64> {
+        let after_ms = cx.config.grace_ms.saturating_add(EXPIRE_GRAIN_MS);
+        self.outbox.oldest_confirmed_ns().map(|since| since.saturating_add(ns(after_ms)))
     }
 
-    /// The parent has room for more.
-    pub(in crate::node) fn on_credit(&mut self, bytes: u64) {
-        let Some(parent) = self.role.parent_mut() else { return };
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        parent.credit = parent.credit.saturating_add(bytes);
-        let link = parent.link;
-        self.wake(link);
-    }
-
-    /// A refusal on its way to an origin.
-    pub(in crate::node) fn on_nak(&mut self, origin: OriginId, run: u64) {
-        if origin == self.config.origin {
-            return self.begin_run(run);
+    /// A run of an origin has a hole. Says whether the own one begins again.
+    pub(in crate::node) fn on_nak(&mut self, cx: &mut Cx, origin: OriginId, run: u64) -> bool {
+        let is_own = origin == cx.config.origin;
+        if is_own && run == self.outbox.run() {
+            self.outbox.rewind();
+            return true;
         }
-        if let Some(link) = self.route(origin) {
-            self.send(link, Frame::Nak { origin, run });
+        if let Some(link) = self.route(origin).filter(|_| !is_own) {
+            cx.send(link, Frame::Nak { origin, run });
         }
-    }
-
-    /// What a heartbeat to the parent says.
-    pub(in crate::node) fn parent_heartbeat(&self) -> Heartbeat {
-        Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
+        false
     }
 }
-
-/// Most windows of batches that a standby keeps until the acting root refers to them.
-pub(in crate::node) const KEPT_WINDOWS: u64 = 2;
-
-/// Confirmed events are kept at most so much longer than their grace time.
-const EXPIRE_GRAIN_MS: u64 = 5_000;
-
-/// A child is given credit when more than this part of its window has left: half, so that it has
-/// the other half to send meanwhile, and is not spoken to more often than it needs.
-pub(in crate::node) fn credit_due_max(window_bytes: u64) -> u64 {
-    window_bytes / 2
-}
-
-/// One batch may go beyond the credit: it is sent while any is left.
-const FRAME_SLACK: u64 = crate::limits::FRAME_BYTES_MAX as u64;

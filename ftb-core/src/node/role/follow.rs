@@ -52,8 +52,7 @@ impl Node {
         self.epochs = winning.clone();
         self.active_index = self.active_index.min(self.commit_index);
         self.check_replica();
-        if self.outbox.requeue(winning) {
-            self.outbox.rewind();
+        if self.publishing.requeue(winning) {
             self.flush_outbox();
         }
         self.report_fork(seen);
@@ -62,7 +61,7 @@ impl Node {
     /// Our log never had anything in common with the one that goes on: subscribers learn that they
     /// have not seen what it holds so far.
     pub(in crate::node) fn report_parted(&mut self, until: Position) {
-        self.counters.logs_parted += 1;
+        self.cx.counters.logs_parted += 1;
         let after = self.epochs.position(self.commit_index);
         let reason = GapReason::Retention;
         let spaces = Spaces::ANY;
@@ -88,7 +87,7 @@ impl Node {
     pub(in crate::node) fn on_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: u64) {
         if epoch != self.epochs.head() {
             if epoch < self.epochs.head() {
-                self.counters.fenced += 1;
+                self.cx.counters.fenced += 1;
             }
             return;
         }
@@ -131,22 +130,23 @@ impl Node {
     pub(in crate::node) fn evict(&mut self) {
         // A log that is offered as a whole must stay whole.
         let whole = self.role.is_root() || self.role.is_offered();
-        let bytes_max = if whole { self.config.log_bytes } else { self.config.ring_bytes };
+        let bytes_max = if whole { self.cx.config.log_bytes } else { self.cx.config.ring_bytes };
         while self.log.bytes() > bytes_max {
             // What passed by before the log was whole comes again.
             let evicted = match whole && self.log.evicted() >= self.complete_after {
-                true => self.log.retire(self.commit_index, &self.config.reserve()),
+                true => self.log.retire(self.commit_index, &self.cx.config.reserve()),
                 false => self.log.evict(self.commit_index),
             };
+            // What is not committed stays.
             let Some(evicted) = evicted else { return };
             for item in evicted.fresh() {
                 self.keep_for_subscribers(&item);
             }
             for child in self.children.values_mut().filter(|child| child.attached) {
                 let before = child.reader.shed;
-                let (lag_bytes, filters) = (self.config.lag_bytes, &child.filters);
+                let (lag_bytes, filters) = (self.cx.config.lag_bytes, &child.filters);
                 child.reader.keep(&evicted.item, lag_bytes, &self.epochs, filters);
-                self.counters.shed += child.reader.shed - before;
+                self.cx.counters.shed += child.reader.shed - before;
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
 use crate::node::Node;
 use crate::node::api::{Gap, GapReason, LinkId};
 use crate::node::config::ns;
-use crate::node::publishing::outbox::LosingLog;
+use crate::node::publishing::LosingLog;
 use crate::node::role::journal::{items_behind, unfilled};
 use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
@@ -94,13 +94,7 @@ impl Node {
     /// A root that has just started and may yet meet the log of its component: it gives nothing
     /// out as active.
     pub(in crate::node) fn awaits_log(&self) -> bool {
-        match self.role.root().map(|root| &root.phase) {
-            Some(
-                RootPhase::AwaitingLog { until_ns }
-                | RootPhase::Installing { awaits: Some(until_ns), .. },
-            ) => self.now.mono_ns < *until_ns,
-            _ => false,
-        }
+        self.role.waits_until_ns().is_some_and(|until_ns| self.cx.now.mono_ns < until_ns)
     }
 
     /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
@@ -131,7 +125,7 @@ impl Node {
         if worth {
             return Some(true);
         }
-        self.counters.installs_refused += u64::from(hello.log_range.is_some());
+        self.cx.counters.installs_refused += u64::from(hello.log_range.is_some());
         (self.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
@@ -143,21 +137,24 @@ impl Node {
         let Position { epoch, index: until } = seen;
         let known = epoch == Epoch::ZERO || self.epochs.is_empty() || self.epochs.contains(seen);
         if until > 0 && !known {
-            self.outbox.push(UpItem::Fork { epoch, until, re_proposed: false });
+            self.publishing.push(UpItem::Fork { epoch, until, re_proposed: false });
             self.flush_outbox();
         }
     }
 
     /// A new root has waited for a log.
     pub(in crate::node) fn on_await_log_timer(&mut self) {
-        let later_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
-        let Some(root) = self.role.root_mut() else { return };
+        let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.dial_ms));
+        let Some(root) = self.role.root_mut() else {
+            return self.cx.impossible("TimerOfRoot");
+        };
         match &mut root.phase {
             // The log is on its way: no epoch may begin before it is here.
             RootPhase::Installing { awaits: Some(until_ns), .. } => *until_ns = later_ns,
             RootPhase::AwaitingLog { .. } => self.begin_to_lead("no log has come in time"),
             RootPhase::Installing { .. } | RootPhase::Leading => {}
         }
+        self.refresh_around();
     }
 
     /// A new root does not wait for a log that no agent can bring.
@@ -172,13 +169,15 @@ impl Node {
         self.set_phase(RoleCause::WaitOver, why, RootPhase::Leading);
         self.subscriptions_active();
         self.answer_children();
-        self.answer_all_joins();
+        self.membership.answer_all_joins(&mut self.cx);
     }
 
     /// No agent has re-proposed what other epochs have logged: logs a gap for each.
     pub(in crate::node) fn on_fork_timer(&mut self) {
-        let now_ns = self.now.mono_ns;
-        let Some(root) = self.role.root_mut() else { return };
+        let now_ns = self.cx.now.mono_ns;
+        let Some(root) = self.role.root_mut() else {
+            return self.cx.impossible("TimerOfRoot");
+        };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let lost = Position { epoch, index: until };
             let known = self.forks.get(&epoch).copied();
@@ -196,7 +195,7 @@ impl Node {
                 severity_max: None,
                 spaces: Spaces::ANY,
             };
-            self.counters.fork_gaps += 1;
+            self.cx.counters.fork_gaps += 1;
             self.append(UpItem::Gap(gap));
         }
     }
@@ -208,7 +207,7 @@ impl Node {
         let replica = match role {
             Role::Root(root) => {
                 // The new root waits for the same epochs.
-                root.forks.waiting().for_each(|fork| self.outbox.push(fork));
+                root.forks.waiting().for_each(|fork| self.publishing.push(fork));
                 return Some(root.published);
             }
             role => match role.into_log() {
@@ -230,6 +229,7 @@ impl Node {
     /// The agent appends nothing any more. Until the parent has the log, it can take the log back.
     /// `role`: the role before. Says whether the agent has a log.
     pub(in crate::node) fn begin_offer(&mut self, role: Role, why: &str) -> bool {
+        // It has lost its log since its hello.
         let Some(published) = self.offered_by(role) else { return false };
         for child in self.children.values_mut() {
             child.shipper = None;
@@ -249,9 +249,8 @@ impl Node {
         if items.is_empty() {
             return;
         }
-        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.re_propose(LosingLog { items, has_all: false, hole_until: 0 }, winning);
-        self.outbox.rewind();
+        let losing = LosingLog { items, has_all: false, hole_until: 0 };
+        self.publishing.re_propose(&mut self.cx, losing, winning);
         self.flush_outbox();
     }
 
@@ -294,7 +293,7 @@ impl Node {
     }
 
     pub(in crate::node) fn on_offered_start(&mut self, link: LinkId, start: ReplicaStart) {
-        let publishers_max = self.config.publishers_max;
+        let publishers_max = self.cx.config.publishers_max;
         if let Some(replica) = self.install_from(link) {
             *replica = Some(Box::new(Replica::new(start, publishers_max)));
         }
@@ -307,10 +306,11 @@ impl Node {
     }
 
     pub(in crate::node) fn on_offered_entries(&mut self, link: LinkId, batch: Replicate) {
+        // The install was given up, or the child has not said which log it is.
         let Some(slot) = self.install_from(link) else { return };
         let Some(replica) = slot else { return };
         if replica.epochs.head() != batch.epoch {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         if !replica.add(batch) {
@@ -333,7 +333,7 @@ impl Node {
         self.flush_subscribers();
         let why = "the log of a child goes on";
         self.set_phase(RoleCause::LogInstalled, why, RootPhase::Leading);
-        let Some(root) = self.role.root_mut() else { return self.impossible("RootIsRoot") };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("RootIsRoot") };
         root.log_source = Some(from);
         root.published = replica.published;
         let (epochs, last) = (&replica.epochs, replica.log.last());
@@ -357,29 +357,29 @@ impl Node {
             self.move_subscribers(self.commit_index);
         }
         self.epochs = replica.epochs;
-        self.counters.logs_installed += 1;
+        self.cx.counters.logs_installed += 1;
         self.open_epoch(false);
         for item in own {
             self.append(item);
         }
-        self.outbox.requeue(&self.epochs);
+        self.publishing.requeue(&self.epochs);
         self.on_uplink_change();
         self.subscriptions_active();
         self.answer_children();
-        self.answer_all_joins();
+        self.membership.answer_all_joins(&mut self.cx);
         self.catch_up_all(true);
     }
 
     /// Whether all other listed agents are below this one: no other component can bring a log.
     fn has_all_listed(&self) -> bool {
-        let listed = self.rank.is_some_and(|rank| !rank.is_unlisted());
-        listed && self.members.are_listed_up(self.config.members.len().saturating_sub(1))
+        let listed = self.cx.rank.is_some_and(|rank| !rank.is_unlisted());
+        listed && self.membership.are_listed_up(self.cx.config.members.len().saturating_sub(1))
     }
 
     /// How long a root that has just started waits for a log, in nanoseconds; less where
     /// [`Node::has_all_listed`].
     pub(in crate::node) fn log_wait_ns(&self) -> u64 {
-        let others = self.config.members.len() > 1 || self.is_unlisted();
-        if others { ns(self.config.search_ms) } else { 0 }
+        let others = self.cx.config.members.len() > 1 || self.cx.is_unlisted();
+        if others { ns(self.cx.config.search_ms) } else { 0 }
     }
 }

@@ -20,12 +20,13 @@ use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::log::ring::Log;
 use crate::node::Node;
-use crate::node::api::{Gap, GapReason, JournalBegin, JournalWrite, Output, Restored, Stored};
+use crate::node::api::{
+    Gap, GapReason, JournalBegin, JournalState, JournalWrite, Output, Restored, Stored,
+};
 use crate::node::config::ns;
-use crate::node::publishing::outbox::LosingLog;
+use crate::node::publishing::LosingLog;
 use crate::node::role::entry_refs::SentBatches;
 use crate::node::role::standby::Replica;
-use crate::node::status::JournalState;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use crate::severity::Severity;
@@ -188,16 +189,16 @@ impl Node {
         self.restore_dynamic_members(restored.dynamic_members);
         self.journal_damaged(restored.damage);
         self.journal_unclean(restored.unclean);
-        self.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        self.cx.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let start = ReplicaStart { epochs: stored.epochs.clone(), after: items_after, copy: 0 };
-        let mut replica = Replica::new(start, self.config.publishers_max);
+        let mut replica = Replica::new(start, self.cx.config.publishers_max);
         replica.complete = true;
         replica.mark(&dedup);
         items.into_iter().for_each(|item| replica.push(item));
         replica.log.cover(stored.last);
-        let reserve = self.config.reserve();
-        while replica.log.bytes() > self.config.log_bytes {
-            if replica.log.retire(u64::MAX, &reserve).is_none() {
+        let reserve = self.cx.config.reserve();
+        while replica.log.bytes() > self.cx.config.log_bytes {
+            if replica.log.retire(replica.log.last(), &reserve).is_none() {
                 break;
             }
         }
@@ -210,16 +211,16 @@ impl Node {
     /// Tells what is wrong with the journal.
     pub(in crate::node) fn journal_damaged(&mut self, damage: Option<String>) {
         if let Some(damage) = damage {
-            let tags = vec![("host", self.config.host.clone())];
-            self.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
+            let tags = vec![("host", self.cx.config.host.clone())];
+            self.cx.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
         }
     }
 
     /// Tells that what was confirmed last may be missing in the journal.
     fn journal_unclean(&mut self, unclean: Option<String>) {
         if let Some(unclean) = unclean {
-            let tags = vec![("host", self.config.host.clone())];
-            self.announce("FTB_JOURNAL_UNCLEAN", Severity::Warning, tags, unclean);
+            let tags = vec![("host", self.cx.config.host.clone())];
+            self.cx.announce("FTB_JOURNAL_UNCLEAN", Severity::Warning, tags, unclean);
         }
     }
 
@@ -245,7 +246,7 @@ impl Node {
             let epochs = self.epochs.clone();
             self.re_propose_restored(&epochs);
         }
-        self.dynamic_members.write_again();
+        self.membership.write_again();
         self.count_waiting();
         if !self.role.is_root() && self.role.replica().is_none() {
             self.journal_caught_up();
@@ -254,9 +255,10 @@ impl Node {
 
     /// Who has which rank without being listed, as it was when the journal was written.
     fn restore_dynamic_members(&mut self, dynamic_members: Vec<(String, Rank)>) {
-        self.dynamic_members.restore(dynamic_members);
-        if self.is_unlisted() {
-            self.rank = self.rank.or_else(|| self.dynamic_members.rank_of(&self.config.host));
+        self.membership.restore(dynamic_members);
+        if self.cx.is_unlisted() {
+            self.cx.rank =
+                self.cx.rank.or_else(|| self.membership.dynamic_rank(&self.cx.config.host));
         }
     }
 
@@ -264,11 +266,11 @@ impl Node {
     pub(in crate::node) fn on_journaled(&mut self, generation: u64, until: u64) {
         let last = self.journal_source().map_or(until, |source| source.log.last());
         let Some(disk) = &mut self.journal.disk else {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         };
         if generation != disk.generation || until > disk.cursor || disk.fresh {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         if until > disk.acked {
@@ -285,9 +287,9 @@ impl Node {
         self.journal.gates = true;
         if std::mem::take(&mut self.journal.failure_announced) {
             let why = "the log is written to disk again";
-            self.transition("journal", "", "failed", "open", why);
-            let tags = vec![("host", self.config.host.clone())];
-            self.announce("FTB_JOURNAL_BACK", Severity::Info, tags, why.to_owned());
+            self.cx.transition("journal", "", "failed", "open", why);
+            let tags = vec![("host", self.cx.config.host.clone())];
+            self.cx.announce("FTB_JOURNAL_BACK", Severity::Info, tags, why.to_owned());
         }
     }
 
@@ -301,14 +303,14 @@ impl Node {
     fn pass_journal_over(&mut self, why: &str) {
         self.journal.gates = false;
         self.journal.behind_since_ns = None;
-        self.counters.journal_failures += 1;
+        self.cx.counters.journal_failures += 1;
         if std::mem::replace(&mut self.journal.failure_announced, true) {
             return;
         }
-        self.transition("journal", "", "open", "failed", why);
-        let tags = vec![("host", self.config.host.clone()), ("reason", why.to_owned())];
+        self.cx.transition("journal", "", "open", "failed", why);
+        let tags = vec![("host", self.cx.config.host.clone()), ("reason", why.to_owned())];
         let text = format!("the log is in memory only: {why}");
-        self.announce("FTB_JOURNAL_FAILED", Severity::Fatal, tags, text);
+        self.cx.announce("FTB_JOURNAL_FAILED", Severity::Fatal, tags, text);
     }
 
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
@@ -319,17 +321,17 @@ impl Node {
             self.journal.behind_since_ns = None;
             return false;
         }
-        self.journal.behind_since_ns.get_or_insert(self.now.mono_ns);
-        if self.journal.waiting_bytes > self.config.uncommitted_bytes {
+        self.journal.behind_since_ns.get_or_insert(self.cx.now.mono_ns);
+        if self.journal.waiting_bytes > self.cx.config.uncommitted_bytes {
             self.pass_journal_over("it is slower than what is published");
-        } else if self.journal_deadline_ns().is_some_and(|at_ns| at_ns <= self.now.mono_ns) {
+        } else if self.journal_deadline_ns().is_some_and(|at_ns| at_ns <= self.cx.now.mono_ns) {
             self.pass_journal_over("it has acknowledged nothing for too long");
         }
         !self.journal.gates
     }
 
     pub(in crate::node) fn journal_deadline_ns(&self) -> Option<u64> {
-        self.journal.deadline_ns(self.config.journal_ms)
+        self.journal.deadline_ns(self.cx.config.journal_ms)
     }
 
     /// An epoch begins: what is appended by now and not committed.
@@ -369,16 +371,12 @@ impl Node {
     /// Whether ranks of unlisted agents are to be written: root and standby know all, and an
     /// unlisted agent its own.
     fn writes_dynamic_members(&self) -> bool {
-        self.dynamic_members.is_unwritten() && (self.holds_log() || self.is_unlisted())
-    }
-
-    /// Whether this is the acting root or its standby.
-    pub(in crate::node) fn holds_log(&self) -> bool {
-        self.role.is_root() || self.role.replica().is_some_and(|replica| replica.complete)
+        self.membership.is_unwritten() && (self.role.holds_log() || self.cx.is_unlisted())
     }
 
     /// Tells the shell, once, that there is something to be written. Called after each input.
     pub(in crate::node) fn wake_journal(&mut self) {
+        // It has no journal, or one that fails.
         let Some(disk) = &self.journal.disk else { return };
         if self.journal.ready {
             return;
@@ -390,7 +388,7 @@ impl Node {
         });
         if news || self.writes_dynamic_members() {
             self.journal.ready = true;
-            self.out.push(Output::JournalReady);
+            self.cx.push(Output::JournalReady);
         }
     }
 
@@ -409,7 +407,7 @@ impl Node {
     pub(in crate::node) fn next_journal_write(&mut self, bytes_max: usize) -> Option<JournalWrite> {
         let mut disk = self.journal.disk.take();
         let dynamic_members = match &disk {
-            Some(_) if self.writes_dynamic_members() => self.dynamic_members.take_unwritten(),
+            Some(_) if self.writes_dynamic_members() => self.membership.take_unwritten(),
             _ => None,
         };
         let write = disk.as_mut().and_then(|disk| {
@@ -430,7 +428,7 @@ impl Node {
         self.journal.disk = disk;
         self.journal.ready = write.is_some();
         let items = write.iter().flat_map(|write| &write.items);
-        self.counters.journaled += items.map(|item| item.count() as u64).sum::<u64>();
+        self.cx.counters.journaled += items.map(|item| item.count() as u64).sum::<u64>();
         write
     }
 
@@ -440,7 +438,7 @@ impl Node {
     pub(in crate::node) fn keep_copy(&mut self, mut replica: Replica) {
         if replica.complete && replica.epochs.head() == self.epochs.head() {
             replica.kept = SentBatches::default();
-            self.counters.copies_kept += 1;
+            self.cx.counters.copies_kept += 1;
             self.past = Some(Past { replica, lost_until: None, end_unknown: false });
         }
     }
@@ -448,8 +446,10 @@ impl Node {
     /// An acting root goes on with the log of its earlier life, and no other agent has brought what
     /// it could not read of that: logs a gap. A lone agent logs it at once.
     pub(in crate::node) fn log_unreadable(&mut self) {
-        let now_ns = self.now.mono_ns;
-        let Some(root) = self.role.root_mut() else { return };
+        let now_ns = self.cx.now.mono_ns;
+        let Some(root) = self.role.root_mut() else {
+            return self.cx.impossible("TimerOfRoot");
+        };
         if let Some((gap, _)) = root.unreadable.take_if(|(_, until_ns)| *until_ns <= now_ns) {
             self.append(UpItem::Gap(gap));
         }
@@ -458,6 +458,7 @@ impl Node {
     /// Another log is the one that goes on: what that of the earlier life has behind the fork goes
     /// up as unconfirmed events, before what waits already. What is there too is known by its id.
     pub(in crate::node) fn re_propose_restored(&mut self, winning: &EpochHistory) {
+        // It has no log of an earlier life.
         let Some(past) = self.past.take() else { return };
         let Replica { epochs, log, .. } = &past.replica;
         let items = items_behind(log, epochs, log.evicted(), winning);
@@ -468,9 +469,8 @@ impl Node {
             self.past = undecided.then_some(past);
             return;
         }
-        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.re_propose(LosingLog { items, has_all: false, hole_until: 0 }, winning);
-        self.outbox.rewind();
+        let losing = LosingLog { items, has_all: false, hole_until: 0 };
+        self.publishing.re_propose(&mut self.cx, losing, winning);
         self.flush_outbox();
     }
 }

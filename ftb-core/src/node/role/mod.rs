@@ -248,6 +248,20 @@ impl Role {
         matches!(self, Self::Root(_))
     }
 
+    /// Whether this is the acting root or its standby.
+    pub(in crate::node) fn holds_log(&self) -> bool {
+        self.is_root() || self.replica().is_some_and(|replica| replica.complete)
+    }
+
+    /// Until when an acting root waits for a log.
+    pub(in crate::node) fn waits_until_ns(&self) -> Option<u64> {
+        match self.root()?.phase {
+            RootPhase::AwaitingLog { until_ns } => Some(until_ns),
+            RootPhase::Installing { awaits, .. } => awaits,
+            RootPhase::Leading => None,
+        }
+    }
+
     pub(in crate::node) fn is_searching(&self) -> bool {
         matches!(self, Self::Searching(_))
     }

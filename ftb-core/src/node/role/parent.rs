@@ -1,8 +1,9 @@
 //! What an agent knows of its parent.
 
+use crate::frame::HelloAck;
 use crate::ident::{OriginId, Rank};
 use crate::node::api::LinkId;
-use crate::node::membership::members::Sighting;
+use crate::node::around::Sighting;
 use crate::position::Epoch;
 
 /// The parent.
@@ -24,6 +25,23 @@ pub(in crate::node) struct Parent {
 }
 
 impl Parent {
+    /// An agent that has accepted this one as a child.
+    pub(in crate::node) fn new(link: LinkId, hello_ack: &HelloAck) -> Self {
+        Self {
+            link,
+            rank: hello_ack.rank,
+            host: hello_ack.host.clone(),
+            origin: hello_ack.origin,
+            resumed: None,
+            credit: i64::try_from(hello_ack.window_bytes).unwrap_or(i64::MAX),
+            batches: 0,
+            subscribe_due: false,
+            ack_due: false,
+            path: Vec::new(),
+            standby: None,
+        }
+    }
+
     /// Which agent it is. It does not say which of its hellos made it what it is.
     pub(in crate::node) fn sighting(&self) -> Sighting {
         Sighting { rank: self.rank, origin: self.origin, attempt: 0 }

@@ -2,13 +2,13 @@
 //! it to the origins, opens epochs.
 
 use crate::epochs::EpochHistory;
-use crate::frame::{Confirm, Content, EntryRef, Frame, Item, UpBatch, UpItem};
+use crate::frame::{Confirm, Content, EntryRef, Item, UpBatch, UpItem};
 use crate::ident::OriginId;
 use crate::log::ring::Log;
 use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;
-use crate::node::publishing::outbox::LosingLog;
+use crate::node::publishing::LosingLog;
 use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
 use crate::node::role::journal::{items_behind, unfilled};
@@ -140,11 +140,11 @@ impl Node {
         let past = self.past.take();
         let unreadable = past.as_ref().and_then(Past::lost);
         let phase = match self.log_wait_until_ns {
-            Some(until_ns) if self.now.mono_ns < until_ns => RootPhase::AwaitingLog { until_ns },
+            Some(until_ns) if self.cx.now.mono_ns < until_ns => RootPhase::AwaitingLog { until_ns },
             _ => RootPhase::Leading,
         };
         self.log_wait_until_ns = None;
-        let nothing = PublisherRanges::new(self.config.publishers_max);
+        let nothing = PublisherRanges::new(self.cx.config.publishers_max);
         let mut kept = KeptLog::None;
         self.change_role(RoleCause::NoParent, why, |role| {
             kept = role.into_log();
@@ -173,33 +173,33 @@ impl Node {
                 // keeps again, so that it is in the log in order.
                 lost = !self.epochs.is_empty();
                 self.complete_after = self.log.last();
-                PublisherRanges::new(self.config.publishers_max)
+                PublisherRanges::new(self.cx.config.publishers_max)
             }
         };
-        let wait_ns = if self.log_wait_ns() > 0 { ns(self.config.grace_ms) } else { 0 };
-        let wait_until_ns = self.now.mono_ns.saturating_add(wait_ns);
-        let grace_until_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
-        let Some(root) = self.role.root_mut() else { return self.impossible("RootIsRoot") };
+        let wait_ns = if self.log_wait_ns() > 0 { ns(self.cx.config.grace_ms) } else { 0 };
+        let wait_until_ns = self.cx.now.mono_ns.saturating_add(wait_ns);
+        let grace_until_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.grace_ms));
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("RootIsRoot") };
         root.published = published;
         root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
         if lost {
             // More may have been confirmed than is here. One more index stands for that: up to the
             // commit index the entries are part of this log, and no root would wait for them.
             root.forks.expect(head, self.commit_index + 1, grace_until_ns);
-            self.counters.logs_lost += 1;
+            self.cx.counters.logs_lost += 1;
         }
-        self.transition("root", "", "searching", "acting root", why);
+        self.cx.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
         self.log_unreadable();
-        self.outbox.requeue(&self.epochs);
+        self.publishing.requeue(&self.epochs);
         self.on_uplink_change();
         self.plan_probe_from_start();
         self.subscriptions_active();
         self.answer_children();
-        self.answer_all_joins();
+        self.membership.answer_all_joins(&mut self.cx);
         self.catch_up_all(true);
-        self.begin_reconciliation();
-        self.suspect_lost_root(why);
+        self.membership.begin_reconciliation(&mut self.cx);
+        self.membership.suspect_lost_root(&mut self.cx, why);
     }
 
     /// Behind which index the log of an acting root is complete, whatever is asked for.
@@ -223,11 +223,11 @@ impl Node {
     /// before.
     pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
-        let epoch = Epoch { number: self.epoch_seen, root: self.config.origin };
+        let epoch = Epoch { number: self.epoch_seen, root: self.cx.config.origin };
         self.epochs.open(epoch, self.log.last() + 1, incomplete);
         // What subscriptions had read further on, of an epoch before, is no part of this log.
         self.rewind_subscribers(self.log.last());
-        self.counters.epochs += 1;
+        self.cx.counters.epochs += 1;
         self.count_waiting();
         if let Some(root) = self.role.root_mut() {
             root.standby = None;
@@ -253,14 +253,14 @@ impl Node {
         batch: UpBatch,
         mut entry_refs: Option<&mut Vec<EntryRef>>,
     ) {
-        let Some(root) = self.role.root_mut() else { return self.impossible("AcceptAtRoot") };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("AcceptAtRoot") };
         if root.origins.len() > ORIGINS_MAX {
             root.origins.clear();
         }
         let fresh = OriginRun { run: batch.run, next: batch.base, refused: false };
         let run = root.origins.entry(batch.origin).or_insert(fresh);
         if batch.run < run.run {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         if batch.run > run.run {
@@ -270,8 +270,8 @@ impl Node {
             // Its beginning was lost on the way, or went to another root.
             let reported = std::mem::replace(&mut run.refused, true);
             if !reported {
-                self.counters.naks += 1;
-                self.nak(batch.origin, batch.run);
+                self.cx.counters.naks += 1;
+                self.on_nak(batch.origin, batch.run);
             }
             return;
         }
@@ -302,11 +302,11 @@ impl Node {
     }
 
     pub(in crate::node) fn append(&mut self, item: UpItem) {
-        let Some(root) = self.role.root_mut() else { return self.impossible("AppendAtRoot") };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("AppendAtRoot") };
         let contents = match item {
             UpItem::Events(run) => {
                 let known = root.published.insert_run(&run);
-                self.counters.copies += known.len() as u64;
+                self.cx.counters.copies += known.len() as u64;
                 run.without(&known)
             }
             UpItem::Gap(gap) => {
@@ -314,7 +314,7 @@ impl Node {
                 return self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {
-                let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.grace_ms));
+                let deadline_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.grace_ms));
                 if re_proposed {
                     root.forks.re_proposed(epoch, until);
                     root.note_filled(|gap| match gap.until.epoch == epoch {
@@ -333,30 +333,22 @@ impl Node {
     }
 
     fn log_entry(&mut self, content: Content) {
-        let Some(root) = self.role.root_mut() else { return self.impossible("AppendAtRoot") };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("AppendAtRoot") };
         let item = Item { index: self.log.last() + 1, content };
-        self.counters.appended += item.count() as u64;
+        self.cx.counters.appended += item.count() as u64;
         if self.log.last() <= root.acked {
             // The standby had acknowledged everything: its time to answer begins now.
-            root.last_ack_ns = self.now.mono_ns;
+            root.last_ack_ns = self.cx.now.mono_ns;
         }
         self.journal.appended(item.len());
         self.log.push(item);
-    }
-
-    fn nak(&mut self, origin: OriginId, run: u64) {
-        if origin == self.config.origin {
-            return self.begin_run(run);
-        }
-        if let Some(link) = self.route(origin) {
-            self.send(link, Frame::Nak { origin, run });
-        }
     }
 
     /// Commits what may be, makes it visible and confirms it. Called once after each input.
     pub(in crate::node) fn commit(&mut self) {
         self.skip_slow_standby();
         let last = self.log.last();
+        // Only an acting root commits.
         let Some(root) = self.role.root_mut() else { return };
         let until = match root.standby {
             Some(_) => root.acked.min(last),
@@ -377,7 +369,7 @@ impl Node {
         }
         for Unconfirmed { index, origin, seq } in confirmed {
             let position = self.epochs.position(index);
-            self.on_confirm(Confirm { origin, seq, position });
+            self.publishing.on_confirm(&mut self.cx, Confirm { origin, seq, position });
         }
         if self.skip_slow_journal(until) {
             self.commit();
@@ -392,9 +384,8 @@ impl Node {
         let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
         let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));
         let items: Vec<UpItem> = items.into_iter().chain(unreadable).chain(waiting).collect();
-        self.counters.re_proposed += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        let hole_until = self.complete_after;
-        self.outbox.re_propose(LosingLog { items, has_all: true, hole_until }, winning);
+        let losing = LosingLog { items, has_all: true, hole_until: self.complete_after };
+        self.publishing.re_propose(&mut self.cx, losing, winning);
         for child in self.children.values_mut() {
             child.shipper = None;
         }

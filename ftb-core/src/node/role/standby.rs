@@ -195,8 +195,9 @@ impl Node {
     /// The lowest-ranked child is the standby: it is who becomes acting root next. While it still
     /// copies the log, the one before goes on.
     pub(in crate::node) fn choose_standby(&mut self) {
+        // Only an acting root has a standby.
         let Some(root) = self.role.root_mut() else { return };
-        if root.skip_until_ns <= self.now.mono_ns {
+        if root.skip_until_ns <= self.cx.now.mono_ns {
             root.skipped = None;
         }
         let attached = self.children.iter().filter(|(_, child)| child.attached);
@@ -218,8 +219,9 @@ impl Node {
         if let Some(old) = old {
             self.stop_shipper(old);
         }
-        self.copy_dynamic_members(lowest);
-        self.wake(lowest);
+        self.refresh_around();
+        self.membership.copy_dynamic_members(&mut self.cx, lowest);
+        self.cx.wake(lowest);
     }
 
     /// A child's copy of the log is not kept up any more: it must not take over with it.
@@ -228,12 +230,13 @@ impl Node {
             && child.shipper.take().is_some()
         {
             let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
-            self.send(link, Frame::ReplicaStart(stop));
+            self.cx.send(link, Frame::ReplicaStart(stop));
         }
     }
 
     /// A child is gone, or can no longer be standby.
     pub(in crate::node) fn standby_gone(&mut self, link: LinkId) {
+        // Only an acting root has a standby.
         let Some(root) = self.role.root_mut() else { return };
         if root.syncing == Some(link) {
             root.syncing = None;
@@ -241,27 +244,31 @@ impl Node {
         if root.standby == Some(link) {
             root.standby = None;
             let why = "the standby is gone: the acting root confirms alone";
-            self.transition("standby", "", "synced", "none", why);
+            self.cx.transition("standby", "", "synced", "none", why);
         }
+        self.refresh_around();
     }
 
     /// Skips a standby that delays all commits.
     pub(in crate::node) fn skip_slow_standby(&mut self) {
+        // Only an acting root has a standby, and not always.
         let Some(root) = self.role.root_mut() else { return };
         let Some(link) = root.standby else { return };
         let behind = self.log.last() > root.acked;
         let too_long = behind
-            && root.last_ack_ns.saturating_add(ns(self.config.standby_ms)) <= self.now.mono_ns;
-        let too_much = behind && self.log.bytes_after(root.acked) > self.config.uncommitted_bytes;
+            && root.last_ack_ns.saturating_add(ns(self.cx.config.standby_ms))
+                <= self.cx.now.mono_ns;
+        let too_much =
+            behind && self.log.bytes_after(root.acked) > self.cx.config.uncommitted_bytes;
         if !too_long && !too_much {
             return;
         }
-        self.counters.standby_skipped += 1;
+        self.cx.counters.standby_skipped += 1;
         root.skipped = Some(link);
-        let pause_ms = self.config.probe_ms.saturating_mul(1 << root.skips.min(16));
-        let pause_ms = pause_ms.min(self.config.probe_ms_max);
+        let pause_ms = self.cx.config.probe_ms.saturating_mul(1 << root.skips.min(16));
+        let pause_ms = pause_ms.min(self.cx.config.probe_ms_max);
         root.skips = root.skips.saturating_add(1);
-        root.skip_until_ns = self.now.mono_ns.saturating_add(ns(pause_ms));
+        root.skip_until_ns = self.cx.now.mono_ns.saturating_add(ns(pause_ms));
         self.stop_shipper(link);
         self.standby_gone(link);
     }
@@ -271,7 +278,7 @@ impl Node {
         let root = self.role.root()?;
         if root.standby.is_some() {
             let waits = self.log.last() > root.acked;
-            return waits.then(|| root.last_ack_ns.saturating_add(ns(self.config.standby_ms)));
+            return waits.then(|| root.last_ack_ns.saturating_add(ns(self.cx.config.standby_ms)));
         }
         let waits = root.skipped.is_some() && root.syncing.is_none();
         waits.then_some(root.skip_until_ns)
@@ -298,19 +305,20 @@ impl Node {
 
     /// Whether what comes up over a link is kept there, so that its place in the log will do.
     pub(in crate::node) fn is_kept_by_follower(&self, link: LinkId) -> bool {
-        let shipper =
-            self.children.get(&link).and_then(|child| Some((child, child.shipper.as_ref()?)));
-        shipper.is_some_and(|(child, shipper)| shipper.entry_refs.wants(child.batches))
+        let shipper = self.children.get(&link).and_then(|child| child.shipper.as_ref());
+        shipper.is_some_and(|found| found.entry_refs.wants(self.publishing.batches_of(link)))
     }
 
     /// The last batch that came up over a link is in the log, at those places.
     pub(in crate::node) fn note_entry_refs(&mut self, link: LinkId, mut places: Vec<EntryRef>) {
-        let Some(child) = self.children.get_mut(&link) else { return };
-        let batch = child.batches;
+        let batch = self.publishing.batches_of(link);
+        let Some(child) = self.children.get_mut(&link) else {
+            return self.cx.impossible("ChildIsKnown");
+        };
         places.iter_mut().for_each(|entry_ref| entry_ref.batch = batch);
         if child.shipper.as_mut().is_some_and(|shipper| shipper.entry_refs.on_batch(batch, places))
         {
-            self.wake(link);
+            self.cx.wake(link);
         }
     }
 
@@ -324,9 +332,11 @@ impl Node {
 
     /// Entries are appended: standby and syncing standby get them.
     pub(in crate::node) fn wake_followers(&mut self) {
-        let Some(root) = self.role.root() else { return };
+        let Some(root) = self.role.root() else {
+            return self.cx.impossible("CommitAtRoot");
+        };
         for link in [root.standby, root.syncing].into_iter().flatten() {
-            self.wake(link);
+            self.cx.wake(link);
         }
     }
 
@@ -334,23 +344,28 @@ impl Node {
     pub(in crate::node) fn on_replica_ack(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
         let CopyAck { index, copy, kept_from } = ack;
         let last = self.log.last();
-        let Some(root) = self.role.root_mut() else { return };
+        let Some(root) = self.role.root_mut() else {
+            // The standby has not yet learned that this agent steps down.
+            self.cx.counters.stale += 1;
+            return;
+        };
         let shipper = self.children.get_mut(&link).and_then(|child| child.shipper.as_mut());
         let Some(shipper) = shipper.filter(|shipper| shipper.copy == copy) else {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         };
         if epoch != self.epochs.head() || index > last {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         shipper.entry_refs.begin(kept_from);
+        // The copy is not complete.
         let Some(complete_at) = shipper.complete_at else { return };
         if root.standby == Some(link) {
             root.acked = root.acked.max(index);
-            root.last_ack_ns = self.now.mono_ns;
-            let steady_ns = root.skip_until_ns.saturating_add(ns(self.config.probe_ms_max));
-            if steady_ns <= self.now.mono_ns {
+            root.last_ack_ns = self.cx.now.mono_ns;
+            let steady_ns = root.skip_until_ns.saturating_add(ns(self.cx.config.probe_ms_max));
+            if steady_ns <= self.cx.now.mono_ns {
                 root.skips = 0;
             }
         } else if root.syncing == Some(link) && index >= complete_at {
@@ -358,12 +373,12 @@ impl Node {
             root.syncing = None;
             root.skipped = None;
             root.acked = index;
-            root.last_ack_ns = self.now.mono_ns;
+            root.last_ack_ns = self.cx.now.mono_ns;
             if let Some(old) = old {
                 self.stop_shipper(old);
             }
             let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
-            self.transition("standby", &host, "copying", "synced", "it holds the whole log");
+            self.cx.transition("standby", &host, "copying", "synced", "it holds the whole log");
             self.send_tree_state();
         }
     }
@@ -374,12 +389,12 @@ impl Node {
         if let Some(parent) = self.role.parent() {
             // Batches that were kept for the last copy hold nothing up any more.
             let link = parent.link;
-            self.wake(link);
+            self.cx.wake(link);
         }
         if start.epochs.is_empty() {
             return self.stop_copy("the acting root sends no copy any more");
         }
-        let replica = Replica::new(start, self.config.publishers_max);
+        let replica = Replica::new(start, self.cx.config.publishers_max);
         let why = "the acting root sends its log";
         self.change_role(RoleCause::CopyBegun, why, |role| role.with_copy(Some(replica)));
     }
@@ -398,11 +413,12 @@ impl Node {
     }
 
     pub(in crate::node) fn on_replicate(&mut self, link: LinkId, batch: Replicate) {
-        let (bytes_max, reserve) = (self.config.log_bytes, self.config.reserve());
+        let (bytes_max, reserve) = (self.cx.config.log_bytes, self.cx.config.reserve());
         let batches = self.role.parent().map_or(0, |parent| parent.batches);
+        // The copy has ended here, and the root does not know.
         let Some(replica) = self.role.replica_mut() else { return };
         if replica.epochs.head() != batch.epoch {
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         let committed = batch.committed;
@@ -425,7 +441,7 @@ impl Node {
         if let Some(parent) = self.role.parent_mut() {
             parent.ack_due = true;
             let link = parent.link;
-            self.wake(link);
+            self.cx.wake(link);
         }
     }
 

@@ -2,22 +2,20 @@
 
 use crate::filter::FilterSet;
 use crate::frame::{
-    Close, Confirm, Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item,
-    NackCode, TreeState, UpBatch,
+    Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item, NackCode,
+    TreeState,
 };
 use crate::ident::{OriginId, Rank};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
+use crate::node::around::Sighting;
 use crate::node::delivery::history::Requester;
-use crate::node::membership::members::Sighting;
-use crate::node::publishing::upward::credit_due_max;
+use crate::node::links::LinkRole;
 use crate::node::role::standby::LogShipper;
-use crate::node::tree::link::LinkRole;
 use crate::position::Epoch;
 use crate::protocol::FEATURES;
-use std::collections::{BTreeMap, VecDeque};
 
 /// One child.
 pub(in crate::node) struct Child {
@@ -36,15 +34,6 @@ pub(in crate::node) struct Child {
     reported: Epoch,
     /// It has said in this epoch history where it resumes.
     pub(in crate::node) attached: bool,
-    pub(in crate::node) confirms: BTreeMap<OriginId, Confirm>,
-    /// How many batches of events have come from it.
-    pub(in crate::node) batches: u64,
-    /// On their way up.
-    pub(in crate::node) up: VecDeque<UpBatch>,
-    pub(in crate::node) up_bytes: u64,
-    pub(in crate::node) credit_due: u64,
-    /// It sent events before it knew our epoch history: it is asked for them when it does.
-    pub(in crate::node) missed: bool,
     pub(in crate::node) shipper: Option<LogShipper>,
 }
 
@@ -67,7 +56,7 @@ impl Node {
             standby = standby_link.and_then(|link| self.children.get(&link)).map(|c| c.rank);
         }
         if (self.role.is_root() || !path.is_empty())
-            && let Some(rank) = self.rank
+            && let Some(rank) = self.cx.rank
         {
             path.push(rank);
         }
@@ -86,8 +75,9 @@ impl Node {
                 child.reported = epoch;
                 child.attached = false;
             }
-            self.send(link, Frame::TreeState(Box::new(tree_state.clone())));
+            self.cx.send(link, Frame::TreeState(Box::new(tree_state.clone())));
         }
+        self.refresh_around();
         self.choose_standby();
     }
 
@@ -95,7 +85,7 @@ impl Node {
     pub(in crate::node) fn on_hello(&mut self, link: LinkId, hello: Hello) {
         let rank = match self.admit(link, &hello) {
             Ok(Some(rank)) => rank,
-            Ok(None) => return self.await_assignment(link, hello),
+            Ok(None) => return self.membership.await_assignment(&mut self.cx, link, hello),
             Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
         };
         let theirs = hello.epochs.head();
@@ -104,29 +94,16 @@ impl Node {
             // Two acting roots have opened the same number: ours must rise above both.
             self.epoch_seen += 1;
         }
-        let same_place = self.children.iter().find(|(_, child)| child.rank == rank);
-        let same_place = same_place.map(|(old, child)| (*old, child.origin));
-        if let Some((old, origin)) = same_place {
-            self.lose_child(
-                old,
-                MemberState::Moved,
-                "the same agent has come back on another link",
-            );
-            let close = Close { stopping: false, reason: "replaced by a newer link".into() };
-            self.close(old, Some(close), "replaced by a newer link");
-            if origin != hello.origin {
-                self.replaced(rank, origin);
-            }
-        }
+        self.lose_former_link(rank, hello.origin);
         let send_log = match self.compare_histories(&hello) {
             Some(false) => {
                 let message = format!(
                     "{} has just started and waits for the log of {}'s component",
-                    self.config.host, hello.host
+                    self.cx.config.host, hello.host
                 );
                 let hello_nack = HelloNack { code: NackCode::Busy, message, redirect: Vec::new() };
-                self.send(link, Frame::HelloNack(hello_nack));
-                return self.close(link, None, "it must come later");
+                self.cx.send(link, Frame::HelloNack(hello_nack));
+                return self.cx.close(link, None, "it must come later");
             }
             send_log => send_log.is_some(),
         };
@@ -137,63 +114,75 @@ impl Node {
             self.raise_epoch();
             self.report_fork(hello.epochs.position(hello.commit_index));
         }
-        self.note_address(&hello.host, &hello.address);
+        self.welcome(link, rank, hello, send_log);
+    }
+
+    /// An agent comes back on another link, or another incarnation of it comes.
+    fn lose_former_link(&mut self, rank: Rank, origin: OriginId) {
+        let former = self.children.iter().find(|(_, child)| child.rank == rank);
+        let Some((old, old_origin)) = former.map(|(old, child)| (*old, child.origin)) else {
+            return;
+        };
+        let why = "the same agent has come back on another link";
+        self.lose_child(old, MemberState::Moved, why);
+        self.cx.decline(old, "replaced by a newer link");
+        if old_origin != origin {
+            self.replaced(rank, old_origin);
+        }
+    }
+
+    /// The agent is a child now.
+    fn welcome(&mut self, link: LinkId, rank: Rank, hello: Hello, send_log: bool) {
+        self.membership.note_address(&hello.host, &hello.address);
         let is_ours = self.epochs.contains(hello.epochs.position(hello.commit_index));
         let tree_state = self.tree_state();
-        let host = hello.host.clone();
-        if let Some(link) = self.links.get_mut(&link) {
-            link.role = LinkRole::Child;
-        }
+        self.cx.links.set_role(link, LinkRole::Child);
         let child = Child {
             rank,
-            host: hello.host,
+            host: hello.host.clone(),
             origin: hello.origin,
             attempt: hello.attempt,
-            since_ns: self.now.mono_ns,
+            since_ns: self.cx.now.mono_ns,
             filters: FilterSet::new(),
             inactive_version: None,
             interest_version: 0,
             reader: Reader::new(if is_ours { hello.commit_index } else { self.commit_index }),
             reported: tree_state.epochs.head(),
             attached: false,
-            confirms: BTreeMap::new(),
-            batches: 0,
-            up: VecDeque::new(),
-            up_bytes: 0,
-            credit_due: 0,
-            missed: false,
             shipper: None,
         };
         self.children.insert(link, child);
-        let versions = self.config.versions;
+        self.publishing.attach_child(link);
+        self.refresh_around();
+        let versions = self.cx.config.versions;
         let hello_ack = HelloAck {
             protocol: versions.common(hello.versions).unwrap_or(versions.max),
             features: hello.features.common(FEATURES),
-            host: self.config.host.clone(),
-            rank: self.own_rank(),
-            origin: self.config.origin,
+            host: self.cx.config.host.clone(),
+            rank: self.cx.own_rank(),
+            origin: self.cx.config.origin,
             assigned: rank.is_unlisted().then_some(rank),
             tree_state,
-            window_bytes: self.config.window_bytes,
+            window_bytes: self.cx.config.window_bytes,
             send_log,
-            wall_ns: self.now.wall_ns,
+            wall_ns: self.cx.now.wall_ns,
         };
-        self.send(link, Frame::HelloAck(Box::new(hello_ack)));
+        self.cx.send(link, Frame::HelloAck(Box::new(hello_ack)));
         self.on_interest(link, hello.interest);
-        self.confirm_rank(host, rank);
+        self.membership.confirm_rank(&mut self.cx, hello.host, rank);
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.heartbeat(parent);
+            self.cx.heartbeat(parent);
         }
     }
 
     /// Refuses an agent that wants to be a child.
     pub(in crate::node) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
-        self.counters.refused += 1;
+        self.cx.counters.refused += 1;
         let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
-        self.transition("child", &hello.host, "asking", "refused", &why);
+        self.cx.transition("child", &hello.host, "asking", "refused", &why);
         self.report_refused(hello, &hello_nack);
-        self.send(link, Frame::HelloNack(hello_nack));
-        self.close(link, None, &why);
+        self.cx.send(link, Frame::HelloNack(hello_nack));
+        self.cx.close(link, None, &why);
     }
 
     /// The place of an agent that may be our child; `None`: it is in no list, and its place is to
@@ -201,23 +190,22 @@ impl Node {
     fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let refuse =
             |code, message, redirect: Vec<Rank>| Err(HelloNack { code, message, redirect });
-        let ours = self.config.versions;
+        let ours = self.cx.config.versions;
         if ours.common(hello.versions).is_none() {
             let message = format!(
                 "{} speaks protocol {}, {} speaks {ours}: upgrade both to the same release",
-                hello.host, hello.versions, self.config.host
+                hello.host, hello.versions, self.cx.config.host
             );
             return refuse(NackCode::Protocol, message, Vec::new());
         }
-        if hello.cluster != self.config.cluster {
+        if hello.cluster != self.cx.config.cluster {
             let message = format!(
                 "{} is of cluster {:?}, {} of {:?}: set the same cluster in both",
-                hello.host, hello.cluster, self.config.host, self.config.cluster
+                hello.host, hello.cluster, self.cx.config.host, self.cx.config.cluster
             );
             return refuse(NackCode::Cluster, message, Vec::new());
         }
-        let certified = self.links.get(&link).and_then(|link| link.certified_hosts.as_ref());
-        if let Some(hosts) = certified
+        if let Some(hosts) = self.cx.links.certified_hosts(link)
             && !hosts.iter().any(|host| host.eq_ignore_ascii_case(&hello.host))
         {
             let whom = if hosts.is_empty() { "no host".to_owned() } else { hosts.join(", ") };
@@ -230,17 +218,17 @@ impl Node {
                 self.check_listed(rank, hello)?;
                 rank
             }
-            None => match self.admit_dynamic(hello)? {
+            None => match self.membership.admit_dynamic(&self.cx, hello)? {
                 Some(rank) => rank,
                 None => return Ok(None),
             },
         };
-        if rank <= self.own_rank() {
+        if rank <= self.cx.own_rank() {
             let message = format!(
                 "{} has rank {rank}, {} has {}: a parent has the lower rank",
                 hello.host,
-                self.config.host,
-                self.own_rank()
+                self.cx.config.host,
+                self.cx.own_rank()
             );
             return refuse(NackCode::Rank, message, Vec::new());
         }
@@ -248,10 +236,10 @@ impl Node {
         // Agents that are in no list take no place from those that are.
         let others = self.children.values().filter(|child| child.rank != rank);
         let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
-        if others.count() >= self.config.children_max {
+        if others.count() >= self.cx.config.children_max {
             let listed = self.children.values().map(|child| child.rank);
             let below = listed.filter(|r| *r < rank && !r.is_unlisted());
-            let message = format!("{} has all the children it may have", self.config.host);
+            let message = format!("{} has all the children it may have", self.cx.config.host);
             return refuse(NackCode::Full, message, below.take(8).collect());
         }
         Ok(Some(rank))
@@ -259,8 +247,8 @@ impl Node {
 
     /// Whether the member list has that agent in that place.
     fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
-        let own = &self.config.host;
-        let (code, message) = match self.config.members.get(rank) {
+        let own = &self.cx.config.host;
+        let (code, message) = match self.cx.config.members.get(rank) {
             Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
             Some(member) => (
                 NackCode::Rank,
@@ -274,7 +262,7 @@ impl Node {
                 format!(
                     "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
                     hello.host,
-                    self.config.members.len()
+                    self.cx.config.members.len()
                 ),
             ),
         };
@@ -284,26 +272,28 @@ impl Node {
     /// A child says where it resumes in the epoch history that it got.
     pub(in crate::node) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
         let head = self.epochs.head();
-        let Some(child) = self.children.get_mut(&link) else { return };
+        let Some(child) = self.children.get_mut(&link) else {
+            return self.cx.impossible("ChildIsKnown");
+        };
         if epoch != head || child.reported != head {
             // It answers to an older epoch history; another answer is on its way.
-            self.counters.stale += 1;
+            self.cx.counters.stale += 1;
             return;
         }
         let news = !child.attached;
         child.attached = true;
         child.reader.resume_after(after);
         child.reader.catching_up = false;
-        let missed = std::mem::take(&mut child.missed);
         let (host, sighting) = (child.host.clone(), child.sighting());
-        if missed {
-            self.send(link, Frame::Resend);
+        self.refresh_around();
+        if self.publishing.take_missed(link) {
+            self.cx.send(link, Frame::Resend);
         }
         if news {
-            self.member_up(sighting, &host);
-            self.transition("child", &host, "welcomed", "attached", "it resumes");
-            self.ask_newcomer(link, sighting.rank);
-            self.send_snapshot_to(link);
+            self.membership.member_up(&mut self.cx, sighting, &host);
+            self.cx.transition("child", &host, "welcomed", "attached", "it resumes");
+            self.membership.ask_newcomer(&mut self.cx, link, sighting.rank);
+            self.membership.send_snapshot_to(&mut self.cx, link);
             self.choose_standby();
         }
         self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
@@ -312,7 +302,9 @@ impl Node {
 
     /// A child's subtree wants something else now.
     pub(in crate::node) fn on_interest(&mut self, link: LinkId, interest: Interest) {
-        let Some(child) = self.children.get_mut(&link) else { return };
+        let Some(child) = self.children.get_mut(&link) else {
+            return self.cx.impossible("ChildIsKnown");
+        };
         if interest.version < child.interest_version {
             return;
         }
@@ -321,7 +313,7 @@ impl Node {
         child.inactive_version = Some(interest.version);
         self.interest_changed();
         self.answer_children();
-        self.wake(link);
+        self.cx.wake(link);
     }
 
     /// Tells children whose interest has become active.
@@ -346,28 +338,31 @@ impl Node {
             child.inactive_version = None;
         }
         for (link, version, index) in answers {
-            self.send(link, Frame::FilterActive { version, index });
+            self.cx.send(link, Frame::FilterActive { version, index });
         }
     }
 
     /// A child is gone: where to, as far as that is known here.
     pub(in crate::node) fn lose_child(&mut self, link: LinkId, state: MemberState, why: &str) {
+        // It was lost already in this input.
         let Some(child) = self.children.remove(&link) else { return };
-        self.counters.children_lost += 1;
+        self.refresh_around();
+        self.cx.counters.children_lost += 1;
         let suspected = state == MemberState::Suspect;
         let to = if suspected { "lost" } else { "left" };
-        self.transition("child", &child.host, "attached", to, why);
+        self.cx.transition("child", &child.host, "attached", to, why);
         self.vacated(child.rank);
-        self.routes.retain(|_, route| route.link != link);
-        self.dynamic_members.child_gone(link);
+        self.publishing.detach_child(link);
+        self.membership.on_child_gone(link);
         self.requests.retain(|_, request| !request.is_of(link));
         self.on_asked_child_gone(link);
         self.abort_install(link);
         let sighting = child.sighting();
-        if self.member_gone(sighting, &child.host, state, why) && suspected {
-            self.suspect(sighting, &child.host, why);
+        if self.membership.member_gone(&mut self.cx, sighting, &child.host, state, why) && suspected
+        {
+            self.membership.suspect(&mut self.cx, sighting, &child.host, why);
         }
-        self.withdraw(sighting.rank);
+        self.membership.withdraw(&mut self.cx, sighting.rank);
         self.interest_narrowed();
         self.standby_gone(link);
         self.choose_standby();
@@ -383,24 +378,15 @@ impl Node {
         let welcomed = welcomed.map(|child| (child.sighting(), child.host.clone()));
         self.lose_child(link, MemberState::Absent, why);
         if let Some((child, host)) = welcomed {
-            self.member_is(child, &host, MemberState::Absent);
+            self.membership.member_is(&mut self.cx, child, &host, MemberState::Absent);
         }
     }
 
     /// The next frame for a child, most urgent first; control frames have gone already.
     pub(in crate::node) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let child = self.children.get_mut(&link)?;
-        if child.credit_due > credit_due_max(self.config.window_bytes) {
-            let bytes = std::mem::take(&mut child.credit_due);
-            return Some(Frame::Credit { bytes });
-        }
-        if let Some((_, confirm)) = child.confirms.pop_first() {
-            return Some(Frame::Confirm(confirm));
-        }
-        if let Some(frame) = self.poll_shipper(link, bytes_max) {
-            return Some(frame);
-        }
-        self.poll_down(link, bytes_max)
+        let frame = self.publishing.poll_child(&self.cx, link);
+        let frame = frame.or_else(|| self.poll_shipper(link, bytes_max));
+        frame.or_else(|| self.poll_down(link, bytes_max))
     }
 
     fn poll_down(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
@@ -423,7 +409,7 @@ impl Node {
         if items.is_empty() {
             return None;
         }
-        self.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        self.cx.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
         Some(Frame::Down(Down { epoch, items, covered }))
     }
 
@@ -449,7 +435,7 @@ impl Node {
             if !child.attached || child.reader.catching_up {
                 continue;
             }
-            if self.links.get(link).is_some_and(|link| link.ready) {
+            if self.cx.links.is_ready(*link) {
                 continue;
             }
             let wants = |content: &Content| match content {
@@ -465,7 +451,7 @@ impl Node {
             }
         }
         for link in wake {
-            self.wake(link);
+            self.cx.wake(link);
         }
     }
 }

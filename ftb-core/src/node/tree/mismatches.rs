@@ -37,16 +37,16 @@ impl Node {
 
     /// What does not keep two agents apart.
     pub(in crate::node) fn warn_of_mismatches(&mut self, hello: &Hello) {
-        let own = self.config.host.clone();
-        if hello.members_digest != self.config.members.digest() {
-            self.counters.members_differ += 1;
+        let own = self.cx.config.host.clone();
+        if hello.members_digest != self.cx.config.members.digest() {
+            self.cx.counters.members_differ += 1;
             let why =
                 format!("the member lists of {} and {own} differ: give both the same", hello.host);
             self.report_mismatch("FTB_MEMBERS_DIFFER", &hello.host, why);
         }
-        let apart_ns = hello.wall_ns.abs_diff(self.now.wall_ns);
+        let apart_ns = hello.wall_ns.abs_diff(self.cx.now.wall_ns);
         if apart_ns > ns(CLOCKS_APART_MS_MAX) {
-            self.counters.clocks_differ += 1;
+            self.cx.counters.clocks_differ += 1;
             let apart_s = apart_ns / 1_000_000_000;
             let why = format!("the clocks of {} and {own} are {apart_s} s apart", hello.host);
             self.report_mismatch("FTB_CLOCKS_DIFFER", &hello.host, why);
@@ -54,15 +54,15 @@ impl Node {
     }
 
     fn report_mismatch(&mut self, name: &'static str, host: &str, why: String) {
-        let now_ns = self.now.mono_ns;
+        let now_ns = self.cx.now.mono_ns;
         let reported = &mut self.mismatches.reported;
         reported.retain(|_, until| *until > now_ns);
         if reported.len() >= REPORTED_MAX || reported.contains_key(&(name, host.to_owned())) {
             return;
         }
         reported.insert((name, host.to_owned()), now_ns.saturating_add(ns(REPEAT_MS)));
-        let tags = vec![("host", host.to_owned()), ("by", self.config.host.clone())];
-        self.announce(name, Severity::Warning, tags, why);
+        let tags = vec![("host", host.to_owned()), ("by", self.cx.config.host.clone())];
+        self.cx.announce(name, Severity::Warning, tags, why);
     }
 
     /// Another incarnation takes the place of one below us: a restart, unless the first comes back.

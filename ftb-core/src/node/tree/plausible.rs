@@ -15,7 +15,7 @@ use crate::epochs::EpochHistory;
 use crate::frame::{Frame, HelloNack, NackCode, UpItem};
 use crate::node::Node;
 use crate::node::api::LinkId;
-use crate::node::tree::link::LinkRole;
+use crate::node::links::LinkRole;
 use crate::position::Epoch;
 
 /// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
@@ -120,16 +120,17 @@ impl Node {
     /// Refuses a frame with a number that no honest neighbour can have come to; says whether it
     /// did.
     pub(in crate::node) fn refuse_implausible(&mut self, link: LinkId, frame: &Frame) -> bool {
-        let Some(role) = self.links.get(&link).map(|link| link.role) else { return false };
+        let Some(role) = self.cx.links.role(link) else { return false };
         let Some(why) = self.implausible(role, Said::of_frame(frame)) else { return false };
-        self.counters.implausible += 1;
+        self.cx.counters.implausible += 1;
         let host = match frame {
             Frame::Hello(hello) => hello.host.clone(),
             Frame::HelloAck(hello_ack) => hello_ack.host.clone(),
             _ => self.host_of(link),
         };
         let ours = self.epoch_seen;
-        let why = format!("{host} says {why}; {}, at epoch {ours}, refuses it", self.config.host);
+        let why =
+            format!("{host} says {why}; {}, at epoch {ours}, refuses it", self.cx.config.host);
         match frame {
             Frame::Hello(hello) if role == LinkRole::Handshaking => {
                 let hello_nack =
@@ -137,7 +138,7 @@ impl Node {
                 self.refuse(link, hello, hello_nack);
             }
             _ => {
-                self.transition("link", &host, "open", "refused", &why);
+                self.cx.transition("link", &host, "open", "refused", &why);
                 self.misbehaved(link, &why);
             }
         }
@@ -148,8 +149,11 @@ impl Node {
     fn host_of(&self, link: LinkId) -> String {
         let child = self.children.get(&link).map(|child| child.host.clone());
         let parent = self.role.parent().filter(|parent| parent.link == link);
-        let candidate =
-            self.uplink.dialing.get(&link).and_then(|candidate| self.member(candidate.rank));
+        let candidate = self
+            .uplink
+            .dialing
+            .get(&link)
+            .and_then(|candidate| self.membership.member(&self.cx, candidate.rank));
         let known = child.or_else(|| parent.map(|parent| parent.host.clone()));
         known
             .or_else(|| candidate.map(|(host, _)| host))
@@ -165,6 +169,6 @@ impl Node {
             LinkRole::Child => 2,
             LinkRole::Dialing | LinkRole::Parent | LinkRole::Closing => 4,
         };
-        said.above(bounds(self.now.wall_ns, clocks_apart))
+        said.above(bounds(self.cx.now.wall_ns, clocks_apart))
     }
 }

@@ -5,17 +5,15 @@
 //! ([`crate::node::publishing::upward`]), the acting root ([`crate::node::role::root`]).
 
 use crate::epochs::EpochHistory;
-use crate::frame::{
-    Close, Frame, Hello, HelloAck, HelloNack, LogRange, NackCode, TreeState, UpItem,
-};
+use crate::frame::{Frame, Hello, HelloAck, HelloNack, LogRange, NackCode, TreeState, UpItem};
 use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::{DialId, LinkId, MemberState};
 use crate::node::config::{MemberList, ns};
+use crate::node::links::LinkRole;
 use crate::node::role::parent::Parent;
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::node::tree::children::Child;
-use crate::node::tree::link::{Link, LinkRole};
 use crate::protocol::FEATURES;
 use crate::severity::Severity;
 use crate::tree;
@@ -35,7 +33,6 @@ const FLAPS_MAX: usize = 64;
 pub(in crate::node) struct Uplink {
     pub(in crate::node) dials: BTreeMap<DialId, (Rank, u64)>,
     pub(in crate::node) dialing: BTreeMap<LinkId, Dialing>,
-    next_dial: u64,
     hellos: u64,
     /// The present pause between two searches.
     pub(in crate::node) pause_ms: u64,
@@ -78,7 +75,6 @@ impl Uplink {
         Self {
             dials: BTreeMap::new(),
             dialing: BTreeMap::new(),
-            next_dial: 0,
             hellos: 0,
             pause_ms: 0,
             hints: Vec::new(),
@@ -93,12 +89,6 @@ impl Uplink {
             lost: BTreeMap::new(),
             rotation: 0,
         }
-    }
-
-    /// Ids of dials are never used twice.
-    pub(in crate::node) fn new_dial(&mut self) -> DialId {
-        self.next_dial += 1;
-        DialId(self.next_dial)
     }
 
     /// A parent was lost without a word.
@@ -130,23 +120,18 @@ impl Uplink {
 }
 
 impl Node {
-    /// This agent's rank; one that is not listed is behind all listed ones until it has a rank.
-    pub(in crate::node) fn own_rank(&self) -> Rank {
-        self.rank.unwrap_or(Rank(u32::MAX))
-    }
-
     /// The configuration has changed.
     pub(in crate::node) fn on_reconfigure(&mut self, members: MemberList, fanout: u32) {
-        if self.config.members.digest() != members.digest() {
-            self.reset_snapshot();
+        if self.cx.config.members.digest() != members.digest() {
+            self.membership.reset_snapshot(&mut self.cx);
         }
-        self.config.members = members;
-        self.config.fanout = fanout;
-        let unlisted = self.rank.filter(|rank| rank.is_unlisted());
-        let rank = self.config.members.rank_of(&self.config.host).or(unlisted);
-        let moved = rank != self.rank;
-        self.rank = rank;
-        let place = |child: &Child| match self.is_strange(child.rank, &child.host) {
+        self.cx.config.members = members;
+        self.cx.config.fanout = fanout;
+        let unlisted = self.cx.rank.filter(|rank| rank.is_unlisted());
+        let rank = self.cx.config.members.rank_of(&self.cx.config.host).or(unlisted);
+        let moved = rank != self.cx.rank;
+        self.cx.rank = rank;
+        let place = |child: &Child| match self.cx.is_strange(child.rank, &child.host) {
             true => Some(MemberState::Absent),
             false => moved.then_some(MemberState::Moved),
         };
@@ -155,66 +140,54 @@ impl Node {
             children.filter_map(|(link, child)| Some((*link, place(child)?))).collect();
         for (link, state) in strange {
             self.lose_child(link, state, "the member list has changed");
-            self.decline(link, "the member list has changed");
+            self.cx.decline(link, "the member list has changed");
         }
-        self.forget_strange_moves();
+        self.membership.forget_strange_moves(&self.cx);
         let parent = self.role.parent().map(|p| (p.link, p.rank, p.host.clone()));
         if let Some((link, rank, host)) = parent
-            && (moved || self.is_strange(rank, &host))
+            && (moved || self.cx.is_strange(rank, &host))
         {
-            self.decline(link, "the member list has changed");
+            self.cx.decline(link, "the member list has changed");
             self.on_parent_lost(true, "the member list has changed");
         }
         self.plan_probe_from_start();
     }
 
-    /// Whether a neighbour has no place any more by the member list of now.
-    pub(in crate::node) fn is_strange(&self, rank: Rank, host: &str) -> bool {
-        match self.config.members.get(rank) {
-            Some(member) => !member.host.eq_ignore_ascii_case(host),
-            None => {
-                !rank.is_unlisted()
-                    || !self.config.allow_unlisted
-                    || self.config.members.rank_of(host).is_some()
-            }
-        }
-    }
-
     pub(in crate::node) fn on_dialed(&mut self, dial: DialId, link: LinkId) {
-        if self.on_probe_connected(dial, link) {
+        if self.membership.on_probe_connected(&mut self.cx, dial, link) {
             return;
         }
         let Some((rank, _)) = self.uplink.dials.remove(&dial) else {
-            self.counters.stale += 1;
-            self.links.insert(link, Link::new(LinkRole::Closing, self.now.mono_ns));
-            return self.close(link, None, "this dial is stale");
+            self.cx.counters.stale += 1;
+            self.cx.open(link, LinkRole::Closing);
+            return self.cx.close(link, None, "this dial is stale");
         };
-        let deadline_ns = self.now.mono_ns.saturating_add(ns(self.config.dial_ms));
-        self.links.insert(link, Link::new(LinkRole::Dialing, self.now.mono_ns));
+        let deadline_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.dial_ms));
+        self.cx.open(link, LinkRole::Dialing);
         self.uplink.dialing.insert(link, Dialing { rank, deadline_ns, hello_ack: None });
         self.uplink.hellos += 1;
         let hello = self.hello();
-        self.send(link, Frame::Hello(Box::new(hello)));
+        self.cx.send(link, Frame::Hello(Box::new(hello)));
     }
 
     fn hello(&self) -> Hello {
         Hello {
-            versions: self.config.versions,
+            versions: self.cx.config.versions,
             features: FEATURES,
-            cluster: self.config.cluster.clone(),
-            host: self.config.host.clone(),
-            rank: self.rank,
-            address: self.config.address.clone(),
-            origin: self.config.origin,
-            members_digest: self.config.members.digest(),
+            cluster: self.cx.config.cluster.clone(),
+            host: self.cx.config.host.clone(),
+            rank: self.cx.rank,
+            address: self.cx.config.address.clone(),
+            origin: self.cx.config.origin,
+            members_digest: self.cx.config.members.digest(),
             epochs: self.epochs.clone(),
             commit_index: self.commit_index,
             log_range: self.holding(),
             epoch_seen: self.epoch_seen,
             interest: self.interests.reported(),
-            wall_ns: self.now.wall_ns,
+            wall_ns: self.cx.now.wall_ns,
             // Higher than those of an earlier incarnation, unless this host's clock was set back.
-            attempt: self.started.wall_ns.saturating_add(self.uplink.hellos),
+            attempt: self.cx.started.wall_ns.saturating_add(self.uplink.hellos),
         }
     }
 
@@ -241,10 +214,10 @@ impl Node {
         let Some(candidate) = self.uplink.dialing.get_mut(&link) else {
             return self.misbehaved(link, "a second answer to the hello");
         };
-        let problem = if !self.config.versions.contains(hello_ack.protocol) {
+        let problem = if !self.cx.config.versions.contains(hello_ack.protocol) {
             Some(format!(
                 "{} answered with protocol {}, {} speaks {}: upgrade both to the same release",
-                hello_ack.host, hello_ack.protocol, self.config.host, self.config.versions
+                hello_ack.host, hello_ack.protocol, self.cx.config.host, self.cx.config.versions
             ))
         } else if hello_ack.rank != candidate.rank {
             Some(format!(
@@ -256,7 +229,7 @@ impl Node {
         };
         if let Some(message) = problem {
             self.uplink.dialing.remove(&link);
-            self.close(link, None, &message);
+            self.cx.close(link, None, &message);
             return self.search_on();
         }
         self.epoch_seen = self.epoch_seen.max(hello_ack.tree_state.epochs.head().number);
@@ -277,11 +250,13 @@ impl Node {
     /// Takes the answer to a hello, declines it, or waits until the parent has the epoch of this
     /// agent.
     fn consider(&mut self, link: LinkId) {
-        let Some(candidate) = self.uplink.dialing.get(&link) else { return };
-        let Some(hello_ack) = &candidate.hello_ack else { return };
+        let candidate = self.uplink.dialing.get(&link);
+        let answered = candidate.and_then(|found| Some((found.rank, found.hello_ack.as_ref()?)));
+        let Some((rank, hello_ack)) = answered else {
+            return self.cx.impossible("CandidateHasAnswered");
+        };
         let theirs = hello_ack.tree_state.epochs.head();
         let ours = self.epochs.head();
-        let rank = candidate.rank;
         if theirs < ours && !hello_ack.send_log {
             // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
             return;
@@ -290,7 +265,7 @@ impl Node {
             None => true,
             Some(parent) => {
                 let better =
-                    tree::prefers(self.search_rank(), self.config.fanout, rank, parent.rank);
+                    tree::prefers(self.search_rank(), self.cx.config.fanout, rank, parent.rank);
                 let same = theirs == ours;
                 if better && !same {
                     self.uplink.foreign += 1;
@@ -298,102 +273,86 @@ impl Node {
                 better && (same || self.uplink.foreign >= FOREIGN_MAX)
             }
         };
-        let Some(candidate) = self.uplink.dialing.remove(&link) else { return };
+        let Some(candidate) = self.uplink.dialing.remove(&link) else {
+            return self.cx.impossible("CandidateHasAnswered");
+        };
         match candidate.hello_ack {
             Some(hello_ack) if take => self.take_parent(link, *hello_ack),
-            _ => self.decline(link, "not needed"),
+            _ => self.cx.decline(link, "not needed"),
         }
-    }
-
-    pub(in crate::node) fn decline(&mut self, link: LinkId, reason: &str) {
-        let close = Close { stopping: false, reason: reason.to_owned() };
-        self.close(link, Some(close), reason);
     }
 
     /// Goes below a new parent: the new link first, then the old one is dropped.
     fn take_parent(&mut self, link: LinkId, hello_ack: HelloAck) {
-        let now_ns = self.now.mono_ns;
         let from = match &self.role {
             Role::Searching(_) => "searching",
             Role::Root(_) => "root",
             _ => "joined",
         };
         if let Some(old) = self.role.parent().map(|parent| parent.link) {
-            self.uplink.settle_ms = (self.uplink.settle_ms * 2).min(self.config.probe_ms_max);
-            self.decline(old, "moved to a better parent");
-            self.counters.moves += 1;
+            self.uplink.settle_ms = (self.uplink.settle_ms * 2).min(self.cx.config.probe_ms_max);
+            self.cx.decline(old, "moved to a better parent");
+            self.cx.counters.moves += 1;
         } else {
-            self.uplink.settle_ms = self.config.settle_ms;
+            self.uplink.settle_ms = self.cx.config.settle_ms;
         }
-        if let Some(link) = self.links.get_mut(&link) {
-            link.role = LinkRole::Parent;
-        }
+        self.cx.links.set_role(link, LinkRole::Parent);
         if let Some(rank) = hello_ack.assigned {
-            self.take_rank(rank);
+            self.membership.take_rank(&mut self.cx, rank);
         }
         let why = format!("{} of rank {} is the parent now", hello_ack.host, hello_ack.rank);
-        self.transition("parent", &hello_ack.host, from, "joined", &why);
+        self.cx.transition("parent", &hello_ack.host, from, "joined", &why);
         if !self.epochs.is_empty() {
             let tags = vec![
-                ("host", self.config.host.clone()),
+                ("host", self.cx.config.host.clone()),
                 ("parent", hello_ack.host.clone()),
                 ("from", from.to_owned()),
             ];
-            self.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why.clone());
+            self.cx.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why.clone());
         }
-        self.forget_lost_root();
+        self.membership.forget_lost_root(&mut self.cx);
         if hello_ack.send_log
             && let Some((gap, _)) = self.role.root_mut().and_then(|root| root.unreadable.take())
         {
             self.append(UpItem::Gap(gap));
         }
-        let parent = Box::new(Parent {
-            link,
-            rank: hello_ack.rank,
-            host: hello_ack.host,
-            origin: hello_ack.origin,
-            resumed: None,
-            credit: i64::try_from(hello_ack.window_bytes).unwrap_or(i64::MAX),
-            batches: 0,
-            subscribe_due: false,
-            ack_due: false,
-            path: Vec::new(),
-            standby: None,
-        });
+        let parent = Box::new(Parent::new(link, &hello_ack));
         let mut left = None;
         self.change_role(RoleCause::ParentTaken, &why, |role| {
             left = Some(role);
             Role::Member(parent)
         });
-        let Some(left) = left else { return self.impossible("RoleIsReplaced") };
+        let Some(left) = left else { return self.cx.impossible("RoleIsReplaced") };
         let offers = if hello_ack.send_log {
             self.begin_offer(left, &why)
         } else {
             self.leave_role(left, &hello_ack.tree_state.epochs);
             false
         };
-        self.uplink.stay_until_ns = now_ns.saturating_add(ns(self.uplink.settle_ms));
-        self.uplink.foreign = 0;
-        self.uplink.duplicate_seen_by = None;
-        self.uplink.pause_ms = self.config.probe_ms;
-        self.plan_probe();
-        let dialing: Vec<LinkId> = self.uplink.dialing.keys().copied().collect();
-        for candidate in dialing {
-            self.uplink.dialing.remove(&candidate);
-            self.decline(candidate, "another parent was faster");
-        }
+        self.settle_below_parent();
         self.interests.unsettle();
         let interest = self.interests.reported();
-        self.send(link, Frame::Subscribe(interest));
+        self.cx.send(link, Frame::Subscribe(interest));
         if offers {
             // What the parent stands on now is given up as soon as it has our log.
-            self.wake(link);
+            self.cx.wake(link);
         } else {
             self.on_tree_state(hello_ack.tree_state);
         }
         self.on_uplink_change();
-        self.forward_all_joins();
-        self.resend_all_members();
+        self.membership.forward_all_joins(&mut self.cx);
+        self.membership.resend_all_members(&mut self.cx);
+    }
+
+    /// The search is over, and a move waits for a while.
+    fn settle_below_parent(&mut self) {
+        self.uplink.stay_until_ns = self.cx.after_ms(self.uplink.settle_ms);
+        self.uplink.foreign = 0;
+        self.uplink.duplicate_seen_by = None;
+        self.plan_probe_from_start();
+        for candidate in std::mem::take(&mut self.uplink.dialing).into_keys() {
+            self.cx.decline(candidate, "another parent was faster");
+        }
     }
 
     /// Another log goes on below the new parent: what of the last role may be nowhere else.
@@ -411,7 +370,9 @@ impl Node {
     /// The parent (just taken, or for long) says where it stands.
     pub(in crate::node) fn on_tree_state(&mut self, tree_state: TreeState) {
         self.epoch_seen = self.epoch_seen.max(tree_state.epochs.head().number);
-        let Some(parent) = self.role.parent_mut() else { return };
+        let Some(parent) = self.role.parent_mut() else {
+            return self.cx.impossible("FrameFromParent");
+        };
         parent.path = tree_state.path.clone();
         parent.standby = tree_state.standby;
         let link = parent.link;
@@ -420,12 +381,13 @@ impl Node {
         hints.extend(tree_state.path.iter().rev().chain(&tree_state.standby));
         hints.dedup();
         self.uplink.hints = hints;
+        self.refresh_around();
         if tree_state.epochs.is_empty() {
             return;
         }
         if tree_state.epochs.head() < self.epochs.head() {
-            self.counters.fenced += 1;
-            return self.heartbeat(link);
+            self.cx.counters.fenced += 1;
+            return self.cx.heartbeat(link);
         }
         if !known {
             self.follow(&tree_state);
@@ -434,8 +396,8 @@ impl Node {
                 parent.resumed = Some(epoch);
             }
             self.interests.restart(after);
-            self.send(link, Frame::Resume { epoch, after });
-            self.wake(link);
+            self.cx.send(link, Frame::Resume { epoch, after });
+            self.cx.wake(link);
             self.catch_up_all(true);
         }
         self.send_tree_state();
@@ -446,18 +408,22 @@ impl Node {
         let Some(candidate) = self.uplink.dialing.remove(&link) else {
             return self.misbehaved(link, "a rejection without a hello");
         };
-        self.counters.rejected += 1;
+        self.cx.counters.rejected += 1;
         if hello_nack.code == NackCode::Busy {
             self.uplink.busy.push(candidate.rank);
-            self.uplink.busy_ns = self.now.mono_ns.saturating_add(ns(BUSY_MS));
+            self.uplink.busy_ns = self.cx.now.mono_ns.saturating_add(ns(BUSY_MS));
         }
-        let host = self.member(candidate.rank).map(|(host, _)| host).unwrap_or_default();
+        let host = self
+            .membership
+            .member(&self.cx, candidate.rank)
+            .map(|(host, _)| host)
+            .unwrap_or_default();
         let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
-        self.transition("parent", &host, "asked", "rejected", &why);
+        self.cx.transition("parent", &host, "asked", "rejected", &why);
         let below = self.search_rank();
         let named = hello_nack.redirect.iter().copied().filter(|rank| *rank < below);
-        self.uplink.redirects.extend(named.take(self.config.dials_max));
-        self.close(link, None, "rejected");
+        self.uplink.redirects.extend(named.take(self.cx.config.dials_max));
+        self.cx.close(link, None, "rejected");
         if hello_nack.code == NackCode::Duplicate {
             return self.stay_away(candidate.rank);
         }
@@ -469,12 +435,11 @@ impl Node {
     fn stay_away(&mut self, reported_by: Rank) {
         self.uplink.duplicate_seen_by = Some(reported_by);
         self.uplink.redirects.clear();
-        for link in self.uplink.dialing.keys().copied().collect::<Vec<LinkId>>() {
-            self.uplink.dialing.remove(&link);
-            self.decline(link, "another agent has this rank");
+        for link in std::mem::take(&mut self.uplink.dialing).into_keys() {
+            self.cx.decline(link, "another agent has this rank");
         }
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.decline(parent, "another agent has this rank");
+            self.cx.decline(parent, "another agent has this rank");
         }
         if !self.role.is_root() {
             self.become_root("another agent has this rank");
@@ -490,14 +455,15 @@ impl Node {
 
     /// The parent is gone.
     pub(in crate::node) fn on_parent_lost(&mut self, stopping: bool, why: &str) {
+        // It was left for another one in this input.
         let Some(parent) = self.role.parent() else { return };
         let (rank, host) = (parent.rank, parent.host.clone());
-        self.counters.parents_lost += 1;
+        self.cx.counters.parents_lost += 1;
         if !stopping {
-            self.uplink.note_lost(rank, self.now.mono_ns);
-            self.remember_lost_root();
+            self.uplink.note_lost(rank, self.cx.now.mono_ns);
+            self.membership.remember_lost_root(&self.cx);
         }
-        self.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
+        self.cx.transition("parent", &host, "joined", if stopping { "left" } else { "lost" }, why);
         self.search(Some(rank), why);
     }
 }

@@ -5,8 +5,8 @@
 use crate::frame::Frame;
 use crate::node::Node;
 use crate::node::api::LinkId;
+use crate::node::links::LinkRole;
 use crate::node::role::standby::CopyAck;
-use crate::node::tree::link::{Link, LinkRole};
 
 impl Node {
     pub(in crate::node) fn on_accepted(
@@ -14,31 +14,32 @@ impl Node {
         link: LinkId,
         certified_hosts: Option<Vec<String>>,
     ) {
-        let handshaking =
-            self.links.values().filter(|link| link.role == LinkRole::Handshaking).count();
-        let mut new = Link::new(LinkRole::Handshaking, self.now.mono_ns);
-        new.certified_hosts = certified_hosts;
-        self.links.insert(link, new);
-        if handshaking >= self.config.handshaking_max {
-            self.counters.refused += 1;
-            self.close(link, None, "too many links have not said who they are");
+        let handshaking = self.cx.links.count(LinkRole::Handshaking);
+        let now_ns = self.cx.now.mono_ns;
+        self.cx.links.open(link, LinkRole::Handshaking, certified_hosts, now_ns);
+        if handshaking >= self.cx.config.handshaking_max {
+            self.cx.counters.refused += 1;
+            self.cx.close(link, None, "too many links have not said who they are");
         }
     }
 
     pub(in crate::node) fn on_frame(&mut self, link: LinkId, frame: Frame) {
-        let Some(found) = self.links.get_mut(&link) else {
-            self.counters.stale += 1;
+        let Some((role, was_quiet)) = self.cx.links.heard(link, self.cx.now.mono_ns) else {
+            self.cx.counters.stale += 1;
             return;
         };
-        found.heard_at_ns = self.now.mono_ns;
-        let role = found.role;
-        if std::mem::take(&mut found.is_quiet) {
-            self.on_quiet_link_heard(link);
+        if was_quiet {
+            self.membership.on_quiet_link_heard(&mut self.cx, link);
         }
         if self.refuse_implausible(link, &frame) {
             return;
         }
-        self.answer_heartbeat(link, &frame);
+        if let Frame::Heartbeat(_) = frame {
+            let now_ns = self.cx.now.mono_ns;
+            for link in self.cx.links.wave(link, &self.cx.config, now_ns) {
+                self.cx.heartbeat(link);
+            }
+        }
         match role {
             LinkRole::Handshaking => match frame {
                 Frame::Hello(hello) => self.on_hello(link, *hello),
@@ -50,7 +51,7 @@ impl Node {
                 Frame::TreeState(tree_state) => self.on_early_tree_state(link, *tree_state),
                 Frame::Close(_) => {
                     self.on_dialing_lost(link);
-                    self.close(link, None, "it said goodbye");
+                    self.cx.close(link, None, "it said goodbye");
                 }
                 // What a parent says to a child that it already counts as its own.
                 _ => {}
@@ -68,7 +69,7 @@ impl Node {
                     self.epoch_seen = heartbeat.epoch_seen;
                     self.raise_epoch();
                     if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-                        self.heartbeat(parent);
+                        self.cx.heartbeat(parent);
                     }
                 }
             }
@@ -83,14 +84,16 @@ impl Node {
             Frame::ReplicaAck { epoch, index, copy, kept_from } => {
                 self.on_replica_ack(link, epoch, CopyAck { index, copy, kept_from });
             }
-            Frame::Members(reports) => self.on_members(reports),
-            Frame::DynamicMembers(joins) => self.on_join(Some(link), joins),
+            Frame::Members(reports) => self.membership.on_members(&mut self.cx, reports),
+            Frame::DynamicMembers(joins) => {
+                self.membership.on_join(&mut self.cx, Some(link), joins)
+            }
             Frame::TreeQuery { origin, query } => self.on_tree_query(link, origin, query),
-            Frame::Probe(probe) => self.on_probe(link, probe),
-            Frame::ProbeAnswer(answer) => self.on_probe_answer(&answer),
+            Frame::Probe(probe) => self.membership.on_probe(&mut self.cx, link, probe),
+            Frame::ProbeAnswer(answer) => self.membership.on_probe_answer(&mut self.cx, &answer),
             Frame::Close(close) => {
                 self.on_child_close(link, close.stopping, &close.reason);
-                self.close(link, None, "the child said goodbye");
+                self.cx.close(link, None, "the child said goodbye");
             }
             _ => self.misbehaved(link, "a frame that no child sends"),
         }
@@ -109,23 +112,27 @@ impl Node {
             Frame::Credit { bytes } => self.on_credit(bytes),
             Frame::HistoryRequest(fetch) => self.on_request_from_root(fetch),
             Frame::HistoryReply(fetched) => self.on_history_reply(fetched),
-            Frame::Confirm(confirm) => self.on_confirm(confirm),
+            Frame::Confirm(confirm) => self.publishing.on_confirm(&mut self.cx, confirm),
             Frame::Nak { origin, run } => self.on_nak(origin, run),
             Frame::Resend => self.on_uplink_change(),
-            Frame::Probe(probe) => self.on_probe(link, probe),
-            Frame::ProbeAnswer(answer) => self.on_probe_answer(&answer),
+            Frame::Probe(probe) => self.membership.on_probe(&mut self.cx, link, probe),
+            Frame::ProbeAnswer(answer) => self.membership.on_probe_answer(&mut self.cx, &answer),
             Frame::ReplicaStart(start) => self.on_replica_start(start),
             Frame::DedupRanges(dedup) => self.on_dedup_ranges(&dedup),
             Frame::Replicate(batch) => self.on_replicate(link, batch),
-            Frame::DynamicMembers(entries) => self.on_dynamic_members(entries),
-            Frame::MembershipSnapshot(snapshot) => self.on_membership_snapshot(snapshot),
+            Frame::DynamicMembers(entries) => {
+                self.membership.on_dynamic_members(&mut self.cx, entries)
+            }
+            Frame::MembershipSnapshot(snapshot) => {
+                self.membership.on_membership_snapshot(&mut self.cx, snapshot)
+            }
             Frame::TreeAnswer { origin, query, members, last } => {
                 self.on_tree_answer(origin, query, members, last);
             }
             Frame::Close(close) => {
-                self.close(link, None, "the parent said goodbye");
+                self.cx.close(link, None, "the parent said goodbye");
                 if close.stopping {
-                    self.reset_snapshot();
+                    self.membership.reset_snapshot(&mut self.cx);
                 }
                 self.on_parent_lost(true, &close.reason);
             }

@@ -1,0 +1,113 @@
+//! What an agent counts.
+
+/// Declares the counters once: as fields for the code, as names for reports.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What is counted.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: u64),* }
+
+        impl Counters {
+            pub(crate) fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Events that were appended to the log here.
+    appended,
+    /// Children lost or left.
+    children_lost,
+    /// Children whose clock is far off.
+    clocks_differ,
+    /// Logs taken over from a child.
+    logs_installed,
+    /// Questions and answers that found no room in the queue of a link or a client.
+    control_dropped,
+    /// Copies of events that came up and were logged before.
+    copies,
+    /// Pages of the journal that were asked for.
+    history_reads,
+    /// Events handed to clients.
+    delivered,
+    /// Dials begun.
+    dials,
+    /// Dials that failed.
+    dials_failed,
+    /// Dials that the host refused.
+    dials_refused,
+    /// Epochs opened here.
+    epochs,
+    /// Copies of a log that a standby kept when it went below another parent.
+    copies_kept,
+    /// Gaps that the acting root logged for epochs that no agent has re-proposed.
+    fork_gaps,
+    /// Logs of children that an acting root did not take over: too short, or incomplete.
+    installs_refused,
+    /// Times that the log of the parent had nothing in common with the log here.
+    logs_parted,
+    /// Times that an agent outside the member list got another rank.
+    renumbered,
+    /// Events sent down to children.
+    events_down,
+    /// Events that came up from children.
+    events_up,
+    /// Frames of an epoch lower than our own.
+    fenced,
+    /// Events of clients that became part of a fold.
+    folded,
+    /// Questions for older events that were passed up.
+    history_requests,
+    /// Events that were re-proposed to another log.
+    re_proposed,
+    /// Logs whose root and standby were lost together.
+    logs_lost,
+    /// Frames with an epoch or index that no honest neighbour can have come to.
+    implausible,
+    /// Times that all filters of the subtree were merged anew.
+    merges,
+    /// Peers whose member list differs.
+    members_differ,
+    /// Links closed because of what came over them.
+    misbehaved,
+    /// Moves to a better parent.
+    moves,
+    /// Origins asked to begin another run.
+    naks,
+    /// Parents lost or left.
+    parents_lost,
+    /// Times that a client was paused.
+    pauses,
+    /// Events taken from clients.
+    published,
+    /// Events of clients that were refused because their publisher says too much.
+    rate_shed,
+    /// Hellos refused.
+    refused,
+    /// Own hellos refused.
+    rejected,
+    /// Events that were delivered here in an epoch that has lost, and came again.
+    repeated,
+    /// Times that own events were sent again because nothing was confirmed for long.
+    resent,
+    /// Events that slow readers lost.
+    shed,
+    /// Silent links given up.
+    silent,
+    /// Things that came too late to matter.
+    stale,
+    /// Log entries handed to the journal.
+    journaled,
+    /// States that cannot be: a defect of the agent.
+    impossible,
+    /// Times that the journal failed or was too slow.
+    journal_failures,
+    /// Log entries that an earlier life had left in the journal.
+    restored,
+    /// Standbys that were too slow.
+    standby_skipped,
+    /// Subscriptions that a user's budget had no room for.
+    user_limited,
+}

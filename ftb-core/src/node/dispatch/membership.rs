@@ -1,0 +1,98 @@
+//! What membership needs of tree and role, and what it has for them.
+
+use crate::frame::{Frame, Hello, HelloNack, MemberReport, NackCode};
+use crate::ident::OriginId;
+use crate::node::Node;
+use crate::node::api::{LinkId, MemberState};
+use crate::node::around::{Around, ChildView, ParentView};
+use crate::node::config::UNLISTED_MAX;
+use crate::node::links::LinkRole;
+use crate::node::membership::Assignment;
+use crate::node::publishing::Route;
+
+impl Node {
+    /// Parent, children or role have changed: the other parts learn it.
+    pub(in crate::node) fn refresh_around(&mut self) {
+        self.cx.around = self.around();
+    }
+
+    pub(in crate::node) fn around(&self) -> Around {
+        let followers = self.role.root().map(|root| [root.standby, root.syncing]);
+        let children = self.children.iter().map(|(link, child)| ChildView {
+            link: *link,
+            sighting: child.sighting(),
+            host: child.host.clone(),
+            attached: child.attached,
+        });
+        Around {
+            is_root: self.role.is_root(),
+            holds_log: self.role.holds_log(),
+            waits_until_ns: self.role.waits_until_ns(),
+            followers: followers.into_iter().flatten().flatten().collect(),
+            parent: self.role.parent().map(|parent| ParentView {
+                link: parent.link,
+                sighting: parent.sighting(),
+                host: parent.host.clone(),
+                path: parent.path.clone(),
+                standby: parent.standby,
+            }),
+            children: children.collect(),
+        }
+    }
+
+    /// A question for the tree has come from below.
+    pub(super) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
+        self.publishing.learn_route(origin, Route { link, run: 0 });
+        self.membership.on_tree_query(&mut self.cx, link, origin, query);
+    }
+
+    /// An answer comes down.
+    pub(super) fn on_tree_answer(
+        &mut self,
+        origin: OriginId,
+        query: u64,
+        members: Vec<MemberReport>,
+        last: bool,
+    ) {
+        if origin == self.cx.config.origin {
+            return self.membership.on_tree_answer(&mut self.cx, query, &members, last);
+        }
+        if let Some(link) = self.publishing.route(origin) {
+            let answer = Frame::TreeAnswer { origin, query, members, last };
+            self.cx.send_if_room(link, answer);
+        }
+    }
+
+    /// Dynamic members have ranks, or none. A child that has another one goes, and comes back. An
+    /// agent that has waited for its rank comes in.
+    pub(in crate::node) fn apply_assignments(&mut self) {
+        while let Some(Assignment { member, waiting }) = self.membership.next_assignment() {
+            let moved = self.children.iter().filter(|(_, child)| {
+                child.rank.is_unlisted()
+                    && child.host.eq_ignore_ascii_case(&member.host)
+                    && Some(child.rank) != member.rank
+            });
+            for link in moved.map(|(link, _)| *link).collect::<Vec<LinkId>>() {
+                let why = "its rank is another one now";
+                self.lose_child(link, MemberState::Absent, why);
+                self.cx.decline(link, why);
+            }
+            for (link, hello) in waiting {
+                if self.cx.links.role(link) != Some(LinkRole::Handshaking) {
+                    continue;
+                }
+                if member.rank.is_some() {
+                    self.on_hello(link, Hello { rank: member.rank, ..hello });
+                    continue;
+                }
+                let message = format!(
+                    "{} is in no member list, and its acting root has no rank for it: it takes \
+                     none, or has {UNLISTED_MAX} of them",
+                    hello.host
+                );
+                let nack = HelloNack { code: NackCode::Members, message, redirect: Vec::new() };
+                self.refuse(link, &hello, nack);
+            }
+        }
+    }
+}
