@@ -17,6 +17,7 @@ mod neighbour;
 mod ops;
 mod regressions;
 mod retention;
+mod roles;
 mod scale;
 mod storms;
 mod strangers;

@@ -176,6 +176,8 @@ pub struct World {
     pub trees: BTreeMap<usize, Vec<TreeNode>>,
     /// How often roles of agents changed, by the roles before and after.
     pub role_changes: BTreeMap<(&'static str, &'static str), u64>,
+    /// The rows of the role table that agents have followed, without their meaning.
+    pub role_rows: BTreeSet<String>,
     /// The counters of all agents in all their lives, at the end of a run.
     pub counted: BTreeMap<&'static str, u64>,
     /// Frames that get lost although nothing is wrong with the link.
@@ -212,6 +214,7 @@ impl World {
             announced: Vec::new(),
             trees: BTreeMap::new(),
             role_changes: BTreeMap::new(),
+            role_rows: BTreeSet::new(),
             counted: BTreeMap::new(),
             loses: |_| false,
             trace: std::env::var_os("FTB_SIM_TRACE").is_some(),

@@ -49,6 +49,7 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
     world.count_all();
     if std::env::var_os("FTB_SIM_WITNESS").is_some() {
         println!("WITNESS {seed} {:?} {:?}", world.counted, world.role_changes);
+        println!("ROWS {seed} {:?}", world.role_rows);
     }
     Ok(world)
 }

@@ -166,6 +166,8 @@ impl World {
                     if transition.machine == "role" {
                         let change = (transition.from, transition.to);
                         *self.role_changes.entry(change).or_default() += 1;
+                        let (from, cause, to) = (change.0, &transition.subject, change.1);
+                        self.role_rows.insert(format!("| {from} | {cause} | {to} |"));
                     }
                     if self.trace {
                         println!("{:>9.4} {agent:>4} {transition:?}", self.seconds());
