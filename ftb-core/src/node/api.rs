@@ -398,9 +398,9 @@ pub enum JournalState {
 /// One line of the log: a state machine of the node has moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// Which machine: "parent", "child", "root", "standby", "journal", "node", "client".
+    /// Which machine: "role", "parent", "child", "root", "standby", "journal", "node", "client".
     pub machine: &'static str,
-    /// Whose, e.g. the peer's host; may be empty.
+    /// Whose, e.g. the peer's host; the cause for "role"; may be empty.
     pub subject: String,
     /// From which state.
     pub from: &'static str,

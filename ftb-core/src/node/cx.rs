@@ -15,20 +15,20 @@ use crate::severity::Severity;
 use crate::time::Now;
 
 /// Why an overfull link is closed.
-pub(in crate::node) const NOT_READ: &str = "it does not read its frames";
+pub(crate) const NOT_READ: &str = "it does not read its frames";
 
 /// The context of all parts.
-pub(in crate::node) struct Cx {
-    pub(in crate::node) config: NodeConfig,
+pub(crate) struct Cx {
+    pub(crate) config: NodeConfig,
     /// The place of this agent; `None`: it has none yet.
-    pub(in crate::node) rank: Option<Rank>,
-    pub(in crate::node) started: Now,
-    pub(in crate::node) now: Now,
-    pub(in crate::node) counters: Counters,
-    pub(in crate::node) timers: TimerTable,
-    pub(in crate::node) links: Links,
+    pub(crate) rank: Option<Rank>,
+    pub(crate) started: Now,
+    pub(crate) now: Now,
+    pub(crate) counters: Counters,
+    pub(crate) timers: TimerTable,
+    pub(crate) links: Links,
     /// Parent and children; the node keeps it up to date.
-    pub(in crate::node) around: Around,
+    pub(crate) around: Around,
     random: u64,
     dials: u64,
     /// Links that did not read their frames: the node ends them after the input.
@@ -39,7 +39,7 @@ pub(in crate::node) struct Cx {
 }
 
 impl Cx {
-    pub(in crate::node) fn new(now: Now, config: NodeConfig, seed: u64) -> Self {
+    pub(crate) fn new(now: Now, config: NodeConfig, seed: u64) -> Self {
         Self {
             rank: config.rank,
             config,
@@ -58,17 +58,17 @@ impl Cx {
     }
 
     /// The own rank; behind all others for an agent that has none.
-    pub(in crate::node) fn own_rank(&self) -> Rank {
+    pub(crate) fn own_rank(&self) -> Rank {
         self.rank.unwrap_or(Rank(u32::MAX))
     }
 
     /// Whether this agent is in no member list.
-    pub(in crate::node) fn is_unlisted(&self) -> bool {
+    pub(crate) fn is_unlisted(&self) -> bool {
         self.rank.is_none_or(Rank::is_unlisted)
     }
 
     /// Whether a neighbour has no place any more by the member list of now.
-    pub(in crate::node) fn is_strange(&self, rank: Rank, host: &str) -> bool {
+    pub(crate) fn is_strange(&self, rank: Rank, host: &str) -> bool {
         match self.config.members.get(rank) {
             Some(member) => !member.host.eq_ignore_ascii_case(host),
             None => {
@@ -80,47 +80,47 @@ impl Cx {
     }
 
     /// Most members that are remembered, or come as an answer.
-    pub(in crate::node) fn members_max(&self) -> usize {
+    pub(crate) fn members_max(&self) -> usize {
         self.config.members.len() + crate::node::config::UNLISTED_MAX
     }
 
     /// The clock has moved on; it never goes back.
-    pub(in crate::node) fn advance(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         self.now = Now { mono_ns: now.mono_ns.max(self.now.mono_ns), wall_ns: now.wall_ns };
     }
 
     /// A time from now on, on the monotonic clock.
-    pub(in crate::node) fn after_ms(&self, ms: u64) -> u64 {
+    pub(crate) fn after_ms(&self, ms: u64) -> u64 {
         self.now.mono_ns.saturating_add(crate::node::config::ns(ms))
     }
 
-    pub(in crate::node) fn push(&mut self, output: Output) {
+    pub(crate) fn push(&mut self, output: Output) {
         self.out.push(output);
     }
 
-    pub(in crate::node) fn take_outputs(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn take_outputs(&mut self, out: &mut Vec<Output>) {
         out.append(&mut self.out);
     }
 
     /// Tells the shell that there is something to pull, once.
-    pub(in crate::node) fn wake(&mut self, link: LinkId) {
+    pub(crate) fn wake(&mut self, link: LinkId) {
         if self.links.wake(link) {
             self.out.push(Output::LinkReady(link));
         }
     }
 
     /// Tells the shell, after the input, that there is a message for a client.
-    pub(in crate::node) fn wake_client(&mut self, client: ClientId) {
+    pub(crate) fn wake_client(&mut self, client: ClientId) {
         self.woken.push(client);
     }
 
     /// The next client of [`Cx::wake_client`].
-    pub(in crate::node) fn next_woken(&mut self) -> Option<ClientId> {
+    pub(crate) fn next_woken(&mut self) -> Option<ClientId> {
         self.woken.pop()
     }
 
     /// Queues a control frame. A peer that does not read its frames is closed after the input.
-    pub(in crate::node) fn send(&mut self, link: LinkId, frame: Frame) {
+    pub(crate) fn send(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = control_bytes_max(self.members_max());
         match self.links.has_room_for(link, &frame, bytes_max) {
             Some(true) => {
@@ -140,7 +140,7 @@ impl Cx {
     /// Queues a request, or the answer to one, which the requester repeats if nothing comes of it.
     /// Without room the frame is dropped: a busy requester does not end the link of another, and a
     /// slow reader does not fill the memory.
-    pub(in crate::node) fn send_if_room(&mut self, link: LinkId, frame: Frame) {
+    pub(crate) fn send_if_room(&mut self, link: LinkId, frame: Frame) {
         let bytes_max = control_bytes_max(self.members_max()) / 2;
         match self.links.has_room_for(link, &frame, bytes_max) {
             Some(true) => self.send(link, frame),
@@ -150,12 +150,12 @@ impl Cx {
     }
 
     /// The next link that did not read its frames, and what it was for.
-    pub(in crate::node) fn next_overfull(&mut self) -> Option<(LinkId, LinkRole)> {
+    pub(crate) fn next_overfull(&mut self) -> Option<(LinkId, LinkRole)> {
         self.overfull.pop()
     }
 
     /// Closes a link after its queue and a Close are sent.
-    pub(in crate::node) fn close(&mut self, link: LinkId, close: Option<Close>, reason: &str) {
+    pub(crate) fn close(&mut self, link: LinkId, close: Option<Close>, reason: &str) {
         self.links.close(link, self.now.mono_ns);
         if let Some(close) = close {
             self.send(link, Frame::Close(close));
@@ -164,22 +164,22 @@ impl Cx {
         self.out.push(Output::CloseLink { link, reason: reason.to_owned() });
     }
 
-    pub(in crate::node) fn decline(&mut self, link: LinkId, reason: &str) {
+    pub(crate) fn decline(&mut self, link: LinkId, reason: &str) {
         let close = Close { stopping: false, reason: reason.to_owned() };
         self.close(link, Some(close), reason);
     }
 
-    pub(in crate::node) fn open(&mut self, link: LinkId, role: LinkRole) {
+    pub(crate) fn open(&mut self, link: LinkId, role: LinkRole) {
         self.links.open(link, role, None, self.now.mono_ns);
     }
 
-    pub(in crate::node) fn heartbeat(&mut self, link: LinkId) {
+    pub(crate) fn heartbeat(&mut self, link: LinkId) {
         self.links.owe_heartbeat(link);
         self.wake(link);
     }
 
     /// Asks the shell for a connection. Ids of dials are never used twice.
-    pub(in crate::node) fn dial(
+    pub(crate) fn dial(
         &mut self,
         rank: Rank,
         (host, address): (String, String),
@@ -192,13 +192,13 @@ impl Cx {
     }
 
     /// A state was reached that cannot be; `invariant` names what is broken.
-    pub(in crate::node) fn impossible(&mut self, invariant: &str) {
+    pub(crate) fn impossible(&mut self, invariant: &str) {
         self.counters.impossible += 1;
         self.transition("node", "", "sound", "impossible", invariant);
     }
 
     /// One line of the log: a state machine has moved.
-    pub(in crate::node) fn transition(
+    pub(crate) fn transition(
         &mut self,
         machine: &'static str,
         subject: &str,
@@ -211,7 +211,7 @@ impl Cx {
     }
 
     /// An event of the agent's own.
-    pub(in crate::node) fn announce(
+    pub(crate) fn announce(
         &mut self,
         name: &'static str,
         severity: Severity,
@@ -222,7 +222,7 @@ impl Cx {
     }
 
     /// A number below `bound` (splitmix64: from the seed alone).
-    pub(in crate::node) fn random_below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn random_below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

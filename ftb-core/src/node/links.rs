@@ -2,7 +2,7 @@
 //! use.
 //!
 //! Responsible for: the queues and their limits, heartbeats, and silence. Not responsible for: what
-//! frames mean ([`crate::node::tree::dispatch`]), what silence means
+//! frames mean ([`crate::node::dispatch::frames`]), what silence means
 //! ([`crate::node::membership::suspicion`]).
 
 use crate::frame::{Frame, Item, MemberReport, TreeState};
@@ -21,7 +21,7 @@ const CONTROL_MEMBER_BYTES: usize = 256;
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum LinkRole {
+pub(crate) enum LinkRole {
     /// Accepted; it has not said hello.
     Handshaking,
     /// A child: its hello was accepted.
@@ -52,7 +52,7 @@ struct Link {
 
 /// All links.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Links(BTreeMap<LinkId, Link>);
+pub(crate) struct Links(BTreeMap<LinkId, Link>);
 
 /// The periods of a link.
 struct Periods {
@@ -66,18 +66,18 @@ struct Periods {
 
 /// Links on which too little was heard.
 #[derive(Default)]
-pub(in crate::node) struct SilentLinks {
+pub(crate) struct SilentLinks {
     /// Newly quiet ones.
-    pub(in crate::node) quiet: Vec<(LinkId, LinkRole)>,
+    pub(crate) quiet: Vec<(LinkId, LinkRole)>,
     /// Lost ones; they are removed.
-    pub(in crate::node) lost: Vec<(LinkId, LinkRole)>,
+    pub(crate) lost: Vec<(LinkId, LinkRole)>,
     /// Live ones on which a heartbeat is due.
-    pub(in crate::node) heartbeats: Vec<LinkId>,
+    pub(crate) heartbeats: Vec<LinkId>,
 }
 
 /// Deadline of a probe. A live host answers in a moment. With a quarter of the detection time the
 /// result is known when the detection time ends.
-pub(in crate::node) fn probe_ms(config: &NodeConfig) -> u64 {
+pub(crate) fn probe_ms(config: &NodeConfig) -> u64 {
     config.dial_ms.min(config.detection_ms / 4)
 }
 
@@ -121,7 +121,7 @@ impl Link {
 }
 
 impl Links {
-    pub(in crate::node) fn open(
+    pub(crate) fn open(
         &mut self,
         id: LinkId,
         role: LinkRole,
@@ -143,51 +143,51 @@ impl Links {
     }
 
     /// Host names that the certificate of a peer vouches for; `None` without TLS.
-    pub(in crate::node) fn certified_hosts(&self, id: LinkId) -> Option<&[String]> {
+    pub(crate) fn certified_hosts(&self, id: LinkId) -> Option<&[String]> {
         self.0.get(&id)?.certified_hosts.as_deref()
     }
 
-    pub(in crate::node) fn remove(&mut self, id: LinkId) -> Option<LinkRole> {
+    pub(crate) fn remove(&mut self, id: LinkId) -> Option<LinkRole> {
         self.0.remove(&id).map(|link| link.role)
     }
 
-    pub(in crate::node) fn role(&self, id: LinkId) -> Option<LinkRole> {
+    pub(crate) fn role(&self, id: LinkId) -> Option<LinkRole> {
         self.0.get(&id).map(|link| link.role)
     }
 
-    pub(in crate::node) fn set_role(&mut self, id: LinkId, role: LinkRole) {
+    pub(crate) fn set_role(&mut self, id: LinkId, role: LinkRole) {
         if let Some(link) = self.0.get_mut(&id) {
             link.role = role;
         }
     }
 
-    pub(in crate::node) fn ids(&self) -> Vec<LinkId> {
+    pub(crate) fn ids(&self) -> Vec<LinkId> {
         self.0.keys().copied().collect()
     }
 
-    pub(in crate::node) fn count(&self, role: LinkRole) -> usize {
+    pub(crate) fn count(&self, role: LinkRole) -> usize {
         self.0.values().filter(|link| link.role == role).count()
     }
 
     /// Whether the shell is about to pull.
-    pub(in crate::node) fn is_ready(&self, id: LinkId) -> bool {
+    pub(crate) fn is_ready(&self, id: LinkId) -> bool {
         self.0.get(&id).is_some_and(|link| link.ready)
     }
 
     /// There is something to pull. Says whether the shell must learn it.
-    pub(in crate::node) fn wake(&mut self, id: LinkId) -> bool {
+    pub(crate) fn wake(&mut self, id: LinkId) -> bool {
         self.0.get_mut(&id).is_some_and(|link| !std::mem::replace(&mut link.ready, true))
     }
 
     /// A frame has come. Gives the role of the link, and whether the link was quiet.
-    pub(in crate::node) fn heard(&mut self, id: LinkId, now_ns: u64) -> Option<(LinkRole, bool)> {
+    pub(crate) fn heard(&mut self, id: LinkId, now_ns: u64) -> Option<(LinkRole, bool)> {
         let link = self.0.get_mut(&id)?;
         link.heard_at_ns = now_ns;
         Some((link.role, std::mem::take(&mut link.is_quiet)))
     }
 
     /// Gives every peer a new period: this agent was stopped itself.
-    pub(in crate::node) fn forgive(&mut self, now_ns: u64) {
+    pub(crate) fn forgive(&mut self, now_ns: u64) {
         for link in self.0.values_mut() {
             link.heard_at_ns = now_ns;
             link.is_quiet = false;
@@ -195,37 +195,32 @@ impl Links {
     }
 
     /// Whether a control frame has room within that bound; `None`: there is no such link.
-    pub(in crate::node) fn has_room_for(
-        &self,
-        id: LinkId,
-        frame: &Frame,
-        bytes_max: usize,
-    ) -> Option<bool> {
+    pub(crate) fn has_room_for(&self, id: LinkId, frame: &Frame, bytes_max: usize) -> Option<bool> {
         let link = self.0.get(&id)?;
         Some(link.role == LinkRole::Closing || link.control.has_room_for(frame, bytes_max))
     }
 
     /// Queues a control frame.
-    pub(in crate::node) fn push(&mut self, id: LinkId, frame: Frame) {
+    pub(crate) fn push(&mut self, id: LinkId, frame: Frame) {
         if let Some(link) = self.0.get_mut(&id) {
             link.control.push(frame);
         }
     }
 
     /// The next control frame.
-    pub(in crate::node) fn pop(&mut self, id: LinkId) -> Option<Frame> {
+    pub(crate) fn pop(&mut self, id: LinkId) -> Option<Frame> {
         self.0.get_mut(&id)?.control.pop()
     }
 
     /// Drops the control frames that wait.
-    pub(in crate::node) fn clear(&mut self, id: LinkId) {
+    pub(crate) fn clear(&mut self, id: LinkId) {
         if let Some(link) = self.0.get_mut(&id) {
             link.control.clear();
         }
     }
 
     /// Only what is queued is still sent.
-    pub(in crate::node) fn close(&mut self, id: LinkId, now_ns: u64) {
+    pub(crate) fn close(&mut self, id: LinkId, now_ns: u64) {
         if let Some(link) = self.0.get_mut(&id) {
             link.role = LinkRole::Closing;
             link.heard_at_ns = now_ns;
@@ -234,25 +229,25 @@ impl Links {
     }
 
     /// A heartbeat goes with the next pull.
-    pub(in crate::node) fn owe_heartbeat(&mut self, id: LinkId) {
+    pub(crate) fn owe_heartbeat(&mut self, id: LinkId) {
         if let Some(link) = self.0.get_mut(&id) {
             link.heartbeat_due = true;
         }
     }
 
-    pub(in crate::node) fn take_heartbeat(&mut self, id: LinkId) -> bool {
+    pub(crate) fn take_heartbeat(&mut self, id: LinkId) -> bool {
         self.0.get_mut(&id).is_some_and(|link| std::mem::take(&mut link.heartbeat_due))
     }
 
     /// A pull has given a frame.
-    pub(in crate::node) fn sent(&mut self, id: LinkId, now_ns: u64) {
+    pub(crate) fn sent(&mut self, id: LinkId, now_ns: u64) {
         if let Some(link) = self.0.get_mut(&id) {
             link.sent_at_ns = now_ns;
         }
     }
 
     /// A pull has given nothing: a closing link ends.
-    pub(in crate::node) fn drained(&mut self, id: LinkId) {
+    pub(crate) fn drained(&mut self, id: LinkId) {
         let Some(link) = self.0.get_mut(&id) else { return };
         link.ready = false;
         if link.role == LinkRole::Closing {
@@ -271,7 +266,7 @@ impl Links {
     }
 
     /// When [`Links::expire`] is due.
-    pub(in crate::node) fn deadline_ns(&self, config: &NodeConfig) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self, config: &NodeConfig) -> Option<u64> {
         let periods = self.periods(config);
         let deadlines = self.0.values().flat_map(|link| {
             let beats = link.is_neighbour() && !link.heartbeat_due;
@@ -282,7 +277,7 @@ impl Links {
     }
 
     /// Time has passed.
-    pub(in crate::node) fn expire(&mut self, config: &NodeConfig, now_ns: u64) -> SilentLinks {
+    pub(crate) fn expire(&mut self, config: &NodeConfig, now_ns: u64) -> SilentLinks {
         let periods = self.periods(config);
         let mut silent = SilentLinks::default();
         let mut any_heartbeat_due = false;
@@ -317,12 +312,7 @@ impl Links {
     /// ours is due within half a period, and all others that are go with it. So the root's timer is
     /// the only one of a quiet tree: heartbeats go from it to the leaves and back as one wave,
     /// which wakes an agent once for each of its links.
-    pub(in crate::node) fn wave(
-        &self,
-        id: LinkId,
-        config: &NodeConfig,
-        now_ns: u64,
-    ) -> Vec<LinkId> {
+    pub(crate) fn wave(&self, id: LinkId, config: &NodeConfig, now_ns: u64) -> Vec<LinkId> {
         let periods = self.periods(config);
         match self.0.get(&id).is_some_and(|link| link.is_heartbeat_due_soon(&periods, now_ns)) {
             true => self.heartbeats_due_soon(&periods, now_ns),
@@ -332,7 +322,7 @@ impl Links {
 }
 
 /// Most bytes of control frames that wait for one link.
-pub(in crate::node) fn control_bytes_max(members_max: usize) -> usize {
+pub(crate) fn control_bytes_max(members_max: usize) -> usize {
     CONTROL_BYTES_MAX + CONTROL_MEMBER_BYTES * members_max
 }
 

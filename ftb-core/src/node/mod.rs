@@ -288,10 +288,9 @@ impl Node {
             Timer::Fork => self.role.root()?.forks.deadline_ns(),
             Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
             Timer::HistoryRequest => self.history_deadline_ns(),
-            Timer::OutboxGrace => self.publishing.expire_ns(&self.cx),
-            Timer::Fold => self.publishing.fold_ns(),
-            Timer::StormGap => self.publishing.storm_gap_ns(),
-            Timer::DelayedAck => self.publishing.delayed_ack_ns(),
+            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
+                self.publishing.deadline_ns(&self.cx, timer)
+            }
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
             }
@@ -328,17 +327,11 @@ impl Node {
             Timer::Unreadable => self.log_unreadable(),
             Timer::Fork => self.on_fork_timer(),
             Timer::HistoryRequest => self.on_history_timer(),
-            Timer::OutboxGrace => self.publishing.expire_outbox(&self.cx),
             Timer::Covered => self.on_covered_timer(),
-            Timer::Fold => {
-                self.publishing.on_fold_timer(&self.cx);
+            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
+                self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
-            Timer::StormGap => {
-                self.publishing.on_storm_gap_timer();
-                self.flush_outbox();
-            }
-            Timer::DelayedAck => self.publishing.on_delayed_ack_timer(&mut self.cx),
             Timer::Resend => self.on_resend_timer(),
             Timer::NarrowInterest => self.interest_changed(),
             // A commit follows each input: it skips a standby or a journal that is too slow.
@@ -423,7 +416,7 @@ impl Node {
             LinkRole::Child => self.lose_child(link, self.why_child_left(), why),
             LinkRole::Parent => self.on_parent_lost(false, why),
             LinkRole::Dialing => self.on_dialing_lost(link),
-            LinkRole::Handshaking => self.membership.on_handshake_gone(link),
+            LinkRole::Handshaking => self.membership.dynamic.link_gone(link),
             LinkRole::Closing => {}
         }
     }

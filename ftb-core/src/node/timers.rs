@@ -6,7 +6,7 @@
 
 /// What happens when time passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Timer {
+pub(crate) enum Timer {
     /// A heartbeat is due on a link, a link is silent, or its peer has not said hello.
     Links,
     /// A dial has no answer.
@@ -59,7 +59,7 @@ pub(in crate::node) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(in crate::node) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -89,32 +89,32 @@ impl Timer {
 
 /// The timers that one event arms, on the monotonic clock.
 #[derive(Debug, Default)]
-pub(in crate::node) struct TimerTable([Option<u64>; Timer::ALL.len()]);
+pub(crate) struct TimerTable([Option<u64>; Timer::ALL.len()]);
 
 impl TimerTable {
     fn slot(&mut self, timer: Timer) -> &mut Option<u64> {
         &mut self.0[timer as usize]
     }
 
-    pub(in crate::node) fn get(&self, timer: Timer) -> Option<u64> {
+    pub(crate) fn get(&self, timer: Timer) -> Option<u64> {
         self.0[timer as usize]
     }
 
-    pub(in crate::node) fn is_set(&self, timer: Timer) -> bool {
+    pub(crate) fn is_set(&self, timer: Timer) -> bool {
         self.get(timer).is_some()
     }
 
-    pub(in crate::node) fn set(&mut self, timer: Timer, at_ns: u64) {
+    pub(crate) fn set(&mut self, timer: Timer, at_ns: u64) {
         *self.slot(timer) = Some(at_ns);
     }
 
     /// Keeps the earlier of two times.
-    pub(in crate::node) fn set_earlier(&mut self, timer: Timer, at_ns: u64) {
+    pub(crate) fn set_earlier(&mut self, timer: Timer, at_ns: u64) {
         let slot = self.slot(timer);
         *slot = Some(slot.map_or(at_ns, |set_ns| set_ns.min(at_ns)));
     }
 
-    pub(in crate::node) fn stop(&mut self, timer: Timer) {
+    pub(crate) fn stop(&mut self, timer: Timer) {
         *self.slot(timer) = None;
     }
 }

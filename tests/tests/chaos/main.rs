@@ -40,8 +40,9 @@ fn plan(agents: usize) -> Plan {
     ))
 }
 
-/// A plan for agents that are killed and never silent: their closed sockets show it. A machine under
-/// load may stop an agent for a second; with short detection times the tree would never settle.
+/// A plan for agents that are killed and never silent: their closed sockets show it. A machine
+/// under load may stop an agent for a second; with short detection times the tree would never
+/// settle.
 fn patient_plan(agents: usize) -> Plan {
     Plan::new(agents, 2).extra(&format!(
         "[detection]\nsilence = \"10s\"\nheartbeat = \"1s\"\ndial = \"2s\"\n\

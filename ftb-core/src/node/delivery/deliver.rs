@@ -8,7 +8,6 @@ use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::reader::{ReadLimit, Reader};
 use crate::node::Node;
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
-use crate::node::config::ns;
 use crate::node::delivery::history::Requester;
 use crate::node::timers::Timer;
 use crate::position::Position;
@@ -66,7 +65,7 @@ impl Node {
         wake.into_iter().for_each(|id| self.cx.push(Output::ClientReady(id)));
         let any = self.clients.values().any(|client| !client.subscriptions.is_empty());
         if any && !self.cx.timers.is_set(Timer::Covered) {
-            let at_ns = self.cx.now.mono_ns.saturating_add(ns(COVERED_MS));
+            let at_ns = self.cx.after_ms(COVERED_MS);
             self.cx.timers.set(Timer::Covered, at_ns);
         }
         self.wake_histories();

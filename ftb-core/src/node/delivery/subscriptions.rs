@@ -9,7 +9,6 @@ use crate::node::Node;
 use crate::node::api::{
     ClientId, Gap, GapReason, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
-use crate::node::config::ns;
 use crate::node::delivery::history::Requester;
 use crate::node::timers::Timer;
 use crate::position::{Position, Trail};
@@ -116,7 +115,7 @@ impl Node {
     /// The subtree may want less: it is merged soon, once for many changes. Unwanted events that
     /// come down until then are dropped here.
     pub(in crate::node) fn interest_narrowed(&mut self) {
-        let due_ns = self.cx.now.mono_ns.saturating_add(ns(NARROW_MS));
+        let due_ns = self.cx.after_ms(NARROW_MS);
         self.cx.timers.set_earlier(Timer::NarrowInterest, due_ns);
     }
 

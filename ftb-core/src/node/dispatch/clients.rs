@@ -4,12 +4,12 @@ use crate::node::Node;
 use crate::node::api::{ClientId, ClientInfo, Output, ToClient};
 
 impl Node {
-    pub(in crate::node) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
+    pub(crate) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
         self.attach_subscriber(client, info.uid);
         self.publishing.attach_client(client, info);
     }
 
-    pub(in crate::node) fn on_client_detached(&mut self, client: ClientId) {
+    pub(crate) fn on_client_detached(&mut self, client: ClientId) {
         if !self.clients.contains_key(&client) {
             self.cx.counters.stale += 1;
             return;
@@ -20,18 +20,14 @@ impl Node {
     }
 
     /// Clients for which publishing has a message.
-    pub(in crate::node) fn wake_clients(&mut self) {
+    pub(crate) fn wake_clients(&mut self) {
         while let Some(client) = self.cx.next_woken() {
             self.wake_client(client);
         }
     }
 
     /// What goes to a client next; `None` when there is nothing more.
-    pub(in crate::node) fn next_to_client(
-        &mut self,
-        id: ClientId,
-        bytes_max: usize,
-    ) -> Option<ToClient> {
+    pub(crate) fn next_to_client(&mut self, id: ClientId, bytes_max: usize) -> Option<ToClient> {
         let now_ns = self.cx.now.mono_ns;
         let answer = self.clients.get_mut(&id)?.control.pop_front();
         if let Some(message) = answer.or_else(|| self.publishing.next_due(id, now_ns)) {
@@ -56,7 +52,7 @@ impl Node {
         None
     }
 
-    pub(in crate::node) fn wake_client(&mut self, id: ClientId) {
+    pub(crate) fn wake_client(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id)
             && !client.ready
         {

@@ -9,11 +9,7 @@ use crate::node::links::LinkRole;
 use crate::node::role::standby::CopyAck;
 
 impl Node {
-    pub(in crate::node) fn on_accepted(
-        &mut self,
-        link: LinkId,
-        certified_hosts: Option<Vec<String>>,
-    ) {
+    pub(crate) fn on_accepted(&mut self, link: LinkId, certified_hosts: Option<Vec<String>>) {
         let handshaking = self.cx.links.count(LinkRole::Handshaking);
         let now_ns = self.cx.now.mono_ns;
         self.cx.links.open(link, LinkRole::Handshaking, certified_hosts, now_ns);
@@ -23,7 +19,7 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn on_frame(&mut self, link: LinkId, frame: Frame) {
+    pub(crate) fn on_frame(&mut self, link: LinkId, frame: Frame) {
         let Some((role, was_quiet)) = self.cx.links.heard(link, self.cx.now.mono_ns) else {
             self.cx.counters.stale += 1;
             return;

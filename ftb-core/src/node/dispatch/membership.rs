@@ -12,11 +12,11 @@ use crate::node::publishing::Route;
 
 impl Node {
     /// Parent, children or role have changed: the other parts learn it.
-    pub(in crate::node) fn refresh_around(&mut self) {
+    pub(crate) fn refresh_around(&mut self) {
         self.cx.around = self.around();
     }
 
-    pub(in crate::node) fn around(&self) -> Around {
+    pub(crate) fn around(&self) -> Around {
         let followers = self.role.root().map(|root| [root.standby, root.syncing]);
         let children = self.children.iter().map(|(link, child)| ChildView {
             link: *link,
@@ -65,7 +65,7 @@ impl Node {
 
     /// Dynamic members have ranks, or none. A child that has another one goes, and comes back. An
     /// agent that has waited for its rank comes in.
-    pub(in crate::node) fn apply_assignments(&mut self) {
+    pub(crate) fn apply_assignments(&mut self) {
         while let Some(Assignment { member, waiting }) = self.membership.next_assignment() {
             let moved = self.children.iter().filter(|(_, child)| {
                 child.rank.is_unlisted()

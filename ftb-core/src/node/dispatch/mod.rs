@@ -5,4 +5,4 @@ mod frames;
 mod membership;
 mod upward;
 
-pub(in crate::node) use upward::KEPT_WINDOWS;
+pub(crate) use upward::KEPT_WINDOWS;

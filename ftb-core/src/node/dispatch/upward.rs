@@ -9,7 +9,7 @@ use crate::node::publishing::WayUp;
 use crate::node::role::Role;
 
 /// Most windows of batches that a standby keeps until the acting root refers to them.
-pub(in crate::node) const KEPT_WINDOWS: u64 = 2;
+pub(crate) const KEPT_WINDOWS: u64 = 2;
 
 impl Node {
     fn way_up(&self) -> WayUp {
@@ -39,7 +39,7 @@ impl Node {
     }
 
     /// Own events have been added: they go to the log, or up.
-    pub(in crate::node) fn flush_outbox(&mut self) {
+    pub(crate) fn flush_outbox(&mut self) {
         match self.way_up() {
             WayUp::Log => {
                 while let Some(batch) = self.publishing.next_own(&self.cx, usize::MAX) {
@@ -53,20 +53,20 @@ impl Node {
     }
 
     /// What was sent and never confirmed is sent again.
-    pub(in crate::node) fn on_resend_timer(&mut self) {
+    pub(crate) fn on_resend_timer(&mut self) {
         let has_parent = self.role.parent().is_some();
         self.publishing.on_resend_timer(&mut self.cx, has_parent);
         self.flush_outbox();
     }
 
     /// The way up is another one.
-    pub(in crate::node) fn on_uplink_change(&mut self) {
+    pub(crate) fn on_uplink_change(&mut self) {
         self.publishing.on_uplink_change(&mut self.cx);
         self.flush_outbox();
     }
 
     /// A run of an origin has a hole.
-    pub(in crate::node) fn on_nak(&mut self, origin: OriginId, run: u64) {
+    pub(crate) fn on_nak(&mut self, origin: OriginId, run: u64) {
         if self.publishing.on_nak(&mut self.cx, origin, run) {
             self.flush_outbox();
         }
@@ -84,7 +84,7 @@ impl Node {
     }
 
     /// The next frame for the parent; control frames have gone already.
-    pub(in crate::node) fn poll_parent(&mut self, bytes_max: usize) -> Option<Frame> {
+    pub(crate) fn poll_parent(&mut self, bytes_max: usize) -> Option<Frame> {
         if let Some(frame) = self.membership.next_members() {
             return Some(frame);
         }
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// What a heartbeat to the parent says.
-    pub(in crate::node) fn parent_heartbeat(&self) -> Heartbeat {
+    pub(crate) fn parent_heartbeat(&self) -> Heartbeat {
         Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
     }
 }

@@ -26,7 +26,7 @@ const KNOWN_MAX: usize = 2 * UNLISTED_MAX;
 
 /// The agents that are in no member list, as far as they are known here.
 #[derive(Default)]
-pub(in crate::node) struct DynamicMembers {
+pub(crate) struct DynamicMembers {
     /// By host in lower case.
     known: BTreeMap<String, MemberEntry>,
     by_rank: BTreeMap<Rank, String>,
@@ -49,10 +49,10 @@ struct MemberEntry {
 }
 
 /// What the acting root has said of a host.
-pub(in crate::node) struct Assignment {
-    pub(in crate::node) member: DynamicMember,
+pub(crate) struct Assignment {
+    pub(crate) member: DynamicMember,
     /// Its hellos that wait for that.
-    pub(in crate::node) waiting: BTreeMap<LinkId, Hello>,
+    pub(crate) waiting: BTreeMap<LinkId, Hello>,
 }
 
 /// What an acting root has decided.
@@ -70,12 +70,12 @@ fn key(host: &str) -> String {
 
 impl DynamicMembers {
     /// The rank of a host, as the acting root has said.
-    pub(in crate::node) fn rank_of(&self, host: &str) -> Option<Rank> {
+    pub(crate) fn rank_of(&self, host: &str) -> Option<Rank> {
         self.known.get(&key(host))?.rank
     }
 
     /// Which host has a rank.
-    pub(in crate::node) fn holder(&self, rank: Rank) -> Option<&str> {
+    pub(crate) fn holder(&self, rank: Rank) -> Option<&str> {
         let entry = self.known.get(self.by_rank.get(&rank)?)?;
         Some(&entry.host)
     }
@@ -85,7 +85,7 @@ impl DynamicMembers {
     }
 
     /// All dynamic members with a rank.
-    pub(in crate::node) fn all(&self) -> Vec<(String, Rank)> {
+    pub(crate) fn all(&self) -> Vec<(String, Rank)> {
         let known = self.known.values();
         known.filter_map(|entry| Some((entry.host.clone(), entry.rank?))).collect()
     }
@@ -120,7 +120,7 @@ impl DynamicMembers {
     }
 
     /// Assigns a rank to a host, and to no other. Says whether that is new.
-    pub(in crate::node) fn set(&mut self, host: &str, rank: Rank) -> bool {
+    pub(crate) fn set(&mut self, host: &str, rank: Rank) -> bool {
         let key = key(host);
         if self.known.get(&key).is_some_and(|entry| entry.rank == Some(rank)) {
             return false;
@@ -186,19 +186,19 @@ impl DynamicMembers {
     }
 
     /// A link is gone, and the join that waits on it.
-    pub(in crate::node) fn link_gone(&mut self, link: LinkId) {
+    pub(crate) fn link_gone(&mut self, link: LinkId) {
         self.waiting.remove(&link);
     }
 
     /// A child is gone.
-    pub(in crate::node) fn child_gone(&mut self, link: LinkId) {
+    pub(crate) fn child_gone(&mut self, link: LinkId) {
         for entry in self.known.values_mut().filter(|entry| entry.via == Some(link)) {
             entry.via = None;
         }
     }
 
     /// What an earlier life of this agent has written down.
-    pub(in crate::node) fn restore(&mut self, entries: Vec<(String, Rank)>) {
+    pub(crate) fn restore(&mut self, entries: Vec<(String, Rank)>) {
         for (host, rank) in entries.into_iter().take(UNLISTED_MAX) {
             self.set(&host, rank);
         }
@@ -206,35 +206,35 @@ impl DynamicMembers {
     }
 
     /// The journal is another one now.
-    pub(in crate::node) fn write_again(&mut self) {
+    pub(crate) fn write_again(&mut self) {
         self.unwritten = !self.by_rank.is_empty();
     }
 
     /// Whether the journal does not have what is here.
-    pub(in crate::node) fn is_unwritten(&self) -> bool {
+    pub(crate) fn is_unwritten(&self) -> bool {
         self.unwritten
     }
 
     /// What the journal is to have, if it has not.
-    pub(in crate::node) fn take_unwritten(&mut self) -> Option<Vec<(String, Rank)>> {
+    pub(crate) fn take_unwritten(&mut self) -> Option<Vec<(String, Rank)>> {
         std::mem::take(&mut self.unwritten).then(|| self.all())
     }
 }
 
 impl Membership {
     /// Host and address of a rank that no list has.
-    pub(in crate::node) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
+    pub(crate) fn unlisted_member(&self, rank: Rank) -> Option<(String, String)> {
         let host = self.dynamic.holder(rank)?;
         Some((host.to_owned(), self.dynamic.address_of(host)?.to_owned()))
     }
 
     /// All ranks that no list has.
-    pub(in crate::node) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
+    pub(crate) fn unlisted_ranks(&self) -> impl Iterator<Item = Rank> {
         self.dynamic.by_rank.keys().copied()
     }
 
     /// An agent says where an unlisted one listens.
-    pub(in crate::node) fn note_address(&mut self, host: &str, address: &str) {
+    pub(crate) fn note_address(&mut self, host: &str, address: &str) {
         if let Some(entry) = self.dynamic.known.get_mut(&key(host))
             && entry.address != address
             && !address.is_empty()
@@ -244,13 +244,13 @@ impl Membership {
     }
 
     /// Where an unlisted child listens.
-    pub(in crate::node) fn address_to_report(&self, rank: Rank, host: &str) -> String {
+    pub(crate) fn address_to_report(&self, rank: Rank, host: &str) -> String {
         let address = if rank.is_unlisted() { self.dynamic.address_of(host) } else { None };
         address.unwrap_or_default().to_owned()
     }
 
     /// Whether a report is of an agent that has another rank, or of a rank that another has.
-    pub(in crate::node) fn contradicts_assignment(&self, rank: Rank, host: &str) -> bool {
+    pub(crate) fn contradicts_assignment(&self, rank: Rank, host: &str) -> bool {
         let other = |holder: &str| !holder.eq_ignore_ascii_case(host);
         rank.is_unlisted()
             && (self.dynamic.holder(rank).is_some_and(other)
@@ -259,11 +259,7 @@ impl Membership {
 
     /// The rank of an agent outside the list; `None`: the acting root must assign one. Other agents
     /// may know a rank that was assigned to another host since.
-    pub(in crate::node) fn admit_dynamic(
-        &self,
-        cx: &Cx,
-        hello: &Hello,
-    ) -> Result<Option<Rank>, HelloNack> {
+    pub(crate) fn admit_dynamic(&self, cx: &Cx, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
         let (host, own) = (&hello.host, &cx.config.host);
         let message = if let Some(rank) = cx.config.members.rank_of(host) {
             format!("{host} is in no member list, for {own} it has rank {rank}: give both the same")
@@ -284,7 +280,7 @@ impl Membership {
     }
 
     /// An agent that is in no list wants to be our child: the acting root knows its rank.
-    pub(in crate::node) fn await_assignment(&mut self, cx: &mut Cx, link: LinkId, hello: Hello) {
+    pub(crate) fn await_assignment(&mut self, cx: &mut Cx, link: LinkId, hello: Hello) {
         let join = DynamicMember { host: hello.host.clone(), rank: hello.rank };
         self.dynamic.waiting.insert(link, hello);
         self.on_join(cx, None, vec![join]);
@@ -292,19 +288,14 @@ impl Membership {
 
     /// An agent that is in no list has become a child here with the rank that both know: the acting
     /// root says whether it is right, and by which way to reach it with another one.
-    pub(in crate::node) fn confirm_rank(&mut self, cx: &mut Cx, host: String, rank: Rank) {
+    pub(crate) fn confirm_rank(&mut self, cx: &mut Cx, host: String, rank: Rank) {
         if !cx.around.is_root && rank.is_unlisted() {
             self.on_join(cx, None, vec![DynamicMember { host, rank: Some(rank) }]);
         }
     }
 
     /// Agents join: the acting root answers, any other agent forwards the join.
-    pub(in crate::node) fn on_join(
-        &mut self,
-        cx: &mut Cx,
-        via: Option<LinkId>,
-        joins: Vec<DynamicMember>,
-    ) {
+    pub(crate) fn on_join(&mut self, cx: &mut Cx, via: Option<LinkId>, joins: Vec<DynamicMember>) {
         let mut noted = Vec::new();
         for join in joins {
             if !self.dynamic.has_room_for(&key(&join.host)) {
@@ -350,10 +341,8 @@ impl Membership {
     }
 
     /// The uplink is new: its root learns all dynamic members that are known here.
-    pub(in crate::node) fn forward_all_joins(&mut self, cx: &mut Cx) {
-        let Some(parent) = cx.around.parent_link() else {
-            return cx.impossible("ParentIsTaken");
-        };
+    pub(crate) fn forward_all_joins(&mut self, cx: &mut Cx) {
+        let Some(parent) = cx.around.parent_link() else { return cx.impossible("ParentIsTaken") };
         let own = key(&cx.config.host);
         let known = self.dynamic.known.iter().filter(|(key, _)| **key != own);
         let joins = known.map(|(_, entry)| DynamicMember {
@@ -365,7 +354,7 @@ impl Membership {
     }
 
     /// A new acting root that does not wait for a log any more answers all joins.
-    pub(in crate::node) fn answer_all_joins(&mut self, cx: &mut Cx) {
+    pub(crate) fn answer_all_joins(&mut self, cx: &mut Cx) {
         let undecided = self.dynamic.undecided();
         self.answer_joins(cx, undecided);
     }
@@ -403,14 +392,14 @@ impl Membership {
     }
 
     /// The next standby knows all ranks.
-    pub(in crate::node) fn copy_dynamic_members(&mut self, cx: &mut Cx, syncing: LinkId) {
+    pub(crate) fn copy_dynamic_members(&mut self, cx: &mut Cx, syncing: LinkId) {
         let all = self.dynamic.all().into_iter();
         let all = all.map(|(host, rank)| DynamicMember { host, rank: Some(rank) }).collect();
         self.send_dynamic_members(cx, syncing, all);
     }
 
     /// The acting root has said who has which rank.
-    pub(in crate::node) fn on_dynamic_members(&mut self, cx: &mut Cx, entries: Vec<DynamicMember>) {
+    pub(crate) fn on_dynamic_members(&mut self, cx: &mut Cx, entries: Vec<DynamicMember>) {
         for entry in &entries {
             match entry.rank {
                 Some(rank) if self.dynamic.has_room_for(&key(&entry.host)) => {
@@ -458,7 +447,7 @@ impl Membership {
     }
 
     /// A parent has said which rank this agent has, which is in no list.
-    pub(in crate::node) fn take_rank(&mut self, cx: &mut Cx, rank: Rank) {
+    pub(crate) fn take_rank(&mut self, cx: &mut Cx, rank: Rank) {
         if !cx.is_unlisted() || !rank.is_unlisted() || cx.rank == Some(rank) {
             return;
         }

@@ -14,7 +14,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 /// The members of the subtree, the reports that wait for the parent, and tree queries that wait for
 /// an answer.
 #[derive(Default)]
-pub(in crate::node) struct Members {
+pub(crate) struct Members {
     known: BTreeMap<Rank, MemberReport>,
     pending: BTreeMap<Rank, MemberReport>,
     queries: BTreeMap<QueryId, PendingTreeQuery>,
@@ -30,32 +30,32 @@ const REQUESTS_MAX: usize = 64;
 
 impl Members {
     /// Where that life of that agent stands, as far as it is known here.
-    pub(in crate::node) fn state_of(&self, child: Sighting) -> Option<MemberState> {
+    pub(crate) fn state_of(&self, child: Sighting) -> Option<MemberState> {
         self.known.get(&child.rank).filter(|m| sighting_of(m) == child).map(|m| m.state)
     }
 
     /// Whether an agent of that rank is known to be somewhere below.
-    pub(in crate::node) fn is_up(&self, rank: Rank) -> bool {
+    pub(crate) fn is_up(&self, rank: Rank) -> bool {
         self.known.get(&rank).is_some_and(|member| member.state == MemberState::Up)
     }
 
     /// Whether the acting root expects an agent of that rank.
-    pub(in crate::node) fn is_missed(&self, rank: Rank) -> bool {
+    pub(crate) fn is_missed(&self, rank: Rank) -> bool {
         self.known.get(&rank).is_some_and(|member| member.state.is_missed())
     }
 
     /// Whether anything is known of an agent of that rank.
-    pub(in crate::node) fn is_known(&self, rank: Rank) -> bool {
+    pub(crate) fn is_known(&self, rank: Rank) -> bool {
         self.known.contains_key(&rank)
     }
 
     /// How many are known to be somewhere below.
-    pub(in crate::node) fn count_up(&self) -> usize {
+    pub(crate) fn count_up(&self) -> usize {
         self.known.values().filter(|member| member.state == MemberState::Up).count()
     }
 
     /// Whether that many listed agents are known to be somewhere below.
-    pub(in crate::node) fn are_listed_up(&self, count: usize) -> bool {
+    pub(crate) fn are_listed_up(&self, count: usize) -> bool {
         // Called after each input while a root waits for a log: counts only where the answer can be
         // yes.
         self.known.len() >= count && {
@@ -65,13 +65,13 @@ impl Members {
     }
 
     /// Those that are in the tree, or were and are neither known to be dead nor gone in order.
-    pub(in crate::node) fn expected(&self) -> impl Iterator<Item = Rank> {
+    pub(crate) fn expected(&self) -> impl Iterator<Item = Rank> {
         let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
         self.known.values().filter(move |member| !gone(member.state)).map(|member| member.rank)
     }
 
     /// Those of whom it is not known whether they come again.
-    pub(in crate::node) fn doubted(&self) -> impl Iterator<Item = Rank> {
+    pub(crate) fn doubted(&self) -> impl Iterator<Item = Rank> {
         self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
     }
 
@@ -105,7 +105,7 @@ impl Members {
     }
 
     /// Forgets members that are gone from here and have come elsewhere.
-    pub(in crate::node) fn forget_gone(&mut self, has_come: impl Fn(Rank) -> bool) {
+    pub(crate) fn forget_gone(&mut self, has_come: impl Fn(Rank) -> bool) {
         let gone = |state| matches!(state, MemberState::Absent | MemberState::Dead);
         self.known.retain(|rank, member| !(gone(member.state) && has_come(*rank)));
     }
@@ -119,7 +119,7 @@ impl Members {
     }
 
     /// The agents below that one are not where they were. Gives their ranks.
-    pub(in crate::node) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
+    pub(crate) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
         // A parent has a lower rank than its children.
         let mut doubted = BTreeSet::from([lost]);
         for member in self.known.values_mut() {
@@ -133,13 +133,13 @@ impl Members {
     }
 
     /// Where an agent was last, and its host.
-    pub(in crate::node) fn sighting_of(&self, rank: Rank) -> Option<(Sighting, String)> {
+    pub(crate) fn sighting_of(&self, rank: Rank) -> Option<(Sighting, String)> {
         self.known.get(&rank).map(|member| (sighting_of(member), member.host.clone()))
     }
 
     /// That rank is that host's: what was reported of others with it, or of the host with another
     /// rank that no list has, is forgotten.
-    pub(in crate::node) fn forget_others(&mut self, rank: Rank, host: &str) {
+    pub(crate) fn forget_others(&mut self, rank: Rank, host: &str) {
         for members in [&mut self.known, &mut self.pending] {
             let unlisted = members.range(Rank::UNLISTED_FIRST..);
             let strange = unlisted.filter(|(of, member)| {
@@ -152,14 +152,14 @@ impl Members {
         }
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.queries.values().map(|query| query.deadline_ns).min()
     }
 }
 
 impl Membership {
     /// Host and address of a rank, listed or not.
-    pub(in crate::node) fn member(&self, cx: &Cx, rank: Rank) -> Option<(String, String)> {
+    pub(crate) fn member(&self, cx: &Cx, rank: Rank) -> Option<(String, String)> {
         match cx.config.members.get(rank) {
             Some(member) => Some((member.host.clone(), member.address.clone())),
             None => self.unlisted_member(rank),
@@ -167,14 +167,14 @@ impl Membership {
     }
 
     /// A child has attached.
-    pub(in crate::node) fn member_up(&mut self, cx: &mut Cx, child: Sighting, host: &str) {
+    pub(crate) fn member_up(&mut self, cx: &mut Cx, child: Sighting, host: &str) {
         let report = self.report_of_child(cx, child, host, MemberState::Up);
         self.learn(cx, report);
         self.send_members(cx);
     }
 
     /// A child is gone; what was below it reports from elsewhere. Says whether it was here by now.
-    pub(in crate::node) fn member_gone(
+    pub(crate) fn member_gone(
         &mut self,
         cx: &mut Cx,
         child: Sighting,
@@ -196,13 +196,7 @@ impl Membership {
 
     /// The acting root before this one was lost, or its standby: no agent above them could open a
     /// suspicion. They report themselves when they are back.
-    pub(in crate::node) fn lost_above(
-        &mut self,
-        cx: &mut Cx,
-        above: Sighting,
-        host: &str,
-        why: &str,
-    ) {
+    pub(crate) fn lost_above(&mut self, cx: &mut Cx, above: Sighting, host: &str, why: &str) {
         cx.transition("node", host, "up", MemberState::Suspect.as_str(), why);
         let report = self.report_of_child(cx, above, host, MemberState::Suspect);
         self.learn(cx, report);
@@ -210,7 +204,7 @@ impl Membership {
     }
 
     /// It is known what became of an agent that was lost.
-    pub(in crate::node) fn member_is(
+    pub(crate) fn member_is(
         &mut self,
         cx: &mut Cx,
         child: Sighting,
@@ -315,7 +309,7 @@ impl Membership {
     }
 
     /// The member list has changed: no member moves to a rank that does not exist any more.
-    pub(in crate::node) fn forget_strange_moves(&mut self, cx: &Cx) {
+    pub(crate) fn forget_strange_moves(&mut self, cx: &Cx) {
         let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
         let strange = moved.filter(|member| cx.is_strange(member.rank, &member.host));
         for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
@@ -360,7 +354,7 @@ impl Membership {
     }
 
     /// A child tells of its subtree.
-    pub(in crate::node) fn on_members(&mut self, cx: &mut Cx, reports: Vec<MemberReport>) {
+    pub(crate) fn on_members(&mut self, cx: &mut Cx, reports: Vec<MemberReport>) {
         for report in reports {
             if self.members.has_room_for(report.rank, cx.members_max()) {
                 self.learn(cx, report);
@@ -371,7 +365,7 @@ impl Membership {
 
     /// On a new way up everything is news. What an acting root knew of lower ranks is the new
     /// root's now, and who was on its way.
-    pub(in crate::node) fn resend_all_members(&mut self, cx: &mut Cx) {
+    pub(crate) fn resend_all_members(&mut self, cx: &mut Cx) {
         let members = &mut self.members;
         members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
         let own = cx.rank;
@@ -391,7 +385,7 @@ impl Membership {
     }
 
     /// The next reports for the parent.
-    pub(in crate::node) fn next_members(&mut self) -> Option<Frame> {
+    pub(crate) fn next_members(&mut self) -> Option<Frame> {
         let pending = &mut self.members.pending;
         let next: Vec<MemberReport> = std::iter::from_fn(|| pending.pop_first())
             .map(|(_, report)| report)
@@ -436,7 +430,7 @@ impl Membership {
         view.into_values().collect()
     }
 
-    pub(in crate::node) fn on_query_tree(&mut self, cx: &mut Cx, query: QueryId, deadline_ns: u64) {
+    pub(crate) fn on_query_tree(&mut self, cx: &mut Cx, query: QueryId, deadline_ns: u64) {
         let parent = cx.around.parent_link();
         match parent {
             Some(link) if self.members.queries.len() < REQUESTS_MAX => {
@@ -452,7 +446,7 @@ impl Membership {
     }
 
     /// A question has come from below.
-    pub(in crate::node) fn on_tree_query(
+    pub(crate) fn on_tree_query(
         &mut self,
         cx: &mut Cx,
         link: LinkId,
@@ -476,7 +470,7 @@ impl Membership {
     }
 
     /// An answer to a question of this node's clients comes down.
-    pub(in crate::node) fn on_tree_answer(
+    pub(crate) fn on_tree_answer(
         &mut self,
         cx: &mut Cx,
         query: u64,
@@ -500,7 +494,7 @@ impl Membership {
     }
 
     /// Questions that were not answered in time get the own view.
-    pub(in crate::node) fn on_tree_query_timer(&mut self, cx: &mut Cx) {
+    pub(crate) fn on_tree_query_timer(&mut self, cx: &mut Cx) {
         let now_ns = cx.now.mono_ns;
         let late = self.members.queries.iter().filter(|(_, q)| q.deadline_ns <= now_ns);
         let late: Vec<QueryId> = late.map(|(query, _)| *query).collect();

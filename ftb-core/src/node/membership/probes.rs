@@ -19,7 +19,7 @@ const PROBE_DIALS_MAX: usize = 256;
 
 /// The result of a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::node) enum ProbeResult {
+pub(crate) enum ProbeResult {
     Agent,
     /// Its host: what it answered.
     Host(HostAnswer),
@@ -27,7 +27,7 @@ pub(in crate::node) enum ProbeResult {
 
 /// The probes under way.
 #[derive(Default)]
-pub(in crate::node) struct ProbeDials(BTreeMap<DialId, ProbeDial>);
+pub(crate) struct ProbeDials(BTreeMap<DialId, ProbeDial>);
 
 /// A dial that is only a probe.
 struct ProbeDial {
@@ -43,16 +43,16 @@ enum ProbePurpose {
 
 impl ProbeDials {
     /// Free probes for expected members: half of all that may be under way.
-    pub(in crate::node) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         (PROBE_DIALS_MAX / 2).saturating_sub(self.0.len())
     }
 
-    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.0.values().map(|dial| dial.deadline_ns).min()
     }
 
     /// Probes without an answer at their deadline.
-    pub(in crate::node) fn late(&self, now_ns: u64) -> Vec<DialId> {
+    pub(crate) fn late(&self, now_ns: u64) -> Vec<DialId> {
         let late = self.0.iter().filter(|(_, dial)| dial.deadline_ns <= now_ns);
         late.map(|(dial, _)| *dial).collect()
     }
@@ -60,20 +60,14 @@ impl ProbeDials {
 
 impl Membership {
     /// An indirect probe; with the address of the target if no list has it.
-    pub(in crate::node) fn probe_of(
-        &self,
-        cx: &Cx,
-        round: u64,
-        prober: Rank,
-        target: Rank,
-    ) -> Probe {
+    pub(crate) fn probe_of(&self, cx: &Cx, round: u64, prober: Rank, target: Rank) -> Probe {
         let unlisted = target.is_unlisted().then(|| self.unlisted_member(target)).flatten();
         let (host, address) = unlisted.unwrap_or_default();
         Probe { requester: cx.config.origin, probe: round, prober, target, host, address }
     }
 
     /// The own probe of a round.
-    pub(in crate::node) fn probe_host_for_round(&mut self, cx: &mut Cx, rank: Rank, number: u64) {
+    pub(crate) fn probe_host_for_round(&mut self, cx: &mut Cx, rank: Rank, number: u64) {
         if let Some((host, address)) = self.member(cx, rank) {
             self.dial_probe(cx, rank, host, address, ProbePurpose::Round(rank, number));
         }
@@ -115,7 +109,7 @@ impl Membership {
     }
 
     /// A neighbour asks for a probe.
-    pub(in crate::node) fn on_probe(&mut self, cx: &mut Cx, link: LinkId, probe: Probe) {
+    pub(crate) fn on_probe(&mut self, cx: &mut Cx, link: LinkId, probe: Probe) {
         if self.is_silent(cx, probe.target) {
             return self.answer_probe(cx, link, &probe, false);
         }
@@ -135,12 +129,7 @@ impl Membership {
     }
 
     /// A probe has reached an agent. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_connected(
-        &mut self,
-        cx: &mut Cx,
-        dial: DialId,
-        link: LinkId,
-    ) -> bool {
+    pub(crate) fn on_probe_connected(&mut self, cx: &mut Cx, dial: DialId, link: LinkId) -> bool {
         let Some(probe_dial) = self.suspicions.dials.0.remove(&dial) else { return false };
         cx.open(link, LinkRole::Closing);
         cx.close(link, None, "it was a probe");
@@ -149,7 +138,7 @@ impl Membership {
     }
 
     /// A probe has failed. Says whether that dial was a probe.
-    pub(in crate::node) fn on_probe_failed(
+    pub(crate) fn on_probe_failed(
         &mut self,
         cx: &mut Cx,
         dial: DialId,

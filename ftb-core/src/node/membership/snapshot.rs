@@ -25,7 +25,7 @@ const PAUSE_MS_MAX: u64 = 60_000;
 
 /// The membership snapshot.
 #[derive(Default)]
-pub(in crate::node) struct Snapshot {
+pub(crate) struct Snapshot {
     /// The ranks of all members that are in the tree or missing, as the acting root last sent them.
     ranks: Arc<RangeSet>,
     /// The pause before a new root compares the members with the snapshot again.
@@ -34,12 +34,7 @@ pub(in crate::node) struct Snapshot {
 
 impl Membership {
     /// The acting root learns that a member has come, or is gone.
-    pub(in crate::node) fn note_member_state(
-        &mut self,
-        cx: &mut Cx,
-        rank: Rank,
-        state: MemberState,
-    ) {
+    pub(crate) fn note_member_state(&mut self, cx: &mut Cx, rank: Rank, state: MemberState) {
         if !cx.around.is_root || Some(rank) == cx.rank {
             return;
         }
@@ -52,13 +47,13 @@ impl Membership {
     }
 
     /// Another agent reports a member that moved or is lost within this time.
-    pub(in crate::node) fn expect_missed(&mut self, cx: &mut Cx, rank: Rank) {
+    pub(crate) fn expect_missed(&mut self, cx: &mut Cx, rank: Rank) {
         let after_ms = cx.config.detection_ms + 2 * cx.config.dial_ms;
         self.expect_member(cx, rank, after_ms, after_ms);
     }
 
     /// A member was lost without a Close: those below it are missing until they come back.
-    pub(in crate::node) fn doubt_all_below(&mut self, cx: &mut Cx, lost: Rank) {
+    pub(crate) fn doubt_all_below(&mut self, cx: &mut Cx, lost: Rank) {
         if !cx.around.is_root {
             return;
         }
@@ -69,12 +64,12 @@ impl Membership {
     }
 
     fn snapshot_changed(&mut self, cx: &mut Cx) {
-        let soon_ns = cx.now.mono_ns.saturating_add(ns(cx.config.heartbeat_ms));
+        let soon_ns = cx.after_ms(cx.config.heartbeat_ms);
         cx.timers.set_earlier(Timer::Snapshot, soon_ns);
     }
 
     /// The parent sends the membership snapshot.
-    pub(in crate::node) fn on_membership_snapshot(&mut self, cx: &mut Cx, snapshot: Arc<RangeSet>) {
+    pub(crate) fn on_membership_snapshot(&mut self, cx: &mut Cx, snapshot: Arc<RangeSet>) {
         let old = std::mem::replace(&mut self.snapshot.ranks, Arc::clone(&snapshot));
         // Only the agents above a member learn where it has come. The next root must expect it all
         // the same.
@@ -92,7 +87,7 @@ impl Membership {
 
     /// A child has come, or the snapshot has changed. A child without room for this one gets the
     /// next one.
-    pub(in crate::node) fn send_snapshot_to(&mut self, cx: &mut Cx, link: LinkId) {
+    pub(crate) fn send_snapshot_to(&mut self, cx: &mut Cx, link: LinkId) {
         if !self.snapshot.ranks.ranges().is_empty() {
             let snapshot = Arc::clone(&self.snapshot.ranks);
             cx.send_if_room(link, Frame::MembershipSnapshot(snapshot));
@@ -101,7 +96,7 @@ impl Membership {
 
     /// The member list has changed, and with it the ranks. Or the acting root left in order: which
     /// members left with it is not known.
-    pub(in crate::node) fn reset_snapshot(&mut self, cx: &mut Cx) {
+    pub(crate) fn reset_snapshot(&mut self, cx: &mut Cx) {
         self.snapshot = Snapshot::default();
         self.suspicions.expect_none();
         cx.timers.stop(Timer::Snapshot);
@@ -112,14 +107,14 @@ impl Membership {
     }
 
     /// An epoch begins: the members of the snapshot have some time to come.
-    pub(in crate::node) fn begin_reconciliation(&mut self, cx: &mut Cx) {
+    pub(crate) fn begin_reconciliation(&mut self, cx: &mut Cx) {
         let pause_ms = cx.config.detection_ms / 2;
         self.suspicions.expect_none();
         for rank in self.members.doubted().collect::<Vec<Rank>>() {
             self.expect_missed(cx, rank);
         }
         self.snapshot.pause_ms = pause_ms;
-        let at_ns = cx.now.mono_ns.saturating_add(ns(pause_ms));
+        let at_ns = cx.after_ms(pause_ms);
         match self.snapshot.ranks.ranges().is_empty() {
             true => cx.timers.stop(Timer::Reconcile),
             false => cx.timers.set(Timer::Reconcile, at_ns),
@@ -128,7 +123,7 @@ impl Membership {
     }
 
     /// A member of the snapshot that has not come is missing, and probed at once.
-    pub(in crate::node) fn reconcile(&mut self, cx: &mut Cx) {
+    pub(crate) fn reconcile(&mut self, cx: &mut Cx) {
         let now_ns = cx.now.mono_ns;
         let expected =
             |rank: &Rank| Some(*rank) != cx.rank && self.snapshot.ranks.contains(rank.0.into());
@@ -158,11 +153,11 @@ impl Membership {
 
     /// Whether more members are missing than are here: then this component is cut off, and no
     /// member is declared dead.
-    pub(in crate::node) fn is_cut_off(&self, missing: usize) -> bool {
+    pub(crate) fn is_cut_off(&self, missing: usize) -> bool {
         missing > self.members.count_up() + 1
     }
 
-    pub(in crate::node) fn announce_snapshot(&mut self, cx: &mut Cx) {
+    pub(crate) fn announce_snapshot(&mut self, cx: &mut Cx) {
         let mut snapshot = match cx.timers.is_set(Timer::Reconcile) {
             // Before the comparison no member is left out.
             true => RangeSet::clone(&self.snapshot.ranks),

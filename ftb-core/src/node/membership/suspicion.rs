@@ -44,11 +44,11 @@ const UNRESPONSIVE_MAX: usize = 4;
 
 /// All suspicions of an agent: at most one for each possible member.
 #[derive(Default)]
-pub(in crate::node) struct Suspicions {
+pub(crate) struct Suspicions {
     by_rank: BTreeMap<Rank, Suspicion>,
     /// Rounds so far; the number of the last one.
     rounds: u64,
-    pub(in crate::node) dials: ProbeDials,
+    pub(crate) dials: ProbeDials,
     /// Acting root and standby that were lost without a Close: the next acting root suspects them.
     lost_above: Vec<(Sighting, String)>,
     /// Agents above that did not answer a probe, and when that was known.
@@ -140,12 +140,12 @@ impl Round {
 
 impl Suspicions {
     /// Members that are lost or expected, and not known to be dead.
-    pub(in crate::node) fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.by_rank.values().filter(|found| !matches!(found.phase, Phase::Tentative)).count()
     }
 
     /// No member is expected any more.
-    pub(in crate::node) fn expect_none(&mut self) {
+    pub(crate) fn expect_none(&mut self) {
         self.by_rank.retain(|_, found| !matches!(found.phase, Phase::Reprobe(_)));
     }
 
@@ -172,13 +172,7 @@ impl Suspicions {
 
 impl Membership {
     /// A child was lost without a Close, or the acting root before this one.
-    pub(in crate::node) fn suspect(
-        &mut self,
-        cx: &mut Cx,
-        member: Sighting,
-        host: &str,
-        why: &str,
-    ) {
+    pub(crate) fn suspect(&mut self, cx: &mut Cx, member: Sighting, host: &str, why: &str) {
         let tags = vec![("host", host.to_owned()), ("rank", member.rank.to_string())];
         cx.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
         match self.suspicions.by_rank.get_mut(&member.rank) {
@@ -196,7 +190,7 @@ impl Membership {
     }
 
     /// Links are quiet: suspects the children, and with the parent acting root and standby.
-    pub(in crate::node) fn on_quiet(&mut self, cx: &mut Cx, links: &[(LinkId, LinkRole)]) {
+    pub(crate) fn on_quiet(&mut self, cx: &mut Cx, links: &[(LinkId, LinkRole)]) {
         let mut quiet = Vec::new();
         for (link, role) in links {
             let child = cx.around.attached().find(|child| child.link == *link);
@@ -211,7 +205,7 @@ impl Membership {
     }
 
     /// A quiet link is heard: its peer is not suspected any more.
-    pub(in crate::node) fn on_quiet_link_heard(&mut self, cx: &mut Cx, link: LinkId) {
+    pub(crate) fn on_quiet_link_heard(&mut self, cx: &mut Cx, link: LinkId) {
         if let Some(child) = cx.around.child(link) {
             self.withdraw(cx, child.sighting.rank);
         } else if let Some(parent) = &cx.around.parent {
@@ -221,7 +215,7 @@ impl Membership {
     }
 
     /// Ends a tentative suspicion.
-    pub(in crate::node) fn withdraw(&mut self, cx: &mut Cx, rank: Rank) {
+    pub(crate) fn withdraw(&mut self, cx: &mut Cx, rank: Rank) {
         if self.suspicions.is_tentative(rank) {
             self.end_suspicion(cx, rank);
         }
@@ -243,7 +237,7 @@ impl Membership {
     }
 
     /// A child that attaches during a round for an agent above its rank is asked too.
-    pub(in crate::node) fn ask_newcomer(&mut self, cx: &mut Cx, link: LinkId, prober: Rank) {
+    pub(crate) fn ask_newcomer(&mut self, cx: &mut Cx, link: LinkId, prober: Rank) {
         let above: Vec<Rank> = tree::ancestors(prober, cx.config.fanout).collect();
         let mut asked = Vec::new();
         for (rank, found) in &mut self.suspicions.by_rank {
@@ -285,13 +279,13 @@ impl Membership {
         }
         self.probe_host_for_round(cx, rank, number);
         // A neighbour dials, and its answer takes the way back.
-        let deadline_ns = cx.now.mono_ns.saturating_add(ns(2 * cx.config.dial_ms));
+        let deadline_ns = cx.after_ms(2 * cx.config.dial_ms);
         cx.timers.set_earlier(Timer::Suspicion, deadline_ns);
         Round { number, host: host.to_owned(), deadline_ns, own: None, witnesses }
     }
 
     /// The own probe of a round has a result.
-    pub(in crate::node) fn on_round_probed(
+    pub(crate) fn on_round_probed(
         &mut self,
         cx: &mut Cx,
         rank: Rank,
@@ -318,7 +312,7 @@ impl Membership {
     }
 
     /// A neighbour has probed.
-    pub(in crate::node) fn on_probe_answer(&mut self, cx: &mut Cx, answer: &ProbeAnswer) {
+    pub(crate) fn on_probe_answer(&mut self, cx: &mut Cx, answer: &ProbeAnswer) {
         let found = self.suspicions.by_rank.iter_mut().find_map(|(rank, found)| {
             let round = found.round.as_mut().filter(|round| round.number == answer.probe)?;
             Some((*rank, round.witnesses.get_mut(&answer.prober)?))
@@ -337,9 +331,7 @@ impl Membership {
         let is_above = rank < cx.own_rank();
         let found = self.suspicions.by_rank.get_mut(&rank);
         let round = found.and_then(|found| Some((found.round.take()?, found)));
-        let Some((round, found)) = round else {
-            return cx.impossible("SuspectHasRound");
-        };
+        let Some((round, found)) = round else { return cx.impossible("SuspectHasRound") };
         let certain = match found.phase {
             Phase::Tentative => false,
             // Former children of an agent above are about to attach, and have probed it.
@@ -419,7 +411,7 @@ impl Membership {
     }
 
     /// Probes and rounds reach their deadlines, and pauses end.
-    pub(in crate::node) fn on_suspicion_timer(&mut self, cx: &mut Cx) {
+    pub(crate) fn on_suspicion_timer(&mut self, cx: &mut Cx) {
         let now_ns = cx.now.mono_ns;
         for dial in self.suspicions.dials.late(now_ns) {
             self.on_probe_failed(cx, dial, HostAnswer::Nothing);
@@ -444,14 +436,8 @@ impl Membership {
     // The acting root.
 
     /// A member is expected: it is probed after that time, unless it is suspected already.
-    pub(in crate::node) fn expect_member(
-        &mut self,
-        cx: &mut Cx,
-        rank: Rank,
-        after_ms: u64,
-        pause_ms: u64,
-    ) {
-        let next_ns = cx.now.mono_ns.saturating_add(ns(after_ms));
+    pub(crate) fn expect_member(&mut self, cx: &mut Cx, rank: Rank, after_ms: u64, pause_ms: u64) {
+        let next_ns = cx.after_ms(after_ms);
         cx.timers.set_earlier(Timer::Suspicion, next_ns);
         let phase = Phase::Reprobe(BackOff { next_ns: Some(next_ns), pause_ms, hung: 0 });
         let expected = Suspicion { member: Sighting::unseen(rank), phase, round: None };
@@ -459,7 +445,7 @@ impl Membership {
     }
 
     /// A member is not missing any more, or known to be dead.
-    pub(in crate::node) fn expect_no_more(&mut self, rank: Rank) {
+    pub(crate) fn expect_no_more(&mut self, rank: Rank) {
         self.suspicions.by_rank.remove(&rank);
     }
 
@@ -516,18 +502,18 @@ impl Membership {
     }
 
     /// The parent is lost without a Close.
-    pub(in crate::node) fn remember_lost_root(&mut self, cx: &Cx) {
+    pub(crate) fn remember_lost_root(&mut self, cx: &Cx) {
         self.suspicions.lost_above = self.root_and_standby_above(cx);
     }
 
     /// A parent was found.
-    pub(in crate::node) fn forget_lost_root(&mut self, cx: &mut Cx) {
+    pub(crate) fn forget_lost_root(&mut self, cx: &mut Cx) {
         self.suspicions.lost_above.clear();
         self.withdraw_above(cx);
     }
 
     /// We are acting root now, and suspect those that were lost above.
-    pub(in crate::node) fn suspect_lost_root(&mut self, cx: &mut Cx, why: &str) {
+    pub(crate) fn suspect_lost_root(&mut self, cx: &mut Cx, why: &str) {
         for (above, host) in std::mem::take(&mut self.suspicions.lost_above) {
             self.lost_above(cx, above, &host, why);
         }
@@ -535,12 +521,12 @@ impl Membership {
     }
 
     /// Whether a recent probe found that the host of that rank is silent.
-    pub(in crate::node) fn is_silent(&self, cx: &Cx, rank: Rank) -> bool {
+    pub(crate) fn is_silent(&self, cx: &Cx, rank: Rank) -> bool {
         self.failed_probe(cx, rank) == Some(HostAnswer::Nothing)
     }
 
     /// Whether a recent probe found no agent at that rank: its host is silent, or its agent hangs.
-    pub(in crate::node) fn is_unresponsive(&self, cx: &Cx, rank: Rank) -> bool {
+    pub(crate) fn is_unresponsive(&self, cx: &Cx, rank: Rank) -> bool {
         self.failed_probe(cx, rank).is_some()
     }
 

@@ -81,7 +81,7 @@ impl DelayedAcks {
 
 impl Publishing {
     /// How a client wants to learn that its events are acknowledged.
-    pub(in crate::node) fn on_delay_acks(&mut self, cx: &mut Cx, id: ClientId, delayed: bool) {
+    pub(crate) fn on_delay_acks(&mut self, cx: &mut Cx, id: ClientId, delayed: bool) {
         let Some(publisher) = self.publishers.get_mut(&id) else {
             cx.counters.stale += 1;
             return;
@@ -109,7 +109,7 @@ impl Publishing {
     }
 
     /// Acknowledgements are due.
-    pub(in crate::node) fn on_delayed_ack_timer(&mut self, cx: &mut Cx) {
+    pub(super) fn on_delayed_ack_timer(&mut self, cx: &mut Cx) {
         while self.delayed_acks.deadline_ns().is_some_and(|due_ns| due_ns <= cx.now.mono_ns) {
             let Some((_, id)) = self.delayed_acks.0.pop_front() else { return };
             // The client may have detached.

@@ -11,9 +11,9 @@ mod storm;
 mod upward;
 
 pub use delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
-pub(in crate::node) use outbox::LosingLog;
-pub(in crate::node) use storm::FOLD_BYTES_MAX;
-pub(in crate::node) use upward::{Route, WayUp};
+pub(crate) use outbox::LosingLog;
+pub(crate) use storm::FOLD_BYTES_MAX;
+pub(crate) use upward::{Route, WayUp};
 
 use crate::epochs::EpochHistory;
 use crate::frame::UpItem;
@@ -21,6 +21,7 @@ use crate::ident::{EventId, OriginId, PublisherId};
 use crate::node::api::{ClientId, LinkId};
 use crate::node::config::NodeConfig;
 use crate::node::cx::Cx;
+use crate::node::timers::Timer;
 use delayed_acks::DelayedAcks;
 use outbox::Outbox;
 use publish::{Publisher, StormShed};
@@ -29,7 +30,7 @@ use storm::StormControl;
 use upward::ChildFlow;
 
 /// The part of an agent that brings events to the acting root.
-pub(in crate::node) struct Publishing {
+pub(crate) struct Publishing {
     /// Own clients' events.
     outbox: Outbox,
     publishers: BTreeMap<ClientId, Publisher>,
@@ -48,7 +49,7 @@ pub(in crate::node) struct Publishing {
 }
 
 impl Publishing {
-    pub(in crate::node) fn new(config: &NodeConfig) -> Self {
+    pub(crate) fn new(config: &NodeConfig) -> Self {
         Self {
             outbox: Outbox::new(),
             publishers: BTreeMap::new(),
@@ -64,12 +65,12 @@ impl Publishing {
     }
 
     /// Adds an item of the agent's own to what goes up.
-    pub(in crate::node) fn push(&mut self, item: UpItem) {
+    pub(crate) fn push(&mut self, item: UpItem) {
         self.outbox.push(item);
     }
 
     /// The log has another epoch history: what it may miss goes up again. Says whether that is any.
-    pub(in crate::node) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
+    pub(crate) fn requeue(&mut self, epochs: &EpochHistory) -> bool {
         let any = self.outbox.requeue(epochs);
         if any {
             self.outbox.rewind();
@@ -78,46 +79,47 @@ impl Publishing {
     }
 
     /// A log has lost: its entries behind the fork go up before what waits.
-    pub(in crate::node) fn re_propose(
-        &mut self,
-        cx: &mut Cx,
-        losing: LosingLog,
-        winning: &EpochHistory,
-    ) {
+    pub(crate) fn re_propose(&mut self, cx: &mut Cx, losing: LosingLog, winning: &EpochHistory) {
         cx.counters.re_proposed += losing.items.iter().map(|item| item.count() as u64).sum::<u64>();
         self.outbox.re_propose(losing, winning);
         self.outbox.rewind();
     }
 
     /// Whether an event is kept for its publisher.
-    pub(in crate::node) fn holds(&self, id: EventId) -> bool {
+    pub(crate) fn holds(&self, id: EventId) -> bool {
         self.outbox.holds(id)
     }
 
     /// Bytes of own clients' events that are not confirmed.
-    pub(in crate::node) fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.outbox.waiting_bytes()
     }
 
     /// Bytes of events that are held here.
-    pub(in crate::node) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let up: u64 = self.children.values().map(ChildFlow::bytes).sum();
         let up = usize::try_from(up).unwrap_or(usize::MAX);
         self.outbox.bytes() + self.storms.bytes() + up
     }
 
-    /// When a fold leaves.
-    pub(in crate::node) fn fold_ns(&self) -> Option<u64> {
-        self.storms.deadline_ns()
+    /// When a timer of this part expires.
+    pub(crate) fn deadline_ns(&self, cx: &Cx, timer: Timer) -> Option<u64> {
+        match timer {
+            Timer::Fold => self.storms.deadline_ns(),
+            Timer::StormGap => self.storm_shed.as_ref().map(StormShed::due_ns),
+            Timer::DelayedAck => self.delayed_acks.deadline_ns(),
+            Timer::OutboxGrace => self.expire_ns(cx),
+            _ => None,
+        }
     }
 
-    /// When subscribers learn of events that storm control shed.
-    pub(in crate::node) fn storm_gap_ns(&self) -> Option<u64> {
-        self.storm_shed.as_ref().map(StormShed::due_ns)
-    }
-
-    /// When a delayed acknowledgement is due.
-    pub(in crate::node) fn delayed_ack_ns(&self) -> Option<u64> {
-        self.delayed_acks.deadline_ns()
+    pub(crate) fn on_timer(&mut self, cx: &mut Cx, timer: Timer) {
+        match timer {
+            Timer::Fold => self.on_fold_timer(cx),
+            Timer::StormGap => self.on_storm_gap_timer(),
+            Timer::DelayedAck => self.on_delayed_ack_timer(cx),
+            Timer::OutboxGrace => self.expire_outbox(cx),
+            _ => cx.impossible("TimerOfPublishing"),
+        }
     }
 }

@@ -35,13 +35,13 @@ pub(super) struct Outbox {
 }
 
 /// A log that has lost.
-pub(in crate::node) struct LosingLog {
+pub(crate) struct LosingLog {
     /// What it has behind the fork.
-    pub(in crate::node) items: Vec<UpItem>,
+    pub(crate) items: Vec<UpItem>,
     /// It has all that waits here, and all that was confirmed here, but for the hole.
-    pub(in crate::node) has_all: bool,
+    pub(crate) has_all: bool,
     /// Up to this index it has only what passed by: what was confirmed there may be in no log.
-    pub(in crate::node) hole_until: u64,
+    pub(crate) hole_until: u64,
 }
 
 impl OutboxItem {

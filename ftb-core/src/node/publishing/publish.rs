@@ -57,7 +57,7 @@ impl StormShed {
 }
 
 impl Publishing {
-    pub(in crate::node) fn attach_client(&mut self, client: ClientId, info: ClientInfo) {
+    pub(crate) fn attach_client(&mut self, client: ClientId, info: ClientInfo) {
         self.by_publisher.insert(info.publisher, client);
         let publisher = Publisher {
             info,
@@ -71,7 +71,7 @@ impl Publishing {
     }
 
     /// A client is gone: what is being folded of it leaves.
-    pub(in crate::node) fn detach_client(&mut self, cx: &mut Cx, client: ClientId) {
+    pub(crate) fn detach_client(&mut self, cx: &mut Cx, client: ClientId) {
         let Some(gone) = self.publishers.remove(&client) else {
             return cx.impossible("PublisherIsAttached");
         };
@@ -85,12 +85,12 @@ impl Publishing {
     }
 
     /// Who a client is, and how many events it has published.
-    pub(in crate::node) fn client(&self, client: ClientId) -> Option<(&ClientInfo, u64)> {
+    pub(crate) fn client(&self, client: ClientId) -> Option<(&ClientInfo, u64)> {
         self.publishers.get(&client).map(|publisher| (&publisher.info, publisher.published))
     }
 
     /// Takes a client's events in.
-    pub(in crate::node) fn on_publish(&mut self, cx: &mut Cx, client: ClientId, events: Run) {
+    pub(crate) fn on_publish(&mut self, cx: &mut Cx, client: ClientId, events: Run) {
         if client == ClientId::AGENT {
             return self.outbox.push(UpItem::Events(events));
         }
@@ -196,7 +196,7 @@ impl Publishing {
     }
 
     /// What a client learns before deliveries: refusals, and acknowledgements that are due.
-    pub(in crate::node) fn next_due(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
+    pub(crate) fn next_due(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
         let publisher = self.publishers.get_mut(&id)?;
         if let Some((first, last)) = publisher.refused.pop_front() {
             return Some(ToClient::Refused {
@@ -209,7 +209,7 @@ impl Publishing {
     }
 
     /// What a client learns when there is nothing else for it.
-    pub(in crate::node) fn next_ack(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
+    pub(crate) fn next_ack(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
         let seq = self.publishers.get_mut(&id)?.acks.tell(now_ns)?;
         Some(ToClient::Confirmed { seq })
     }
@@ -221,21 +221,21 @@ impl Publishing {
     }
 
     /// Other storm rules: what is being folded under the old ones leaves.
-    pub(in crate::node) fn set_storm_rules(&mut self, rules: Vec<StormRule>) {
+    pub(crate) fn set_storm_rules(&mut self, rules: Vec<StormRule>) {
         let mut left = Vec::new();
         self.storms.set_rules(rules, &mut left);
         self.push_events(&left);
     }
 
     /// Folds leave.
-    pub(in crate::node) fn on_fold_timer(&mut self, cx: &Cx) {
+    pub(super) fn on_fold_timer(&mut self, cx: &Cx) {
         let mut left = Vec::new();
         self.storms.tick(cx.now.mono_ns, &mut left);
         self.push_events(&left);
     }
 
     /// All subscribers learn what was shed.
-    pub(in crate::node) fn on_storm_gap_timer(&mut self) {
+    pub(super) fn on_storm_gap_timer(&mut self) {
         if let Some(shed) = self.storm_shed.take() {
             let gap = Gap {
                 // Its place is where the acting root logs it.

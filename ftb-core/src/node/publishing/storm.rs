@@ -20,7 +20,7 @@ pub(super) const FOLD_EVENTS_MAX: u64 = 512;
 /// Kinds of events of all clients for which a window is open; another kind is not folded.
 const WINDOWS_MAX: usize = 4_096;
 /// Bytes of the events that stand for open folds; beyond, events pass.
-pub(in crate::node) const FOLD_BYTES_MAX: usize = 4 << 20;
+pub(crate) const FOLD_BYTES_MAX: usize = 4 << 20;
 /// A publisher that is being cut short is heard again when so much of a second's worth is there:
 /// holes come in blocks.
 const RESUME_PART: u64 = 10;

@@ -12,15 +12,15 @@ use crate::node::timers::Timer;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The way back to an origin below.
-pub(in crate::node) struct Route {
-    pub(in crate::node) link: LinkId,
+pub(crate) struct Route {
+    pub(crate) link: LinkId,
     /// The run of the origin that came that way; 0 before it published anything.
-    pub(in crate::node) run: u64,
+    pub(crate) run: u64,
 }
 
 /// Where events go.
 #[derive(Clone, Copy)]
-pub(in crate::node) enum WayUp {
+pub(crate) enum WayUp {
     /// To the own log: this agent is acting root.
     Log,
     Parent(LinkId),
@@ -69,22 +69,22 @@ fn credit_due_max(window_bytes: u64) -> u64 {
 }
 
 impl Publishing {
-    pub(in crate::node) fn attach_child(&mut self, link: LinkId) {
+    pub(crate) fn attach_child(&mut self, link: LinkId) {
         self.children.insert(link, ChildFlow::default());
     }
 
-    pub(in crate::node) fn detach_child(&mut self, link: LinkId) {
+    pub(crate) fn detach_child(&mut self, link: LinkId) {
         self.children.remove(&link);
         self.routes.retain(|_, route| route.link != link);
     }
 
     /// A child has said where it resumes. Says whether it must send its events again.
-    pub(in crate::node) fn take_missed(&mut self, link: LinkId) -> bool {
+    pub(crate) fn take_missed(&mut self, link: LinkId) -> bool {
         self.children.get_mut(&link).is_some_and(|child| std::mem::take(&mut child.missed))
     }
 
     /// How many batches of events have come from a child.
-    pub(in crate::node) fn batches_of(&self, link: LinkId) -> u64 {
+    pub(crate) fn batches_of(&self, link: LinkId) -> u64 {
         self.children.get(&link).map_or(0, |child| child.batches)
     }
 
@@ -92,7 +92,7 @@ impl Publishing {
     ///
     /// # Errors
     /// What the child must not do.
-    pub(in crate::node) fn on_up(
+    pub(crate) fn on_up(
         &mut self,
         cx: &mut Cx,
         link: LinkId,
@@ -131,7 +131,7 @@ impl Publishing {
 
     /// An origin has sent something: what is for it goes back the same way. What it sent before it
     /// moved may arrive after what it sends at its new place, and does not count.
-    pub(in crate::node) fn learn_route(&mut self, origin: OriginId, route: Route) {
+    pub(crate) fn learn_route(&mut self, origin: OriginId, route: Route) {
         let full = self.routes.len() >= ROUTES_MAX;
         match self.routes.get_mut(&origin) {
             Some(known) if known.run <= route.run => *known = route,
@@ -143,22 +143,22 @@ impl Publishing {
     }
 
     /// The link that leads to an origin below.
-    pub(in crate::node) fn route(&self, origin: OriginId) -> Option<LinkId> {
+    pub(crate) fn route(&self, origin: OriginId) -> Option<LinkId> {
         self.routes.get(&origin).map(|route| route.link)
     }
 
     /// Whether own events are to be sent.
-    pub(in crate::node) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         self.outbox.has_unsent()
     }
 
     /// The next own events.
-    pub(in crate::node) fn next_own(&mut self, cx: &Cx, bytes_max: usize) -> Option<UpBatch> {
+    pub(crate) fn next_own(&mut self, cx: &Cx, bytes_max: usize) -> Option<UpBatch> {
         self.outbox.take(cx.config.origin, bytes_max, BATCH_EVENTS_MAX)
     }
 
     /// Own events are on their way: the time to wait for a confirmation begins.
-    pub(in crate::node) fn await_confirmation(&self, cx: &mut Cx) {
+    pub(crate) fn await_confirmation(&self, cx: &mut Cx) {
         if !cx.timers.is_set(Timer::Resend) {
             self.plan_resend(cx);
         }
@@ -173,7 +173,7 @@ impl Publishing {
     }
 
     /// What was sent and never confirmed goes up again, if there is a parent.
-    pub(in crate::node) fn on_resend_timer(&mut self, cx: &mut Cx, has_parent: bool) {
+    pub(crate) fn on_resend_timer(&mut self, cx: &mut Cx, has_parent: bool) {
         if has_parent {
             cx.counters.resent += 1;
             self.outbox.rewind();
@@ -183,7 +183,7 @@ impl Publishing {
 
     /// The way up is another one: what is on its way is void, everything unconfirmed below is sent
     /// again.
-    pub(in crate::node) fn on_uplink_change(&mut self, cx: &mut Cx) {
+    pub(crate) fn on_uplink_change(&mut self, cx: &mut Cx) {
         for (link, child) in &mut self.children {
             child.up.clear();
             child.credit_due += std::mem::take(&mut child.up_bytes);
@@ -193,7 +193,7 @@ impl Publishing {
     }
 
     /// Own clients and the children take turns.
-    pub(in crate::node) fn next_batch(&mut self, cx: &mut Cx, bytes_max: usize) -> Option<UpBatch> {
+    pub(crate) fn next_batch(&mut self, cx: &mut Cx, bytes_max: usize) -> Option<UpBatch> {
         let waiting = |(_, child): &(&LinkId, &ChildFlow)| !child.up.is_empty();
         let links: Vec<LinkId> =
             self.children.iter().filter(waiting).map(|(link, _)| *link).collect();
@@ -217,7 +217,7 @@ impl Publishing {
     }
 
     /// Credit or a confirmation for a child.
-    pub(in crate::node) fn poll_child(&mut self, cx: &Cx, link: LinkId) -> Option<Frame> {
+    pub(crate) fn poll_child(&mut self, cx: &Cx, link: LinkId) -> Option<Frame> {
         let child = self.children.get_mut(&link)?;
         if child.credit_due > credit_due_max(cx.config.window_bytes) {
             let bytes = std::mem::take(&mut child.credit_due);
@@ -227,7 +227,7 @@ impl Publishing {
     }
 
     /// A confirmation on its way to an origin.
-    pub(in crate::node) fn on_confirm(&mut self, cx: &mut Cx, confirm: Confirm) {
+    pub(crate) fn on_confirm(&mut self, cx: &mut Cx, confirm: Confirm) {
         if confirm.origin == cx.config.origin {
             return self.on_own_confirm(cx, &confirm);
         }
@@ -271,19 +271,19 @@ impl Publishing {
     }
 
     /// Forgets own events whose grace time is over.
-    pub(in crate::node) fn expire_outbox(&mut self, cx: &Cx) {
+    pub(super) fn expire_outbox(&mut self, cx: &Cx) {
         let before_ns = cx.now.mono_ns.saturating_sub(ns(cx.config.grace_ms));
         self.outbox.expire(before_ns, cx.config.outbox_bytes);
     }
 
     /// When [`Publishing::expire_outbox`] is due.
-    pub(in crate::node) fn expire_ns(&self, cx: &Cx) -> Option<u64> {
+    pub(super) fn expire_ns(&self, cx: &Cx) -> Option<u64> {
         let after_ms = cx.config.grace_ms.saturating_add(EXPIRE_GRAIN_MS);
         self.outbox.oldest_confirmed_ns().map(|since| since.saturating_add(ns(after_ms)))
     }
 
     /// A run of an origin has a hole. Says whether the own one begins again.
-    pub(in crate::node) fn on_nak(&mut self, cx: &mut Cx, origin: OriginId, run: u64) -> bool {
+    pub(crate) fn on_nak(&mut self, cx: &mut Cx, origin: OriginId, run: u64) -> bool {
         let is_own = origin == cx.config.origin;
         if is_own && run == self.outbox.run() {
             self.outbox.rewind();

@@ -144,10 +144,8 @@ impl Node {
 
     /// A new root has waited for a log.
     pub(in crate::node) fn on_await_log_timer(&mut self) {
-        let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.dial_ms));
-        let Some(root) = self.role.root_mut() else {
-            return self.cx.impossible("TimerOfRoot");
-        };
+        let later_ns = self.cx.after_ms(self.cx.config.dial_ms);
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
         match &mut root.phase {
             // The log is on its way: no epoch may begin before it is here.
             RootPhase::Installing { awaits: Some(until_ns), .. } => *until_ns = later_ns,
@@ -175,9 +173,7 @@ impl Node {
     /// No agent has re-proposed what other epochs have logged: logs a gap for each.
     pub(in crate::node) fn on_fork_timer(&mut self) {
         let now_ns = self.cx.now.mono_ns;
-        let Some(root) = self.role.root_mut() else {
-            return self.cx.impossible("TimerOfRoot");
-        };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let lost = Position { epoch, index: until };
             let known = self.forks.get(&epoch).copied();

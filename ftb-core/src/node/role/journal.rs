@@ -246,7 +246,7 @@ impl Node {
             let epochs = self.epochs.clone();
             self.re_propose_restored(&epochs);
         }
-        self.membership.write_again();
+        self.membership.dynamic.write_again();
         self.count_waiting();
         if !self.role.is_root() && self.role.replica().is_none() {
             self.journal_caught_up();
@@ -255,10 +255,10 @@ impl Node {
 
     /// Who has which rank without being listed, as it was when the journal was written.
     fn restore_dynamic_members(&mut self, dynamic_members: Vec<(String, Rank)>) {
-        self.membership.restore(dynamic_members);
+        self.membership.dynamic.restore(dynamic_members);
         if self.cx.is_unlisted() {
             self.cx.rank =
-                self.cx.rank.or_else(|| self.membership.dynamic_rank(&self.cx.config.host));
+                self.cx.rank.or_else(|| self.membership.dynamic.rank_of(&self.cx.config.host));
         }
     }
 
@@ -371,7 +371,7 @@ impl Node {
     /// Whether ranks of unlisted agents are to be written: root and standby know all, and an
     /// unlisted agent its own.
     fn writes_dynamic_members(&self) -> bool {
-        self.membership.is_unwritten() && (self.role.holds_log() || self.cx.is_unlisted())
+        self.membership.dynamic.is_unwritten() && (self.role.holds_log() || self.cx.is_unlisted())
     }
 
     /// Tells the shell, once, that there is something to be written. Called after each input.
@@ -407,7 +407,7 @@ impl Node {
     pub(in crate::node) fn next_journal_write(&mut self, bytes_max: usize) -> Option<JournalWrite> {
         let mut disk = self.journal.disk.take();
         let dynamic_members = match &disk {
-            Some(_) if self.writes_dynamic_members() => self.membership.take_unwritten(),
+            Some(_) if self.writes_dynamic_members() => self.membership.dynamic.take_unwritten(),
             _ => None,
         };
         let write = disk.as_mut().and_then(|disk| {
@@ -447,9 +447,7 @@ impl Node {
     /// it could not read of that: logs a gap. A lone agent logs it at once.
     pub(in crate::node) fn log_unreadable(&mut self) {
         let now_ns = self.cx.now.mono_ns;
-        let Some(root) = self.role.root_mut() else {
-            return self.cx.impossible("TimerOfRoot");
-        };
+        let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
         if let Some((gap, _)) = root.unreadable.take_if(|(_, until_ns)| *until_ns <= now_ns) {
             self.append(UpItem::Gap(gap));
         }

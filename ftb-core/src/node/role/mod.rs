@@ -409,7 +409,8 @@ mod tests {
             "# Roles of an agent\n\n\
              Rendered from `ftb-core/src/node/role/mod.rs` by a test. The command \
              `FTB_BLESS=1 cargo test -p\nftb-core` writes it. Each change is one line in the \
-             agent's log: machine `role`. A change without a\nrow counts as `impossible`.\n\n",
+             agent's log: machine `role`, the\ncause as its subject. A change without a row \
+             counts as `impossible`.\n\n",
         );
         wanted += &role_table();
         if std::env::var_os("FTB_BLESS").is_some() {

@@ -178,7 +178,7 @@ impl Node {
         };
         let wait_ns = if self.log_wait_ns() > 0 { ns(self.cx.config.grace_ms) } else { 0 };
         let wait_until_ns = self.cx.now.mono_ns.saturating_add(wait_ns);
-        let grace_until_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.grace_ms));
+        let grace_until_ns = self.cx.after_ms(self.cx.config.grace_ms);
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("RootIsRoot") };
         root.published = published;
         root.unreadable = unreadable.map(|gap| (gap, wait_until_ns));
@@ -314,7 +314,7 @@ impl Node {
                 return self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {
-                let deadline_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.grace_ms));
+                let deadline_ns = self.cx.after_ms(self.cx.config.grace_ms);
                 if re_proposed {
                     root.forks.re_proposed(epoch, until);
                     root.note_filled(|gap| match gap.until.epoch == epoch {

@@ -268,7 +268,7 @@ impl Node {
         let pause_ms = self.cx.config.probe_ms.saturating_mul(1 << root.skips.min(16));
         let pause_ms = pause_ms.min(self.cx.config.probe_ms_max);
         root.skips = root.skips.saturating_add(1);
-        root.skip_until_ns = self.cx.now.mono_ns.saturating_add(ns(pause_ms));
+        root.skip_until_ns = self.cx.after_ms(pause_ms);
         self.stop_shipper(link);
         self.standby_gone(link);
     }
@@ -332,9 +332,7 @@ impl Node {
 
     /// Entries are appended: standby and syncing standby get them.
     pub(in crate::node) fn wake_followers(&mut self) {
-        let Some(root) = self.role.root() else {
-            return self.cx.impossible("CommitAtRoot");
-        };
+        let Some(root) = self.role.root() else { return self.cx.impossible("CommitAtRoot") };
         for link in [root.standby, root.syncing].into_iter().flatten() {
             self.cx.wake(link);
         }

@@ -353,7 +353,7 @@ impl Node {
         self.cx.transition("child", &child.host, "attached", to, why);
         self.vacated(child.rank);
         self.publishing.detach_child(link);
-        self.membership.on_child_gone(link);
+        self.membership.dynamic.child_gone(link);
         self.requests.retain(|_, request| !request.is_of(link));
         self.on_asked_child_gone(link);
         self.abort_install(link);

@@ -23,10 +23,10 @@ impl Node {
         let mut hints = self.uplink.hints.clone();
         hints.retain(|hint| Some(*hint) != self.cx.rank);
         let candidates = tree::candidates(rank, self.cx.config.fanout, &hints, lost_above);
-        let until_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.search_ms));
+        let until_ns = self.cx.after_ms(self.cx.config.search_ms);
         self.uplink.busy.clear();
         self.uplink.width = 1;
-        let widen_ns = self.cx.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        let widen_ns = self.cx.after_ms(WIDEN_MS);
         self.cx.timers.set(Timer::WidenSearch, widen_ns);
         let cause = match self.role {
             Role::Searching(_) => RoleCause::Started,
@@ -150,7 +150,7 @@ impl Node {
     /// Asks twice as many agents at once.
     pub(in crate::node) fn on_widen_timer(&mut self) {
         self.uplink.width = self.uplink.width.saturating_mul(2);
-        let next_ns = self.cx.now.mono_ns.saturating_add(ns(WIDEN_MS));
+        let next_ns = self.cx.after_ms(WIDEN_MS);
         match self.uplink.width >= self.cx.config.dials_max {
             true => self.cx.timers.stop(Timer::WidenSearch),
             false => self.cx.timers.set(Timer::WidenSearch, next_ns),

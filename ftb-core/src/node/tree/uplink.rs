@@ -162,7 +162,7 @@ impl Node {
             self.cx.open(link, LinkRole::Closing);
             return self.cx.close(link, None, "this dial is stale");
         };
-        let deadline_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.dial_ms));
+        let deadline_ns = self.cx.after_ms(self.cx.config.dial_ms);
         self.cx.open(link, LinkRole::Dialing);
         self.uplink.dialing.insert(link, Dialing { rank, deadline_ns, hello_ack: None });
         self.uplink.hellos += 1;
@@ -411,7 +411,7 @@ impl Node {
         self.cx.counters.rejected += 1;
         if hello_nack.code == NackCode::Busy {
             self.uplink.busy.push(candidate.rank);
-            self.uplink.busy_ns = self.cx.now.mono_ns.saturating_add(ns(BUSY_MS));
+            self.uplink.busy_ns = self.cx.after_ms(BUSY_MS);
         }
         let host = self
             .membership
