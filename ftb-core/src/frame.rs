@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
 use crate::log::gap::{GAP_BYTES, Gap};
 use crate::member::MemberState;
+use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::protocol::{Features, Versions};
 use crate::ranges::RangeSet;
@@ -311,9 +312,9 @@ pub struct UpBatch {
     /// The origin's run; it begins another each time it sends again.
     pub run: u64,
     /// The first sequence number of the run.
-    pub base: u64,
+    pub base: OriginSeq,
     /// The sequence number of the first item; the others follow without a hole.
-    pub first: u64,
+    pub first: OriginSeq,
     /// The events.
     pub items: Vec<UpItem>,
 }
@@ -405,7 +406,7 @@ pub struct Confirm {
     /// The origin.
     pub origin: OriginId,
     /// Its last confirmed sequence number.
-    pub seq: u64,
+    pub seq: OriginSeq,
     /// The last of them is at this position or before.
     pub position: Position,
 }

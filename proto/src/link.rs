@@ -134,7 +134,7 @@ fn body(frame: &Frame) -> Body<'_> {
         Frame::Credit { bytes } => Wire::Credit(v1::Credit { bytes: *bytes }),
         Frame::Confirm(confirm) => Wire::Confirm(v1::OriginConfirmed {
             origin: confirm.origin.0,
-            seq: confirm.seq,
+            seq: confirm.seq.get(),
             position: Some(wire_position(confirm.position)),
         }),
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
@@ -465,7 +465,7 @@ fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
 fn core_confirm(confirm: v1::OriginConfirmed) -> Result<Confirm> {
     Ok(Confirm {
         origin: OriginId(confirm.origin),
-        seq: confirm.seq,
+        seq: confirm.seq.into(),
         position: core_position(need("confirmation", "position", confirm.position)?),
     })
 }

@@ -10,6 +10,7 @@ pub mod ident;
 pub mod latest;
 pub mod limits;
 pub mod member;
+pub mod numbers;
 pub mod protocol;
 pub mod severity;
 pub mod space;

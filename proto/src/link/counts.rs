@@ -33,7 +33,7 @@ fn highest(frame: &Frame) -> u64 {
         Frame::Subscribe(interest) => interest.version,
         Frame::FilterActive { version, index } => *version.max(index),
         Frame::Up(batch) => of_batch(batch),
-        Frame::Confirm(confirm) => confirm.seq.max(confirm.position.index),
+        Frame::Confirm(confirm) => confirm.seq.get().max(confirm.position.index),
         Frame::Nak { run, .. } => *run,
         Frame::Down(down) => down.covered.max(of_items(&down.items)),
         Frame::HistoryRequest(request) => request.after,
@@ -85,7 +85,7 @@ fn of_batch(batch: &UpBatch) -> u64 {
         UpItem::Fork { until, .. } => *until,
     };
     let items = batch.items.iter().map(of_item).max().unwrap_or(0);
-    batch.run.max(batch.first).max(items)
+    batch.run.max(batch.first.get()).max(items)
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ pub(super) fn up_body(batch: &UpBatch) -> Body<'_> {
     let head = v1::UpBatch {
         origin: batch.origin.0,
         run: batch.run,
-        base: batch.base,
-        first: batch.first,
+        base: batch.base.get(),
+        first: batch.first.get(),
         items: Vec::new(),
     };
     Body::Events(UP, head.encode_to_vec(), batch.items.iter().map(up_part).collect())
@@ -165,7 +165,7 @@ pub(super) fn core_up(frame: Bytes, batch: v1::UpBatch) -> Result<UpBatch> {
         return Err(LinkWireError::Range { what: "the sequences of a batch" });
     }
     let items = collector.finish()?.into_iter().map(|(_, item)| item).collect();
-    Ok(UpBatch { origin: OriginId(origin), run, base, first, items })
+    Ok(UpBatch { origin: OriginId(origin), run, base: base.into(), first: first.into(), items })
 }
 
 pub(super) fn core_down(frame: Bytes, down: v1::Down) -> Result<Down> {

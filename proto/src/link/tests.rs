@@ -135,9 +135,15 @@ fn every_frame() -> Vec<Frame> {
         Frame::Resume { epoch: epoch(4), after: 70 },
         Frame::Subscribe(interest()),
         Frame::FilterActive { version: 9, index: 75 },
-        Frame::Up(UpBatch { origin: OriginId(5), run: 2, base: 3, first: 4, items: up }),
+        Frame::Up(UpBatch {
+            origin: OriginId(5),
+            run: 2,
+            base: 3.into(),
+            first: 4.into(),
+            items: up,
+        }),
         Frame::Credit { bytes: 512 },
-        Frame::Confirm(Confirm { origin: OriginId(5), seq: 6, position: at }),
+        Frame::Confirm(Confirm { origin: OriginId(5), seq: 6.into(), position: at }),
         Frame::Nak { origin: OriginId(5), run: 2 },
         Frame::Resend,
         Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75 }),
@@ -247,13 +253,14 @@ fn what_is_over_a_bound_is_refused() {
         .collect();
     let message = refused(Frame::Down(Down { epoch: epoch(1), items: many, covered: 9 }));
     assert_eq!(message, "a frame with 1025 events: at most 1024 are allowed");
-    let empty = UpBatch { origin: OriginId(1), run: 1, base: 1, first: 1, items: Vec::new() };
+    let empty =
+        UpBatch { origin: OriginId(1), run: 1, base: 1.into(), first: 1.into(), items: Vec::new() };
     assert!(refused(Frame::Up(empty)).contains("out of range"));
     let before_base = UpBatch {
         origin: OriginId(1),
         run: 1,
-        base: 5,
-        first: 4,
+        base: 5.into(),
+        first: 4.into(),
         items: vec![UpItem::Events(run(1, 1))],
     };
     assert!(refused(Frame::Up(before_base)).contains("out of range"));

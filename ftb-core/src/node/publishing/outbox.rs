@@ -5,13 +5,14 @@ use crate::epochs::EpochHistory;
 use crate::frame::{UpBatch, UpItem};
 use crate::ident::{EventId, OriginId};
 use crate::log::ring::place_behind;
+use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Clone, Debug)]
 struct OutboxItem {
     /// Its first sequence.
-    first: u64,
+    first: OriginSeq,
     item: UpItem,
     /// Where it is in the log at the latest, and since when that is known.
     confirmed: Option<(Position, u64)>,
@@ -23,13 +24,13 @@ struct OutboxItem {
 pub(super) struct Outbox {
     items: VecDeque<OutboxItem>,
     /// The sequence that comes after all of them.
-    next: u64,
+    next: OriginSeq,
     /// Everything up to here is confirmed.
-    confirmed: u64,
+    confirmed: OriginSeq,
     /// Everything up to here was sent in this run.
-    sent: u64,
+    sent: OriginSeq,
     run: u64,
-    base: u64,
+    base: OriginSeq,
     waiting_bytes: usize,
     grace_bytes: usize,
 }
@@ -45,25 +46,25 @@ pub(crate) struct LosingLog {
 }
 
 impl OutboxItem {
-    fn last(&self) -> u64 {
-        self.first + (self.item.count() as u64 - 1)
+    fn last(&self) -> OriginSeq {
+        self.first.plus(self.item.count() as u64).before()
     }
 }
 
 /// How many sequences lie before `seq` from `first` on.
-fn place(seq: u64, first: u64) -> usize {
-    usize::try_from(seq.saturating_sub(first)).unwrap_or(usize::MAX)
+fn place(seq: OriginSeq, first: OriginSeq) -> usize {
+    usize::try_from(seq.since(first)).unwrap_or(usize::MAX)
 }
 
 impl Outbox {
     pub(super) fn new() -> Self {
         Self {
             items: VecDeque::new(),
-            next: 1,
-            confirmed: 0,
-            sent: 0,
+            next: OriginSeq::default().next(),
+            confirmed: OriginSeq::default(),
+            sent: OriginSeq::default(),
             run: 1,
-            base: 1,
+            base: OriginSeq::default().next(),
             waiting_bytes: 0,
             grace_bytes: 0,
         }
@@ -84,22 +85,22 @@ impl Outbox {
         self.sent < self.last()
     }
 
-    fn last(&self) -> u64 {
-        self.next - 1
+    fn last(&self) -> OriginSeq {
+        self.next.before()
     }
 
     /// The place of the item that has a sequence.
-    fn at(&self, seq: u64) -> usize {
+    fn at(&self, seq: OriginSeq) -> usize {
         place_behind(&self.items, |kept| kept.last() < seq)
     }
 
     /// Cuts the item that has a sequence behind it, so that an item ends there.
-    fn cut_behind(&mut self, seq: u64) {
+    fn cut_behind(&mut self, seq: OriginSeq) {
         let at = self.at(seq);
         let Some(kept) = self.items.get_mut(at) else { return };
-        let count = place(seq + 1, kept.first);
+        let count = place(seq.next(), kept.first);
         if let (Some(front), Some(rest)) = (kept.item.front(count), kept.item.behind(count)) {
-            let rest = OutboxItem { first: seq + 1, item: rest, confirmed: kept.confirmed };
+            let rest = OutboxItem { first: seq.next(), item: rest, confirmed: kept.confirmed };
             kept.item = front;
             self.items.insert(at + 1, rest);
         }
@@ -108,7 +109,7 @@ impl Outbox {
     pub(super) fn push(&mut self, item: UpItem) {
         self.waiting_bytes += item.len();
         let first = self.next;
-        self.next += item.count() as u64;
+        self.next = self.next.plus(item.count() as u64);
         self.items.push_back(OutboxItem { first, item, confirmed: None });
     }
 
@@ -116,7 +117,7 @@ impl Outbox {
     pub(super) fn rewind(&mut self) {
         self.run += 1;
         self.sent = self.confirmed;
-        self.base = self.confirmed + 1;
+        self.base = self.confirmed.next();
     }
 
     /// The run that is being sent.
@@ -134,7 +135,7 @@ impl Outbox {
         if !self.has_unsent() {
             return None;
         }
-        let first = self.sent + 1;
+        let first = self.sent.next();
         let (bytes_max, items_max) = (bytes_max.max(1), items_max.max(1));
         let mut items = Vec::new();
         let (mut bytes, mut count) = (0, 0);
@@ -154,20 +155,25 @@ impl Outbox {
                 break;
             }
         }
-        self.sent += count as u64;
+        self.sent = self.sent.plus(count as u64);
         Some(UpBatch { origin, run: self.run, base: self.base, first, items })
     }
 
     /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
     /// publisher's events in a row that this is news for, in order.
-    pub(super) fn confirm(&mut self, seq: u64, position: Position, now_ns: u64) -> Vec<EventId> {
+    pub(super) fn confirm(
+        &mut self,
+        seq: OriginSeq,
+        position: Position,
+        now_ns: u64,
+    ) -> Vec<EventId> {
         let seq = seq.min(self.sent);
         let mut ids = Vec::new();
         if seq <= self.confirmed {
             return ids;
         }
         self.cut_behind(seq);
-        let from = self.at(self.confirmed + 1);
+        let from = self.at(self.confirmed.next());
         self.confirmed = seq;
         for kept in self.items.range_mut(from..) {
             if kept.first > seq {
@@ -201,7 +207,7 @@ impl Outbox {
                     self.waiting_bytes += kept.item.len();
                 }
             }
-            self.confirmed = first - 1;
+            self.confirmed = first.before();
         }
         let forks = self.forks_of_other_epochs(epochs.head());
         let any = lost.is_some() || !forks.is_empty();
@@ -251,7 +257,7 @@ impl Outbox {
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
     /// never used twice. What was confirmed and is in the winning log stays so.
     pub(super) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
-        self.next = self.last().max(self.confirmed) + 1;
+        self.next = self.last().max(self.confirmed).next();
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
         let mut old = std::mem::take(&mut self.items).into_iter().peekable();
@@ -307,22 +313,25 @@ mod tests {
 
     /// First sequence and number of sequences.
     fn taken(batch: Option<UpBatch>) -> Option<(u64, usize)> {
-        batch.map(|b| (b.first, b.items.iter().map(UpItem::count).sum()))
+        batch.map(|b| (b.first.get(), b.items.iter().map(UpItem::count).sum()))
     }
 
     #[test]
     fn what_is_not_confirmed_is_sent_again_in_order_in_a_new_run() {
         let mut outbox = filled(10);
         assert_eq!(
-            outbox.take(OriginId(1), usize::MAX, 6).map(|b| (b.first, b.items.len())),
+            outbox.take(OriginId(1), usize::MAX, 6).map(|b| (b.first.get(), b.items.len())),
             Some((1, 6))
         );
-        assert_eq!(outbox.confirm(4, at(1, 4), 0).last().map(|id| id.seq), Some(4));
+        assert_eq!(outbox.confirm(4.into(), at(1, 4), 0).last().map(|id| id.seq), Some(4));
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
-        assert_eq!(batch.map(|b| (b.run, b.base, b.first, b.items.len())), Some((2, 5, 5, 6)));
+        assert_eq!(
+            batch.map(|b| (b.run, b.base.get(), b.first.get(), b.items.len())),
+            Some((2, 5, 5, 6))
+        );
         assert!(outbox.take(OriginId(1), usize::MAX, 100).is_none());
-        assert_eq!(outbox.confirm(99, at(1, 10), 0).last().map(|id| id.seq), Some(10));
+        assert_eq!(outbox.confirm(99.into(), at(1, 10), 0).last().map(|id| id.seq), Some(10));
         assert_eq!(outbox.waiting_bytes(), 0);
     }
 
@@ -334,9 +343,13 @@ mod tests {
         let one = outbox.waiting_bytes() / 20;
         assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 4)), Some((1, 4)));
         assert_eq!(taken(outbox.take(OriginId(1), 8 * one, 100)), Some((5, 8)));
-        assert_eq!(outbox.confirm(7, at(1, 7), 0).last().map(|id| id.seq), Some(7));
+        assert_eq!(outbox.confirm(7.into(), at(1, 7), 0).last().map(|id| id.seq), Some(7));
         assert_eq!((outbox.waiting_bytes(), outbox.grace_bytes), (13 * one, 7 * one));
-        assert_eq!(outbox.confirm(15, at(1, 9), 0).last().map(|id| id.seq), Some(12), "only sent");
+        assert_eq!(
+            outbox.confirm(15.into(), at(1, 9), 0).last().map(|id| id.seq),
+            Some(12),
+            "only sent"
+        );
         outbox.expire(100, usize::MAX);
         assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (8 * one, 8 * one));
         outbox.rewind();
@@ -348,32 +361,35 @@ mod tests {
     fn events_confirmed_in_a_lost_epoch_are_requeued_while_they_are_kept() {
         let mut outbox = filled(6);
         outbox.take(OriginId(1), usize::MAX, 100);
-        outbox.confirm(2, at(1, 20), 100);
-        outbox.confirm(5, at(2, 25), 200);
+        outbox.confirm(2.into(), at(1, 20), 100);
+        outbox.confirm(5.into(), at(2, 25), 200);
         let mut epochs = EpochHistory::new();
         epochs.open(epoch(1), 1, false);
         epochs.open(epoch(3), 21, false);
         assert!(outbox.requeue(&epochs));
         outbox.rewind();
         assert_eq!(
-            outbox.take(OriginId(1), usize::MAX, 100).map(|b| (b.first, b.items.len())),
+            outbox.take(OriginId(1), usize::MAX, 100).map(|b| (b.first.get(), b.items.len())),
             Some((3, 4))
         );
-        outbox.confirm(6, at(3, 30), 300);
+        outbox.confirm(6.into(), at(3, 30), 300);
         assert!(!outbox.requeue(&epochs));
         outbox.expire(100, usize::MAX);
         assert_eq!(outbox.items.front().and_then(|kept| kept.confirmed), Some((at(3, 30), 300)));
         outbox.expire(100, 0);
         assert_eq!((outbox.grace_bytes, outbox.items.len()), (0, 0));
         outbox.push(UpItem::Events(sealed(1, 7).into()));
-        assert_eq!(outbox.take(OriginId(1), 1, 1).map(|b| (b.first, b.items.len())), Some((7, 1)));
+        assert_eq!(
+            outbox.take(OriginId(1), 1, 1).map(|b| (b.first.get(), b.items.len())),
+            Some((7, 1))
+        );
     }
 
     #[test]
     fn a_handed_over_log_takes_the_place_of_what_it_holds() {
         let mut outbox = filled(4);
         outbox.take(OriginId(1), usize::MAX, 100);
-        outbox.confirm(2, at(1, 2), 0);
+        outbox.confirm(2.into(), at(1, 2), 0);
         let mut winning = EpochHistory::new();
         winning.open(epoch(1), 1, false);
         winning.open(epoch(2), 2, false);
@@ -386,15 +402,15 @@ mod tests {
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Both that were confirmed at 2, which another epoch has given out and the losing log may
         // not have, and the three.
-        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((5, 5, 5)));
-        outbox.confirm(9, at(2, 9), 0);
+        assert_eq!(batch.map(|b| (b.base.get(), b.first.get(), b.items.len())), Some((5, 5, 5)));
+        outbox.confirm(9.into(), at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));
         let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0 };
         outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Those five are safe, and kept under new sequences.
-        assert_eq!(batch.map(|b| (b.base, b.first, b.items.len())), Some((16, 16, 2)));
+        assert_eq!(batch.map(|b| (b.base.get(), b.first.get(), b.items.len())), Some((16, 16, 2)));
         assert_eq!(outbox.items.len(), 7);
     }
 
@@ -405,16 +421,16 @@ mod tests {
         outbox.push(fork(5, false));
         outbox.push(fork(7, false));
         outbox.take(OriginId(1), usize::MAX, 100);
-        outbox.confirm(3, at(2, 20), 100);
+        outbox.confirm(3.into(), at(2, 20), 100);
         let mut epochs = EpochHistory::new();
         epochs.open(epoch(2), 1, false);
         assert!(!outbox.requeue(&epochs), "the root that has it goes on");
         epochs.open(epoch(3), 21, false);
         assert!(outbox.requeue(&epochs));
         let batch = outbox.take(OriginId(1), usize::MAX, 100).expect("it is said again");
-        assert_eq!((batch.first, batch.items), (4, vec![fork(7, false)]));
+        assert_eq!((batch.first.get(), batch.items), (4, vec![fork(7, false)]));
         assert!(!outbox.requeue(&epochs), "it is on its way");
-        outbox.confirm(4, at(3, 21), 200);
+        outbox.confirm(4.into(), at(3, 21), 200);
         assert!(!outbox.requeue(&epochs), "that root has it");
         outbox.expire(200, usize::MAX);
         epochs.open(epoch(4), 22, false);

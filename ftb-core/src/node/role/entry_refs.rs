@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn batch(items: Vec<UpItem>) -> UpBatch {
-        UpBatch { origin: OriginId(1), run: 1, base: 1, first: 1, items }
+        UpBatch { origin: OriginId(1), run: 1, base: 1.into(), first: 1.into(), items }
     }
 
     fn entry_ref(index: u64, batch: u64, skip: u64, count: u32) -> EntryRef {

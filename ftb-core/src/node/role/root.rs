@@ -14,6 +14,7 @@ use crate::node::role::journal::Past;
 use crate::node::role::journal::{items_behind, unfilled};
 use crate::node::role::standby::Replica;
 use crate::node::role::{KeptLog, Role, RoleCause};
+use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,14 +61,14 @@ pub(in crate::node) enum RootPhase {
 /// Where an origin's run stands: its next item.
 struct OriginRun {
     run: u64,
-    next: u64,
+    next: OriginSeq,
     refused: bool,
 }
 
 struct Unconfirmed {
     index: u64,
     origin: OriginId,
-    seq: u64,
+    seq: OriginSeq,
 }
 
 /// A gap gets the position of its entry, unless it has one. It is one entry, not a range of this
@@ -275,9 +276,9 @@ impl Node {
             }
             return;
         }
-        let seq = batch.first + batch.count() - 1;
-        let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
-        run.next = run.next.max(seq + 1);
+        let next = batch.first.plus(batch.count());
+        let mut known = usize::try_from(run.next.since(batch.first)).unwrap_or(usize::MAX);
+        run.next = run.next.max(next);
         let mut passed = 0;
         for item in batch.items {
             passed += item.count();
@@ -297,7 +298,11 @@ impl Node {
         }
         let index = self.log.last();
         if let Some(root) = self.role.root_mut() {
-            root.unconfirmed.push_back(Unconfirmed { index, origin: batch.origin, seq });
+            root.unconfirmed.push_back(Unconfirmed {
+                index,
+                origin: batch.origin,
+                seq: next.before(),
+            });
         }
     }
 
