@@ -115,13 +115,17 @@ fn hello_ack() -> HelloAck {
     }
 }
 
-/// One of each kind, with every field set.
-fn every_frame() -> Vec<Frame> {
-    let up = vec![
+fn up_batch() -> UpBatch {
+    let items = vec![
         UpItem::Events(run(2, 3)),
         UpItem::Gap(gap()),
         UpItem::Fork { epoch: epoch(2), until: 60, re_proposed: true },
     ];
+    UpBatch { origin: OriginId(5), run: 2, base: 3.into(), first: 4.into(), items }
+}
+
+/// One of each kind, with every field set.
+fn every_frame() -> Vec<Frame> {
     let dedup = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
     let at = Position { epoch: epoch(4), index: 73 };
     let redirect = vec![Rank(1), Rank(2)];
@@ -135,13 +139,7 @@ fn every_frame() -> Vec<Frame> {
         Frame::Resume { epoch: epoch(4), after: 70 },
         Frame::Subscribe(interest()),
         Frame::FilterActive { version: 9, index: 75 },
-        Frame::Up(UpBatch {
-            origin: OriginId(5),
-            run: 2,
-            base: 3.into(),
-            first: 4.into(),
-            items: up,
-        }),
+        Frame::Up(up_batch()),
         Frame::Credit { bytes: 512 },
         Frame::Confirm(Confirm { origin: OriginId(5), seq: 6.into(), position: at }),
         Frame::Nak { origin: OriginId(5), run: 2 },
