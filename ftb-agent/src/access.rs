@@ -5,6 +5,7 @@
 
 use ftb_core::EventSpace;
 use ftb_core::space::lies_in;
+use ftb_proto::event::Rights;
 use ftb_transport::Credentials;
 use nix::unistd::{Group, User};
 use serde::Deserialize;
@@ -186,6 +187,7 @@ impl Access {
         let allow = |rule: &AccessRule| Grant {
             space: rule.space.clone(),
             publish: rule.publish.iter().any(|w| w.is(who, self.agent_uid)),
+            is_protected: !rule.publish.contains(&Who::Everyone) && rule.space.space().is_some(),
             subscribe: rule.subscribe.iter().any(|w| w.is(who, self.agent_uid)),
         };
         let grants: Vec<Grant> = self.rules.iter().map(allow).collect();
@@ -197,6 +199,8 @@ impl Access {
 struct Grant {
     space: SpaceRule,
     publish: bool,
+    /// Ordinary users may not publish there.
+    is_protected: bool,
     subscribe: bool,
 }
 
@@ -218,7 +222,22 @@ impl Allowed {
 
     /// Whether it may publish in this event space. Never in `ftb.agent`.
     pub fn may_publish(&self, space: &[u8]) -> bool {
-        !lies_in(space, AGENT_SPACE) && self.deciding(space).is_some_and(|grant| grant.publish)
+        self.rights(space) != Rights::None
+    }
+
+    /// What it may do in this event space. Conditions move jobs: root may state those of this host,
+    /// and publishers of protected event spaces those of any host.
+    pub fn rights(&self, space: &[u8]) -> Rights {
+        let granted = self.deciding(space).filter(|grant| grant.publish);
+        match granted {
+            _ if lies_in(space, AGENT_SPACE) => Rights::None,
+            None => Rights::None,
+            Some(grant) if grant.is_protected => Rights::StateAnyHost,
+            Some(_) if self.who.uid == 0 || self.who.uid == self.source.agent_uid => {
+                Rights::StateOwnHost
+            }
+            Some(_) => Rights::Publish,
+        }
     }
 
     /// Whether it may read events of this event space.
@@ -290,6 +309,22 @@ mod tests {
         assert!(ann.may_publish(b"site.x") && !ben.may_publish(b"site.x"));
         assert!(!ben.may_subscribe(b"site.x") && ben.may_subscribe(b"site.public.y"));
         assert!(ann.reads_all() && !ben.reads_all());
+    }
+
+    #[test]
+    fn only_root_and_publishers_of_protected_spaces_state_conditions() {
+        let access = access(&[rule("site.*", &["uid:1000"], &["everyone"])]);
+        for (who, space, rights) in [
+            (ROOT, "ftb.ipmi", Rights::StateAnyHost),
+            (ROOT, "ftb.app", Rights::StateOwnHost),
+            (AGENT, "ftb.app", Rights::StateOwnHost),
+            (ANN, "ftb.app", Rights::Publish),
+            (ANN, "ftb.ipmi", Rights::None),
+            (ANN, "site.disk", Rights::StateAnyHost),
+            (ROOT, "ftb.agent", Rights::None),
+        ] {
+            assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
+        }
     }
 
     #[test]

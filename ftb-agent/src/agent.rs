@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::admin::AdminService;
 use crate::announce::Announcer;
 use crate::clients::{Clients, Terms};
+use crate::condition;
 use crate::config::Config;
 use crate::driver::Driver;
 use crate::handle::{self, Command, Handle};
@@ -18,6 +19,7 @@ use crate::serve;
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
+use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::node::api::Input;
 use ftb_core::node::{Node, NodeConfig};
 use ftb_transport::limiter::{ConnectionLimiter, Limits};
@@ -76,6 +78,7 @@ pub struct Agent {
     config: Config,
     tls: Option<Arc<Tls>>,
     access: Arc<ArcSwap<Access>>,
+    pairs: Arc<ArcSwap<ConditionPairs>>,
     errors: Arc<PeerErrors>,
     limiters: [Arc<ConnectionLimiter>; 2],
     role: watch::Receiver<String>,
@@ -109,8 +112,7 @@ impl Agent {
         let [link_listener, client_listener] = listen(&config, &world).await?;
         let address = link_listener.address();
 
-        let errors = Arc::new(PeerErrors::default());
-        let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
+        let (errors, access, pairs) = shared(&config, agent_uid);
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
         let tasks = TaskTracker::new();
@@ -123,7 +125,7 @@ impl Agent {
             ended: ended.clone(),
         };
         let terms = terms(&config, &host, origin);
-        let (clients, admin) = services(&links, &access, terms, journal.as_ref());
+        let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
         let limiters = limiters(&config, &errors);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let (link_limiter, links_served) = (Arc::clone(&limiters[0]), LinkService(links.clone()));
@@ -135,7 +137,8 @@ impl Agent {
         let mut node = config.node(&host, origin);
         node.unbounded_uids = vec![0, agent_uid];
         let node = Node::with_journal(world.clock.now(), node, seed, restored);
-        let announcer = Announcer::new(&host, origin, agent_uid, std::process::id());
+        let announcer =
+            Announcer::new(&host, origin, agent_uid, std::process::id(), Arc::clone(&pairs));
         let (role_sender, role) = watch::channel("starting".to_owned());
         let driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
         let journal = journal.map(|journal| journal.start(&world, handle.clone()));
@@ -152,6 +155,7 @@ impl Agent {
             config,
             tls,
             access,
+            pairs,
             errors,
             limiters,
             role,
@@ -200,6 +204,9 @@ impl Agent {
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
+        // The configuration was checked when it was read.
+        let pairs = condition::pairs(&config.condition).unwrap_or_default();
+        self.pairs.store(Arc::new(pairs));
         let changed = config.differs_for_good(&self.config);
         if !changed.is_empty() {
             tracing::warn!("{} changed: this needs a restart", changed.join(", "));
@@ -285,6 +292,7 @@ async fn read_journal(
 fn services(
     links: &Links,
     access: &Arc<ArcSwap<Access>>,
+    pairs: &Arc<ArcSwap<ConditionPairs>>,
     terms: Terms,
     journal: Option<&Opened>,
 ) -> (Clients, AdminService) {
@@ -294,11 +302,28 @@ fn services(
         handle: handle.clone(),
         errors: Arc::clone(&errors),
         access: Arc::clone(access),
+        pairs: Arc::clone(pairs),
         terms: Arc::clone(&terms),
         ended,
     };
     let journal = journal.map(|journal| Arc::clone(&journal.statistics));
     (clients, AdminService { handle, errors, terms, journal })
+}
+
+/// What all connections share: counters, and what a reload replaces. The configuration was checked
+/// when it was read.
+#[allow(clippy::type_complexity)]
+fn shared(
+    config: &Config,
+    agent_uid: u32,
+) -> (Arc<PeerErrors>, Arc<ArcSwap<Access>>, Arc<ArcSwap<ConditionPairs>>) {
+    let access = Access::new(&config.access, agent_uid);
+    let pairs = condition::pairs(&config.condition).unwrap_or_default();
+    (
+        Arc::default(),
+        Arc::new(ArcSwap::from_pointee(access)),
+        Arc::new(ArcSwap::from_pointee(pairs)),
+    )
 }
 
 fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {

@@ -3,14 +3,22 @@
 //! The agent has its own publisher id for each incarnation. Not responsible for: what is announced.
 
 use crate::access::AGENT_SPACE;
+use arc_swap::ArcSwap;
 use bytes::Bytes;
+use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
+use ftb_core::condition::{Condition, EVENT_NAME, Provenance};
 use ftb_core::event::Tag;
 use ftb_core::node::api::Announcement;
-use ftb_core::{Event, EventId, EventName, EventSpace, Now, OriginId, PublisherId, Sealed, limits};
-use ftb_proto::event::{EventWireError, Stamps, encode_event, seal};
+use ftb_core::{
+    Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, limits,
+};
+use ftb_proto::event::{EventWireError, Received, Stamps, Stated, encode_event, seal_with, unseal};
+use std::sync::Arc;
 
 /// The client name of the agent.
 const CLIENT_NAME: &str = "ftb-agent";
+/// The tag with space and name of the event that a repeated statement was made by.
+const ORIGINAL: &str = "event";
 
 /// Encodes and seals announcements.
 pub struct Announcer {
@@ -19,14 +27,22 @@ pub struct Announcer {
     uid: u32,
     pid: u32,
     next_seq: u64,
+    owner: OriginId,
+    pairs: Arc<ArcSwap<ConditionPairs>>,
 }
 
 impl Announcer {
     /// The announcer of one incarnation.
-    pub fn new(host: &str, origin: OriginId, uid: u32, pid: u32) -> Self {
+    pub fn new(
+        host: &str,
+        origin: OriginId,
+        uid: u32,
+        pid: u32,
+        pairs: Arc<ArcSwap<ConditionPairs>>,
+    ) -> Self {
         let publisher =
             PublisherId { account: PublisherId::account_of(host, uid), token: origin.0 };
-        Self { host: host.to_owned(), publisher, uid, pid, next_seq: 1 }
+        Self { host: host.to_owned(), publisher, uid, pid, next_seq: 1, owner: origin, pairs }
     }
 
     /// Encodes an announcement. Truncates texts beyond their limits, so that a long reason loses no
@@ -51,12 +67,43 @@ impl Announcer {
             .collect();
         let payload = shortened(announcement.payload, limits::PAYLOAD_BYTES_DEFAULT);
         event.payload = Bytes::from(payload);
+        if let Some(about) = &announcement.about {
+            describe(about, &mut event);
+        }
+        let stated = self.stated(&event, announcement.condition);
         let id = EventId { publisher: self.publisher, seq: self.next_seq };
         let stamps =
             Stamps { id, host: &self.host, uid: self.uid, pid: self.pid, republished: false };
-        let sealed = seal(&stamps, &encode_event(&event), limits::PAYLOAD_BYTES_MAX)?;
+        let bytes = encode_event(&event);
+        let sealed = seal_with(&stamps, &bytes, limits::PAYLOAD_BYTES_MAX, stated.as_ref())?;
         self.next_seq += 1;
         Ok(sealed)
+    }
+
+    /// The condition that an event states, by the core or by its name.
+    fn stated(&self, event: &Event, given: Option<(Condition, Provenance)>) -> Option<Stated> {
+        if let Some((condition, provenance)) = given {
+            return Some(Stated { condition, provenance });
+        }
+        let tag = |key: &str| event.tag(key);
+        let (space, name) = (event.space.as_str(), event.name.as_str());
+        let event = PairEvent { space, name, payload: &event.payload, tag };
+        let condition = self.pairs.load().resolve(&event)?;
+        condition.check().ok()?;
+        Some(Stated { condition, provenance: Provenance::direct(self.owner) })
+    }
+}
+
+/// Copies what a statement says into the event that repeats it. The tag `event` names the original.
+fn describe(about: &Sealed, event: &mut Event) {
+    let Ok(Received { event: original, .. }) = unseal(Position::ZERO, about) else { return };
+    event.tags = original.tags;
+    event.payload = original.payload;
+    if original.space.as_str() != AGENT_SPACE || original.name.as_str() != EVENT_NAME {
+        let value = format!("{} {}", original.space, original.name);
+        event.tags.truncate(limits::TAGS_MAX - 1);
+        event.tags.retain(|tag| tag.key != ORIGINAL);
+        event.tags.push(Tag { key: ORIGINAL.to_owned(), value });
     }
 }
 
@@ -75,12 +122,12 @@ fn shortened(mut text: String, bytes_max: usize) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ftb_core::{Position, Severity};
-    use ftb_proto::event::unseal;
+    use ftb_core::Severity;
 
     #[test]
     fn announcements_become_events_with_dense_sequences_and_bounded_texts() {
-        let mut announcer = Announcer::new("node001", OriginId(7), 0, 42);
+        let pairs = Arc::new(ArcSwap::from_pointee(ConditionPairs::built_in()));
+        let mut announcer = Announcer::new("node001", OriginId(7), 0, 42, pairs);
         let now = Now { mono_ns: 1, wall_ns: 99 };
         for seq in 1..=2 {
             let announcement = Announcement {
@@ -88,6 +135,8 @@ mod tests {
                 severity: Severity::Error,
                 tags: vec![("host", "node002".to_owned()), ("why", "é".repeat(1000))],
                 payload: "no answer".to_owned(),
+                condition: None,
+                about: None,
             };
             let sealed = announcer.seal(now, announcement).unwrap();
             assert_eq!(sealed.id().seq, seq);
@@ -96,6 +145,9 @@ mod tests {
             assert_eq!(event.tag("host"), Some("node002"));
             assert_eq!(event.tag("why").unwrap().len(), limits::TAG_VALUE_BYTES_MAX);
             assert_eq!((event.time_ns, event.payload.as_ref()), (99, &b"no answer"[..]));
+            let condition = sealed.as_ref().condition().unwrap();
+            assert_eq!(condition.subject().to_string(), "node002 NODE_DEAD");
+            assert!(condition.head().is_kept, "it outlives the agent that found it");
         }
     }
 }

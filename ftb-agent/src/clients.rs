@@ -9,6 +9,8 @@ use crate::handle::{Command, Handle};
 use crate::outbox;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use ftb_core::condition::ConditionError;
+use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
@@ -19,7 +21,7 @@ use ftb_core::{EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
     ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };
-use ftb_proto::event::{SealError, Stamps, seal_batch};
+use ftb_proto::event::{SealError, SealRules, SealedBatch, Stamps, seal_batch};
 use ftb_proto::v1;
 use ftb_proto::wire::Outbound as _;
 use ftb_transport::executor::Executor;
@@ -53,6 +55,8 @@ pub struct Clients {
     pub errors: Arc<PeerErrors>,
     /// The rules, replaced when the configuration is read again.
     pub access: Arc<ArcSwap<Access>>,
+    /// The events that state conditions by their names, replaced likewise.
+    pub pairs: Arc<ArcSwap<ConditionPairs>>,
     /// What is the same for all clients.
     pub terms: Arc<Terms>,
     /// Cancelled when the agent ends.
@@ -328,6 +332,9 @@ impl Session {
                 let id = EventId { publisher, seq: first_seq };
                 return self.publish(client, id, &events, again).await;
             }
+            FromClient::Restate { events } => {
+                return self.restate(client, publisher, &events).await;
+            }
             FromClient::Subscribe { subscription, filter, start } => {
                 match self.subscribe(client, subscription, &filter, start) {
                     Ok(input) => input,
@@ -398,13 +405,33 @@ impl Session {
         Ok(Input::Subscribe { client, subscription, filter, start })
     }
 
-    async fn publish(
+    /// The client comes from another incarnation of the agent: its statements are not published
+    /// again. Those that it may not make (any more) are left out.
+    async fn restate(
         &mut self,
         client: ClientId,
+        publisher: PublisherId,
+        events: &[(u64, Bytes)],
+    ) -> Result<(), End> {
+        let mut sealed = Vec::new();
+        for (seq, event) in events {
+            let id = EventId { publisher, seq: *seq };
+            sealed.extend(self.seal(id, std::slice::from_ref(event), true).await?.run);
+        }
+        let events = Run::collect(sealed.iter().flat_map(Run::iter));
+        let Some(events) = events else { return Ok(()) };
+        let bytes = events.len();
+        let input = Input::Restate { client, events };
+        self.clients.handle.client_input(input, bytes).await.map_err(|_| End)
+    }
+
+    /// Checks events, and adds the envelope.
+    async fn seal(
+        &mut self,
         id: EventId,
         events: &[Bytes],
         again: bool,
-    ) -> Result<(), End> {
+    ) -> Result<SealedBatch, End> {
         self.allowed.refresh(&self.clients.access.load());
         let terms = Arc::clone(&self.clients.terms);
         // Checked when the stream was accepted.
@@ -412,22 +439,45 @@ impl Session {
         let stamps =
             Stamps { id, host: &terms.host, uid: who.uid, pid: who.pid, republished: again };
         let events = events.iter().map(|event| &event[..]);
-        let may_publish = |space: &[u8]| self.allowed.may_publish(space);
-        let sealed = seal_batch(&stamps, events, terms.payload_bytes_max, may_publish);
-        let batch = match sealed {
-            Ok(batch) => batch,
+        let pairs = self.clients.pairs.load_full();
+        let rules = SealRules {
+            payload_bytes_max: terms.payload_bytes_max,
+            pairs: Some(&pairs),
+            owner: terms.origin,
+        };
+        let sealed = seal_batch(&stamps, events, &rules, |space| self.allowed.rights(space));
+        match sealed {
+            Ok(batch) => Ok(batch),
             Err(error) => {
                 self.malformed(&error.to_string()).await;
-                return Err(End);
+                Err(End)
             }
-        };
+        }
+    }
+
+    async fn publish(
+        &mut self,
+        client: ClientId,
+        id: EventId,
+        events: &[Bytes],
+        again: bool,
+    ) -> Result<(), End> {
+        let batch = self.seal(id, events, again).await?;
         for (seq, error) in batch.refused {
             let code = match error {
                 SealError::Event(_) => RejectCode::Malformed,
-                SealError::Denied(_) => RejectCode::Denied,
+                SealError::Condition(
+                    ConditionError::Denied(_) | ConditionError::OtherHost { .. },
+                )
+                | SealError::Denied(_) => RejectCode::Denied,
+                SealError::Condition(_) => RejectCode::Malformed,
             };
             self.refuse(RefusedWhat::Events { first: seq, last: seq }, code, error.to_string())
                 .await;
+        }
+        for (_, error) in batch.ignored {
+            let address = self.peer.address();
+            self.clients.errors.count("conditions_ignored", address, &error.to_string());
         }
         let Some(events) = batch.run else { return Ok(()) };
         let bytes = events.len();

@@ -8,6 +8,7 @@ mod value;
 pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
 use crate::access::{Access, AccessRule};
+use crate::condition::{self, ConditionTable};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
@@ -95,6 +96,9 @@ pub struct Config {
     /// Storm control.
     #[serde(default)]
     pub storm: Vec<StormTable>,
+    /// Pairs of events that set and clear a condition, beside the built-in ones.
+    #[serde(default)]
+    pub condition: Vec<ConditionTable>,
 }
 
 /// Limits of the agent (`None`: the core's default).
@@ -174,6 +178,9 @@ pub struct Detection {
     /// standby fail together.
     #[serde(with = "humantime_serde")]
     pub grace: Option<Duration>,
+    /// How long a publisher or its agent may be away before its conditions become unknown.
+    #[serde(with = "humantime_serde")]
+    pub publisher: Option<Duration>,
 }
 
 fn fanout() -> NonZeroU32 {
@@ -303,11 +310,13 @@ impl Config {
         }
         self.journal.check()?;
         self.check_times()?;
+        condition::pairs(&self.condition)?;
         storm::check(&self.storm)
     }
 
     fn check_times(&self) -> Result<(), String> {
-        let Detection { silence, heartbeat, dial, search, probe, grace } = self.detection;
+        let Detection { silence, heartbeat, dial, search, probe, grace, publisher } =
+            self.detection;
         let given = [
             ("limits.hello", Some(self.limits.hello)),
             ("limits.drain", Some(self.limits.drain)),
@@ -317,6 +326,7 @@ impl Config {
             ("detection.search", search),
             ("detection.probe", probe),
             ("detection.grace", grace),
+            ("detection.publisher", publisher),
         ];
         if let Some((key, _)) = given.iter().find(|(_, time)| time.is_some_and(|t| t > TIME_MAX)) {
             return Err(format!("{key} is longer than 24h"));
@@ -379,6 +389,7 @@ impl Config {
         ms(&mut node.search_ms, self.detection.search);
         ms(&mut node.probe_ms, self.detection.probe);
         ms(&mut node.grace_ms, self.detection.grace);
+        ms(&mut node.condition_grace_ms, self.detection.publisher);
         let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
         bytes(&mut node.lag_bytes, self.limits.lag_bytes);
         bytes(&mut node.user_bytes, self.limits.user_bytes);
@@ -508,6 +519,15 @@ mod tests {
                 "agent.toml:7:16: ",
             ),
             ("[[storm]]\nspace = \"x\"\nevents_per_s = 0\n", "agent.toml:6:16: "),
+            (
+                "[[condition]]\nspace = \"x\"\nset = \"A\"\nclear = [\"A\"]\n",
+                "contradictory pairs: x A sets A and clears A",
+            ),
+            (
+                "[[condition]]\nspace = \"x\"\nset = \"A\"\naction = \"explode\"\n",
+                "\"explode\" is no recommended action",
+            ),
+            ("[[condition]]\nspace = \"x\"\nset = \"A B\"\n", "is set by \"A B\""),
             ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
             ("[limits]\nlinks_max = 0\n", "no client could connect"),
             ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),

@@ -10,6 +10,7 @@ pub mod agent;
 mod alarm;
 pub mod announce;
 pub mod clients;
+pub mod condition;
 pub mod config;
 pub mod driver;
 pub mod handle;

@@ -1,6 +1,7 @@
 //! Making events conveniently.
 
 use bytes::Bytes;
+use ftb_core::condition::Condition;
 use ftb_core::space::NameError;
 use ftb_core::{Event, EventId, EventKind, Severity, Tag};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,6 +67,12 @@ impl EventBuilder {
     /// The job it belongs to; that of the client when this is not called.
     pub fn job_id(mut self, job_id: impl Into<String>) -> Self {
         self.0.job_id = job_id.into();
+        self
+    }
+
+    /// It states a condition: a lasting state of a host or of one of its components.
+    pub fn condition(mut self, condition: Condition) -> Self {
+        self.0.condition = Some(condition);
         self
     }
 

@@ -124,6 +124,10 @@ impl InboxEntry {
     /// Subscribes again, after the last delivery or where it was to begin.
     fn want_again(&mut self) {
         self.state = InboxState::Wanted;
+        // A part of the table of conditions is no table.
+        if self.start == Start::Conditions && !self.history_ended {
+            return;
+        }
         if let Some(trail) = self.trail {
             self.start = match trail.places() {
                 [only] => Start::After(*only),
@@ -206,7 +210,7 @@ impl Inbox {
                 waker: None,
                 recent: Recent::default(),
                 history_ended: start == Start::Now,
-                looks_back: matches!(start, Start::SinceNs(_)),
+                looks_back: matches!(start, Start::SinceNs(_) | Start::Conditions),
             },
         );
         Ok(key)
@@ -273,7 +277,7 @@ impl Inbox {
                 Start::Now => Some(active_after),
                 Start::After(position) => Some(position),
                 Start::Behind(trail) => Some(trail.newest()),
-                Start::SinceNs(_) => None,
+                Start::SinceNs(_) | Start::Conditions => None,
             };
             entry.began.get_or_insert(begin.unwrap_or(Position::ZERO));
             entry.position = entry.position.or(begin);

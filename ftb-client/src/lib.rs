@@ -9,6 +9,7 @@
 //! - [`Client`], [`ClientConfig`], [`Subscription`]: for tokio programs;
 //! - [`blocking`]: the same for all others;
 //! - [`event()`]: makes events;
+//! - [`conditions`]: what is true now;
 //! - [`json`]: events as JSON objects;
 //! - [`admin`]: asks an agent how it is and how the tree looks;
 //! - [`daemon`]: what the `main` of a daemon needs.
@@ -24,6 +25,7 @@ pub mod blocking;
 mod chunk;
 pub mod client;
 mod completion;
+pub mod conditions;
 pub mod config;
 mod connection;
 pub mod daemon;
@@ -36,17 +38,22 @@ mod outbox;
 mod recent;
 mod session;
 mod socket_watch;
+mod statements;
 mod stream;
 pub mod subscription;
 
 pub use batch::{Batch, Receipts};
 pub use client::publish::Receipt;
 pub use client::{Agent, Client, Stats};
+pub use conditions::{ConditionState, Conditions, Health};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
 pub use subscription::{Deliveries, Delivery, Subscription};
 
+pub use ftb_core::condition::{
+    Condition, ConditionError, RecommendedAction, Subject, Truth, WATCHED,
+};
 pub use ftb_core::event::EventError;
 pub use ftb_core::filter::{Filter, FilterError};
 pub use ftb_core::node::api::{Gap, GapReason, Start};
@@ -56,4 +63,4 @@ pub use ftb_core::{
     Event, EventId, EventKind, EventName, EventRef, EventSpace, Position, PublisherId, Severity,
     Tag, limits,
 };
-pub use ftb_proto::event::{EventBatch, EventView, Received, Tags};
+pub use ftb_proto::event::{EventBatch, EventView, Received, Stated, Tags};

@@ -242,6 +242,11 @@ impl Outbox {
         self.handed = 0;
     }
 
+    /// Whether the next batch was sent over an earlier attachment.
+    pub(crate) fn sends_again(&self) -> bool {
+        self.handed < self.in_flight.len()
+    }
+
     /// The next batch for the agent: first those that an earlier attachment was sent.
     pub(crate) fn take(&mut self) -> Option<OutgoingBatch> {
         if let Some(sent) = self.in_flight.get(self.handed) {

@@ -7,6 +7,7 @@ use crate::error::{SubscribeError, Unconfirmed};
 use crate::fair_queue::{FairQueue, Ticket};
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
+use crate::statements::Statements;
 use crate::stream::Outgoing;
 use ftb_core::node::api::RefusedWhat;
 use ftb_core::{PublisherId, limits};
@@ -83,6 +84,7 @@ pub(crate) struct Session {
     /// Messages with events since a task waited for an outcome.
     unobserved: u32,
     pub(crate) outbox: Outbox,
+    pub(crate) statements: Statements,
     /// Publishers that wait for room in the outbox.
     pub(crate) room: FairQueue,
     pub(crate) inbox: Inbox,
@@ -105,6 +107,7 @@ impl Session {
             delayed: false,
             unobserved: 0,
             outbox: Outbox::new(buffer_bytes),
+            statements: Statements::default(),
             room: FairQueue::new(buffer_bytes),
             inbox: Inbox::new(queue_bytes),
             sender: None,
@@ -217,7 +220,15 @@ impl Session {
                 if let Some(message) = self.confirmations() {
                     return Some(Outgoing::Message(message));
                 }
+                if !self.outbox.sends_again()
+                    && let Some(message) = self.statements.take_due()
+                {
+                    return Some(Outgoing::Message(message));
+                }
                 if let Some(batch) = self.outbox.take() {
+                    if !batch.again {
+                        self.statements.on_sent(batch.first_seq, &batch.events);
+                    }
                     self.unobserved = self.unobserved.saturating_add(1);
                     return Some(Outgoing::Publish(batch));
                 }
@@ -267,6 +278,7 @@ impl Session {
         match (&self.attachment, message) {
             (Attachment::Handshaking, FromAgent::HelloAck(ack)) => {
                 self.account = ack.account;
+                self.statements.on_attached();
                 self.attachment = Attachment::Attached(ack);
                 self.trouble = Trouble::Untried;
                 self.welcomes += 1;
@@ -302,6 +314,7 @@ impl Session {
                         effects.wakers.extend(self.inbox.refused(id, why));
                     }
                     RefusedWhat::Events { first, last } => {
+                        self.statements.on_refused(first, last);
                         let why = Unconfirmed::Refused { code, message };
                         self.outbox.refuse(first, last, why, self.publisher());
                     }

@@ -435,6 +435,8 @@ pub struct HistoryRequest {
     pub since_ns: u64,
     /// They must match one of these.
     pub filters: Vec<Filter>,
+    /// Only the rows of the table of conditions, each as its event. The acting root answers.
+    pub conditions: bool,
 }
 
 /// The answer to a [`HistoryRequest`]: the next events, as many as one frame takes.

@@ -19,8 +19,8 @@ pub mod sealed;
 
 pub use log::{epochs, position, ranges};
 pub use model::{
-    event, filter, hostlist, ident, latest, limits, member, numbers, protocol, severity, space,
-    spaces, storm, time, tree,
+    condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol, severity,
+    space, spaces, storm, time, tree,
 };
 
 pub use event::{Event, EventKind, EventRef, Tag};

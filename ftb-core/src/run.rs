@@ -75,7 +75,7 @@ impl RunBuilder {
     /// [`SpanError`]: the event is not in the buffer, or a text is not in the event.
     pub fn push(&mut self, buffer: &[u8], head: Head, at: Span) -> Result<(), SpanError> {
         let bytes = at.slice(buffer).ok_or(SpanError("content"))?;
-        for (field, span) in head.texts() {
+        for (field, span) in head.texts().into_iter().chain(head.condition_texts()) {
             span.slice(bytes).ok_or(SpanError(field))?;
         }
         let (seq, time_ns) = (head.id.seq, head.time_ns);

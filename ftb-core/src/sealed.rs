@@ -6,6 +6,7 @@
 //! Not responsible for: the encoding. To this crate the bytes are opaque; `ftb-proto` fills the
 //! head.
 
+use crate::condition::{Condition, Provenance, RecommendedAction, Subject, Truth};
 use crate::ident::EventId;
 use crate::severity::Severity;
 use bytes::Bytes;
@@ -61,6 +62,33 @@ pub struct Head {
     pub job_id: Span,
     /// The client's name.
     pub client_name: Span,
+    /// The condition that the event states, verified by its agent.
+    pub condition: Option<ConditionHead>,
+}
+
+/// The condition in a head; [`Condition`] describes the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionHead {
+    /// The host; empty: the publisher's host.
+    pub host: Span,
+    /// The component.
+    pub component: Span,
+    /// The key.
+    pub key: Span,
+    /// Whether it holds.
+    pub truth: Truth,
+    /// What is recommended.
+    pub action: RecommendedAction,
+    /// How bad it is; `None`: as bad as the event.
+    pub severity: Option<Severity>,
+    /// Since when; 0: since the event.
+    pub onset_ns: u64,
+    /// Milliseconds after the event when it becomes unknown; 0: never.
+    pub expires_ms: u32,
+    /// It outlives its publisher.
+    pub is_kept: bool,
+    /// What the agent adds.
+    pub provenance: Provenance,
 }
 
 impl Head {
@@ -73,6 +101,18 @@ impl Head {
             ("job id", self.job_id),
             ("client name", self.client_name),
         ]
+    }
+
+    /// The same of its condition.
+    pub(crate) fn condition_texts(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        let texts = self.condition.map(|condition| {
+            [
+                ("host of the condition", condition.host),
+                ("component of the condition", condition.component),
+                ("key of the condition", condition.key),
+            ]
+        });
+        texts.into_iter().flatten()
     }
 
     /// The same of another event.
@@ -117,7 +157,7 @@ impl Sealed {
     /// # Errors
     /// [`SpanError`] names the field; the event must be refused.
     pub fn new(head: Head, bytes: Bytes) -> Result<Self, SpanError> {
-        for (field, span) in head.texts() {
+        for (field, span) in head.texts().into_iter().chain(head.condition_texts()) {
             text(&bytes, span).ok_or(SpanError(field))?;
         }
         Ok(Self { head, bytes })
@@ -259,6 +299,11 @@ impl<'a> SealedRef<'a> {
         self.text(self.head.client_name)
     }
 
+    /// The condition that it states.
+    pub fn condition(self) -> Option<ConditionRef<'a>> {
+        self.head.condition.as_ref().map(|head| ConditionRef { event: self, head })
+    }
+
     /// The same event in bytes of its own.
     pub fn to_sealed(self) -> Sealed {
         Sealed { head: self.head(), bytes: Bytes::copy_from_slice(self.bytes) }
@@ -270,12 +315,91 @@ impl<'a> SealedRef<'a> {
             ours.slice(self.bytes) == theirs.slice(other.bytes)
         };
         self.head.severity == other.head.severity
+            && self.head.condition.is_none()
+            && other.head.condition.is_none()
             && self.head.texts().into_iter().zip(other.head.texts()).all(same)
     }
 
     fn text(self, span: Span) -> &'a str {
         // Checked when it came in; an empty text is the harmless answer to the impossible.
         text(self.bytes, span).unwrap_or_default()
+    }
+}
+
+/// The condition that an event states.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionRef<'a> {
+    event: SealedRef<'a>,
+    head: &'a ConditionHead,
+}
+
+impl<'a> ConditionRef<'a> {
+    /// The host that it is about.
+    pub fn host(self) -> &'a str {
+        match self.head.host.len {
+            0 => self.event.host(),
+            _ => self.event.text(self.head.host),
+        }
+    }
+
+    /// The component of the host; may be empty.
+    pub fn component(self) -> &'a str {
+        self.event.text(self.head.component)
+    }
+
+    /// The key.
+    pub fn key(self) -> &'a str {
+        self.event.text(self.head.key)
+    }
+
+    /// What it is about.
+    pub fn subject(self) -> Subject {
+        Subject::new(self.host(), self.component(), self.key())
+    }
+
+    /// Numbers and flags.
+    pub fn head(self) -> &'a ConditionHead {
+        self.head
+    }
+
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        self.head.severity.unwrap_or(self.event.severity())
+    }
+
+    /// Since when, in Unix nanoseconds.
+    pub fn onset_ns(self) -> u64 {
+        match self.head.onset_ns {
+            0 => self.event.time_ns(),
+            onset_ns => onset_ns,
+        }
+    }
+
+    /// When it becomes unknown, in Unix nanoseconds; `None`: never.
+    pub fn expires_at_ns(self) -> Option<u64> {
+        let expires_ns = u64::from(self.head.expires_ms).saturating_mul(1_000_000);
+        (expires_ns > 0).then(|| self.event.time_ns().saturating_add(expires_ns))
+    }
+
+    /// The publisher's statement: this event, or the one that it repeats.
+    pub fn source(self) -> EventId {
+        self.head.provenance.source.unwrap_or(self.event.id())
+    }
+
+    /// The statement with texts of its own, which names its host, severity and onset.
+    pub fn to_condition(self) -> Condition {
+        let ConditionHead { truth, action, expires_ms, is_kept, .. } = *self.head;
+        Condition {
+            host: self.host().to_owned(),
+            component: self.component().to_owned(),
+            key: self.key().to_owned(),
+            truth,
+            action,
+            severity: Some(self.severity()),
+            onset_ns: self.onset_ns(),
+            expires_ms,
+            is_kept,
+        }
     }
 }
 

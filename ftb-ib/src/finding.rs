@@ -4,6 +4,7 @@
 use crate::facts::{AdapterFacts, PortFacts};
 use crate::kind::Kind;
 use bytes::Bytes;
+use ftb_core::condition::Condition;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag, limits};
 use std::collections::BTreeMap;
 
@@ -79,6 +80,9 @@ impl Finding {
         event.severity =
             severities.get(&self.kind).copied().unwrap_or_else(|| self.kind.severity());
         event.time_ns = time_ns;
+        // Other lasting findings are pairs that every agent knows.
+        let watches = matches!(self.kind, Kind::AdapterAvailable | Kind::AdapterUnavailable);
+        event.condition = watches.then(|| Condition::watch("", SPACE));
         event.tags = self
             .tags
             .iter()

@@ -1,6 +1,8 @@
 //! Findings as events: names and payloads of the thesis' Appendix B, other facts as tags.
 
 use crate::monitor::{Cause, Finding, FindingKind, Watched};
+use crate::sdr::SensorClass;
+use ftb_core::condition::{Condition, RecommendedAction, Truth};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 
 /// The event space of this program.
@@ -74,7 +76,47 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
         _ => {}
     }
     event.tags = tags.0;
+    // A sensor may have any name: the event is published in any case.
+    event.condition = condition_of(node, finding).filter(|condition| condition.check().is_ok());
     event
+}
+
+/// The condition that a lasting finding states. A sensor has one condition, named after its class.
+/// The watch over the node is unknown while the BMC is silent.
+fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
+    let watch = Condition::watch(node, EVENT_SPACE);
+    let of_node = |component: String, key: &str, truth| {
+        Some(Condition { host: node.to_owned(), component, ..Condition::new(key, truth) })
+    };
+    let controller = || finding.controller.map_or(String::new(), |number| number.to_string());
+    match (finding.kind, &finding.sensor) {
+        _ if finding.is_momentary => None,
+        (FindingKind::Normal, _) => Some(watch),
+        (FindingKind::BmcLost, _) => Some(Condition { truth: Truth::Unknown, ..watch }),
+        (FindingKind::ControllerLost, _) => of_node(controller(), "CONTROLLER_LOST", Truth::True),
+        (FindingKind::ControllerBack, _) => of_node(controller(), "CONTROLLER_LOST", Truth::False),
+        (kind, Some(watched)) => {
+            let truth = if kind == FindingKind::Cleared { Truth::False } else { Truth::True };
+            let (key, action) = key_of(watched.policy.class);
+            let condition = of_node(watched.sensor.name.clone(), key, truth)?;
+            Some(Condition { action, ..condition })
+        }
+        (_, None) => None,
+    }
+}
+
+/// Key and recommended action of the condition of a sensor.
+fn key_of(class: SensorClass) -> (&'static str, RecommendedAction) {
+    match class {
+        SensorClass::Fan => ("FANFAIL", RecommendedAction::Migrate),
+        SensorClass::Temperature => ("OVERTEMP", RecommendedAction::Migrate),
+        SensorClass::Processor => ("CPUFAIL", RecommendedAction::Migrate),
+        SensorClass::Voltage => ("VOLTAGE", RecommendedAction::Migrate),
+        SensorClass::PowerSupply => ("PSUFAIL", RecommendedAction::Replace),
+        SensorClass::Memory => ("MEMERR", RecommendedAction::Replace),
+        SensorClass::Interrupt => ("CRITICAL_INTERRUPT", RecommendedAction::Watch),
+        SensorClass::Other => ("SENSOR", RecommendedAction::Watch),
+    }
 }
 
 struct Tags(Vec<Tag>);

@@ -6,7 +6,7 @@ use crate::text::{Moment, parse_duration};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
 use ftb_client::config::SOCKET_ENV;
-use ftb_client::{ClientBuilder, EventId, Position, Severity};
+use ftb_client::{ClientBuilder, Condition, EventId, Position, RecommendedAction, Severity, Truth};
 use std::path::PathBuf;
 
 /// Default deadline of one answer.
@@ -95,6 +95,12 @@ pub(crate) enum Command {
     Events(Events),
     /// Show the tree of agents
     Tree,
+    /// Show what is wrong now: the conditions of the cluster
+    #[command(hide = true, after_help = CONDITIONS)]
+    Conditions(ConditionsArgs),
+    /// Show the health of one node, in one line and as the exit code
+    #[command(hide = true, after_help = HEALTH_CODES)]
+    Health(HealthArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
     /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
@@ -110,6 +116,17 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Generate(Generate),
 }
+
+const CONDITIONS: &str = "\
+Watches (key WATCHED) and conditions that do not hold are shown with --all. With --wait-clear the
+command ends when no shown condition holds or is unknown.";
+
+const HEALTH_CODES: &str = "\
+Exit codes:
+  0    healthy: a publisher watches the node, and no condition of WARNING or worse holds
+  1    unhealthy
+  2    unknown: a publisher is lost, none watches the node, the agent does not answer, or the
+       command line is wrong";
 
 const FILTERS: &str = "\
 Filters: conditions separated by commas, all must hold.
@@ -141,6 +158,46 @@ pub(crate) struct Publish {
     /// The id of the event that this event answers
     #[arg(long, value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) response_to: Option<EventId>,
+    /// The event sets this condition, or clears it; it stays so until another event changes it
+    #[arg(long, hide = true, value_name = "KEY[=clear]", value_parser = condition)]
+    pub(crate) condition: Option<(String, Truth)>,
+    /// The host of the condition [default: this host]
+    #[arg(long, hide = true, value_name = "HOST", default_value = "", requires = "condition")]
+    pub(crate) host: String,
+    /// The component of the condition, like a fan [default: the host itself]
+    #[arg(long, hide = true, value_name = "NAME", default_value = "", requires = "condition")]
+    pub(crate) component: String,
+    /// What to do: none, watch, reset-component, restart-process, migrate, reboot or replace
+    #[arg(long, hide = true, value_name = "ACTION", default_value = "none", requires = "condition",
+          value_parser = parse::<RecommendedAction>)]
+    pub(crate) action: RecommendedAction,
+    /// The condition becomes unknown after this time, like 10m [default: never]
+    #[arg(long, hide = true, value_name = "DURATION", requires = "condition",
+          value_parser = parse_duration)]
+    pub(crate) expires: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConditionsArgs {
+    /// The hosts, like node[001-032] [default: all]
+    #[arg(value_name = "HOSTLIST")]
+    pub(crate) hosts: Option<String>,
+    /// The key, like FANFAIL or PORT_*
+    #[arg(long, value_name = "KEY", default_value = "*")]
+    pub(crate) key: String,
+    /// Show watches and conditions that do not hold too
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Wait until no shown condition holds or is unknown, at most --timeout
+    #[arg(long)]
+    pub(crate) wait_clear: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
 }
 
 #[derive(Debug, Args)]
@@ -220,6 +277,17 @@ fn parse<T: core::str::FromStr<Err: core::fmt::Display>>(text: &str) -> Result<T
     text.parse().map_err(|error: T::Err| error.to_string())
 }
 
+/// A condition that is set, or cleared.
+fn condition(text: &str) -> Result<(String, Truth), String> {
+    let (key, truth) = match text.split_once('=') {
+        None => (text, Truth::True),
+        Some((key, "clear")) => (key, Truth::False),
+        Some((_, word)) => return Err(format!("{word:?}: expected KEY or KEY=clear")),
+    };
+    Condition::new(key, truth).check().map_err(|error| error.to_string())?;
+    Ok((key.to_owned(), truth))
+}
+
 fn tag(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     if key.is_empty() {
@@ -253,5 +321,10 @@ mod tests {
         assert!(refused(&["publish", "ftb.x", "X", "-s", "loud"]).contains("info, warning"));
         assert!(refused(&["publish", "ftb.x", "X", "-t", "fan"]).contains("KEY=VALUE"));
         assert!(refused(&["tail", "--after", "17"]).contains("no position"));
+        let publish = |words: &[&str]| refused(&[&["publish", "ftb.x", "X"], words].concat());
+        assert!(publish(&["--condition", "FAN=off"]).contains("KEY=clear"));
+        assert!(publish(&["--condition", "A B"]).contains("column 2"));
+        let action = publish(&["--condition", "FAN", "--action", "explode"]);
+        assert!(action.contains("no recommended action"), "{action}");
     }
 }

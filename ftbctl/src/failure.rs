@@ -24,6 +24,8 @@ pub(crate) enum Failure {
     Reported { code: u8, message: String },
     /// Ctrl-C: no message.
     Interrupted,
+    /// The output says it all.
+    Code(u8),
 }
 
 impl Failure {
@@ -54,6 +56,7 @@ impl Failure {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
             Self::Interrupted => ExitCode::from(Code::Interrupted as u8),
+            Self::Code(code) => ExitCode::from(code),
             Self::Reported { code, message } => {
                 eprintln!("ftbctl: {message}");
                 ExitCode::from(code)

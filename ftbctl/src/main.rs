@@ -1,6 +1,7 @@
 //! The command line of ftb.
 
 mod cli;
+mod conditions;
 mod demo;
 mod events;
 mod failure;
@@ -41,6 +42,8 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Subscribe(args) => events::subscribe(&common, args, output).await,
                 Command::Events(args) => events::history(&common, args, output).await,
                 Command::Tree => tree::run(&common, output).await,
+                Command::Conditions(args) => conditions::run(&common, args, output).await,
+                Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Status => status::run(&common, output).await,
                 Command::Generate(_) | Command::Demo { .. } => Ok(()),
             }

@@ -3,7 +3,7 @@
 use crate::cli::{Common, Publish};
 use crate::failure::Failure;
 use crate::output::Output;
-use ftb_client::{Event, EventKind, Tag, limits};
+use ftb_client::{Condition, Event, EventKind, Tag, limits};
 use serde_json::json;
 use std::io::Read as _;
 use std::path::Path;
@@ -48,6 +48,19 @@ fn event_of(args: Publish) -> Result<Event, Failure> {
     event.tags = args.tags.into_iter().map(|(key, value)| Tag { key, value }).collect();
     if let Some(id) = args.response_to {
         event.kind = EventKind::Response(Some(id));
+    }
+    if let Some((key, truth)) = args.condition {
+        let expires = args.expires.unwrap_or_default().as_millis();
+        let too_long = |_| Failure::usage("--expires is longer than 49 days");
+        event.condition = Some(Condition {
+            host: args.host,
+            component: args.component,
+            action: args.action,
+            expires_ms: u32::try_from(expires).map_err(too_long)?,
+            // This program ends; what it states stays.
+            is_kept: true,
+            ..Condition::new(&key, truth)
+        });
     }
     event.payload = match (args.payload, args.payload_file) {
         (_, Some(path)) => read(&path)?.into(),

@@ -112,6 +112,7 @@ fn wire_start(start: Start) -> (Option<WireStart>, Vec<v1::Position>) {
     match start {
         Start::Now => (None, Vec::new()),
         Start::SinceNs(since_ns) => (Some(WireStart::SinceNs(since_ns)), Vec::new()),
+        Start::Conditions => (Some(WireStart::Conditions(true)), Vec::new()),
         Start::After(position) => (Some(WireStart::After(wire_position(position))), Vec::new()),
         Start::Behind(trail) => {
             let (newest, all) = (trail.newest(), trail.places());
@@ -128,7 +129,8 @@ fn core_start(
 ) -> Result<Start, ClientWireError> {
     bound("list of earlier positions", earlier.len(), TRAIL_MAX - 1)?;
     Ok(match start {
-        None => Start::Now,
+        None | Some(WireStart::Conditions(false)) => Start::Now,
+        Some(WireStart::Conditions(true)) => Start::Conditions,
         Some(WireStart::SinceNs(since_ns)) => Start::SinceNs(since_ns),
         Some(WireStart::After(position)) if earlier.is_empty() => {
             Start::After(core_position(position))
@@ -170,6 +172,11 @@ pub enum FromClient {
         /// An earlier incarnation of the agent may have received them.
         again: bool,
     },
+    /// What the client has stated about conditions, for an agent that does not know it.
+    Restate {
+        /// Sequence numbers and encoded events, not checked.
+        events: Vec<(u64, Bytes)>,
+    },
     /// Begins a subscription.
     Subscribe {
         /// Chosen by the client.
@@ -207,6 +214,11 @@ impl FromClient {
             }),
             Self::Publish { first_seq, events, again } => {
                 AgentMessage::Publish(v1::Publish { first_seq, events, again })
+            }
+            Self::Restate { events } => {
+                let restated = |(seq, event)| v1::RestatedEvent { seq, event };
+                let events = events.into_iter().map(restated).collect();
+                AgentMessage::Restate(v1::Restate { events })
             }
             Self::Subscribe { subscription, filter, start } => {
                 let (start, earlier) = wire_start(start);
@@ -246,6 +258,13 @@ impl FromClient {
                     return Err(ClientWireError::Range("the first sequence number"));
                 }
                 Self::Publish { first_seq, events, again }
+            }
+            AgentMessage::Restate(v1::Restate { events }) => {
+                if events.iter().any(|restated| restated.seq == 0) {
+                    return Err(ClientWireError::Range("a sequence number"));
+                }
+                let events = events.into_iter().map(|restated| (restated.seq, restated.event));
+                Self::Restate { events: events.collect() }
             }
             AgentMessage::Subscribe(subscribe) => Self::Subscribe {
                 subscription: SubscriptionId(subscribe.subscription),
@@ -494,7 +513,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
 }
 
 mod publish;
-pub use publish::{published_len, put_publish, put_published};
+pub use publish::{published_events, published_len, put_publish, put_published};
 mod deliver;
 pub use deliver::Outgoing;
 

@@ -11,6 +11,7 @@
 
 use crate::v1;
 use bytes::{Bytes, BytesMut};
+use ftb_core::condition::{Condition, ConditionError, Provenance};
 use ftb_core::event::EventError;
 use ftb_core::node::Fold;
 use ftb_core::sealed::{Span, SpanError};
@@ -22,19 +23,21 @@ use ftb_core::{
 use prost::Message as _;
 
 mod batch;
+mod condition;
 mod encode;
 mod list;
 mod seal;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
+pub use condition::stated_condition;
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
 pub(crate) use list::EventReader;
-pub use seal::{SealError, SealedBatch, seal, seal_batch};
+pub use seal::{Rights, SealError, SealRules, SealedBatch, seal, seal_batch, seal_with};
 use walk::{Field, Once, Value, Walker};
 
-/// Most bytes of an envelope: id, host, uid, pid and the keys of the fields.
-const ENVELOPE_BYTES_MAX: usize = 512;
+/// Most bytes of an envelope: id, host, uid, pid, the condition and the keys of the fields.
+const ENVELOPE_BYTES_MAX: usize = 1024;
 /// Largest event with its envelope, in bytes.
 pub const SEALED_BYTES_MAX: usize = limits::EVENT_BYTES_MAX + ENVELOPE_BYTES_MAX;
 /// Most bytes of an event without its payload: all other fields at their bounds, and room for
@@ -75,6 +78,9 @@ pub enum EventWireError {
     /// An event that answers another without saying that it is a response.
     #[error("the event names an event that it answers but is no response")]
     NoResponse,
+    /// The condition of an event is none.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
     /// Publisher sequences begin at 1.
     #[error("the event has the sequence number 0: they begin at 1")]
     Sequence,
@@ -118,6 +124,8 @@ pub struct EventHead {
     pub client_name: Span,
     /// The payload; empty at 0 when there is none.
     pub payload: Span,
+    /// The condition that the publisher states; its fields are not checked.
+    pub condition: Option<Span>,
 }
 
 /// How many events one stands for, where storm control has made one of many.
@@ -148,6 +156,17 @@ pub struct Received {
     pub event: Event,
     /// It stands for others with the same publisher, space, name and severity.
     pub folded: Option<Folded>,
+    /// The condition that it states; its agent verified it.
+    pub stated: Option<Stated>,
+}
+
+/// A verified statement about a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stated {
+    /// What is stated. Host, severity and onset are filled in.
+    pub condition: Condition,
+    /// What the agent added.
+    pub provenance: Provenance,
 }
 
 /// Checks a publisher's bytes completely, without an allocation.
@@ -160,7 +179,7 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
     let mut once = Once::default();
     let (mut severity, mut time_ns) = (0, 0);
     let [mut space, mut name, mut client_name, mut job_id, mut payload] = [Span::default(); 5];
-    let (mut response, mut answers) = (false, false);
+    let (mut response, mut answers, mut condition) = (false, false, None);
     let mut tags = 0;
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
@@ -180,8 +199,9 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
                 walk_tag(walker.slice(span))?;
                 continue;
             }
+            (10, Value::Bytes(span)) => condition = Some(span),
             (15, Value::Bytes(span)) => payload = span,
-            (1..=9 | 15, _) => return Err(field.wrong_type(WHAT)),
+            (1..=10 | 15, _) => return Err(field.wrong_type(WHAT)),
             _ => continue,
         }
         once.check(WHAT, &field)?;
@@ -206,7 +226,7 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
     bounded_text("client name", walker.slice(client_name), short)?;
     bounded_text("job id", walker.slice(job_id), short)?;
     let severity = severity_of(severity)?;
-    Ok(EventHead { severity, time_ns, space, name, job_id, client_name, payload })
+    Ok(EventHead { severity, time_ns, space, name, job_id, client_name, payload, condition })
 }
 
 const SEALED: &str = "sealed event";
@@ -226,6 +246,7 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
         host,
         job_id: shift(inner.job_id),
         client_name: shift(inner.client_name),
+        condition: None,
     }
 }
 
@@ -246,6 +267,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
     let (mut uid, mut pid, mut republished, mut covers) = (0, 0, false, 0);
+    let mut condition = None;
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => id = Some(read_id(&field, walker.slice(span))?),
@@ -254,8 +276,11 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
             (4, Value::Varint(number)) => pid = field.u32(SEALED, number)?,
             (5, Value::Varint(number)) => republished = number != 0,
             (6, Value::Bytes(span)) => covers = read_folded(&field, walker.slice(span))?.covers,
+            (7, Value::Bytes(span)) => {
+                condition = Some(condition::read_stated(span, walker.slice(span))?);
+            }
             (15, Value::Bytes(span)) => event = Some(span),
-            (1..=6 | 15, _) => return Err(field.wrong_type(SEALED)),
+            (1..=7 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
         }
         once.check(SEALED, &field)?;
@@ -268,7 +293,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
     let stamps = Stamps { id, host: text, uid, pid, republished };
     let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
-    let head = Head { covers, ..sealed_head(&stamps, host, event, &inner) };
+    let head = Head { covers, condition, ..sealed_head(&stamps, host, event, &inner) };
     Ok((head, within(event, inner.payload)))
 }
 
@@ -306,6 +331,7 @@ fn receive(
     let (event, folded) = parts_of(sealed.bytes())?;
     let head = sealed.head();
     let (mut kind, mut tags, mut payload) = (EventKind::Normal, Vec::new(), &[][..]);
+    let mut condition = None;
     let mut walker = Walker::new("event", event);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
@@ -318,6 +344,9 @@ fn receive(
             (9, Value::Bytes(span)) => {
                 let [key, value] = walk_tag(walker.slice(span))?.map(str::to_owned);
                 tags.push(Tag { key, value });
+            }
+            (10, Value::Bytes(span)) => {
+                condition = condition::read_condition(walker.slice(span)).ok();
             }
             (15, Value::Bytes(span)) => payload = walker.slice(span),
             _ => {}
@@ -342,10 +371,19 @@ fn receive(
             job_id: sealed.job_id().to_owned(),
             kind,
             tags,
+            condition,
             payload,
         },
         folded,
+        stated: stated_of(sealed),
     })
+}
+
+/// The verified statement of an event.
+fn stated_of(sealed: SealedRef<'_>) -> Option<Stated> {
+    let condition = sealed.condition()?;
+    let provenance = condition.head().provenance;
+    Some(Stated { condition: condition.to_condition(), provenance })
 }
 
 /// The publisher's bytes in a checked event, and its fold.

@@ -179,6 +179,7 @@ fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
         after: request.after,
         since_ns: known(request.since_ns),
         filters: request.filters.iter().map(ToString::to_string).collect(),
+        conditions: request.conditions,
     }
 }
 
@@ -459,6 +460,7 @@ fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
         after: request.after,
         since_ns: request.since_ns.unwrap_or(0),
         filters: core_filters(request.filters)?,
+        conditions: request.conditions,
     })
 }
 

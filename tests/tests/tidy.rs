@@ -61,12 +61,13 @@ const BELOW_PARTS: [&str; 9] = [
 
 /// Which areas of `ftb-core` may import from which others. An area is a folder or a file of
 /// `ftb-core/src`. The areas of one row may import from each other.
-const CORE_AREAS: [(&[&str], &[&str]); 7] = [
+const CORE_AREAS: [(&[&str], &[&str]); 8] = [
     (&["model"], &[]),
     (&["log"], &["model"]),
     (&BELOW_PARTS, &[]),
     (&["node/membership"], &BELOW_PARTS),
     (&["node/publishing"], &BELOW_PARTS),
+    (&["node/conditions"], &BELOW_PARTS),
     (
         &["node/role", "node/tree", "node/delivery", "node/membership", "node/publishing"],
         &BELOW_PARTS,

@@ -5,7 +5,9 @@
 use ftb_core::frame::{Content, Item};
 use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::node::api::{JournalPage, JournalRead};
+use ftb_core::node::{Reserve, Retained};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Bytes of the log examined for one page.
 const PAGE_BYTES: u64 = 1024 * 1024;
@@ -16,6 +18,8 @@ const DAMAGE_MAX: usize = 8;
 /// The log read so far.
 pub(super) struct Reading {
     pub(super) items: VecDeque<Item>,
+    /// The events of conditions before them.
+    older: Retained,
     bytes: usize,
     bytes_max: usize,
     /// The entries follow this index,
@@ -35,6 +39,7 @@ impl Reading {
     pub(super) fn new(after: u64, bytes_max: usize) -> Self {
         Self {
             items: VecDeque::new(),
+            older: Retained::default(),
             bytes: 0,
             bytes_max,
             after,
@@ -80,8 +85,19 @@ impl Reading {
                 let Some(oldest) = self.items.pop_front() else { break };
                 self.bytes -= oldest.content.len();
                 self.after = oldest.index;
+                self.take_older(&oldest);
             }
         }
+    }
+
+    /// Takes an entry from before those that are kept: only what it states about conditions counts.
+    pub(super) fn take_older(&mut self, item: &Item) {
+        self.older.take(item, &Reserve { bytes: 0, protected: Arc::default() });
+    }
+
+    /// The events of conditions before the entries.
+    pub(super) fn conditions(&self) -> Vec<Item> {
+        self.older.pinned().filter(|item| item.index <= self.after).collect()
     }
 }
 

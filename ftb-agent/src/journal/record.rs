@@ -483,13 +483,15 @@ mod tests {
     use ftb_core::node::api::Announcement;
 
     fn items() -> Vec<Item> {
-        let mut announcer = Announcer::new("node1", OriginId(9), 0, 1);
+        let mut announcer = Announcer::new("node1", OriginId(9), 0, 1, Default::default());
         let now = Now { mono_ns: 1, wall_ns: 2 };
         let mut items: Vec<Item> = (5..9)
             .map(|index| {
                 let payload = "x".repeat(index as usize * 10);
                 let (name, severity) = ("FTB_TEST", Severity::Warning);
-                let announcement = Announcement { name, severity, tags: Vec::new(), payload };
+                let (condition, about) = (None, None);
+                let announcement =
+                    Announcement { name, severity, tags: Vec::new(), payload, condition, about };
                 let sealed = announcer.seal(now, announcement).unwrap();
                 Item { index, content: Content::Events(sealed.into()) }
             })

@@ -289,6 +289,8 @@ impl Connected {
             job_id: &self.job,
             kind: publication.kind,
             tags: &publication.tags,
+            // The pairs of the agent say what it states.
+            condition: None,
             payload: publication.payload,
         };
         let fatal = event.severity == Severity::Fatal;

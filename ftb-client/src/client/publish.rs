@@ -228,6 +228,7 @@ impl Publication<'_> {
             Some(bytes) => buffer.extend_from_slice(bytes),
             None => put_published(self.event, self.len, buffer),
         };
+        session.statements.on_publish(self.event);
         let (completion, place) = session.outbox.push(self.event.severity, self.len, put)?;
         Ok(Receipt { completion, place })
     }

@@ -3,6 +3,7 @@
 //! Responsible for: what a log holds and how two logs compare. Not responsible for: which agent
 //! appends, replicates or delivers ([`crate::node`]).
 
+pub mod conditions;
 pub mod epochs;
 pub mod gap;
 pub mod item;

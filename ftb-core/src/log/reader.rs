@@ -55,6 +55,8 @@ pub(crate) struct Reader {
     pub(crate) catching_up: bool,
     /// It begins with the first event that is not older than this Unix time; 0: where it stands.
     pub(crate) since_ns: u64,
+    /// It begins with the table of conditions, which is fetched from the acting root.
+    pub(crate) reads_conditions: bool,
     /// It was not there when others here were given what the log marks as repeated: it reads that
     /// too.
     pub(crate) reads_repeated: bool,
@@ -76,6 +78,12 @@ pub(crate) struct ReadLimit {
 impl Reader {
     pub(crate) fn new(cursor: u64) -> Self {
         Self { cursor, ..Self::default() }
+    }
+
+    /// A reader that begins with the table of conditions.
+    pub(crate) fn of_conditions() -> Self {
+        let (reads_conditions, catching_up, reads_repeated) = (true, true, true);
+        Self { reads_conditions, catching_up, reads_repeated, ..Self::default() }
     }
 
     /// Whether everything up to an index was read, or nothing can be read now.

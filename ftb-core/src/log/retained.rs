@@ -15,9 +15,12 @@
 //! 3. A hole states an exact count: indices are dense, so the count is the number of its indices. The
 //!    highest severity and the spaces come from the tallies which it overlaps.
 //! 4. Where the log itself did not know what it held, the hole says unknown: count 0, no severity.
+//! 5. The event of each row of the table of conditions is retained, whatever the reserve is
+//!    ([`crate::log::conditions`]). A statement that does not count is dropped.
 
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
+use crate::log::conditions::{Applied, ConditionTable};
 use crate::log::gap::{Gap, GapReason};
 use crate::log::item::{Content, Item};
 use crate::run::Run;
@@ -26,7 +29,7 @@ use crate::severity::Severity;
 use crate::space::{EventSpace, lies_in};
 use crate::spaces::Spaces;
 use core::ops::Range;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// What bounds the retained events of a log.
@@ -193,12 +196,50 @@ pub struct Retained {
     gap_bytes: usize,
     /// They cover `(after, last]` without a break.
     tallies: VecDeque<Tally>,
+    /// The table of conditions at `last`.
+    conditions: ConditionTable,
+    /// The event of each of its rows, by index.
+    pinned: BTreeMap<u64, Run>,
 }
 
 impl Retained {
     /// Of a log that begins after an index.
     pub fn new(after: u64) -> Self {
         Self { after, last: after, ..Self::default() }
+    }
+
+    /// The events of conditions before an index, of a log of which nothing else is known up to
+    /// there.
+    pub(crate) fn of_conditions(events: Vec<Item>, last: u64) -> Self {
+        let Some(first) = events.first() else { return Self::new(last) };
+        let mut retained = Self::new(first.covers_after());
+        let nothing = Reserve { bytes: 0, protected: Arc::default() };
+        events.iter().for_each(|item| retained.take(item, &nothing));
+        retained.push_tally(Tally::unknown(last));
+        for tally in &mut retained.tallies {
+            tally.unknown = true;
+        }
+        retained
+    }
+
+    /// The table of conditions at the end of this part of the log.
+    pub(crate) fn conditions(&self) -> &ConditionTable {
+        &self.conditions
+    }
+
+    /// The event of a row.
+    pub(crate) fn pinned_at(&self, index: u64) -> Option<Item> {
+        let run = self.pinned.get(&index)?.clone();
+        Some(Item { index, content: Content::Events(run) })
+    }
+
+    /// The events of that table, rising.
+    pub fn pinned(&self) -> impl Iterator<Item = Item> {
+        let item = |(index, run): (&u64, &Run)| Item {
+            index: *index,
+            content: Content::Events(run.clone()),
+        };
+        self.pinned.iter().map(item)
     }
 
     /// Everything up to this index is in no part of the log.
@@ -219,6 +260,7 @@ impl Retained {
     /// Whether an event is retained.
     pub(crate) fn holds(&self, id: EventId) -> bool {
         self.lanes.iter().flatten().flatten().any(|batch| batch.run.holds(id))
+            || self.pinned.values().any(|run| run.holds(id))
     }
 
     /// Takes the next entry of the log.
@@ -261,7 +303,8 @@ impl Retained {
         let mut kept: [[Vec<Range<usize>>; SEVERITIES]; 2] = Default::default();
         for (places, first) in run.groups() {
             let share = reserve.share(first.space());
-            if first.severity() == Severity::Info && share == OTHERS {
+            let counts = first.condition().is_none() || self.pin(index, run, places.start);
+            if !counts || first.severity() == Severity::Info && share == OTHERS {
                 let newest_ns = run.get(places.end - 1).map_or(0, SealedRef::time_ns);
                 tally.dropped(first.severity(), first.space(), newest_ns);
                 continue;
@@ -279,6 +322,22 @@ impl Retained {
                     self.bytes[share] += batch.cost();
                     self.lanes[share][severity].push_back(batch);
                 }
+            }
+        }
+    }
+
+    /// Takes an event that states a condition. Says whether it counts.
+    fn pin(&mut self, first: u64, run: &Run, place: usize) -> bool {
+        let index = first + place as u64;
+        let Some(one) = run.slice(place..place + 1) else { return false };
+        match self.conditions.apply(index, one.first()) {
+            Applied::Ignored => false,
+            Applied::Counts { gone } => {
+                self.pinned.insert(index, one.detached());
+                for index in gone {
+                    self.pinned.remove(&index);
+                }
+                true
             }
         }
     }
@@ -370,6 +429,11 @@ impl Retained {
             let Some(gap) = self.gaps.pop_back() else { break };
             self.gap_bytes -= BATCH_BYTES + gap.len();
         }
+        drop(self.pinned.split_off(&after.saturating_add(1)));
+        self.conditions = ConditionTable::default();
+        for (index, run) in &self.pinned {
+            self.conditions.apply(*index, run.first());
+        }
         let whole = self.tally_of(after.saturating_add(1));
         self.tallies.truncate(whole + 1);
         self.after = self.after.min(after);
@@ -407,7 +471,9 @@ impl Retained {
                 Some(batch.index(place))
             })
         });
-        let event = events.min().unwrap_or(end);
+        let mut pinned = self.pinned.iter();
+        let pinned = pinned.find(|(_, run)| run.first().time_ns() >= since_ns);
+        let event = events.chain(pinned.map(|(index, _)| *index)).min().unwrap_or(end);
         let dropped = |tally: &Tally| {
             tally.spaces.is_some() && tally.newest_ns.is_none_or(|newest_ns| newest_ns >= since_ns)
         };
@@ -532,11 +598,16 @@ impl Iterator for Items<'_> {
         let heads = self.heads.iter_mut();
         let head = heads.filter_map(|head| Some((head.index()?, head))).min_by_key(|head| head.0);
         let gap = retained.gaps.get(self.gap);
+        let pinned = retained.pinned.range(self.at + 1..).next();
         let at_gap = gap.map(|gap| gap.index);
         let at_event = head.as_ref().map(|head| head.0);
-        let next = at_gap.into_iter().chain(at_event).min();
+        let at_pinned = pinned.map(|(index, _)| *index);
+        let next = at_gap.into_iter().chain(at_event).chain(at_pinned).min();
         let item = if next.is_none_or(|next| next > self.at + 1) {
             self.hole(next.map_or(retained.last, |next| retained.last.min(next - 1)))
+        } else if at_pinned == next && at_event != next {
+            let (index, run) = pinned?;
+            Item { index: *index, content: Content::Events(run.clone()) }
         } else if at_gap == next {
             self.gap += 1;
             gap?.clone()

@@ -2,9 +2,13 @@
 //! passed by at any other agent. Indices rise; the caller bounds the log. Events that came together
 //! stay together: an entry is a batch of them. Of the entries that it drops, the log of acting root
 //! and standby retains the severe ones, and a count of the others ([`crate::log::retained`]).
+//!
+//! The log knows which conditions hold ([`crate::log::conditions`]).
 
+use crate::condition::Subject;
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
+use crate::log::conditions::ConditionTable;
 use crate::log::item::{Content, Item};
 use crate::log::retained::{Items, Reserve, Retained};
 use std::collections::{BTreeSet, VecDeque};
@@ -21,6 +25,9 @@ pub(crate) struct Log {
     /// Indices of events that were delivered here before, in an epoch that has lost: local
     /// subscriptions skip them. Empty but after a merge.
     repeated: BTreeSet<u64>,
+    /// The table of conditions at `applied`.
+    conditions: ConditionTable,
+    applied: u64,
 }
 
 /// What an event costs in memory beside its bytes where it has a row of its batch's index for
@@ -65,7 +72,63 @@ pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -
 impl Log {
     /// Nothing yet; the next index is behind `after`.
     pub(crate) fn new(after: u64) -> Self {
-        Self { retained: Retained::new(after), evicted: after, last: after, ..Self::default() }
+        let retained = Retained::new(after);
+        Self { retained, evicted: after, last: after, applied: after, ..Self::default() }
+    }
+
+    /// The same where the events of the conditions up to `after` are known.
+    pub(crate) fn with_conditions(after: u64, events: Vec<Item>) -> Self {
+        let retained = Retained::of_conditions(events, after);
+        let conditions = retained.conditions().clone();
+        Self { retained, conditions, ..Self::new(after) }
+    }
+
+    /// The table of conditions, as far as it was applied.
+    pub(crate) fn conditions(&self) -> &ConditionTable {
+        &self.conditions
+    }
+
+    /// Applies the statements up to an index, which are committed, to the table of conditions.
+    pub(crate) fn apply_conditions(&mut self, until: u64) {
+        if until <= self.applied {
+            return;
+        }
+        let start = place_behind(&self.entries, |entry| entry.last() <= self.applied);
+        for entry in self.entries.range(start..) {
+            let Some(item) = entry.behind(self.applied) else { continue };
+            let Some(item) = item.up_to(until) else { break };
+            if let Content::Events(run) = &item.content {
+                for (places, first) in run.groups().filter(|(_, e)| e.condition().is_some()) {
+                    self.conditions.apply(item.index + places.start as u64, first);
+                }
+            }
+        }
+        self.applied = until;
+    }
+
+    /// Whether an event that is not applied yet states something about a subject.
+    pub(crate) fn is_pending(&self, subject: &Subject) -> bool {
+        self.after(self.applied).any(|item| match &item.content {
+            Content::Events(run) => run.groups().any(|(_, event)| {
+                event.condition().is_some_and(|condition| {
+                    condition.component() == subject.component()
+                        && condition.host().eq_ignore_ascii_case(subject.host())
+                        && condition.key().eq_ignore_ascii_case(subject.key())
+                })
+            }),
+            Content::Gap(_) => false,
+        })
+    }
+
+    /// The event of an index, which is that of a row of the table.
+    pub(crate) fn condition_event(&self, index: u64) -> Option<Item> {
+        let start = place_behind(&self.entries, |entry| entry.last() < index);
+        let entry = self.entries.get(start).filter(|entry| entry.index <= index);
+        let found = entry.and_then(|entry| entry.behind(index.saturating_sub(1)));
+        match found {
+            Some(item) => item.up_to(index),
+            None => self.retained.pinned_at(index),
+        }
     }
 
     /// The last index that it covers.
@@ -85,6 +148,11 @@ impl Log {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.retained.bytes()
+    }
+
+    /// Bytes of the conditions, which are beside the others.
+    pub(crate) fn condition_bytes(&self) -> usize {
+        self.conditions.bytes() + self.retained.conditions().bytes()
     }
 
     /// Adds entries behind all others; indices that are not are ignored.
@@ -204,6 +272,11 @@ impl Log {
         if self.retained.last() > after {
             self.retained.truncate(after);
         }
+        if self.applied > after {
+            self.conditions = self.retained.conditions().clone();
+            self.applied = self.evicted;
+            self.apply_conditions(after);
+        }
         drop(self.repeated.split_off(&after.saturating_add(1)));
     }
 
@@ -211,6 +284,7 @@ impl Log {
     pub(crate) fn evict(&mut self, until: u64) -> Option<Evicted> {
         let evicted = self.pop(until)?;
         self.retained = Retained::new(self.evicted);
+        self.conditions.forget_until(self.evicted);
         Some(evicted)
     }
 
@@ -223,6 +297,7 @@ impl Log {
 
     fn pop(&mut self, until: u64) -> Option<Evicted> {
         let item = self.entries.front()?.up_to(until)?;
+        self.apply_conditions(item.last());
         let whole = self.entries.pop_front()?;
         self.bytes -= cost(&whole);
         self.evicted = self.evicted.max(item.last());

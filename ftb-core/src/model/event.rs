@@ -1,5 +1,6 @@
 //! What a publisher says: the event before any agent has touched it.
 
+use crate::condition::{Condition, ConditionError};
 use crate::ident::EventId;
 use crate::limits;
 use crate::severity::Severity;
@@ -46,6 +47,8 @@ pub struct Event {
     pub kind: EventKind,
     /// Facts.
     pub tags: Vec<Tag>,
+    /// The condition that the publisher states.
+    pub condition: Option<Condition>,
     /// Free bytes; for the events of the thesis its text, to the letter.
     pub payload: Bytes,
 }
@@ -62,6 +65,7 @@ impl Event {
             job_id: String::new(),
             kind: EventKind::Normal,
             tags: Vec::new(),
+            condition: None,
             payload: Bytes::new(),
         }
     }
@@ -99,6 +103,8 @@ pub struct EventRef<'a> {
     pub kind: EventKind,
     /// Facts.
     pub tags: &'a [Tag],
+    /// The condition that the publisher states.
+    pub condition: Option<&'a Condition>,
     /// Free bytes.
     pub payload: &'a [u8],
 }
@@ -114,6 +120,7 @@ impl<'a> From<&'a Event> for EventRef<'a> {
             job_id: &event.job_id,
             kind: event.kind,
             tags: &event.tags,
+            condition: event.condition.as_ref(),
             payload: &event.payload,
         }
     }
@@ -138,6 +145,9 @@ impl EventRef<'_> {
             bound("key of a tag", tag.key.len(), limits::TAG_KEY_BYTES_MAX)?;
             bound("value of a tag", tag.value.len(), limits::TAG_VALUE_BYTES_MAX)?;
         }
+        if let Some(condition) = self.condition {
+            condition.check()?;
+        }
         Ok(())
     }
 }
@@ -161,4 +171,7 @@ pub enum EventError {
         /// How many it has.
         count: usize,
     },
+    /// Its condition is none.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
 }

@@ -33,6 +33,9 @@ pub struct Filter {
     hosts: Option<Hosts>,
     jobs: Option<Arc<[Pattern]>>,
     clients: Option<Arc<[Pattern]>>,
+    /// Keys of conditions, and the hosts that they are about: only events that state one match.
+    conditions: Option<Arc<[Pattern]>>,
+    subjects: Option<Hosts>,
 }
 
 /// A set of severities, one bit each.
@@ -140,6 +143,17 @@ impl Filter {
             && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
             && holds(self.jobs.as_ref(), || event.job_id())
             && holds(self.clients.as_ref(), || event.client_name())
+            && self.matches_condition(event)
+    }
+
+    fn matches_condition(&self, event: SealedRef<'_>) -> bool {
+        if self.conditions.is_none() && self.subjects.is_none() {
+            return true;
+        }
+        event.condition().is_some_and(|condition| {
+            holds(self.conditions.as_ref(), || condition.key())
+                && self.subjects.as_ref().is_none_or(|hosts| hosts.matches(condition.host()))
+        })
     }
 
     /// Whether it may want an event of those spaces that is no worse than that; `None`: of any
@@ -164,14 +178,22 @@ impl Filter {
                 theirs.iter().all(|theirs| ours.iter().any(|ours| ours.covers(theirs)))
             }
         };
-        let hosts = match (&self.hosts, &other.hosts) {
+        let all_hosts = |ours: &Option<Hosts>, theirs: &Option<Hosts>| match (ours, theirs) {
             (None, _) => true,
             (Some(_), None) => false,
             (Some(ours), Some(theirs)) => ours.covers(theirs),
         };
+        // A filter for any key or host still wants only events that state a condition.
+        let narrower = other.conditions.is_some() || other.subjects.is_some();
+        let conditions = match (&self.conditions, &other.conditions) {
+            (Some(ours), None) => narrower && ours.iter().any(Pattern::is_everything),
+            (ours, theirs) => covers(ours.as_ref(), theirs.as_ref()),
+        };
         self.severities.0 & other.severities.0 == other.severities.0
             && spaces
-            && hosts
+            && all_hosts(&self.hosts, &other.hosts)
+            && all_hosts(&self.subjects, &other.subjects)
+            && conditions
             && covers(self.names.as_ref(), other.names.as_ref())
             && covers(self.jobs.as_ref(), other.jobs.as_ref())
             && covers(self.clients.as_ref(), other.clients.as_ref())
@@ -184,15 +206,17 @@ impl Filter {
             patterns.iter().flat_map(|all| all.iter()).map(Pattern::bytes).sum::<usize>()
         };
         let spaces = self.spaces.iter().flat_map(|all| all.iter()).map(SpacePattern::bytes);
-        let hosts = match &self.hosts {
+        let hosts = |hosts: &Option<Hosts>| match hosts {
             Some(Hosts::List(list)) => list.bytes(),
             Some(Hosts::Patterns(patterns)) => patterns.iter().map(Pattern::bytes).sum(),
             None => 0,
         };
+        let all = [&self.names, &self.jobs, &self.clients, &self.conditions];
         size_of::<Self>()
             + spaces.sum::<usize>()
-            + hosts
-            + [&self.names, &self.jobs, &self.clients].into_iter().map(texts).sum::<usize>()
+            + hosts(&self.hosts)
+            + hosts(&self.subjects)
+            + all.into_iter().map(texts).sum::<usize>()
     }
 
     /// The same with only its conditions on space and severity: covers the filter itself, and
@@ -227,10 +251,15 @@ impl fmt::Display for Filter {
         if let Some(names) = &self.names {
             pairs.push(format!("event_name={}", join(names)));
         }
-        match &self.hosts {
-            Some(Hosts::List(list)) => pairs.push(format!("hostname={list}")),
-            Some(Hosts::Patterns(patterns)) => pairs.push(format!("hostname={}", join(patterns))),
-            None => {}
+        for (key, hosts) in [("hostname", &self.hosts), ("subject", &self.subjects)] {
+            match hosts {
+                Some(Hosts::List(list)) => pairs.push(format!("{key}={list}")),
+                Some(Hosts::Patterns(patterns)) => pairs.push(format!("{key}={}", join(patterns))),
+                None => {}
+            }
+        }
+        if let Some(conditions) = &self.conditions {
+            pairs.push(format!("condition={}", join(conditions)));
         }
         if let Some(jobs) = &self.jobs {
             pairs.push(format!("jobid={}", join(jobs)));

@@ -53,3 +53,7 @@ pub const HOSTLIST_HOSTS_MAX: usize = 262_144;
 pub const CLIENT_BYTES: usize = 40 * 1024;
 /// What a subscription counts for in its user's budget, in bytes, without its filter.
 pub const SUBSCRIPTION_BYTES: usize = 1536;
+/// Longest component of a condition in bytes.
+pub const COMPONENT_BYTES_MAX: usize = 127;
+/// Largest encoded event with a condition in bytes: acting root and standby retain it.
+pub const CONDITION_BYTES_MAX: usize = 4096;

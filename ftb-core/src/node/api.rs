@@ -5,6 +5,7 @@
 //! bounded in bytes, so that the simulation covers shedding. Everything that can come late carries
 //! the id of its dial, link or client. A stale one is counted and ignored.
 
+use crate::condition::{Condition, Provenance};
 use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, DedupRanges, Frame, Item};
@@ -15,6 +16,7 @@ use crate::log::ring::Log;
 use crate::node::config::MemberList;
 use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
+use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::storm::StormRule;
 
@@ -70,6 +72,9 @@ pub enum Start {
     Behind(Trail),
     /// With the oldest event in the log whose time is not before this Unix time.
     SinceNs(u64),
+    /// With the table of conditions: the last statement about each, oldest first. Then with the
+    /// first event after it.
+    Conditions,
 }
 
 /// What happens to a node.
@@ -132,6 +137,14 @@ pub enum Input {
         /// Who.
         client: ClientId,
         /// What.
+        events: Run,
+    },
+    /// What a client has stated about conditions, sealed by the shell: its agent has started again.
+    /// The agent states it for the client; the events are not published again.
+    Restate {
+        /// Who.
+        client: ClientId,
+        /// The last statement about each subject.
         events: Run,
     },
     /// A client subscribes.
@@ -293,6 +306,8 @@ pub struct Restored {
     pub items: Vec<Item>,
     /// They are complete behind this index.
     pub items_after: u64,
+    /// Events before that which state what still counts about conditions, rising.
+    pub conditions: Vec<Item>,
     /// Events that were logged before the first of them.
     pub dedup: DedupRanges,
     /// Agents that are in no member list, and their ranks.
@@ -421,6 +436,10 @@ pub struct Announcement {
     pub tags: Vec<(&'static str, String)>,
     /// The text of the payload.
     pub payload: String,
+    /// A condition that it states.
+    pub condition: Option<(Condition, Provenance)>,
+    /// The statement that it repeats or gives up; its tags and payload are copied.
+    pub about: Option<Sealed>,
 }
 
 /// What goes to a client, pulled with `poll_client`.

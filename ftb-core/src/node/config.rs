@@ -166,6 +166,11 @@ pub struct NodeConfig {
     pub subscriptions_max: usize,
     /// Storm control of what own clients publish. Default: none.
     pub storm: Vec<StormRule>,
+    /// How long a publisher or its agent may be away before its conditions become unknown. Default
+    /// 10,000 ms.
+    pub condition_grace_ms: u64,
+    /// How often an agent repeats the conditions of its clients. Default 600,000 ms.
+    pub condition_repeat_ms: u64,
     /// How folds are encoded; `None`: nothing is folded.
     pub folder: Option<Folder>,
 }
@@ -218,6 +223,8 @@ impl NodeConfig {
             handshaking_max: 256,
             subscriptions_max: 1_024,
             storm: Vec::new(),
+            condition_grace_ms: 10_000,
+            condition_repeat_ms: 600_000,
             folder: None,
         }
     }

@@ -82,6 +82,14 @@ counters! {
     pauses,
     /// Events taken from clients.
     published,
+    /// Statements about conditions that came after newer ones and were dropped.
+    conditions_outdated,
+    /// Statements about conditions that a limit had no room for.
+    conditions_refused,
+    /// Statements about conditions that were repeated for clients here.
+    conditions_repeated,
+    /// Conditions that became unknown because their publisher was lost or they expired.
+    conditions_unknown,
     /// Events of clients that were refused because their publisher says too much.
     rate_shed,
     /// Hellos refused.

@@ -218,7 +218,9 @@ impl Cx {
         tags: Vec<(&'static str, String)>,
         payload: String,
     ) {
-        self.out.push(Output::Announce(Announcement { name, severity, tags, payload }));
+        let (condition, about) = (None, None);
+        let announcement = Announcement { name, severity, tags, payload, condition, about };
+        self.out.push(Output::Announce(announcement));
     }
 
     /// A number below `bound` (splitmix64: from the seed alone).

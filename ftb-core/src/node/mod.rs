@@ -11,6 +11,7 @@
 
 pub mod api;
 mod around;
+mod conditions;
 mod config;
 mod counters;
 mod cx;
@@ -29,6 +30,7 @@ mod tree;
 pub use crate::log::retained::{Items as RetainedItems, Reserve, Retained};
 pub use crate::storm::{Fold, Folder, StormRule};
 pub use api::JournalState;
+pub use conditions::{STATEMENT_BYTES_MAX, STATEMENT_USER_BYTES_MAX};
 pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_default};
 pub use delivery::history_sources::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
@@ -100,6 +102,8 @@ pub struct Node {
     budgets: budget::Budgets,
     /// Which subscriptions of the clients may want an event.
     index: index::SubscriptionIndex,
+    /// What clients here state about conditions, and what becomes unknown.
+    conditions: conditions::Conditions,
     /// Subscriptions that are not active yet.
     waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
     /// Subscriptions that read the past.
@@ -149,6 +153,7 @@ impl Node {
             clients: BTreeMap::new(),
             budgets: budget::Budgets::default(),
             index: index::SubscriptionIndex::default(),
+            conditions: conditions::Conditions::default(),
             waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
             seen: PublisherRanges::new(config.publishers_max),
@@ -174,6 +179,7 @@ impl Node {
             self.end_overfull_links();
             self.commit();
             self.evict();
+            self.follow_conditions();
         }
         self.wake_journal();
         self.finish(out);
@@ -291,6 +297,7 @@ impl Node {
             Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
                 self.publishing.deadline_ns(&self.cx, timer)
             }
+            Timer::Conditions => self.conditions.deadline_ns(),
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
             }
@@ -332,6 +339,7 @@ impl Node {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
+            Timer::Conditions => self.on_conditions_timer(),
             Timer::Resend => self.on_resend_timer(),
             Timer::NarrowInterest => self.interest_changed(),
             // A commit follows each input: it skips a standby or a journal that is too slow.
@@ -367,10 +375,8 @@ impl Node {
             Input::LinkClosed { link, error } => self.on_link_closed(link, &error),
             Input::ClientAttached { client, info } => self.on_client_attached(client, info),
             Input::ClientDetached { client } => self.on_client_detached(client),
-            Input::Publish { client, events } => {
-                self.publishing.on_publish(&mut self.cx, client, events);
-                self.flush_outbox();
-            }
+            Input::Publish { client, events } => self.on_publish(client, events),
+            Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
                 self.on_subscribe(client, subscription, filter, start);
             }

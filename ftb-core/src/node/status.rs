@@ -3,7 +3,10 @@
 use super::Node;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
+use crate::log::conditions::CONDITIONS_BYTES_MAX;
 use crate::log::reader::Reader;
+use crate::log::ring::Log;
+use crate::node::STATEMENT_BYTES_MAX;
 use crate::node::api::{ClientId, JournalState};
 use crate::node::role::Role;
 use crate::position::{Epoch, Position};
@@ -219,9 +222,17 @@ impl Node {
                 replica.log.bytes() + usize::try_from(replica.kept.bytes()).unwrap_or(usize::MAX)
             })
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
+            + self.condition_bytes()
             + self.publishing.bytes()
             + below.sum::<usize>()
             + subscriptions.map(|s| s.reader.kept_bytes()).sum::<usize>()
+    }
+
+    fn condition_bytes(&self) -> usize {
+        let copy = self.role.replica().map(|replica| &replica.log);
+        let past = self.past.as_ref().map(|past| &past.replica.log);
+        let logs = [Some(&self.log), copy, past].into_iter().flatten();
+        logs.map(Log::condition_bytes).sum::<usize>() + self.conditions.bytes()
     }
 
     /// What [`Node::held_bytes`] can be at most with its children and subscriptions of now.
@@ -238,7 +249,9 @@ impl Node {
         let kept = usize::try_from(crate::node::dispatch::KEPT_WINDOWS).unwrap_or(usize::MAX)
             * window
             + slack;
+        let conditions = 8 * CONDITIONS_BYTES_MAX + STATEMENT_BYTES_MAX;
         2 * log
+            + conditions
             + kept
             + outbox
             + crate::node::publishing::FOLD_BYTES_MAX

@@ -1,7 +1,8 @@
 //! Events for tests.
 
-use crate::ident::{EventId, PublisherId};
-use crate::sealed::{Head, Sealed, Span};
+use crate::condition::{Provenance, RecommendedAction, Truth};
+use crate::ident::{EventId, OriginId, PublisherId};
+use crate::sealed::{ConditionHead, Head, Sealed, Span};
 use crate::severity::Severity;
 use crate::storm::Fold;
 use bytes::Bytes;
@@ -31,6 +32,7 @@ pub(crate) fn sealed_with(token: u64, seq: u64, severity: Severity) -> Sealed {
         host: span(13, 4),
         job_id: Span::default(),
         client_name: Span::default(),
+        condition: None,
     };
     Sealed::new(head, Bytes::from_static(TEXT)).expect("the spans lie in the text")
 }
@@ -44,6 +46,54 @@ pub(crate) fn said(space: &str, name: &str, seq: u64, severity: Severity) -> Sea
     head.name = Span { start: number(space), len: number(name) };
     head.host = Span::default();
     Sealed::new(head, Bytes::from(text)).expect("the spans lie in the text")
+}
+
+/// An event that states a condition of the host `host`.
+pub(crate) struct Stated<'a> {
+    pub(crate) token: u64,
+    pub(crate) seq: u64,
+    pub(crate) component: &'a str,
+    pub(crate) truth: Truth,
+    pub(crate) severity: Severity,
+    pub(crate) provenance: Provenance,
+}
+
+impl Default for Stated<'_> {
+    fn default() -> Self {
+        Self {
+            token: 1,
+            seq: 1,
+            component: "",
+            truth: Truth::True,
+            severity: Severity::Error,
+            provenance: Provenance::direct(OriginId(1)),
+        }
+    }
+}
+
+pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
+    let Stated { token, seq, component, truth, severity, provenance } = *stated;
+    let plain = sealed_with(token, seq, severity);
+    let mut bytes = plain.bytes().to_vec();
+    let mut span = |text: &str| {
+        let start = u32::try_from(bytes.len()).expect("a short text");
+        bytes.extend_from_slice(text.as_bytes());
+        Span { start, len: u32::try_from(text.len()).expect("a short text") }
+    };
+    let condition = ConditionHead {
+        host: Span::default(),
+        component: span(component),
+        key: span("FANFAIL"),
+        truth,
+        action: RecommendedAction::None,
+        severity: None,
+        onset_ns: 0,
+        expires_ms: 0,
+        is_kept: false,
+        provenance,
+    };
+    let head = Head { condition: Some(condition), ..*plain.head() };
+    Sealed::new(head, Bytes::from(bytes)).expect("the spans lie in the text")
 }
 
 /// A fold, as an encoding would make it.

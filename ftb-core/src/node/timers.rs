@@ -47,6 +47,8 @@ pub(crate) enum Timer {
     StormGap,
     /// Publishers learn that their events are acknowledged.
     DelayedAck,
+    /// Conditions are repeated, or become unknown.
+    Conditions,
     /// Unconfirmed events are sent again.
     Resend,
     /// Filters that are not wanted any more are withdrawn.
@@ -59,7 +61,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -80,6 +82,7 @@ impl Timer {
         Self::Fold,
         Self::StormGap,
         Self::DelayedAck,
+        Self::Conditions,
         Self::Resend,
         Self::NarrowInterest,
         Self::Standby,
@@ -133,6 +136,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 23);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 24);
     }
 }

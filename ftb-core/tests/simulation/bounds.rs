@@ -132,6 +132,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
             after: 0,
             since_ns: 0,
             filters,
+            conditions: false,
         })
     };
     let ask = |root: &mut Agent, id| {
@@ -289,6 +290,7 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
             after: 0,
             since_ns: 0,
             filters,
+            conditions: false,
         }));
     }
     let lost = |output: &Output| matches!(output, Output::CloseLink { link: UP, .. });

@@ -87,7 +87,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 fn one_fault_at_a_time_loses_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) };
-        must_hold("one fault", &setup, seed, &script(seed, 7, 1));
+        must_hold("one fault", &setup.with_conditions(), seed, &script(seed, 7, 1));
     }
 }
 
@@ -95,7 +95,7 @@ fn one_fault_at_a_time_loses_nothing_silently() {
 fn many_faults_at_once_lose_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
-        must_hold("many faults", &setup, seed, &script(seed, 9, 8));
+        must_hold("many faults", &setup.with_conditions(), seed, &script(seed, 9, 8));
     }
 }
 
@@ -105,7 +105,12 @@ fn faults_of_unlisted_agents_lose_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { unlisted: 3, ..setup };
-        must_hold("many faults, unlisted agents", &setup, seed, &script(seed, 9, 8));
+        must_hold(
+            "many faults, unlisted agents",
+            &setup.with_conditions(),
+            seed,
+            &script(seed, 9, 8),
+        );
     }
 }
 
@@ -113,7 +118,7 @@ fn faults_of_unlisted_agents_lose_nothing_silently() {
 fn one_fault_at_a_time_with_journals_loses_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
-        must_hold("one fault, journals", &setup, seed, &script(seed, 7, 1));
+        must_hold("one fault, journals", &setup.with_conditions(), seed, &script(seed, 7, 1));
     }
 }
 
@@ -122,7 +127,12 @@ fn faults_of_agents_and_disks_lose_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let script = script_with_disks(seed, 9, 8);
-        must_hold("many faults of agents and disks", &setup.on_disk(), seed, &script);
+        must_hold(
+            "many faults of agents and disks",
+            &setup.on_disk().with_conditions(),
+            seed,
+            &script,
+        );
     }
 }
 
@@ -139,7 +149,12 @@ fn faults_of_agents_disks_and_programs_lose_nothing_silently() {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { tune: small, unlisted: u32::from(seed % 2 == 1) * 3, ..setup };
         let script = script_with_programs(seed, 9, 12);
-        must_hold("many faults of agents, disks and programs", &setup.on_disk(), seed, &script);
+        must_hold(
+            "many faults of agents, disks and programs",
+            &setup.on_disk().with_conditions(),
+            seed,
+            &script,
+        );
     }
 }
 
@@ -150,6 +165,6 @@ fn faults_with_slow_disks_lose_nothing_silently() {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { tune: small, payload: 400, ..setup };
         let script = script_with_slow_disks(seed, 9, 12);
-        must_hold("many faults, slow disks", &setup.on_disk(), seed, &script);
+        must_hold("many faults, slow disks", &setup.on_disk().with_conditions(), seed, &script);
     }
 }

@@ -2,6 +2,7 @@
 //! the books that the invariants are checked against.
 
 use crate::events::count_of;
+use ftb_core::condition::{Subject, Truth};
 use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
@@ -21,6 +22,18 @@ pub struct Publisher {
     /// Of these: refused because it said too much.
     pub refused: u64,
     pub paused: bool,
+    /// Its last statement about its condition, and when it was published.
+    pub stated: Option<(Sealed, u64)>,
+    /// Below which acting root (agent and life) its agent has been, and since when.
+    pub below: Option<(usize, u64, u64)>,
+}
+
+/// A program that begins with the table of conditions.
+pub struct ConditionReader {
+    pub agent: usize,
+    pub client: ClientId,
+    pub rows: BTreeMap<Subject, Truth>,
+    pub is_complete: bool,
 }
 
 /// One subscription and all that it was told.

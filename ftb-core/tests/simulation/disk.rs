@@ -3,6 +3,7 @@
 use ftb_core::frame::{Content, Item};
 use ftb_core::ident::EventId;
 use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored};
+use ftb_core::node::{Reserve, Retained};
 
 /// Entries that are looked through for one page.
 const PAGE_ITEMS: usize = 40;
@@ -57,11 +58,14 @@ impl Disk {
         let mut content = self.content.clone();
         content.items_after = content.stored.after;
         let mut bytes: usize = content.items.iter().map(Item::len).sum();
+        let mut older = Retained::new(content.stored.after);
         while bytes > bytes_max {
             let oldest = content.items.remove(0);
             bytes -= oldest.len();
             content.items_after = oldest.last();
+            older.take(&oldest, &Reserve { bytes: 0, protected: [].into() });
         }
+        content.conditions = older.pinned().collect();
         content
     }
 

@@ -1,9 +1,10 @@
 //! Events as the shell would seal them, small.
 
 use bytes::Bytes;
+use ftb_core::condition::{Condition, Provenance};
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::Fold;
-use ftb_core::sealed::{Head, Sealed, SealedRef, Span};
+use ftb_core::sealed::{ConditionHead, Head, Sealed, SealedRef, Span};
 use ftb_core::severity::Severity;
 
 /// The space of the publishers in the simulation, and of the agents' own events.
@@ -19,15 +20,44 @@ pub struct Said<'a> {
     pub payload: usize,
 }
 
+/// The key of the conditions that publishers of the simulation state.
+pub const KEY: &str = "FAULT";
+
 pub fn seal(publisher: PublisherId, seq: u64, said: &Said<'_>) -> Sealed {
+    seal_stated(publisher, seq, said, None)
+}
+
+/// The same with a condition. Its texts stand behind the others.
+pub fn seal_stated(
+    publisher: PublisherId,
+    seq: u64,
+    said: &Said<'_>,
+    stated: Option<(Condition, Provenance)>,
+) -> Sealed {
     let Said { severity, space, name, host, payload } = *said;
-    let text = format!("{space}{name}{host}{}", ".".repeat(payload));
+    let mut text = format!("{space}{name}{host}");
+    let texts = stated.as_ref().map(|(c, _)| [&c.host, &c.component, &c.key].map(String::clone));
+    texts.iter().flatten().for_each(|part| text.push_str(part));
+    text.push_str(&".".repeat(payload));
     let mut at = 0;
     let mut span = |part: &str| {
         let len = u32::try_from(part.len()).unwrap();
         at += len;
         Span { start: at - len, len }
     };
+    let (space, name, host) = (span(space), span(name), span(host));
+    let condition = stated.map(|(condition, provenance)| ConditionHead {
+        host: span(&condition.host),
+        component: span(&condition.component),
+        key: span(&condition.key),
+        truth: condition.truth,
+        action: condition.action,
+        severity: condition.severity,
+        onset_ns: condition.onset_ns,
+        expires_ms: condition.expires_ms,
+        is_kept: condition.is_kept,
+        provenance,
+    });
     let head = Head {
         id: EventId { publisher, seq },
         severity,
@@ -36,11 +66,12 @@ pub fn seal(publisher: PublisherId, seq: u64, said: &Said<'_>) -> Sealed {
         republished: false,
         covers: 0,
         time_ns: 1,
-        space: span(space),
-        name: span(name),
-        host: span(host),
+        space,
+        name,
+        host,
         job_id: Span::default(),
         client_name: Span::default(),
+        condition,
     };
     Sealed::new(head, Bytes::from(text)).unwrap()
 }

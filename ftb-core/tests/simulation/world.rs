@@ -1,5 +1,6 @@
 //! The simulated world: agents, their hosts, the network between them, and virtual time.
 
+mod conditions;
 mod excuses;
 mod invariants;
 mod life;
@@ -10,7 +11,7 @@ mod scheduler;
 
 pub use run::{boot, must_hold};
 
-use crate::clients::{Books, Publisher, Subscriber};
+use crate::clients::{Books, ConditionReader, Publisher, Subscriber};
 use crate::disk::Disk;
 use crate::ops::Op;
 use ftb_core::frame::Frame;
@@ -47,6 +48,8 @@ pub struct Setup {
     pub announcements: bool,
     /// Whether agents have journals.
     pub disks: bool,
+    /// Whether publishers state conditions.
+    pub conditions: bool,
 }
 
 impl Setup {
@@ -63,7 +66,13 @@ impl Setup {
             start_apart_ns: 0,
             announcements: true,
             disks: false,
+            conditions: false,
         }
+    }
+
+    /// The same with conditions: every fifth event of a publisher states one.
+    pub fn with_conditions(self) -> Self {
+        Self { conditions: true, ..self }
     }
 
     /// The same with journals.
@@ -164,6 +173,7 @@ pub struct World {
     stuck: Vec<Happening>,
     pub publishers: Vec<Publisher>,
     pub subscribers: Vec<Subscriber>,
+    pub condition_readers: Vec<ConditionReader>,
     pub books: Books,
     pub happenings: u64,
     /// Frames that agents have said, but for heartbeats.
@@ -207,6 +217,7 @@ impl World {
             stuck: Vec::new(),
             publishers: Vec::new(),
             subscribers: Vec::new(),
+            condition_readers: Vec::new(),
             books: Books::default(),
             happenings: 0,
             frames: 0,

@@ -1,9 +1,11 @@
 //! What a client publishes, written straight into the bytes of the message that carries it.
 
 use crate::event::{field_len, put_event, put_head};
+use crate::v1;
 use crate::wire::{bytes_key, varint_key};
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use ftb_core::EventRef;
+use prost::Message as _;
 use prost::encoding::{encode_varint, encoded_len_varint};
 
 /// Most bytes of a publish message before its events: two keys with numbers of up to ten bytes, and
@@ -35,6 +37,11 @@ pub fn put_publish(first_seq: u64, again: bool, events_len: usize, out: &mut imp
     left.put_slice(again);
     let written = PUBLISH_HEAD_MAX - left.len();
     out.put_slice(&head[..written]);
+}
+
+/// The events that [`put_published`] wrote.
+pub fn published_events(events: &Bytes) -> Vec<Bytes> {
+    v1::Publish::decode(events.clone()).map(|publish| publish.events).unwrap_or_default()
 }
 
 /// How many bytes [`put_published`] appends for an event of that length.

@@ -285,6 +285,7 @@ fn field_to_agent(message: &FromClient) -> &'static str {
     match message {
         FromClient::Hello(_) => "hello",
         FromClient::Publish { .. } => "publish",
+        FromClient::Restate { .. } => "restate",
         FromClient::Subscribe { .. } => "subscribe",
         FromClient::Unsubscribe(_) => "unsubscribe",
         FromClient::DelayAcks { .. } => "delay_acks",
@@ -309,6 +310,7 @@ fn every_message_of_a_client_is_encoded_as_in_its_golden_file() {
             events: vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")],
             again: true,
         },
+        FromClient::Restate { events: vec![(300, Bytes::from_static(b"one"))] },
         FromClient::Subscribe {
             subscription: SubscriptionId(2),
             filter: "severity>=error".into(),

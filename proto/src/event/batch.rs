@@ -221,6 +221,11 @@ impl<'a> EventView<'a> {
         parts_of(self.event.bytes()).ok()?.1
     }
 
+    /// The condition that it states, verified by its agent.
+    pub fn stated(&self) -> Option<super::Stated> {
+        super::stated_of(self.event)
+    }
+
     fn walker(&self) -> Walker<'a> {
         let (event, _) = parts_of(self.event.bytes()).unwrap_or_default();
         Walker::new("event", event)

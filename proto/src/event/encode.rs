@@ -3,8 +3,10 @@
 //! The fields are written straight from the event, in the order and the form in which prost would
 //! write the message: a copy of it as a generated type would cost an allocation for each text.
 
+use super::condition::wire_condition;
 use bytes::Bytes;
 use ftb_core::{Event, EventId, EventKind, EventRef, Tag};
+use prost::Message as _;
 
 /// Encodes what a publisher says. Its bounds are the caller's to check ([`Event::check`]).
 pub fn encode_event(event: &Event) -> Bytes {
@@ -31,6 +33,7 @@ pub fn event_len(event: &EventRef<'_>) -> usize {
         + text(event.job_id)
         + kind
         + tags
+        + event.condition.map_or(0, |c| field_len(wire_condition(c).encoded_len()))
         + if event.payload.is_empty() { 0 } else { field_len(event.payload.len()) }
 }
 
@@ -59,6 +62,11 @@ pub fn put_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
         put_head(9, tag_len(tag), out);
         put_text(1, &tag.key, out);
         put_text(2, &tag.value, out);
+    }
+    if let Some(condition) = event.condition {
+        let condition = wire_condition(condition);
+        put_head(10, condition.encoded_len(), out);
+        condition.encode_raw(out);
     }
     if !event.payload.is_empty() {
         put_head(15, event.payload.len(), out);

@@ -4,13 +4,16 @@
 //! encoded once. The buffer of a batch has the events as the lists of messages have them, so that
 //! deliveries and links send slices of it.
 
+use super::condition::{encode_stated, read_condition, read_stated, resolve};
 use super::encode::{put_varint, varint_len};
-use super::{EventHead, EventWireError, Stamps};
+use super::{EventHead, EventWireError, Stamps, Stated};
 use super::{bound, check_event, field_len, put_head, sealed_head, span_number};
 use crate::wire::EVENTS;
+use ftb_core::condition::pairs::ConditionPairs;
+use ftb_core::condition::{Condition, ConditionError, Provenance};
 use ftb_core::run::{Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
-use ftb_core::{EventId, Sealed, limits};
+use ftb_core::{EventId, OriginId, Sealed, limits};
 use prost::Message as _;
 
 /// The events of one message.
@@ -20,6 +23,8 @@ pub struct SealedBatch {
     pub run: Option<Run>,
     /// Sequence numbers of the rejected events, and why.
     pub refused: Vec<(u64, SealError)>,
+    /// Sequence numbers of accepted events whose pair states nothing valid, and why.
+    pub ignored: Vec<(u64, ConditionError)>,
 }
 
 /// Why an event was rejected.
@@ -28,12 +33,46 @@ pub enum SealError {
     /// It is malformed or over a bound.
     #[error(transparent)]
     Event(#[from] EventWireError),
+    /// Its condition is rejected.
+    #[error(transparent)]
+    Condition(#[from] ConditionError),
     /// The access rules forbid it.
     #[error("your user may not publish in event space {0}")]
     Denied(String),
 }
 
-/// Checks an event of a publisher and adds the envelope.
+/// What a user may do in an event space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Nothing.
+    None,
+    /// Publish events that state no condition.
+    Publish,
+    /// Publish, and state conditions of its own host.
+    StateOwnHost,
+    /// Publish, and state conditions of any host.
+    StateAnyHost,
+}
+
+/// What is the same for all events of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct SealRules<'a> {
+    /// Largest payload.
+    pub payload_bytes_max: usize,
+    /// The events that state conditions by their names.
+    pub pairs: Option<&'a ConditionPairs>,
+    /// This incarnation of the agent.
+    pub owner: OriginId,
+}
+
+impl SealRules<'_> {
+    /// Without conditions.
+    pub fn plain(payload_bytes_max: usize) -> Self {
+        Self { payload_bytes_max, pairs: None, owner: OriginId(0) }
+    }
+}
+
+/// Checks an event of a publisher and adds the envelope. It states no condition.
 ///
 /// # Errors
 /// [`EventWireError`]: the event is rejected.
@@ -42,23 +81,37 @@ pub fn seal(
     event: &[u8],
     payload_bytes_max: usize,
 ) -> Result<Sealed, EventWireError> {
+    seal_with(stamps, event, payload_bytes_max, None)
+}
+
+/// The same with a condition that it states.
+///
+/// # Errors
+/// As [`seal`].
+pub fn seal_with(
+    stamps: &Stamps<'_>,
+    event: &[u8],
+    payload_bytes_max: usize,
+    stated: Option<&Stated>,
+) -> Result<Sealed, EventWireError> {
     let envelope = Envelope::new(stamps)?;
     let head = check_event(event, payload_bytes_max)?;
-    let mut bytes = Vec::with_capacity(envelope.sealed_len(stamps.id.seq, event.len()));
-    let head = envelope.put(stamps.id.seq, event, &head, &mut bytes);
+    let stated = stated.map(|stated| encode_stated(stated)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(envelope.sealed_len(stamps.id.seq, event.len(), &stated));
+    let head = envelope.put(stamps.id.seq, event, &head, &stated, &mut bytes)?;
     Ok(Sealed::new(head, bytes.into())?)
 }
 
-/// As [`seal`] for the events of a message, with consecutive sequence numbers. `may_publish`
-/// decides by event space.
+/// As [`seal`] for the events of a message, with consecutive sequence numbers. `rights` decides by
+/// event space.
 ///
 /// # Errors
 /// [`EventWireError`]: the envelope is malformed. A bad event is rejected alone.
 pub fn seal_batch<'a, I>(
     stamps: &Stamps<'_>,
     events: I,
-    payload_bytes_max: usize,
-    mut may_publish: impl FnMut(&[u8]) -> bool,
+    rules: &SealRules<'_>,
+    mut rights: impl FnMut(&[u8]) -> Rights,
 ) -> Result<SealedBatch, EventWireError>
 where
     I: IntoIterator<Item = &'a [u8], IntoIter: ExactSizeIterator + Clone>,
@@ -66,40 +119,84 @@ where
     let envelope = Envelope::new(stamps)?;
     let events = events.into_iter();
     let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
-    let listed_len = |event: &[u8]| field_len(envelope.sealed_len(last_seq, event.len()));
+    let listed_len = |event: &[u8]| field_len(envelope.sealed_len(last_seq, event.len(), &[]));
     let mut buffer = Vec::with_capacity(events.clone().map(listed_len).sum());
     let mut builder = RunBuilder::default();
-    let mut refused = Vec::new();
+    let mut batch = SealedBatch::default();
     let mut seq = stamps.id.seq;
     for event in events {
-        match check(event, payload_bytes_max, &mut may_publish) {
-            Ok(head) => {
-                put_head(EVENTS, envelope.sealed_len(seq, event.len()), &mut buffer);
+        match check(event, rules, stamps.host, &mut rights) {
+            Ok(Checked { head, stated, ignored }) => {
+                batch.ignored.extend(ignored.map(|error| (seq, error)));
+                put_head(EVENTS, envelope.sealed_len(seq, event.len(), &stated), &mut buffer);
                 let start = buffer.len();
-                let head = envelope.put(seq, event, &head, &mut buffer);
+                let head = envelope.put(seq, event, &head, &stated, &mut buffer)?;
                 builder.push(&buffer, head, span(start, buffer.len() - start))?;
             }
-            Err(error) => refused.push((seq, error)),
+            Err(error) => batch.refused.push((seq, error)),
         }
         seq = seq.saturating_add(1);
     }
-    if !refused.is_empty() {
+    if !batch.refused.is_empty() {
         buffer.shrink_to_fit();
     }
-    Ok(SealedBatch { run: builder.finish(buffer.into())?, refused })
+    Ok(SealedBatch { run: builder.finish(buffer.into())?, ..batch })
+}
+
+/// An event that may be published.
+struct Checked {
+    head: EventHead,
+    /// The verified statement, encoded; empty without one.
+    stated: Vec<u8>,
+    /// Why the event states nothing although a pair is about it.
+    ignored: Option<ConditionError>,
 }
 
 fn check(
     event: &[u8],
-    payload_bytes_max: usize,
-    may_publish: &mut impl FnMut(&[u8]) -> bool,
-) -> Result<EventHead, SealError> {
-    let head = check_event(event, payload_bytes_max)?;
+    rules: &SealRules<'_>,
+    own_host: &str,
+    rights: &mut impl FnMut(&[u8]) -> Rights,
+) -> Result<Checked, SealError> {
+    let head = check_event(event, rules.payload_bytes_max)?;
     let space = head.space.slice(event).unwrap_or_default();
-    match may_publish(space) {
-        true => Ok(head),
-        false => Err(SealError::Denied(String::from_utf8_lossy(space).into_owned())),
+    let space = || String::from_utf8_lossy(space).into_owned();
+    let rights = rights(head.space.slice(event).unwrap_or_default());
+    let verified = |condition: Condition| {
+        let is_own = condition.host.is_empty() || condition.host.eq_ignore_ascii_case(own_host);
+        match rights {
+            Rights::None | Rights::Publish => return Err(ConditionError::Denied(space())),
+            Rights::StateOwnHost if !is_own => {
+                return Err(ConditionError::OtherHost { host: condition.host, space: space() });
+            }
+            Rights::StateOwnHost | Rights::StateAnyHost => condition.check()?,
+        }
+        let provenance = Provenance::direct(rules.owner);
+        let stated = encode_stated(&Stated { condition, provenance });
+        let bytes = event.len() + stated.len();
+        match bytes > limits::CONDITION_BYTES_MAX {
+            true => Err(ConditionError::TooLong { bytes }),
+            false => Ok(stated),
+        }
+    };
+    if rights == Rights::None {
+        return Err(SealError::Denied(space()));
     }
+    if let Some(span) = head.condition {
+        let condition = read_condition(span.slice(event).unwrap_or_default())?;
+        let stated = verified(condition)?;
+        return Ok(Checked { head, stated, ignored: None });
+    }
+    let pairs = match rights {
+        Rights::StateOwnHost | Rights::StateAnyHost => rules.pairs,
+        Rights::None | Rights::Publish => None,
+    };
+    let paired = pairs.and_then(|pairs| resolve(pairs, event, &head));
+    Ok(match paired.map(verified) {
+        Some(Ok(stated)) => Checked { head, stated, ignored: None },
+        Some(Err(error)) => Checked { head, stated: Vec::new(), ignored: Some(error) },
+        None => Checked { head, stated: Vec::new(), ignored: None },
+    })
 }
 
 /// The fields around an event, encoded except for the sequence number and the lengths that depend
@@ -115,6 +212,7 @@ struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     const ID: u8 = 1;
     const SEQ_KEY: u8 = 3 << 3;
+    const CONDITION: u8 = 7;
     const EVENT: u8 = 15;
 
     fn new(stamps: &Stamps<'a>) -> Result<Self, EventWireError> {
@@ -139,13 +237,21 @@ impl<'a> Envelope<'a> {
         self.id.len() + 1 + varint_len(seq)
     }
 
-    fn sealed_len(&self, seq: u64, event_len: usize) -> usize {
-        field_len(self.id_len(seq)) + self.rest.len() + field_len(event_len)
+    fn sealed_len(&self, seq: u64, event_len: usize, stated: &[u8]) -> usize {
+        let stated_len = if stated.is_empty() { 0 } else { field_len(stated.len()) };
+        field_len(self.id_len(seq)) + self.rest.len() + stated_len + field_len(event_len)
     }
 
     /// Appends an event with its envelope. Gives its head; spans count from the first byte
     /// appended.
-    fn put(&self, seq: u64, event: &[u8], inner: &EventHead, out: &mut Vec<u8>) -> Head {
+    fn put(
+        &self,
+        seq: u64,
+        event: &[u8],
+        inner: &EventHead,
+        stated: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Head, EventWireError> {
         let begin = out.len();
         put_head(Self::ID, self.id_len(seq), out);
         out.extend_from_slice(&self.id);
@@ -157,11 +263,18 @@ impl<'a> Envelope<'a> {
             len => span(out.len() - begin + 1 + varint_len(len as u64), len),
         };
         out.extend_from_slice(&self.rest);
+        let mut condition = None;
+        if !stated.is_empty() {
+            put_head(Self::CONDITION, stated.len(), out);
+            let at = span(out.len() - begin, stated.len());
+            out.extend_from_slice(stated);
+            condition = Some(read_stated(at, stated)?);
+        }
         put_head(Self::EVENT, event.len(), out);
         let content = span(out.len() - begin, event.len());
         out.extend_from_slice(event);
         let stamps = Stamps { id: EventId { seq, ..self.stamps.id }, ..self.stamps };
-        sealed_head(&stamps, host, content, inner)
+        Ok(Head { condition, ..sealed_head(&stamps, host, content, inner) })
     }
 }
 

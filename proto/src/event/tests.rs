@@ -2,6 +2,8 @@
 
 use super::*;
 use ftb_core::OriginId;
+use ftb_core::condition::pairs::ConditionPairs;
+use ftb_core::condition::{RecommendedAction, Truth};
 use proptest::prelude::*;
 
 const PAYLOAD_MAX: usize = 300;
@@ -23,8 +25,9 @@ fn any_event() -> impl Strategy<Value = Event> {
     let tag = ("\\PC{0,15}", "\\PC{0,60}").prop_map(|(key, value)| Tag { key, value });
     let tags = proptest::collection::vec(tag, 0..=limits::TAGS_MAX);
     let payload = proptest::collection::vec(any::<u8>(), 0..PAYLOAD_MAX);
-    (names, 1..5_i32, any::<u64>(), texts, kind, tags, payload).prop_map(
-        |(names, severity, time_ns, texts, kind, tags, payload)| Event {
+    let condition = proptest::option::of(any_condition());
+    (names, 1..5_i32, any::<u64>(), texts, kind, tags, payload, condition).prop_map(
+        |(names, severity, time_ns, texts, kind, tags, payload, condition)| Event {
             space: names.0.parse().unwrap(),
             name: names.1.parse().unwrap(),
             severity: Severity::from_wire(severity).unwrap(),
@@ -33,7 +36,28 @@ fn any_event() -> impl Strategy<Value = Event> {
             job_id: texts.1,
             kind,
             tags,
+            condition,
             payload: payload.into(),
+        },
+    )
+}
+
+fn any_condition() -> impl Strategy<Value = Condition> {
+    let texts = ("([a-z][a-z0-9]{0,9})?", "[a-zA-Z0-9/ ]{0,20}", "[A-Z_]{1,20}");
+    let numbers = (0..3_usize, 0..7_usize, proptest::option::of(1..5_i32));
+    (texts, numbers, any::<u64>(), any::<u32>(), any::<bool>()).prop_map(
+        |((host, component, key), (truth, action, severity), onset_ns, expires_ms, is_kept)| {
+            Condition {
+                host,
+                component,
+                key,
+                truth: Truth::ALL[truth],
+                action: RecommendedAction::ALL[action],
+                severity: severity.and_then(Severity::from_wire),
+                onset_ns,
+                expires_ms,
+                is_kept,
+            }
         },
     )
 }
@@ -92,15 +116,20 @@ proptest! {
         let bytes: Vec<_> = events.iter().map(encode_event).collect();
         let first = first_id();
         let slices = bytes.iter().map(|event| &event[..]);
-        let batch = seal_batch(&stamps(first), slices, PAYLOAD_MAX, |_| true).unwrap();
+        let rules = SealRules::plain(PAYLOAD_MAX);
+        let batch = seal_batch(&stamps(first), slices, &rules, |_| Rights::StateAnyHost).unwrap();
         prop_assert_eq!(batch.refused, []);
         let run: Vec<_> = batch.run.iter().flat_map(ftb_core::Run::iter).collect();
         prop_assert_eq!(run.len(), bytes.len());
         for (offset, (sealed, bytes)) in (0_u64..).zip(run.into_iter().zip(&bytes)) {
             let id = EventId { seq: first.seq + offset, ..first };
             let stamps = Stamps { id, ..stamps(first) };
-            let alone = seal(&stamps, bytes, PAYLOAD_MAX).unwrap();
+            let condition = decode_event(bytes).unwrap().condition;
+            let provenance = Provenance::direct(OriginId(0));
+            let stated = condition.map(|condition| Stated { condition, provenance });
+            let alone = seal_with(&stamps, bytes, PAYLOAD_MAX, stated.as_ref()).unwrap();
             prop_assert_eq!(sealed, alone.as_ref());
+            prop_assert_eq!(&decode_sealed(alone.bytes().clone()), &Ok(alone));
             let message = v1::Sealed::decode(sealed.bytes()).unwrap();
             prop_assert_eq!(&message.encode_to_vec(), sealed.bytes());
         }
@@ -201,10 +230,10 @@ fn bytes_that_are_no_event_are_rejected() {
     };
     assert!(malformed(&[0x0a, 1, b'z']), "a second event space");
     assert!(malformed(&[0x28, 1]), "a client name that is a number");
-    assert!(malformed(&[0x53]), "a group");
+    assert!(malformed(&[0x5b]), "a group");
     assert!(malformed(&[0x00, 0]), "field number 0");
-    assert!(malformed(&[0x50, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2]), "65 bits");
-    assert!(!malformed(&[0x50, 1, 0x5d, 0, 0, 0, 0]), "unknown fields");
+    assert!(malformed(&[0x58, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2]), "65 bits");
+    assert!(!malformed(&[0x58, 1, 0x65, 0, 0, 0, 0]), "unknown fields");
     let text = [plain.as_slice(), &[0x2a, 1, 0xff]].concat();
     assert_eq!(check_event(&text, 64), Err(EventWireError::Text("client name")));
 }
@@ -217,8 +246,11 @@ fn a_bad_event_of_a_batch_is_refused_alone() {
     let other = encode_event(&other);
     let events = [&good[..], b"none", &other, &good];
     let id = EventId { seq: 10, ..first_id() };
-    let may = |space: &[u8]| space == b"ftb.ipmi";
-    let batch = seal_batch(&stamps(id), events, PAYLOAD_MAX, may).unwrap();
+    let may = |space: &[u8]| match space {
+        b"ftb.ipmi" => Rights::Publish,
+        _ => Rights::None,
+    };
+    let batch = seal_batch(&stamps(id), events, &SealRules::plain(PAYLOAD_MAX), may).unwrap();
     let seqs: Vec<u64> =
         batch.run.iter().flat_map(ftb_core::Run::iter).map(|e| e.id().seq).collect();
     assert_eq!(seqs, [10, 13]);
@@ -226,7 +258,8 @@ fn a_bad_event_of_a_batch_is_refused_alone() {
     assert_eq!(refused, [11, 12]);
     assert!(matches!(batch.refused[0].1, SealError::Event(_)));
     assert_eq!(batch.refused[1].1, SealError::Denied("ftb.other".to_owned()));
-    let none = seal_batch(&stamps(id), [&good[..]], PAYLOAD_MAX, |_| false).unwrap();
+    let rules = SealRules::plain(PAYLOAD_MAX);
+    let none = seal_batch(&stamps(id), [&good[..]], &rules, |_| Rights::None).unwrap();
     assert!(none.run.is_none());
 }
 
@@ -242,7 +275,8 @@ fn the_events_of_a_batch_are_what_they_are_alone_at_every_length_of_a_number() {
         let first = EventId { seq, ..first_id() };
         let stamps = Stamps { republished: false, ..stamps(first) };
         let slices = events.iter().map(|event| &event[..]);
-        let batch = seal_batch(&stamps, slices, PAYLOAD_MAX, |_| true).unwrap();
+        let rules = SealRules::plain(PAYLOAD_MAX);
+        let batch = seal_batch(&stamps, slices, &rules, |_| Rights::Publish).unwrap();
         let run = batch.run.unwrap();
         assert_eq!(run.count(), events.len());
         for (offset, (sealed, event)) in (0..).zip(run.iter().zip(&events)) {
@@ -306,4 +340,70 @@ fn an_event_and_its_envelope_are_encoded_as_in_their_golden_files() {
     let received = unseal(Position::ZERO, &decode_sealed(golden).unwrap()).unwrap();
     assert_eq!((received.id, received.event), (id, event));
     assert_eq!(received.folded, Some(Folded { count: 5, first_ns: 11, last_ns: 22 }));
+}
+
+/// A statement about a fan of another host.
+fn fan(truth: Truth) -> Condition {
+    Condition {
+        host: "node018".to_owned(),
+        component: "FAN 1".to_owned(),
+        action: RecommendedAction::Migrate,
+        severity: Some(Severity::Fatal),
+        onset_ns: 77,
+        expires_ms: 600_000,
+        is_kept: true,
+        ..Condition::new("FANFAIL", truth)
+    }
+}
+
+#[test]
+fn a_verified_statement_is_encoded_as_in_its_golden_file() {
+    let provenance = Provenance {
+        owner: OriginId(9),
+        source: Some(EventId { seq: 5, ..first_id() }),
+        replaces: Some(EventId { seq: 6, ..first_id() }),
+    };
+    let stated = Stated { condition: fan(Truth::Unknown), provenance };
+    let event = Event { condition: Some(fan(Truth::True)), ..example() };
+    let bytes = encode_event(&event);
+    let sealed = seal_with(&stamps(first_id()), &bytes, PAYLOAD_MAX, Some(&stated)).unwrap();
+    let golden = crate::golden::check("event", "stated", sealed.bytes());
+    let received = unseal(Position::ZERO, &decode_sealed(golden).unwrap()).unwrap();
+    assert_eq!((received.stated, received.event), (Some(stated), event));
+}
+
+#[test]
+fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
+    let pairs = ConditionPairs::built_in();
+    let rules =
+        SealRules { payload_bytes_max: PAYLOAD_MAX, pairs: Some(&pairs), owner: OriginId(9) };
+    let take = |event: &Event, rights| {
+        let bytes = encode_event(event);
+        let batch = seal_batch(&stamps(first_id()), [&bytes[..]], &rules, |_| rights).unwrap();
+        match batch.refused.into_iter().next() {
+            Some((_, error)) => Err(error.to_string()),
+            None => {
+                let first = batch.run.unwrap().first().to_sealed();
+                let subject = first.as_ref().condition().map(|c| c.subject().to_string());
+                Ok((subject, batch.ignored.len()))
+            }
+        }
+    };
+    let explicit = Event { condition: Some(fan(Truth::True)), ..example() };
+    let ok = Ok((Some("node018 FAN 1 FANFAIL".to_owned()), 0));
+    assert_eq!(take(&explicit, Rights::StateAnyHost), ok);
+    let refused = |event: &Event, rights| take(event, rights).unwrap_err();
+    assert!(refused(&explicit, Rights::Publish).contains("may not state conditions"));
+    assert!(refused(&explicit, Rights::StateOwnHost).contains("another host, node018"));
+    let no_host = Condition { host: "no host".to_owned(), ..fan(Truth::True) };
+    let no_host = Event { condition: Some(no_host), ..example() };
+    assert!(refused(&no_host, Rights::StateAnyHost).contains("\"no host\""));
+
+    let mut failed = Event { name: "FTB_IPMI_FANFAIL".parse().unwrap(), ..example() };
+    failed.payload = Bytes::from_static(b"node019");
+    assert_eq!(take(&failed, Rights::Publish), Ok((None, 0)), "no right to state it");
+    let by_payload = Some("node019 HARDWARE".to_owned());
+    assert_eq!(take(&failed, Rights::StateAnyHost), Ok((by_payload, 0)));
+    failed.tags.push(Tag { key: "node".to_owned(), value: "no host".to_owned() });
+    assert_eq!(take(&failed, Rights::StateAnyHost), Ok((None, 1)), "the event is not lost");
 }

@@ -151,6 +151,7 @@ fn every_frame() -> Vec<Frame> {
             after: 7,
             since_ns: 8,
             filters: interest().filters,
+            conditions: true,
         }),
         Frame::HistoryReply(HistoryReply { id: 1, items: items(), covered: 75, last: true }),
         Frame::ReplicaStart(ReplicaStart { epochs: epochs(), after: 3, copy: 2 }),

@@ -18,7 +18,7 @@ use ftb_core::node::api::{JournalBegin, JournalWrite, SubscriptionId, ToClient};
 use ftb_core::node::protected_by_default;
 use ftb_core::{Epoch, EventId, EventRef, OriginId, Run};
 use ftb_proto::client::{FromAgent, Outgoing, put_published};
-use ftb_proto::event::{Stamps, encode_event, event_len, seal_batch};
+use ftb_proto::event::{Rights, SealRules, Stamps, encode_event, event_len, seal_batch};
 use ftb_proto::link;
 use ftb_proto::wire::{Outbound, Pieces};
 use std::time::Duration;
@@ -111,8 +111,9 @@ fn seal(bencher: Bencher<'_, '_>) {
         republished: false,
     };
     let events = vec![&encoded[..]; BATCH];
+    let rules = SealRules::plain(PAYLOAD_BYTES_MAX);
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
-        good(seal_batch(&stamps, events.iter().copied(), PAYLOAD_BYTES_MAX, |_| true))
+        good(seal_batch(&stamps, events.iter().copied(), &rules, |_| Rights::Publish))
     });
 }
 

@@ -11,7 +11,7 @@ use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId, To
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::time::Now;
 use ftb_core::{Event, EventId, EventName, EventSpace, OriginId, PublisherId, Run};
-use ftb_proto::event::{Stamps, encode_event, seal_batch};
+use ftb_proto::event::{Rights, SealRules, Stamps, encode_event, seal_batch};
 
 /// What the publisher of the fixture is known by.
 pub const PUBLISHER: PublisherId = PublisherId { account: 7, token: 9 };
@@ -47,7 +47,8 @@ pub fn sealed(first_seq: u64, count: usize) -> Result<Run> {
     let id = EventId { publisher: PUBLISHER, seq: first_seq };
     let stamps = Stamps { id, host: "node001", uid: 1000, pid: 4242, republished: false };
     let events = vec![&encoded[..]; count];
-    let batch = seal_batch(&stamps, events, PAYLOAD_BYTES_MAX, |_| true)?;
+    let batch =
+        seal_batch(&stamps, events, &SealRules::plain(PAYLOAD_BYTES_MAX), |_| Rights::Publish)?;
     ensure!(batch.refused.is_empty(), "the fixture's event was refused");
     batch.run.context("no events")
 }

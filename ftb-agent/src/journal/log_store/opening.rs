@@ -72,12 +72,16 @@ impl LogStore {
         let mut reading = Reading::new(after, self.bounds.memory_bytes);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let reserve = self.reserve_id()?;
-        for id in self.store.segments()? {
+        let segments = self.store.segments()?;
+        // Its entries are older than those of the segments.
+        if let Some(id) = reserve.filter(|id| segments.contains(id))
+            && let Some(damage) = self.read_reserve(id, now_ns, &mut reading)
+        {
+            reading.damaged(damage);
+        }
+        for id in segments {
             self.next_segment = self.next_segment.max(id.saturating_add(1));
             if Some(id) == reserve {
-                if let Some(damage) = self.read_reserve(id, now_ns) {
-                    reading.damaged(damage);
-                }
                 continue;
             }
             if id < self.manifest.segment {
@@ -92,6 +96,7 @@ impl LogStore {
             }
         }
         let Ended { lost_until, end_unknown, unclean } = self.read_checkpoint(after, &mut reading);
+        let conditions = reading.conditions();
         let Reading { items, after, last, damage, .. } = reading;
         check_range(&self.manifest, last, now_ns)?;
         self.last = last;
@@ -109,6 +114,7 @@ impl LogStore {
             stored,
             items,
             items_after,
+            conditions,
             dedup,
             dynamic_members,
             lost_until,

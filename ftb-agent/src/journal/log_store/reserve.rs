@@ -11,6 +11,7 @@
 //! likewise.
 
 use super::{Chunk, HEAD, LogStore, LogStoreError, Segment, stored_bytes};
+use crate::journal::reading::Reading;
 use crate::journal::record::{self, Head};
 use crate::world::Change;
 use bytes::Bytes;
@@ -160,7 +161,12 @@ impl LogStore {
     }
 
     /// Reads where the chunks of the reserve lie. One that is damaged ends before that.
-    pub(super) fn read_reserve(&mut self, id: u64, now_ns: u64) -> Option<String> {
+    pub(super) fn read_reserve(
+        &mut self,
+        id: u64,
+        now_ns: u64,
+        reading: &mut Reading,
+    ) -> Option<String> {
         let mut segment = Segment { last_written_ns: 0, ..Segment::new(id, now_ns) };
         let (mut damage, mut cut) = (None, None);
         let read = self.store.read(id, &mut |first, chunk| {
@@ -173,6 +179,7 @@ impl LogStore {
             match (head, items.last()) {
                 (Ok(head), Some(last)) if damage.is_none() => {
                     let (last, written_ns) = (last.last(), head.written_ns);
+                    items.iter().for_each(|item| reading.take_older(item));
                     segment.push(Chunk { first, last, bytes, written_ns });
                 }
                 (Err(damaged), _) if damage.is_none() => {

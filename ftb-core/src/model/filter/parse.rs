@@ -27,7 +27,8 @@ impl FilterError {
 /// Most alternatives (`a|b|c`) of one condition.
 const ALTERNATIVES_MAX: usize = 64;
 
-const KEYS: &str = "event_space, severity, event_name, hostname, jobid or client_name";
+const KEYS: &str =
+    "event_space, severity, event_name, hostname, jobid, client_name, condition or subject";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
@@ -37,6 +38,8 @@ enum Key {
     Host,
     Job,
     Client,
+    Condition,
+    Subject,
 }
 
 impl Key {
@@ -49,6 +52,8 @@ impl Key {
             "hostname" | "host_name" | "host" => Self::Host,
             "jobid" | "job_id" | "job" => Self::Job,
             "client_name" | "client" => Self::Client,
+            "condition" => Self::Condition,
+            "subject" => Self::Subject,
             _ => return None,
         })
     }
@@ -203,6 +208,10 @@ fn add(
         Key::Client => {
             filter.clients.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some()
         }
+        Key::Condition => {
+            filter.conditions.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some()
+        }
+        Key::Subject => filter.subjects.replace(hosts(value)?).is_some(),
     };
     if taken {
         return pair.fail("this key stands in the filter twice: write alternatives as a|b");

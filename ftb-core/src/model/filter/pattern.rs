@@ -41,6 +41,11 @@ impl Pattern {
         size_of::<Self>() + self.0.len()
     }
 
+    /// Whether it wants every text.
+    pub(super) fn is_everything(&self) -> bool {
+        &*self.0 == "*"
+    }
+
     fn is_literal(&self) -> bool {
         !self.0.contains('*')
     }

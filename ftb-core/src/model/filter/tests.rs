@@ -27,6 +27,7 @@ fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> 
         host,
         job_id,
         client_name: Span::default(),
+        condition: None,
     };
     Sealed::new(head, Bytes::from(bytes)).unwrap()
 }

@@ -289,7 +289,10 @@ impl Node {
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
-                subscription.reader = Reader::new(index);
+                subscription.reader = match subscription.reader.reads_conditions {
+                    true => Reader::of_conditions(),
+                    false => Reader::new(index),
+                };
                 subscription.reported = index;
                 // Where the past ends is a place in the log that was left.
                 let history_until = &mut subscription.history_until;
@@ -303,7 +306,9 @@ impl Node {
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
-                if subscription.reader.cursor > index {
+                if subscription.reader.reads_conditions {
+                    subscription.reader = Reader::of_conditions();
+                } else if subscription.reader.cursor > index {
                     subscription.reader.resume_after(index);
                 }
                 subscription.reported = subscription.reported.min(index);

@@ -141,6 +141,9 @@ impl Node {
         // The reader is gone, or another agent asks, which catches up itself.
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
+        if reader.reads_conditions {
+            return self.catch_up_conditions(requester, cursor, drained, &filters);
+        }
         let complete = self.complete_since(&filters);
         let is_root = self.role.is_root();
         let query = || HistoryRequest {
@@ -149,6 +152,7 @@ impl Node {
             after: cursor,
             since_ns,
             filters: filters.filters().to_vec(),
+            conditions: false,
         };
         if is_root && since_ns > 0 {
             if drained && self.is_older(since_ns) && self.search_history(requester, query()) {
@@ -182,7 +186,25 @@ impl Node {
         };
         reader.catching_up = !here;
         if reader.catching_up && drained {
-            return self.ask(requester, cursor, since_ns, &filters);
+            return self.ask(requester, cursor, since_ns, &filters, false);
+        }
+        self.wake_requester(requester);
+    }
+
+    /// Lets a reader that begins with the table of conditions go on.
+    fn catch_up_conditions(
+        &mut self,
+        requester: Requester,
+        cursor: u64,
+        drained: bool,
+        filters: &FilterSet,
+    ) {
+        if drained && !self.role.is_root() {
+            return self.ask(requester, cursor, 0, filters, true);
+        }
+        if drained {
+            let reply = self.conditions_after(0, cursor, filters);
+            return self.take_reply(requester, reply);
         }
         self.wake_requester(requester);
     }
@@ -305,7 +327,14 @@ impl Node {
         Item { index: until, content: Content::Gap(gap) }
     }
 
-    fn ask(&mut self, requester: Requester, after: u64, since_ns: u64, filters: &FilterSet) {
+    fn ask(
+        &mut self,
+        requester: Requester,
+        after: u64,
+        since_ns: u64,
+        filters: &FilterSet,
+        conditions: bool,
+    ) {
         let Some(parent) = self.role.parent().filter(|parent| parent.resumed.is_some()) else {
             return;
         };
@@ -319,6 +348,7 @@ impl Node {
             after,
             since_ns,
             filters: filters.filters().to_vec(),
+            conditions,
         };
         self.forward_request(link, requester, query);
     }
@@ -367,8 +397,14 @@ impl Node {
             self.cx.counters.stale += 1;
             return;
         }
+        if query.conditions && self.role.is_root() {
+            let answer = self.conditions_after(query.id, query.after, &filters);
+            return self.cx.send_if_room(link, Frame::HistoryReply(answer));
+        }
         let complete = self.complete_since(&filters);
-        let here = complete.is_some_and(|since| since <= query.after) && query.since_ns == 0;
+        let here = complete.is_some_and(|since| since <= query.after)
+            && query.since_ns == 0
+            && !query.conditions;
         let requester = Requester::Below(link, query.id);
         if self.role.is_root() {
             let older = match query.since_ns {
@@ -444,28 +480,34 @@ impl Node {
             Requester::Above(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
-        let HistoryReply { mut items, covered, .. } = reply;
+        self.take_reply(request.requester, reply);
+    }
+
+    /// A reader gets what it has asked for.
+    fn take_reply(&mut self, requester: Requester, reply: HistoryReply) {
+        let HistoryReply { mut items, covered, last, .. } = reply;
         // The reader is gone.
-        let Some((reader, _)) = self.reader_of(request.requester) else { return };
+        let Some((reader, _)) = self.reader_of(requester) else { return };
         let all = reader.reads_repeated;
-        if let Requester::Subscription(..) = request.requester {
+        if let Requester::Subscription(..) = requester {
             items = self.note_fetched(items, all);
         }
-        let Some((reader, _)) = self.reader_of(request.requester) else {
+        let Some((reader, _)) = self.reader_of(requester) else {
             return self.cx.impossible("ReaderStays");
         };
         let (moved, held) = (covered > reader.cursor, reader.held_bytes());
         reader.since_ns = 0;
+        reader.reads_conditions &= !last;
         reader.add_history(items, covered);
         let grown = reader.held_bytes().saturating_sub(held);
-        if let Requester::Subscription(client, _) = request.requester {
+        if let Requester::Subscription(client, _) = requester {
             self.subscription_grew(client, grown);
         }
         match moved {
-            true => self.catch_up(request.requester),
-            false => self.end_catching_up(request.requester),
+            true => self.catch_up(requester),
+            false => self.end_catching_up(requester),
         }
-        self.wake_requester(request.requester);
+        self.wake_requester(requester);
         if self.delivered_before.is_some() && !self.any_reader_catches_up() {
             self.delivered_before = None;
         }

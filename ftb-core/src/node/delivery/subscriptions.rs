@@ -183,10 +183,14 @@ impl Node {
             }
             Start::Behind(trail) => (self.resume_index(client, id, &trail, active), 0),
             Start::SinceNs(since_ns) => (0, since_ns),
+            Start::Conditions => (0, 0),
         };
         let found = self.clients.get_mut(&client);
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
-            found.reader = Reader::new(begin);
+            found.reader = match start {
+                Start::Conditions => Reader::of_conditions(),
+                _ => Reader::new(begin),
+            };
             found.reader.since_ns = since_ns;
             // Its client knows by their ids those that it had.
             found.reader.reads_repeated = true;

@@ -17,6 +17,8 @@ impl Node {
         self.publishing.detach_client(&mut self.cx, client);
         self.flush_outbox();
         self.detach_subscriber(client);
+        let unknown_at_ns = self.cx.after_ms(self.cx.config.condition_grace_ms);
+        self.conditions.statements().client_gone(client, unknown_at_ns);
     }
 
     /// Clients for which publishing has a message.

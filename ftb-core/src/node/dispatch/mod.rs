@@ -1,6 +1,7 @@
 //! The dispatcher passes on what one part has for another: no part reaches into another.
 
 mod clients;
+mod conditions;
 mod frames;
 mod membership;
 mod upward;

@@ -49,6 +49,12 @@ impl Members {
         self.known.contains_key(&rank)
     }
 
+    /// The incarnations that are known to be somewhere below.
+    pub(crate) fn origins_up(&self) -> impl Iterator<Item = OriginId> {
+        let up = self.known.values().filter(|member| member.state == MemberState::Up);
+        up.map(|member| OriginId(member.origin))
+    }
+
     /// How many are known to be somewhere below.
     pub(crate) fn count_up(&self) -> usize {
         self.known.values().filter(|member| member.state == MemberState::Up).count()

@@ -8,6 +8,7 @@ mod suspicion;
 
 pub(crate) use dynamic::Assignment;
 
+use crate::ident::OriginId;
 use dynamic::DynamicMembers;
 use members::Members;
 use snapshot::Snapshot;
@@ -30,6 +31,11 @@ impl Membership {
     /// When a tree query has waited long enough.
     pub(crate) fn tree_query_ns(&self) -> Option<u64> {
         self.members.deadline_ns()
+    }
+
+    /// The incarnations that are known to be somewhere below.
+    pub(crate) fn origins_up(&self) -> impl Iterator<Item = OriginId> {
+        self.members.origins_up()
     }
 
     /// Whether that many listed agents are known to be somewhere below.

@@ -149,6 +149,7 @@ impl StormControl {
         let rule = self.rule(&sealed);
         if let Some(rule) = rule
             && !sealed.head().republished
+            && sealed.head().condition.is_none()
             && self.fold(now_ns, client, rule, &sealed, out)
         {
             return StormDecision::Folded;

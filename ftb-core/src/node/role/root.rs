@@ -333,7 +333,12 @@ impl Node {
             }
         };
         for run in contents {
-            self.log_entry(Content::Events(run));
+            let outdated = run.groups().filter(|(_, event)| self.is_outdated(*event));
+            let outdated: Vec<usize> = outdated.map(|(places, _)| places.start).collect();
+            self.cx.counters.conditions_outdated += outdated.len() as u64;
+            for run in run.without(&outdated) {
+                self.log_entry(Content::Events(run));
+            }
         }
     }
 
@@ -366,6 +371,7 @@ impl Node {
         }
         if until > from {
             self.commit_index = until;
+            self.log.apply_conditions(until);
             self.journal_committed(from);
             self.became_visible(from);
             self.wake_followers();

@@ -420,7 +420,9 @@ impl Node {
             return;
         }
         let committed = batch.committed;
-        if !replica.add(batch) {
+        let added = replica.add(batch);
+        replica.log.apply_conditions(committed.min(replica.log.last()));
+        if !added {
             self.stop_copy("an entry reference names no batch");
             return self.misbehaved(link, "an entry reference names no batch");
         }

@@ -34,6 +34,9 @@ impl World {
         if held > bound {
             return broken("Bounded", format!("agent {agent} holds {held} bytes of {bound}"));
         }
+        if self.setup.conditions {
+            self.check_conditions(agent)?;
+        }
         Ok(())
     }
 

@@ -2,7 +2,8 @@
 
 use super::{End, Happening, Host, World};
 use crate::clients::{Published, Publisher, Subscriber, Violation};
-use crate::events::{SPACE, Said, seal};
+use crate::events::{KEY, SPACE, Said, seal_stated};
+use ftb_core::condition::{Condition, Provenance, Truth};
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, PublisherId};
 use ftb_core::latest::Latest;
@@ -115,6 +116,11 @@ impl World {
             if let Some(events) = Run::collect(again.iter().map(Sealed::as_ref)) {
                 self.feed(agent, Input::Publish { client, events })?;
             }
+            if let Some((stated, _)) = self.publishers[at].stated.clone() {
+                // As the shell seals it: the new agent owns it.
+                let events = Run::from(self.owned_by(agent, &stated));
+                self.feed(agent, Input::Restate { client, events })?;
+            }
         }
         for at in 0..self.subscribers.len() {
             if self.subscribers[at].agent == agent {
@@ -191,6 +197,8 @@ impl World {
             published: 0,
             refused: 0,
             paused: false,
+            stated: None,
+            below: None,
         });
         if self.agents[agent].node.is_some() {
             self.attach_publisher(agent, client, id)?;
@@ -243,11 +251,15 @@ impl World {
             let host = format!("node{}", publisher.agent);
             let name = if seq.is_multiple_of(2) { "EVEN" } else { "ODD" };
             let payload = self.setup.payload;
-            let sealed = seal(
-                publisher.id,
-                seq,
-                &Said { severity, space: SPACE, name, host: &host, payload },
-            );
+            let said = Said { severity, space: SPACE, name, host: &host, payload };
+            let owner = self.agents[publisher.agent].origin;
+            let stated = (self.setup.conditions && seq.is_multiple_of(5))
+                .then(|| (statement(seq), Provenance::direct(owner)));
+            let states = stated.is_some();
+            let sealed = seal_stated(publisher.id, seq, &said, stated);
+            if states {
+                publisher.stated = Some((sealed.clone(), self.now_ns));
+            }
             publisher.unconfirmed.insert(seq, sealed.clone());
             let published = Published::new(self.now_ns, sealed.clone());
             self.books.published.insert(sealed.id(), published);
@@ -263,9 +275,19 @@ impl World {
     }
 }
 
+/// What the event of that number states: now that its condition holds, now that it does not.
+fn statement(seq: u64) -> Condition {
+    let truth = if seq.is_multiple_of(10) { Truth::False } else { Truth::True };
+    Condition::new(KEY, truth)
+}
+
 fn republished(sealed: &Sealed) -> Sealed {
     let head = Head { republished: true, ..*sealed.head() };
     Sealed::new(head, sealed.bytes().clone()).unwrap()
+}
+
+pub(super) fn reader_info(client: ClientId) -> ClientInfo {
+    info(PublisherId { account: 8_000, token: client.0 })
 }
 
 fn info(publisher: PublisherId) -> ClientInfo {

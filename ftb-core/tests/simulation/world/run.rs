@@ -46,6 +46,9 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
     world.operate(Op::Publish(3))?;
     world.run_ms(10_000)?;
     world.check_events()?;
+    if setup.conditions {
+        world.check_converged()?;
+    }
     world.count_all();
     if std::env::var_os("FTB_SIM_WITNESS").is_some() {
         println!("WITNESS {seed} {:?} {:?}", world.counted, world.role_changes);

@@ -2,7 +2,7 @@
 
 use super::{End, Happening, Host, MS, POLL_BYTES, World};
 use crate::clients::{Published, Violation, broken};
-use crate::events::{AGENT_SPACE, Said, seal};
+use crate::events::{AGENT_SPACE, Said, seal_stated};
 use ftb_core::frame::{Frame, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
@@ -188,7 +188,7 @@ impl World {
                     let seq = state.announced;
                     let said =
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
-                    let own = seal(publisher, seq, &said);
+                    let own = seal_stated(publisher, seq, &said, announcement.condition);
                     // Not owed to anybody, but told in order like all others.
                     let published = Published::new(self.now_ns, own.clone());
                     self.books.published.insert(own.id(), published);
@@ -295,6 +295,7 @@ impl World {
     }
 
     fn tell(&mut self, client: ClientId, message: ToClient) -> Result<(), Violation> {
+        let Some(message) = self.tell_reader(client, message) else { return Ok(()) };
         if let ToClient::Refused { what: RefusedWhat::Events { first, last }, .. } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };

@@ -1,0 +1,296 @@
+//! Conditions: what is true now, and what changes.
+//!
+//! [`Conditions`] begins with the table of conditions of the cluster and follows it. After a gap it
+//! reads the table again.
+//!
+//! Not responsible for: who may state a condition, and when one becomes unknown (the agents).
+
+use crate::client::Client;
+use crate::error::SubscribeError;
+use crate::subscription::{Delivery, Subscription};
+use ftb_core::condition::{EVENT_NAME, RecommendedAction, Subject, Truth, WATCHED};
+use ftb_core::node::api::Start;
+use ftb_core::{EventId, Position, Severity};
+use ftb_proto::event::Received;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The tag with space and name of the event that a repeated statement was made by.
+const ORIGINAL: &str = "event";
+
+/// What is known of one condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionState {
+    /// What it is about.
+    pub subject: Subject,
+    /// Whether it holds.
+    pub truth: Truth,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What its publisher recommends.
+    pub action: RecommendedAction,
+    /// Since when, in Unix nanoseconds.
+    pub onset_ns: u64,
+    /// The last statement about it, in Unix nanoseconds.
+    pub changed_ns: u64,
+    /// When it becomes unknown, in milliseconds after the last statement; 0: never.
+    pub expires_ms: u32,
+    /// The event that stated it.
+    pub source: EventId,
+    /// Space and name of that event.
+    pub event: String,
+    /// The host of the publisher.
+    pub publisher_host: String,
+    /// The user of the publisher.
+    pub publisher_uid: u32,
+    /// The text of that event.
+    pub message: String,
+    /// The position of the last statement.
+    pub position: Position,
+}
+
+impl ConditionState {
+    /// What an event states; `None`: nothing.
+    pub fn of(received: &Received) -> Option<Self> {
+        let stated = received.stated.as_ref()?;
+        let (condition, event) = (&stated.condition, &received.event);
+        let repeated = event.name.as_str() == EVENT_NAME;
+        let original = event.tag(ORIGINAL).filter(|_| repeated).map(str::to_owned);
+        Some(Self {
+            subject: condition.subject(&received.host),
+            truth: condition.truth,
+            severity: condition.severity.unwrap_or(event.severity),
+            action: condition.action,
+            onset_ns: condition.onset_ns,
+            changed_ns: event.time_ns,
+            expires_ms: condition.expires_ms,
+            source: stated.provenance.source.unwrap_or(received.id),
+            event: original.unwrap_or_else(|| format!("{} {}", event.space, event.name)),
+            publisher_host: received.host.clone(),
+            publisher_uid: received.uid,
+            message: String::from_utf8_lossy(&event.payload).into_owned(),
+            position: received.position,
+        })
+    }
+
+    /// Whether it is a watch: its publisher would state what fails.
+    pub fn is_watch(&self) -> bool {
+        self.subject.key() == WATCHED
+    }
+}
+
+/// The table of conditions, as far as a filter wants it.
+pub struct Conditions {
+    client: Client,
+    filter: String,
+    subscription: Subscription,
+    states: BTreeMap<Subject, ConditionState>,
+    /// The whole table is here.
+    is_complete: bool,
+}
+
+impl Conditions {
+    /// Subscribes to the conditions that a filter wants, such as `subject=node[01-32]`. The keys
+    /// `condition` and `subject` select by key and host.
+    ///
+    /// # Errors
+    /// [`SubscribeError`], as [`Client::subscribe`].
+    pub async fn open(client: &Client, filter: &str) -> Result<Self, SubscribeError> {
+        let filter = match filter.contains("condition") {
+            true => filter.to_owned(),
+            false if filter.trim().is_empty() => "condition=*".to_owned(),
+            false => format!("{filter}, condition=*"),
+        };
+        Ok(Self {
+            client: client.clone(),
+            subscription: client.subscribe(&filter, Start::Conditions).await?,
+            filter,
+            states: BTreeMap::new(),
+            is_complete: false,
+        })
+    }
+
+    /// Waits until the whole table is here.
+    ///
+    /// # Errors
+    /// The subscription has ended.
+    pub async fn load(&mut self) -> Result<(), SubscribeError> {
+        while !self.is_complete {
+            match self.subscription.next_of_past().await {
+                Some(Delivery::Event(received)) => self.apply(&received),
+                // What the log has lost is not in its table.
+                Some(Delivery::Gap(_)) => {}
+                None => match self.subscription.ended() {
+                    Some(why) => return Err(why),
+                    None => self.is_complete = true,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the next statement; gives its subject.
+    ///
+    /// # Errors
+    /// The subscription has ended.
+    pub async fn changed(&mut self) -> Result<Subject, SubscribeError> {
+        loop {
+            self.load().await?;
+            match self.subscription.next().await {
+                Some(Delivery::Event(received)) => {
+                    self.apply(&received);
+                    if let Some(state) = ConditionState::of(&received) {
+                        return Ok(state.subject);
+                    }
+                }
+                // A statement may be missing: the table is read again.
+                Some(Delivery::Gap(_)) => {
+                    self.subscription =
+                        self.client.subscribe(&self.filter, Start::Conditions).await?;
+                    self.states.clear();
+                    self.is_complete = false;
+                }
+                None => return Err(self.subscription.ended().unwrap_or(SubscribeError::Closed)),
+            }
+        }
+    }
+
+    fn apply(&mut self, received: &Received) {
+        let Some(state) = ConditionState::of(received) else { return };
+        let known = self.states.get(&state.subject);
+        let is_older = known.is_some_and(|known| {
+            known.source.publisher == state.source.publisher && known.source.seq > state.source.seq
+        });
+        if !is_older {
+            self.states.insert(state.subject.clone(), state);
+        }
+    }
+
+    /// All that is known, by host, component and key. Conditions that do not hold are among them.
+    pub fn states(&self) -> impl Iterator<Item = &ConditionState> {
+        self.states.values()
+    }
+
+    /// The health of a host.
+    pub fn health(&self, host: &str) -> Health {
+        let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
+        Health::of(self.states().filter(of_host))
+    }
+}
+
+/// The health of a host, as its conditions say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It is watched, and nothing is wrong.
+    Healthy {
+        /// The event spaces that watch it.
+        watched_by: Vec<String>,
+    },
+    /// At least one condition of WARNING or worse holds.
+    Unhealthy {
+        /// The worst.
+        worst: Box<ConditionState>,
+        /// How many hold.
+        count: usize,
+    },
+    /// A condition is unknown.
+    Unknown {
+        /// One of them.
+        condition: Box<ConditionState>,
+    },
+    /// No publisher watches it.
+    NotWatched,
+}
+
+impl Health {
+    /// The health of a host with these conditions.
+    pub fn of<'a>(states: impl Iterator<Item = &'a ConditionState>) -> Self {
+        let states: Vec<&ConditionState> = states.collect();
+        let holds = |state: &&&ConditionState| {
+            state.truth == Truth::True && !state.is_watch() && state.severity >= Severity::Warning
+        };
+        let worst = states.iter().filter(holds).max_by_key(|state| state.severity);
+        if let Some(worst) = worst {
+            let count = states.iter().filter(holds).count();
+            return Self::Unhealthy { worst: Box::new((*worst).clone()), count };
+        }
+        if let Some(unknown) = states.iter().find(|state| state.truth == Truth::Unknown) {
+            return Self::Unknown { condition: Box::new((*unknown).clone()) };
+        }
+        let watches = states.iter().filter(|s| s.is_watch() && s.truth == Truth::True);
+        let watched_by: Vec<String> =
+            watches.map(|state| state.subject.component().to_owned()).collect();
+        match watched_by.is_empty() {
+            true => Self::NotWatched,
+            false => Self::Healthy { watched_by },
+        }
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Healthy { watched_by } => {
+                write!(f, "healthy: watched by {}", watched_by.join(", "))
+            }
+            Self::Unhealthy { worst, count } => {
+                write!(f, "unhealthy: {} ({})", worst.subject, worst.severity)?;
+                if worst.action != RecommendedAction::None {
+                    write!(f, ", recommended: {}", worst.action)?;
+                }
+                match count {
+                    1 => Ok(()),
+                    count => write!(f, ", and {} more", count - 1),
+                }
+            }
+            Self::Unknown { condition } => {
+                write!(f, "unknown: the publisher of {} is lost", condition.subject)
+            }
+            Self::NotWatched => f.write_str("unknown: no publisher watches it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_core::PublisherId;
+
+    fn state(component: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
+        ConditionState {
+            subject: Subject::new("node01", component, key),
+            truth,
+            severity,
+            action: RecommendedAction::Migrate,
+            onset_ns: 1,
+            changed_ns: 1,
+            expires_ms: 0,
+            source: EventId { publisher: PublisherId { account: 1, token: 1 }, seq: 1 },
+            event: String::new(),
+            publisher_host: String::new(),
+            publisher_uid: 0,
+            message: String::new(),
+            position: Position::ZERO,
+        }
+    }
+
+    #[test]
+    fn a_host_is_healthy_only_if_it_is_watched() {
+        use Severity::{Error, Info, Warning};
+        let watch = |truth| state("ftb.ipmi", WATCHED, truth, Info);
+        let health = |states: &[ConditionState]| Health::of(states.iter()).to_string();
+        assert_eq!(health(&[]), "unknown: no publisher watches it");
+        let cleared = state("FAN 1", "FANFAIL", Truth::False, Error);
+        assert_eq!(health(&[cleared.clone()]), "unknown: no publisher watches it");
+        assert_eq!(health(&[watch(Truth::True), cleared]), "healthy: watched by ftb.ipmi");
+        let lost = "unknown: the publisher of node01 ftb.ipmi WATCHED is lost";
+        assert_eq!(health(&[watch(Truth::Unknown)]), lost);
+        let bad = [
+            watch(Truth::Unknown),
+            state("FAN 1", "FANFAIL", Truth::True, Error),
+            state("P1", "PORT_DEGRADED", Truth::True, Warning),
+        ];
+        let line = "unhealthy: node01 FAN 1 FANFAIL (ERROR), recommended: migrate, and 1 more";
+        assert_eq!(health(&bad), line);
+    }
+}

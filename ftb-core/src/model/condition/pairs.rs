@@ -1,0 +1,319 @@
+//! Pairs of events that set and clear a condition. By them a publisher that knows nothing of
+//! conditions, such as a program of the C API, states them.
+//!
+//! The agent of the publisher resolves a pair into a statement before the event goes up, so that
+//! the log alone decides. Not responsible for: who may state a condition.
+
+use super::{Condition, RecommendedAction, Truth, is_host_name};
+use crate::event::Tag;
+use crate::space::{EventName, EventSpace, NameError, lies_in};
+
+/// A pair of events: one sets a condition, the others clear it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionPair {
+    /// Their event space and all below it.
+    pub space: EventSpace,
+    /// The event that sets the condition.
+    pub set: EventName,
+    /// The events that clear it.
+    pub clear: Vec<EventName>,
+    /// The key.
+    pub key: EventName,
+    /// Where an event names the host.
+    pub host: HostOf,
+    /// Tags that name the component, joined by `/`.
+    pub component: Vec<String>,
+    /// Tag and value that an event must have to clear it.
+    pub clears_if: Option<Tag>,
+    /// What is recommended.
+    pub action: RecommendedAction,
+    /// The condition outlives its publisher.
+    pub is_kept: bool,
+}
+
+/// Where an event names the host that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostOf {
+    /// Nowhere: it is about the publisher's host.
+    Publisher,
+    /// In this tag; without the tag it is about the publisher's host.
+    Tag(String),
+    /// In this tag, else in the payload, as in Appendix B of the thesis.
+    TagOrPayload(String),
+}
+
+/// Why a table of pairs is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PairError {
+    /// Two pairs contradict each other.
+    #[error("contradictory pairs: {space} {event} {first} and {second}")]
+    Contradiction {
+        /// The event space.
+        space: String,
+        /// The event.
+        event: String,
+        /// What it does by one pair.
+        first: String,
+        /// What it does by the other.
+        second: String,
+    },
+    /// A space, a name or a key is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+}
+
+/// All pairs of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConditionPairs {
+    pairs: Vec<ConditionPair>,
+}
+
+/// An event of a publisher, as far as pairs need it.
+pub struct PairEvent<'a, F> {
+    /// Its event space.
+    pub space: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// The value of a tag.
+    pub tag: F,
+}
+
+impl ConditionPair {
+    /// A pair about the publisher's host, which recommends nothing.
+    ///
+    /// # Errors
+    /// [`NameError`]: a space or a name is none.
+    pub fn new(space: &str, set: &str, clear: &[&str]) -> Result<Self, NameError> {
+        Ok(Self {
+            space: EventSpace::new(space)?,
+            set: EventName::new(set)?,
+            clear: clear.iter().map(|name| EventName::new(name)).collect::<Result<_, _>>()?,
+            key: EventName::new(set)?,
+            host: HostOf::Publisher,
+            component: Vec::new(),
+            clears_if: None,
+            action: RecommendedAction::None,
+            is_kept: false,
+        })
+    }
+
+    /// What an event of that name says; `None`: the pair is not about it.
+    fn truth_of<'a>(&self, name: &str, tag: &impl Fn(&str) -> Option<&'a str>) -> Option<Truth> {
+        let is = |known: &EventName| known.as_str().eq_ignore_ascii_case(name);
+        let applies = |wanted: &Tag| tag(&wanted.key) == Some(&wanted.value[..]);
+        match name {
+            name if is(&self.set) && !name.is_empty() => Some(Truth::True),
+            _ if self.clear.iter().any(is) && self.clears_if.as_ref().is_none_or(applies) => {
+                Some(Truth::False)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an event space belongs to both.
+    fn shares_space(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.space.as_str(), other.space.as_str());
+        lies_in(ours.as_bytes(), theirs) || lies_in(theirs.as_bytes(), ours)
+    }
+}
+
+impl ConditionPairs {
+    /// The pairs of a site, and the built-in ones. A pair of the site replaces the built-in pairs
+    /// with the same event in its space.
+    ///
+    /// # Errors
+    /// [`PairError::Contradiction`]: an event of the site's pairs sets and clears a condition, or
+    /// states two.
+    pub fn new(site: Vec<ConditionPair>) -> Result<Self, PairError> {
+        for (at, pair) in site.iter().enumerate() {
+            for other in &site[at..] {
+                contradiction(pair, other, std::ptr::eq(pair, other))?;
+            }
+        }
+        let is_replaced = |known: &ConditionPair| {
+            site.iter().any(|pair| pair.set == known.set && pair.shares_space(known))
+        };
+        let kept = built_in()?.into_iter().filter(|known| !is_replaced(known));
+        let kept: Vec<ConditionPair> = kept.collect();
+        Ok(Self { pairs: site.into_iter().chain(kept).collect() })
+    }
+
+    /// The built-in pairs.
+    pub fn built_in() -> Self {
+        Self { pairs: built_in().unwrap_or_default() }
+    }
+
+    /// The pairs.
+    pub fn all(&self) -> &[ConditionPair] {
+        &self.pairs
+    }
+
+    /// The statement that an event makes by its name; `None`: no pair is about it.
+    pub fn resolve<'a, F>(&self, event: &PairEvent<'a, F>) -> Option<Condition>
+    where
+        F: Fn(&str) -> Option<&'a str>,
+    {
+        let PairEvent { space, name, payload, tag } = event;
+        let mut known = self
+            .pairs
+            .iter()
+            .filter(|pair| lies_in(space.as_bytes(), pair.space.as_str()))
+            .filter_map(|pair| Some((pair, pair.truth_of(name, tag)?)));
+        let (pair, truth) = known.next()?;
+        let host = match &pair.host {
+            HostOf::Publisher => "",
+            HostOf::Tag(key) => tag(key).unwrap_or_default(),
+            HostOf::TagOrPayload(key) => {
+                let text = core::str::from_utf8(payload).unwrap_or_default();
+                let text = text.trim_end_matches('\0');
+                tag(key).unwrap_or(if is_host_name(text) { text } else { "" })
+            }
+        };
+        let parts = pair.component.iter().filter_map(|key| tag(key));
+        let component = parts.collect::<Vec<&str>>().join("/");
+        Some(Condition {
+            host: host.to_owned(),
+            component,
+            action: pair.action,
+            is_kept: pair.is_kept,
+            ..Condition::new(pair.key.as_str(), truth)
+        })
+    }
+}
+
+/// Fails where an event sets and clears, or states two conditions.
+fn contradiction(pair: &ConditionPair, other: &ConditionPair, same: bool) -> Result<(), PairError> {
+    let fail = |event: &EventName, first: String, second: String| {
+        let space = other.space.to_string();
+        Err(PairError::Contradiction { space, event: event.to_string(), first, second })
+    };
+    let (sets, clears) = (
+        |p: &ConditionPair| format!("sets {}", p.key),
+        |p: &ConditionPair| format!("clears {}", p.key),
+    );
+    if !pair.shares_space(other) {
+        return Ok(());
+    }
+    if !same && pair.set == other.set {
+        return fail(&pair.set, sets(pair), sets(other));
+    }
+    if other.clear.contains(&pair.set) {
+        return fail(&pair.set, sets(pair), clears(other));
+    }
+    if pair.clear.contains(&other.set) {
+        return fail(&other.set, sets(other), clears(pair));
+    }
+    let twice = pair.clear.iter().find(|name| !same && other.clear.contains(name));
+    match twice {
+        Some(name) if pair.key != other.key && pair.clears_if == other.clears_if => {
+            fail(name, clears(pair), clears(other))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The pairs that every agent knows.
+fn built_in() -> Result<Vec<ConditionPair>, PairError> {
+    use HostOf::{Publisher, Tag as InTag, TagOrPayload};
+    use RecommendedAction::{Migrate, Replace, ResetComponent, Watch};
+    let node = || TagOrPayload("node".to_owned());
+    let host = || InTag("host".to_owned());
+    let port = ["adapter", "port"];
+    let counter = ["adapter", "port", "counter"];
+    let rows: [(&str, &str, &[&str], HostOf, &[&str], RecommendedAction); 10] = [
+        ("ftb.agent", "FTB_NODE_DEAD", &["FTB_NODE_BACK"], host(), &[], Replace),
+        ("ftb.agent", "FTB_AGENT_LOST", &["FTB_AGENT_BACK"], host(), &[], Watch),
+        ("ftb.agent", "FTB_JOURNAL_FAILED", &["FTB_JOURNAL_BACK"], host(), &[], Replace),
+        ("ftb.ipmi", "FTB_IPMI_FANFAIL", &["FTB_IPMI_NORMAL"], node(), &[], Migrate),
+        ("ftb.ipmi", "FTB_IPMI_OVERTEMP", &[], node(), &[], Migrate),
+        ("ftb.ipmi", "FTB_IPMI_SEL_FULL", &["FTB_IPMI_SEL_CLEARED"], node(), &["bmc"], Watch),
+        ("ftb.ib", "FTB_IB_PORT_ERR", &["FTB_IB_PORT_ACTIVE"], Publisher, &port, Migrate),
+        ("ftb.ib", "FTB_IB_PORT_DEGRADED", &["FTB_IB_PORT_RECOVERED"], Publisher, &counter, Watch),
+        ("ftb.ib", "FTB_IB_PORT_CONGESTED", &["FTB_IB_PORT_RECOVERED"], Publisher, &counter, Watch),
+        (
+            "ftb.ib",
+            "FTB_IB_EVENT_DEVICE_FATAL",
+            &["FTB_IB_ADAPTER_INFO"],
+            Publisher,
+            &["adapter"],
+            ResetComponent,
+        ),
+    ];
+    let pair =
+        |(space, set, clear, host, component, action): (&str, &str, &[&str], _, &[&str], _)| {
+            let keys = component.iter().map(|key| (*key).to_owned()).collect();
+            let mut pair = ConditionPair::new(space, set, clear)?;
+            let short = set.trim_start_matches("FTB_").trim_start_matches("IPMI_");
+            let short = short.trim_start_matches("IB_").trim_start_matches("EVENT_");
+            // The thesis has one state of a node: NORMAL ends a failed fan and heat.
+            let thesis = ["FTB_IPMI_FANFAIL", "FTB_IPMI_OVERTEMP"].contains(&set);
+            pair.key = EventName::new(if thesis { "HARDWARE" } else { short })?;
+            (pair.host, pair.component, pair.action) = (host, keys, action);
+            pair.is_kept = ["FTB_NODE_DEAD", "FTB_AGENT_LOST"].contains(&set);
+            pair.clears_if = match set {
+                "FTB_IB_PORT_DEGRADED" => Some(was("degraded")),
+                "FTB_IB_PORT_CONGESTED" => Some(was("congested")),
+                _ => None,
+            };
+            Ok(pair)
+        };
+    rows.into_iter().map(pair).collect()
+}
+
+fn was(value: &str) -> Tag {
+    Tag { key: "was".to_owned(), value: value.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(name: &str, tags: &[(&str, &str)], payload: &str) -> Option<(String, Truth)> {
+        let tag = |key: &str| tags.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+        let space = if name.starts_with("FTB_IB") { "ftb.ib" } else { "ftb.ipmi" };
+        let event = PairEvent { space, name, payload: payload.as_bytes(), tag };
+        let condition = ConditionPairs::built_in().resolve(&event)?;
+        Some((condition.subject("own").to_string(), condition.truth))
+    }
+
+    #[test]
+    fn built_in_pairs_name_host_and_component() {
+        let is = |text: &str, truth| Some((text.to_owned(), truth));
+        assert_eq!(
+            resolved("FTB_IPMI_FANFAIL", &[], "node07\0"),
+            is("node07 HARDWARE", Truth::True)
+        );
+        assert_eq!(
+            resolved("FTB_IPMI_NORMAL", &[("node", "node07")], "x y"),
+            is("node07 HARDWARE", Truth::False)
+        );
+        let port = [("adapter", "mlx5_0"), ("port", "1")];
+        assert_eq!(
+            resolved("FTB_IB_PORT_ERR", &port, ""),
+            is("own mlx5_0/1 PORT_ERR", Truth::True)
+        );
+        let counter = [("adapter", "mlx5_0"), ("port", "1"), ("counter", "symbol_error")];
+        let recovered = [counter.as_slice(), &[("was", "congested")]].concat();
+        assert_eq!(
+            resolved("FTB_IB_PORT_RECOVERED", &recovered, ""),
+            is("own mlx5_0/1/symbol_error PORT_CONGESTED", Truth::False)
+        );
+        assert_eq!(resolved("FTB_IPMI_SOMETHING", &[], ""), None);
+    }
+
+    #[test]
+    fn contradictory_pairs_are_rejected_by_name() {
+        let pair =
+            |set: &str, clear: &[&str]| ConditionPair::new("site", set, clear).expect("good");
+        let error = |pairs| ConditionPairs::new(pairs).expect_err("contradictory").to_string();
+        let same = error(vec![pair("A", &["A"])]);
+        assert_eq!(same, "contradictory pairs: site A sets A and clears A");
+        assert!(error(vec![pair("A", &["B"]), pair("B", &[])]).contains("sets B and clears A"));
+        assert!(
+            error(vec![pair("A", &["C"]), pair("B", &["C"])]).contains("clears A and clears B")
+        );
+        assert!(ConditionPairs::new(vec![pair("A", &["B"]), pair("C", &["D"])]).is_ok());
+    }
+}

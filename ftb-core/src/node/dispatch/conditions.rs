@@ -1,0 +1,218 @@
+//! Conditions: statements on their way, and the table that readers begin with.
+
+use crate::condition::{Condition, EVENT_NAME, Provenance, Truth};
+use crate::filter::FilterSet;
+use crate::frame::{Content, HistoryReply, Item};
+use crate::ident::{EventId, OriginId};
+use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::conditions::ConditionTable;
+use crate::node::Node;
+use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
+use crate::node::config::ns;
+use crate::run::Run;
+use crate::sealed::{Sealed, SealedRef};
+use crate::severity::Severity;
+use std::collections::BTreeSet;
+
+/// Agents do not repeat their statements all at once: each waits up to this time.
+const REPEAT_SPREAD_MS: u64 = 250;
+
+impl Node {
+    /// The table of conditions, as far as the log here is committed. Acting root and standby have
+    /// the whole table.
+    pub fn conditions(&self) -> &ConditionTable {
+        self.log.conditions()
+    }
+
+    /// The table of the copy of the log, if this is the standby.
+    pub fn replica_conditions(&self) -> Option<&ConditionTable> {
+        Some(self.role.replica().filter(|replica| replica.complete)?.log.conditions())
+    }
+
+    /// Takes the statements in what a client publishes. Gives the events without those that are
+    /// refused.
+    pub(crate) fn take_statements(&mut self, client: ClientId, events: Run) -> Vec<Run> {
+        let mut refused = Vec::new();
+        if client != ClientId::AGENT && !self.clients.contains_key(&client) {
+            return vec![events];
+        }
+        for (places, event) in events.groups().filter(|(_, e)| e.condition().is_some()) {
+            let uid = event.head().uid;
+            let is_bounded =
+                client != ClientId::AGENT && !self.cx.config.unbounded_uids.contains(&uid);
+            let bounded_uid = is_bounded.then_some(uid);
+            let taken = self.conditions.statements().on_statement(client, bounded_uid, event);
+            if let Err(error) = taken {
+                refused.push((places.start, event.id().seq, error.to_string()));
+            }
+        }
+        if refused.is_empty() {
+            return vec![events];
+        }
+        let places: Vec<usize> = refused.iter().map(|(place, ..)| *place).collect();
+        for (_, seq, message) in refused {
+            self.cx.counters.conditions_refused += 1;
+            let what = RefusedWhat::Events { first: seq, last: seq };
+            let code = RejectCode::Limit;
+            if client != ClientId::AGENT {
+                self.send_to_client(client, ToClient::Refused { what, code, message });
+            }
+        }
+        events.without(&places)
+    }
+
+    /// A client publishes: what it states is known before it goes up.
+    pub(crate) fn on_publish(&mut self, client: ClientId, events: Run) {
+        for events in self.take_statements(client, events) {
+            self.publishing.on_publish(&mut self.cx, client, events);
+        }
+        self.flush_outbox();
+    }
+
+    /// A client has come from an agent that knew its statements.
+    pub(crate) fn on_restate(&mut self, client: ClientId, events: Run) {
+        if !self.clients.contains_key(&client) {
+            self.cx.counters.stale += 1;
+            return;
+        }
+        self.take_statements(client, events);
+        self.conditions.statements().repeat_at(self.cx.now.mono_ns);
+    }
+
+    /// Whether the acting root drops an event: it says that a publisher is lost which has stated
+    /// something newer.
+    pub(crate) fn is_outdated(&self, event: SealedRef<'_>) -> bool {
+        let Some(condition) = event.condition() else { return false };
+        let Some(replaced) = condition.head().provenance.replaces else { return false };
+        let subject = condition.subject();
+        let row = self.log.conditions().get(&subject);
+        row.is_some_and(|row| row.event != replaced) || self.log.is_pending(&subject)
+    }
+
+    /// Called after each input: the log may be another.
+    pub(crate) fn follow_conditions(&mut self) {
+        let log = (!self.epochs.is_empty()).then(|| self.epochs.head());
+        let here = (log, self.role.parent().map(|parent| parent.link));
+        let has_moved = !self.role.is_searching() && self.conditions.has_moved(here.0, here.1);
+        if has_moved && self.conditions.statements().len() > 0 {
+            let wait_ns = self.cx.random_below(ns(REPEAT_SPREAD_MS));
+            self.conditions.statements().repeat_at(self.cx.now.mono_ns.saturating_add(wait_ns));
+        }
+        let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.condition_repeat_ms));
+        self.conditions.statements().arm(later_ns);
+        if self.role.is_root() {
+            self.log.apply_conditions(self.commit_index);
+        }
+        let is_wanted = self.role.is_root() && !self.log.conditions().is_empty();
+        self.conditions.owners().arm(self.cx.now.mono_ns, is_wanted);
+    }
+
+    pub(crate) fn on_conditions_timer(&mut self) {
+        let now = self.cx.now;
+        for (event, logged) in self.conditions.statements().take_lost(now.mono_ns) {
+            self.state_unknown(&event, logged);
+        }
+        let repeats = self.conditions.statements().take_repeats(now.mono_ns);
+        self.cx.counters.conditions_repeated += repeats.len() as u64;
+        for event in repeats {
+            self.repeat_statement(event);
+        }
+        if self.conditions.owners().deadline_ns().is_some_and(|at_ns| at_ns <= now.mono_ns) {
+            self.check_owners();
+        }
+    }
+
+    fn check_owners(&mut self) {
+        let present: BTreeSet<OriginId> = self.membership.origins_up().collect();
+        let present = present.into_iter().chain([self.cx.config.origin]).collect();
+        let grace_ns = ns(self.cx.config.condition_grace_ms);
+        let table = self.log.conditions();
+        let due = self.conditions.owners().check(self.cx.now, grace_ns, table, &present);
+        let dropped = table.dropped();
+        for (_, row) in due {
+            let event = self.log.condition_event(row.index);
+            let event = event.and_then(|item| match item.content {
+                Content::Events(run) => Some(run.first().to_sealed()),
+                Content::Gap(_) => None,
+            });
+            match event {
+                Some(event) => self.state_unknown(&event, row.event),
+                None => self.cx.impossible("ConditionIsInLog"),
+            }
+        }
+        let count = self.conditions.take_dropped(dropped);
+        if count > 0 {
+            let tags = vec![("dropped", count.to_string())];
+            let text = format!("the table of conditions is full: {count} rows were dropped");
+            self.cx.announce("FTB_CONDITIONS_FULL", Severity::Error, tags, text);
+        }
+    }
+
+    /// The publisher of a statement is lost. `logged`: the event in the log that said so last.
+    fn state_unknown(&mut self, event: &Sealed, logged: EventId) {
+        let Some(condition) = event.as_ref().condition() else { return };
+        let provenance = Provenance {
+            owner: self.cx.config.origin,
+            source: Some(condition.source()),
+            replaces: Some(logged),
+        };
+        let statement = Condition {
+            truth: Truth::Unknown,
+            expires_ms: 0,
+            is_kept: false,
+            ..condition.to_condition()
+        };
+        self.cx.counters.conditions_unknown += 1;
+        self.state(statement, provenance, event.clone());
+    }
+
+    fn repeat_statement(&mut self, event: Sealed) {
+        let Some(condition) = event.as_ref().condition() else { return };
+        let provenance = Provenance {
+            owner: self.cx.config.origin,
+            source: Some(condition.source()),
+            replaces: None,
+        };
+        let statement = condition.to_condition();
+        self.state(statement, provenance, event);
+    }
+
+    fn state(&mut self, condition: Condition, provenance: Provenance, about: Sealed) {
+        self.cx.push(Output::Announce(Announcement {
+            name: EVENT_NAME,
+            severity: Severity::Info,
+            tags: Vec::new(),
+            payload: String::new(),
+            condition: Some((condition, provenance)),
+            about: Some(about),
+        }));
+    }
+
+    /// The next rows of the table behind an index that some filters want, as much as one answer
+    /// takes.
+    pub(crate) fn conditions_after(
+        &mut self,
+        id: u64,
+        after: u64,
+        filters: &FilterSet,
+    ) -> HistoryReply {
+        self.log.apply_conditions(self.commit_index);
+        let (mut items, mut bytes) = (Vec::<Item>::new(), 0);
+        for index in self.log.conditions().indices_after(after) {
+            let Some(item) = self.log.condition_event(index) else { continue };
+            let wanted = match &item.content {
+                Content::Events(run) => filters.matches(run.first()),
+                Content::Gap(_) => false,
+            };
+            if !wanted {
+                continue;
+            }
+            if bytes >= BATCH_BYTES_TARGET || items.len() >= BATCH_EVENTS_MAX / 2 {
+                return HistoryReply { id, covered: index - 1, items, last: false };
+            }
+            bytes += item.len();
+            items.push(item);
+        }
+        HistoryReply { id, items, covered: self.commit_index.max(after), last: true }
+    }
+}

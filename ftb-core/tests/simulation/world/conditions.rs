@@ -1,0 +1,179 @@
+//! Conditions: what publishers state, and what the tables of the agents and readers say.
+
+use super::{Host, World};
+use crate::clients::{ConditionReader, Violation, broken};
+use crate::events::KEY;
+use ftb_core::condition::{Subject, Truth};
+use ftb_core::filter::Filter;
+use ftb_core::log::conditions::{CONDITIONS_BYTES_MAX, CONDITIONS_MAX, ConditionTable};
+use ftb_core::node::Node;
+use ftb_core::node::api::{Input, Start, SubscriptionId, ToClient};
+use ftb_core::sealed::{ConditionHead, Head, Sealed};
+use std::collections::BTreeMap;
+
+/// In this time a statement that was made, or brought to another root, is in the table: an outage
+/// of a disk, the spread of repetitions, and the way up.
+const SETTLED_NS: u64 = 20_000_000_000;
+
+impl World {
+    /// A statement as the agent of its publisher seals it.
+    pub(super) fn owned_by(&self, agent: usize, stated: &Sealed) -> Sealed {
+        let mut head = *stated.head();
+        if let Some(condition) = &mut head.condition {
+            let mut provenance = condition.provenance;
+            provenance.owner = self.agents[agent].origin;
+            *condition = ConditionHead { provenance, ..*condition };
+        }
+        Sealed::new(Head { ..head }, stated.bytes().clone()).unwrap()
+    }
+
+    /// A program at an agent that begins with the table.
+    pub fn read_conditions(&mut self, agent: usize, filter: &str) -> Result<(), Violation> {
+        let client = self.new_client();
+        let rows = BTreeMap::new();
+        self.condition_readers.push(ConditionReader { agent, client, rows, is_complete: false });
+        let info = super::life::reader_info(client);
+        self.feed(agent, Input::ClientAttached { client, info })?;
+        let (subscription, filter) = (SubscriptionId(1), Filter::parse(filter).unwrap());
+        let start = Start::Conditions;
+        self.feed(agent, Input::Subscribe { client, subscription, filter, start })
+    }
+
+    /// A message for a reader of conditions; gives it back if it is for another client.
+    pub(super) fn tell_reader(
+        &mut self,
+        client: ftb_core::node::api::ClientId,
+        message: ToClient,
+    ) -> Option<ToClient> {
+        let Some(reader) = self.condition_readers.iter_mut().find(|r| r.client == client) else {
+            return Some(message);
+        };
+        match message {
+            ToClient::Deliver { items, .. } => {
+                for event in items.iter().flat_map(|(_, run)| run.iter()) {
+                    if let Some(condition) = event.condition() {
+                        reader.rows.insert(condition.subject(), condition.head().truth);
+                    }
+                }
+            }
+            ToClient::Covered { history_ended, .. } => reader.is_complete |= history_ended,
+            _ => {}
+        }
+        None
+    }
+
+    fn root_of(&self, agent: usize) -> Option<(usize, &Node)> {
+        let mut at = agent;
+        loop {
+            let state = self.agents.get(at)?;
+            let node = state.node.as_ref().filter(|_| !state.paused && state.host == Host::Up)?;
+            match node.parent_rank() {
+                Some(parent) => at = parent.0 as usize,
+                None if node.is_root() => return Some((at, node)),
+                None => return None,
+            }
+        }
+    }
+
+    /// *ConditionsBounded*, at each step of an agent; *NeverFalselyClear* at a root.
+    pub(super) fn check_conditions(&mut self, agent: usize) -> Result<(), Violation> {
+        let Some(node) = &self.agents[agent].node else { return Ok(()) };
+        let table = node.conditions();
+        if table.len() > CONDITIONS_MAX || table.bytes() > CONDITIONS_BYTES_MAX {
+            let what = format!("agent {agent} has {} rows, {} bytes", table.len(), table.bytes());
+            return broken("ConditionsBounded", what);
+        }
+        if !node.is_root() {
+            return Ok(());
+        }
+        let now_ns = self.now_ns;
+        for at in 0..self.publishers.len() {
+            let root = self.root_of(self.publishers[at].agent).map(|(root, _)| root);
+            let place = root.map(|root| (root, self.agents[root].life));
+            let publisher = &mut self.publishers[at];
+            let since = publisher.below.filter(|(r, l, _)| Some((*r, *l)) == place);
+            publisher.below =
+                place.map(|(r, l)| (r, l, since.map_or(now_ns, |(_, _, since_ns)| since_ns)));
+            let publisher = &self.publishers[at];
+            let (Some((root, _, since_ns)), Some((stated, stated_ns))) =
+                (publisher.below, &publisher.stated)
+            else {
+                continue;
+            };
+            let settled = since_ns.max(*stated_ns).saturating_add(SETTLED_NS) < now_ns;
+            let holds = truth_of(stated) == Some(Truth::True);
+            if root != agent || !settled || !holds || publisher.paused {
+                continue;
+            }
+            let Some(node) = &self.agents[agent].node else { continue };
+            let found = row(node.conditions(), publisher.agent);
+            if !matches!(found, Some(Truth::True | Truth::Unknown)) {
+                let what = format!(
+                    "root {agent} says {found:?} of agent {}, which has stated {} for {} ms",
+                    publisher.agent,
+                    stated.id(),
+                    (now_ns - stated_ns) / 1_000_000
+                );
+                return broken("NeverFalselyClear", what);
+            }
+        }
+        Ok(())
+    }
+
+    /// *ConditionsConverge*: acting root, standby and readers at each agent have the same table,
+    /// and it says what the publishers have stated last.
+    pub fn check_converged(&mut self) -> Result<(), Violation> {
+        for agent in 0..self.agents.len() {
+            self.read_conditions(agent, "condition=*")?;
+        }
+        self.run_ms(5_000)?;
+        let Some((root, node)) = self.root_of(self.agents.len() - 1) else {
+            return broken("ConditionsConverge", "there is no root".to_owned());
+        };
+        let table = truths(node.conditions());
+        for at in 0..self.agents.len() {
+            let copy = self.agents[at].node.as_ref().and_then(Node::replica_conditions);
+            if let Some(copy) = copy.map(truths)
+                && copy != table
+            {
+                let what = format!("root {root} has {table:?}, standby {at} has {copy:?}");
+                return broken("ConditionsConverge", what);
+            }
+        }
+        for reader in &self.condition_readers {
+            if !reader.is_complete || reader.rows != table {
+                let (at, rows) = (reader.agent, &reader.rows);
+                let what = format!(
+                    "root {root} has {table:?}, a reader at {at} ({}) has {rows:?}",
+                    reader.is_complete
+                );
+                return broken("ConditionsConverge", what);
+            }
+        }
+        for publisher in &self.publishers {
+            let Some((stated, _)) = &publisher.stated else { continue };
+            let (wanted, found) = (truth_of(stated), row(node.conditions(), publisher.agent));
+            if wanted != found {
+                let what = format!(
+                    "agent {} has stated {wanted:?} by {}, root {root} says {found:?}",
+                    publisher.agent,
+                    stated.id()
+                );
+                return broken("ConditionsConverge", what);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn truths(table: &ConditionTable) -> BTreeMap<Subject, Truth> {
+    table.iter().map(|(subject, row)| (subject.clone(), row.truth)).collect()
+}
+
+fn row(table: &ConditionTable, agent: usize) -> Option<Truth> {
+    table.get(&Subject::new(&format!("node{agent}"), "", KEY)).map(|row| row.truth)
+}
+
+fn truth_of(stated: &Sealed) -> Option<Truth> {
+    Some(stated.as_ref().condition()?.head().truth)
+}

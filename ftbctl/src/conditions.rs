@@ -1,0 +1,177 @@
+//! `ftbctl conditions` and `ftbctl health`: what is wrong now.
+
+use crate::cli::{Common, ConditionsArgs, HealthArgs};
+use crate::failure::Failure;
+use crate::output::{FAINT, GOOD, Output, STRONG, WARN, style_of, styled};
+use crate::text;
+use core::time::Duration;
+use ftb_client::{Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Truth};
+use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
+
+/// Exit codes of `ftbctl health`.
+const UNHEALTHY: u8 = 1;
+const UNKNOWN: u8 = 2;
+
+/// Shows the conditions of the cluster.
+pub(crate) async fn run(
+    common: &Common,
+    args: ConditionsArgs,
+    mut output: Output,
+) -> Result<(), Failure> {
+    let subject = args.hosts.as_ref().map(|hosts| format!(", subject={hosts}")).unwrap_or_default();
+    let filter = format!("condition={}{subject}", args.key);
+    let client = common.client().build().map_err(Failure::failed)?;
+    let deadline = Instant::now() + common.timeout();
+    let mut conditions = open(common, &client, &filter, deadline).await?;
+    let is_wrong = |state: &&ConditionState| !state.is_watch() && state.truth != Truth::False;
+    if args.wait_clear {
+        while conditions.states().any(|state| is_wrong(&state)) {
+            let changed = conditions.changed();
+            let Some(deadline) = common.timeout_given().map(|_| deadline) else {
+                changed.await?;
+                continue;
+            };
+            let changed = timeout_at(deadline, changed).await;
+            changed.map_err(|_| Failure::no_answer("a condition still holds or is unknown"))??;
+        }
+    }
+    for state in conditions.states().filter(|state| args.all || is_wrong(state)) {
+        show(&mut output, state)?;
+    }
+    output.flush()
+}
+
+async fn open(
+    common: &Common,
+    client: &Client,
+    filter: &str,
+    deadline: Instant,
+) -> Result<Conditions, Failure> {
+    Filter::parse(filter).map_err(|error| Failure::usage(error.reason))?;
+    client.wait_connected(common.timeout()).await?;
+    let loaded = timeout_at(deadline, async {
+        let mut conditions = Conditions::open(client, filter).await?;
+        conditions.load().await?;
+        Ok(conditions)
+    });
+    let waited = text::exact(common.timeout());
+    let late = |_| Failure::no_answer(format_args!("no answer within {waited}"));
+    loaded.await.map_err(late)?
+}
+
+fn show(output: &mut Output, state: &ConditionState) -> Result<(), Failure> {
+    if output.is_json() {
+        return output.json(&ConditionObject::from(state));
+    }
+    let (style, word) = match state.truth {
+        Truth::True => (style_of(state.severity), state.severity.as_str()),
+        Truth::False => (GOOD, "clear"),
+        Truth::Unknown => (WARN, "unknown"),
+    };
+    let since = styled(FAINT, &format!("since {}", text::time(state.onset_ns, output.utc)));
+    let key = styled(STRONG, &format!("{:<14}", state.subject.key()));
+    let host = text::printable(state.subject.host());
+    let component = text::printable(state.subject.component());
+    let word = styled(style, &format!("{word:<7}"));
+    let action = match state.action {
+        RecommendedAction::None => String::new(),
+        action => format!("  recommended: {action}"),
+    };
+    let message = text::payload(state.message.as_bytes());
+    let line = format!("{host:<10}  {component:<14}  {key}  {word}  {since}  {message}{action}");
+    output.line(line.trim_end())
+}
+
+/// Shows the health of a node.
+pub(crate) async fn health(
+    common: &Common,
+    args: HealthArgs,
+    mut output: Output,
+) -> Result<(), Failure> {
+    let node = text::printable(&args.node);
+    let (code, health) = match health_of(common, &args.node).await {
+        Ok(health) => (code_of(&health), health.to_string()),
+        Err(Failure::Reported { message, .. }) => (UNKNOWN, format!("unknown: {message}")),
+        Err(other) => return Err(other),
+    };
+    if output.is_json() {
+        let word = ["healthy", "unhealthy", "unknown"][usize::from(code)];
+        output.json(&HealthObject { r#type: "health", node: &node, health: word, why: &health })?;
+    } else {
+        output.line(&format!("{node} {health}"))?;
+    }
+    output.flush()?;
+    if code == 0 { Ok(()) } else { Err(Failure::Code(code)) }
+}
+
+async fn health_of(common: &Common, node: &str) -> Result<Health, Failure> {
+    if !ftb_core::condition::is_host_name(node) {
+        return Err(Failure::usage(format_args!("{node:?} is no host name")));
+    }
+    let client = common.client().build().map_err(Failure::failed)?;
+    let deadline = Instant::now() + common.timeout().max(Duration::from_millis(1));
+    let filter = format!("condition=*, subject={node}");
+    Ok(open(common, &client, &filter, deadline).await?.health(node))
+}
+
+fn code_of(health: &Health) -> u8 {
+    match health {
+        Health::Healthy { .. } => 0,
+        Health::Unhealthy { .. } => UNHEALTHY,
+        Health::Unknown { .. } | Health::NotWatched => UNKNOWN,
+    }
+}
+
+#[derive(Serialize)]
+struct HealthObject<'a> {
+    r#type: &'static str,
+    node: &'a str,
+    health: &'static str,
+    why: &'a str,
+}
+
+/// A condition for programs; docs/ftbctl.md describes the fields.
+#[derive(Serialize)]
+struct ConditionObject<'a> {
+    r#type: &'static str,
+    host: &'a str,
+    component: &'a str,
+    key: &'a str,
+    state: &'static str,
+    severity: &'static str,
+    action: &'static str,
+    onset_ns: u64,
+    changed_ns: u64,
+    /// `None`: never.
+    expires_ms: Option<u32>,
+    event: &'a str,
+    source: String,
+    publisher_host: &'a str,
+    publisher_uid: u32,
+    message: &'a str,
+    position: String,
+}
+
+impl<'a> From<&'a ConditionState> for ConditionObject<'a> {
+    fn from(state: &'a ConditionState) -> Self {
+        Self {
+            r#type: "condition",
+            host: state.subject.host(),
+            component: state.subject.component(),
+            key: state.subject.key(),
+            state: state.truth.as_str(),
+            severity: state.severity.as_str(),
+            action: state.action.as_str(),
+            onset_ns: state.onset_ns,
+            changed_ns: state.changed_ns,
+            expires_ms: (state.expires_ms > 0).then_some(state.expires_ms),
+            event: &state.event,
+            source: state.source.to_string(),
+            publisher_host: &state.publisher_host,
+            publisher_uid: state.publisher_uid,
+            message: &state.message,
+            position: state.position.to_string(),
+        }
+    }
+}
