@@ -39,7 +39,7 @@ fn ftbctl(cluster: &Cluster, rank: usize, words: &[&str]) -> (i32, String) {
 /// A failed fan stays known, or becomes unknown, and never looks well: its publisher, root and
 /// standby, and its agent die one after the other.
 #[tokio::test]
-async fn a_failed_fan_never_looks_well_whoever_is_killed() {
+async fn a_failed_fan_never_looks_well_when_agents_are_killed() {
     let mut cluster = Plan::new(5, 2).extra(TIMES).start().await.unwrap();
     let publisher = client(cluster.socket(4));
     publisher.wait_connected(PATIENCE).await.unwrap();
