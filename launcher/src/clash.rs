@@ -2,7 +2,7 @@
 //! events. Within one directory of jobs the directory shows the other job; elsewhere FTB_JL_ALIVE
 //! of its launcher does.
 
-use super::{link, waiting};
+use super::{backplane, waiting};
 use core::time::Duration;
 use ftb_client::{Delivery, Received, Start};
 use ftb_launcher_core::jl;
@@ -20,7 +20,7 @@ const SILENCE: Duration = jl::ALIVE.saturating_mul(3);
 /// # Errors
 /// Where the other job runs and what to do, or that there is no agent.
 pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
-    let client = link::attach("ftb-launch-ask", agent, job.as_str()).await?;
+    let client = backplane::attach("ftb-launch-ask", agent, job.as_str()).await?;
     let filter = format!("event_space={}, jobid={job}", wire::SPACE_JL);
     let since = SystemTime::now().checked_sub(SILENCE).unwrap_or(UNIX_EPOCH);
     let since_ns = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -52,7 +52,7 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     let what = format!("the next word of another launcher of job {job}");
     let again = waiting::on(&what, tokio::time::timeout(SILENCE, again));
     let host = if lives { again.await.ok().flatten() } else { None };
-    link::close(client).await;
+    backplane::close(client).await;
     match host {
         None => Ok(()),
         Some(host) => Err(format!(

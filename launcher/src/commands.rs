@@ -12,7 +12,7 @@ use crate::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
 use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
-use crate::{clash, console, control, program, secret, streams, waiting};
+use crate::{clash, console, control, program, streams, waiting};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
@@ -64,7 +64,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
-    let token = secret::random_hex().map_err(Failure::failed)?;
+    let token = new_secret()?;
     if run.job.is_some() && !dir.path().exists() {
         clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
     }
@@ -112,7 +112,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         let set = Some(manifest.set.clone());
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
-    let token = secret::random_hex().map_err(Failure::failed)?;
+    let token = new_secret()?;
     let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job());
@@ -378,7 +378,7 @@ fn job_file(
             listen,
             address,
             // Set when the launcher listens.
-            streams: String::new(),
+            uplinks: Vec::new(),
             stdin,
             token: token.to_owned(),
             argv: program.argv.clone(),
@@ -436,7 +436,8 @@ async fn start(
     how: &RunOptions,
     starting: Starting,
 ) -> Result<i32, Failure> {
-    let state = StateFile { jl, nlas: BTreeMap::new(), exit: None };
+    let (nlas, addresses) = (BTreeMap::new(), BTreeMap::new());
+    let state = StateFile { jl, nlas, addresses, exit: None };
     dir.write("job.json", &file).map_err(Failure::failed)?;
     dir.write("state.json", &state).map_err(Failure::failed)?;
     let job = file.job.clone();
@@ -459,6 +460,14 @@ async fn start(
     drop(lock);
     clean_up(&dir, &ran, how.keep, how.quiet);
     ran.map_err(Failure::failed)
+}
+
+/// The secret of a job: 128 random bits in hex.
+fn new_secret() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::failed(format!("no randomness: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn new_job() -> Result<JobId, String> {

@@ -1,7 +1,7 @@
 //! Lists running jobs, shows one, and sends requests to one.
 
 use super::jobdir::{JobDir, JobFile, StateFile};
-use super::{link, waiting};
+use super::{backplane, waiting};
 use core::time::Duration;
 use ftb_client::Delivery;
 use ftb_launcher_core::jl::IntervalView;
@@ -139,11 +139,11 @@ pub async fn ask(
     mut reported: impl FnMut(&Answer),
 ) -> Result<Outcome, String> {
     let file: JobFile = dir.read("job.json")?;
-    let client = link::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
+    let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
-    let mut answers = link::subscribe(&client, &filter).await?;
+    let mut answers = backplane::subscribe(&client, &filter).await?;
     let request = random();
-    link::publish(&client, wire::request(&NumberedRequest { request, what })).await;
+    backplane::publish(&client, wire::request(&NumberedRequest { request, what })).await;
     let uid = nix::unistd::Uid::effective().as_raw();
     let wait = async {
         while let Some(delivery) = answers.next().await {
@@ -171,7 +171,7 @@ pub async fn ask(
             "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, ftb-launch attach {job})"
         )),
     };
-    link::close(client).await;
+    backplane::close(client).await;
     outcome
 }
 

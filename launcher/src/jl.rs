@@ -1,46 +1,54 @@
 //! The process of the job launcher. It starts the NLAs, carries events to the core and back, keeps
 //! the state on disk, stores sets, prints the ranks' output, and feeds faults to the policy.
 
+use super::backplane::{self, EventGate, Received};
+use super::connection::{self, Purpose};
 use super::console;
 use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
-use super::link::{self, EventGate, Received};
+use super::links::{self, LinkNews};
 use super::output;
-use super::progress::Progress;
+use super::progress::{Progress, Wiper};
 use super::refused::{Reason, Refusals};
 use super::remote_kill::RemoteKill;
-use super::seal::Seal;
-use super::secret::Secret;
 use super::spec::{NlaSpec, NodePart, StartMethod, Starting};
-use super::streams;
-use super::transfer::{self, Origin};
+use super::streams::{self, InputNews};
+use super::transfer::{self, Addresses, ImageServer, Origin};
 use crate::clock::Clock;
-use crate::{nla, nodedir, starter, waiting};
+use crate::{control, nla, nodedir, starter, waiting};
 use core::time::Duration;
 use ftb_client::Client;
 use ftb_core::Event;
 use ftb_launcher_core::jl::{Initiator, JlInput, JlOutput, Request};
+use ftb_launcher_core::link::cipher::Secret;
+use ftb_launcher_core::link::packet::{FromNode, ToNode};
+use ftb_launcher_core::link::router::{LinkInput, Router};
 use ftb_launcher_core::manner::Moves;
-use ftb_launcher_core::message::{Answer, FromJl, JobRequest, NumberedRequest, Outcome};
-use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
+use ftb_launcher_core::message::{
+    Answer, FromJl, JobRequest, NlaSays, NumberedRequest, Outcome, Placement,
+};
+use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use ftb_launcher_core::policy::{self, Action, Policy};
 use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;
+use ftb_launcher_pods::output::Frame;
 use ftb_launcher_pods::pod::{self, net::PodNet};
 use ftb_launcher_pods::timeline::Stopwatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Most inputs that wait for the core.
 const INPUTS_MAX: usize = 4096;
 /// Time at the end for the NLAs to leave and for their output.
 const END_WAIT: Duration = Duration::from_secs(5);
+/// Interval at which a JL announces its address to an NLA of an earlier one.
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 /// Interval of the checks on NLAs of an adopted job.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Most checks of the network of an ended job.
@@ -83,8 +91,7 @@ struct JobLauncher {
     gate: EventGate,
     client: Client,
     inputs: mpsc::Sender<JlInput>,
-    /// The address of the streams.
-    streams: String,
+    links: JobLinks,
     local: bool,
     /// Kills NLAs on other hosts.
     remote_kill: RemoteKill,
@@ -96,41 +103,34 @@ struct JobLauncher {
 /// The launcher itself cannot start (no agent, no NLA program).
 pub async fn run(run: LaunchJob) -> Result<i32, String> {
     allow_many_files();
-    let key = run.file.specs.values().next().map(|spec| spec.token.clone()).unwrap_or_default();
-    let (listener, store) = listen(&run.file).await?;
-    tokio::spawn(transfer::serve(listener, run.dir.sets(), Secret::new(&key)));
-    let (listener, streams) = listen(&run.file).await?;
-    let (frames, to_print) = mpsc::channel(output::FRAMES_MAX);
-    let input = Arc::new(streams::StdinSource::new());
-    let serving = tokio::spawn(streams::serve(listener, Secret::new(&key), frames, input));
-    let progress = Progress::new(run.quiet);
-    let printer = tokio::spawn(output::print(to_print, run.printing(), progress.wiper()));
-
     let job = run.file.job.clone();
-    let client = link::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
-    let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let clock = Clock::start();
-    let seal = Seal::new(job.as_str(), &Secret::new(&key));
-    let gate = EventGate { seal, refusals: Refusals::default(), clock };
-    let own = link::subscribe(&client, &format!("jobid={job}")).await?;
-    tokio::spawn(link::forward(own, Some(gate.clone()), to_heard));
+    let progress = Progress::new(run.quiet);
+    let (listener, address) = nla::listen(&run.file.listen, &run.file.address).await?;
+    let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
+    let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
+    let gate = EventGate { refusals: Refusals::default(), clock };
+    let own = backplane::subscribe(&client, &format!("jobid={job}")).await?;
+    tokio::spawn(backplane::forward(own, Some(gate.clone()), to_heard));
     let (to_faults, mut faults) = mpsc::channel(INPUTS_MAX);
     for space in run.policy.spaces() {
-        let subscription = link::subscribe(&client, &format!("event_space={space}")).await?;
-        tokio::spawn(link::forward(subscription, None, to_faults.clone()));
+        let subscription = backplane::subscribe(&client, &format!("event_space={space}")).await?;
+        tokio::spawn(backplane::forward(subscription, None, to_faults.clone()));
     }
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
     let (starting, end) = (run.starting.clone(), run.end);
-    let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, streams, progress);
+    let joined = join(&run, (listener, address), clock, progress.wiper());
+    let (ends, mut from_nodes, printer) = joined;
+    let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress);
     shell.adopt_faults();
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting, say);
-        shell.handle(JlInput::Started { store }).await;
+        shell.handle(JlInput::Started).await;
     } else {
-        shell.take_over(JlInput::Adopted { store }, end, say).await;
+        shell.take_over(end, say).await;
     }
     let mut stops = 0;
     while shell.state.exit.is_none() {
@@ -140,6 +140,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
             signal = signals.next() => stops += shell.on_signal(signal, stops).await,
             Some(word) = words.recv() => shell.on_tree_message(word).await,
             Some(input) = from_tasks.recv() => shell.handle(input).await,
+            Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
             Some(fault) = faults.recv() => shell.on_fault(fault).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
@@ -148,15 +149,105 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     }
     shell.gate.close();
     let code = shell.state.exit.unwrap_or(FORCED);
-    // Open connections are read to their end.
-    serving.abort();
-    let _ = serving.await;
+    shell.leave_nodes().await;
     waiting::on("the ranks' output to be printed", print_rest(printer, &mut signals)).await;
     shell.kill_all_nlas();
     waiting::on("launch agents on other hosts to be killed", shell.remote_kill.done()).await;
     waiting::on("the network of the job to be removed", shell.clear_networks()).await;
-    link::close(shell.client).await;
+    backplane::close(shell.client).await;
     Ok(code)
+}
+
+/// The ends of the job connection.
+struct JobLinks {
+    to_nodes: mpsc::Sender<LinkInput>,
+    input: mpsc::UnboundedSender<InputNews>,
+    /// Where this JL listens.
+    address: String,
+    /// Where the nodes listen.
+    addresses: Arc<Mutex<Addresses>>,
+}
+
+/// Serves processes of the job: messages, streams and images. Returns also the messages of nodes,
+/// and the task that prints.
+fn join(
+    run: &LaunchJob,
+    (listener, address): (TcpListener, String),
+    clock: Clock,
+    wiper: Wiper,
+) -> (JobLinks, mpsc::Receiver<NlaSays>, JoinHandle<()>) {
+    let secret = run.file.secret();
+    let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
+    let images = ImageServer::new(run.dir.sets());
+    let (to_tree, accepted) = mpsc::channel(INPUTS_MAX);
+    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+    let router = Router::of_jl(control::random() | 1, run.file.specs.keys().cloned());
+    let (to_nodes, orders) = mpsc::channel(INPUTS_MAX);
+    let (to_shell, from_nodes) = mpsc::channel(INPUTS_MAX);
+    let (frames, to_print) = mpsc::unbounded_channel();
+    let printed = to_nodes.downgrade();
+    let printer = tokio::spawn(output::print(to_print, printed, run.printing(), wiper));
+    let (to_input, input_news) = mpsc::unbounded_channel();
+    let input = to_input.clone();
+    tokio::spawn(streams::give(input_news, to_nodes.downgrade()));
+    let joined: BTreeMap<NodeName, watch::Sender<bool>> =
+        run.state.addresses.keys().map(|node| (node.clone(), watch::Sender::new(false))).collect();
+    for (node, to) in &run.state.addresses {
+        let joined = joined.get(node).map(watch::Sender::subscribe);
+        tokio::spawn(announce(address.clone(), to.clone(), secret.clone(), joined));
+    }
+    let known = addresses.clone();
+    let news = move |news| match news {
+        LinkNews::Launcher(_) => {}
+        LinkNews::Joined { node, address, .. } => {
+            if let Some(joined) = joined.get(&node) {
+                joined.send_replace(true);
+            }
+            let _ = input.send(InputNews::Path(node.clone(), true));
+            known.lock().unwrap_or_else(PoisonError::into_inner).insert(node, address);
+        }
+        LinkNews::Parted(node) => drop(input.send(InputNews::Path(node, false))),
+        LinkNews::Message { node, message } => match FromNode::decode(message) {
+            // A message that finds no room is repeated by its node.
+            Some(FromNode::Nla(message)) => {
+                drop(to_shell.try_send(NlaSays { node, message }));
+            }
+            Some(FromNode::Output { rank, stream, bytes }) => {
+                drop(frames.send((node, Frame { rank, stream, bytes })));
+            }
+            Some(FromNode::WantInput { request }) => {
+                drop(input.send(InputNews::Wanted((node, request))));
+            }
+            Some(FromNode::InputTaken { request, bytes }) => {
+                drop(input.send(InputNews::Taken((node, request), bytes)));
+            }
+            Some(FromNode::InputDone { request }) => {
+                drop(input.send(InputNews::Done((node, request))));
+            }
+            None => tracing::warn!(%node, "a message is malformed"),
+        },
+    };
+    tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
+    let links = JobLinks { to_nodes, input: to_input, address, addresses };
+    (links, from_nodes, printer)
+}
+
+fn address_in(addresses: &Mutex<Addresses>, node: &NodeName) -> Option<String> {
+    addresses.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+}
+
+/// Announces the address of this JL to an NLA of an earlier one until it has joined.
+async fn announce(own: String, to: String, secret: Secret, joined: Option<watch::Receiver<bool>>) {
+    let Some(mut joined) = joined else { return };
+    let purpose = Purpose::Launcher(own);
+    loop {
+        let dialed = connection::dial(&to, &secret, &purpose).await;
+        let _ = dialed.inspect_err(|error| tracing::info!(%to, %error, "no launch agent answers"));
+        let joins = joined.wait_for(|joined| *joined);
+        if tokio::time::timeout(ANNOUNCE_EVERY, joins).await.is_ok() {
+            return;
+        }
+    }
 }
 
 /// Waits for the rest of the ranks' output: [`END_WAIT`] for output to arrive, and as long as a
@@ -182,14 +273,6 @@ impl LaunchJob {
     fn printing(&self) -> output::Printing {
         output::Printing { prefix: self.file.prefix, all_to_err: self.end }
     }
-}
-
-/// Listens for the nodes; returns the address for them.
-async fn listen(file: &JobFile) -> Result<(TcpListener, String), String> {
-    let fail = |error| format!("cannot listen on {}: {error}", file.listen);
-    let listener = TcpListener::bind(&file.listen).await.map_err(fail)?;
-    let address = nla::reached_at(&listener, &file.address).map_err(fail)?;
-    Ok((listener, address))
 }
 
 /// Raises the limit of open files: each node has connections here. With fewer files smaller jobs
@@ -236,7 +319,7 @@ impl JobLauncher {
         (clock, gate): (Clock, EventGate),
         client: Client,
         inputs: mpsc::Sender<JlInput>,
-        streams: String,
+        links: JobLinks,
         progress: Progress,
     ) -> Self {
         let now = clock.now();
@@ -254,7 +337,7 @@ impl JobLauncher {
             gate,
             client,
             inputs,
-            streams,
+            links,
             local: false,
         }
     }
@@ -291,7 +374,7 @@ impl JobLauncher {
         let Some(any) = self.file.specs.values().next().cloned() else {
             return;
         };
-        let any = NlaSpec { streams: self.streams.clone(), ..any };
+        let any = NlaSpec { uplinks: vec![self.links.address.clone()], ..any };
         let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
         tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
     }
@@ -309,14 +392,14 @@ impl JobLauncher {
 
     /// Continues the work of an earlier JL. If that one was killed before all launch agents were
     /// up, all are started again; an agent that exists reports in place of the second one.
-    async fn take_over(&mut self, adopted: JlInput, end: bool, say: mpsc::Sender<TreeMessage>) {
+    async fn take_over(&mut self, end: bool, say: mpsc::Sender<TreeMessage>) {
         let starting = self.file.starting.clone();
         self.local = starting.as_ref().is_some_and(|starting| starting.means == StartMethod::Local);
         if self.local {
             self.find_nlas();
         }
         self.watch_nlas();
-        self.handle(adopted).await;
+        self.handle(JlInput::Adopted).await;
         let gathers = self.state.jl.gathers();
         match starting.filter(|_| gathers && !end) {
             Some(starting) => self.start_nlas(starting, say),
@@ -523,34 +606,61 @@ impl JobLauncher {
     }
 
     async fn publish(&self, event: Event) {
-        link::publish_sealed(&self.client, &self.gate.seal, event).await;
+        backplane::publish(&self.client, event).await;
     }
 
-    /// Publishes FTB_JL_ALIVE with the address of the streams.
-    async fn publish_alive(&self) {
-        self.publish(wire::with_streams(wire::to_jl(&FromJl::Alive), &self.streams)).await;
+    /// PMI goes over the job connection, FTB_JL_ALIVE both ways. The target of a copy gets the
+    /// address of the source.
+    async fn say(&self, message: FromJl) {
+        if let FromJl::Copy { from: Some(node), target, .. } = &message
+            && let Some(address) = address_in(&self.links.addresses, node)
+        {
+            let message = ToNode::Address { node: node.clone(), address }.encode();
+            let node = Some(target.clone());
+            let _ = self.links.to_nodes.send(LinkInput::Send { node, message, keep: true }).await;
+        }
+        let event = wire::to_jl(&message);
+        if event.is_none() || message == FromJl::Alive {
+            let message = ToNode::Jl(message).encode();
+            let _ = self
+                .links
+                .to_nodes
+                .send(LinkInput::Send { node: None, message, keep: false })
+                .await;
+        }
+        if let Some(event) = event {
+            self.publish(event).await;
+        }
+    }
+
+    /// Sends nothing more. Launch agents close their connections when they leave; lost ones may not.
+    async fn leave_nodes(&mut self) {
+        for (node, _) in self.state.jl.job().nodes.iter().filter(|(_, row)| row.lost) {
+            let _ = self.links.to_nodes.send(LinkInput::Forget(node.clone())).await;
+        }
+        self.links.to_nodes = mpsc::channel(1).0;
     }
 
     async fn output(&mut self, output: JlOutput) {
         match output {
             JlOutput::Save => {
                 let time = Stopwatch::start();
+                let addresses = self.links.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+                self.state.addresses.clone_from(&addresses);
+                drop(addresses);
                 if let Err(error) = self.dir.write("state.json", &self.state) {
                     tracing::error!(%error, "the state of the job is not on disk");
                 }
                 time.done(&"launcher", "write the job's state");
             }
-            JlOutput::Publish(FromJl::Alive) => self.publish_alive().await,
-            // A launch agent of an earlier launcher has an old address.
-            JlOutput::Publish(message @ FromJl::Launch(_)) => {
-                self.publish_alive().await;
-                self.publish(wire::to_jl(&message)).await;
-            }
-            JlOutput::Publish(message) => self.publish(wire::to_jl(&message)).await,
+            JlOutput::Publish(message) => self.say(message).await,
             JlOutput::Answer(answer) => self.publish(wire::answer(&answer)).await,
             JlOutput::Store { episode, set, from } => self.store(episode, set, from),
             JlOutput::DropStored(set) => self.dir.drop_set(&set),
-            JlOutput::KillNla(node) => self.kill_nla(&node),
+            JlOutput::KillNla(node) => {
+                self.kill_nla(&node);
+                let _ = self.links.input.send(InputNews::Path(node, false));
+            }
             JlOutput::Tell(words) => self.tell(&words),
             JlOutput::Exit(code) => {
                 self.state.exit = Some(code);
@@ -570,23 +680,23 @@ impl JobLauncher {
     }
 
     /// Fetches all images of a set into the store and commits the set when all are complete.
-    fn store(&self, episode: Episode, set: SetId, from: BTreeMap<NodeName, (String, Ranks)>) {
+    fn store(&self, episode: Episode, set: SetId, from: Placement) {
         let (inputs, dir, job) = (self.inputs.clone(), self.dir.clone(), self.file.job.clone());
-        let token = self.file.specs.values().next().map(|spec| spec.token.clone());
-        let secret = Secret::new(&token.unwrap_or_default());
+        let (secret, addresses) = (self.file.secret(), self.links.addresses.clone());
         let size = self.state.jl.job().config.size;
         // Restored ranks keep the grouping of their set.
         let together = self.state.jl.job().config.manner.moves == Moves::Alone;
-        let pods = from.values().map(|(_, ranks)| ranks.clone()).filter(|_| together).collect();
+        let pods = from.values().filter(|_| together).cloned().collect();
         tokio::task::spawn_blocking(move || {
             let mut all = BTreeMap::new();
-            let fetch = |(server, ranks): &(String, Ranks)| {
-                let from = Origin { server, secret: &secret, early: false };
+            let result = from.iter().try_for_each(|(node, ranks)| {
+                let server = address_in(&addresses, node);
+                let server = server.ok_or_else(|| format!("node {node} has no connection"))?;
+                let from = Origin { server: &server, secret: &secret, early: false };
                 let images = transfer::fetch(from, &dir.sets(), &set, ranks, Outlives::Host)?;
-                Ok::<_, String>(ranks.iter().zip(images).collect::<Vec<_>>())
-            };
-            let result =
-                from.values().try_for_each(|source| fetch(source).map(|got| all.extend(got)));
+                all.extend(ranks.iter().zip(images));
+                Ok(())
+            });
             let result = result.and_then(|()| {
                 let images: Vec<(u64, u32)> = all.into_values().collect();
                 let bytes = images.iter().map(|(bytes, _)| bytes).sum();

@@ -9,6 +9,7 @@ use super::nodedir;
 use super::own::{Lock, PrivateDir};
 use super::spec::{NlaSpec, StartMethod, Starting};
 use ftb_launcher_core::jl::Jl;
+use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
 use ftb_launcher_pods::images;
 use serde::de::DeserializeOwned;
@@ -38,7 +39,7 @@ pub struct JobFile {
     pub specs: BTreeMap<NodeName, NlaSpec>,
     /// Socket of the JL's own agent.
     pub agent: PathBuf,
-    /// The address on which the JL's services listen.
+    /// Where the JL listens for processes of the job.
     pub listen: String,
     /// How the nodes reach the JL.
     pub address: String,
@@ -55,12 +56,21 @@ pub struct JobFile {
     pub precopy: Option<bool>,
 }
 
+impl JobFile {
+    /// The secret of the job; all specifications have it.
+    pub fn secret(&self) -> Secret {
+        Secret::new(self.specs.values().next().map_or("", |spec| &spec.token))
+    }
+}
+
 /// The JL on disk.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StateFile {
     pub jl: Jl,
     /// Process ids of NLAs on this host.
     pub nlas: BTreeMap<NodeName, u32>,
+    /// Where the NLAs listen, for a JL that takes over.
+    pub addresses: BTreeMap<NodeName, String>,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
 }

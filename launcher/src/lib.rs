@@ -5,16 +5,18 @@
 //! `docs/launcher.md` is the user's page.
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
+pub mod backplane;
 pub mod clash;
 pub mod cli;
 pub mod clock;
 pub mod commands;
+pub mod connection;
 pub mod console;
 pub mod control;
 pub mod guard;
 pub mod jl;
 pub mod jobdir;
-pub mod link;
+pub mod links;
 pub mod nla;
 pub mod nodedir;
 pub mod output;
@@ -27,8 +29,6 @@ pub mod ranks;
 pub mod refused;
 pub mod remote_kill;
 pub mod running;
-pub mod seal;
-pub mod secret;
 pub mod spec;
 pub mod starter;
 pub mod streams;

@@ -1,29 +1,34 @@
-//! The process of the node launch agent. It serves images, starts ranks, and carries inputs to the
-//! core and outputs from it. All on one thread, because the kernel ties "die with your parent" to a
+//! The process of the node launch agent. It starts ranks, and carries inputs to the core and outputs
+//! from it. All on one thread, because the kernel ties "die with your parent" to a
 //! thread.
 
+use super::backplane::{self, EventGate, Received};
 use super::clock::Clock;
+use super::connection::{self, Purpose};
 use super::guard::{self, Guard};
-use super::link::{self, EventGate, Received};
+use super::links::{self, LinkNews};
 use super::nodedir::{self, OUTPUT};
-use super::output;
+use super::output::{self, OutputTarget};
 use super::ranks::{self, RankOutput};
 use super::refused::{Reason, Refusals};
 use super::running::RunningRank;
-use super::seal::Seal;
-use super::secret::Secret;
 use super::spec::{Handover, NlaSpec, SPEC_BYTES_MAX, StartMethod};
-use super::transfer::{self, CopyOf};
+use super::streams::InputSlot;
+use super::transfer::{self, Addresses, ImageServer};
 use super::{starter, streams};
 use core::time::Duration;
 use ftb_client::Client;
-use ftb_launcher_core::message::{FromNla, NlaSays};
-use ftb_launcher_core::names::{NodeName, Ranks, SetId};
-use ftb_launcher_core::nla::{Nla, NlaConfig, NlaInput, NlaOutput};
+use ftb_launcher_core::link::cipher::Secret;
+use ftb_launcher_core::link::packet::{FromNode, ToNode};
+use ftb_launcher_core::link::router::{LinkInput, Router};
+use ftb_launcher_core::message::{FromJl, FromNla, NlaSays};
+use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
+use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
 use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::backend::{Criu, Moment};
 use ftb_launcher_pods::images;
+use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::output::Frame;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
@@ -31,11 +36,10 @@ use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Most inputs that wait for the core; further ones block ranks and copies.
 const INPUTS_MAX: usize = 1024;
@@ -62,8 +66,15 @@ struct LaunchAgent {
     inputs: mpsc::Sender<NlaInput>,
     frames: mpsc::Sender<Frame>,
     guard: Guard,
-    /// The address of the JL's streams.
-    streams: watch::Sender<String>,
+    /// To the JL and the nodes behind this one.
+    to_jl: mpsc::Sender<LinkInput>,
+    path: watch::Sender<output::Uplink>,
+    /// Standard input of rank 0.
+    input: InputSlot,
+    /// The address of the JL.
+    launcher: watch::Receiver<String>,
+    /// The addresses of nodes with images for this one.
+    addresses: watch::Receiver<Addresses>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
     /// The set of the open preparation.
@@ -103,13 +114,19 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     }
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
-    if !behind.is_empty() {
-        tokio::spawn(starter::run(starting, spec.clone(), behind, clock, say.clone()));
-    }
     spec.image_dir = nodedir::placed(&spec.image_dir)?;
-    let own_dir = match nodedir::own(&spec.image_dir).await? {
+    let (listener, address) = listen(&spec.listen, &spec.address).await?;
+    let own_dir = nodedir::own(&spec.image_dir, &address).await?;
+    if !behind.is_empty() {
+        let mut theirs = spec.clone();
+        if own_dir.is_ok() {
+            theirs.uplinks.insert(0, address.clone());
+        }
+        tokio::spawn(starter::run(starting, theirs, behind, clock, say));
+    }
+    let own_dir = match own_dir {
         Ok(own) => own,
-        Err(pid) => return stand_in(&spec.node, &spec.image_dir, pid, words).await,
+        Err(pid) => return stand_in(&spec, pid, words).await,
     };
     let (dir, node, pods) = (spec.image_dir.clone(), spec.node.clone(), spec.pod.is_some());
     let clearing = tokio::task::spawn_blocking(move || {
@@ -118,48 +135,17 @@ pub async fn run(handover: Handover) -> Result<(), String> {
             pod::net::clear_left(guard::watches);
         }
     });
-    let listener = TcpListener::bind(&spec.listen).await;
-    let listener =
-        listener.map_err(|error| format!("cannot listen on {}: {error}", spec.listen))?;
-    let images = reached_at(&listener, &spec.address).map_err(|error| error.to_string())?;
-    let secret = Secret::new(&spec.token);
-    tokio::spawn(transfer::serve(listener, spec.image_dir.clone(), secret));
-
-    let client =
-        link::attach(&format!("nla-{}", spec.node), &spec.agent, spec.job.as_str()).await?;
-    let host = client.agent().map(|agent| agent.host);
-    if let Some(words) = host.and_then(|host| link::misnamed(spec.node.as_str(), &host)) {
-        tracing::warn!(node = %spec.node, "{words}");
-    }
-    let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
-    let subscription = link::subscribe(&client, &filter).await?;
-    let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
-    let seal = Seal::new(spec.job.as_str(), &Secret::new(&spec.token));
-    let gate = EventGate { seal, refusals: Refusals::default(), clock };
-    tokio::spawn(link::forward(subscription, Some(gate.clone()), to_heard));
+    let (client, mut heard, gate) = attach(&spec, clock).await?;
+    let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
+        join(&spec, listener, address, clock);
     report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
-    let (streams, address) = watch::channel(spec.streams.clone());
-    let way = output::OutputTarget {
-        address,
-        secret: Secret::new(&spec.token),
-        node: spec.node.to_string(),
-        spill: spec.image_dir.join(OUTPUT),
-    };
-    let writer = tokio::spawn(output::write(frames_out, way));
+    let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
     let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
-    let config = NlaConfig {
-        job: spec.job.clone(),
-        node: spec.node.clone(),
-        images,
-        orphan_grace: spec.orphan_grace,
-        kill_grace: spec.kill_grace,
-        manner: spec.backend.get().manner(),
-    };
-    let core = Nla::new(clock.now(), config, spec.spare);
+    let core = Nla::new(clock.now(), spec.config(), spec.spare);
     let mut shell = LaunchAgent {
         core,
         clock,
@@ -172,47 +158,137 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         inputs,
         frames,
         guard,
-        streams,
+        to_jl,
+        path,
+        input,
+        launcher,
+        addresses,
         feeding: None,
         prepared_set: None,
         leaving: false,
         spec,
     };
-    shell.handle(NlaInput::Started).await;
     while !shell.leaving {
         let deadline = shell.core.next_deadline_ns();
         tokio::select! {
             biased;
             Some(input) = from_ranks.recv() => shell.handle(input).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
+            Some(input) = from_jl.recv() => shell.handle(input).await,
             () = clock.sleep_until(deadline) => shell.handle(NlaInput::Tick).await,
         }
         shell.gate.look();
     }
     shell.gate.close();
-    let LaunchAgent { client, frames, pod, running, .. } = shell;
+    let LaunchAgent { client, frames, pod, running, to_jl, path, .. } = shell;
     drop((frames, running));
+    path.send_modify(|path| path.leaving = true);
     if let Some((_, pod)) = pod {
         pod.ended().await;
     }
-    let written = tokio::time::timeout(OUTPUT_WAIT, writer).await;
-    link::close(client).await;
+    let _ = tokio::time::timeout(OUTPUT_WAIT, writer).await;
+    backplane::close(client).await;
     drop(own_dir);
     let _ = clearing.await;
-    // The end of the output shows the JL that nothing of this node is left.
-    drop(written);
+    // The end of the connection shows the JL that nothing of this node is left.
+    drop(to_jl);
+    let _ = tokio::time::timeout(OUTPUT_WAIT, links).await;
     Ok(())
 }
 
+/// Attaches to the node's agent and receives the JL's events.
+async fn attach(
+    spec: &NlaSpec,
+    clock: Clock,
+) -> Result<(Client, mpsc::Receiver<Received>, EventGate), String> {
+    let name = format!("nla-{}", spec.node);
+    let client = backplane::attach(&name, &spec.agent, spec.job.as_str()).await?;
+    let host = client.agent().map(|agent| agent.host);
+    if let Some(words) = host.and_then(|host| backplane::misnamed(spec.node.as_str(), &host)) {
+        tracing::warn!(node = %spec.node, "{words}");
+    }
+    let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
+    let subscription = backplane::subscribe(&client, &filter).await?;
+    let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
+    let gate = EventGate { refusals: Refusals::default(), clock };
+    tokio::spawn(backplane::forward(subscription, Some(gate.clone()), to_heard));
+    Ok((client, heard, gate))
+}
+
+/// The ends of the job connection.
+struct Joined {
+    to_jl: mpsc::Sender<LinkInput>,
+    path: watch::Sender<output::Uplink>,
+    input: InputSlot,
+    /// The address of the JL.
+    launcher: watch::Receiver<String>,
+    /// The addresses of nodes with images for this one.
+    addresses: watch::Receiver<Addresses>,
+    target: OutputTarget,
+    from_jl: mpsc::Receiver<NlaInput>,
+    links: JoinHandle<()>,
+}
+
+/// Serves processes of the job, and connects to the JL.
+fn join(spec: &NlaSpec, listener: TcpListener, address: String, clock: Clock) -> Joined {
+    let secret = Secret::new(&spec.token);
+    let (to_tree, accepted) = mpsc::channel(WORDS_MAX);
+    let images = ImageServer::new(spec.image_dir.clone());
+    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+    let router = Router::of_nla(spec.node.clone(), address, spec.uplinks.clone());
+    let (to_jl, orders) = mpsc::channel(INPUTS_MAX);
+    let (path, of_output) = watch::channel(output::Uplink::default());
+    let (launchers, launcher) = watch::channel(spec.uplinks.last().cloned().unwrap_or_default());
+    let (book, addresses) = watch::channel(Addresses::new());
+    let (to_shell, from_jl) = mpsc::channel(INPUTS_MAX);
+    let (printed, taken) = mpsc::unbounded_channel();
+    let input = InputSlot::default();
+    let (paths, slot) = (path.clone(), input.clone());
+    // A message that finds no room is repeated by the JL.
+    let news = move |news| match news {
+        LinkNews::Launcher(address) => drop(launchers.send_replace(address)),
+        LinkNews::Parted(_) => paths.send_modify(|path| path.joined = false),
+        LinkNews::Joined { first, .. } => {
+            paths.send_modify(|path| {
+                path.joined = true;
+                path.launchers += u64::from(first);
+            });
+            let _ = to_shell.try_send(NlaInput::Started);
+        }
+        LinkNews::Message { message, .. } => match ToNode::decode(message) {
+            Some(ToNode::Jl(message)) => drop(to_shell.try_send(NlaInput::Jl(message))),
+            Some(ToNode::Address { node, address }) => {
+                book.send_modify(|known| drop(known.insert(node, address)));
+            }
+            Some(ToNode::Taken(bytes)) => drop(printed.send(bytes)),
+            Some(ToNode::Input { request, bytes }) => slot.give(request, bytes),
+            None => tracing::warn!("a message of the job launcher is malformed"),
+        },
+    };
+    let links = tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
+    let spill = spec.image_dir.join(OUTPUT);
+    let target = OutputTarget { uplink: of_output, to_jl: to_jl.clone(), taken, spill };
+    Joined { to_jl, path, input, launcher, addresses, target, from_jl, links }
+}
+
 /// Another launch agent of this job exists, and its starter is gone. This one takes its place in
-/// the launch tree, reports the node as up, and ends with it.
+/// the launch tree, reports the node as up, says where the JL listens now, and ends with it.
 async fn stand_in(
-    node: &NodeName,
-    dir: &Path,
+    spec: &NlaSpec,
     pid: u32,
     words: mpsc::Receiver<TreeMessage>,
 ) -> Result<(), String> {
-    report(node, pid, words);
+    let (dir, secret) = (&spec.image_dir, Secret::new(&spec.token));
+    if let (Some(address), Some(launcher)) = (nodedir::address_of(dir), spec.uplinks.last()) {
+        let purpose = Purpose::Launcher(launcher.clone());
+        // The JL of this one may be the earlier one.
+        let announced = match connection::dial(launcher, &secret, &Purpose::Tree).await {
+            Ok(_) => connection::dial(&address, &secret, &purpose).await,
+            gone => gone,
+        };
+        let _ = announced.inspect_err(|error| tracing::info!(%error, "no JL is announced"));
+    }
+    report(&spec.node, pid, words);
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         if nodedir::is_free(dir) {
@@ -221,8 +297,16 @@ async fn stand_in(
     }
 }
 
+/// Listens for processes of the job; returns the address for them.
+pub(super) async fn listen(at: &str, address: &str) -> Result<(TcpListener, String), String> {
+    let fail = |error| format!("cannot listen on {at}: {error}");
+    let listener = TcpListener::bind(at).await.map_err(fail)?;
+    let address = reached_at(&listener, address).map_err(fail)?;
+    Ok((listener, address))
+}
+
 /// The address of a listener for other nodes; the node's address if it listens on all.
-pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Result<String> {
+fn reached_at(listener: &TcpListener, address: &str) -> std::io::Result<String> {
     let local = listener.local_addr()?;
     if !local.ip().is_unspecified() || address.is_empty() {
         return Ok(local.to_string());
@@ -251,16 +335,12 @@ fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMessage>) {
 impl LaunchAgent {
     async fn on_event(&mut self, heard: Received) {
         match heard {
-            Received::Event { event, .. } => {
-                if let Some(address) = wire::streams_of(&event) {
-                    // Sent even if unchanged: the JL lives.
-                    self.streams.send_replace(address.to_owned());
-                }
-                match wire::from_jl(&event) {
-                    Ok(message) => self.handle(NlaInput::Jl(message)).await,
-                    Err(error) => self.gate.refuse(Reason::Malformed, error),
-                }
-            }
+            Received::Event { event, .. } => match wire::from_jl(&event) {
+                // It comes over the job connection too, which shows that there is a path.
+                Ok(FromJl::Alive) => {}
+                Ok(message) => self.handle(NlaInput::Jl(message)).await,
+                Err(error) => self.gate.refuse(Reason::Malformed, error),
+            },
             // The job launcher repeats what matters.
             Received::Gap => self.gate.refuse(Reason::Missed, "events of the job launcher"),
         }
@@ -299,7 +379,14 @@ impl LaunchAgent {
                     self.end_pod().await;
                 }
                 let says = NlaSays { node: self.spec.node.clone(), message };
-                link::publish_sealed(&self.client, &self.gate.seal, wire::to_nla(&says)).await;
+                match wire::to_nla(&says) {
+                    Some(event) => backplane::publish(&self.client, event).await,
+                    None => {
+                        let message = FromNode::Nla(says.message).encode();
+                        let input = LinkInput::Send { node: None, message, keep: false };
+                        let _ = self.to_jl.send(input).await;
+                    }
+                }
             }
             NlaOutput::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();
@@ -317,9 +404,7 @@ impl LaunchAgent {
                     running.reply(rank, line).await;
                 }
             }
-            NlaOutput::Copy { episode, from, set, ranks } => {
-                self.copy(CopyOf { episode, from, set, ranks });
-            }
+            NlaOutput::Copy { episode, from, set, ranks } => self.copy(episode, from, set, ranks),
             NlaOutput::Prepare { episode, set, .. } if self.pod.is_some() => {
                 self.order(Order::Prepare(episode, set)).await;
             }
@@ -346,7 +431,9 @@ impl LaunchAgent {
             NlaOutput::Restore { incarnation, set, ranks, .. } => {
                 self.restore(incarnation, set, ranks).await;
             }
-            NlaOutput::PublishFor(says) => link::publish(&self.client, wire::to_rank(&says)).await,
+            NlaOutput::PublishFor(says) => {
+                backplane::publish(&self.client, wire::to_rank(&says)).await;
+            }
             NlaOutput::DropSet(set) => {
                 self.coming.take_if(|coming| *coming.set() == set);
                 images::drop_set(&self.spec.image_dir, &set);
@@ -366,22 +453,25 @@ impl LaunchAgent {
     }
 
     /// Fetches images, and prepares a pod meanwhile.
-    fn copy(&mut self, of: CopyOf) {
-        if self.spec.backend.pods().is_some() && of.set.migration().is_some() {
+    fn copy(&mut self, episode: Episode, from: Option<NodeName>, set: SetId, ranks: Ranks) {
+        let (spec, launcher) = (self.spec.clone(), self.launcher.borrow().clone());
+        let moves = self.spec.backend.pods().is_some() && set.migration().is_some();
+        let copy = pod::Copy { episode, set: set.clone(), ranks: ranks.clone() };
+        let known = self.addresses.clone();
+        let copied = async move {
+            let server = match from {
+                Some(node) => transfer::address_of(&node, known).await?,
+                None => launcher,
+            };
+            transfer::take(&spec, server, &set, &ranks).await
+        };
+        if moves {
             self.pods += 1;
-            let CopyOf { episode, from, set, ranks } = of;
-            let copy = pod::Copy { episode, set: set.clone(), ranks: ranks.clone() };
-            let spec = self.spec.clone();
-            let copied = async move { transfer::take(&spec, &from, &set, &ranks).await };
             let site = self.spec.site();
             self.coming = Some(pod::expect(&site, self.pods, self.ends(), copy, copied));
             return;
         }
-        let spec = self.spec.clone();
-        self.later(async move {
-            let result = transfer::take(&spec, &of.from, &of.set, &of.ranks).await;
-            NlaInput::CopyEnded { episode: of.episode, result }
-        });
+        self.later(async move { NlaInput::CopyEnded { episode, result: copied.await } });
     }
 
     /// Restores ranks into a pod after the end of the earlier pod.
@@ -459,12 +549,12 @@ impl LaunchAgent {
     /// Connects rank 0 to the JL's standard input, if it is one of these.
     async fn feed_pod(&self, ranks: &Ranks) {
         if self.spec.stdin && ranks.has(0) {
-            let address = self.streams.borrow().clone();
-            let (secret, node) = (Secret::new(&self.spec.token), self.spec.node.to_string());
-            let mut connecting = JoinSet::new();
-            connecting.spawn(async move { streams::input(&address, &secret, &node).await });
-            self.order(Order::Stdin(connecting)).await;
+            self.order(Order::Stdin(self.request_input())).await;
         }
+    }
+
+    fn request_input(&self) -> JobInput {
+        self.input.request(self.to_jl.clone(), self.path.subscribe())
     }
 
     async fn spawn(&mut self, start: ranks::RankStart) -> Option<NlaInput> {
@@ -502,12 +592,11 @@ impl LaunchAgent {
         }
     }
 
-    /// Connects rank 0 to the JL's standard input. Without one the rank reads its end.
+    /// Connects rank 0 to the JL's standard input.
     fn feed(&mut self, stdin: tokio::process::ChildStdin) {
-        let (spec, address) = (&self.spec, self.streams.borrow().clone());
-        let (secret, node) = (Secret::new(&spec.token), spec.node.to_string());
+        let feeding = streams::feed(self.request_input(), stdin);
         let task = tokio::spawn(async move {
-            if let Err(error) = streams::feed(&address, &secret, &node, stdin).await {
+            if let Err(error) = feeding.await {
                 tracing::info!(%error, "standard input of rank 0 ends");
             }
         });

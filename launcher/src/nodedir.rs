@@ -1,4 +1,5 @@
-//! The node's directory for a job: `lock`, held by its launch agent; the images of its ranks;
+//! The node's directory for a job: `lock`, held by its launch agent, with its process id and
+//! address; the images of its ranks;
 //! `output` that no launcher has taken. It is removed with the launch agent, except that output.
 //!
 //! Responsible for: making it private, the lock, and the removal, also after launch agent and guard
@@ -39,16 +40,16 @@ impl Drop for OwnDir {
     }
 }
 
-/// Makes and locks it: a job has one launch agent on a node. Inner `Err`: the process id of the
-/// other one.
+/// Makes and locks it: a job has one launch agent on a node, which listens at `address`. Inner
+/// `Err`: the process id of the other one.
 ///
 /// # Errors
 /// It cannot be made, or others can change it.
-pub(super) async fn own(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
+pub(super) async fn own(dir: &Path, address: &str) -> Result<Result<OwnDir, u32>, String> {
     let mut tries = 0;
     loop {
         make(dir)?;
-        match lock(dir)? {
+        match lock(dir, address)? {
             Ok(mut lock) => {
                 if names(dir, &mut lock) {
                     return Ok(Ok(OwnDir { path: dir.to_owned(), _lock: lock }));
@@ -63,8 +64,8 @@ pub(super) async fn own(dir: &Path) -> Result<Result<OwnDir, u32>, String> {
     }
 }
 
-/// Locks it and writes the process id into the lock. Inner `Err`: the id of the holder.
-fn lock(dir: &Path) -> Result<Result<Lock, u32>, String> {
+/// Locks it and writes process id and address into the lock. Inner `Err`: the id of the holder.
+fn lock(dir: &Path, address: &str) -> Result<Result<Lock, u32>, String> {
     let fail = |error: io::Error| format!("cannot lock {}: {error}", dir.join(LOCK).display());
     let opened = PrivateDir::open(dir).and_then(|dir| Ok((dir.read_write(LOCK)?, dir)));
     let (file, dir) = match opened {
@@ -73,13 +74,24 @@ fn lock(dir: &Path) -> Result<Result<Lock, u32>, String> {
         opened => opened.map_err(fail)?,
     };
     let Some(mut lock) = Lock::take(file).map_err(fail)? else {
-        let text = dir.read_all(LOCK).unwrap_or_default();
-        let pid = String::from_utf8_lossy(&text).trim().parse();
-        return Ok(Err(pid.unwrap_or(0)));
+        return Ok(Err(holder(&dir).map_or(0, |(pid, _)| pid)));
     };
     let file = lock.file();
-    file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(fail)?;
+    let text = format!("{} {address}", std::process::id());
+    file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(fail)?;
     Ok(Ok(lock))
+}
+
+/// Process id and address in the lock.
+fn holder(dir: &PrivateDir) -> Option<(u32, String)> {
+    let text = String::from_utf8(dir.read_all(LOCK).ok()?).ok()?;
+    let (pid, address) = text.trim().split_once(' ')?;
+    Some((pid.parse().ok()?, address.to_owned()))
+}
+
+/// The address of the launch agent that holds the lock.
+pub(super) fn address_of(dir: &Path) -> Option<String> {
+    holder(&PrivateDir::open(dir).ok()?).map(|(_, address)| address)
 }
 
 /// Whether the lock still belongs to this directory.
@@ -99,8 +111,7 @@ pub(super) fn is_free(dir: &Path) -> bool {
 
 /// The process id of the launch agent that holds the lock.
 pub(super) fn agent_of(dir: &Path) -> Option<u32> {
-    let text = PrivateDir::open(dir).and_then(|dir| dir.read_all(LOCK)).ok()?;
-    let pid = String::from_utf8_lossy(&text).trim().parse().ok()?;
+    let (pid, _) = holder(&PrivateDir::open(dir).ok()?)?;
     (!is_free(dir) && is_agent(pid)).then_some(pid)
 }
 
@@ -261,7 +272,7 @@ mod tests {
             (at("a.node01"), at("b.node01"), at("c.node02"), at("d.node01"));
         fs::write(said.join(OUTPUT), "last words").unwrap();
         fs::write(strange.join("thesis.tex"), "mine").unwrap();
-        let lives = own(&parent.path().join("e.node01")).await.unwrap().ok().unwrap();
+        let lives = own(&parent.path().join("e.node01"), "a:1").await.unwrap().ok().unwrap();
         let (mine, node) = (parent.path().join("f.node01"), NodeName::new("node01").unwrap());
         clear_left(&mine, &node);
         assert!(!dead.exists() && other.join("set-000003/rank-0.img").exists());
@@ -274,14 +285,14 @@ mod tests {
     async fn a_job_has_one_launch_agent_on_a_node() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("job.node01");
-        let mut first = own(&dir).await.unwrap().ok().unwrap();
-        assert_eq!(lock(&dir).unwrap().err(), Some(std::process::id()));
+        let mut first = own(&dir, "a:1").await.unwrap().ok().unwrap();
+        assert_eq!(lock(&dir, "b:1").unwrap().err(), Some(std::process::id()));
         assert!(names(&dir, &mut first._lock));
         // The removal takes the lock with it; it no longer belongs to that directory.
         fs::remove_dir_all(&dir).unwrap();
         assert!(!names(&dir, &mut first._lock));
         make(&dir).unwrap();
-        assert!(own(&dir).await.unwrap().is_ok());
+        assert!(own(&dir, "a:1").await.unwrap().is_ok());
     }
 
     #[test]
@@ -293,7 +304,7 @@ mod tests {
         clear_left(&parent.path().join("b.node01"), &node);
         clear_where_left(&parent.path().join("a.node01"));
         assert!(victim.join("set-000003/rank-0.img").exists());
-        assert!(lock(&parent.path().join("a.node01")).is_err());
+        assert!(lock(&parent.path().join("a.node01"), "").is_err());
     }
 
     #[test]

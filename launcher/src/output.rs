@@ -1,110 +1,95 @@
-//! The output of ranks: framed in the NLA onto a TCP connection to the JL ([`super::streams`]), and
-//! printed there.
+//! The output of ranks: sent from the NLA to the JL over the job connection, and printed there.
 //!
-//! A frame is a line `o RANK LENGTH` or `e RANK LENGTH` and the bytes. A slow reader blocks the
-//! ranks; nothing is dropped. Without a JL the NLA writes to a file up to a limit and counts what
-//! it drops, because the ranks must go on. The next JL gets the file (frames `k`) and then new
-//! output.
+//! At most [`WINDOW_BYTES`] are not printed yet, so a slow reader blocks the ranks; nothing is
+//! dropped. Without a JL the NLA writes to a file up to a limit and counts what it drops, because
+//! the ranks must go on. The next JL gets the file, then new output.
 
 use crate::console;
 use crate::progress::Wiper;
-use crate::secret::Secret;
-use crate::streams;
+use bytes::Bytes;
+use ftb_launcher_core::link::packet::{FromNode, ToNode};
+use ftb_launcher_core::link::router::LinkInput;
+use ftb_launcher_core::names::NodeName;
 use ftb_launcher_pods::output::{FRAME_BYTES_MAX, Frame, Stream};
 use std::path::PathBuf;
 use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 
 /// Most frames that wait in the NLA; further ones block the ranks.
 pub const FRAMES_MAX: usize = 64;
+/// Most bytes of a node that were sent and not printed. At the end of a job its last frames may
+/// exceed it.
+pub const WINDOW_BYTES: u64 = 256 * 1024;
 /// Largest file of an NLA without a JL in bytes.
 pub const SPILL_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The way of an NLA to the JL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uplink {
+    pub joined: bool,
+    /// How many JLs it has had.
+    pub launchers: u64,
+    /// The node's ranks have ended.
+    pub leaving: bool,
+}
+
 /// The target of an NLA's frames.
-#[derive(Debug)]
 pub struct OutputTarget {
-    /// The address of the JL; sent again whenever a JL shows that it lives.
-    pub address: watch::Receiver<String>,
-    pub secret: Secret,
-    pub node: String,
+    pub uplink: watch::Receiver<Uplink>,
+    pub to_jl: mpsc::Sender<LinkInput>,
+    /// Printed bytes.
+    pub taken: mpsc::UnboundedReceiver<u64>,
     /// The file for the time without a JL.
     pub spill: PathBuf,
 }
 
-/// Writes frames to the JL, or to the file without one, until all senders are gone. Returns the
-/// connection; closing it ends the output.
-pub async fn write(mut frames: mpsc::Receiver<Frame>, mut way: OutputTarget) -> Option<TcpStream> {
-    let mut spill = Spill { path: way.spill.clone(), file: None, written: 0, dropped: 0 };
-    let mut open = way.connect(&mut spill).await;
+/// Writes frames to the JL, or to the file without one, until all senders are gone and everything
+/// is printed.
+pub async fn write(mut frames: mpsc::Receiver<Frame>, target: OutputTarget) {
+    let OutputTarget { mut uplink, to_jl, mut taken, spill } = target;
+    let mut spill = Spill { path: spill, file: None, written: 0, dropped: 0, read: 0 };
+    let send = async |frame: Frame| {
+        let Frame { rank, stream, bytes } = frame;
+        let message = FromNode::Output { rank, stream, bytes }.encode();
+        let _ = to_jl.send(LinkInput::Send { node: None, message, keep: true }).await;
+    };
+    let (mut launchers, mut sent_bytes, mut ended) = (0, 0_u64, false);
     loop {
+        let now = *uplink.borrow_and_update();
+        if core::mem::replace(&mut launchers, now.launchers) != now.launchers {
+            // An earlier JL acknowledges nothing more.
+            sent_bytes = 0;
+        }
+        if ended && (sent_bytes == 0 || !now.joined) {
+            break;
+        }
+        let room = now.leaving || sent_bytes < WINDOW_BYTES;
+        if now.joined
+            && room
+            && let Some(bytes) = spill.next().await
+        {
+            sent_bytes += bytes.len() as u64;
+            send(Frame { rank: 0, stream: Stream::Kept, bytes }).await;
+            continue;
+        }
         tokio::select! {
             biased;
-            Ok(()) = way.address.changed(), if open.is_none() => {
-                open = way.connect(&mut spill).await;
-            }
-            // The JL sends nothing here, so readable means closed. A write would not notice it.
-            () = ended(open.as_ref()) => open = None,
-            frame = frames.recv() => {
-                let Some(frame) = frame else { break };
-                let sent = match &mut open {
-                    Some(stream) => send(&frame, stream).await.is_ok(),
-                    None => false,
-                };
-                if !sent {
-                    open = None;
-                    spill.keep(&frame.bytes).await;
+            Some(bytes) = taken.recv() => sent_bytes = sent_bytes.saturating_sub(bytes),
+            Ok(()) = uplink.changed() => {}
+            frame = frames.recv(), if !ended && (room || !now.joined) => match frame {
+                None => ended = true,
+                Some(frame) if now.joined => {
+                    sent_bytes += frame.bytes.len() as u64;
+                    send(frame).await;
                 }
-            }
-        }
-    }
-    spill.finish().await;
-    open
-}
-
-/// Waits for the end of a silent connection; forever without one.
-async fn ended(stream: Option<&TcpStream>) {
-    let Some(stream) = stream else {
-        return core::future::pending().await;
-    };
-    loop {
-        match stream.readable().await {
-            Ok(()) => match stream.try_read(&mut [0_u8; 16]) {
-                Ok(got) if got > 0 => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                _ => return,
+                Some(frame) => spill.keep(&frame.bytes).await,
             },
-            Err(_) => return,
         }
     }
-}
-
-impl OutputTarget {
-    /// Connects to the JL and sends the file.
-    async fn connect(&mut self, spill: &mut Spill) -> Option<TcpStream> {
-        let address = self.address.borrow_and_update().clone();
-        let words = format!("OUTPUT {}", self.node);
-        match streams::connect(&address, &self.secret, &words).await {
-            Ok(mut stream) => spill.replay(&mut stream).await.ok().map(|()| stream),
-            Err(error) => {
-                tracing::info!(%address, %error, "no job launcher takes the output");
-                None
-            }
-        }
+    if spill.dropped > 0 {
+        tracing::warn!(bytes = spill.dropped, "output was dropped");
     }
-}
-
-async fn send(frame: &Frame, to: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
-    let word = match frame.stream {
-        Stream::Out => 'o',
-        Stream::Err => 'e',
-        Stream::Kept => 'k',
-    };
-    let head = format!("{word} {} {}\n", frame.rank, frame.bytes.len());
-    let mut whole = head.into_bytes();
-    whole.extend_from_slice(&frame.bytes);
-    to.write_all(&whole).await?;
-    to.flush().await
 }
 
 /// Output that no JL has taken.
@@ -113,6 +98,8 @@ struct Spill {
     file: Option<File>,
     written: u64,
     dropped: u64,
+    /// How much of the file was sent.
+    read: u64,
 }
 
 impl Spill {
@@ -120,7 +107,7 @@ impl Spill {
         if self.file.is_none() && self.dropped == 0 {
             tracing::warn!(path = %self.path.display(), "the job launcher is gone: output goes to a file");
             let mut options = File::options();
-            options.create(true).append(true).custom_flags(nix::libc::O_NOFOLLOW);
+            options.create(true).append(true).read(true).custom_flags(nix::libc::O_NOFOLLOW);
             self.file = options.open(&self.path).await.ok();
         }
         let length = bytes.len() as u64;
@@ -132,68 +119,24 @@ impl Spill {
         *if kept { &mut self.written } else { &mut self.dropped } += length;
     }
 
-    /// Sends the file to a JL and deletes it.
-    async fn replay(&mut self, to: &mut TcpStream) -> std::io::Result<()> {
-        if self.file.take().is_none() {
-            return Ok(());
-        }
-        let mut file = File::open(&self.path).await?;
+    /// The next bytes of the file, which is deleted after its last ones.
+    async fn next(&mut self) -> Option<Bytes> {
+        let file = self.file.as_mut()?;
         let mut bytes = vec![0; FRAME_BYTES_MAX];
-        loop {
-            let got = file.read(&mut bytes).await?;
-            if got == 0 {
-                break;
-            }
-            let bytes = bytes[..got].to_vec();
-            send(&Frame { rank: 0, stream: Stream::Kept, bytes }, to).await?;
+        let at = std::io::SeekFrom::Start(self.read);
+        let got = match file.seek(at).await {
+            Ok(_) => file.read(&mut bytes).await.unwrap_or(0),
+            Err(_) => 0,
+        };
+        if got == 0 {
+            (self.file, self.written, self.read) = (None, 0, 0);
+            let _ = tokio::fs::remove_file(&self.path).await;
+            return None;
         }
-        self.written = 0;
-        tokio::fs::remove_file(&self.path).await
+        self.read += got as u64;
+        bytes.truncate(got);
+        Some(bytes.into())
     }
-
-    async fn finish(mut self) {
-        if let Some(file) = &mut self.file {
-            // Output that cannot be written now is lost.
-            let _ = file.flush().await;
-        }
-        if self.dropped > 0 {
-            tracing::warn!(bytes = self.dropped, "output was dropped");
-        }
-    }
-}
-
-/// Reads the frames of one NLA to their end.
-///
-/// # Errors
-/// An invalid frame.
-pub async fn receive(from: impl AsyncRead + Unpin, to: mpsc::Sender<Frame>) -> std::io::Result<()> {
-    let mut from = BufReader::with_capacity(FRAME_BYTES_MAX, from);
-    loop {
-        let mut head = String::new();
-        if (&mut from).take(64).read_line(&mut head).await? == 0 {
-            return Ok(());
-        }
-        let frame = parse(&head).ok_or_else(|| std::io::Error::other("not a frame of output"))?;
-        let (stream, rank, length) = frame;
-        let mut bytes = vec![0; length];
-        from.read_exact(&mut bytes).await?;
-        if to.send(Frame { rank, stream, bytes }).await.is_err() {
-            return Ok(());
-        }
-    }
-}
-
-fn parse(head: &str) -> Option<(Stream, u32, usize)> {
-    let mut words = head.split_ascii_whitespace();
-    let stream = match words.next()? {
-        "o" => Stream::Out,
-        "e" => Stream::Err,
-        "k" => Stream::Kept,
-        _ => return None,
-    };
-    let rank = words.next()?.parse().ok()?;
-    let length = words.next()?.parse().ok().filter(|length| *length <= FRAME_BYTES_MAX)?;
-    Some((stream, rank, length))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -205,16 +148,23 @@ pub struct Printing {
 }
 
 /// Writes the frames of all NLAs to this process' streams until all senders are gone. Output that
-/// cannot be written is lost; the job goes on, and a line reports the first loss.
-pub async fn print(mut frames: mpsc::Receiver<Frame>, how: Printing, wiper: Wiper) {
+/// cannot be written is lost; the job goes on, and a line reports the first loss. The windows of
+/// the nodes bound what waits here.
+pub async fn print(
+    mut frames: mpsc::UnboundedReceiver<(NodeName, Frame)>,
+    printed: mpsc::WeakSender<LinkInput>,
+    how: Printing,
+    wiper: Wiper,
+) {
     let mut reported = false;
-    while let Some(frame) = frames.recv().await {
+    while let Some((node, frame)) = frames.recv().await {
         let (to, name) = match frame.stream {
             Stream::Out | Stream::Kept if !how.all_to_err => (console::out(), "standard output"),
             _ => (console::err(), "standard error"),
         };
+        let length = frame.bytes.len() as u64;
         let prefix = how.prefix && frame.stream != Stream::Kept;
-        let bytes = if prefix { prefixed(&frame) } else { frame.bytes };
+        let bytes = if prefix { prefixed(&frame) } else { frame.bytes.into() };
         wiper.wiped().await;
         if let Err(error) = to.write(bytes).await
             && !core::mem::replace(&mut reported, true)
@@ -223,6 +173,10 @@ pub async fn print(mut frames: mpsc::Receiver<Frame>, how: Printing, wiper: Wipe
                 "ftb-launch: {name} cannot be written ({error}): output of the ranks is lost, \
                  the job goes on"
             ));
+        }
+        if let Some(printed) = printed.upgrade() {
+            let message = ToNode::Taken(length).encode();
+            let _ = printed.send(LinkInput::Send { node: Some(node), message, keep: true }).await;
         }
     }
 }
@@ -250,58 +204,81 @@ mod tests {
     use super::*;
     use ftb_launcher_pods::output::read;
 
-    fn way(dir: &std::path::Path, address: &str) -> (OutputTarget, watch::Sender<String>) {
-        let (reported, address) = watch::channel(address.to_owned());
-        let spill = dir.join("output");
-        let way =
-            OutputTarget { address, secret: Secret::new("key"), node: "node01".to_owned(), spill };
-        (way, reported)
+    struct Jl {
+        path: watch::Sender<Uplink>,
+        orders: mpsc::Receiver<LinkInput>,
+        taken: mpsc::UnboundedSender<u64>,
     }
 
-    async fn launcher() -> (String, mpsc::Receiver<Frame>, tokio::task::JoinHandle<()>) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (frames, got) = mpsc::channel(FRAMES_MAX);
-        let input = std::sync::Arc::new(streams::StdinSource::new());
-        let served = tokio::spawn(streams::serve(listener, Secret::new("key"), frames, input));
-        (address, got, served)
+    impl Jl {
+        fn new(dir: &std::path::Path, joined: bool) -> (OutputTarget, Self) {
+            let (path, of) = watch::channel(Uplink { joined, launchers: 1, leaving: false });
+            let (to_jl, orders) = mpsc::channel(FRAMES_MAX);
+            let (to_taken, taken) = mpsc::unbounded_channel();
+            let target = OutputTarget { uplink: of, to_jl, taken, spill: dir.join("output") };
+            (target, Self { path, orders, taken: to_taken })
+        }
+
+        async fn next(&mut self) -> Option<Frame> {
+            match self.orders.recv().await? {
+                LinkInput::Send { message, keep: true, .. } => match FromNode::decode(message) {
+                    Some(FromNode::Output { rank, stream, bytes }) => {
+                        Some(Frame { rank, stream, bytes })
+                    }
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        }
+
+        async fn print(&mut self) -> Option<Frame> {
+            let frame = self.next().await?;
+            self.taken.send(frame.bytes.len() as u64).unwrap();
+            Some(frame)
+        }
+    }
+
+    fn frame(text: &str) -> Frame {
+        Frame { rank: 0, stream: Stream::Out, bytes: Bytes::copy_from_slice(text.as_bytes()) }
     }
 
     #[tokio::test]
-    async fn output_arrives_as_it_was_written() {
+    async fn output_arrives_as_it_was_written_and_waits_for_a_slow_reader() {
         let dir = tempfile::tempdir().unwrap();
-        let text: Vec<u8> = (0..5000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
-        let (address, mut at_jl, served) = launcher().await;
+        let text: Vec<u8> = (0..90_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
+        let (target, mut jl) = Jl::new(dir.path(), true);
         let (to_nla, from_rank) = mpsc::channel(FRAMES_MAX);
         let input = text.clone();
         let reader = tokio::spawn(async move { read(3, Stream::Err, &input[..], to_nla).await });
-        let (way, _told) = way(dir.path(), &address);
-        let writer = tokio::spawn(write(from_rank, way));
+        let writer = tokio::spawn(write(from_rank, target));
+        let mut waiting = Vec::<Frame>::new();
+        while waiting.iter().map(|frame| frame.bytes.len() as u64).sum::<u64>() < WINDOW_BYTES {
+            waiting.push(jl.next().await.unwrap());
+        }
+        tokio::task::yield_now().await;
+        assert!(jl.orders.try_recv().is_err(), "the window is full");
         let mut got = Vec::new();
-        while got.len() < text.len() {
-            let frame = at_jl.recv().await.unwrap();
+        for frame in waiting {
             assert_eq!((frame.rank, frame.stream), (3, Stream::Err));
             assert!(frame.bytes.ends_with(b"\n"), "whole lines");
-            got.extend(frame.bytes);
+            got.extend_from_slice(&frame.bytes);
+            jl.taken.send(frame.bytes.len() as u64).unwrap();
+        }
+        while let Some(frame) = jl.print().await {
+            got.extend_from_slice(&frame.bytes);
         }
         assert!(got == text);
         reader.await.unwrap();
         writer.await.unwrap();
-        served.abort();
-        assert!(at_jl.recv().await.is_none(), "the end of the output is seen");
     }
 
     #[tokio::test]
     async fn without_a_launcher_output_is_kept_and_the_next_launcher_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        // No launcher listens there.
-        let (gone, _, served) = launcher().await;
-        served.abort();
-        let _ = served.await;
+        let (target, mut jl) = Jl::new(dir.path(), true);
         let (to, from) = mpsc::channel(FRAMES_MAX);
-        let (way, reported) = way(dir.path(), &gone);
-        let writer = tokio::spawn(write(from, way));
-        let frame = |text: &str| Frame { rank: 0, stream: Stream::Out, bytes: text.into() };
+        let writer = tokio::spawn(write(from, target));
+        jl.path.send_modify(|path| path.joined = false);
         for text in ["one\n", "two\n"] {
             to.send(frame(text)).await.unwrap();
         }
@@ -309,28 +286,19 @@ mod tests {
         while std::fs::read_to_string(&path).unwrap_or_default() != "one\ntwo\n" {
             tokio::task::yield_now().await;
         }
-        let (address, mut at_jl, _served) = launcher().await;
-        reported.send_replace(address);
-        let kept = at_jl.recv().await.unwrap();
-        assert_eq!((kept.stream, kept.bytes.as_slice()), (Stream::Kept, &b"one\ntwo\n"[..]));
+        jl.path.send_replace(Uplink { joined: true, launchers: 2, leaving: false });
+        let kept = jl.print().await.unwrap();
+        assert_eq!((kept.stream, &kept.bytes[..]), (Stream::Kept, &b"one\ntwo\n"[..]));
         to.send(frame("three\n")).await.unwrap();
-        assert_eq!(at_jl.recv().await.unwrap(), frame("three\n"));
+        assert_eq!(jl.print().await.unwrap(), frame("three\n"));
         drop(to);
         writer.await.unwrap();
         assert!(!path.exists());
     }
 
-    #[tokio::test]
-    async fn an_invalid_frame_is_refused() {
-        for bad in ["x 1 2\nab", "o 1 99999999\n", "o\n", "o 1 5\nab"] {
-            let (to, _from) = mpsc::channel(4);
-            assert!(receive(bad.as_bytes(), to).await.is_err(), "{bad}");
-        }
-    }
-
     #[test]
     fn every_line_gets_its_rank() {
-        let frame = Frame { rank: 7, stream: Stream::Out, bytes: b"a\nb".to_vec() };
+        let frame = Frame { rank: 7, stream: Stream::Out, bytes: Bytes::from_static(b"a\nb") };
         assert_eq!(prefixed(&frame), b"[7] a\n[7] b\n");
     }
 }

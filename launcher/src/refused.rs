@@ -21,8 +21,6 @@ pub enum Reason {
     Malformed,
     /// A gap in the subscription.
     Missed,
-    /// Its payload was not sealed with the job's key, or for another event.
-    Unsealed,
 }
 
 impl fmt::Display for Reason {
@@ -31,7 +29,6 @@ impl fmt::Display for Reason {
             Self::Foreign => "of other users",
             Self::Malformed => "that are no messages of the protocol",
             Self::Missed => "gaps",
-            Self::Unsealed => "that do not carry the key of the job",
         })
     }
 }
@@ -135,7 +132,7 @@ mod tests {
     #[test]
     fn refusals_within_the_minute_are_reported_without_another_event() {
         let refusals = Refusals::default();
-        assert!(refusals.count(at(1), Reason::Unsealed, "FTB_NLA_PMI").is_some());
+        assert!(refusals.count(at(1), Reason::Missed, "FTB_NLA_PMI").is_some());
         assert!(refusals.count(at(2), Reason::Malformed, "FTB_NLA_PMI").is_none());
         assert_eq!(refusals.due(at(60)), None);
         assert!(refusals.due(at(61)).unwrap().contains("1 that are no messages"));

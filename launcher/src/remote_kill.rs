@@ -72,7 +72,7 @@ fn script(dir: &Path) -> String {
         places = format!("{places} {}.*/{}", quoted(base), quoted(&Path::new(name).join(lock)));
     }
     format!(
-        "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; p=$(cat \"$l\"); \
+        "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; p=$(cut -d' ' -f1 \"$l\"); \
          for f in /proc/$p/fd/*; do [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
     )
 }
@@ -112,10 +112,10 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        std::fs::write(&lock, stranger.id().to_string()).unwrap();
+        std::fs::write(&lock, format!("{} 127.0.0.1:9", stranger.id())).unwrap();
         assert!(run(&dir));
         assert_eq!(stranger.try_wait().unwrap(), None, "another process has the number");
-        std::fs::write(&lock, pause.id().to_string()).unwrap();
+        std::fs::write(&lock, format!("{} 127.0.0.1:9", pause.id())).unwrap();
         assert!(run(&dir));
         assert_eq!(pause.wait().unwrap().signal(), Some(9));
         stranger.kill().unwrap();

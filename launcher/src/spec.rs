@@ -4,6 +4,7 @@
 
 use core::time::Duration;
 use ftb_launcher_core::names::{JobId, NodeName};
+use ftb_launcher_core::nla::NlaConfig;
 use ftb_launcher_pods::backend::Choice;
 use ftb_launcher_pods::pod::net::PodNet;
 use ftb_launcher_pods::spec::NodeSpec;
@@ -24,14 +25,14 @@ pub struct NlaSpec {
     pub agent: PathBuf,
     /// The node's directory for images of this job.
     pub image_dir: PathBuf,
-    /// The address of the image server (port 0: any).
+    /// Where it listens for processes of the job (port 0: any).
     pub listen: String,
     /// How other nodes reach this one: a host name or an address.
     #[serde(default)]
     pub address: String,
-    /// `host:port` of the JL's streams. A JL that takes over publishes its own.
+    /// The addresses of its parent in the launch tree, of the parent's parent, and so on to the JL.
     #[serde(default)]
-    pub streams: String,
+    pub uplinks: Vec<String>,
     /// Rank 0 gets the JL's standard input; all other input is empty.
     #[serde(default)]
     pub stdin: bool,
@@ -82,6 +83,17 @@ impl NlaSpec {
             listen: self.listen.clone(),
             address: self.address.clone(),
             pod: self.pod.clone(),
+        }
+    }
+
+    /// What the core needs.
+    pub fn config(&self) -> NlaConfig {
+        NlaConfig {
+            job: self.job.clone(),
+            node: self.node.clone(),
+            orphan_grace: self.orphan_grace,
+            kill_grace: self.kill_grace,
+            manner: self.backend.get().manner(),
         }
     }
 
@@ -175,7 +187,7 @@ pub(super) mod tests {
             image_dir: "/images".into(),
             listen: "127.0.0.1:0".to_owned(),
             address: "127.0.0.1".to_owned(),
-            streams: String::new(),
+            uplinks: Vec::new(),
             stdin: false,
             token: "key".to_owned(),
             argv: vec!["true".to_owned()],

@@ -1,40 +1,28 @@
-//! The standard streams between nodes: a TCP service of the job launcher that takes the output of
-//! each launch agent and gives standard input to the node of rank 0.
-//!
-//! After the greeting ([`super::secret`]) a client sends `OUTPUT NODE` or `INPUT NODE` and gets
-//! `OK` or `ERR reason`. Output is frames ([`super::output`]) until the agent closes. Input is
-//! plain bytes until the launcher's standard input ends; the client acknowledges bytes with decimal
-//! numbers, one a line. Unacknowledged input goes to the next client, when rank 0 moves. A slow
-//! reader blocks the writer; nothing is dropped.
+//! Standard input on its way to rank 0. The JL reads it for the first node that wants it. That node
+//! acknowledges bytes that its rank has taken. When rank 0 moves, its next node gets the
+//! unacknowledged bytes first, after the earlier node is done or gone.
 
-use super::output;
-use super::secret::{self, HELLO_WAIT, Secret};
+use crate::output::Uplink;
 use bytes::{Buf as _, Bytes};
+use core::pin::pin;
 use core::time::Duration;
-use ftb_launcher_core::names::NODES_MAX;
+use ftb_launcher_core::link::packet::{FromNode, ToNode};
+use ftb_launcher_core::link::router::LinkInput;
+use ftb_launcher_core::names::NodeName;
 use ftb_launcher_pods::input::JobInput;
-use ftb_launcher_pods::output::{FRAME_BYTES_MAX, Frame};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{mpsc, watch};
 
-/// Most connections: one of output and one of input for each node.
-pub const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
 /// Most chunks of standard input that wait for rank 0.
 const INPUT_CHUNKS_MAX: usize = 4;
 const INPUT_CHUNK_BYTES: usize = 64 * 1024;
-
 /// Most unacknowledged bytes of standard input.
 const UNTAKEN_BYTES_MAX: usize = 256 * 1024;
-/// Longest line of a client of input.
-const TAKEN_LINE_BYTES_MAX: usize = 32;
-
-/// Standard input on its way to rank 0. Read from the first request on.
-#[derive(Debug)]
-pub struct StdinSource(Mutex<Source>);
+/// Without a JL for this long rank 0 reads the end of its input.
+const INPUT_GRACE: Duration = Duration::from_secs(10);
 
 /// Standard input that was read and not acknowledged.
 #[derive(Debug, Default)]
@@ -69,19 +57,6 @@ impl Source {
                 self.untaken.pop_front();
             }
         }
-    }
-}
-
-impl StdinSource {
-    /// This process' standard input.
-    pub fn new() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl Default for StdinSource {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -127,143 +102,167 @@ fn read_stdin() -> mpsc::Receiver<Bytes> {
     from
 }
 
-/// Serves until it is dropped; output goes to `frames`. A misbehaving connection is closed and
-/// logged.
-pub async fn serve(
-    listener: TcpListener,
-    secret: Secret,
-    frames: mpsc::Sender<Frame>,
-    input: Arc<StdinSource>,
+/// A node that wants standard input, with the number of its request.
+type Reader = (NodeName, u64);
+
+/// What the JL receives about standard input.
+#[derive(Debug)]
+pub enum InputNews {
+    Wanted(Reader),
+    Taken(Reader, u64),
+    Done(Reader),
+    /// The node has a path, or none any more.
+    Path(NodeName, bool),
+}
+
+/// Gives standard input to one node at a time until the sender of `news` is gone.
+pub async fn give(
+    mut news: mpsc::UnboundedReceiver<InputNews>,
+    to_nodes: mpsc::WeakSender<LinkInput>,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut giver = Giver { source: Source::default(), to_nodes, reader: None, next: None };
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let (secret, frames, input) = (secret.clone(), frames.clone(), Arc::clone(&input));
-        tokio::spawn(async move {
-            let _place = place;
-            if let Err(error) = answer(stream, &secret, frames, &input).await {
-                tracing::warn!(%peer, %error, "a stream of a node broke");
-            }
-        });
-    }
-}
-
-async fn answer(
-    mut stream: TcpStream,
-    secret: &Secret,
-    frames: mpsc::Sender<Frame>,
-    input: &StdinSource,
-) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let words = secret.hear(&mut stream).await?;
-    let (reader, mut writer) = stream.into_split();
-    let reader = BufReader::with_capacity(FRAME_BYTES_MAX, reader);
-    let wanted = words.map(|words| words.split(' ').next().unwrap_or_default().to_owned());
-    match wanted.as_deref() {
-        Ok("OUTPUT") => {
-            writer.write_all(b"OK\n").await?;
-            output::receive(reader, frames).await
-        }
-        Ok("INPUT") => {
-            writer.write_all(b"OK\n").await?;
-            give_input(input, reader, writer).await
-        }
-        Ok(_) => writer.write_all(b"ERR expected OUTPUT or INPUT\n").await,
-        Err(reason) => writer.write_all(format!("ERR {reason}\n").as_bytes()).await,
-    }
-}
-
-/// Serves one reader at a time. A second one (rank 0 has moved) waits for the end of the first, and
-/// begins with unacknowledged input.
-async fn give_input(
-    input: &StdinSource,
-    mut reader: impl AsyncRead + Unpin,
-    mut writer: impl AsyncWrite + Unpin,
-) -> io::Result<()> {
-    let mut source = input.0.lock().await;
-    let mut open = true;
-    for chunk in source.untaken.clone() {
-        open = open && writer.write_all(&chunk).await.is_ok();
-    }
-    if source.ended {
-        open = open && writer.shutdown().await.is_ok();
-    }
-    let (mut line, mut some) = (Vec::new(), [0_u8; TAKEN_LINE_BYTES_MAX]);
-    loop {
+        let wants = giver.reader.is_some() && giver.source.wants();
         tokio::select! {
-            // A closed client may have sent acknowledgements before: it is read to its end.
-            chunk = source.next(), if open && source.wants() => open = match chunk {
-                Some(chunk) => writer.write_all(&chunk).await.is_ok(),
-                None => writer.shutdown().await.is_ok(),
-            },
-            got = reader.read(&mut some) => match got {
-                Ok(0) | Err(_) => return Ok(()),
-                Ok(got) => {
-                    for byte in &some[..got] {
-                        match byte {
-                            b'\n' => source.taken(number(&core::mem::take(&mut line))?),
-                            _ => line.push(*byte),
-                        }
-                    }
-                    if line.len() > TAKEN_LINE_BYTES_MAX {
-                        return Err(io::Error::other("a line without an end"));
-                    }
-                }
+            chunk = giver.source.next(), if wants => giver.send(chunk.unwrap_or_default()).await,
+            heard = news.recv() => match heard {
+                Some(heard) => giver.on_news(heard).await,
+                None => return,
             },
         }
     }
 }
 
-fn number(line: &[u8]) -> io::Result<usize> {
-    let number = core::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
-    number.ok_or_else(|| io::Error::other("expected a number of acknowledged bytes"))
+struct Giver {
+    source: Source,
+    to_nodes: mpsc::WeakSender<LinkInput>,
+    /// The present reader; `false`: it has no path.
+    reader: Option<(Reader, bool)>,
+    next: Option<Reader>,
 }
 
-/// Connects to the launcher's service with `words`, such as `OUTPUT node01`.
-///
-/// # Errors
-/// No launcher listens, or it refuses.
-pub async fn connect(address: &str, secret: &Secret, words: &str) -> io::Result<TcpStream> {
-    let connected = async {
-        let mut stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        secret.say(&mut stream, words).await?;
-        match secret::read_line(&mut stream).await?.as_str() {
-            "OK" => Ok(stream),
-            refused => Err(io::Error::other(refused.to_owned())),
+impl Giver {
+    async fn on_news(&mut self, news: InputNews) {
+        let is_reader = |of: &Reader| self.reader.as_ref().is_some_and(|(now, _)| now == of);
+        match news {
+            InputNews::Wanted(reader) => self.next = Some(reader),
+            InputNews::Taken(reader, bytes) if is_reader(&reader) => {
+                self.source.taken(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            InputNews::Done(reader) if is_reader(&reader) => self.reader = None,
+            InputNews::Path(node, joined) => {
+                if let Some((_, has)) = self.reader.as_mut().filter(|((of, _), _)| *of == node) {
+                    *has = joined;
+                }
+            }
+            InputNews::Taken(..) | InputNews::Done(_) => {}
         }
-    };
-    tokio::time::timeout(HELLO_WAIT, connected).await?
+        if self.reader.as_ref().is_none_or(|(_, joined)| !joined)
+            && let Some(reader) = self.next.take()
+        {
+            self.reader = Some((reader, true));
+            for chunk in self.source.untaken.clone() {
+                self.send(chunk).await;
+            }
+            if self.source.ended {
+                self.send(Bytes::new()).await;
+            }
+        }
+    }
+
+    async fn send(&self, bytes: Bytes) {
+        if let (Some(((node, request), _)), Some(to)) = (&self.reader, self.to_nodes.upgrade()) {
+            let message = ToNode::Input { request: *request, bytes }.encode();
+            let node = Some(node.clone());
+            let _ = to.send(LinkInput::Send { node, message, keep: true }).await;
+        }
+    }
 }
 
-/// Connects for the standard input of the job.
-pub async fn input(address: &str, secret: &Secret, node: &str) -> io::Result<JobInput> {
-    connect(address, secret, &format!("INPUT {node}")).await.map(JobInput::new)
+/// The open request of a node, and where its input goes.
+#[derive(Clone, Debug, Default)]
+pub struct InputSlot(Arc<Mutex<(u64, Option<mpsc::UnboundedSender<Bytes>>)>>);
+
+impl InputSlot {
+    /// Requests standard input for rank 0 of this node; an earlier request ends.
+    pub fn request(
+        &self,
+        to_jl: mpsc::Sender<LinkInput>,
+        uplink: watch::Receiver<Uplink>,
+    ) -> JobInput {
+        let (input, chunks, taken) = JobInput::new();
+        let request = {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            *slot = (slot.0 + 1, Some(chunks));
+            slot.0
+        };
+        tokio::spawn(self.clone().acknowledge(request, taken, to_jl, uplink));
+        input
+    }
+
+    /// Bytes of the JL; empty at the end.
+    pub fn give(&self, request: u64, bytes: Bytes) {
+        let slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (of, Some(chunks)) = &*slot
+            && *of == request
+        {
+            let _ = chunks.send(bytes);
+        }
+    }
+
+    async fn acknowledge(
+        self,
+        request: u64,
+        mut taken: mpsc::UnboundedReceiver<u64>,
+        to_jl: mpsc::Sender<LinkInput>,
+        uplink: watch::Receiver<Uplink>,
+    ) {
+        let mut lost = pin!(lost(uplink));
+        let say = async |message: FromNode| {
+            let message = message.encode();
+            let _ = to_jl.send(LinkInput::Send { node: None, message, keep: true }).await;
+        };
+        say(FromNode::WantInput { request }).await;
+        loop {
+            tokio::select! {
+                bytes = taken.recv() => match bytes {
+                    Some(bytes) => say(FromNode::InputTaken { request, bytes }).await,
+                    None => break,
+                },
+                () = &mut lost => return self.give(request, Bytes::new()),
+            }
+        }
+        say(FromNode::InputDone { request }).await;
+    }
 }
 
-/// Copies standard input from the launcher to a rank until its end.
+/// Waits until there is another JL, or none for [`INPUT_GRACE`].
+async fn lost(mut uplink: watch::Receiver<Uplink>) {
+    let first = uplink.borrow().launchers;
+    loop {
+        let changed = uplink.wait_for(|now| !now.joined || now.launchers != first).await;
+        let Ok(other) = changed.map(|now| now.launchers != first) else {
+            return core::future::pending().await;
+        };
+        let back = uplink.wait_for(|now| now.joined);
+        if other || tokio::time::timeout(INPUT_GRACE, back).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Copies standard input to a rank until its end.
 ///
 /// # Errors
-/// The connection, or the rank's pipe.
-pub async fn feed(
-    address: &str,
-    secret: &Secret,
-    node: &str,
-    mut to: impl AsyncWrite + Unpin,
-) -> io::Result<()> {
-    let mut fed = input(address, secret, node).await?;
-    let mut chunk = vec![0; INPUT_CHUNK_BYTES];
+/// The rank's pipe.
+pub async fn feed(mut input: JobInput, mut to: impl AsyncWrite + Unpin) -> io::Result<()> {
     loop {
-        let got = fed.read(&mut chunk).await?;
-        if got == 0 {
+        let bytes = input.read(INPUT_CHUNK_BYTES).await;
+        if bytes.is_empty() {
             return Ok(());
         }
-        to.write_all(&chunk[..got]).await?;
-        fed.taken(got).await?;
+        to.write_all(&bytes).await?;
+        input.taken(bytes.len());
     }
 }
 
@@ -272,51 +271,84 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    #[tokio::test]
-    async fn clients_without_the_secret_are_rejected_and_frames_arrive() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (frames, mut got) = mpsc::channel(4);
-        let secret = Secret::new("right");
-        tokio::spawn(serve(listener, secret.clone(), frames, Arc::new(StdinSource::new())));
-        let refused = connect(&address, &Secret::new("wrong"), "OUTPUT node01").await;
-        assert!(refused.unwrap_err().to_string().contains("wrong key"));
-        let refused = connect(&address, &secret, "DANCE node01").await;
-        assert!(refused.unwrap_err().to_string().contains("expected OUTPUT"));
-        let mut stream = connect(&address, &secret, "OUTPUT node01").await.unwrap();
-        stream.write_all(b"o 3 3\nhi\n").await.unwrap();
-        let frame = got.recv().await.unwrap();
-        assert_eq!((frame.rank, frame.bytes.as_slice()), (3, &b"hi\n"[..]));
+    struct Node(mpsc::Receiver<LinkInput>);
+
+    impl Node {
+        /// The next bytes for this request of this node.
+        async fn next(&mut self, reader: &Reader) -> Bytes {
+            let Some(LinkInput::Send { node, message, .. }) = self.0.recv().await else {
+                panic!("no input")
+            };
+            assert_eq!(node.as_ref(), Some(&reader.0));
+            let Some(ToNode::Input { request, bytes }) = ToNode::decode(message) else {
+                panic!("no input")
+            };
+            assert_eq!(request, reader.1);
+            bytes
+        }
     }
 
     /// Nothing is lost and nothing comes twice.
     #[tokio::test]
-    async fn the_next_client_begins_with_what_the_last_has_not_handed_on() {
+    async fn the_next_node_begins_with_what_the_last_has_not_taken() {
         let (to, chunks) = mpsc::channel(4);
-        let source = Source { chunks: Some(chunks), ..Source::default() };
-        let input = Arc::new(StdinSource(Mutex::new(source)));
-        let client = |input: &Arc<StdinSource>| {
-            let (ours, theirs) = tokio::io::duplex(64);
-            let input = Arc::clone(input);
-            let (reader, writer) = tokio::io::split(theirs);
-            (ours, tokio::spawn(async move { give_input(&input, reader, writer).await }))
-        };
         for text in ["one ", "two ", "three"] {
             to.send(Bytes::from_static(text.as_bytes())).await.unwrap();
         }
         drop(to);
-        let (mut first, given) = client(&input);
-        let mut all = String::new();
-        first.read_to_string(&mut all).await.unwrap();
-        assert_eq!(all, "one two three");
-        first.write_all(b"3\n2\n").await.unwrap();
-        first.shutdown().await.unwrap();
-        given.await.unwrap().unwrap();
-        let (mut second, given) = client(&input);
-        let mut rest = String::new();
-        second.read_to_string(&mut rest).await.unwrap();
-        assert_eq!(rest, "wo three");
-        second.write_all(b"nonsense\n").await.unwrap();
-        assert!(given.await.unwrap().is_err());
+        let (orders, from) = mpsc::channel(16);
+        let source = Source { chunks: Some(chunks), ..Source::default() };
+        let to_nodes = orders.downgrade();
+        let mut giver = Giver { source, to_nodes, reader: None, next: None };
+        let reader = |name: &str, request| (NodeName::new(name).unwrap(), request);
+        let (first, second) = (reader("node01", 1), reader("node02", 1));
+        let mut node = Node(from);
+        giver.on_news(InputNews::Wanted(first.clone())).await;
+        for text in ["one ", "two ", "three", ""] {
+            let chunk = giver.source.next().await.unwrap_or_default();
+            giver.send(chunk).await;
+            assert_eq!(node.next(&first).await, text);
+        }
+        assert!(!giver.source.wants());
+        giver.on_news(InputNews::Taken(first.clone(), 3)).await;
+        giver.on_news(InputNews::Wanted(second.clone())).await;
+        assert!(node.0.try_recv().is_err(), "the first may have taken more");
+        giver.on_news(InputNews::Taken(first.clone(), 2)).await;
+        giver.on_news(InputNews::Done(first.clone())).await;
+        for text in ["wo ", "three", ""] {
+            assert_eq!(node.next(&second).await, text);
+        }
+        giver.on_news(InputNews::Taken(first.clone(), 100)).await;
+        assert!(!giver.source.untaken.is_empty(), "it is no reader any more");
+        // A reader whose node is gone is done.
+        giver.on_news(InputNews::Path(second.0, false)).await;
+        giver.on_news(InputNews::Wanted(first.clone())).await;
+        assert_eq!(node.next(&first).await, "wo ");
+    }
+
+    #[tokio::test]
+    async fn input_of_an_earlier_request_is_dropped() {
+        let (to_jl, mut orders) = mpsc::channel(16);
+        let (_path, path) = watch::channel(Uplink { joined: true, launchers: 1, leaving: false });
+        let slot = InputSlot::default();
+        let first = slot.request(to_jl.clone(), path.clone());
+        drop(first);
+        let mut second = slot.request(to_jl, path);
+        slot.give(1, Bytes::from_static(b"late"));
+        slot.give(2, Bytes::from_static(b"new"));
+        assert_eq!(second.read(100).await, "new");
+        second.taken(3);
+        drop(second);
+        let mut said = Vec::new();
+        while let Some(LinkInput::Send { message, .. }) = orders.recv().await {
+            said.push(FromNode::decode(message).unwrap());
+        }
+        for word in [
+            FromNode::InputDone { request: 1 },
+            FromNode::InputTaken { request: 2, bytes: 3 },
+            FromNode::InputDone { request: 2 },
+        ] {
+            assert!(said.contains(&word), "{word:?}: {said:?}");
+        }
     }
 }

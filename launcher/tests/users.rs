@@ -134,12 +134,11 @@ fn secrets(jobs: &Path, job: &str) -> Result<Vec<String>> {
         Ok(serde_json::from_slice(&fs::read(jobs.join(job).join(name))?)?)
     };
     let (file, state) = (read("job.json")?, read("state.json")?);
-    let nodes = state["jl"]["job"]["nodes"].as_object().context("no nodes")?;
-    let images = nodes.values().filter_map(|node| node["images"].as_str());
-    let store = state["jl"]["job"]["store"].as_str().context("no store")?;
+    let addresses = state["addresses"].as_object().context("no addresses")?;
+    let addresses = addresses.values().filter_map(|address| address.as_str());
     let token = file["specs"]["node01"]["token"].as_str().context("no token")?;
-    let secrets: Vec<String> = images.chain([store, token]).map(str::to_owned).collect();
-    ensure!(secrets.len() == 4 && secrets.iter().all(|word| !word.is_empty()), "{secrets:?}");
+    let secrets: Vec<String> = addresses.chain([token]).map(str::to_owned).collect();
+    ensure!(secrets.len() == 3 && secrets.iter().all(|word| !word.is_empty()), "{secrets:?}");
     Ok(secrets)
 }
 
@@ -176,8 +175,11 @@ async fn the_events_of_a_job_show_no_token_and_no_address() -> Result<()> {
     let printed = as_nobody(&format!("{ftbctl} events 'jobid=secrets' --since 1h")).await?;
     let json = as_nobody(&format!("{ftbctl} --json events 'jobid=secrets' --since 1h")).await?;
     for all in [&seen, &printed, &json] {
-        for name in ["FTB_NLA_PMI", "FTB_JL_PMI", "FTB_NLA_READY", "FTB_JL_ALIVE"] {
+        for name in ["FTB_JL_LAUNCH", "FTB_JL_ALIVE", "FTB_NLA_LAUNCHED", "FTB_CHECKPOINT_DONE"] {
             assert!(all.contains(name), "{name} was not looked at");
+        }
+        for name in ["FTB_NLA_PMI", "FTB_JL_PMI", "FTB_NLA_READY"] {
+            assert!(!all.contains(name), "{name} is an event");
         }
         for secret in &hidden {
             let line = all.lines().find(|line| line.contains(secret));

@@ -134,7 +134,7 @@ async fn disturbed(
             answer = &mut finish => break answer?,
             delivery = events.next() => match delivery {
                 Some(Delivery::Event(received)) => {
-                    if received.event.name.as_str() == "FTB_NLA_READY" {
+                    if received.event.name.as_str().starts_with("FTB_NLA_") {
                         launch_agents.insert(received.host.clone(), received.pid);
                     }
                     timeline.event(&received);

@@ -23,8 +23,6 @@ mod requests;
 mod rollback;
 mod start;
 #[cfg(test)]
-mod table;
-#[cfg(test)]
 mod tests;
 
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
@@ -34,8 +32,8 @@ pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 
-use crate::message::{Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, RankSays};
-use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
+use crate::message::{Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays};
+use crate::names::{Episode, FaultId, NodeName, SetId};
 use crate::nla::MigrationState;
 use checkpoint::Checkpoint;
 use core::time::Duration;
@@ -47,7 +45,7 @@ use migration::Migration;
 use rollback::Rollback;
 use serde::{Deserialize, Serialize};
 use start::Start;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Interval at which an unanswered request is repeated.
 pub const REPEAT: Duration = Duration::from_secs(1);
@@ -63,16 +61,10 @@ pub const USABLE_ASKED_MAX: usize = 16;
 /// An input of the JL.
 #[derive(Clone, Debug)]
 pub enum JlInput {
-    /// The subscriptions are active; the image server listens at `store`.
-    Started {
-        /// `host:port`.
-        store: String,
-    },
+    /// The subscriptions are active.
+    Started,
     /// As `Started`, for a JL with the state of an earlier one.
-    Adopted {
-        /// `host:port`.
-        store: String,
-    },
+    Adopted,
     Nla(NlaSays),
     Rank(RankSays),
     /// The NLA or its node is gone for good.
@@ -142,8 +134,7 @@ pub enum JlOutput {
     Store {
         episode: Episode,
         set: SetId,
-        /// Image server and ranks of each node.
-        from: BTreeMap<NodeName, (String, Ranks)>,
+        from: Placement,
     },
     /// Delete a set from the store.
     DropStored(SetId),
@@ -258,14 +249,14 @@ impl Jl {
     pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
         if let Some(code) = self.exit {
             // The earlier JL may have died before it reported the end.
-            if matches!(input, JlInput::Adopted { .. }) {
+            if matches!(input, JlInput::Adopted) {
                 out.push(JlOutput::Exit(code));
             }
             return;
         }
         match input {
-            JlInput::Started { store } => self.on_started(now, store),
-            JlInput::Adopted { store } => self.on_adopted(now, store),
+            JlInput::Started => self.on_started(now),
+            JlInput::Adopted => self.on_adopted(now),
             JlInput::Nla(says) => self.on_nla(now, says),
             JlInput::Rank(says) => self.on_rank(now, &says),
             JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
@@ -295,8 +286,7 @@ impl Jl {
         out.extend(all.into_iter().filter(|output| *output != JlOutput::Save));
     }
 
-    fn on_started(&mut self, now: Now, store: String) {
-        self.job.store = store;
+    fn on_started(&mut self, now: Now) {
         self.checkpoint_timer.begin(now);
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         let episode = self.job.open();
@@ -306,13 +296,12 @@ impl Jl {
 
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
     /// again, and its requests are repeated.
-    fn on_adopted(&mut self, now: Now, store: String) {
+    fn on_adopted(&mut self, now: Now) {
         let begun = self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
         if !begun {
             // The earlier JL died before its first step.
-            return self.on_started(now, store);
+            return self.on_started(now);
         }
-        self.job.store = store;
         self.checkpoint_timer.begin(now);
         self.expect_to_join(now);
         self.alive_ns = 0;

@@ -4,13 +4,16 @@
 //! - [`nla`]: the node launch agent, one for each node of a job, with its PMI server
 //! - [`policy`]: what becomes of a fault
 //! - [`tree`]: the launch tree, which starts the launch agents
+//! - [`link`]: the job connection along it
 //!
-//! [`message`] has the messages between them, [`wire`] encodes these as events of the backplane.
+//! [`message`] has the messages between them, [`wire`] encodes most of these as events of the
+//! backplane.
 //! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files
 //! (`ftb-launcher`, `ftb-launcher-pods`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod jl;
+pub mod link;
 pub mod manner;
 pub mod message;
 pub mod names;

@@ -88,8 +88,8 @@ pub enum FromJl {
     Copy {
         /// The episode that needs them.
         episode: Episode,
-        /// `host:port` of the image server that has them.
-        from: String,
+        /// The node that has them; `None`: the store of the JL.
+        from: Option<NodeName>,
         target: NodeName,
         set: SetId,
         ranks: Ranks,
@@ -211,8 +211,8 @@ pub enum Protocol {
 pub enum FromNla {
     Ready {
         state: MigrationState,
-        /// `host:port` of its image server.
-        images: String,
+        /// How often the state has changed.
+        changes: u64,
         ranks: Ranks,
         /// Ranks that speak PMI.
         pmi: Ranks,
@@ -224,6 +224,8 @@ pub enum FromNla {
         episode: Episode,
         from: MigrationState,
         to: MigrationState,
+        /// How often the state has changed, this time included.
+        changes: u64,
     },
     Launched {
         episode: Episode,

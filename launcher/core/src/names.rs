@@ -51,9 +51,24 @@ fn check(what: &'static str, text: &str, max: usize, extra: &str) -> Result<(), 
     Ok(())
 }
 
+/// A checked text of at most `$max` letters, digits and `$extra`, turned by `$fold`.
 macro_rules! text_name {
-    ($name:ident) => {
+    ($(#[$about:meta])* $name:ident, $what:literal, $max:expr, $extra:literal, $fold:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
         impl $name {
+            /// Checks a text.
+            ///
+            /// # Errors
+            /// [`NameError`] says what is wrong with it.
+            pub fn new(text: &str) -> Result<Self, NameError> {
+                check($what, text, $max, $extra)?;
+                Ok(Self($fold(text)))
+            }
+
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -83,39 +98,20 @@ macro_rules! text_name {
     };
 }
 
-/// The name of a node, in lower case; compared as a whole and without case.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
-text_name!(NodeName);
-
-impl NodeName {
-    /// Checks a text.
-    ///
-    /// # Errors
-    /// [`NameError`] says what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, NameError> {
-        check("node name", text, NODE_BYTES_MAX, "-_.")?;
-        Ok(Self(text.to_ascii_lowercase()))
-    }
-}
-
-/// The name of a set of images. It is one path component and not hidden.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SetId(String);
-text_name!(SetId);
+text_name!(
+    /// The name of a node, in lower case; compared as a whole and without case.
+    NodeName, "node name", NODE_BYTES_MAX, "-_.", str::to_ascii_lowercase
+);
+text_name!(
+    /// The name of a set of images. It is one path component and not hidden.
+    SetId, "set id", SET_BYTES_MAX, "-_", str::to_owned
+);
+text_name!(
+    /// The name of a job: event field `job_id` and path component.
+    JobId, "job id", SET_BYTES_MAX, "-_", str::to_owned
+);
 
 impl SetId {
-    /// Checks a text.
-    ///
-    /// # Errors
-    /// [`NameError`] says what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, NameError> {
-        check("set id", text, SET_BYTES_MAX, "-_")?;
-        Ok(Self(text.to_owned()))
-    }
-
     /// The set that a checkpoint episode makes.
     pub fn of_checkpoint(episode: Episode) -> Self {
         Self(format!("set-{:06}", episode.0))
@@ -138,48 +134,32 @@ impl SetId {
     }
 }
 
-/// The name of a job: event field `job_id` and path component.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct JobId(String);
-text_name!(JobId);
+/// A number that only grows; 0 precedes the first.
+macro_rules! number {
+    ($(#[$about:meta])* $name:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Serialize, Deserialize)]
+        pub struct $name(pub u64);
 
-impl JobId {
-    /// Checks a text.
-    ///
-    /// # Errors
-    /// [`NameError`] says what is wrong with it.
-    pub fn new(text: &str) -> Result<Self, NameError> {
-        check("job id", text, SET_BYTES_MAX, "-_")?;
-        Ok(Self(text.to_owned()))
-    }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
 }
 
-/// Number of an episode within a job: a start, a workflow or the end. It only grows; 0 precedes the
-/// first.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Episode(pub u64);
-
-impl fmt::Display for Episode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-/// Number of a fault within a job. A fault is trouble seen by the policy, until it has passed or
-/// was acted on. The number only grows; 0 precedes the first.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct FaultId(pub u64);
-
-impl fmt::Display for FaultId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
+number!(
+    /// Number of an episode within a job: a start, a workflow or the end. It only grows; 0 precedes
+    /// the first.
+    Episode
+);
+number!(
+    /// Number of a fault within a job. A fault is trouble seen by the policy, until it has passed or
+    /// was acted on. The number only grows; 0 precedes the first.
+    FaultId
+);
 
 /// Ranks of the job in order: `0 1 5`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,6 +52,8 @@ pub struct Refused {
 pub struct Nla {
     config: NlaConfig,
     state: MigrationState,
+    /// How often the state has changed.
+    changes: u64,
     episode: Episode,
     /// Ranks of the job, as of the last start of all.
     size: u32,
@@ -95,6 +97,7 @@ impl Nla {
             pmi: PmiServer::new(config.job.as_str(), 0, String::new()),
             config,
             state,
+            changes: 0,
             episode: Episode(0),
             size: 0,
             set_size: None,
@@ -201,7 +204,7 @@ impl Nla {
     fn ready(&self) -> NlaOutput {
         NlaOutput::Publish(FromNla::Ready {
             state: self.state,
-            images: self.config.images.clone(),
+            changes: self.changes,
             ranks: self.running(),
             pmi: self.speaking(Protocol::Pmi),
             joined: self.speaking(Protocol::FtbJob),
@@ -220,7 +223,9 @@ impl Nla {
         };
         let from = core::mem::replace(&mut self.state, to);
         if from != to {
-            out.push(NlaOutput::Publish(FromNla::State { episode, from, to }));
+            self.changes += 1;
+            let changes = self.changes;
+            out.push(NlaOutput::Publish(FromNla::State { episode, from, to, changes }));
         }
         true
     }

@@ -11,8 +11,6 @@
 mod faults;
 mod rules;
 #[cfg(test)]
-mod table;
-#[cfg(test)]
 mod tests;
 
 pub use rules::{ActionKind, Config, PolicyError, Rule};

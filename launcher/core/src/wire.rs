@@ -1,21 +1,21 @@
-//! Messages as events, and back. Input is hostile until it is parsed: names, numbers and lists are
+//! Messages as events, and back. PMI and FTB_NLA_READY are no events ([`crate::link`]). Input is hostile until it is parsed: names, numbers and lists are
 //! checked, and other events are refused with a reason.
 
 mod read;
 mod write;
 
-pub use read::{WireError, from_jl, from_nla, from_rank, from_request, streams_of};
-pub use write::{answer, request, to_jl, to_nla, to_rank, with_streams};
+pub use read::{WireError, from_jl, from_nla, from_rank, from_request};
+pub use write::{answer, request, to_jl, to_nla, to_rank};
 
 pub const SPACE_JL: &str = "ftb.jl";
 pub const SPACE_NLA: &str = "ftb.nla";
 pub const SPACE_MPI: &str = "ftb.mpi";
 /// The event space of requests to a running job.
 pub const SPACE_JOB: &str = "ftb.job";
-/// The tag of FTB_JL_ALIVE with the address of the JL's streams.
-const TAG_STREAMS: &str = "streams";
-/// Most bytes of puts in one event, well below the smallest payload limit.
+/// Most bytes of puts in one message.
 pub const PART_BYTES_MAX: usize = 32 * 1024;
+/// Most parts of the puts of one barrier.
+pub const PARTS_MAX: u32 = 1024;
 
 #[cfg(test)]
 mod tests;

@@ -1,37 +1,38 @@
 //! The standard input of the job on its way to rank 0.
 
-use bytes::{Buf as _, BytesMut};
-use std::io;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use bytes::Bytes;
+use tokio::sync::mpsc;
 
-/// Standard input on the node of rank 0.
+/// Standard input on the node of rank 0. Dropping it hands unacknowledged bytes back.
 #[derive(Debug)]
 pub struct JobInput {
-    launcher: TcpStream,
-    /// Acknowledgements for the launcher.
-    telling: BytesMut,
+    /// The JL sends no more than its window.
+    chunks: mpsc::UnboundedReceiver<Bytes>,
+    rest: Bytes,
+    taken: mpsc::UnboundedSender<u64>,
 }
 
 impl JobInput {
-    pub fn new(launcher: TcpStream) -> Self {
-        Self { launcher, telling: BytesMut::new() }
+    /// With the sender of its bytes (an empty chunk is the end) and the receiver of
+    /// acknowledgements.
+    pub fn new() -> (Self, mpsc::UnboundedSender<Bytes>, mpsc::UnboundedReceiver<u64>) {
+        let (to_chunks, chunks) = mpsc::unbounded_channel();
+        let (taken, acknowledged) = mpsc::unbounded_channel();
+        (Self { chunks, rest: Bytes::new(), taken }, to_chunks, acknowledged)
     }
 
-    /// The next bytes; 0 at the end. Cancel-safe.
-    pub async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.launcher.read(to).await
+    /// The next bytes, at most `max`; empty at the end. Cancel-safe.
+    pub async fn read(&mut self, max: usize) -> Bytes {
+        if self.rest.is_empty() {
+            self.rest = self.chunks.recv().await.unwrap_or_default();
+        }
+        self.rest.split_to(max.min(self.rest.len()))
     }
 
-    /// Acknowledges bytes that cannot be lost any more. Cancel-safe: the next call sends the rest.
-    pub async fn taken(&mut self, bytes: usize) -> io::Result<()> {
+    /// Acknowledges bytes that cannot be lost any more.
+    pub fn taken(&self, bytes: usize) {
         if bytes > 0 {
-            self.telling.extend_from_slice(format!("{bytes}\n").as_bytes());
+            let _ = self.taken.send(bytes as u64);
         }
-        while !self.telling.is_empty() {
-            let reported = self.launcher.write(&self.telling).await?;
-            self.telling.advance(reported);
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Reads the output of a rank in frames of whole lines.
 
+use bytes::Bytes;
+pub use ftb_launcher_core::link::packet::Stream;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::sync::mpsc;
 
@@ -8,21 +10,13 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// Longest line with one prefix; longer lines are cut.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
-    Out,
-    Err,
-    /// Kept output of all ranks of a node from the time without a JL.
-    Kept,
-}
-
 /// Some output of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub rank: u32,
     pub stream: Stream,
     /// Whole lines where the rank writes lines.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// Reads a stream of a rank to its end, in whole lines unless they are too long.
@@ -49,7 +43,7 @@ pub async fn read(
             bytes.extend_from_slice(&waiting[..=end]);
             from.consume(end + 1);
         }
-        if to.send(Frame { rank, stream, bytes }).await.is_err() {
+        if to.send(Frame { rank, stream, bytes: bytes.into() }).await.is_err() {
             return;
         }
     }

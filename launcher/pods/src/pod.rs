@@ -27,7 +27,6 @@ use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_core::nla::NlaInput;
 use ipc::ToSupervisor;
 use pause::PauseProcess;
-use std::io;
 use task::Task;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -52,8 +51,8 @@ pub enum Order {
         argv: Vec<String>,
         env: Vec<(String, String)>,
     },
-    /// Give rank 0 the standard input of the job, when the connection to the launcher is made.
-    Stdin(JoinSet<io::Result<JobInput>>),
+    /// Give rank 0 the standard input of the job.
+    Stdin(JobInput),
     /// Pass a message to the supervisor.
     Tell(ToSupervisor),
     Prepare(Episode, SetId),

@@ -6,7 +6,7 @@ use super::JlOutput;
 use super::episode::{Context, Handler, Transition};
 use super::job::Job;
 use crate::message::{Activity, ExitCause, FromJl, FromNla, FromRank};
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, NodeName, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,15 +60,7 @@ impl Checkpoint {
     }
 
     fn store(&self, job: &mut Job, episode: Episode) {
-        let from: BTreeMap<NodeName, (String, Ranks)> = job
-            .placement()
-            .into_iter()
-            .map(|(name, ranks)| {
-                let images = job.nodes.get(&name).map(|node| node.images.clone());
-                (name, (images.unwrap_or_default(), ranks))
-            })
-            .collect();
-        let output = JlOutput::Store { episode, set: self.set.clone(), from };
+        let output = JlOutput::Store { episode, set: self.set.clone(), from: job.placement() };
         job.out.push(output);
     }
 

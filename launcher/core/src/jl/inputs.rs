@@ -27,18 +27,17 @@ impl Jl {
             return;
         }
         match &message {
-            FromNla::Ready { state, images, pmi, joined, .. } => {
-                row.images.clone_from(images);
+            FromNla::Ready { state, changes, pmi, joined, .. } => {
                 self.job.hear_protocol(&node, pmi, Protocol::Pmi);
                 self.job.hear_protocol(&node, joined, Protocol::FtbJob);
-                self.has_state(&node, *state);
+                self.has_state(&node, *state, *changes);
                 self.unheard.remove(&node);
             }
             FromNla::Pmi { ranks, joined, .. } => {
                 self.job.hear_protocol(&node, ranks, Protocol::Pmi);
                 self.job.hear_protocol(&node, joined, Protocol::FtbJob);
             }
-            FromNla::State { to, .. } => self.has_state(&node, *to),
+            FromNla::State { to, changes, .. } => self.has_state(&node, *to, *changes),
             _ => {}
         }
         match message {

@@ -137,7 +137,9 @@ const ANSWERS_PER_SECOND: u32 = 500;
 pub struct Node {
     /// Last reported state; `None` before the first report.
     pub state: Option<MigrationState>,
-    pub images: String,
+    /// How often the state had changed by then.
+    #[serde(default)]
+    pub(super) changes: u64,
     pub lost: bool,
     /// It may be used again; it is informed when it can become a spare.
     pub usable: bool,
@@ -208,8 +210,6 @@ pub struct Job {
     still: Ranks,
     /// Recoveries since the last new set.
     pub restarts: u32,
-    /// `host:port` of the image server of the store.
-    pub store: String,
     /// Messages refused because of their episode, start or sender.
     pub refused: u64,
     #[serde(default)]
@@ -222,7 +222,7 @@ impl Job {
     pub(super) fn new(config: JlConfig) -> Self {
         let node = || Node {
             state: None,
-            images: String::new(),
+            changes: 0,
             lost: false,
             usable: false,
             avoid: false,
@@ -246,7 +246,6 @@ impl Job {
             proven: None,
             still: Ranks::default(),
             restarts: 0,
-            store: String::new(),
             refused: 0,
             faults: Faults::default(),
             out: Vec::new(),

@@ -70,21 +70,20 @@ impl Migration {
     fn leave(&mut self, job: &Job, episode: Episode) -> Transition {
         let target = job.spare(&self.tried).filter(|_| job.moves() == Moves::Alone);
         self.early = target.is_some();
-        let copy = target.map(|target| self.copy_to(job, episode, target));
+        let copy = target.map(|target| self.copy_to(episode, target));
         self.next(episode, "leave", job.config.deadlines.leave, copy)
     }
 
     /// The request to copy the images to this node.
-    fn copy_to(&mut self, job: &Job, episode: Episode, target: NodeName) -> FromJl {
+    fn copy_to(&mut self, episode: Episode, target: NodeName) -> FromJl {
         self.tried.push(target.clone());
         self.target = Some(target.clone());
         self.copied = false;
-        self.copy(job, episode, target)
+        self.copy(episode, target)
     }
 
-    fn copy(&self, job: &Job, episode: Episode, target: NodeName) -> FromJl {
-        let source = job.nodes.get(&self.source);
-        let from = source.map(|node| node.images.clone()).unwrap_or_default();
+    fn copy(&self, episode: Episode, target: NodeName) -> FromJl {
+        let from = Some(self.source.clone());
         FromJl::Copy { episode, from, target, set: self.set.clone(), ranks: self.ranks.clone() }
     }
 
@@ -147,7 +146,7 @@ impl Migration {
         };
         self.stage = MigrationStage::Copy;
         self.early = false;
-        let copy = self.copy_to(job, episode, target);
+        let copy = self.copy_to(episode, target);
         self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
     }
 
@@ -161,7 +160,7 @@ impl Migration {
             }
             Some(target) => {
                 self.stage = MigrationStage::Copy;
-                let copy = self.copy(job, episode, target);
+                let copy = self.copy(episode, target);
                 self.next(episode, "copy", job.config.deadlines.copy, Some(copy))
             }
             None => self.choose_target(job, episode),
@@ -268,7 +267,7 @@ impl Handler for Migration {
             (MigrationStage::Copy, FromNla::CopyFailed { .. })
                 if target && core::mem::take(&mut self.early) =>
             {
-                let request = self.copy(context.job, context.episode, node.clone());
+                let request = self.copy(context.episode, node.clone());
                 self.next(context.episode, "copy", context.job.config.deadlines.copy, Some(request))
             }
             (MigrationStage::Copy, FromNla::CopyFailed { reason, .. }) if target => {

@@ -357,10 +357,12 @@ impl Jl {
     }
 
     /// A node reports its state. Requests that wait for a spare are answered.
-    pub(super) fn has_state(&mut self, node: &NodeName, state: MigrationState) {
-        let Some(row) = self.job.nodes.get_mut(node) else {
+    pub(super) fn has_state(&mut self, node: &NodeName, state: MigrationState, changes: u64) {
+        let row = self.job.nodes.get_mut(node).filter(|row| changes >= row.changes);
+        let Some(row) = row else {
             return;
         };
+        row.changes = changes;
         let before = row.state.replace(state);
         if before != Some(MigrationState::Inactive) || state == MigrationState::Inactive {
             return;

@@ -121,7 +121,7 @@ impl Rollback {
         if missing.is_empty() {
             return self.restart(job, episode);
         }
-        let requests = copies(job, episode, &self.set, &missing);
+        let requests = copies(episode, &self.set, &missing);
         self.next(job, episode, "copy", job.config.deadlines.copy, requests)
     }
 

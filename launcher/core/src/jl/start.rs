@@ -32,10 +32,10 @@ enum StartStage {
 }
 
 /// The requests to copy images from the store to the nodes.
-pub(super) fn copies(job: &Job, episode: Episode, set: &SetId, who: &Placement) -> Vec<FromJl> {
+pub(super) fn copies(episode: Episode, set: &SetId, who: &Placement) -> Vec<FromJl> {
     let copy = |(target, ranks): (&NodeName, &Ranks)| FromJl::Copy {
         episode,
-        from: job.store.clone(),
+        from: None,
         target: target.clone(),
         set: set.clone(),
         ranks: ranks.clone(),
@@ -108,12 +108,12 @@ impl Start {
         self.stage = StartStage::Copy;
         self.waiting = self.placement.keys().cloned().collect();
         let requests = match job.other_size(&set) {
-            None => copies(job, episode, &set, &self.placement),
+            None => copies(episode, &set, &self.placement),
             // Only the program knows which rank needs which image.
             Some(size) => {
                 let all: Ranks = (0..size).collect();
                 let every = self.placement.keys().map(|node| (node.clone(), all.clone()));
-                copies(job, episode, &set, &every.collect())
+                copies(episode, &set, &every.collect())
             }
         };
         Transition::next("copy", job.config.deadlines.copy, requests)

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod table;
+
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol};
-use crate::names::JobId;
+use crate::names::{JobId, Ranks};
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -52,7 +54,7 @@ fn migrate(name: &str) -> Request {
 #[test]
 fn at_most_one_request_for_a_node_is_queued() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("b")), Outcome::Accepted);
@@ -61,7 +63,7 @@ fn at_most_one_request_for_a_node_is_queued() {
 #[test]
 fn a_node_without_ranks_or_unknown_is_not_migrated() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     assert_eq!(want(&mut jl, migrate("s")), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("zz")), Outcome::Refused);
 }
@@ -69,7 +71,7 @@ fn a_node_without_ranks_or_unknown_is_not_migrated() {
 #[test]
 fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     let drain = |name: &str| Request::Drain { node: node(name), reason: "test".to_owned() };
     jl.job.nodes.get_mut(&node("s")).unwrap().state = Some(MigrationState::Spare);
     assert_eq!(jl.job.spare(&[]), Some(node("s")));
@@ -84,7 +86,7 @@ fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
 #[test]
 fn nothing_is_asked_of_ranks_that_have_not_met() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     let out = feed(&mut jl, JlInput::Request { want: migrate("a"), by: Initiator::Internal });
     assert!(!out.iter().any(|o| matches!(o, JlOutput::Publish(FromJl::Migrate { .. }))));
 }
@@ -92,7 +94,7 @@ fn nothing_is_asked_of_ranks_that_have_not_met() {
 #[test]
 fn a_node_that_is_well_again_before_its_turn_stays() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     want(&mut jl, migrate("a"));
     assert_eq!(want(&mut jl, Request::Usable { node: node("a") }), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted, "the first one is gone");
@@ -101,7 +103,7 @@ fn a_node_that_is_well_again_before_its_turn_stays() {
 #[test]
 fn state_is_saved_before_what_it_leads_to_is_published() {
     let mut jl = jl();
-    let out = feed(&mut jl, JlInput::Started { store: String::new() });
+    let out = feed(&mut jl, JlInput::Started);
     let save = out.iter().position(|o| *o == JlOutput::Save).unwrap();
     let ask = out.iter().position(|o| *o == JlOutput::Publish(FromJl::Ask)).unwrap();
     assert!(save < ask);
@@ -119,7 +121,7 @@ fn cancel(jl: &mut Jl, fault: u64) -> Vec<JlOutput> {
 #[test]
 fn requests_for_a_cancelled_fault_go_and_its_late_action_is_refused() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     wanted_by(&mut jl, 1, migrate("a"));
     wanted_by(&mut jl, 2, migrate("b"));
     let waits = |jl: &Jl| jl.waiting_faults().map(|(fault, ..)| fault.0).collect::<Vec<_>>();
@@ -140,7 +142,7 @@ fn requests_for_a_cancelled_fault_go_and_its_late_action_is_refused() {
 #[test]
 fn a_workflow_that_has_ended_closes_its_fault_and_names_it() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     jl.open = None;
     jl.job.met = true;
     jl.job.hear_protocol(&node("a"), &Ranks::from_iter([0]), Protocol::FtbJob);
@@ -162,7 +164,7 @@ fn a_workflow_that_has_ended_closes_its_fault_and_names_it() {
 fn an_agent_that_hangs_while_the_job_ends_is_killed() {
     let mut jl = jl();
     jl.job.config.deadlines.silence = Duration::from_secs(5);
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     jl.job.nodes.get_mut(&node("b")).unwrap().state = Some(MigrationState::Ready);
     let kill = Request::Kill { code: 143, reason: String::new() };
     feed(&mut jl, JlInput::Request { want: kill, by: Initiator::Internal });
@@ -180,7 +182,7 @@ fn an_agent_that_hangs_while_the_job_ends_is_killed() {
 #[test]
 fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
     let mut jl = jl();
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     feed(
         &mut jl,
         JlInput::Request {
@@ -195,7 +197,7 @@ fn a_launcher_that_takes_an_ended_job_over_says_only_its_code() {
     let text = serde_json::to_string(&jl).unwrap();
     let mut next: Jl = serde_json::from_str(&text).unwrap();
     assert_eq!(feed(&mut next, JlInput::Tick), []);
-    assert_eq!(feed(&mut next, JlInput::Adopted { store: String::new() }), [JlOutput::Exit(143)]);
+    assert_eq!(feed(&mut next, JlInput::Adopted), [JlOutput::Exit(143)]);
 }
 
 /// Commits a set in which the two ranks have this activity; returns the kept sets.
@@ -251,7 +253,7 @@ fn ranks_that_save_themselves_prove_their_set() {
     jl.job.config.sets_max = 1;
     for number in 1..4 {
         let set = SetId::of_checkpoint(Episode(number));
-        jl.job.prove_sets(&set, &BTreeMap::new());
+        jl.job.prove_sets(&set, &std::collections::BTreeMap::new());
         jl.job.sets.push(set.clone());
         jl.job.drop_old_sets();
         assert_eq!(jl.job.sets, [set]);
@@ -262,7 +264,7 @@ fn ranks_that_save_themselves_prove_their_set() {
 fn a_checkpoint_waits_for_ranks_in_a_barrier_and_is_then_refused() {
     let mut jl = jl();
     jl.job.config.manner = Manner { saver: Saver::Agent, moves: Moves::Alone };
-    feed(&mut jl, JlInput::Started { store: String::new() });
+    feed(&mut jl, JlInput::Started);
     (jl.open, jl.job.met) = (None, true);
     let part = Part { barrier: 1, part: 0, parts: 1, lines: String::new() };
     let arrived = |jl: &mut Jl| {
@@ -313,7 +315,7 @@ impl Clocked {
         let mut jl = jl();
         jl.checkpoint_timer = CheckpointTimer::new(interval, MTBF);
         let mut job = Self { jl, seconds: 0, out: Vec::new() };
-        job.feed(JlInput::Started { store: String::new() });
+        job.feed(JlInput::Started);
         for name in ["a", "b", "s"] {
             let inactive = name == "s" && !spare;
             let state = match (name, inactive) {
@@ -341,9 +343,9 @@ impl Clocked {
     }
 
     fn ready(&mut self, name: &str, state: MigrationState) {
-        let (images, none) = (String::new(), Ranks::default());
+        let (changes, none) = (0, Ranks::default());
         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-        self.says(name, FromNla::Ready { state, images, ranks, pmi, joined });
+        self.says(name, FromNla::Ready { state, changes, ranks, pmi, joined });
     }
 
     /// All ranks arrive at the barrier; ranks of ftb-job have put their addresses.
@@ -494,7 +496,7 @@ fn a_fault_without_a_spare_stays_open_until_there_is_one() {
     assert!(!migrates(&job));
     let from = MigrationState::Inactive;
     let to = MigrationState::Spare;
-    job.says("s", FromNla::State { episode: job.jl.job.episode, from, to });
+    job.says("s", FromNla::State { episode: job.jl.job.episode, from, to, changes: 0 });
     assert!(migrates(&job), "{:?}", job.out);
     assert!(job.reported("the ranks of a can move now (fan failed) (fault 1)"));
 }

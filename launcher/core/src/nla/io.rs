@@ -10,8 +10,6 @@ use core::time::Duration;
 pub struct NlaConfig {
     pub job: JobId,
     pub node: NodeName,
-    /// `host:port` of its image server.
-    pub images: String,
     /// Without a message of a JL for this long, it ends its ranks and leaves.
     pub orphan_grace: Duration,
     /// Between SIGTERM and SIGKILL when the job ends.
@@ -113,8 +111,8 @@ pub enum NlaOutput {
     },
     Copy {
         episode: Episode,
-        /// `host:port` of the server.
-        from: String,
+        /// The node that has them; `None`: the store of the JL.
+        from: Option<NodeName>,
         set: SetId,
         ranks: Ranks,
     },

@@ -195,7 +195,7 @@ impl Nla {
     fn on_copy(
         &mut self,
         episode: Episode,
-        from: String,
+        from: Option<NodeName>,
         set: SetId,
         ranks: Ranks,
         out: &mut Vec<NlaOutput>,

@@ -22,7 +22,6 @@ fn config() -> NlaConfig {
     NlaConfig {
         job: JobId::new("job").unwrap(),
         node: NodeName::new("node01").unwrap(),
-        images: "127.0.0.1:1".to_owned(),
         orphan_grace: limits::ORPHAN_GRACE,
         kill_grace: limits::KILL_GRACE,
         manner: Manner::default(),

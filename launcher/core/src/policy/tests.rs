@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod table;
+
 use super::*;
 use core::time::Duration;
 use ftb_core::{EventName, EventSpace};

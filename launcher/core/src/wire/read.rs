@@ -1,17 +1,14 @@
 //! Events into messages.
 
-use super::{PART_BYTES_MAX, SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch,
-    NlaSays, NumberedRequest, Outcome, Part, Placement, RankSays,
+    NlaSays, NumberedRequest, Outcome, Placement, RankSays,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;
-
-/// Most parts of the puts of one barrier.
-pub(super) const PARTS_MAX: u32 = 1024;
 
 /// An event that is not a message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,29 +64,6 @@ impl<'a> Reader<'a> {
         self.parsed("ranks")
     }
 
-    /// A list of ranks; no ranks where the tag is missing.
-    fn some_ranks(&self, field: &'static str) -> Result<Ranks, WireError> {
-        self.0.tag(field).map_or_else(|| Ok(Ranks::default()), |_| self.parsed(field))
-    }
-
-    fn part(&self) -> Result<Part, WireError> {
-        let lines = self.payload()?;
-        if lines.len() > PART_BYTES_MAX {
-            return Err(self.bad("payload", format!("more than {PART_BYTES_MAX} bytes")));
-        }
-        let part = Part {
-            barrier: self.parsed("barrier")?,
-            part: self.parsed("part")?,
-            parts: self.parsed("parts")?,
-            lines: lines.to_owned(),
-        };
-        if part.parts > PARTS_MAX || part.part >= part.parts {
-            let problem = format!("part {} of {}", part.part, part.parts);
-            return Err(self.bad("part", problem));
-        }
-        Ok(part)
-    }
-
     fn placement(&self) -> Result<Placement, WireError> {
         let mut placement = Placement::new();
         for word in self.payload()?.split_ascii_whitespace() {
@@ -110,13 +84,6 @@ impl<'a> Reader<'a> {
             self.unknown()
         }
     }
-}
-
-/// The address of the JL's streams, in FTB_JL_ALIVE.
-pub fn streams_of(event: &Event) -> Option<&str> {
-    let sign = event.space.as_str().eq_ignore_ascii_case(SPACE_JL)
-        && event.name.as_str().eq_ignore_ascii_case("FTB_JL_ALIVE");
-    event.tag(TAG_STREAMS).filter(|_| sign)
 }
 
 /// Reads a message of the JL.
@@ -159,7 +126,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
         },
         "FTB_JL_COPY" => FromJl::Copy {
             episode,
-            from: read.payload()?.to_owned(),
+            from: read.parsed_if("source")?,
             target: read.parsed("target")?,
             set: read.set()?,
             ranks: read.ranks()?,
@@ -172,7 +139,6 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             incarnation: read.parsed("incarnation")?,
             barrier: read.parsed("barrier")?,
         }),
-        "FTB_JL_PMI" => FromJl::Pmi { episode, part: read.part()? },
         "FTB_JL_RESET" => FromJl::Reset {
             episode,
             barrier: read.parsed("barrier")?,
@@ -218,21 +184,14 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
     let read = Reader(event);
     let name = read.name_is(SPACE_NLA)?;
     let node = read.parsed("node")?;
-    if matches!(name.as_str(), "FTB_NLA_READY") {
-        let message = FromNla::Ready {
-            state: read.parsed("state")?,
-            images: read.text("images")?.to_owned(),
-            ranks: read.ranks()?,
-            pmi: read.some_ranks("pmi")?,
-            joined: read.some_ranks("joined")?,
-        };
-        return Ok(NlaSays { node, message });
-    }
     let episode = read.episode()?;
     let message = match name.as_str() {
-        "FTB_NLA_STATE" => {
-            FromNla::State { episode, from: read.parsed("from")?, to: read.parsed("state")? }
-        }
+        "FTB_NLA_STATE" => FromNla::State {
+            episode,
+            from: read.parsed("from")?,
+            to: read.parsed("state")?,
+            changes: read.parsed("changes")?,
+        },
         "FTB_NLA_LAUNCHED" => FromNla::Launched {
             episode,
             incarnation: read.parsed("incarnation")?,
@@ -245,12 +204,6 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             reason: read.payload()?.to_owned(),
         },
         "FTB_NLA_PREPARED" => FromNla::Prepared { episode },
-        "FTB_NLA_PMI" => FromNla::Pmi {
-            episode,
-            ranks: read.ranks()?,
-            joined: read.some_ranks("joined")?,
-            part: read.part()?,
-        },
         "FTB_NLA_EXITED" => FromNla::Exited {
             episode,
             rank: read.parsed("ranks")?,

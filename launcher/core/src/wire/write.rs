@@ -1,9 +1,9 @@
 //! Messages into events.
 
-use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA, TAG_STREAMS};
+use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Answer, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch, NlaSays,
-    NumberedRequest, Outcome, Part, Placement, RankSays,
+    NumberedRequest, Outcome, Placement, RankSays,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
@@ -53,11 +53,6 @@ impl Draft {
     fn images(self, episode: Episode, set: &SetId, ranks: &Ranks) -> Self {
         self.episode(episode).tag("set", set).tag("ranks", ranks)
     }
-
-    fn part(mut self, part: &Part) -> Self {
-        self.0.payload = Bytes::from(part.lines.clone());
-        self.tag("barrier", part.barrier).tag("part", part.part).tag("parts", part.parts)
-    }
 }
 
 /// `node01=0,1 node02=2,3`.
@@ -67,11 +62,11 @@ fn placement_text(placement: &Placement) -> String {
     words.join(" ")
 }
 
-/// A message of the JL as an event.
-pub fn to_jl(message: &FromJl) -> Event {
+/// A message of the JL as an event; `None` for PMI.
+pub fn to_jl(message: &FromJl) -> Option<Event> {
     use Severity::{Info, Warning};
     let draft = |name, severity, payload: &str| Draft::new(SPACE_JL, name, severity, payload);
-    match message {
+    let draft = match message {
         FromJl::Launch(message) => launch(message),
         FromJl::MigrateIpt(message) => ipt(message),
         FromJl::Checkpoint { episode, set } => {
@@ -91,12 +86,13 @@ pub fn to_jl(message: &FromJl) -> Event {
         FromJl::MigrateAbort { episode, source, reason } => {
             draft("FTB_MIGRATE_ABORT", Warning, reason).episode(*episode).tag("source", source)
         }
-        FromJl::Copy { episode, from, target, set, ranks } => draft("FTB_JL_COPY", Info, from)
-            .episode(*episode)
-            .tag("target", target)
-            .tag("set", set)
-            .tag("ranks", ranks),
-        FromJl::Pmi { episode, part } => draft("FTB_JL_PMI", Info, "").episode(*episode).part(part),
+        FromJl::Copy { episode, from, target, set, ranks } => {
+            draft("FTB_JL_COPY", Info, target.as_str())
+                .images(*episode, set, ranks)
+                .tag("target", target)
+                .maybe("source", from.as_ref())
+        }
+        FromJl::Pmi { .. } => return None,
         FromJl::Reset { episode, barrier, reason } => {
             draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("barrier", barrier)
         }
@@ -127,15 +123,8 @@ pub fn to_jl(message: &FromJl) -> Event {
                 .maybe("fault", closed.fault)
         }
         FromJl::Alive => draft("FTB_JL_ALIVE", Info, ""),
-    }
-    .0
-}
-
-/// Adds the address of the JL's streams; shells use it.
-#[must_use]
-pub fn with_streams(mut event: Event, address: &str) -> Event {
-    event.tags.push(Tag { key: TAG_STREAMS.to_owned(), value: address.to_owned() });
-    event
+    };
+    Some(draft.0)
 }
 
 fn launch(launch: &Launch) -> Draft {
@@ -166,24 +155,21 @@ fn ipt(ipt: &Ipt) -> Draft {
         .tag("barrier", ipt.barrier)
 }
 
-/// A message of an NLA as an event.
-pub fn to_nla(says: &NlaSays) -> Event {
+/// A message of an NLA as an event; `None` for PMI and FTB_NLA_READY.
+pub fn to_nla(says: &NlaSays) -> Option<Event> {
     use Severity::{Error, Info};
     let node: &NodeName = &says.node;
     let draft = |name, severity, payload: String| {
         Draft::new(SPACE_NLA, name, severity, payload).tag("node", node)
     };
-    match &says.message {
-        FromNla::Ready { state, images, ranks, pmi, joined } => {
-            let draft = draft("FTB_NLA_READY", Info, state.to_string());
-            let draft = draft.tag("state", state).tag("images", images).tag("ranks", ranks);
-            draft.tag("pmi", pmi).tag("joined", joined)
-        }
-        FromNla::State { episode, from, to } => {
+    let draft = match &says.message {
+        FromNla::Ready { .. } | FromNla::Pmi { .. } => return None,
+        FromNla::State { episode, from, to, changes } => {
             draft("FTB_NLA_STATE", Info, format!("{from}->{to}"))
                 .episode(*episode)
                 .tag("from", from)
                 .tag("state", to)
+                .tag("changes", changes)
         }
         FromNla::Launched { episode, incarnation, ranks } => {
             let draft = draft("FTB_NLA_LAUNCHED", Info, ranks.to_string());
@@ -196,11 +182,6 @@ pub fn to_nla(says: &NlaSays) -> Event {
         FromNla::Prepared { episode } => {
             draft("FTB_NLA_PREPARED", Info, String::new()).episode(*episode)
         }
-        FromNla::Pmi { episode, ranks, joined, part } => draft("FTB_NLA_PMI", Info, String::new())
-            .episode(*episode)
-            .tag("ranks", ranks)
-            .tag("joined", joined)
-            .part(part),
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
@@ -229,8 +210,8 @@ pub fn to_nla(says: &NlaSays) -> Event {
         FromNla::Stopped { episode } => {
             draft("FTB_NLA_STOPPED", Info, String::new()).episode(*episode)
         }
-    }
-    .0
+    };
+    Some(draft.0)
 }
 
 /// A message of a rank as an event.

@@ -71,7 +71,7 @@ pub enum Happens {
 #[derive(Clone, Debug)]
 pub struct Copy {
     pub episode: Episode,
-    pub from: String,
+    pub from: Option<NodeName>,
     pub set: SetId,
     pub ranks: Ranks,
     /// Unsuccessful looks for the images.

@@ -76,7 +76,6 @@ impl World {
             let config = NlaConfig {
                 job: JobId::new("job").expect("good"),
                 node: name.clone(),
-                images: format!("{name}:1"),
                 orphan_grace: nla::limits::ORPHAN_GRACE,
                 kill_grace: nla::limits::KILL_GRACE,
                 manner,
@@ -119,8 +118,7 @@ impl World {
         };
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
-        let store = "store:1".to_owned();
-        world.at(0, Happens::ToJl(Box::new(jl::JlInput::Started { store })));
+        world.at(0, Happens::ToJl(Box::new(jl::JlInput::Started)));
         for name in world.nlas.keys().cloned().collect::<Vec<_>>() {
             let start = 10 + world.rng.below(50);
             world.at(start, Happens::ToNla(name, Box::new(nla::NlaInput::Started)));
@@ -236,7 +234,7 @@ impl World {
             jl::JlOutput::Publish(message) => self.jl_says(&message),
             jl::JlOutput::Store { episode, set, from } => {
                 let mut result = Ok(0);
-                for (name, (_, ranks)) in from {
+                for (name, ranks) in from {
                     for rank in ranks.iter() {
                         match self.images.get(&(name.clone(), set.clone(), rank)) {
                             Some(state) if !self.rng.chance(self.faults.copy) => {
@@ -322,9 +320,9 @@ impl World {
     /// Images arrive, as long as they are where they are looked for. Those of ranks that move alone
     /// may be asked for before they are there.
     fn copy(&mut self, name: &NodeName, copy: Copy) {
-        let source = (copy.from != "store:1").then(|| node(copy.from.trim_end_matches(":1")));
+        let source = &copy.from;
         let lives = source.as_ref().is_none_or(|source| self.nlas.contains_key(source));
-        let find = |rank| match &source {
+        let find = |rank| match source {
             None => self.store.get(&(copy.set.clone(), rank)).copied(),
             Some(source) => self.images.get(&(source.clone(), copy.set.clone(), rank)).copied(),
         };
@@ -453,8 +451,7 @@ impl World {
         let jl: Jl = serde_json::from_str(&self.saved).expect("a state reads back");
         self.jl = Some(jl);
         self.replacing = false;
-        let store = "store:1".to_owned();
-        self.jl_input(jl::JlInput::Adopted { store });
+        self.jl_input(jl::JlInput::Adopted);
     }
 
     /// All ranks work; when the last has counted to the end they end together.

@@ -98,7 +98,7 @@ impl Task {
         space: &str,
     ) -> Result<Vec<(u32, u64)>, String> {
         self.synced().await?;
-        self.input.settle().await;
+        self.input.settle();
         self.quiet = true;
         let root = self.spec.image_dir.clone();
         let ranks: Vec<u32> = self.ranks.keys().copied().collect();

@@ -4,93 +4,53 @@
 
 use super::ipc::INPUT_BYTES_MAX;
 use crate::input::JobInput;
-use std::io;
-use tokio::task::JoinSet;
 
 /// The rank with a standard input.
 pub(super) const STDIN_RANK: u32 = 0;
 /// Most unacknowledged bytes.
 pub(super) const WINDOW_BYTES: usize = 64 * 1024;
 
-/// Dropping it closes the connection to the launcher; unacknowledged input goes to the next
-/// connection.
+/// Dropping it gives the input back; unacknowledged input goes to the next reader.
 pub(super) struct Stdin {
-    from: From,
+    /// `None`: there is no input, or no more.
+    from: Option<JobInput>,
     window: usize,
     /// Bytes passed on since the last acknowledgement to the launcher.
     given: usize,
 }
 
-enum From {
-    /// There is no input, or no more.
-    Internal,
-    /// A connection under way.
-    Soon(JoinSet<io::Result<JobInput>>),
-    Launcher(JobInput),
-}
-
 impl Default for Stdin {
     /// No input.
     fn default() -> Self {
-        Self { from: From::Internal, window: WINDOW_BYTES, given: 0 }
+        Self { from: None, window: WINDOW_BYTES, given: 0 }
     }
 }
 
 impl Stdin {
-    pub(super) fn begin(connecting: JoinSet<io::Result<JobInput>>) -> Self {
-        Self { from: From::Soon(connecting), ..Self::default() }
+    pub(super) fn begin(from: JobInput) -> Self {
+        Self { from: Some(from), ..Self::default() }
     }
 
     /// The next bytes for the supervisor, to be sent before the next call; empty at the end.
     /// Pending while there is no input. Cancel-safe.
     pub(super) async fn next(&mut self) -> Vec<u8> {
-        loop {
-            match self.try_next().await {
-                Ok(Some(bytes)) => return bytes,
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::info!(%error, "standard input of rank 0 ends");
-                    self.from = From::Internal;
-                    return Vec::new();
-                }
-            }
+        self.settle();
+        let Some(from) = self.from.as_mut().filter(|_| self.window > 0) else {
+            return core::future::pending().await;
+        };
+        let bytes = from.read(self.window.min(INPUT_BYTES_MAX)).await;
+        self.window -= bytes.len();
+        self.given = bytes.len();
+        if bytes.is_empty() {
+            self.from = None;
         }
+        bytes.to_vec()
     }
 
     /// Acknowledges everything passed on: an image will contain it.
-    pub(super) async fn settle(&mut self) {
-        if let From::Launcher(stdin) = &mut self.from
-            && let Err(error) = stdin.taken(core::mem::take(&mut self.given)).await
-        {
-            tracing::info!(%error, "standard input of rank 0 ends");
-            self.from = From::Internal;
-        }
-    }
-
-    async fn try_next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        match &mut self.from {
-            From::Internal => core::future::pending().await,
-            From::Soon(connecting) => {
-                if let Some(connected) = connecting.join_next().await {
-                    self.from = From::Launcher(connected.map_err(io::Error::other)??);
-                }
-                Ok(None)
-            }
-            From::Launcher(stdin) => {
-                stdin.taken(core::mem::take(&mut self.given)).await?;
-                if self.window == 0 {
-                    return core::future::pending().await;
-                }
-                let mut bytes = vec![0; self.window.min(INPUT_BYTES_MAX)];
-                let got = stdin.read(&mut bytes).await?;
-                bytes.truncate(got);
-                self.window -= got;
-                self.given = got;
-                if got == 0 {
-                    self.from = From::Internal;
-                }
-                Ok(Some(bytes))
-            }
+    pub(super) fn settle(&mut self) {
+        if let Some(from) = &self.from {
+            from.taken(core::mem::take(&mut self.given));
         }
     }
 
@@ -102,38 +62,33 @@ impl Stdin {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::{TcpListener, TcpStream};
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
 
     #[tokio::test]
     async fn no_more_is_on_the_way_than_the_window() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (stdin, accepted) = tokio::join!(TcpStream::connect(&address), listener.accept());
-        let stdin = stdin.map(JobInput::new);
-        let (mut launcher, _) = accepted.unwrap();
-        let mut feed = Stdin { from: From::Launcher(stdin.unwrap()), ..Stdin::default() };
-        launcher.write_all(&vec![7; WINDOW_BYTES + 10]).await.unwrap();
-        launcher.shutdown().await.unwrap();
+        let (input, chunks, mut taken) = JobInput::new();
+        let mut feed = Stdin::begin(input);
+        let _ = chunks.send(Bytes::from(vec![7; WINDOW_BYTES + 10]));
+        let _ = chunks.send(Bytes::new());
         let mut on_the_way = 0;
         while on_the_way < WINDOW_BYTES {
             on_the_way += feed.next().await.len();
         }
         assert_eq!(on_the_way, WINDOW_BYTES);
-        let held = futures_util::FutureExt::now_or_never(feed.next());
-        assert_eq!(held, None, "nothing more until some of it was taken");
+        assert_eq!(feed.next().now_or_never(), None, "nothing more until some of it was taken");
         feed.took(6);
         assert_eq!(feed.next().await.len(), 6);
         feed.took(u32::MAX);
         assert_eq!(feed.next().await.len(), 4);
         assert_eq!(feed.next().await, [0_u8; 0], "the end");
-        assert_eq!(futures_util::FutureExt::now_or_never(feed.next()), None, "said once");
+        assert_eq!(feed.next().now_or_never(), None, "said once");
         drop(feed);
-        let mut reported = String::new();
-        launcher.read_to_string(&mut reported).await.unwrap();
-        let all: usize = reported.lines().map(|line| line.parse::<usize>().unwrap()).sum();
-        assert_eq!(all, WINDOW_BYTES + 10, "the launcher knows what went on");
+        let mut all = 0;
+        while let Some(bytes) = taken.recv().await {
+            all += bytes;
+        }
+        assert_eq!(all, WINDOW_BYTES as u64 + 10, "the launcher knows what went on");
     }
 }

@@ -279,7 +279,7 @@ impl Task {
                 let stdin = self.spec.stdin && rank == STDIN_RANK;
                 self.say(ToSupervisor::Spawn { rank, argv, env, cwd, stdin }).await;
             }
-            Order::Stdin(connecting) => self.input = Stdin::begin(connecting),
+            Order::Stdin(input) => self.input = Stdin::begin(input),
             Order::Tell(word) => self.say(word).await,
             Order::Prepare(episode, set) => {
                 self.preparing = Some((episode, Stopwatch::start()));

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::*;
+use crate::policy::*;
 use ftb_core::{EventName, EventSpace};
 use std::fmt::Write as _;
 

@@ -8,12 +8,13 @@
 
 mod page;
 
-use super::*;
+use crate::jl::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{ExitCause, FromNla, FromRank, Launch, Part, Placement};
-use crate::names::JobId;
+use crate::names::{JobId, Ranks};
 use crate::wire;
 use page::Found;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/jl/phases.md");
@@ -70,8 +71,7 @@ impl World {
             sets_max: 2,
             manner,
         });
-        let store = "store:1".to_owned();
-        jl.handle(Now::default(), JlInput::Started { store }, &mut Vec::new());
+        jl.handle(Now::default(), JlInput::Started, &mut Vec::new());
         // Alive signals and questions belong to no phase.
         (jl.alive_ns, jl.ask_ns) = (u64::MAX, u64::MAX);
         Self { jl, now_ns: 1 }
@@ -174,15 +174,15 @@ impl World {
 
     fn is_now(&self, node: &NodeName, to: MigrationState) -> JlInput {
         let from = MigrationState::Ready;
-        Self::nla(node, FromNla::State { episode: self.jl.job.episode, from, to })
+        Self::nla(node, FromNla::State { episode: self.jl.job.episode, from, to, changes: 0 })
     }
 
     /// The launch agent reports again.
     fn ready(&self, node: &NodeName) -> JlInput {
         let state = self.jl.job.nodes[node].state.unwrap();
-        let (images, none) = (String::new(), Ranks::default());
+        let (changes, none) = (0, Ranks::default());
         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-        Self::nla(node, FromNla::Ready { state, images, ranks, pmi, joined })
+        Self::nla(node, FromNla::Ready { state, changes, ranks, pmi, joined })
     }
 
     /// Answers of nodes and ranks.
@@ -204,9 +204,9 @@ impl World {
                         let spare = job.config.spares.contains(node);
                         let state =
                             if spare { MigrationState::Spare } else { MigrationState::Ready };
-                        let (images, none) = (String::new(), Ranks::default());
+                        let (changes, none) = (0, Ranks::default());
                         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-                        FromNla::Ready { state, images, ranks, pmi, joined }
+                        FromNla::Ready { state, changes, ranks, pmi, joined }
                     };
                     all.push(("FTB_NLA_READY", self.each(ready)));
                 }
@@ -451,7 +451,8 @@ impl Found {
         let Some(open) = &world.jl.open else {
             return;
         };
-        let names = open.requests.iter().map(|request| wire::to_jl(request).name.to_string());
+        let events = open.requests.iter().filter_map(wire::to_jl);
+        let names = events.map(|event| event.name.to_string());
         self.asks.entry(world.place()).or_default().extend(names);
     }
 }

@@ -2,7 +2,6 @@
 //! accepted.
 
 use super::refused::{Reason, Refusals};
-use super::seal::Seal;
 use crate::clock::Clock;
 use crate::waiting;
 use core::fmt::Display;
@@ -28,10 +27,9 @@ pub enum Received {
     Gap,
 }
 
-/// Accepts events of the job's own user whose secrets carry the key of the job. Counts the others.
+/// Accepts events of the job's own user. Counts the others.
 #[derive(Clone, Debug)]
 pub struct EventGate {
-    pub seal: Seal,
     pub refusals: Refusals,
     pub clock: Clock,
 }
@@ -57,15 +55,10 @@ impl EventGate {
         }
     }
 
-    /// The opened event, if it is accepted.
-    fn admit(&self, uid: u32, mut event: CoreEvent) -> Option<CoreEvent> {
-        let name = event.name.clone();
+    /// The event, if it is accepted.
+    fn admit(&self, uid: u32, event: CoreEvent) -> Option<CoreEvent> {
         if uid != nix::unistd::Uid::effective().as_raw() {
-            self.refuse(Reason::Foreign, format_args!("{name} of uid {uid}"));
-            return None;
-        }
-        if self.seal.open(&mut event).is_err() {
-            self.refuse(Reason::Unsealed, &name);
+            self.refuse(Reason::Foreign, format_args!("{} of uid {uid}", event.name));
             return None;
         }
         Some(event)
@@ -133,17 +126,6 @@ pub async fn publish(client: &Client, event: Event) {
     let what = format!("its agent to take {name}");
     if let Err(error) = waiting::on(&what, client.publish_wait(event)).await {
         tracing::warn!(%name, %error, "an event cannot be published");
-    }
-}
-
-/// Publishes with secrets sealed.
-pub async fn publish_sealed(client: &Client, seal: &Seal, mut event: Event) {
-    match seal.seal(&mut event) {
-        Ok(()) => publish(client, event).await,
-        Err(error) => {
-            let name = event.name;
-            tracing::error!(%name, %error, "an event cannot be published");
-        }
     }
 }
 

@@ -1,0 +1,458 @@
+//! The job connection with hostile peers, and with any interruption.
+
+#![allow(clippy::unwrap_used)]
+
+use super::LinkError;
+use super::cipher::{BODY_BYTES_MAX, HELLO_BYTES, Handshake, Opener, Sealer, Secret, Side};
+use super::packet::{FromNode, Packet, PacketBody, Stream, ToNode};
+use super::router::{LinkId, LinkInput, LinkOutput, Router};
+use super::session::{Session, UNACKED_BYTES_MAX};
+use crate::message::{FromJl, FromNla, Part};
+use crate::names::{Episode, NodeName, Ranks};
+use bytes::Bytes;
+use core::time::Duration;
+use ftb_core::Now;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+fn hand(key: &str, side: Side, nonce: u8) -> Handshake {
+    Handshake::new(Secret::new(key), side, [nonce; 32])
+}
+
+/// Both ends of a connection.
+fn connected() -> ((Sealer, Opener), (Sealer, Opener)) {
+    let (dialer, listener) = (hand("key", Side::Dialer, 1), hand("key", Side::Listener, 2));
+    let (one, two) = (dialer.hello(), listener.hello());
+    let (dialer, listener) = (dialer.on_hello(&two).unwrap(), listener.on_hello(&one).unwrap());
+    let (one, two) = (dialer.proof(), listener.proof());
+    (dialer.on_proof(&two).unwrap(), listener.on_proof(&one).unwrap())
+}
+
+#[test]
+fn only_a_peer_with_the_secret_is_accepted_and_a_proof_counts_once() {
+    let (dialer, listener) = (hand("key", Side::Dialer, 1), hand("other", Side::Listener, 2));
+    let (one, two) = (dialer.hello(), listener.hello());
+    assert!(!one.windows(3).any(|bytes| bytes == b"key"), "the secret does not travel");
+    let (dialer, listener) = (dialer.on_hello(&two).unwrap(), listener.on_hello(&one).unwrap());
+    let proof = dialer.proof();
+    assert!(listener.on_proof(&proof).is_err_and(|error| error == LinkError::Key));
+    // The own proof, sent back, is that of the wrong side.
+    assert!(dialer.on_proof(&proof).is_err_and(|error| error == LinkError::Key));
+    // A proof of an earlier connection has other nonces.
+    let again = hand("key", Side::Listener, 3).on_hello(&one).unwrap();
+    assert!(again.on_proof(&proof).is_err_and(|error| error == LinkError::Key));
+    let mut foreign = [0; HELLO_BYTES];
+    foreign[..7].copy_from_slice(b"SSH-2.0");
+    let refused = hand("key", Side::Dialer, 1).on_hello(&foreign);
+    assert!(refused.is_err_and(|error| error == LinkError::Protocol));
+}
+
+/// Splits the head from a frame.
+fn opened(opener: &mut Opener, frame: &[u8]) -> Result<Vec<u8>, LinkError> {
+    let length = Opener::length(frame[..4].try_into().unwrap())?;
+    let mut body = frame[4..4 + length].to_vec();
+    opener.open(&mut body).map(|()| body)
+}
+
+fn sealed(sealer: &mut Sealer, body: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    sealer.seal(body, &mut frame).unwrap();
+    frame
+}
+
+#[test]
+fn a_changed_repeated_missing_or_reflected_frame_is_refused() {
+    let frames = || {
+        let ((mut sealer, reflected), (_, opener)) = connected();
+        let frames = [b"one", b"two"].map(|body| sealed(&mut sealer, body));
+        assert!(!frames[0].windows(3).any(|bytes| bytes == b"one"));
+        (frames, opener, reflected)
+    };
+    let ([one, two], mut opener, mut reflected) = frames();
+    assert_eq!(opened(&mut opener, &one).unwrap(), b"one");
+    assert_eq!(opened(&mut opener, &one), Err(LinkError::Forged), "repeated");
+    assert_eq!(opened(&mut reflected, &two), Err(LinkError::Forged), "reflected");
+    let ([_, two], mut opener, _) = frames();
+    assert_eq!(opened(&mut opener, &two), Err(LinkError::Forged), "the first is missing");
+    for at in 4..one.len() {
+        let ([mut one, _], mut opener, _) = frames();
+        one[at] ^= 1;
+        assert_eq!(opened(&mut opener, &one), Err(LinkError::Forged), "byte {at}");
+    }
+}
+
+#[test]
+fn a_frame_has_at_most_its_largest_length() {
+    let ((mut sealer, _), (_, mut opener)) = connected();
+    let largest = vec![7; BODY_BYTES_MAX];
+    assert_eq!(opened(&mut opener, &sealed(&mut sealer, &largest)).unwrap(), largest);
+    let longer = vec![7; BODY_BYTES_MAX + 1];
+    assert_eq!(sealer.seal(&longer, &mut Vec::new()), Err(LinkError::Length));
+    for head in [0_u32, 15, u32::try_from(BODY_BYTES_MAX).unwrap() + 17, u32::MAX] {
+        assert_eq!(Opener::length(head.to_be_bytes()), Err(LinkError::Length), "{head}");
+    }
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn part(lines: &str) -> Part {
+    Part { barrier: 2, part: 0, parts: 1, lines: lines.to_owned() }
+}
+
+#[test]
+fn packets_and_messages_read_back() {
+    let bodies = [
+        PacketBody::Resume { session: 7, expected: 9, address: "10.0.0.7:1".to_owned() },
+        PacketBody::Message { number: u64::MAX, message: Bytes::from_static(b"hello") },
+        PacketBody::Ack { expected: 3 },
+    ];
+    for body in bodies {
+        let packet = Packet { node: node("node01"), body };
+        assert_eq!(Packet::decode(packet.encode()), Ok(packet));
+    }
+    let (episode, bytes) = (Episode(3), Bytes::from_static(b"x\n"));
+    for message in [
+        ToNode::Jl(FromJl::Pmi { episode, part: part("a=1\n") }),
+        ToNode::Jl(FromJl::Alive),
+        ToNode::Address { node: node("node02"), address: "10.0.0.7:1".to_owned() },
+        ToNode::Taken(70_000),
+        ToNode::Input { request: 4, bytes: bytes.clone() },
+    ] {
+        assert_eq!(ToNode::decode(message.encode()), Some(message));
+    }
+    let (ranks, joined) = (Ranks::from_iter([2]), Ranks::default());
+    let stream = Stream::Kept;
+    for message in [
+        FromNode::Nla(FromNla::Pmi { episode, ranks, joined, part: part("") }),
+        FromNode::Output { rank: 7, stream, bytes },
+        FromNode::WantInput { request: 1 },
+        FromNode::InputTaken { request: 1, bytes: 9 },
+        FromNode::InputDone { request: 1 },
+    ] {
+        assert_eq!(FromNode::decode(message.encode()), Some(message));
+    }
+    let many = Part { parts: 5000, ..part("") };
+    assert_eq!(ToNode::decode(ToNode::Jl(FromJl::Pmi { episode, part: many }).encode()), None);
+}
+
+proptest! {
+    #[test]
+    fn no_packet_and_no_message_panics(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        let _ = Packet::decode(bytes.clone());
+        let _ = (ToNode::decode(bytes.clone().into()), FromNode::decode(bytes.into()));
+    }
+}
+
+#[test]
+fn a_session_refuses_gaps_false_acknowledgements_and_more_than_its_room() {
+    let mut session = Session::default();
+    let text = Bytes::from_static(b"x");
+    assert_eq!(session.on_message(1, text.clone()), Err(LinkError::Sequence));
+    assert_eq!(session.on_message(0, text.clone()), Ok(Some(text.clone())));
+    assert_eq!(session.on_message(0, text.clone()), Ok(None), "once");
+    assert_eq!(session.on_ack(1), Err(LinkError::Sequence));
+    let large = Bytes::from(vec![0; UNACKED_BYTES_MAX]);
+    session.send(large).unwrap();
+    assert_eq!(session.send(text.clone()), Err(LinkError::Full));
+    session.on_ack(1).unwrap();
+    assert!(session.is_idle() && session.send(text).is_ok());
+}
+
+/// A JL and NLAs with their connections. Process 0 is the JL; the address of a process is its
+/// number.
+struct World {
+    now: Now,
+    seed: u64,
+    routers: BTreeMap<usize, Router>,
+    /// The ends of each connection, and the packets to each end. `None`: closed, and this end does
+    /// not know it yet.
+    links: BTreeMap<(usize, LinkId), Option<(usize, LinkId)>>,
+    on_the_way: BTreeMap<(usize, LinkId), VecDeque<Packet>>,
+    count: u64,
+    /// Dead processes.
+    dead: BTreeSet<usize>,
+    /// Delivered at the JL and at the nodes, by node.
+    at_jl: BTreeMap<NodeName, Vec<u64>>,
+    at_node: BTreeMap<NodeName, Vec<u64>>,
+    joined: BTreeSet<NodeName>,
+}
+
+fn name(process: usize) -> NodeName {
+    node(&format!("n{process}"))
+}
+
+impl World {
+    /// `parents[p - 1]`: that of NLA `p`.
+    fn new(seed: u64, parents: &[usize]) -> Self {
+        let jl = Router::of_jl(1, (1..=parents.len()).map(name));
+        let mut routers = BTreeMap::from([(0, jl)]);
+        for process in 1..=parents.len() {
+            let mut addresses = vec![parents[process - 1]];
+            while let Some(above) = addresses.last().filter(|above| **above != 0) {
+                addresses.push(parents[*above - 1]);
+            }
+            let addresses = addresses.iter().map(usize::to_string).collect();
+            let router = Router::of_nla(name(process), process.to_string(), addresses);
+            routers.insert(process, router);
+        }
+        Self {
+            now: Now::default(),
+            seed,
+            routers,
+            links: BTreeMap::new(),
+            on_the_way: BTreeMap::new(),
+            count: 0,
+            dead: BTreeSet::new(),
+            at_jl: BTreeMap::new(),
+            at_node: BTreeMap::new(),
+            joined: BTreeSet::new(),
+        }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(self.seed >> 33).unwrap() % below
+    }
+
+    fn input(&mut self, process: usize, input: LinkInput) {
+        let Some(router) = self.routers.get_mut(&process) else { return };
+        let mut out = Vec::new();
+        router.handle(self.now, input, &mut out);
+        for output in out {
+            self.output(process, output);
+        }
+    }
+
+    fn output(&mut self, process: usize, output: LinkOutput) {
+        match output {
+            LinkOutput::Write { link, packet } => {
+                if let Some(Some(peer)) = self.links.get(&(process, link)) {
+                    let packet = Packet::decode(packet.encode()).unwrap();
+                    self.on_the_way.entry(*peer).or_default().push_back(packet);
+                }
+            }
+            LinkOutput::Close { link, reason } => {
+                assert_eq!(reason, None, "process {process}");
+                self.close((process, link));
+                self.links.remove(&(process, link));
+            }
+            LinkOutput::Dial(address) => {
+                let to: usize = address.parse().unwrap();
+                if self.dead.contains(&to) {
+                    return self.input(process, LinkInput::DialFailed);
+                }
+                let (own, peer) = ((process, self.count), (to, self.count + 1));
+                self.count += 2;
+                self.links.insert(own, Some(peer));
+                self.links.insert(peer, Some(own));
+                self.input(process, LinkInput::Dialed(own.1));
+            }
+            LinkOutput::Deliver { node, message } => {
+                let number = u64::from_be_bytes(message[..].try_into().unwrap());
+                let at = if process == 0 { &mut self.at_jl } else { &mut self.at_node };
+                at.entry(node).or_default().push(number);
+            }
+            LinkOutput::Joined { node, .. } if process == 0 => {
+                self.joined.insert(node);
+            }
+            LinkOutput::Parted(node) if process == 0 => {
+                self.joined.remove(&node);
+            }
+            LinkOutput::Joined { .. } | LinkOutput::Parted(_) => {}
+        }
+    }
+
+    /// The other end notices it later; what was on the way is lost.
+    fn close(&mut self, end: (usize, LinkId)) {
+        if let Some(Some(peer)) = self.links.get(&end).copied() {
+            self.links.insert(peer, None);
+            self.on_the_way.remove(&peer);
+        }
+        self.on_the_way.remove(&end);
+    }
+
+    fn kill(&mut self, process: usize) {
+        self.dead.insert(process);
+        self.routers.remove(&process);
+        let ends: Vec<_> = self.links.keys().filter(|(of, _)| *of == process).copied().collect();
+        for end in ends {
+            self.close(end);
+            self.links.remove(&end);
+        }
+    }
+
+    /// One packet, one noticed end, or one deadline.
+    fn step(&mut self) {
+        let ends: Vec<_> = self.links.iter().map(|(end, peer)| (*end, *peer)).collect();
+        let which = self.random(ends.len() + 1);
+        let Some(((process, link), peer)) = ends.get(which).copied() else {
+            let later = self.now.mono_ns + 50_000_000;
+            self.now = Now { mono_ns: later, wall_ns: later };
+            for process in self.routers.keys().copied().collect::<Vec<_>>() {
+                if self.routers[&process].next_deadline_ns() <= later {
+                    self.input(process, LinkInput::Tick);
+                }
+            }
+            return;
+        };
+        let packets = self.on_the_way.get_mut(&(process, link));
+        if let Some(packet) = packets.and_then(VecDeque::pop_front) {
+            self.input(process, LinkInput::Packet { link, packet });
+        } else if peer.is_none() {
+            self.links.remove(&(process, link));
+            self.input(process, LinkInput::Closed(link));
+        }
+    }
+
+    fn send(&mut self, process: usize, number: u64) {
+        let message = Bytes::copy_from_slice(&number.to_be_bytes());
+        let node = None;
+        self.input(process, LinkInput::Send { node, message, keep: true });
+    }
+
+    /// Runs until every live node has a path and everything has arrived.
+    fn settle(&mut self, each: u64) {
+        let nodes: Vec<_> = self.routers.keys().copied().filter(|p| *p != 0).map(name).collect();
+        for _ in 0..200_000 {
+            let whole = |at: &BTreeMap<NodeName, Vec<u64>>, node| {
+                at.get(node).is_some_and(|all| all.len() as u64 == each)
+            };
+            if nodes.iter().all(|node| {
+                let there = whole(&self.at_jl, node) && whole(&self.at_node, node);
+                there && self.joined.contains(node)
+            }) {
+                break;
+            }
+            self.step();
+        }
+        let all: Vec<u64> = (0..each).collect();
+        for node in &nodes {
+            assert_eq!(self.at_jl.get(node), Some(&all), "from {node}");
+            assert_eq!(self.at_node.get(node), Some(&all), "to {node}");
+        }
+    }
+}
+
+/// A chain with branches: 1 and 5 below the JL; 2 and 3 below 1; 4 below 3.
+const PARENTS: [usize; 5] = [0, 1, 1, 3, 0];
+
+#[test]
+fn each_message_arrives_once_and_in_order_whatever_connection_breaks() {
+    for seed in 0..300 {
+        let mut world = World::new(seed, &PARENTS);
+        for number in 0..40 {
+            for process in 0..=PARENTS.len() {
+                world.send(process, number);
+            }
+            for _ in 0..40 {
+                world.step();
+            }
+            let ends: Vec<_> = world.links.keys().copied().collect();
+            if !ends.is_empty() && world.random(3) == 0 {
+                let end = ends[world.random(ends.len())];
+                world.close(end);
+                world.links.insert(end, None);
+            }
+        }
+        world.settle(40);
+    }
+}
+
+#[test]
+fn nodes_behind_a_dead_launch_agent_connect_to_its_parent() {
+    for seed in 0..100 {
+        let mut world = World::new(seed, &PARENTS);
+        for number in 0..20 {
+            if number == 10 {
+                world.kill(1);
+                world.kill(3);
+            }
+            for process in 0..=PARENTS.len() {
+                world.send(process, number);
+            }
+            for _ in 0..60 {
+                world.step();
+            }
+        }
+        world.settle(20);
+    }
+}
+
+#[test]
+fn a_silent_path_is_given_up() {
+    let mut world = World::new(1, &[0, 1]);
+    while world.joined.len() < 2 {
+        world.step();
+    }
+    // Node 1 hangs: it reads nothing and closes nothing.
+    let stopped = world.routers.remove(&1).unwrap();
+    world.joined.clear();
+    while !world.joined.contains(&name(2)) {
+        world.step();
+    }
+    assert!(world.now.mono_ns >= u64::try_from(super::router::SILENCE.as_nanos()).unwrap());
+    assert!(world.now.mono_ns < u64::try_from(Duration::from_secs(30).as_nanos()).unwrap());
+    drop(stopped);
+}
+
+#[test]
+fn another_launcher_gets_what_the_earlier_one_has_not_acknowledged() {
+    let mut world = World::new(1, &PARENTS);
+    for process in 0..=PARENTS.len() {
+        world.send(process, 0);
+    }
+    world.settle(1);
+    for _ in 0..1000 {
+        world.step();
+    }
+    world.kill(0);
+    for process in 1..=PARENTS.len() {
+        world.send(process, 0);
+    }
+    for _ in 0..1000 {
+        world.step();
+    }
+    world.dead.remove(&0);
+    world.routers.insert(0, Router::of_jl(2, (1..=PARENTS.len()).map(name)));
+    (world.joined, world.at_jl, world.at_node) = Default::default();
+    for process in 0..=PARENTS.len() {
+        world.send(process, u64::from(process != 0));
+    }
+    for number in 1..3 {
+        world.send(0, number);
+    }
+    for process in 1..=PARENTS.len() {
+        world.send(process, 2);
+    }
+    world.settle(3);
+}
+
+#[test]
+fn an_announced_launcher_replaces_the_last_address_only() {
+    let mut router = Router::of_nla(node("n1"), "own".to_owned(), vec!["up".into(), "jl".into()]);
+    let mut out = Vec::new();
+    router.handle(Now::default(), LinkInput::Tick, &mut out);
+    router.handle(Now::default(), LinkInput::Dialed(1), &mut out);
+    out.clear();
+    router.handle(Now::default(), LinkInput::Launcher("jl".to_owned()), &mut out);
+    assert_eq!(out, [], "it is the known one");
+    router.handle(Now::default(), LinkInput::Launcher("next".to_owned()), &mut out);
+    assert_eq!(out, [LinkOutput::Close { link: 1, reason: None }]);
+}
+
+#[test]
+fn a_message_that_is_repeated_anyway_does_not_wait_for_a_path() {
+    let mut router = Router::of_jl(1, [node("n1")]);
+    let mut out = Vec::new();
+    let message = Bytes::from_static(b"x");
+    router.handle(Now::default(), LinkInput::Send { node: None, message, keep: false }, &mut out);
+    let packet = |body| Packet { node: node("n1"), body };
+    let resume = PacketBody::Resume { session: 0, expected: 0, address: "a".to_owned() };
+    let input = LinkInput::Packet { link: 4, packet: packet(resume) };
+    router.handle(Now::default(), input, &mut out);
+    let answer = PacketBody::Resume { session: 1, expected: 0, address: String::new() };
+    let joined = LinkOutput::Joined { node: node("n1"), address: "a".to_owned(), first: true };
+    assert_eq!(out, [LinkOutput::Write { link: 4, packet: packet(answer) }, joined]);
+}

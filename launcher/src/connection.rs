@@ -1,0 +1,247 @@
+//! Connections between the processes of a job: handshake, frames, and the listener of a process.
+//! The bytes are those of [`ftb_launcher_core::link::cipher`].
+//!
+//! The first frame of a dialer says what the connection is for ([`Purpose`]).
+
+use crate::transfer::{self, ImageServer};
+use core::time::Duration;
+use ftb_launcher_core::link::cipher::{
+    BODY_BYTES_MAX, HEAD_BYTES, HELLO_BYTES, Handshake, NONCE_BYTES, Opener, PROOF_BYTES, Sealer,
+    Secret, Side,
+};
+use ftb_launcher_core::names::NODES_MAX;
+use std::io::{self, BufRead, Read, Write};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+
+/// Deadline of a connection with its handshake and purpose.
+pub const DIAL_WAIT: Duration = Duration::from_secs(10);
+/// Most connections of a listener; others wait in its queue.
+const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
+/// A peer of a [`BlockingConnection`] that moves no byte for this long is dropped.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
+/// Bytes that are sealed together.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// The first frame of a dialer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It is an edge of the launch tree.
+    Tree,
+    /// Another JL listens at this address; nothing follows.
+    Launcher(String),
+    /// An image, answered in frames ([`transfer`]).
+    Image(String),
+}
+
+impl Purpose {
+    fn line(&self) -> String {
+        match self {
+            Self::Tree => "tree".to_owned(),
+            Self::Launcher(address) => format!("launcher {address}"),
+            Self::Image(words) => format!("image {words}"),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let rest = |word| line.strip_prefix(word).map(str::to_owned);
+        let launcher = || rest("launcher ").map(Self::Launcher);
+        let image = || rest("image ").map(Self::Image);
+        (line == "tree").then_some(Self::Tree).or_else(launcher).or_else(image)
+    }
+}
+
+/// A connection of which both sides know the secret.
+pub struct Connection {
+    pub reader: FrameReader,
+    pub writer: FrameWriter,
+}
+
+/// Connects.
+///
+/// # Errors
+/// The process does not listen, or is not of this job.
+pub async fn dial(address: &str, secret: &Secret, purpose: &Purpose) -> io::Result<Connection> {
+    let connected = async {
+        let stream = TcpStream::connect(address).await?;
+        let mut connection = shake_hands(stream, secret, Side::Dialer).await?;
+        connection.writer.write(purpose.line().as_bytes()).await?;
+        Ok(connection)
+    };
+    tokio::time::timeout(DIAL_WAIT, connected).await?
+}
+
+async fn accept(stream: TcpStream, secret: &Secret) -> io::Result<(Connection, Purpose)> {
+    let accepted = async {
+        let mut connection = shake_hands(stream, secret, Side::Listener).await?;
+        let line = connection.reader.read().await?;
+        let purpose = core::str::from_utf8(&line).ok().and_then(Purpose::parse);
+        let purpose = purpose.ok_or_else(|| io::Error::other("an unknown purpose"))?;
+        Ok((connection, purpose))
+    };
+    tokio::time::timeout(DIAL_WAIT, accepted).await?
+}
+
+async fn shake_hands(mut stream: TcpStream, secret: &Secret, side: Side) -> io::Result<Connection> {
+    stream.set_nodelay(true)?;
+    let mut nonce = [0; NONCE_BYTES];
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    let handshake = Handshake::new(secret.clone(), side, nonce);
+    stream.write_all(&handshake.hello()).await?;
+    let mut hello = [0; HELLO_BYTES];
+    stream.read_exact(&mut hello).await?;
+    let proving = handshake.on_hello(&hello).map_err(io::Error::other)?;
+    stream.write_all(&proving.proof()).await?;
+    let mut proof = [0; PROOF_BYTES];
+    stream.read_exact(&mut proof).await?;
+    let (sealer, opener) = proving.on_proof(&proof).map_err(io::Error::other)?;
+    let (reader, writer) = stream.into_split();
+    let reader = FrameReader { from: reader, opener };
+    Ok(Connection { reader, writer: FrameWriter { to: writer, sealer, frame: Vec::new() } })
+}
+
+pub struct FrameReader {
+    from: OwnedReadHalf,
+    opener: Opener,
+}
+
+impl FrameReader {
+    /// The body of the next frame. Not cancel-safe.
+    pub async fn read(&mut self) -> io::Result<Vec<u8>> {
+        let mut head = [0; HEAD_BYTES];
+        self.from.read_exact(&mut head).await?;
+        let mut frame = vec![0; Opener::length(head).map_err(io::Error::other)?];
+        self.from.read_exact(&mut frame).await?;
+        self.opener.open(&mut frame).map_err(io::Error::other)?;
+        Ok(frame)
+    }
+}
+
+pub struct FrameWriter {
+    to: OwnedWriteHalf,
+    sealer: Sealer,
+    frame: Vec<u8>,
+}
+
+impl FrameWriter {
+    pub async fn write(&mut self, body: &[u8]) -> io::Result<()> {
+        self.frame.clear();
+        self.sealer.seal(body, &mut self.frame).map_err(io::Error::other)?;
+        self.to.write_all(&self.frame).await
+    }
+}
+
+/// A connection for a thread that may block: a stream of bytes in frames.
+pub struct BlockingConnection {
+    connection: Connection,
+    runtime: Handle,
+    /// Read and not yet taken.
+    body: Vec<u8>,
+    taken: usize,
+    /// Written and not yet sealed.
+    waiting: Vec<u8>,
+}
+
+impl BlockingConnection {
+    pub fn new(connection: Connection, runtime: Handle) -> Self {
+        Self { connection, runtime, body: Vec::new(), taken: 0, waiting: Vec::new() }
+    }
+}
+
+impl BufRead for BlockingConnection {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.taken == self.body.len() {
+            let read = self.connection.reader.read();
+            let read = async { tokio::time::timeout(STALL_MAX, read).await? };
+            self.body = self.runtime.block_on(read)?;
+            self.taken = 0;
+        }
+        Ok(&self.body[self.taken..])
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.taken += bytes;
+    }
+}
+
+impl Read for BlockingConnection {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let got = Read::read(&mut self.fill_buf()?, to)?;
+        self.consume(got);
+        Ok(got)
+    }
+}
+
+impl Write for BlockingConnection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let some = bytes.len().min(BODY_BYTES_MAX - self.waiting.len());
+        self.waiting.extend_from_slice(&bytes[..some]);
+        if self.waiting.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(some)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.waiting.is_empty() {
+            let write = self.connection.writer.write(&self.waiting);
+            let write = async { tokio::time::timeout(STALL_MAX, write).await? };
+            self.runtime.block_on(write)?;
+            self.waiting.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A connection, or a word about another JL, for the task of the tree.
+pub enum FromListener {
+    Tree(Connection),
+    Launcher(String),
+}
+
+/// Serves a listener until it is dropped. A misbehaving peer is dropped and logged.
+pub async fn serve(
+    listener: TcpListener,
+    secret: Secret,
+    images: ImageServer,
+    tree: mpsc::Sender<FromListener>,
+) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (secret, images, tree) = (secret.clone(), images.clone(), tree.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let served = match accept(stream, &secret).await {
+                Ok((connection, Purpose::Image(words))) => {
+                    transfer::answer(connection, &words, &images).await
+                }
+                Ok((connection, Purpose::Tree)) => {
+                    let _ = tree.send(FromListener::Tree(connection)).await;
+                    Ok(())
+                }
+                Ok((_, Purpose::Launcher(address))) => {
+                    let _ = tree.send(FromListener::Launcher(address)).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            match served {
+                Ok(()) => {}
+                // A peer against the protocol; otherwise its process has ended or was stopped.
+                Err(error) if error.kind() == io::ErrorKind::Other => {
+                    tracing::warn!(%peer, %error, "a connection was refused");
+                }
+                Err(error) => tracing::info!(%peer, %error, "a connection failed"),
+            }
+        });
+    }
+}
