@@ -633,7 +633,8 @@ impl JobLauncher {
         }
     }
 
-    /// Sends nothing more. Launch agents close their connections when they leave; lost ones may not.
+    /// Sends nothing more. Launch agents close their connections when they leave; lost ones may
+    /// not.
     async fn leave_nodes(&mut self) {
         for (node, _) in self.state.jl.job().nodes.iter().filter(|(_, row)| row.lost) {
             let _ = self.links.to_nodes.send(LinkInput::Forget(node.clone())).await;

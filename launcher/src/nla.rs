@@ -1,5 +1,5 @@
-//! The process of the node launch agent. It starts ranks, and carries inputs to the core and outputs
-//! from it. All on one thread, because the kernel ties "die with your parent" to a
+//! The process of the node launch agent. It starts ranks, and carries inputs to the core and
+//! outputs from it. All on one thread, because the kernel ties "die with your parent" to a
 //! thread.
 
 use super::backplane::{self, EventGate, Received};
@@ -379,14 +379,7 @@ impl LaunchAgent {
                     self.end_pod().await;
                 }
                 let says = NlaSays { node: self.spec.node.clone(), message };
-                match wire::to_nla(&says) {
-                    Some(event) => backplane::publish(&self.client, event).await,
-                    None => {
-                        let message = FromNode::Nla(says.message).encode();
-                        let input = LinkInput::Send { node: None, message, keep: false };
-                        let _ = self.to_jl.send(input).await;
-                    }
-                }
+                self.say(says).await;
             }
             NlaOutput::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();
@@ -442,6 +435,15 @@ impl LaunchAgent {
             NlaOutput::Leave => self.leaving = true,
         }
         None
+    }
+
+    /// PMI and FTB_NLA_READY go over the job connection.
+    async fn say(&self, says: NlaSays) {
+        if let Some(event) = wire::to_nla(&says) {
+            return backplane::publish(&self.client, event).await;
+        }
+        let message = FromNode::Nla(says.message).encode();
+        let _ = self.to_jl.send(LinkInput::Send { node: None, message, keep: false }).await;
     }
 
     /// Runs work that ends with an input.

@@ -72,8 +72,8 @@ fn script(dir: &Path) -> String {
         places = format!("{places} {}.*/{}", quoted(base), quoted(&Path::new(name).join(lock)));
     }
     format!(
-        "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; p=$(cut -d' ' -f1 \"$l\"); \
-         for f in /proc/$p/fd/*; do [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
+        "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; \
+         p=$(cut -d' ' -f1 \"$l\"); for f in /proc/$p/fd/*; do [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
     )
 }
 

@@ -1,5 +1,6 @@
-//! Messages as events, and back. PMI and FTB_NLA_READY are no events ([`crate::link`]). Input is hostile until it is parsed: names, numbers and lists are
-//! checked, and other events are refused with a reason.
+//! Messages as events, and back. PMI and FTB_NLA_READY are no events ([`crate::link`]). Input is
+//! hostile until it is parsed: names, numbers and lists are checked, and other events are refused
+//! with a reason.
 
 mod read;
 mod write;
