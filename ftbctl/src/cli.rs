@@ -96,10 +96,10 @@ pub(crate) enum Command {
     /// Show the tree of agents
     Tree,
     /// Show what is wrong now: the conditions of the cluster
-    #[command(hide = true, after_help = CONDITIONS)]
+    #[command(after_help = CONDITIONS)]
     Conditions(ConditionsArgs),
     /// Show the health of one node, in one line and as the exit code
-    #[command(hide = true, after_help = HEALTH_CODES)]
+    #[command(after_help = HEALTH_CODES)]
     Health(HealthArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
@@ -131,7 +131,8 @@ Exit codes:
 const FILTERS: &str = "\
 Filters: conditions separated by commas, all must hold.
   event_space=ftb.ipmi.*          severity>=error        event_name=FTB_IPMI_*
-  hostname=node[001-032]          jobid=4711             client_name=ftb-ib|ftb-ipmi";
+  hostname=node[001-032]          jobid=4711             client_name=ftb-ib|ftb-ipmi
+  condition=FANFAIL|PORT_*        subject=node[001-032]  (events that state a condition)";
 
 #[derive(Debug, Args)]
 pub(crate) struct Publish {
@@ -159,20 +160,20 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) response_to: Option<EventId>,
     /// The event sets this condition, or clears it; it stays so until another event changes it
-    #[arg(long, hide = true, value_name = "KEY[=clear]", value_parser = condition)]
+    #[arg(long, value_name = "KEY[=clear]", value_parser = condition)]
     pub(crate) condition: Option<(String, Truth)>,
     /// The host of the condition [default: this host]
-    #[arg(long, hide = true, value_name = "HOST", default_value = "", requires = "condition")]
+    #[arg(long, value_name = "HOST", default_value = "", requires = "condition")]
     pub(crate) host: String,
     /// The component of the condition, like a fan [default: the host itself]
-    #[arg(long, hide = true, value_name = "NAME", default_value = "", requires = "condition")]
+    #[arg(long, value_name = "NAME", default_value = "", requires = "condition")]
     pub(crate) component: String,
     /// What to do: none, watch, reset-component, restart-process, migrate, reboot or replace
-    #[arg(long, hide = true, value_name = "ACTION", default_value = "none", requires = "condition",
+    #[arg(long, value_name = "ACTION", default_value = "none", requires = "condition",
           value_parser = parse::<RecommendedAction>)]
     pub(crate) action: RecommendedAction,
     /// The condition becomes unknown after this time, like 10m [default: never]
-    #[arg(long, hide = true, value_name = "DURATION", requires = "condition",
+    #[arg(long, value_name = "DURATION", requires = "condition",
           value_parser = parse_duration)]
     pub(crate) expires: Option<Duration>,
 }
