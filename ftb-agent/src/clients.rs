@@ -402,7 +402,7 @@ impl Session {
             ));
         }
         self.subscriptions.insert(subscription);
-        Ok(Input::Subscribe { client, subscription, filter, start })
+        Ok(Input::Subscribe { client, subscription, filter: filter.into(), start })
     }
 
     /// The client comes from another incarnation of the agent: its statements are not published

@@ -296,7 +296,7 @@ impl Driver {
             Output::Transition(transition) => self.log(now, &transition),
             Output::Announce(announcement) => {
                 let name = announcement.name;
-                match self.announcer.seal(now, announcement) {
+                match self.announcer.seal(now, *announcement) {
                     Ok(event) => {
                         let events = event.into();
                         return Some(Input::Publish { client: ClientId::AGENT, events });

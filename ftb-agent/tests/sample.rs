@@ -26,6 +26,12 @@ fn uncommented() -> String {
         "#fold =",
         "#events_per_s =",
         "#burst =",
+        "#set =",
+        "#clear =",
+        "#key =",
+        "#component =",
+        "#action =",
+        "#kept =",
     ];
     let lines = SAMPLE.lines().map(|line| {
         match is_key(line) && !not_default.iter().any(|key| line.starts_with(key)) {

@@ -281,7 +281,7 @@ mod tests {
         let health = |states: &[ConditionState]| Health::of(states.iter()).to_string();
         assert_eq!(health(&[]), "unknown: no publisher watches it");
         let cleared = state("FAN 1", "FANFAIL", Truth::False, Error);
-        assert_eq!(health(&[cleared.clone()]), "unknown: no publisher watches it");
+        assert_eq!(health(std::slice::from_ref(&cleared)), "unknown: no publisher watches it");
         assert_eq!(health(&[watch(Truth::True), cleared]), "healthy: watched by ftb.ipmi");
         let lost = "unknown: the publisher of node01 ftb.ipmi WATCHED is lost";
         assert_eq!(health(&[watch(Truth::Unknown)]), lost);

@@ -377,6 +377,8 @@ fn reading_of_a_refused_log_continues_when_the_bmc_answers() {
         proxy.address()
     )));
     daemon.await_event("FTB_IPMI_NORMAL");
+    // The second reading of the log begins after the first one has found where the log ends.
+    proxy.treat(Treatment::Pass, 2);
     let uncorrectable = |sensor| log_entry(Origin::Bmc, [0x0C, sensor, 0x6F, 1, 7]);
     for (treatment, sensor) in [(ERASE_IN_PROGRESS, 0xE0), (Treatment::Shorten, 0xE2)] {
         proxy.treat(treatment, 2);

@@ -49,7 +49,8 @@ impl RemoteKill {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let ended = tokio::time::timeout(KILL_WAIT, command.status()).await;
             if !matches!(ended, Ok(Ok(status)) if status.success()) {
-                tracing::warn!(%node, "its launch agent may be alive: it could not be reached to be killed");
+                let may = "its launch agent may be alive: it could not be reached to be killed";
+                tracing::warn!(%node, "{may}");
             }
         });
     }
@@ -73,7 +74,8 @@ fn script(dir: &Path) -> String {
     }
     format!(
         "for l in {places}; do [ -s \"$l\" ] && [ -O \"$l\" ] || continue; \
-         p=$(cut -d' ' -f1 \"$l\"); for f in /proc/$p/fd/*; do [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
+         p=$(cut -d' ' -f1 \"$l\"); for f in /proc/$p/fd/*; do \
+         [ \"$f\" -ef \"$l\" ] && exec kill -KILL \"$p\"; done; done; :"
     )
 }
 

@@ -149,7 +149,7 @@ pub fn fetch(
 /// Waits for the address of a node.
 ///
 /// # Errors
-/// It does not come within [`ADDRESS_WAIT`].
+/// It does not come within `ADDRESS_WAIT`.
 pub async fn address_of(
     node: &NodeName,
     mut known: watch::Receiver<Addresses>,

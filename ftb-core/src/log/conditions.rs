@@ -11,7 +11,7 @@
 //! table: the row of a subject is its last statement that counts.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
-//! events themselves, which the log retains ([`crate::log::retained`]).
+//! events themselves, which the log retains (`retained.rs`).
 
 use crate::condition::{RecommendedAction, Subject, Truth};
 use crate::ident::{EventId, OriginId};

@@ -154,7 +154,7 @@ pub enum Input {
         /// The client's name for it.
         subscription: SubscriptionId,
         /// What it wants.
-        filter: Filter,
+        filter: Box<Filter>,
         /// From where.
         start: Start,
     },
@@ -276,7 +276,7 @@ pub enum Output {
     /// An event of the agent's own (`ftb.agent`, `FTB_NODE_DEAD` and the like): the shell encodes
     /// and seals it under the agent's own publisher id and gives it back with `Publish` under
     /// [`ClientId::AGENT`].
-    Announce(Announcement),
+    Announce(Box<Announcement>),
     /// After `Stop`: nothing more will come.
     Stopped,
 }

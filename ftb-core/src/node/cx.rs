@@ -220,7 +220,7 @@ impl Cx {
     ) {
         let (condition, about) = (None, None);
         let announcement = Announcement { name, severity, tags, payload, condition, about };
-        self.out.push(Output::Announce(announcement));
+        self.out.push(Output::Announce(announcement.into()));
     }
 
     /// A number below `bound` (splitmix64: from the seed alone).

@@ -378,7 +378,7 @@ impl Node {
             Input::Publish { client, events } => self.on_publish(client, events),
             Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
-                self.on_subscribe(client, subscription, filter, start);
+                self.on_subscribe(client, subscription, *filter, start);
             }
             Input::Unsubscribe { client, subscription } => {
                 self.on_unsubscribe(client, subscription)

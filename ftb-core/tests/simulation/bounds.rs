@@ -99,7 +99,12 @@ impl Agent {
     pub fn subscribe(&mut self, number: u32, filter: &str) {
         let filter = Filter::parse(filter).unwrap();
         let subscription = SubscriptionId(number);
-        self.handle(Input::Subscribe { client: CLIENT, subscription, filter, start: Start::Now });
+        self.handle(Input::Subscribe {
+            client: CLIENT,
+            subscription,
+            filter: filter.into(),
+            start: Start::Now,
+        });
     }
 
     pub fn publish(&mut self, from: u64, count: u64) {

@@ -129,7 +129,7 @@ fn a_disk_that_the_log_has_outrun_keeps_what_it_had() {
 fn look_back(agent: &mut Agent, number: u32, start: Start) -> (BTreeMap<String, u64>, Vec<Gap>) {
     let subscription = SubscriptionId(number);
     let filter = Filter::everything();
-    agent.handle(Input::Subscribe { client: CLIENT, subscription, filter, start });
+    agent.handle(Input::Subscribe { client: CLIENT, subscription, filter: filter.into(), start });
     let (mut events, mut gaps) = (BTreeMap::new(), Vec::new());
     for message in agent.messages() {
         match message {

@@ -41,7 +41,12 @@ fn attach(agent: &mut Agent, client: ClientId, uid: u32) {
 fn subscribe(agent: &mut Agent, client: ClientId, number: u32, filter: &str) {
     let filter = Filter::parse(filter).unwrap();
     let subscription = SubscriptionId(number);
-    agent.handle(Input::Subscribe { client, subscription, filter, start: Start::Now });
+    agent.handle(Input::Subscribe {
+        client,
+        subscription,
+        filter: filter.into(),
+        start: Start::Now,
+    });
 }
 
 fn publish(agent: &mut Agent, from: u64, count: u64, severity: Severity) {

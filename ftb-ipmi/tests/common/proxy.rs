@@ -81,8 +81,9 @@ impl Proxy {
 
     /// Sets the treatment of answers, and returns after `count` answers were treated.
     pub fn treat(&self, treatment: Treatment, count: usize) {
-        *self.shared.treatment.lock().expect("no panic") = treatment;
+        // Before the treatment: an answer that it treats at once counts.
         let start = self.shared.treated.load(Ordering::Relaxed);
+        *self.shared.treatment.lock().expect("no panic") = treatment;
         super::until_some("an answer to Get SEL Info", || {
             let treated = self.shared.treated.load(Ordering::Relaxed) - start;
             (treated >= count).then_some(())
@@ -123,7 +124,11 @@ impl Shared {
         let is_info = packet.get(4) == Some(&0)
             && packet.get(MESSAGE_AT + 1).map(|byte| byte >> 2) == Some(GET_SEL_INFO.0)
             && packet.get(MESSAGE_AT + 5) == Some(&GET_SEL_INFO.1);
-        if !is_info || treatment == Treatment::Pass {
+        if !is_info {
+            return answer;
+        }
+        self.treated.fetch_add(1, Ordering::Relaxed);
+        if treatment == Treatment::Pass {
             return answer;
         }
         let completion = MESSAGE_AT + 6;
@@ -137,7 +142,6 @@ impl Shared {
         let sum = answer[MESSAGE_AT + 3..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
         answer.push(sum.wrapping_neg());
         answer[MESSAGE_AT - 1] = u8::try_from(answer.len() - MESSAGE_AT).expect("it is shorter");
-        self.treated.fetch_add(1, Ordering::Relaxed);
         answer
     }
 }

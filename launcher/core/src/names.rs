@@ -156,8 +156,8 @@ number!(
     Episode
 );
 number!(
-    /// Number of a fault within a job. A fault is trouble seen by the policy, until it has passed or
-    /// was acted on. The number only grows; 0 precedes the first.
+    /// Number of a fault within a job. A fault is trouble seen by the policy, until it has passed
+    /// or was acted on. The number only grows; 0 precedes the first.
     FaultId
 );
 

@@ -96,7 +96,7 @@ pub fn seal_with(
 ) -> Result<Sealed, EventWireError> {
     let envelope = Envelope::new(stamps)?;
     let head = check_event(event, payload_bytes_max)?;
-    let stated = stated.map(|stated| encode_stated(stated)).unwrap_or_default();
+    let stated = stated.map(encode_stated).unwrap_or_default();
     let mut bytes = Vec::with_capacity(envelope.sealed_len(stamps.id.seq, event.len(), &stated));
     let head = envelope.put(stamps.id.seq, event, &head, &stated, &mut bytes)?;
     Ok(Sealed::new(head, bytes.into())?)

@@ -131,7 +131,7 @@ impl OneAgent {
         let (client, subscription) = (BYSTANDER, SubscriptionId(u32::MAX));
         let filter = Filter::parse("event_space=ftb.bench.*")?;
         let start = Start::SinceNs(1);
-        self.handle(Input::Subscribe { client, subscription, filter, start });
+        self.handle(Input::Subscribe { client, subscription, filter: filter.into(), start });
         let mut replayed = 0;
         while let Some(message) =
             self.node.poll_client(self.now, client, POLL_BYTES, &mut self.outputs)
@@ -163,7 +163,12 @@ impl OneAgent {
     fn subscribe(&mut self, client: ClientId, number: u32, filter: &str) -> Result<()> {
         let filter = Filter::parse(filter)?;
         let subscription = SubscriptionId(number);
-        self.handle(Input::Subscribe { client, subscription, filter, start: Start::Now });
+        self.handle(Input::Subscribe {
+            client,
+            subscription,
+            filter: filter.into(),
+            start: Start::Now,
+        });
         Ok(())
     }
 

@@ -214,6 +214,9 @@ fn contradiction(pair: &ConditionPair, other: &ConditionPair, same: bool) -> Res
     }
 }
 
+/// Space, setting event, clearing events, host, tags of the component, recommended action.
+type Row<'a> = (&'a str, &'a str, &'a [&'a str], HostOf, &'a [&'a str], RecommendedAction);
+
 /// The pairs that every agent knows.
 fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     use HostOf::{Publisher, Tag as InTag, TagOrPayload};
@@ -222,7 +225,7 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     let host = || InTag("host".to_owned());
     let port = ["adapter", "port"];
     let counter = ["adapter", "port", "counter"];
-    let rows: [(&str, &str, &[&str], HostOf, &[&str], RecommendedAction); 10] = [
+    let rows: [Row<'_>; 10] = [
         ("ftb.agent", "FTB_NODE_DEAD", &["FTB_NODE_BACK"], host(), &[], Replace),
         ("ftb.agent", "FTB_AGENT_LOST", &["FTB_AGENT_BACK"], host(), &[], Watch),
         ("ftb.agent", "FTB_JOURNAL_FAILED", &["FTB_JOURNAL_BACK"], host(), &[], Replace),
@@ -241,24 +244,23 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
             ResetComponent,
         ),
     ];
-    let pair =
-        |(space, set, clear, host, component, action): (&str, &str, &[&str], _, &[&str], _)| {
-            let keys = component.iter().map(|key| (*key).to_owned()).collect();
-            let mut pair = ConditionPair::new(space, set, clear)?;
-            let short = set.trim_start_matches("FTB_").trim_start_matches("IPMI_");
-            let short = short.trim_start_matches("IB_").trim_start_matches("EVENT_");
-            // The thesis has one state of a node: NORMAL ends a failed fan and heat.
-            let thesis = ["FTB_IPMI_FANFAIL", "FTB_IPMI_OVERTEMP"].contains(&set);
-            pair.key = EventName::new(if thesis { "HARDWARE" } else { short })?;
-            (pair.host, pair.component, pair.action) = (host, keys, action);
-            pair.is_kept = ["FTB_NODE_DEAD", "FTB_AGENT_LOST"].contains(&set);
-            pair.clears_if = match set {
-                "FTB_IB_PORT_DEGRADED" => Some(was("degraded")),
-                "FTB_IB_PORT_CONGESTED" => Some(was("congested")),
-                _ => None,
-            };
-            Ok(pair)
+    let pair = |(space, set, clear, host, component, action): Row<'_>| {
+        let keys = component.iter().map(|key| (*key).to_owned()).collect();
+        let mut pair = ConditionPair::new(space, set, clear)?;
+        let short = set.trim_start_matches("FTB_").trim_start_matches("IPMI_");
+        let short = short.trim_start_matches("IB_").trim_start_matches("EVENT_");
+        // The thesis has one state of a node: NORMAL ends a failed fan and heat.
+        let thesis = ["FTB_IPMI_FANFAIL", "FTB_IPMI_OVERTEMP"].contains(&set);
+        pair.key = EventName::new(if thesis { "HARDWARE" } else { short })?;
+        (pair.host, pair.component, pair.action) = (host, keys, action);
+        pair.is_kept = ["FTB_NODE_DEAD", "FTB_AGENT_LOST"].contains(&set);
+        pair.clears_if = match set {
+            "FTB_IB_PORT_DEGRADED" => Some(was("degraded")),
+            "FTB_IB_PORT_CONGESTED" => Some(was("congested")),
+            _ => None,
         };
+        Ok(pair)
+    };
     rows.into_iter().map(pair).collect()
 }
 

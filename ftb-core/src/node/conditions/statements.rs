@@ -229,7 +229,7 @@ mod tests {
         let first = fan(1, "fan/1");
         assert!(statements.on_statement(CLIENT, None, first.as_ref()).is_ok());
         statements.repeat_at(7);
-        assert_eq!(statements.take_repeats(7), [first.clone()]);
+        assert_eq!(statements.take_repeats(7), std::slice::from_ref(&first));
         let source = Provenance { source: Some(first.id()), ..Stated::default().provenance };
         let repeated = Stated {
             token: 9,

@@ -178,14 +178,15 @@ impl Node {
     }
 
     fn state(&mut self, condition: Condition, provenance: Provenance, about: Sealed) {
-        self.cx.push(Output::Announce(Announcement {
+        let announcement = Announcement {
             name: EVENT_NAME,
             severity: Severity::Info,
             tags: Vec::new(),
             payload: String::new(),
             condition: Some((condition, provenance)),
             about: Some(about),
-        }));
+        };
+        self.cx.push(Output::Announce(announcement.into()));
     }
 
     /// The next rows of the table behind an index that some filters want, as much as one answer

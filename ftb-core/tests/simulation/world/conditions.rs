@@ -36,7 +36,7 @@ impl World {
         self.feed(agent, Input::ClientAttached { client, info })?;
         let (subscription, filter) = (SubscriptionId(1), Filter::parse(filter).unwrap());
         let start = Start::Conditions;
-        self.feed(agent, Input::Subscribe { client, subscription, filter, start })
+        self.feed(agent, Input::Subscribe { client, subscription, filter: filter.into(), start })
     }
 
     /// A message for a reader of conditions; gives it back if it is for another client.

@@ -160,7 +160,7 @@ impl World {
         let subscription = subscriber.subscription;
         subscriber.in_past = start != Start::Now;
         self.feed(agent, Input::ClientAttached { client, info: info(publisher) })?;
-        self.feed(agent, Input::Subscribe { client, subscription, filter, start })
+        self.feed(agent, Input::Subscribe { client, subscription, filter: filter.into(), start })
     }
 
     /// The subscriptions at an agent go on by position, under other numbers.
@@ -181,7 +181,10 @@ impl World {
             subscriber.resumed = true;
             subscriber.in_past = true;
             self.feed(agent, Input::Unsubscribe { client, subscription: old })?;
-            self.feed(agent, Input::Subscribe { client, subscription, filter, start })?;
+            self.feed(
+                agent,
+                Input::Subscribe { client, subscription, filter: filter.into(), start },
+            )?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Handshake and frames of one connection. Both sides prove that they know the job's secret, which
 //! never travels. Frames are encrypted and authenticated with keys of this connection only.
 //!
-//! 1. Each side sends [`Hello`]: [`MAGIC`] and a fresh nonce of 32 bytes.
+//! 1. Each side sends its hello: `MAGIC` and a fresh nonce of 32 bytes.
 //! 2. Each side sends its proof: HMAC-SHA256 of its side and both nonces under the secret.
 //! 3. Frames follow: 4 bytes length (big endian), then ChaCha20-Poly1305 of the body. The nonce is
 //!    the number of the frame, the associated data its length. Each direction has a key of its own.
