@@ -127,7 +127,7 @@ impl Held {
     }
 
     async fn listen(&self) -> Result<Subscription> {
-        let filter = format!("event_space=ftb.nla, jobid={JOB}");
+        let filter = format!("jobid={JOB}");
         Ok(self.client.subscribe(&filter, Start::Now).await?)
     }
 
@@ -178,12 +178,12 @@ fn spawn(site: &Site, mut command: Command, count: u32) -> Result<Child> {
     Ok(command.stdout(file("out")?).stderr(file("err")?).spawn()?)
 }
 
-/// Waits for an event of a launch agent.
+/// Waits for an event of a launch agent, or of the launcher for one.
 async fn heard(events: &mut Subscription, name: &str, node: &str) -> Result<()> {
     while let Some(delivery) = events.next().await {
         if let Delivery::Event(received) = delivery
             && received.event.name.as_str() == name
-            && received.event.tag("node") == Some(node)
+            && [received.event.tag("node"), received.event.tag("target")].contains(&Some(node))
         {
             return Ok(());
         }
@@ -215,9 +215,11 @@ async fn a_launcher_that_is_killed_in_any_phase_of_a_migration_is_replaced() -> 
 
     // It has fetched all, and starts nothing.
     held.agent(target, Signal::SIGSTOP)?;
+    let mut events = held.listen().await?;
     held.ask_for_migration(source).await?;
     held.phase("copy").await?;
-    let mut events = held.listen().await?;
+    // The state is on disk before the event is published.
+    heard(&mut events, "FTB_JL_COPY", target).await?;
     held.launcher(Signal::SIGSTOP)?;
     held.agent(target, Signal::SIGCONT)?;
     heard(&mut events, "FTB_NLA_COPIED", target).await?;
