@@ -47,7 +47,7 @@ pub(super) fn encode_stated(stated: &Stated) -> Vec<u8> {
     wire.encode_to_vec()
 }
 
-/// Reads a statement; [`Condition::check`] is the caller's.
+/// Reads and checks a statement.
 pub(super) fn read_condition(bytes: &[u8]) -> Result<Condition, EventWireError> {
     let head = walk_condition(bytes)?;
     let owned =
@@ -78,12 +78,7 @@ pub(super) fn read_stated(at: Span, bytes: &[u8]) -> Result<ConditionHead, Event
         };
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => {
-                let inner = walker.slice(span);
-                let found = walk_condition(inner)?;
-                let of = |span: Span| {
-                    core::str::from_utf8(span.slice(inner).unwrap_or_default()).unwrap_or_default()
-                };
-                check_texts(of(found.host), of(found.component), of(found.key))?;
+                let found = walk_condition(walker.slice(span))?;
                 let outer = within(at, span);
                 head = Some(ConditionHead {
                     host: within(outer, found.host),
@@ -104,7 +99,7 @@ pub(super) fn read_stated(at: Span, bytes: &[u8]) -> Result<ConditionHead, Event
     Ok(ConditionHead { provenance, ..head })
 }
 
-/// The fields of a statement; its spans count from its first byte.
+/// The fields of a statement, checked; its spans count from its first byte.
 fn walk_condition(bytes: &[u8]) -> Result<ConditionHead, EventWireError> {
     let mut walker = Walker::new(WHAT, bytes);
     let mut once = Once::default();
@@ -127,10 +122,11 @@ fn walk_condition(bytes: &[u8]) -> Result<ConditionHead, EventWireError> {
         }
         once.check(WHAT, &field)?;
     }
-    bounded_text("host of the condition", walker.slice(host), limits::HOST_BYTES_MAX)?;
-    let max = limits::COMPONENT_BYTES_MAX;
-    bounded_text("component of the condition", walker.slice(component), max)?;
-    text("key of the condition", walker.slice(key))?;
+    check_texts(
+        bounded_text("host of the condition", walker.slice(host), limits::HOST_BYTES_MAX)?,
+        text("component of the condition", walker.slice(component))?,
+        text("key of the condition", walker.slice(key))?,
+    )?;
     let unknown = |what, number: u64, known: String| {
         EventWireError::from(ConditionError::Word { what, word: number.to_string(), known })
     };

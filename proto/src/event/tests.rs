@@ -163,6 +163,19 @@ proptest! {
     }
 }
 
+/// The envelope has the verified statement; what the publisher's bytes say beside it is hostile.
+#[test]
+fn a_statement_with_a_bad_key_is_dropped_from_a_sealed_event() {
+    let mut event = example();
+    event.condition = Some(Condition::new("FAN_FAIL_1", Truth::True));
+    let sealed = seal(&stamps(first_id()), &encode_event(&event), PAYLOAD_MAX).unwrap();
+    let mut bytes = sealed.bytes().to_vec();
+    let at = bytes.windows(10).position(|window| window == b"FAN_FAIL_1").unwrap();
+    bytes[at + 9] = b'\r';
+    let received = unseal(Position::ZERO, &decode_sealed(bytes.into()).unwrap()).unwrap();
+    assert_eq!(received.event.condition, None);
+}
+
 #[test]
 fn every_truncation_is_refused() {
     let event = encode_event(&example());
