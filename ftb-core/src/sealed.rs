@@ -47,7 +47,7 @@ pub struct Head {
     /// Set when a client published it a second time to a restarted agent: the acting root then
     /// looks the id up among those it has logged.
     pub republished: bool,
-    /// It stands for so many sequences right before its own as well (a fold, see
+    /// It also stands for that number of sequences right before its own (a fold, see
     /// [`crate::node::Fold`]); 0 for every other event.
     pub covers: u32,
     /// When, in Unix nanoseconds on the publisher's clock.

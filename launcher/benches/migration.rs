@@ -80,7 +80,7 @@ async fn moves(mib: usize, table: &mut report::Table) -> Result<()> {
     }
     let mut stood: Vec<Stood> = text(&output.stdout).lines().filter_map(Stood::read).collect();
     stood.sort_by_key(|stood| stood.us);
-    let middle = stood.get(stood.len() / 2).context("nobody stood still")?;
+    let middle = stood.get(stood.len() / 2).context("no rank stood still")?;
     let pauses = stood.iter().map(|stood| Duration::from_micros(stood.us)).collect();
     let allowed = (mib <= ALLOWED_MIB).then_some(ALLOWED);
     table.times(&format!("{mib} MiB a rank: the other rank stands still"), pauses, allowed);

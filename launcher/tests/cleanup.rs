@@ -35,7 +35,7 @@ impl Job {
         let arguments = ["-n", "2", "--job", name, "--orphan-grace", "4s", "--backend", backend];
         let mut command = site.launch(&arguments, &["sh", "-c", SCRIPT]);
         let launcher = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        wait_for("both ranks to have started somebody", async || {
+        wait_for("both ranks to have started a child", async || {
             let known = ["node01", "node02"].iter().all(|node| site.nla_of(name, node).is_ok());
             Ok((known && traces::count(&site, SLEEPER) == 2).then_some(()))
         })
@@ -104,7 +104,7 @@ async fn everything_is_killed(backend: &str) -> Result<()> {
     traces.kill_everything().await?;
     ensure!(reaper.join().is_ok_and(|ended| ended.is_ok()), "the launcher has ended");
     let left = traces.kinds_left()?;
-    ensure!(left.contains("directory"), "nobody can have cleared it: {left:?}");
+    ensure!(left.contains("directory"), "nothing can have cleared it: {left:?}");
     let backend = backend.to_owned();
     let next = ["-n", "1", "-q", "--backend", &backend];
     let next = run(site.launch(&next, &["true"])).await?;

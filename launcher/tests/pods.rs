@@ -60,7 +60,7 @@ async fn standard_input_goes_into_a_pod_and_moves_with_rank_0() -> Result<()> {
     let bytes = vec![b'x'; BULK_BYTES];
     let writer = std::thread::spawn(move || stdin.write_all(&bytes));
     site.checkpoint("fed").await?;
-    assert!(!writer.is_finished(), "nobody has read it");
+    assert!(!writer.is_finished(), "no reader has read it");
     // Input on the way moves with the rank.
     let moved = site.ask(&["migrate", "fed", "node03"]).await?;
     assert_eq!(moved, "ranks 0 moved from node03 to node04");

@@ -172,14 +172,14 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     let file = site.jobs.path().join("policy.toml");
     let rule = "[[rule]]\nname = \"fan failed\"\nspace = \"ftb.ipmi\"\nevents = [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n";
     std::fs::write(&file, format!("{HEAD}{rule}"))?;
-    let reported = site.jobs.path().join("told");
+    let reported = site.jobs.path().join("reported");
     let policy = file.display().to_string();
     let mut command = site.counting("weary", &["--spares", "node[03-04]", "--policy", &policy]);
     let printed = site.jobs.path().join("printed");
     let mut launcher =
         command.stdout(File::create(&printed)?).stderr(File::create(&reported)?).spawn()?;
     site.wait_met("weary").await?;
-    let has_told = async |words: &str| {
+    let has_reported = async |words: &str| {
         wait_for(&format!("the launcher to say {words:?}"), async || {
             Ok(std::fs::read_to_string(&reported)?.contains(words).then_some(()))
         })
@@ -192,18 +192,19 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
         Ok(())
     };
     fails("node02").await?;
-    has_told("(fault 1): ranks 2,3 moved from node02 to node03").await?;
+    has_reported("(fault 1): ranks 2,3 moved from node02 to node03").await?;
     fails("node01").await?;
-    has_told("fault 2: the circuit breaker is open, nothing is done: would migrate (fan failed, node node01)").await?;
+    let open = "fault 2: the circuit breaker is open, nothing is done: would migrate";
+    has_reported(&format!("{open} (fan failed, node node01)")).await?;
     let answer = site.ask(&["policy", "reset", "weary"]).await?;
     assert_eq!(answer, "the policy acts again");
     fails("node01").await?;
-    has_told("(fault 2): ranks 0,1 moved from node01 to node04").await?;
+    has_reported("(fault 2): ranks 0,1 moved from node01 to node04").await?;
     site.release()?;
     let status = tokio::task::spawn_blocking(move || launcher.wait()).await??;
     let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reported)?);
     assert_eq!(result(&Output { status, stdout, stderr })?, expected);
-    let nobody = run(site.command(&["policy", "reset", "nobody"])).await?;
-    assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));
+    let unknown = run(site.command(&["policy", "reset", "unknown"])).await?;
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
     Ok(())
 }

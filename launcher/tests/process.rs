@@ -78,7 +78,7 @@ async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
     let output = run(site.launch(&["-n", "1", "--policy", &bad], &["true"])).await?;
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("line 1"), "{}", text(&output.stderr));
-    let output = run(site.command(&["status", "nobody"])).await?;
+    let output = run(site.command(&["status", "unknown"])).await?;
     assert_eq!(output.status.code(), Some(2));
     Ok(())
 }
@@ -99,8 +99,8 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     site.ask(&["usable", "row", "node01"]).await?;
     site.wait_spare("row", "node01").await?;
     // Without a name, all jobs that use a node leave it.
-    let nobody = run(site.command(&["drain", "node09"])).await?;
-    assert_eq!(nobody.status.code(), Some(2), "{}", text(&nobody.stderr));
+    let unknown = run(site.command(&["drain", "node09"])).await?;
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
     let moved = site.ask(&["drain", "node02"]).await?;
     assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
     let status: serde_json::Value =

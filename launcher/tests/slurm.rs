@@ -35,7 +35,7 @@ impl Drop for Slurm {
         // configuration in their environment. A process may start another one while it is being
         // killed.
         for _ in 0..LOOKS_MAX {
-            let left = self.everybody();
+            let left = self.processes();
             if left.is_empty() {
                 return;
             }
@@ -147,7 +147,7 @@ impl Slurm {
     }
 
     /// Every live process that this Slurm or a command for it has started.
-    fn everybody(&self) -> Vec<nix::unistd::Pid> {
+    fn processes(&self) -> Vec<nix::unistd::Pid> {
         let word = format!("SLURM_CONF={}\0", self.dir.join("slurm.conf").display());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let ours = entries.filter_map(|entry| {
@@ -192,7 +192,7 @@ async fn one_that_does_not_go_is_killed(site: &Site, slurm: &Slurm) -> Result<()
         let path = format!("{there}.{rank}");
         wait_for("the ranks", async || Ok(std::fs::exists(&path)?.then_some(()))).await?;
     }
-    let agent = slurm.everybody().into_iter().find(|pid| {
+    let agent = slurm.processes().into_iter().find(|pid| {
         let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let on_node = text(&read("environ")).contains("SLURMD_NODENAME=node02\0");
         on_node && text(&read("cmdline")).contains("ftb-nla\0serve\0")

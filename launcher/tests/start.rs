@@ -278,7 +278,7 @@ async fn a_long_phase_is_seen_at_a_terminal_and_not_in_a_file() -> Result<()> {
         skip("script(1) is not installed (apt-get install bsdutils)");
         return Ok(());
     }
-    let dead = site.jobs.path().join("nobody.sock");
+    let dead = site.jobs.path().join("none.sock");
     let nodes = format!("{},node09={}", site.local_nodes(), dead.display());
     let deadlines = site.jobs.path().join("deadlines.toml");
     std::fs::write(&deadlines, "gather = \"3s\"\n")?;

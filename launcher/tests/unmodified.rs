@@ -24,7 +24,8 @@ struct Launched {
 
 impl Launched {
     fn start(site: &Site, mut command: Command) -> Result<Self> {
-        let (printed, reported) = (site.jobs.path().join("printed"), site.jobs.path().join("told"));
+        let (printed, reported) =
+            (site.jobs.path().join("printed"), site.jobs.path().join("reported"));
         let child =
             command.stdout(File::create(&printed)?).stderr(File::create(&reported)?).spawn()?;
         Ok(Self { child, printed, reported })
@@ -34,7 +35,7 @@ impl Launched {
         Ok(std::fs::read_to_string(&self.reported)?)
     }
 
-    async fn has_told(&self, words: &str) -> Result<()> {
+    async fn has_reported(&self, words: &str) -> Result<()> {
         let what = format!("the launcher to say {words:?}");
         let waited = wait_for(&what, async || Ok(self.reported()?.contains(words).then_some(())));
         waited.await.with_context(|| self.reported().unwrap_or_default())
@@ -76,9 +77,9 @@ async fn outlives_a_fault(site: &Site, job: &'static str, program: &[&str]) -> R
     let every = ["--backend", "app", "--job", job, "--checkpoint-every", "1s"];
     let job_of = site.launch(&[&NODES[..], &every].concat(), program);
     let launched = Launched::start(site, job_of)?;
-    launched.has_told("these programs can neither be saved nor moved").await?;
+    launched.has_reported("these programs can neither be saved nor moved").await?;
     fan_fails(site, "node02").await?;
-    launched.has_told("the ranks of node02 stay (fan failed) (fault 1)").await?;
+    launched.has_reported("the ranks of node02 stay (fan failed) (fault 1)").await?;
     is_refused(site, &["migrate", job, "node01"]).await?;
     is_refused(site, &["checkpoint", job]).await?;
     is_refused(site, &["drain", job, "node01"]).await?;
@@ -146,11 +147,11 @@ async fn an_unmodified_program_gets_pods_by_itself_and_leaves_a_failing_node() -
     let mut command = site.launch(&arguments, &stencil.words());
     command.env("FTB_CRIU", criu);
     let launched = Launched::start(&site, command)?;
-    launched.has_told("backend criu: ").await?;
+    launched.has_reported("backend criu: ").await?;
     site.wait_met("auto").await?;
     assert_eq!(backend_of(&site, "auto")?, "criu");
     fan_fails(&site, "node02").await?;
-    launched.has_told("(fault 1): ranks 1 moved from node02 to node03").await?;
+    launched.has_reported("(fault 1): ranks 1 moved from node02 to node03").await?;
     site.release()?;
     assert_eq!(results(&launched.output().await?)?, results(&alone)?);
     nothing_left("FTB_JOB_ID=auto\0").await
@@ -199,10 +200,10 @@ async fn a_fault_that_finds_no_spare_is_acted_on_when_one_appears() -> Result<()
     site.wait_met("waits").await?;
     site.ask(&["drain", "waits", "node03"]).await?;
     fan_fails(&site, "node02").await?;
-    launched.has_told("they move when there is a spare (fault 1)").await?;
-    launched.has_told("(fault 1): set ").await?;
+    launched.has_reported("they move when there is a spare (fault 1)").await?;
+    launched.has_reported("(fault 1): set ").await?;
     site.ask(&["usable", "waits", "node03"]).await?;
-    launched.has_told("(fault 1): ranks 2,3 moved from node02 to node03").await?;
+    launched.has_reported("(fault 1): ranks 2,3 moved from node02 to node03").await?;
     site.ask(&["usable", "waits", "node02"]).await?;
     let status = site.ask(&["status", "waits", "--json"]).await?;
     let status: serde_json::Value = serde_json::from_str(&status)?;

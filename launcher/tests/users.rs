@@ -32,7 +32,7 @@ fn open_to_all(path: &Path, mode: u32) -> Result<()> {
 }
 
 /// A shell script of the other user.
-async fn as_nobody(script: &str) -> Result<String> {
+async fn as_stranger(script: &str) -> Result<String> {
     let mut command = Command::new("sh");
     command.args(["-ec", script]).uid(NOBODY).gid(NOBODY).current_dir("/");
     let output = run(command).await?;
@@ -76,7 +76,7 @@ async fn in_a_shared_directory_of_jobs_another_users_links_lead_nowhere() -> Res
         fs::write(public.path().join(name), running)?;
     }
     let (jobs, public) = (jobs.display(), public.path().display());
-    as_nobody(&format!(
+    as_stranger(&format!(
         "umask 0; mkdir {jobs}/evil; cp {public}/* {jobs}/evil; ln -s {} {jobs}/evil/lock; \
          ln -s {} {jobs}/link",
         victim.display(),
@@ -108,7 +108,7 @@ async fn a_directory_of_another_user_beside_the_images_is_left_alone() -> Result
     open_to_all(shared.path(), 0o1777)?;
     let at = shared.path().display();
     let left = format!("mkdir -p {at}/other.node01/set-000003; echo 1 > {at}/other.node01/lock");
-    as_nobody(&left).await?;
+    as_stranger(&left).await?;
     let nodes = site.cluster.dir().join("nodes.toml");
     let socket = site.cluster.socket(0).display();
     let table = format!("[[node]]\nname = \"node01\"\nagent = \"{socket}\"\nimages = \"{at}\"\n");
@@ -172,8 +172,8 @@ async fn the_events_of_a_job_show_no_token_and_no_address() -> Result<()> {
         }
     }
     let ftbctl = ftbctl(&site)?;
-    let printed = as_nobody(&format!("{ftbctl} events 'jobid=secrets' --since 1h")).await?;
-    let json = as_nobody(&format!("{ftbctl} --json events 'jobid=secrets' --since 1h")).await?;
+    let printed = as_stranger(&format!("{ftbctl} events 'jobid=secrets' --since 1h")).await?;
+    let json = as_stranger(&format!("{ftbctl} --json events 'jobid=secrets' --since 1h")).await?;
     for all in [&seen, &printed, &json] {
         for name in ["FTB_JL_LAUNCH", "FTB_JL_ALIVE", "FTB_NLA_LAUNCHED", "FTB_CHECKPOINT_DONE"] {
             assert!(all.contains(name), "{name} was not looked at");
@@ -205,7 +205,7 @@ async fn a_job_is_neither_disturbed_nor_talkative_when_another_user_publishes_wi
     let publish =
         format!("{ftbctl} publish ftb.nla FTB_NLA_EXITED '0 signal 9' --job-id flooded -s fatal");
     let flood = format!("for i in $(seq {FOREIGN}); do {publish} -t node=node01; done");
-    as_nobody(&flood).await?;
+    as_stranger(&flood).await?;
     site.ask(&["checkpoint", "flooded"]).await?;
     site.release()?;
     let output = job.await??;

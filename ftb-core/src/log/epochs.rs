@@ -29,7 +29,7 @@ pub struct EpochHistory {
 
 /// Segments that do not rise strictly, or too many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lineage is no list of at most {SEGMENTS_MAX} rising epochs")]
+#[error("the list of epochs is no list of at most {SEGMENTS_MAX} rising epochs")]
 pub struct EpochHistoryError;
 
 impl EpochHistory {

@@ -25,7 +25,7 @@ pub struct Agent {
     pub node: Node,
     pub now: Now,
     pub out: Vec<Output>,
-    /// Of the log that the child was told.
+    /// Of the log that the child heard of.
     epoch: Epoch,
 }
 
@@ -44,7 +44,7 @@ impl Agent {
     /// As a node, without a child.
     pub fn of(node: Node) -> Self {
         let mut root = Self { node, now: START, out: Vec::new(), epoch: Epoch::ZERO };
-        // Until it is sure that nobody has an older log.
+        // Until it is sure that no agent has an older log.
         for _ in 0..100 {
             root.pass_time();
         }
@@ -224,8 +224,8 @@ fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
         let space = if number % 3 == 0 { SPACE } else { "other.space" };
         root.subscribe(number, &format!("event_space={space}"));
     }
-    let told = root.messages();
-    let active = told.iter().filter(|message| matches!(message, ToClient::Subscribed { .. }));
+    let sent = root.messages();
+    let active = sent.iter().filter(|message| matches!(message, ToClient::Subscribed { .. }));
     assert_eq!(active.count(), COUNT as usize, "all are active");
     for seq in 1..=3 {
         root.publish(seq, 1);

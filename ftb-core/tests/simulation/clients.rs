@@ -36,7 +36,7 @@ pub struct ConditionReader {
     pub is_complete: bool,
 }
 
-/// One subscription and all that it was told.
+/// One subscription and all that it received.
 pub struct Subscriber {
     pub agent: usize,
     pub client: ClientId,
@@ -50,9 +50,9 @@ pub struct Subscriber {
     pub by_epoch: BTreeMap<Epoch, u64>,
     pub got: BTreeSet<EventId>,
     /// As the client library has it: what comes behind newer events of its publisher is not given
-    /// to the program, and told as a gap.
+    /// to the program, and reported as a gap.
     pub latest: Latest,
-    /// What was told so.
+    /// What was reported so.
     pub late: BTreeSet<EventId>,
     pub gaps: Vec<Gap>,
     /// When it last got a gap of unknown count: that can
@@ -64,11 +64,11 @@ pub struct Subscriber {
     pub folded: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
     pub resumed: bool,
-    /// It reads the past, and was not told where that ends.
+    /// It reads the past, and has not heard where that ends.
     pub in_past: bool,
 }
 
-/// What was published, when, and whether its publisher was told that it is safe.
+/// What was published, when, and whether its publisher heard that it is safe.
 pub struct Published {
     pub at_ns: u64,
     pub sealed: Sealed,
@@ -112,7 +112,7 @@ impl Subscriber {
         self.trail.map_or(first, Start::Behind)
     }
 
-    /// Everything up to a position has come, or was told.
+    /// Everything up to a position has come, or was reported lost.
     pub fn stand(&mut self, position: Position) {
         self.trail.get_or_insert(Trail::at(position)).note(position);
     }
@@ -151,7 +151,7 @@ impl Subscriber {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
             }
             // The client library drops it: what was wanted of that epoch so far has come, or was
-            // told.
+            // reported lost.
             return Ok(());
         }
         *last = position.index;
@@ -161,8 +161,8 @@ impl Subscriber {
             return Ok(());
         }
         self.overtaken(id, position, sealed);
-        // Nothing comes late but what it was told of as lost or missing, or what was sent into two
-        // components.
+        // Nothing comes late but what was reported to it as lost or missing, or what was sent into
+        // two components.
         if owed && published >= self.gap_reported_ns && !books.restarted.contains(&id.publisher) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
@@ -183,7 +183,7 @@ impl Subscriber {
         });
     }
 
-    /// It was told of a hole.
+    /// A gap was reported to it.
     pub fn miss(&mut self, gap: Gap, now_ns: u64) {
         self.stand(gap.until);
         self.gap_reported_ns = now_ns;
@@ -193,7 +193,7 @@ impl Subscriber {
         self.gaps.push(gap);
     }
 
-    /// It was told how far it is: from there it resumes.
+    /// It heard how far it is: from there it resumes.
     pub fn cover(&mut self, position: Position, history_ended: bool) -> Result<(), Violation> {
         if history_ended && !std::mem::take(&mut self.in_past) {
             let what = format!("agent {}: a past that never began ends at {position}", self.agent);
@@ -220,11 +220,12 @@ impl Subscriber {
         });
         let missing: Vec<EventId> =
             owed.map(|p| p.sealed.id()).filter(|id| !self.got.contains(id)).collect();
-        let told: u64 = self.gaps.iter().map(|gap| gap.count).sum();
+        let reported: u64 = self.gaps.iter().map(|gap| gap.count).sum();
         // A fold that takes the place of many says how many; what was shed by rule is refused.
-        if missing.len() as u64 > told + self.folded {
+        if missing.len() as u64 > reported + self.folded {
             let what = format!(
-                "a subscriber at agent {} misses {} events that are confirmed (told: {told}, folded: {}), the first {}",
+                "a subscriber at agent {} misses {} events that are confirmed (reported: \
+                 {reported}, folded: {}), the first {}",
                 self.agent,
                 missing.len(),
                 self.folded,
@@ -256,7 +257,7 @@ impl Subscriber {
             if others().any(|other| other.count == 0 || other.severity_max.is_none()) {
                 continue;
             }
-            let told: u64 = others().map(|other| other.count).sum();
+            let reported: u64 = others().map(|other| other.count).sum();
             let worst_reported = others().map(|other| other.severity_max).max().flatten();
             let missing = books.order.range(first..=gap.until).filter_map(|(_, id)| {
                 let event = &books.published.get(id)?.sealed;
@@ -267,10 +268,10 @@ impl Subscriber {
             });
             let missing: Vec<_> = missing.collect();
             let worst = missing.iter().max().copied();
-            if missing.len() as u64 > told || worst > worst_reported {
+            if missing.len() as u64 > reported || worst > worst_reported {
                 let missing = missing.len();
                 let what = format!(
-                    "agent {} was told {gap:?}, in all {told}, and {missing} are missing there, the \
+                    "agent {} got {gap:?}, in all {reported}, and {missing} are missing there, the \
                      worst {worst:?}",
                     self.agent
                 );

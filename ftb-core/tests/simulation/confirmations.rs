@@ -16,24 +16,24 @@ fn lazily(root: &mut Agent, lazily: bool) {
     root.handle(Input::DelayAcks { client: CLIENT, delayed: lazily });
 }
 
-/// A root whose client does not wait, and has just been told that its first event is held.
+/// A root whose client does not wait, and has just heard that its first event is held.
 fn lazy_root() -> Agent {
     let mut root = root();
     lazily(&mut root, true);
     root.publish(1, 1);
-    assert_eq!(confirmed(woken(&mut root).as_deref()), 1, "it was told nothing for long");
+    assert_eq!(confirmed(woken(&mut root).as_deref()), 1, "it heard nothing for long");
     root
 }
 
-/// Whether the client is woken; what it is told then.
+/// Whether the client is woken; what it hears then.
 fn woken(root: &mut Agent) -> Option<Vec<ToClient>> {
     let ready = |output: &Output| matches!(output, Output::ClientReady(CLIENT));
     let ready = root.out.drain(..).any(|output| ready(&output));
     ready.then(|| root.messages())
 }
 
-fn confirmed(told: Option<&[ToClient]>) -> u64 {
-    match told {
+fn confirmed(heard: Option<&[ToClient]>) -> u64 {
+    match heard {
         Some([.., ToClient::Confirmed { seq }]) => *seq,
         other => panic!("{other:?} confirms nothing"),
     }
@@ -56,13 +56,13 @@ fn a_lazy_client_hears_it_once_for_all_when_the_time_is_over() {
         assert_eq!(woken(&mut root), None);
     }
     let before_ns = root.now.mono_ns;
-    let told = loop {
+    let heard = loop {
         root.pass_time();
-        if let Some(told) = woken(&mut root) {
-            break told;
+        if let Some(heard) = woken(&mut root) {
+            break heard;
         }
     };
-    assert_eq!(confirmed(Some(&told)), 4);
+    assert_eq!(confirmed(Some(&heard)), 4);
     assert!(root.now.mono_ns - before_ns <= ACK_DELAY_MS * 1_000_000);
     // And again.
     root.publish(5, 1);
@@ -70,7 +70,7 @@ fn a_lazy_client_hears_it_once_for_all_when_the_time_is_over() {
     root.now.mono_ns += ACK_DELAY_MS * 1_000_000;
     root.handle(Input::Tick);
     assert_eq!(confirmed(woken(&mut root).as_deref()), 5);
-    // Told all, it is woken no more; who says something now and then costs nobody a timer.
+    // Once it has heard all, nothing wakes it; a publisher that seldom speaks costs no timer.
     root.now.mono_ns += 2 * ACK_DELAY_MS * 1_000_000;
     root.handle(Input::Tick);
     assert_eq!(woken(&mut root), None);
@@ -97,10 +97,10 @@ fn a_delayed_acknowledgement_goes_behind_other_messages() {
     root.publish(1, 1);
     assert!(woken(&mut root).is_some());
     root.publish(2, 1);
-    let told = woken(&mut root).expect("it is delivered to");
+    let heard = woken(&mut root).expect("it is delivered to");
     assert!(
-        matches!(told[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq: 2 }]),
-        "{told:?}"
+        matches!(heard[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq: 2 }]),
+        "{heard:?}"
     );
 }
 

@@ -78,14 +78,14 @@ impl Disk {
         Some(JournalPage::pick(read, after, behind))
     }
 
-    /// The last entries are gone, as a power failure leaves a file that was not synced; `told`:
+    /// The last entries are gone, as a power failure leaves a file that was not synced; `reported`:
     /// they are there and their checksums are wrong.
-    pub fn tear(&mut self, count: u64, told: bool) {
+    pub fn tear(&mut self, count: u64, reported: bool) {
         let Restored { stored, items, lost_until, .. } = &mut self.content;
         let last = stored.last;
         stored.last = last.saturating_sub(count).max(stored.after);
         cut(items, stored.last);
-        *lost_until = (told && last > stored.last).then_some(last);
+        *lost_until = (reported && last > stored.last).then_some(last);
     }
 
     pub fn wipe(&mut self) {

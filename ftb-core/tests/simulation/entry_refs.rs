@@ -7,7 +7,7 @@ use ftb_core::frame::{Content, Frame};
 use std::cell::Cell;
 
 thread_local! {
-    /// Events that were sent to who copies the log, and those of which it was told the place alone.
+    /// Events that were sent to a copy of the log, and those of which only the place was sent.
     static COPIED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -56,7 +56,7 @@ fn what_a_standby_has_sent_up_does_not_come_back() {
     assert_eq!(missing, 0, "of {} events", published.len());
 }
 
-/// What comes up twice is logged once, and has no second place that the standby could be told.
+/// What comes up twice is logged once, and has no second place that could be sent to the standby.
 #[test]
 fn a_batch_that_comes_up_twice_delays_no_commit() {
     fn small(config: &mut ftb_core::node::NodeConfig) {
@@ -71,7 +71,7 @@ fn a_batch_that_comes_up_twice_delays_no_commit() {
     }
     world.run_ms(2_000).unwrap();
     world.loses = |_| false;
-    assert!(world.check_events().is_err(), "nobody has heard of a confirmation");
+    assert!(world.check_events().is_err(), "no publisher has heard of a confirmation");
     world.run_ms(12_000).unwrap();
     world.check_events().unwrap();
     let resent = |world: &World| world.counters(2).into_iter().find(|(name, _)| *name == "resent");

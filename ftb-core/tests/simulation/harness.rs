@@ -19,7 +19,7 @@ fn a_failing_run_says_its_seed_and_the_few_operations_that_it_takes() {
         (4 * S, Op::Continue(3)),
     ];
     let failed = catch_unwind(|| must_hold("a lie", &Setup::new(4, 2), 77, &script));
-    let panic = failed.err().expect("a gap is told, and none is allowed");
+    let panic = failed.err().expect("a gap is reported, and none is allowed");
     let words = panic.downcast_ref::<String>().unwrap();
     assert!(words.starts_with("a lie: GaplessOrTold is broken with seed 77: "), "{words}");
     let shown: Vec<&str> = words.lines().filter(|line| line.contains("Op::")).collect();

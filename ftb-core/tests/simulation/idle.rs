@@ -22,7 +22,7 @@ fn an_idle_agent_wakes_once_a_second_for_each_link_and_only_the_root_by_a_timer(
         let expected = links * WATCHED_S;
         println!("agent {agent} with {children} children: {wakes} wake-ups in {WATCHED_S} s");
         assert!(wakes <= expected + links, "agent {agent}: {wakes} wake-ups, {expected} expected");
-        assert!(wakes + links >= expected, "agent {agent}: {wakes}: is anybody there?");
+        assert!(wakes + links >= expected, "agent {agent}: {wakes}: does it run?");
     }
 }
 

@@ -43,7 +43,7 @@ fn a_lone_root_that_is_killed_again_and_again_loses_nothing() {
     }
 }
 
-/// All agents lose power at once and come back: the log goes on, whoever holds more of it.
+/// All agents lose power at once and come back: the log goes on, whichever holds more of it.
 #[test]
 fn a_whole_cluster_that_is_killed_goes_on_with_its_log() {
     for step in 0..30 {
@@ -83,7 +83,7 @@ fn a_standby_that_returns_goes_on_with_its_disk() {
     }
 }
 
-/// What cannot be read is told: the subscribers of a lone root get a gap for it.
+/// What cannot be read is reported: the subscribers of a lone root get a gap for it.
 #[test]
 fn entries_that_cannot_be_read_are_reported() {
     for seed in 0..10 {
@@ -91,8 +91,8 @@ fn entries_that_cannot_be_read_are_reported() {
         let script = with(load(900 * MS, 10 * MS, 3), &faults);
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(1, 2) };
         let world = must_hold("unreadable", &setup.on_disk(), seed, &script);
-        let told: u64 = world.subscribers[0].gaps.iter().map(|gap| gap.count).sum();
-        assert_eq!(told, 9, "the gap says how much is missing");
+        let reported: u64 = world.subscribers[0].gaps.iter().map(|gap| gap.count).sum();
+        assert_eq!(reported, 9, "the gap says how much is missing");
     }
 }
 
@@ -114,7 +114,7 @@ fn entries_that_another_agent_brings_are_no_gap() {
             let setup = Setup::new(2, 2).on_disk();
             let world = must_hold("another brings it", &setup, seed, &script);
             let brought = counter(&world, 0, "logs_installed") + counter(&world, 1, "re_proposed");
-            assert!(brought > 0, "{away:?}: nobody has brought the log");
+            assert!(brought > 0, "{away:?}: no agent has brought the log");
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum Op {
     Split(u32),
     /// All cuts are gone.
     Heal,
-    /// The wall clock of an agent jumps by so many seconds.
+    /// The wall clock of an agent jumps by that number of seconds.
     ClockJump(u32, i32),
     /// All publishers publish that many events.
     Publish(u32),
@@ -50,7 +50,7 @@ pub enum Op {
     /// Subscriptions of that agent are taken back and asked for again, as the client library does
     /// where a program has fallen behind.
     Resubscribe(u32),
-    /// The agent is told to stop (SIGTERM).
+    /// The agent gets SIGTERM.
     Stop(u32),
 }
 

@@ -63,8 +63,8 @@ fn a_slow_reader_loses_the_mildest_first_and_each_gap_is_exact() {
         let missing = confirmed.filter(|(id, one)| {
             subscriber.filter.matches(&one.sealed) && !subscriber.got.contains(id)
         });
-        let told: u64 = gaps().map(|gap| gap.count).sum();
-        assert_eq!(told, missing.count() as u64, "seed {seed}");
+        let reported: u64 = gaps().map(|gap| gap.count).sum();
+        assert_eq!(reported, missing.count() as u64, "seed {seed}");
     }
 }
 
@@ -169,10 +169,10 @@ fn a_users_flood_of_fatal_events_leaves_the_faults_of_protected_spaces_in_the_lo
         let (events, gaps) = look_back(&mut agent, number, start);
         assert_eq!(events.get("ftb.ipmi.fans"), Some(&REAL), "{start:?}");
         assert_eq!(events.get(AGENT_SPACE).copied().unwrap_or(0), agents, "{start:?}");
-        let told: u64 = gaps.iter().map(|gap| gap.count).sum();
+        let reported: u64 = gaps.iter().map(|gap| gap.count).sum();
         let last = agent.node.position().index;
-        assert_eq!(told + events.values().sum::<u64>(), last, "{start:?}");
-        assert!(told > 10_000 && gaps.len() < 10, "{} gaps", gaps.len());
+        assert_eq!(reported + events.values().sum::<u64>(), last, "{start:?}");
+        assert!(reported > 10_000 && gaps.len() < 10, "{} gaps", gaps.len());
         assert!(gaps.iter().all(|gap| gap.severity_max == Some(Severity::Fatal)), "{gaps:?}");
     }
 }

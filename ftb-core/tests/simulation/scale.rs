@@ -21,8 +21,8 @@ fn big(agents: u32) -> Setup {
 
 /// What this thread has had of a core, whatever else the machine did, in nanoseconds.
 fn cpu_ns() -> u64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split(' ').next().unwrap().parse().unwrap()
+    let line = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    line.split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The hosts of one rack of 64 die at the same moment; three detection periods later all others
@@ -42,7 +42,7 @@ fn lose_a_rack(agents: u32, first: u32) -> World {
     world
 }
 
-/// The size that nobody has, on demand (`make test-long`): tells what an agent and an event cost.
+/// A size beyond today's clusters (`make test-long`): prints what an agent and an event cost.
 #[test]
 #[ignore = "takes minutes and gigabytes: `make test-long` runs it"]
 fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {

@@ -1,5 +1,5 @@
-//! Storm control in a whole cluster: nothing is counted twice, nothing is missing that was not
-//! told.
+//! Storm control in a whole cluster: nothing is counted twice, and all that is missing is
+//! reported.
 
 use crate::events::{SPACE, fold};
 use crate::ops::{Op, Script};
@@ -30,7 +30,7 @@ fn limiting(config: &mut NodeConfig) {
     config.storm = vec![StormRule { events_per_s: 100, burst: 100, ..rule() }];
 }
 
-/// Agent 4 storms for two seconds, two names in turn; everybody else goes on as always.
+/// Agent 4 storms for two seconds, two names in turn; all others go on as always.
 fn storm(fault: Op) -> Script {
     let mut script: Script = (0..40).map(|at| (at * 50 * MS, Op::Storm(4, 30))).collect();
     script.extend((0..20).map(|at| (at * 100 * MS, Op::Publish(1))));
@@ -74,7 +74,7 @@ fn folds_of_a_dead_agent_are_known_when_their_events_come_again() {
     }
 }
 
-/// What is refused is told to its publisher one by one and to subscribers as a number.
+/// What is refused is reported to its publisher one by one and to subscribers as a number.
 #[test]
 fn a_publisher_over_its_rate_is_refused_with_a_gap() {
     let setup = Setup { tune: limiting, gaps_allowed: true, ..Setup::new(7, 2) };
@@ -82,12 +82,12 @@ fn a_publisher_over_its_rate_is_refused_with_a_gap() {
     let refused: u64 = world.publishers.iter().map(|publisher| publisher.refused).sum();
     assert!(refused > 500, "{refused}");
     for subscriber in &world.subscribers {
-        let told: u64 = subscriber.gaps.iter().map(|gap| gap.count).sum();
+        let reported: u64 = subscriber.gaps.iter().map(|gap| gap.count).sum();
         if !subscriber.filter.may_want(Some(Severity::Warning), &Spaces::ANY) {
-            assert_eq!(told, 0, "what was refused is too mild for it");
+            assert_eq!(reported, 0, "what was refused is too mild for it");
             continue;
         }
-        assert!(told >= refused, "{told} of {refused}");
+        assert!(reported >= refused, "{reported} of {refused}");
         assert!(subscriber.gaps.iter().all(|gap| gap.severity_max <= Some(Severity::Warning)));
         assert!(subscriber.gaps.iter().all(|gap| gap.spaces == Spaces::of(SPACE)));
     }

@@ -35,7 +35,7 @@ fn an_agent_of_another_cluster_stays_alone() {
     });
     assert_eq!(world.outside_the_tree(), 1);
     assert!(said(&world, "FTB_AGENT_REFUSED", "node5") >= 1, "{:?}", world.announced);
-    // It tries again and again: nobody tells of it each time.
+    // It tries again and again: not every try is reported.
     assert!(said(&world, "FTB_AGENT_REFUSED", "node5") <= 5, "{:?}", world.announced);
 }
 
@@ -153,7 +153,7 @@ fn a_confirmation_that_is_lost_is_asked_for_again() {
     world.operate(Op::Publish(2)).unwrap();
     world.run_ms(2_000).unwrap();
     world.loses = |_| false;
-    assert!(world.check_events().is_err(), "nobody has heard of a confirmation");
+    assert!(world.check_events().is_err(), "no publisher has heard of a confirmation");
     world.run_ms(12_000).unwrap();
     world.check_events().unwrap();
 }

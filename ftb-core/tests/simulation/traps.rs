@@ -42,7 +42,7 @@ fn a_dead_roots_word_stands() {
     }
 }
 
-/// Trap (b): root and standby die together; what their agents kept comes back, the rest is told.
+/// Trap (b): root and standby die together; what is kept comes back, the rest is reported.
 #[test]
 fn root_and_standby_die_together() {
     let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
@@ -79,7 +79,7 @@ fn rank_0_returns() {
 /// agent that offered it offers it to the next, or hands it over. What only that log had is in the
 /// log that goes on.
 #[test]
-fn a_log_that_was_offered_in_vain_is_not_lost() {
+fn a_log_that_was_offered_and_not_taken_is_not_lost() {
     for seed in 0..10 {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(7, 2) };
         let mut world = boot(setup, seed).unwrap();
@@ -102,7 +102,7 @@ fn a_log_that_was_offered_in_vain_is_not_lost() {
         world.run_ms(60_000).unwrap();
         world.check_tree().unwrap();
         let missing = confirmed.iter().filter(|id| !world.holds(0, **id)).count();
-        assert_eq!(missing, 0, "seed {seed}: so many are not in the log that goes on");
+        assert_eq!(missing, 0, "seed {seed}: events that are not in the log that goes on");
     }
 }
 
@@ -171,7 +171,7 @@ fn an_origin_restarts_while_its_events_are_under_way() {
     }
 }
 
-/// Trap (g): two roots for an hour, then one; the retention of one side is outrun, and told.
+/// Trap (g): two roots for an hour, then one; the retention of one side is outrun, and reported.
 #[test]
 fn two_roots_for_an_hour_then_one() {
     fn small(config: &mut ftb_core::node::NodeConfig) {
@@ -215,7 +215,7 @@ fn a_merge_finds_subscribers_that_have_not_read_everything() {
     }
 }
 
-/// Trap (h): shedding makes holes that are told, and a slow standby is passed over, not waited for.
+/// Trap (h): shedding makes reported holes, and the root passes over a slow standby.
 #[test]
 fn shedding_makes_holes_and_a_slow_standby_is_passed_over() {
     fn small(config: &mut ftb_core::node::NodeConfig) {

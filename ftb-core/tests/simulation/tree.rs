@@ -29,7 +29,7 @@ fn a_full_parent_takes_no_more_and_sends_to_its_children() {
         let counters = world.counters(at);
         counters.iter().find(|(name, _)| *name == "rejected").map_or(0, |(_, count)| *count)
     };
-    assert!((3..15).map(rejected).sum::<u64>() > 0, "nobody was sent on");
+    assert!((3..15).map(rejected).sum::<u64>() > 0, "no agent was sent on");
 }
 
 /// All agents start together: the root knows that no other log can come as soon as all are in its

@@ -58,7 +58,7 @@ fn they_keep_their_ranks_across_restarts_and_the_death_of_the_root() {
         // The root comes back and knows nothing; they restart below it.
         after(&mut world, &[Op::Start(0)]);
         after(&mut world, &[Op::Kill(6), Op::Kill(5), Op::Start(6), Op::Start(5)]);
-        assert_eq!(ranks(&world), before, "the root that came back was told");
+        assert_eq!(ranks(&world), before, "the root that came back heard them");
         // Nobody is left who has given them out: they say themselves what they have.
         after(
             &mut world,

@@ -59,7 +59,7 @@ fn publish(agent: &mut Agent, from: u64, count: u64, severity: Severity) {
     }
 }
 
-/// What a client is told: how many events of each severity each subscription got, and how many its
+/// What a client hears: how many events of each severity each subscription got, and how many its
 /// gaps report.
 fn read(agent: &mut Agent, client: ClientId) -> BTreeMap<u32, (BTreeMap<Severity, u64>, u64)> {
     let mut read: BTreeMap<u32, (BTreeMap<Severity, u64>, u64)> = BTreeMap::new();

@@ -108,7 +108,7 @@ fn a_silent_root_is_called_dead_at_the_deadline() {
     for setup in [seven(), Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(4, 1) }] {
         let mut world = boot(setup, 1).unwrap();
         world.operate(Op::HostDown(0)).unwrap();
-        // Its last word is not older than a heartbeat, and nobody waits longer than the deadline.
+        // Its last word is not older than a heartbeat, and no agent waits longer than the deadline.
         world.run_ms(2_050).unwrap();
         assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node0"), 1, "{:?}", world.announced);
         assert_eq!(said(&world, "FTB_NODE_DEAD", "node0"), 1, "{:?}", world.announced);
@@ -157,7 +157,7 @@ fn a_hung_standby_delays_a_confirmation_by_200_ms_at_most() {
     assert!(world.publishers[at].unconfirmed.is_empty(), "the root still waits for the standby");
 }
 
-/// Root and standby die together: whoever comes after both has asked about both.
+/// Root and standby die together: the next root has asked about both.
 #[test]
 fn a_root_and_a_standby_that_die_together_are_both_called_dead() {
     let mut world = boot(seven(), 1).unwrap();
@@ -197,7 +197,7 @@ fn a_root_that_is_lost_is_looked_for_by_who_takes_its_place() {
     assert_eq!(said(&world, "FTB_NODE_SUSPECT", "node0"), 0, "{:?}", world.announced);
 }
 
-/// Who is cut off has nobody to ask, and must not call all others dead.
+/// An agent that is cut off has none to ask, and must not declare all others dead.
 #[test]
 fn without_a_witness_no_member_is_dead() {
     for alone in [0, 2, 5] {
@@ -267,7 +267,7 @@ fn a_host_that_dies_right_after_it_answered_is_dead() {
     assert_eq!(hosts_of(&world, "FTB_NODE_BACK"), names(&[2, 5, 9]), "{:?}", world.announced);
 }
 
-/// An agent whose parent is lost with it is told of as any other.
+/// An agent whose parent is lost with it is reported as any other.
 #[test]
 fn an_agent_that_is_lost_with_its_parent_is_reported() {
     let mut world = boot(tolerant(15, 2), 1).unwrap();
@@ -341,7 +341,7 @@ fn displaced(agents: u32, seed: u64) -> World {
     world
 }
 
-/// Agent 5 has moved back to the other side of the root, and nobody has told of it yet.
+/// Agent 5 has moved back to the other side of the root, and no report of it has come yet.
 fn just_moved(agents: u32, seed: u64, loses: fn(&Frame) -> bool) -> World {
     let mut world = displaced(agents, seed);
     world.loses = loses;
@@ -432,7 +432,7 @@ fn who_comes_back_elsewhere_and_dies_with_the_root_is_dead() {
     }
 }
 
-/// An agent that is lost is told of once, also when its parent dies after it, and then the root.
+/// An agent that is lost is reported once, also when its parent dies after it, and then the root.
 #[test]
 fn an_agent_that_was_lost_before_its_parent_is_not_lost_again_for_the_next_root() {
     for (agents, lost, parent) in [(15, 7, 3), (31, 15, 7)] {
@@ -494,7 +494,7 @@ fn an_agent_that_is_stopped_for_good_is_lost_at_the_deadline() {
     for stopped in [0, 1, 5] {
         let mut world = boot(tolerant(7, 2), 1).unwrap();
         world.operate(Op::Pause(stopped)).unwrap();
-        // Who is below a stopped root dials it in vain first.
+        // Who is below a stopped root dials it first and fails.
         world.run_ms(3_100).unwrap();
         let lost = names(&[stopped]);
         assert_eq!(hosts_of(&world, "FTB_AGENT_LOST"), lost, "{:?}", world.announced);

@@ -34,15 +34,15 @@ pub struct Setup {
     /// So many of them, the last, are in no member list.
     pub unlisted: u32,
     pub fanout: u32,
-    /// One publisher and one subscriber at every so many agents.
+    /// One publisher and one subscriber at every n-th agent.
     pub clients_every: u32,
     pub payload: usize,
     pub tune: fn(&mut NodeConfig),
-    /// Gaps may be told; otherwise none at all is allowed.
+    /// Gaps may be reported; otherwise none at all is allowed.
     pub gaps_allowed: bool,
-    /// Events may be lost where it is told (double faults, retention outrun, shedding).
+    /// Events may be lost where it is reported (double faults, retention outrun, shedding).
     pub losses_allowed: bool,
-    /// Agents start so long after each other.
+    /// Time between the starts of two agents.
     pub start_apart_ns: u64,
     /// Whether agents publish what they announce.
     pub announcements: bool,

@@ -60,7 +60,7 @@ fn when_no_target_can_take_the_images_the_source_takes_its_ranks_back() {
 }
 
 #[test]
-fn when_no_image_can_be_written_everybody_stays() {
+fn when_no_image_can_be_written_all_ranks_stay() {
     let faults = Faults { image: 100, ..Faults::default() };
     let mut world = World::new(1, config(2, 2, 1), faults);
     world.at(500, migrate("node01"));
@@ -76,13 +76,13 @@ fn a_dead_node_is_replaced_by_a_spare_from_the_last_set() {
     world.at(500, checkpoint());
     world.at(2000, Happens::KillNode(node("node02")));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
-    assert_eq!(world.state_of("spare00"), None, "everybody has left");
+    assert_eq!(world.state_of("spare00"), None, "all have left");
     assert!(
-        world.has_told("4 ranks went back to set set-000002 in place"),
+        world.has_reported("4 ranks went back to set set-000002 in place"),
         "{:#?}",
         world.reported
     );
-    assert_eq!(world.spawned, 6 + 2, "nobody was started but the dead");
+    assert_eq!(world.spawned, 6 + 2, "none was started but the dead");
 }
 
 /// Whenever a checkpoint is given up, also while its set is being stored: of it nothing stays in
@@ -121,7 +121,7 @@ fn when_all_nodes_are_lost_the_job_ends_with_a_reason() {
         world.at(2000, Happens::Gone(node(name)));
     }
     assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.reported);
-    assert!(world.has_told("no hot spare is left"), "{:#?}", world.reported);
+    assert!(world.has_reported("no hot spare is left"), "{:#?}", world.reported);
 }
 
 /// The questions find a node that no other part reports.
@@ -202,11 +202,11 @@ fn one_dies(seed: u64, faults: Faults) -> World {
 }
 
 #[test]
-fn a_rank_that_dies_takes_nobody_with_it() {
+fn a_rank_that_dies_takes_no_other_with_it() {
     let mut world = one_dies(1, Faults::default());
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert!(
-        world.has_told("5 ranks went back to set set-000002 in place"),
+        world.has_reported("5 ranks went back to set set-000002 in place"),
         "{:#?}",
         world.reported
     );
@@ -218,8 +218,8 @@ fn a_program_that_cannot_go_back_in_place_is_started_anew() {
     let mut world = one_dies(1, Faults::default());
     world.recovers = false;
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
-    assert!(world.has_told("the job restarts from set"), "{:#?}", world.reported);
-    assert_eq!(world.spawned, 6 + 1 + 6, "the dead rank, and then everybody");
+    assert!(world.has_reported("the job restarts from set"), "{:#?}", world.reported);
+    assert_eq!(world.spawned, 6 + 1 + 6, "the dead rank, and then all");
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
     let mut world = one_dies(1, Faults::default());
     world.at(1000, migrate("node00"));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
-    assert!(world.has_told("5 ranks went back"), "{:#?}", world.reported);
-    assert!(world.has_told("copy="), "{:#?}", world.reported);
+    assert!(world.has_reported("5 ranks went back"), "{:#?}", world.reported);
+    assert!(world.has_reported("copy="), "{:#?}", world.reported);
 }
 
 #[test]
@@ -244,12 +244,12 @@ fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
     world.at(6200, Happens::KillRank(1));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert!(
-        world.has_told("4 ranks went back to set set-000002 in place"),
+        world.has_reported("4 ranks went back to set set-000002 in place"),
         "{:#?}",
         world.reported
     );
-    assert!(world.has_told("4 ranks take over what 6 have done"), "{:#?}", world.reported);
-    assert!(world.has_told("3 ranks went back to set"), "{:#?}", world.reported);
+    assert!(world.has_reported("4 ranks take over what 6 have done"), "{:#?}", world.reported);
+    assert!(world.has_reported("3 ranks went back to set"), "{:#?}", world.reported);
     assert_eq!(world.spawned, 6 + 2 + 4 + 1);
 }
 
@@ -260,7 +260,7 @@ fn recoveries_without_progress_come_to_an_end() {
         world.at(2000 + 300 * n, Happens::KillRank(3));
     }
     assert_ne!(world.run(HOUR_MS), 0);
-    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.reported);
+    assert!(world.has_reported("5 recoveries without a new set"), "{:#?}", world.reported);
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn on_death_stop_ends_the_job_at_the_first_death() {
     world.at(300, checkpoint());
     world.at(310, Happens::KillNode(node("node01")));
     assert_eq!(world.run(HOUR_MS), 1, "{:#?}", world.reported);
-    assert!(!world.has_told("set-000002 in place") && !world.has_told("restarts from"));
+    assert!(!world.has_reported("set-000002 in place") && !world.has_reported("restarts from"));
 }
 
 /// At every moment of a recovery another rank dies, or the one that was just started: the others
@@ -295,9 +295,13 @@ fn a_second_death_joins_the_recovery_under_way() {
             let mut world = one_dies(1, Faults { delay_ms_max: 5, ..Faults::default() });
             world.at(2000 + after, victim.clone());
             assert_eq!(world.run(HOUR_MS), 0, "{victim:?} {after}: {:#?}", world.reported);
-            assert!(!world.has_told("restarts from"), "{victim:?} {after}: {:#?}", world.reported);
+            assert!(
+                !world.has_reported("restarts from"),
+                "{victim:?} {after}: {:#?}",
+                world.reported
+            );
             assert!((7..=8).contains(&world.spawned), "{victim:?} {after}: {:#?}", world.reported);
-            joined += usize::from(world.has_told("it is started too"));
+            joined += usize::from(world.has_reported("it is started too"));
             let backs = world.closed.iter().filter(|(kind, _)| kind == "rollback").count();
             anew += usize::from(backs == 2);
         }
@@ -314,11 +318,15 @@ fn a_node_that_dies_while_others_go_back_is_replaced_too() {
         world.at(2000 + after, Happens::Gone(node("node00")));
         let ended = world.run(HOUR_MS);
         if spares == 1 {
-            assert!(ended == 1 && world.has_told("no hot spare is left"), "{:#?}", world.reported);
+            assert!(
+                ended == 1 && world.has_reported("no hot spare is left"),
+                "{:#?}",
+                world.reported
+            );
             continue;
         }
         assert_eq!(ended, 0, "{after}: {:#?}", world.reported);
-        assert!(!world.has_told("restarts from"), "{after}: {:#?}", world.reported);
+        assert!(!world.has_reported("restarts from"), "{after}: {:#?}", world.reported);
         assert!((8..=10).contains(&world.spawned), "{after}: {:#?}", world.reported);
     }
 }
@@ -344,7 +352,7 @@ fn last_messages_of_a_rank_do_not_change_the_effect_of_its_agents_death() {
         }
         assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.reported);
         assert!(
-            !world.has_told("restarts from"),
+            !world.has_reported("restarts from"),
             "{after}, words {words:?}: {:#?}",
             world.reported
         );
@@ -365,7 +373,7 @@ fn a_rank_that_always_dies_does_not_block_the_others_forever() {
     let mut world = one_dies(1, Faults::default());
     world.dies_at_start = Some(3);
     assert_ne!(world.run(HOUR_MS), 0);
-    assert!(world.has_told("5 recoveries without a new set"), "{:#?}", world.reported);
+    assert!(world.has_reported("5 recoveries without a new set"), "{:#?}", world.reported);
     assert_eq!(world.spawned, 6 + 5, "{:#?}", world.reported);
 }
 
@@ -400,7 +408,7 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
             let why = || format!("message {number}, {fate:?}: {:#?}", world.reported);
             let code = ran.unwrap_or_else(|_| panic!("{}", why()));
             assert!(
-                code == 0 || NAMED.iter().any(|name| world.has_told(name)),
+                code == 0 || NAMED.iter().any(|name| world.has_reported(name)),
                 "{code}: {}",
                 why()
             );
@@ -425,7 +433,7 @@ fn some_node(world: &World) -> NodeName {
 }
 
 /// A node, a rank, or the launcher dies; the launcher comes back.
-fn somebody_dies(world: &mut World, when: u64, who: u64) {
+fn a_process_dies(world: &mut World, when: u64, who: u64) {
     let what = match who {
         0 => Happens::KillNode(some_node(world)),
         1 => Happens::KillRank(world.rng.0 as u32 % 6),
@@ -440,8 +448,8 @@ fn somebody_dies(world: &mut World, when: u64, who: u64) {
 /// It ends with the right answer, or says in which of the named states.
 fn ends_well_or_named(world: &mut World) {
     let code = world.run(HOUR_MS);
-    let named =
-        world.has_told("ended during the start") || NAMED.iter().any(|name| world.has_told(name));
+    let named = world.has_reported("ended during the start")
+        || NAMED.iter().any(|name| world.has_reported(name));
     assert!(code == 0 || named, "exit {code}: {:#?}", world.reported);
 }
 
@@ -461,7 +469,7 @@ fn recoveries_end_well_or_in_a_named_state_with_any_failure() {
         world.at(first, Happens::KillRank(seed as u32 % 6));
         let when = first + world.rng.below(600);
         match seed / 5 % 5 {
-            who @ 0..3 => somebody_dies(&mut world, when, (who + 1) % 3),
+            who @ 0..3 => a_process_dies(&mut world, when, (who + 1) % 3),
             3 => world.at(when, migrate("node01")),
             _ => world.at(when, checkpoint()),
         }
@@ -505,7 +513,7 @@ fn sets_of_agents_are_of_one_moment_with_any_failure() {
         world.at(second + 200, checkpoint());
         let when = first + world.rng.below(900);
         if seed % 4 < 3 {
-            somebody_dies(&mut world, when, seed % 4);
+            a_process_dies(&mut world, when, seed % 4);
         }
         ends_well_or_named(&mut world);
     });
@@ -517,7 +525,7 @@ fn the_states_of_the_nodes_after_a_migration_are_those_of_the_thesis() {
     world.at(500, migrate("node01"));
     world.at(1000, Happens::KillJl);
     let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(3000)));
-    assert!(run.is_err(), "without a launcher nobody ends the job");
+    assert!(run.is_err(), "without a launcher nothing ends the job");
     assert_eq!(world.state_of("node00"), Some(MigrationState::Ready));
     assert_eq!(world.state_of("node01"), Some(MigrationState::Inactive));
     assert_eq!(world.state_of("spare00"), Some(MigrationState::Ready));

@@ -40,7 +40,7 @@ fn replaced_at_each_step(name: &str, config: &JlConfig, plan: impl Fn(&mut World
         assert!(world.now_ms < calm.now_ms + LONGER_MS, "{} ms: {}", world.now_ms, why());
         // Open work is finished, not given up.
         assert_eq!(placed(&world), placed(&calm), "{}", why());
-        assert!(!world.has_told("restarts from"), "{}", why());
+        assert!(!world.has_reported("restarts from"), "{}", why());
     }
 }
 
@@ -121,7 +121,7 @@ fn what_waits_is_called_off_when_it_is_the_whole_room() {
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert_eq!(moved(&world), 1, "the one under way: {:#?}", world.reported);
     assert!(
-        world.has_told("the migration from node02 is cancelled (fault 2)"),
+        world.has_reported("the migration from node02 is cancelled (fault 2)"),
         "{:#?}",
         world.reported
     );

@@ -22,7 +22,7 @@ struct Options {
     /// Pause before each rank passes the token on, in microseconds
     #[arg(long, default_value_t = 0)]
     sleep_us: u64,
-    /// A progress line every so many laps; 0: none
+    /// A progress line every N laps; 0: none
     #[arg(long, default_value_t = 0)]
     report: u64,
 }

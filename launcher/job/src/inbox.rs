@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_nobody_waits_for_whom_it_never_spoke_to() {
+    fn at_the_end_no_rank_waits_for_one_that_it_never_spoke_to() {
         let inbox = inbox(1000);
         inbox.begin_finish();
         inbox.accept(1, Incoming::Goodbye).unwrap();

@@ -41,7 +41,7 @@ pub struct Job {
     control: Control,
     restore: Option<Restoring>,
     pub(crate) collectives: u32,
-    told_unreachable: BTreeSet<u32>,
+    reported_unreachable: BTreeSet<u32>,
     /// Whether it is known if the program can go back in place.
     decided: bool,
 }
@@ -171,7 +171,7 @@ impl Job {
                 .map(|(_, reader)| Source::Own(reader))
                 .or(others.map(|(set_dir, size)| Source::Others { size, set_dir }))
                 .map(|source| Restoring { source, episode, since: started }),
-            told_unreachable: BTreeSet::new(),
+            reported_unreachable: BTreeSet::new(),
             config,
             inbox,
             router,
@@ -371,7 +371,7 @@ impl Job {
     fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         let is_remedied = self.config.agent_socket.is_some();
         if let Err(Error::PeerLost { rank, reason }) = &result
-            && self.told_unreachable.insert(*rank)
+            && self.reported_unreachable.insert(*rank)
         {
             let (peer, reason) = (*rank, reason.clone());
             self.backplane.publish(&Notice::Unreachable { peer, reason });

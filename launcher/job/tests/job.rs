@@ -288,7 +288,7 @@ fn a_program_that_forgets_to_restore_is_stopped_at_its_first_safe_point() {
 }
 
 #[test]
-fn a_rank_that_dies_is_told_to_those_that_wait_for_it() {
+fn a_rank_that_dies_is_reported_to_those_that_wait_for_it() {
     let harness = Harness::new(3);
     let program = |mut job: Job| {
         job.barrier()?;
@@ -387,7 +387,7 @@ fn messages_of_other_threads_survive_suspensions_in_order() {
 }
 
 #[test]
-fn a_request_that_comes_at_the_end_is_refused_and_nobody_hangs() {
+fn a_request_that_comes_at_the_end_is_refused_and_no_rank_hangs() {
     let harness = Harness::new(3);
     let program = |mut job: Job| {
         let _ = job.safe_point(&())?;

@@ -174,7 +174,7 @@ mod tests {
         let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, re_proposed: false };
         let mut kept = SentBatches::default();
         kept.push(&batch(vec![run(1, 3)]));
-        assert_eq!(kept.bytes(), 0, "nobody wants it yet");
+        assert_eq!(kept.bytes(), 0, "no child wants it yet");
         kept.begin(5);
         kept.push(&batch(vec![run(10, 3), fork, run(20, 2), run(30, 2)]));
         kept.push(&batch(vec![run(40, 1)]));

@@ -1,10 +1,10 @@
-//! What a cluster need not have any more, because nobody is left who could know of it.
+//! What a cluster need not have any more, because no agent is left that could know of it.
 //!
 //! An event that was confirmed is excused when an agent dies, or its disk, only if
-//! - nobody who lives has it in a log, a copy, a ring or an outbox, and no disk has it;
+//! - no living agent has it in a log, a copy, a ring or an outbox, and no disk has it;
 //! - its publisher's agent is dead; and
-//! - nobody who lives has heard that a log went as far as any place at which it was: there is nobody who
-//!   could tell.
+//! - no living agent has heard that a log went as far as any place at which it was: none could
+//!   report the loss.
 //!
 //! docs/protocol.md has the three ways to come to that ("What it does not promise").
 
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Whether anybody who lives has heard that the log of that epoch went so far.
+    /// Whether a living agent has heard that the log of that epoch went so far.
     fn is_heard(&self, place: Position) -> bool {
         self.agents.iter().any(|agent| {
             let furthest = agent.heard.get(&place.epoch);

@@ -53,7 +53,7 @@ impl World {
         let reachable = !self.cut(from, to) && !self.cut(to, from);
         let failed = |answer| Happening::DialFailed { agent: from, life, dial, answer };
         match (reachable, self.agents[to].host) {
-            // The kernel takes the connection for it, and nobody answers.
+            // The kernel takes the connection for it, and none answers.
             (true, Host::Up) if self.agents[to].paused => {
                 self.schedule(deadline_ns, failed(HostAnswer::Taken));
                 Ok(())

@@ -42,7 +42,7 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
     }
     world.run_ms(60_000)?;
     world.check_tree()?;
-    // What is published now reaches everybody.
+    // What is published now reaches all.
     world.operate(Op::Publish(3))?;
     world.run_ms(10_000)?;
     world.check_events()?;

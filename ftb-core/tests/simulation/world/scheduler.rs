@@ -189,7 +189,7 @@ impl World {
                     let said =
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
                     let own = seal_stated(publisher, seq, &said, announcement.condition);
-                    // Not owed to anybody, but told in order like all others.
+                    // Not owed to a subscriber, but delivered in order like all others.
                     let published = Published::new(self.now_ns, own.clone());
                     self.books.published.insert(own.id(), published);
                     let events = Run::from(own);
@@ -201,7 +201,7 @@ impl World {
         Ok(())
     }
 
-    /// What an acting root knows of everybody.
+    /// What an acting root knows of all agents.
     pub fn states_at(&mut self, agent: usize) -> Vec<(Rank, MemberState)> {
         let deadline_ns = self.now_ns + 1_000 * MS;
         self.feed(agent, Input::QueryTree { query: QueryId(1), deadline_ns }).unwrap();
@@ -343,7 +343,7 @@ impl World {
                 }
                 if !self.setup.gaps_allowed {
                     let what =
-                        format!("agent {} told {gap:?}, nothing may be lost", subscriber.agent);
+                        format!("agent {} got {gap:?}, nothing may be lost", subscriber.agent);
                     return broken("GaplessOrTold", what);
                 }
                 subscriber.miss(gap, self.now_ns);

@@ -531,7 +531,7 @@ impl World {
         }
     }
 
-    pub fn has_told(&self, words: &str) -> bool {
+    pub fn has_reported(&self, words: &str) -> bool {
         self.reported.iter().any(|line| line.contains(words))
     }
 

@@ -31,7 +31,7 @@ struct Options {
     /// Jacobi steps
     #[arg(long, default_value_t = 200)]
     iterations: u64,
-    /// A progress line every so many steps; 0: none
+    /// A progress line every N steps; 0: none
     #[arg(long, default_value_t = 50)]
     report: u64,
     /// Bytes of state beside the field, in MiB per rank, to make images larger

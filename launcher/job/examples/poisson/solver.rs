@@ -121,7 +121,7 @@ impl Solver {
     }
 
     /// Gives both neighbours in that direction the points next to them, halos included: so the
-    /// edges come over in two steps. Sends first: a message is taken in without anybody waiting for
+    /// edges come over in two steps. Sends first: a message is taken in even if no call waits for
     /// it.
     fn exchange(&mut self, job: &mut Job, direction: usize) -> Result<()> {
         let Axis { len, before, behind, .. } = self.domain.axes[direction];

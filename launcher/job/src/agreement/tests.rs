@@ -219,7 +219,7 @@ fn a_repeated_request_is_answered_again_and_an_older_one_is_counted() {
 
 /// Its channels may be suspended as soon as it has the target.
 #[test]
-fn the_coordinator_learns_the_target_only_when_all_others_were_told() {
+fn the_coordinator_learns_the_target_only_when_all_others_know_it() {
     let mut outputs = Vec::new();
     let mut rank = Agreement::new(0, 3, 0, 0);
     rank.handle_request(checkpoint(1), &mut outputs);

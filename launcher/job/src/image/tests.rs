@@ -150,7 +150,7 @@ fn a_section_of_another_name_or_type_is_refused() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_told_with_its_path() {
+fn a_directory_that_cannot_be_made_is_reported_with_its_path() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();

@@ -121,7 +121,7 @@ impl Job {
         self.router.go_back(communication.sending);
         self.inbox.go_back(communication.receiving);
         self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
-        self.told_unreachable.clear();
+        self.reported_unreachable.clear();
         self.fence(episode)?;
         self.router.resume()?;
         self.restore = Some(Restoring { source: Source::Own(reader), episode, since });

@@ -20,7 +20,7 @@ pub struct Chain {
 /// When a program ends.
 #[derive(Clone)]
 pub enum Until {
-    /// After so many iterations.
+    /// After that number of iterations.
     Iterations(u64),
     /// Soon after the test has seen enough; the ranks agree.
     Enough(Arc<AtomicBool>),

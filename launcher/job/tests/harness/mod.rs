@@ -44,7 +44,7 @@ impl Bus {
         self.heard.lock().unwrap().tell(request, &|_| true);
     }
 
-    /// Tells all ranks until so many answers like that are there.
+    /// Tells all ranks until that number of such answers is there.
     pub fn request(
         &self,
         request: &Request,
@@ -55,7 +55,7 @@ impl Bus {
     }
 
     /// Tells some ranks, while the others lose the event; as a launcher does, again and again until
-    /// so many answers like that are there. An answer that is given twice counts once.
+    /// that number of such answers is there. An answer that is given twice counts once.
     pub fn request_of(
         &self,
         request: &Request,
@@ -80,7 +80,7 @@ impl Bus {
         }
     }
 
-    /// Waits until so many answers like that were given, doubled ones included.
+    /// Waits until that number of such answers was given, doubled ones included.
     pub fn wait_for(&self, count: usize, wanted: impl Fn(&Notice) -> bool) {
         let mut heard = self.heard.lock().unwrap();
         while heard.count(&wanted) < count {

@@ -49,7 +49,7 @@ impl PmiServer {
         finalized
     }
 
-    /// Waits until so many ranks are in the barrier that is not complete.
+    /// Waits until that number of ranks is in the barrier that is not complete.
     pub fn wait_entered(&self, count: u32) {
         let mut state = self.state.lock().unwrap();
         while state.entered < count {
@@ -57,7 +57,7 @@ impl PmiServer {
         }
     }
 
-    /// Waits until so many barriers are complete.
+    /// Waits until that number of barriers is complete.
     pub fn wait_barriers(&self, count: u64) {
         let mut state = self.state.lock().unwrap();
         while state.barriers < count {
