@@ -47,9 +47,10 @@ const BANNED_PHRASES: [[&str; 2]; 4] =
     [["in", "vain"], ["so", "many"], ["so", "long"], ["so", "often"]];
 
 /// What a part of `node` may import: what lies below it, and no other part.
-const BELOW_PARTS: [&str; 9] = [
+const BELOW_PARTS: [&str; 10] = [
     "model",
     "log",
+    "frame",
     "node/api",
     "node/config",
     "node/timers",
@@ -60,19 +61,20 @@ const BELOW_PARTS: [&str; 9] = [
 ];
 
 /// Which areas of `ftb-core` may import from which others. An area is a folder or a file of
-/// `ftb-core/src`. The areas of one row may import from each other.
-const CORE_AREAS: [(&[&str], &[&str]); 8] = [
+/// `ftb-core/src`. The areas of one row may import from each other: the parts of `node` have a row
+/// each. The role machine is `Node` itself, which may import all parts.
+const CORE_AREAS: [(&[&str], &[&[&str]]); 11] = [
     (&["model"], &[]),
-    (&["log"], &["model"]),
+    (&["log"], &[&["model"]]),
+    (&["frame"], &[&["model", "log"]]),
     (&BELOW_PARTS, &[]),
-    (&["node/membership"], &BELOW_PARTS),
-    (&["node/publishing"], &BELOW_PARTS),
-    (&["node/conditions"], &BELOW_PARTS),
-    (
-        &["node/role", "node/tree", "node/delivery", "node/membership", "node/publishing"],
-        &BELOW_PARTS,
-    ),
-    (&["node", "node/dispatch", "node/status", "lib"], &["model", "log"]),
+    (&["node/journal"], &[&BELOW_PARTS]),
+    (&["node/membership"], &[&BELOW_PARTS]),
+    (&["node/publishing"], &[&BELOW_PARTS]),
+    (&["node/conditions"], &[&BELOW_PARTS]),
+    (&["node/delivery"], &[&BELOW_PARTS, &["node/journal"]]),
+    (&["node/tree"], &[&BELOW_PARTS]),
+    (&["node", "node/dispatch", "node/role", "node/status", "lib"], &[&["model", "log", "frame"]]),
 ];
 
 /// A violation: rule, line, what.
@@ -362,6 +364,8 @@ fn area(module: &[String]) -> Option<&'static str> {
         [] => Some("lib"),
         [first] | [first, ..] if first != "node" => known.into_iter().find(|area| area == first),
         [_] => Some("node"),
+        // A type of the module itself.
+        [_, item] if item.starts_with(char::is_uppercase) => Some("node"),
         [_, second, ..] => known
             .into_iter()
             .find(|area| area.strip_prefix("node/").is_some_and(|part| part == second)),
@@ -371,7 +375,7 @@ fn area(module: &[String]) -> Option<&'static str> {
 fn may_import(from: &str, to: &str) -> bool {
     let row = CORE_AREAS.iter().find(|(areas, _)| areas.contains(&from)).unwrap();
     row.0.contains(&to)
-        || row.1.contains(&to)
+        || row.1.iter().any(|below| below.contains(&to))
         || (row.0.contains(&"node") && to.starts_with("node/"))
 }
 
@@ -399,11 +403,11 @@ fn check_imports(
         return found.push(Found("areas", 1, format!("{module} is in no area of the table")));
     };
     for (to, line) in uses {
-        let to = match &to[..] {
-            [name] => re_exports.get(name).unwrap_or(to),
-            _ => to,
-        };
-        if let Some(area) = area(to)
+        let mut to = to.clone();
+        while let Some(path) = to.first().and_then(|first| re_exports.get(first)) {
+            to.splice(..1, path.iter().cloned());
+        }
+        if let Some(area) = area(&to)
             && !may_import(from, area)
             && area != "lib"
         {

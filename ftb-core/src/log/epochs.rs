@@ -27,9 +27,20 @@ pub struct EpochHistory {
     segments: Vec<Segment>,
 }
 
+/// Where two logs part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// They have no epoch in common.
+    NeverMet,
+    /// Behind this index.
+    Behind(u64),
+    /// They have the same newest epoch.
+    Open,
+}
+
 /// Segments that do not rise strictly, or too many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the list of epochs is no list of at most {SEGMENTS_MAX} rising epochs")]
+#[error("the epoch history is no list of at most {SEGMENTS_MAX} rising epochs")]
 pub struct EpochHistoryError;
 
 impl EpochHistory {
@@ -144,6 +155,16 @@ impl EpochHistory {
             let theirs = other.find(segment.epoch)?;
             Some(other.up_to(self.up_to(commit_index, ours), theirs))
         })
+    }
+
+    /// Where this log and another part, whatever was consumed of them.
+    pub fn parting(&self, other: &Self) -> Parting {
+        let shared = self.segments.iter().enumerate().rev();
+        let shared = shared.filter_map(|(ours, s)| Some((ours, other.find(s.epoch)?))).next();
+        let Some((ours, theirs)) = shared else { return Parting::NeverMet };
+        let ends = [self.segments.get(ours + 1), other.segments.get(theirs + 1)];
+        let end = ends.into_iter().flatten().map(|next| next.first - 1).min();
+        end.map_or(Parting::Open, Parting::Behind)
     }
 
     /// Behind which index of this log a reader at that position (of any log) resumes; `None` where

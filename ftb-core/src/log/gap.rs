@@ -24,6 +24,21 @@ pub struct Gap {
     pub spaces: Spaces,
 }
 
+impl Gap {
+    /// A gap of which nothing is known but its range: behind the first position, up to the second.
+    pub const fn unknown((after, until): (Position, Position), reason: GapReason) -> Self {
+        Self { after, until, reason, count: 0, severity_max: None, spaces: Spaces::ANY }
+    }
+
+    /// Becomes one with the gap behind it.
+    pub(crate) fn join(&mut self, next: &Self) {
+        self.until = next.until;
+        self.count += next.count;
+        self.severity_max = self.severity_max.max(next.severity_max);
+        self.spaces = self.spaces.joined(&next.spaces);
+    }
+}
+
 /// Why events are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GapReason {

@@ -14,6 +14,14 @@ pub enum Content {
 }
 
 impl Content {
+    /// How many indices of the log it has.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Events(run) => run.count(),
+            Self::Gap(_) => 1,
+        }
+    }
+
     /// Its size in bytes, as logs and queues count it.
     pub fn len(&self) -> usize {
         match self {
@@ -40,10 +48,7 @@ pub struct Item {
 impl Item {
     /// How many indices.
     pub fn count(&self) -> usize {
-        match &self.content {
-            Content::Events(run) => run.count(),
-            Content::Gap(_) => 1,
-        }
+        self.content.count()
     }
 
     /// The last index.

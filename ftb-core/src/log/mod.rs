@@ -5,6 +5,7 @@
 
 pub mod conditions;
 pub mod epochs;
+pub(crate) mod followed;
 pub mod gap;
 pub mod item;
 pub mod position;

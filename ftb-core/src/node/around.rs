@@ -26,6 +26,8 @@ pub(crate) struct Around {
     pub(crate) holds_log: bool,
     /// Until when an acting root waits for a log.
     pub(crate) waits_until_ns: Option<u64>,
+    /// The child that may hold more of the log than an acting root.
+    pub(crate) log_holder: Option<LinkId>,
     /// Standby and syncing standby of an acting root.
     pub(crate) followers: Vec<LinkId>,
     pub(crate) parent: Option<ParentView>,
@@ -41,6 +43,8 @@ pub(crate) struct ParentView {
     /// The ranks from the acting root down to it.
     pub(crate) path: Vec<Rank>,
     pub(crate) standby: Option<Rank>,
+    /// It follows a log, and knows where this agent resumes.
+    pub(crate) has_resumed: bool,
 }
 
 /// A child.

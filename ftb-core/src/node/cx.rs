@@ -62,6 +62,12 @@ impl Cx {
         self.rank.unwrap_or(Rank(u32::MAX))
     }
 
+    /// Whether a root that has just started may yet meet the log of its component: it gives nothing
+    /// out as active.
+    pub(crate) fn awaits_log(&self) -> bool {
+        self.around.waits_until_ns.is_some_and(|until_ns| self.now.mono_ns < until_ns)
+    }
+
     /// Whether this agent is in no member list.
     pub(crate) fn is_unlisted(&self) -> bool {
         self.rank.is_none_or(Rank::is_unlisted)

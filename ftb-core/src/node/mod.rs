@@ -17,6 +17,7 @@ mod counters;
 mod cx;
 mod delivery;
 mod dispatch;
+mod journal;
 mod links;
 mod membership;
 mod publishing;
@@ -32,28 +33,27 @@ pub use crate::storm::{Fold, Folder, StormRule};
 pub use api::JournalState;
 pub use conditions::{STATEMENT_BYTES_MAX, STATEMENT_USER_BYTES_MAX};
 pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_default};
-pub use delivery::history_sources::JOURNAL_READS_MAX;
+pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{ChildStatus, ClientStatus, NodeStatus, TreeRole};
 pub use tree::plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
-use crate::epochs::EpochHistory;
 use crate::frame::{Close, Frame};
-use crate::log::ring::Log;
-use crate::position::Epoch;
-use crate::ranges::PublisherRanges;
+use crate::log::followed::FollowedLog;
 use crate::time::Now;
 use api::{ClientId, HostAnswer, Input, LinkId, Output};
 use config::ns;
 use cx::{Cx, NOT_READ};
-use delivery::{budget, clients, history, history_sources, index, interest};
+use delivery::Delivery;
+use journal::Journal;
 use links::LinkRole;
 use membership::Membership;
 use publishing::Publishing;
+use role::journal::Past;
 use role::root::RootPhase;
-use role::{Role, RoleCause, journal};
+use role::{Role, RoleCause};
 pub use role::{RoleName, role_table};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use timers::Timer;
 use tree::{children, mismatches, uplink};
 
@@ -69,49 +69,22 @@ pub struct Node {
     membership: Membership,
     mismatches: mismatches::Mismatches,
 
-    journal: journal::Journal,
+    journal: Journal,
     /// The log of an earlier life of this agent.
-    past: Option<journal::Past>,
-    /// The log that is consumed here, and up to which index: committed, visible to all readers.
-    epochs: EpochHistory,
-    commit_index: u64,
-    log: Log,
-    /// An acting root that took over without a copy of the log: up to here it has only what passed
-    /// by.
-    complete_after: u64,
-    /// Epochs that lost, and up to which index of the log that won they had gone along.
-    forks: BTreeMap<Epoch, u64>,
+    past: Option<Past>,
+    /// The log that is consumed here.
+    log: FollowedLog,
     /// Highest epoch number heard of.
     epoch_seen: u64,
     role: Role,
     /// Until when an agent waits for a log if it becomes acting root. `None`: it has been in a
     /// tree, or has waited.
     log_wait_until_ns: Option<u64>,
-    /// Questions for older events that were passed up.
-    requests: BTreeMap<u64, history::PendingRequest>,
-    next_request: u64,
-    disk_reads: history_sources::DiskReads,
-
-    interests: interest::Interests,
-    /// The index behind which the parent said that our interest is active.
-    active_index: u64,
+    delivery: Delivery,
     publishing: Publishing,
 
-    clients: BTreeMap<ClientId, clients::Client>,
-    /// What the clients of each user make this agent hold.
-    budgets: budget::Budgets,
-    /// Which subscriptions of the clients may want an event.
-    index: index::SubscriptionIndex,
     /// What clients here state about conditions, and what becomes unknown.
     conditions: conditions::Conditions,
-    /// Subscriptions that are not active yet.
-    waiting: BTreeSet<(ClientId, api::SubscriptionId)>,
-    /// Subscriptions that read the past.
-    histories: BTreeSet<(ClientId, api::SubscriptionId)>,
-    /// Events that were delivered to clients here.
-    seen: PublisherRanges,
-    /// What of them had been when the log was left for the one in which subscriptions catch up now.
-    delivered_before: Option<PublisherRanges>,
 }
 
 impl Node {
@@ -134,30 +107,15 @@ impl Node {
             children: BTreeMap::new(),
             membership: Membership::default(),
             mismatches: mismatches::Mismatches::default(),
-            journal: journal::Journal::default(),
+            journal: Journal::default(),
             past: None,
-            epochs: EpochHistory::new(),
-            commit_index: 0,
-            log: Log::new(0),
-            complete_after: 0,
-            forks: BTreeMap::new(),
+            log: FollowedLog::new(),
             epoch_seen: 0,
             role: Role::idle(),
             log_wait_until_ns: None,
-            requests: BTreeMap::new(),
-            next_request: 0,
-            disk_reads: history_sources::DiskReads::default(),
-            interests: interest::Interests::default(),
-            active_index: 0,
+            delivery: Delivery::new(config.publishers_max),
             publishing: Publishing::new(&config),
-            clients: BTreeMap::new(),
-            budgets: budget::Budgets::default(),
-            index: index::SubscriptionIndex::default(),
             conditions: conditions::Conditions::default(),
-            waiting: BTreeSet::new(),
-            histories: BTreeSet::new(),
-            seen: PublisherRanges::new(config.publishers_max),
-            delivered_before: None,
             cx: Cx::new(now, config, seed),
         };
         let wait_ns = node.log_wait_ns();
@@ -293,7 +251,7 @@ impl Node {
             Timer::AwaitLog => self.role.waits_until_ns(),
             Timer::Fork => self.role.root()?.forks.deadline_ns(),
             Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
-            Timer::HistoryRequest => self.history_deadline_ns(),
+            Timer::HistoryRequest => self.delivery.history_deadline_ns(&self.cx),
             Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
                 self.publishing.deadline_ns(&self.cx, timer)
             }
@@ -302,7 +260,7 @@ impl Node {
                 self.cx.timers.get(timer)
             }
             Timer::Standby => self.standby_deadline_ns(),
-            Timer::Journal => self.journal_deadline_ns(),
+            Timer::Journal => self.journal.deadline_ns(&self.cx),
         }
     }
 
@@ -333,15 +291,16 @@ impl Node {
             Timer::AwaitLog => self.on_await_log_timer(),
             Timer::Unreadable => self.log_unreadable(),
             Timer::Fork => self.on_fork_timer(),
-            Timer::HistoryRequest => self.on_history_timer(),
-            Timer::Covered => self.on_covered_timer(),
+            Timer::HistoryRequest | Timer::Covered | Timer::NarrowInterest => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_timer(cx, here, timer);
+            }
             Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
             Timer::Conditions => self.on_conditions_timer(),
             Timer::Resend => self.on_resend_timer(),
-            Timer::NarrowInterest => self.interest_changed(),
             // A commit follows each input: it skips a standby or a journal that is too slow.
             Timer::Standby | Timer::Journal => {}
         }
@@ -378,10 +337,11 @@ impl Node {
             Input::Publish { client, events } => self.on_publish(client, events),
             Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
-                self.on_subscribe(client, subscription, *filter, start);
+                let (delivery, cx, here) = self.reading();
+                delivery.on_subscribe(cx, here, client, (subscription, *filter, start));
             }
             Input::Unsubscribe { client, subscription } => {
-                self.on_unsubscribe(client, subscription)
+                self.delivery.on_unsubscribe(&mut self.cx, client, subscription);
             }
             Input::DelayAcks { client, delayed } => {
                 self.publishing.on_delay_acks(&mut self.cx, client, delayed);
@@ -394,8 +354,11 @@ impl Node {
                 self.on_journal_opened(stored, restored.map(|restored| *restored));
             }
             Input::Journaled { generation, until } => self.on_journaled(generation, until),
-            Input::JournalRead { read, page } => self.on_journal_read(read, page),
-            Input::JournalFailed { error } => self.on_journal_failed(&error),
+            Input::JournalRead { read, page } => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_journal_read(cx, here, read, page);
+            }
+            Input::JournalFailed { error } => self.journal.on_failed(&mut self.cx, &error),
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
                 self.cx.config.allow_unlisted = allow_unlisted;
                 self.on_reconfigure(members, fanout);

@@ -4,10 +4,10 @@ use super::Node;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
 use crate::log::conditions::CONDITIONS_BYTES_MAX;
-use crate::log::reader::Reader;
 use crate::log::ring::Log;
 use crate::node::STATEMENT_BYTES_MAX;
 use crate::node::api::{ClientId, JournalState};
+use crate::node::delivery::ClientUse;
 use crate::node::role::Role;
 use crate::position::{Epoch, Position};
 
@@ -104,12 +104,12 @@ impl Node {
         };
         let mut children: Vec<ChildStatus> = self
             .children
-            .values()
-            .map(|child| ChildStatus {
+            .iter()
+            .map(|(link, child)| ChildStatus {
                 host: child.host.clone(),
                 rank: child.rank,
                 origin: child.origin,
-                queued_bytes: self.log.bytes_after(child.reader.cursor) + child.reader.kept_bytes(),
+                queued_bytes: self.delivery.queued_for_child(&self.log, *link),
                 since_ns: child.since_ns,
             })
             .collect();
@@ -120,10 +120,10 @@ impl Node {
             origin: self.cx.config.origin,
             parent: self.role.parent().map(|parent| parent.host.clone()),
             parent_rank: self.role.parent().map(|parent| parent.rank),
-            position: self.epochs.position(self.commit_index),
+            position: self.log.position(),
             children,
             clients: self.client_statuses(),
-            log_bytes: self.log.bytes(),
+            log_bytes: self.log.entries().bytes(),
             outbox_bytes: self.publishing.waiting_bytes(),
             journal: self.journal.state(),
             counters: self.cx.counters.list(),
@@ -131,23 +131,21 @@ impl Node {
     }
 
     fn client_statuses(&self) -> Vec<ClientStatus> {
-        let statuses = self.clients.iter().filter_map(|(id, client)| {
-            let (info, published) = self.publishing.client(*id)?;
-            let subscriptions = client.subscriptions.values();
-            let readers = subscriptions.clone().map(|found| &found.reader);
-            let queued =
-                |reader: &Reader| self.log.bytes_after(reader.cursor) + reader.kept_bytes();
+        let statuses = self.delivery.client_ids().filter_map(|id| {
+            let (info, published) = self.publishing.client(id)?;
+            let ClientUse { delivered, shed, queued_bytes, filters } =
+                self.delivery.client_use(&self.log, id)?;
             Some(ClientStatus {
-                client: *id,
+                client: id,
                 name: info.name.clone(),
                 job_id: info.job_id.clone(),
                 uid: info.uid,
                 pid: info.pid,
                 published,
-                delivered: client.delivered,
-                shed: readers.clone().map(|reader| reader.shed).sum(),
-                queued_bytes: readers.map(queued).max().unwrap_or(0),
-                filters: subscriptions.map(|found| found.filter.to_string()).collect(),
+                delivered,
+                shed,
+                queued_bytes,
+                filters,
             })
         });
         statuses.collect()
@@ -177,19 +175,19 @@ impl Node {
 
     /// The newest epoch of the log that is consumed here.
     pub fn epoch(&self) -> Epoch {
-        self.epochs.head()
+        self.log.head()
     }
 
     /// The last position known to be confirmed.
     pub fn position(&self) -> Position {
-        self.epochs.position(self.commit_index)
+        self.log.position()
     }
 
     /// Whether an event is here: in the log or what passed by, in a copy of a log, in the log of an
     /// earlier life, or kept for its publisher. Looks through all of it.
     pub fn holds(&self, id: EventId) -> bool {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
-        self.log.holds(id)
+        self.log.entries().holds(id)
             || replica.is_some_and(|replica| replica.log.holds(id))
             || self.publishing.holds(id)
     }
@@ -199,7 +197,7 @@ impl Node {
     pub fn places(&self) -> impl Iterator<Item = (EventId, Position)> {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         let copy = replica.map(|replica| (&replica.log, &replica.epochs));
-        let logs = [(&self.log, &self.epochs)].into_iter().chain(copy);
+        let logs = [(self.log.entries(), self.log.epochs())].into_iter().chain(copy);
         let items = logs.flat_map(|(log, epochs)| log.after(0).map(move |item| (item, epochs)));
         items.flat_map(|(item, epochs)| {
             let Content::Events(run) = &item.content else { return Vec::new() };
@@ -210,36 +208,32 @@ impl Node {
 
     /// Whether it is known here that the log went as far as a position.
     pub fn has_heard(&self, position: Position) -> bool {
-        self.commit_index >= position.index && self.epochs.contains(position)
+        self.log.commit_index() >= position.index && self.log.epochs().contains(position)
     }
 
     /// Bytes of events that are held here, whatever for.
     pub fn held_bytes(&self) -> usize {
-        let below = self.children.values().map(|child| child.reader.kept_bytes());
-        let subscriptions = self.clients.values().flat_map(|client| client.subscriptions.values());
-        self.log.bytes()
+        self.log.entries().bytes()
             + self.role.replica().map_or(0, |replica| {
                 replica.log.bytes() + usize::try_from(replica.kept.bytes()).unwrap_or(usize::MAX)
             })
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
             + self.condition_bytes()
             + self.publishing.bytes()
-            + below.sum::<usize>()
-            + subscriptions.map(|s| s.reader.kept_bytes()).sum::<usize>()
+            + self.delivery.held_bytes()
     }
 
     fn condition_bytes(&self) -> usize {
         let copy = self.role.replica().map(|replica| &replica.log);
         let past = self.past.as_ref().map(|past| &past.replica.log);
-        let logs = [Some(&self.log), copy, past].into_iter().flatten();
+        let logs = [Some(self.log.entries()), copy, past].into_iter().flatten();
         logs.map(Log::condition_bytes).sum::<usize>() + self.conditions.bytes()
     }
 
     /// What [`Node::held_bytes`] can be at most with its children and subscriptions of now.
     pub fn held_bytes_max(&self) -> usize {
         let config = &self.cx.config;
-        let readers = self.children.len()
-            + self.clients.values().map(|client| client.subscriptions.len()).sum::<usize>();
+        let readers = self.delivery.readers();
         let window = usize::try_from(config.window_bytes).unwrap_or(usize::MAX);
         // One frame may go beyond each bound: it is looked at after it was taken.
         let slack = crate::limits::FRAME_BYTES_MAX;

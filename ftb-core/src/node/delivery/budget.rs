@@ -10,9 +10,10 @@
 
 use crate::filter::Filter;
 use crate::limits::{BATCH_BYTES_TARGET, CLIENT_BYTES, SUBSCRIPTION_BYTES};
-use crate::node::Node;
 use crate::node::api::{ClientId, ToClient};
+use crate::node::cx::Cx;
 use crate::node::delivery::clients::Client;
+use crate::node::delivery::{Delivery, LogHere};
 use crate::severity::Severity;
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ const BATCH_BYTES_MIN: usize = 4 * 1024;
 
 /// The budgets of all users with clients here.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Budgets {
+pub(super) struct Budgets {
     users: BTreeMap<u32, User>,
 }
 
@@ -54,13 +55,13 @@ fn lag_of(client: &Client) -> usize {
 }
 
 impl Budgets {
-    pub(in crate::node) fn attached(&mut self, uid: u32) {
+    pub(super) fn attached(&mut self, uid: u32) {
         let user = self.users.entry(uid).or_default();
         user.clients += 1;
         user.fixed += CLIENT_BYTES;
     }
 
-    pub(in crate::node) fn detached(&mut self, client: &Client) {
+    pub(super) fn detached(&mut self, client: &Client) {
         let uid = client.uid;
         let filters = client.subscriptions.values().map(|found| bytes_of(&found.filter));
         let fixed = CLIENT_BYTES + filters.sum::<usize>();
@@ -75,51 +76,52 @@ impl Budgets {
         }
     }
 
-    pub(in crate::node) fn unsubscribed(&mut self, uid: u32, filter: &Filter) {
+    pub(super) fn unsubscribed(&mut self, uid: u32, filter: &Filter) {
         if let Some(user) = self.users.get_mut(&uid) {
             user.fixed = user.fixed.saturating_sub(bytes_of(filter));
         }
     }
 
     /// More waits for a slow subscription; whether it has to be counted anew.
-    pub(in crate::node) fn grew(&mut self, uid: u32, bytes: usize) -> bool {
+    pub(super) fn grew(&mut self, uid: u32, bytes: usize) -> bool {
         let Some(user) = self.users.get_mut(&uid).filter(|_| bytes > 0) else { return false };
         user.lag_max = user.lag_max.saturating_add(bytes);
         user.lag_max > user.count_at
     }
 }
 
-impl Node {
+impl Delivery {
     /// The budget of a user; `None`: the user has no bound of its own.
-    fn budget_of(&self, uid: u32) -> Option<usize> {
-        (!self.cx.config.unbounded_uids.contains(&uid)).then_some(self.cx.config.user_bytes)
+    fn budget_of(&self, cx: &Cx, uid: u32) -> Option<usize> {
+        (!cx.config.unbounded_uids.contains(&uid)).then_some(cx.config.user_bytes)
     }
 
     /// What is left of a user's budget for slow subscriptions.
-    fn lag_room(&self, uid: u32) -> usize {
+    fn lag_room(&self, cx: &Cx, uid: u32) -> usize {
         let fixed = self.budgets.users.get(&uid).map_or(0, |user| user.fixed);
-        self.budget_of(uid).map_or(usize::MAX, |max| max.saturating_sub(fixed))
+        self.budget_of(cx, uid).map_or(usize::MAX, |max| max.saturating_sub(fixed))
     }
 
     /// The same, without what may wait already.
-    pub(in crate::node) fn lag_left(&self, uid: u32) -> usize {
+    pub(super) fn lag_left(&self, cx: &Cx, uid: u32) -> usize {
         let used = self.budgets.users.get(&uid).map_or(0, |user| user.lag_max);
-        self.lag_room(uid).saturating_sub(used)
+        self.lag_room(cx, uid).saturating_sub(used)
     }
 
     /// Counts a subscription, if the user's budget has room for it.
     ///
     /// # Errors
     /// What to tell the client.
-    pub(in crate::node) fn count_subscription(
+    pub(super) fn count_subscription(
         &mut self,
+        cx: &mut Cx,
         uid: u32,
         filter: &Filter,
     ) -> Result<(), String> {
-        let (bytes, max) = (bytes_of(filter), self.budget_of(uid));
+        let (bytes, max) = (bytes_of(filter), self.budget_of(cx, uid));
         let user = self.budgets.users.entry(uid).or_default();
         if let Some(max) = max.filter(|max| user.fixed + bytes > *max) {
-            self.cx.counters.user_limited += 1;
+            cx.counters.user_limited += 1;
             return Err(format!(
                 "clients and subscriptions of user {uid} take {} of the {max} bytes that a user \
                  may take of this agent (limits.user_bytes), this one needs {bytes}: end others",
@@ -135,11 +137,11 @@ impl Node {
     /// How many bytes of events one message to a client may have, and whether the events must not
     /// pin what they are a part of: where a user has many clients, all of them together may have a
     /// quarter of the budget on the way.
-    pub(in crate::node) fn batch_bytes(&self, client: ClientId, bytes_max: usize) -> (usize, bool) {
+    pub(super) fn batch_bytes(&self, cx: &Cx, client: ClientId, bytes_max: usize) -> (usize, bool) {
         let Some(uid) = self.clients.get(&client).map(|client| client.uid) else {
             return (bytes_max, false);
         };
-        let Some(max) = self.budget_of(uid) else { return (bytes_max, false) };
+        let Some(max) = self.budget_of(cx, uid) else { return (bytes_max, false) };
         let clients = self.budgets.users.get(&uid).map_or(1, |user| user.clients.max(1));
         let share = max / 4 / (BATCHES_PER_CLIENT * clients);
         let is_small = share < bytes_max.min(BATCH_BYTES_TARGET);
@@ -147,10 +149,10 @@ impl Node {
     }
 
     /// More waits for subscriptions of a user than may: counts it, and sheds.
-    pub(in crate::node) fn enforce_budget(&mut self, uid: u32) {
+    pub(super) fn enforce_budget(&mut self, cx: &mut Cx, here: LogHere<'_>, uid: u32) {
         // Each count looks at all subscriptions of the user: some must come before the next.
-        let slack = self.cx.config.user_bytes / 16;
-        let room = self.lag_room(uid);
+        let slack = cx.config.user_bytes / 16;
+        let room = self.lag_room(cx, uid);
         let mut held = self.count_lag(uid);
         if held > room {
             // Somewhat more is shed than must be: the next event does not need the same again.
@@ -159,7 +161,7 @@ impl Node {
                 if severity == Severity::Fatal && held <= room.saturating_add(room / 4) {
                     break;
                 }
-                self.shed_of(uid, severity);
+                self.shed_of(cx, here, uid, severity);
                 held = self.count_lag(uid);
             }
         }
@@ -170,18 +172,24 @@ impl Node {
     }
 
     /// Counts what waits for the subscriptions of all users anew.
-    pub(in crate::node) fn count_budgets(&mut self) {
+    pub(super) fn count_budgets(&mut self, cx: &mut Cx, here: LogHere<'_>) {
         let uids: Vec<u32> = self.budgets.users.keys().copied().collect();
-        uids.into_iter().for_each(|uid| self.enforce_budget(uid));
+        uids.into_iter().for_each(|uid| self.enforce_budget(cx, here, uid));
     }
 
     /// More waits for a subscription of a client.
-    pub(in crate::node) fn subscription_grew(&mut self, client: ClientId, bytes: usize) {
+    pub(super) fn subscription_grew(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        client: ClientId,
+        bytes: usize,
+    ) {
         let Some(uid) = self.clients.get(&client).map(|client| client.uid) else {
-            return self.cx.impossible("SubscriberIsAttached");
+            return cx.impossible("SubscriberIsAttached");
         };
         if self.budgets.grew(uid, bytes) {
-            self.enforce_budget(uid);
+            self.enforce_budget(cx, here, uid);
         }
     }
 
@@ -198,12 +206,12 @@ impl Node {
         found.filter_map(|found| found.reader.mildest()).min()
     }
 
-    fn shed_of(&mut self, uid: u32, severity: Severity) {
+    fn shed_of(&mut self, cx: &mut Cx, here: LogHere<'_>, uid: u32, severity: Severity) {
         let clients = self.clients.values_mut().filter(|client| client.uid == uid);
         for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
             let before = found.reader.shed;
-            found.reader.shed_all(severity, &self.epochs);
-            self.cx.counters.shed += found.reader.shed - before;
+            found.reader.shed_all(severity, here.epochs());
+            cx.counters.shed += found.reader.shed - before;
         }
     }
 }

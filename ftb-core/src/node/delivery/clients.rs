@@ -4,25 +4,36 @@
 //! subscriptions ([`crate::node::delivery::subscriptions`]), deliveries
 //! ([`crate::node::delivery::deliver`]).
 
-use crate::node::Node;
-use crate::node::api::{ClientId, Gap, SubscriptionId, ToClient};
+use crate::log::followed::FollowedLog;
+use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
+use crate::node::cx::Cx;
 use crate::node::delivery::subscriptions::Subscription;
+use crate::node::delivery::{Delivery, LogHere};
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One client.
-pub(in crate::node) struct Client {
-    pub(in crate::node) uid: u32,
-    pub(in crate::node) control: VecDeque<ToClient>,
+pub(super) struct Client {
+    pub(super) uid: u32,
+    pub(super) control: VecDeque<ToClient>,
     /// Most have few: a node of the map has room for eleven.
-    pub(in crate::node) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
+    pub(super) subscriptions: BTreeMap<SubscriptionId, Box<Subscription>>,
     /// Subscriptions that may have a message.
-    pub(in crate::node) due: Due,
-    pub(in crate::node) ready: bool,
-    pub(in crate::node) turn: Option<SubscriptionId>,
-    pub(in crate::node) delivered: u64,
+    pub(super) due: Due,
+    pub(super) ready: bool,
+    pub(super) turn: Option<SubscriptionId>,
+    pub(super) delivered: u64,
     /// Its quiet subscriptions get their position.
-    pub(in crate::node) cover_due: bool,
+    pub(super) cover_due: bool,
+}
+
+/// What an administrator wants to know of a client.
+pub(crate) struct ClientUse {
+    pub(crate) delivered: u64,
+    pub(crate) shed: u64,
+    /// Bytes that its slowest subscription has not read.
+    pub(crate) queued_bytes: usize,
+    pub(crate) filters: Vec<String>,
 }
 
 /// Most answers (refusals, new subscriptions) that wait for one client. Further answers are dropped
@@ -31,14 +42,14 @@ const CONTROL_MAX: usize = 4_096;
 
 /// Some subscriptions of one client, by id; no more than it has, or had when they were noted.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Due(Vec<SubscriptionId>);
+pub(super) struct Due(Vec<SubscriptionId>);
 
 impl Due {
-    pub(in crate::node) fn contains(&self, id: SubscriptionId) -> bool {
+    pub(super) fn contains(&self, id: SubscriptionId) -> bool {
         self.0.binary_search(&id).is_ok()
     }
 
-    pub(in crate::node) fn insert(&mut self, id: SubscriptionId) {
+    pub(super) fn insert(&mut self, id: SubscriptionId) {
         if let Err(place) = self.0.binary_search(&id) {
             self.0.insert(place, id);
         }
@@ -51,7 +62,7 @@ impl Due {
         (!self.0.is_empty()).then(|| self.0.remove(place))
     }
 
-    pub(in crate::node) fn remove(&mut self, id: SubscriptionId) {
+    pub(super) fn remove(&mut self, id: SubscriptionId) {
         if let Ok(place) = self.0.binary_search(&id) {
             self.0.remove(place);
         }
@@ -73,7 +84,7 @@ impl Client {
     }
 
     /// Whether a hole may be one for it; notes for which of its subscriptions.
-    pub(in crate::node) fn note_gap(&mut self, gap: &Gap) -> bool {
+    pub(super) fn note_gap(&mut self, gap: &Gap) -> bool {
         let mut concerned = false;
         for (id, found) in &self.subscriptions {
             if found.filter.may_want(gap.severity_max, &gap.spaces) {
@@ -85,21 +96,25 @@ impl Client {
     }
 
     /// Whether one of its subscriptions is active and wants an event.
-    pub(in crate::node) fn wants(&self, id: SubscriptionId, event: SealedRef<'_>) -> bool {
+    pub(super) fn wants(&self, id: SubscriptionId, event: SealedRef<'_>) -> bool {
         let found = self.subscriptions.get(&id);
         found.is_some_and(|found| found.is_active() && found.filter.matches(event))
     }
 }
 
-impl Node {
-    pub(in crate::node) fn attach_subscriber(&mut self, client: ClientId, uid: u32) {
+impl Delivery {
+    pub(crate) fn has_client(&self, client: ClientId) -> bool {
+        self.clients.contains_key(&client)
+    }
+
+    pub(crate) fn attach_client(&mut self, client: ClientId, uid: u32) {
         self.budgets.attached(uid);
         self.clients.insert(client, Client::new(uid));
     }
 
-    pub(in crate::node) fn detach_subscriber(&mut self, client: ClientId) {
+    pub(crate) fn detach_client(&mut self, cx: &mut Cx, client: ClientId) {
         let Some(gone) = self.clients.remove(&client) else {
-            return self.cx.impossible("SubscriberIsAttached");
+            return cx.impossible("SubscriberIsAttached");
         };
         self.budgets.detached(&gone);
         self.histories.retain(|(of, _)| *of != client);
@@ -108,35 +123,91 @@ impl Node {
             self.index.remove(client, *id, &subscription.filter);
         }
         if !gone.subscriptions.is_empty() {
-            self.interest_narrowed();
+            self.interest_narrowed(cx);
         }
     }
 
     /// A subscription may have a message.
-    pub(in crate::node) fn wake_subscription(&mut self, client: ClientId, id: SubscriptionId) {
+    pub(super) fn wake_subscription(&mut self, cx: &mut Cx, client: ClientId, id: SubscriptionId) {
         if let Some(found) = self.clients.get_mut(&client) {
             found.due.insert(id);
-            self.wake_client(client);
+            self.wake_client(cx, client);
         }
     }
 
-    pub(in crate::node) fn send_to_client(&mut self, id: ClientId, message: ToClient) {
+    pub(crate) fn send_to_client(&mut self, cx: &mut Cx, id: ClientId, message: ToClient) {
         let Some(client) = self.clients.get_mut(&id) else {
-            return self.cx.impossible("SubscriberIsAttached");
+            return cx.impossible("SubscriberIsAttached");
         };
         if client.control.len() >= CONTROL_MAX {
-            self.cx.counters.control_dropped += 1;
+            cx.counters.control_dropped += 1;
             return;
         }
         client.control.push_back(message);
-        self.wake_client(id);
+        self.wake_client(cx, id);
+    }
+
+    pub(crate) fn wake_client(&mut self, cx: &mut Cx, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && !std::mem::replace(&mut client.ready, true)
+        {
+            cx.push(Output::ClientReady(id));
+        }
+    }
+
+    /// The next answer to a client.
+    pub(crate) fn next_answer(&mut self, id: ClientId) -> Option<ToClient> {
+        self.clients.get_mut(&id)?.control.pop_front()
+    }
+
+    /// The next events for a client. Subscriptions take turns: one with much to read does not
+    /// starve the others.
+    pub(crate) fn next_events(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        id: ClientId,
+        bytes_max: usize,
+    ) -> Option<ToClient> {
+        while let Some(subscription) = self.next_due_subscription(id) {
+            let message = self.read_subscription(cx, here, id, subscription, bytes_max);
+            if let Some(message) = message.or_else(|| self.cover(here, id, subscription)) {
+                if let Some(client) = self.clients.get_mut(&id) {
+                    client.due.insert(subscription);
+                }
+                return Some(message);
+            }
+        }
+        None
+    }
+
+    /// There is nothing more for a client.
+    pub(crate) fn drained(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.ready = false;
+            client.cover_due = false;
+        }
+    }
+
+    /// What an administrator wants to know of a client.
+    pub(crate) fn client_use(&self, log: &FollowedLog, id: ClientId) -> Option<ClientUse> {
+        let client = self.clients.get(&id)?;
+        let subscriptions = client.subscriptions.values();
+        let readers = subscriptions.clone().map(|found| &found.reader);
+        Some(ClientUse {
+            delivered: client.delivered,
+            shed: readers.clone().map(|reader| reader.shed).sum(),
+            queued_bytes: readers.map(|reader| log.queued(reader)).max().unwrap_or(0),
+            filters: subscriptions.map(|found| found.filter.to_string()).collect(),
+        })
+    }
+
+    pub(crate) fn client_ids(&self) -> impl Iterator<Item = ClientId> {
+        self.clients.keys().copied()
     }
 
     /// Takes out whose turn it is among the subscriptions that may have something.
-    pub(in crate::node) fn next_due_subscription(
-        &mut self,
-        id: ClientId,
-    ) -> Option<SubscriptionId> {
+    pub(super) fn next_due_subscription(&mut self, id: ClientId) -> Option<SubscriptionId> {
         let client = self.clients.get_mut(&id)?;
         client.due.take_after(client.turn)
     }

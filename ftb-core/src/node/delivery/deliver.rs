@@ -6,9 +6,10 @@
 use crate::frame::{Content, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::reader::{ReadLimit, Reader};
-use crate::node::Node;
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
+use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
+use crate::node::delivery::{Delivery, LogHere};
 use crate::node::timers::Timer;
 use crate::position::Position;
 use core::cell::OnceCell;
@@ -17,13 +18,27 @@ use std::collections::{BTreeSet, VecDeque};
 /// How often quiet subscriptions learn their position while the log moves.
 const COVERED_MS: u64 = 5_000;
 
-impl Node {
+impl Delivery {
+    /// Committed entries behind `from` are visible. Gives the indices of those that were delivered
+    /// here before.
+    #[must_use]
+    pub(crate) fn became_visible(&mut self, cx: &mut Cx, here: LogHere<'_>, from: u64) -> Vec<u64> {
+        let repeated = self.wake_subscribers(cx, here, from);
+        self.wake_children(cx, here, from);
+        repeated
+    }
+
     /// Committed entries behind `from` can be delivered here.
-    pub(in crate::node) fn wake_subscribers(&mut self, from: u64) {
+    pub(super) fn wake_subscribers(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        from: u64,
+    ) -> Vec<u64> {
         let mut wake = Vec::new();
         let mut repeated = Vec::new();
-        for item in self.log.after(from) {
-            let Some(item) = item.up_to(self.commit_index) else { break };
+        for item in here.entries().after(from) {
+            let Some(item) = item.up_to(here.commit_index()) else { break };
             let run = match &item.content {
                 Content::Events(run) => run,
                 Content::Gap(gap) => {
@@ -58,38 +73,37 @@ impl Node {
                 }
             }
         }
-        self.cx.counters.repeated += repeated.len() as u64;
-        for index in repeated {
-            self.log.mark_repeated(index);
-        }
-        wake.into_iter().for_each(|id| self.cx.push(Output::ClientReady(id)));
+        cx.counters.repeated += repeated.len() as u64;
+        wake.into_iter().for_each(|id| cx.push(Output::ClientReady(id)));
         let any = self.clients.values().any(|client| !client.subscriptions.is_empty());
-        if any && !self.cx.timers.is_set(Timer::Covered) {
-            let at_ns = self.cx.after_ms(COVERED_MS);
-            self.cx.timers.set(Timer::Covered, at_ns);
+        if any && !cx.timers.is_set(Timer::Covered) {
+            let at_ns = cx.after_ms(COVERED_MS);
+            cx.timers.set(Timer::Covered, at_ns);
         }
-        self.wake_histories();
+        self.wake_histories(cx, here);
+        repeated
     }
 
     /// Wakes subscriptions whose history has ended: they learn it when nothing is left to read. A
     /// subscription that waits for a history request is woken by the reply.
-    fn wake_histories(&mut self) {
+    fn wake_histories(&mut self, cx: &mut Cx, here: LogHere<'_>) {
         let passed = |(client, id): &&(ClientId, SubscriptionId)| {
             let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
             found.is_some_and(|found| {
                 let until = found.history_until.unwrap_or(0);
-                until <= self.commit_index && !found.reader.catching_up
+                until <= here.commit_index() && !found.reader.catching_up
             })
         };
         let passed: Vec<(ClientId, SubscriptionId)> =
             self.histories.iter().filter(passed).copied().collect();
-        passed.into_iter().for_each(|(client, id)| self.wake_subscription(client, id));
+        passed.into_iter().for_each(|(client, id)| self.wake_subscription(cx, client, id));
     }
 
     /// How far a subscription is that has nothing (more) to read: when its past ends here, and now
     /// and then.
-    pub(in crate::node) fn cover(
+    pub(super) fn cover(
         &mut self,
+        here: LogHere<'_>,
         id: ClientId,
         subscription: SubscriptionId,
     ) -> Option<ToClient> {
@@ -108,14 +122,14 @@ impl Node {
             found.history_until = None;
             self.histories.remove(&(id, subscription));
         }
-        let position = self.epochs.position(index);
+        let position = here.epochs().position(index);
         Some(ToClient::Covered { subscription, position, history_ended })
     }
 
     /// Quiet subscriptions learn their position.
-    pub(in crate::node) fn on_covered_timer(&mut self) {
-        self.cx.timers.stop(Timer::Covered);
-        let until = self.commit_index;
+    pub(super) fn on_covered_timer(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        cx.timers.stop(Timer::Covered);
+        let until = here.commit_index();
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {
             let active = client.subscriptions.iter().filter(|(_, found)| found.is_active());
@@ -130,19 +144,21 @@ impl Node {
             }
         }
         for id in wake {
-            self.wake_client(id);
+            self.wake_client(cx, id);
         }
     }
 
     /// The next events of one subscription.
-    pub(in crate::node) fn read_subscription(
+    pub(super) fn read_subscription(
         &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
         client: ClientId,
         id: SubscriptionId,
         bytes_max: usize,
     ) -> Option<ToClient> {
-        let until = self.commit_index;
-        let (bytes, copied) = self.batch_bytes(client, bytes_max);
+        let until = here.commit_index();
+        let (bytes, copied) = self.batch_bytes(cx, client, bytes_max);
         let reader_client = self.clients.get_mut(&client)?;
         let found = reader_client.subscriptions.get_mut(&id)?;
         if !found.is_active() || found.reader.is_at(until) {
@@ -150,7 +166,7 @@ impl Node {
         }
         let filter = &found.filter;
         let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-        let mut items = found.reader.read(&self.log, cut, filter);
+        let mut items = found.reader.read(here.entries(), cut, filter);
         if copied {
             items = items.into_iter().map(detached).collect();
         }
@@ -159,27 +175,27 @@ impl Node {
         if let Some(last) = items.last() {
             found.reported = last.last();
             reader_client.turn = Some(id);
-            let mut messages = to_messages(id, items, |index| self.epochs.position(index));
+            let mut messages = to_messages(id, items, |index| here.epochs().position(index));
             let count: u64 = messages.iter().map(delivered).sum();
             reader_client.delivered += count;
-            self.cx.counters.delivered += count;
+            cx.counters.delivered += count;
             first = messages.pop_front();
             reader_client.control.append(&mut messages);
         }
         if catch_up {
-            self.catch_up(Requester::Subscription(client, id));
+            self.catch_up(cx, here, Requester::Subscription(client, id));
         }
         first
     }
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
-    pub(in crate::node) fn keep_for_subscribers(&mut self, item: &Item) {
-        let lag_bytes = self.cx.config.lag_bytes;
+    pub(super) fn keep_for_subscribers(&mut self, cx: &mut Cx, here: LogHere<'_>, item: &Item) {
+        let lag_bytes = cx.config.lag_bytes;
         let all = match &item.content {
             Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
         };
-        let (clients, epochs, budgets) = (&mut self.clients, &self.epochs, &mut self.budgets);
+        let (clients, epochs, budgets) = (&mut self.clients, here.epochs(), &mut self.budgets);
         let mut over = BTreeSet::new();
         let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
             let Some(client) = clients.get_mut(&client) else { return 0 };
@@ -211,8 +227,8 @@ impl Node {
                 shed += candidates.map(|wants| keep(wants, &entry)).sum::<u64>();
             }
         }
-        self.cx.counters.shed += shed;
-        over.into_iter().for_each(|uid| self.enforce_budget(uid));
+        cx.counters.shed += shed;
+        over.into_iter().for_each(|uid| self.enforce_budget(cx, here, uid));
     }
 
     fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
@@ -226,34 +242,40 @@ impl Node {
     /// The agent is about to leave its log for another one. The entries that were visible here
     /// count as delivered, and are left out where they come again. So the unread ones become
     /// messages now, with their positions in this log. Events over the bound become a gap.
-    pub(in crate::node) fn flush_subscribers(&mut self) {
-        self.count_budgets();
+    pub(crate) fn flush_subscribers(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        self.count_budgets(cx, here);
         for (client, subscription) in self.active_subscriptions() {
-            for piece in self.take_unread(client, subscription) {
-                let position = |index| self.epochs.position(index);
+            for piece in self.take_unread(cx, here, client, subscription) {
+                let position = |index| here.epochs().position(index);
                 let messages = to_messages(subscription, piece, position);
                 let count: u64 = messages.iter().map(delivered).sum();
                 let Some(found) = self.clients.get_mut(&client) else { continue };
                 found.delivered += count;
-                self.cx.counters.delivered += count;
+                cx.counters.delivered += count;
                 found.control.extend(messages);
             }
-            self.wake_subscription(client, subscription);
+            self.wake_subscription(cx, client, subscription);
         }
     }
 
     /// All that a subscription has not read, in pieces that each fit into a message.
-    fn take_unread(&mut self, client: ClientId, id: SubscriptionId) -> Vec<Vec<Item>> {
-        let until = self.commit_index;
+    fn take_unread(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        client: ClientId,
+        id: SubscriptionId,
+    ) -> Vec<Vec<Item>> {
+        let until = here.commit_index();
         let uid = self.clients.get(&client).map(|client| client.uid);
-        let budget = uid.map_or(0, |uid| self.lag_left(uid));
+        let budget = uid.map_or(0, |uid| self.lag_left(cx, uid));
         let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
         // What an earlier change of logs has left it counts too.
         let left = subscriber.control.iter().map(|message| match message {
             ToClient::Deliver { items, .. } => items.iter().map(|(_, run)| run.len()).sum(),
             _ => 0,
         });
-        let room = self.cx.config.lag_bytes.saturating_sub(left.sum());
+        let room = cx.config.lag_bytes.saturating_sub(left.sum());
         let (uid, mut room) = (subscriber.uid, room.min(budget));
         let Some(found) = subscriber.subscriptions.get_mut(&id) else { return Vec::new() };
         let filter = &found.filter;
@@ -262,8 +284,8 @@ impl Node {
             let bytes = room.min(BATCH_BYTES_TARGET);
             let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
             let items = match room {
-                0 => found.reader.skip_with_gap(&self.log, cut, &self.epochs, filter),
-                _ => found.reader.read(&self.log, cut, filter),
+                0 => found.reader.skip_with_gap(here.entries(), cut, here.epochs(), filter),
+                _ => found.reader.read(here.entries(), cut, filter),
             };
             if items.is_empty() {
                 break;
@@ -278,14 +300,14 @@ impl Node {
     }
 
     /// Tells every subscription that has begun of a hole.
-    pub(in crate::node) fn send_gap_to_subscribers(&mut self, gap: &Gap) {
+    pub(crate) fn send_gap_to_subscribers(&mut self, cx: &mut Cx, gap: &Gap) {
         for (client, subscription) in self.active_subscriptions() {
-            self.send_to_client(client, ToClient::Gap { subscription, gap: gap.clone() });
+            self.send_to_client(cx, client, ToClient::Gap { subscription, gap: gap.clone() });
         }
     }
 
     /// All subscriptions go on behind an index of a log that has nothing to do with the last.
-    pub(in crate::node) fn move_subscribers(&mut self, index: u64) {
+    pub(crate) fn move_subscribers(&mut self, index: u64) {
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
@@ -301,26 +323,26 @@ impl Node {
         }
     }
 
-    /// The log has gone back to an index: so do the subscriptions.
-    pub(in crate::node) fn rewind_subscribers(&mut self, index: u64) {
+    /// The log has gone back to an index: so do the subscriptions. `None`: none has read too far.
+    pub(crate) fn rewind_subscribers(&mut self, index: Option<u64>) {
+        let rewound = |at: u64| index.map_or(at, |index| at.min(index));
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 if subscription.reader.reads_conditions {
                     subscription.reader = Reader::of_conditions();
-                } else if subscription.reader.cursor > index {
-                    subscription.reader.resume_after(index);
+                } else if subscription.reader.cursor > rewound(subscription.reader.cursor) {
+                    subscription.reader.resume_after(rewound(subscription.reader.cursor));
                 }
-                subscription.reported = subscription.reported.min(index);
-                let history_until = &mut subscription.history_until;
-                *history_until = history_until.map(|until| until.min(index));
+                subscription.reported = rewound(subscription.reported);
+                subscription.history_until = subscription.history_until.map(rewound);
             }
         }
     }
 
     /// The log begins behind an index: subscriptions that stand before it get what is missing, or
     /// hear of it, when all catch up.
-    pub(in crate::node) fn subscribers_catch_up(&mut self, oldest: u64) {
+    pub(crate) fn subscribers_catch_up(&mut self, oldest: u64) {
         let mut any = false;
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
@@ -336,7 +358,7 @@ impl Node {
     /// Events come for a subscription from elsewhere: they count as delivered here. Gives those
     /// that it has not had already, at other places of a log that was left; `all`: it was not there
     /// then.
-    pub(in crate::node) fn note_fetched(&mut self, items: Vec<Item>, all: bool) -> Vec<Item> {
+    pub(super) fn note_fetched(&mut self, cx: &mut Cx, items: Vec<Item>, all: bool) -> Vec<Item> {
         let delivered_before = self.delivered_before.as_ref().filter(|_| !all);
         let mut fresh = Vec::with_capacity(items.len());
         for item in items {
@@ -350,7 +372,7 @@ impl Node {
                     .is_some_and(|delivered_before| delivered_before.contains(event.id()))
             });
             let again: Vec<usize> = again.map(|(place, _)| place).collect();
-            self.cx.counters.repeated += again.len() as u64;
+            cx.counters.repeated += again.len() as u64;
             let mut start = 0;
             for place in again.into_iter().chain([run.count()]) {
                 let index = item.index + start as u64;

@@ -6,18 +6,19 @@
 //! reply may be lost when the uplink changes: then the request is sent again.
 
 use crate::filter::FilterSet;
-use crate::frame::{Content, Frame, HistoryReply, HistoryRequest, Item};
+use crate::frame::{Frame, HistoryReply, HistoryRequest};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::reader::{ReadLimit, Reader};
-use crate::node::Node;
-use crate::node::api::{ClientId, Gap, GapReason, LinkId, SubscriptionId};
+use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::config::ns;
+use crate::node::cx::Cx;
 use crate::node::delivery::history_sources::HistorySearch;
-use crate::spaces::Spaces;
+use crate::node::delivery::{Delivery, LogHere};
+use crate::node::timers::Timer;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Requester {
+pub(super) enum Requester {
     /// The reader of a child link.
     Child(LinkId),
     /// The reader of a subscription.
@@ -30,7 +31,7 @@ pub(in crate::node) enum Requester {
 
 impl Requester {
     /// Whether it is that child, or below it.
-    pub(in crate::node) fn is_on(self, child: LinkId) -> bool {
+    pub(super) fn is_on(self, child: LinkId) -> bool {
         match self {
             Self::Child(link) | Self::Below(link, _) => link == child,
             Self::Subscription(..) | Self::Above(_) => false,
@@ -40,7 +41,7 @@ impl Requester {
 
 /// A request that was forwarded, or that this agent searches for.
 #[derive(Clone, Debug)]
-pub(in crate::node) struct PendingRequest {
+pub(super) struct PendingRequest {
     requester: Requester,
     sent_ns: u64,
     search: Option<HistorySearch>,
@@ -48,16 +49,16 @@ pub(in crate::node) struct PendingRequest {
 
 impl PendingRequest {
     /// The search for it here.
-    pub(in crate::node) fn search(&mut self) -> Option<&mut HistorySearch> {
+    pub(super) fn search(&mut self) -> Option<&mut HistorySearch> {
         self.search.as_mut()
     }
 
-    pub(in crate::node) fn is_for(&self, requester: Requester) -> bool {
+    pub(super) fn is_for(&self, requester: Requester) -> bool {
         self.requester == requester
     }
 
     /// Whether a child has to do with it.
-    pub(in crate::node) fn is_of(&self, child: LinkId) -> bool {
+    pub(super) fn is_of(&self, child: LinkId) -> bool {
         self.requester.is_on(child)
     }
 
@@ -75,51 +76,38 @@ impl PendingRequest {
 /// Most questions that wait for answers; one more waits until it is asked again.
 const REQUESTS_MAX: usize = 65_536;
 
-/// What filters want of an item.
-fn wanted(item: Item, filters: &FilterSet) -> Vec<Item> {
-    let run = match &item.content {
-        Content::Gap(gap) if filters.may_want(gap.severity_max, &gap.spaces) => return vec![item],
-        Content::Gap(_) => return Vec::new(),
-        Content::Events(run) => run,
-    };
-    let groups = run.groups().filter(|(_, first)| filters.matches(*first));
-    let parts = groups.filter_map(|(places, _)| {
-        let index = item.index + places.start as u64;
-        Some(Item { index, content: Content::Events(run.slice(places)?) })
-    });
-    parts.collect()
+/// A request for the events behind an index.
+fn request_after(
+    here: LogHere<'_>,
+    after: u64,
+    since_ns: u64,
+    filters: &FilterSet,
+) -> HistoryRequest {
+    let filters = filters.filters().to_vec();
+    HistoryRequest { id: 0, epoch: here.head(), after, since_ns, filters, conditions: false }
 }
 
-/// Adds an item. Two known holes become one: the filters want nothing of what lies between them.
-fn join_holes(items: &mut Vec<Item>, item: Item) {
-    if let Content::Gap(next) = &item.content
-        && let Some(Item { index, content: Content::Gap(gap) }) = items.last_mut()
-        && gap.reason == next.reason
-        && gap.severity_max.is_some()
-        && next.severity_max.is_some()
-        && gap.count > 0
-        && next.count > 0
-    {
-        *index = item.index;
-        gap.until = next.until;
-        gap.count += next.count;
-        gap.severity_max = gap.severity_max.max(next.severity_max);
-        gap.spaces = gap.spaces.joined(&next.spaces);
-        return;
-    }
-    items.push(item);
+/// The next rows of the table of conditions.
+fn conditions_reply(here: LogHere<'_>, id: u64, after: u64, filters: &FilterSet) -> HistoryReply {
+    let (items, covered, last) = here.conditions_after(after, filters);
+    HistoryReply { id, items, covered, last }
 }
 
-impl Node {
+impl Delivery {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
-    pub(in crate::node) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+    pub(super) fn complete_since(
+        &self,
+        cx: &Cx,
+        here: LogHere<'_>,
+        filters: &FilterSet,
+    ) -> Option<u64> {
         let known = self.interests.complete_since(filters);
-        let since = match self.role.is_root() {
-            true => Some(known.unwrap_or(u64::MAX).min(self.complete_after)),
+        let since = match cx.around.is_root {
+            true => Some(known.map_or(here.complete_after(), |k| k.min(here.complete_after()))),
             false => known,
         };
-        since.map(|since| since.max(self.log.evicted()))
+        since.map(|since| since.max(here.entries().evicted()))
     }
 
     fn reader_of(&mut self, requester: Requester) -> Option<(&mut Reader, FilterSet)> {
@@ -137,230 +125,134 @@ impl Node {
     }
 
     /// Lets a reader go on from its cursor: out of the log, or by asking above.
-    pub(in crate::node) fn catch_up(&mut self, requester: Requester) {
+    pub(super) fn catch_up(&mut self, cx: &mut Cx, here: LogHere<'_>, requester: Requester) {
         // The reader is gone, or another agent asks, which catches up itself.
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         if reader.reads_conditions {
-            return self.catch_up_conditions(requester, cursor, drained, &filters);
+            return match drained {
+                true => self.catch_up_conditions(cx, here, (requester, cursor), &filters),
+                false => self.wake_requester(cx, requester),
+            };
         }
-        let complete = self.complete_since(&filters);
-        let is_root = self.role.is_root();
-        let query = || HistoryRequest {
-            id: 0,
-            epoch: self.epochs.head(),
-            after: cursor,
-            since_ns,
-            filters: filters.filters().to_vec(),
-            conditions: false,
-        };
+        let complete = self.complete_since(cx, here, &filters);
+        let is_root = cx.around.is_root;
+        let query = || request_after(here, cursor, since_ns, &filters);
         if is_root && since_ns > 0 {
-            if drained && self.is_older(since_ns) && self.search_history(requester, query()) {
-                return self.wait_deeper(requester);
+            if drained
+                && here.is_older(since_ns)
+                && self.search_history(cx, here, requester, query())
+            {
+                return self.wait_deeper(cx, requester);
             }
-            let (begin, gap) = self.look_back(since_ns);
+            let (begin, gap) = here.look_back(since_ns, true);
             let Some((reader, _)) = self.reader_of(requester) else {
-                return self.cx.impossible("ReaderStays");
+                return cx.impossible("ReaderStays");
             };
             reader.since_ns = 0;
             match gap {
                 Some(gap) => reader.add_history(vec![gap], begin.max(cursor)),
                 None => reader.resume_after(begin.max(cursor)),
             }
-            return self.catch_up(requester);
+            return self.catch_up(cx, here, requester);
         }
-        let here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
+        let is_here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
         let lost = complete.filter(|since| is_root && *since > cursor);
-        let lost = lost.map(|since| self.whole_since(since));
+        let lost = lost.map(|since| since.max(here.complete_after()));
         if lost.is_some() {
             // What is kept for the reader is read first.
-            if !drained || self.search_history(requester, query()) {
-                return self.wait_deeper(requester);
+            if !drained || self.search_history(cx, here, requester, query()) {
+                return self.wait_deeper(cx, requester);
             }
         }
         if let Some(since) = lost {
-            return self.read_retained(requester, since, &filters);
+            return self.read_retained(cx, here, requester, since, &filters);
         }
         let Some((reader, _)) = self.reader_of(requester) else {
-            return self.cx.impossible("ReaderStays");
+            return cx.impossible("ReaderStays");
         };
-        reader.catching_up = !here;
+        reader.catching_up = !is_here;
         if reader.catching_up && drained {
-            return self.ask(requester, cursor, since_ns, &filters, false);
+            return self.ask(cx, requester, query());
         }
-        self.wake_requester(requester);
+        self.wake_requester(cx, requester);
     }
 
     /// Lets a reader that begins with the table of conditions go on.
     fn catch_up_conditions(
         &mut self,
-        requester: Requester,
-        cursor: u64,
-        drained: bool,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        (requester, cursor): (Requester, u64),
         filters: &FilterSet,
     ) {
-        if drained && !self.role.is_root() {
-            return self.ask(requester, cursor, 0, filters, true);
+        if !cx.around.is_root {
+            let query = request_after(here, cursor, 0, filters);
+            return self.ask(cx, requester, HistoryRequest { conditions: true, ..query });
         }
-        if drained {
-            let reply = self.conditions_after(0, cursor, filters);
-            return self.take_reply(requester, reply);
-        }
-        self.wake_requester(requester);
+        self.take_reply(cx, here, requester, conditions_reply(here, 0, cursor, filters));
     }
 
     /// A reader at the acting root wants what no log has as a whole any more: it gets what is left
     /// of it, a piece at a time, with a gap for each hole.
-    fn read_retained(&mut self, requester: Requester, since: u64, filters: &FilterSet) {
+    fn read_retained(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        requester: Requester,
+        since: u64,
+        filters: &FilterSet,
+    ) {
         let Some((reader, _)) = self.reader_of(requester) else {
-            return self.cx.impossible("ReaderStays");
+            return cx.impossible("ReaderStays");
         };
         let (cursor, all) = (reader.cursor, reader.reads_repeated);
-        let (mut items, covered) = self.retained(cursor, since, filters);
+        let (mut items, covered) = here.retained((cursor, since), filters, true);
         if let Requester::Subscription(..) = requester {
-            items = self.note_fetched(items, all);
+            items = self.note_fetched(cx, items, all);
         }
         let Some((reader, _)) = self.reader_of(requester) else {
-            return self.cx.impossible("ReaderStays");
+            return cx.impossible("ReaderStays");
         };
         reader.add_history(items, covered);
         reader.catching_up = covered < since;
-        self.wake_requester(requester);
-    }
-
-    /// What the log retains of a range that it does not have as a whole, as much as one answer
-    /// takes, and up to which index that reaches.
-    pub(in crate::node) fn retained(
-        &self,
-        after: u64,
-        until: u64,
-        filters: &FilterSet,
-    ) -> (Vec<Item>, u64) {
-        let begin = if self.role.is_root() { self.known_after() } else { self.log.known_after() };
-        let mut items = Vec::new();
-        if after < begin {
-            items.push(self.retention_gap(after, begin.min(until)));
-        }
-        let (mut bytes, mut count) = (0, 0);
-        let reported = self.log.with_gaps(after.max(begin), &self.epochs);
-        for item in reported.map_while(|item| item.up_to(until)) {
-            if bytes >= BATCH_BYTES_TARGET || count >= BATCH_EVENTS_MAX / 2 {
-                return (items, item.covers_after());
-            }
-            for item in wanted(item, filters) {
-                bytes += item.len();
-                count += item.count();
-                join_holes(&mut items, item);
-            }
-        }
-        (items, until)
-    }
-
-    /// Where a look-back to a Unix time begins in memory; with a gap where the log may not go back
-    /// that far.
-    fn look_back(&self, since_ns: u64) -> (u64, Option<Item>) {
-        let (begin, reached) = self.log.look_back(since_ns);
-        let known_after = if self.role.is_root() { self.known_after() } else { begin };
-        let begin = begin.max(known_after);
-        let reached = reached && begin > known_after || begin == 0;
-        (begin, (!reached).then(|| self.unknown_gap(0, begin)))
-    }
-
-    /// Where a reader goes on that misses something of what lies before an index: with a root that
-    /// has no copy, behind all that is sent again, or it would come behind what is newer.
-    fn whole_since(&self, since: u64) -> u64 {
-        if self.role.is_root() { since.max(self.complete_after) } else { since }
+        self.wake_requester(cx, requester);
     }
 
     /// A reader waits for a search.
-    fn wait_deeper(&mut self, requester: Requester) {
+    fn wait_deeper(&mut self, cx: &mut Cx, requester: Requester) {
         if let Some((reader, _)) = self.reader_of(requester) {
             reader.catching_up = true;
         }
-        self.wake_requester(requester);
+        self.wake_requester(cx, requester);
     }
 
-    /// Whether something that memory has given up may not be older than a Unix time.
-    fn is_older(&self, since_ns: u64) -> bool {
-        self.log.evicted() > 0 && self.log.before(since_ns) <= self.log.evicted()
-    }
-
-    /// Behind which index the log is in memory.
-    pub(in crate::node) fn memory_after(&self) -> u64 {
-        match self.role.replica() {
-            Some(replica) => replica.log.evicted(),
-            _ => self.memory_after_root(),
-        }
-    }
-
-    fn wake_requester(&mut self, requester: Requester) {
+    fn wake_requester(&mut self, cx: &mut Cx, requester: Requester) {
         match requester {
-            Requester::Child(link) => self.cx.wake(link),
-            Requester::Subscription(client, id) => self.wake_subscription(client, id),
+            Requester::Child(link) => cx.wake(link),
+            Requester::Subscription(client, id) => self.wake_subscription(cx, client, id),
             Requester::Below(..) | Requester::Above(_) => {}
         }
     }
 
-    /// What says that the log does not go back that far. Where the log has lost nothing but by
-    /// retention, each index was an event.
-    pub(in crate::node) fn retention_gap(&self, after: u64, until: u64) -> Item {
-        let mut item = self.unknown_gap(after, until);
-        let incomplete = self.epochs.is_incomplete_after(after) || self.complete_after > after;
-        if let Content::Gap(gap) = &mut item.content
-            && !incomplete
+    fn ask(&mut self, cx: &mut Cx, requester: Requester, query: HistoryRequest) {
+        let parent = cx.around.parent.as_ref().filter(|parent| parent.has_resumed);
+        if let Some(link) = parent.map(|parent| parent.link)
+            && !self.is_requesting(requester)
         {
-            gap.count = until - after;
+            self.forward_request(cx, link, requester, query);
         }
-        item
-    }
-
-    /// The same where it is not known how much is missing.
-    pub(in crate::node) fn unknown_gap(&self, after: u64, until: u64) -> Item {
-        let gap = Gap {
-            after: self.epochs.position(after),
-            until: self.epochs.position(until),
-            reason: GapReason::Retention,
-            count: 0,
-            severity_max: None,
-            spaces: Spaces::ANY,
-        };
-        Item { index: until, content: Content::Gap(gap) }
-    }
-
-    fn ask(
-        &mut self,
-        requester: Requester,
-        after: u64,
-        since_ns: u64,
-        filters: &FilterSet,
-        conditions: bool,
-    ) {
-        let Some(parent) = self.role.parent().filter(|parent| parent.resumed.is_some()) else {
-            return;
-        };
-        let link = parent.link;
-        if self.is_requesting(requester) {
-            return;
-        }
-        let query = HistoryRequest {
-            id: 0,
-            epoch: self.epochs.head(),
-            after,
-            since_ns,
-            filters: filters.filters().to_vec(),
-            conditions,
-        };
-        self.forward_request(link, requester, query);
     }
 
     /// Whether a question of that asker is under way.
-    pub(in crate::node) fn is_requesting(&self, requester: Requester) -> bool {
+    pub(super) fn is_requesting(&self, requester: Requester) -> bool {
         self.requests.values().any(|request| request.requester == requester)
     }
 
     /// Notes a question; gives its number, unless there are too many.
-    pub(in crate::node) fn request(
+    pub(super) fn request(
         &mut self,
+        cx: &Cx,
         requester: Requester,
         search: Option<HistorySearch>,
     ) -> Option<u64> {
@@ -368,78 +260,96 @@ impl Node {
             return None;
         }
         self.next_request += 1;
-        let request = PendingRequest { requester, sent_ns: self.cx.now.mono_ns, search };
+        let request = PendingRequest { requester, sent_ns: cx.now.mono_ns, search };
         self.requests.insert(self.next_request, request);
         Some(self.next_request)
     }
 
     /// Another agent is asked: its time to answer begins.
-    pub(in crate::node) fn restart_deadline(&mut self, id: u64) {
+    pub(super) fn restart_deadline(&mut self, cx: &Cx, id: u64) {
         if let Some(request) = self.requests.get_mut(&id) {
-            request.sent_ns = self.cx.now.mono_ns;
+            request.sent_ns = cx.now.mono_ns;
         }
     }
 
-    fn forward_request(&mut self, parent: LinkId, requester: Requester, mut query: HistoryRequest) {
+    fn forward_request(
+        &mut self,
+        cx: &mut Cx,
+        parent: LinkId,
+        requester: Requester,
+        mut query: HistoryRequest,
+    ) {
         // There are too many: the requester asks again.
-        let Some(id) = self.request(requester, None) else { return };
+        let Some(id) = self.request(cx, requester, None) else { return };
         query.id = id;
-        self.cx.counters.history_requests += 1;
+        cx.counters.history_requests += 1;
         // One that finds no room is asked again as one that was not answered.
-        self.cx.send_if_room(parent, Frame::HistoryRequest(query));
+        cx.send_if_room(parent, Frame::HistoryRequest(query));
     }
 
     /// A child asks for older events.
-    pub(in crate::node) fn on_history_request(&mut self, link: LinkId, query: HistoryRequest) {
+    pub(crate) fn on_history_request(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        link: LinkId,
+        query: HistoryRequest,
+    ) {
         let filters = FilterSet::merge(&query.filters);
-        if query.epoch != self.epochs.head() {
+        if query.epoch != here.epochs().head() {
             // The child asks again when it knows the new epoch history.
-            self.cx.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         }
-        if query.conditions && self.role.is_root() {
-            let answer = self.conditions_after(query.id, query.after, &filters);
-            return self.cx.send_if_room(link, Frame::HistoryReply(answer));
+        if query.conditions && cx.around.is_root {
+            let answer = conditions_reply(here, query.id, query.after, &filters);
+            return cx.send_if_room(link, Frame::HistoryReply(answer));
         }
-        let complete = self.complete_since(&filters);
-        let here = complete.is_some_and(|since| since <= query.after)
+        let complete = self.complete_since(cx, here, &filters);
+        let is_here = complete.is_some_and(|since| since <= query.after)
             && query.since_ns == 0
             && !query.conditions;
         let requester = Requester::Below(link, query.id);
-        if self.role.is_root() {
+        if cx.around.is_root {
             let older = match query.since_ns {
-                0 => !here,
-                since_ns => self.is_older(since_ns),
+                0 => !is_here,
+                since_ns => here.is_older(since_ns),
             };
-            if older && self.search_history(requester, query.clone()) {
+            if older && self.search_history(cx, here, requester, query.clone()) {
                 return;
             }
         }
-        if here || self.role.is_root() {
-            let answer = self.answer(&query);
-            return self.cx.send_if_room(link, Frame::HistoryReply(answer));
+        if is_here || cx.around.is_root {
+            let answer = self.answer(cx, here, &query);
+            return cx.send_if_room(link, Frame::HistoryReply(answer));
         }
-        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.forward_request(parent, requester, query);
+        if let Some(parent) = cx.around.parent_link() {
+            self.forward_request(cx, parent, requester, query);
         }
     }
 
     /// The next events behind the index that was asked for, out of the log here.
-    pub(in crate::node) fn answer(&self, query: &HistoryRequest) -> HistoryReply {
+    pub(super) fn answer(
+        &self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        query: &HistoryRequest,
+    ) -> HistoryReply {
         let filters = &FilterSet::merge(&query.filters);
-        let until = self.commit_index;
+        let until = here.commit_index();
         let mut items = Vec::new();
         let mut after = query.after;
         if query.since_ns > 0 {
-            let (begin, gap) = self.look_back(query.since_ns);
+            let (begin, gap) = here.look_back(query.since_ns, cx.around.is_root);
             after = begin.max(after);
             items.extend(gap);
         }
-        if let Some(since) = self.complete_since(filters)
+        if let Some(since) = self.complete_since(cx, here, filters)
             && since > after
         {
-            let since = self.whole_since(since);
-            let (retained, covered) = self.retained(after, since, filters);
+            let is_root = cx.around.is_root;
+            let since = if is_root { since.max(here.complete_after()) } else { since };
+            let (retained, covered) = here.retained((after, since), filters, is_root);
             items.extend(retained);
             if covered < since || items.len() >= BATCH_EVENTS_MAX / 2 {
                 return HistoryReply { id: query.id, items, covered, last: false };
@@ -453,47 +363,51 @@ impl Node {
             until,
             skip_repeated: false,
         };
-        items.extend(reader.read(&self.log, cut, filters));
+        items.extend(reader.read(here.entries(), cut, filters));
         let covered = reader.cursor;
         HistoryReply { id: query.id, items, covered, last: covered >= until }
     }
 
     /// An answer has come down.
-    pub(in crate::node) fn on_history_reply(&mut self, reply: HistoryReply) {
+    pub(crate) fn on_history_reply(&mut self, cx: &mut Cx, here: LogHere<'_>, reply: HistoryReply) {
         match self.requests.get(&reply.id) {
-            Some(request) if request.search.is_none() => self.answered(reply),
-            _ => self.cx.counters.stale += 1,
+            Some(request) if request.search.is_none() => self.answered(cx, here, reply),
+            _ => cx.counters.stale += 1,
         }
     }
 
     /// A question is answered, from wherever.
-    pub(in crate::node) fn answered(&mut self, reply: HistoryReply) {
+    pub(super) fn answered(&mut self, cx: &mut Cx, here: LogHere<'_>, reply: HistoryReply) {
         let Some(request) = self.requests.remove(&reply.id) else {
-            return self.cx.impossible("RequestIsOpen");
+            return cx.impossible("RequestIsOpen");
         };
         match request.requester {
             Requester::Below(link, id) => {
-                return self
-                    .cx
-                    .send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
+                return cx.send_if_room(link, Frame::HistoryReply(HistoryReply { id, ..reply }));
             }
-            Requester::Above(id) => return self.reply_to_root(HistoryReply { id, ..reply }),
+            Requester::Above(id) => return self.reply_to_root(cx, HistoryReply { id, ..reply }),
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
-        self.take_reply(request.requester, reply);
+        self.take_reply(cx, here, request.requester, reply);
     }
 
     /// A reader gets what it has asked for.
-    fn take_reply(&mut self, requester: Requester, reply: HistoryReply) {
+    fn take_reply(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        requester: Requester,
+        reply: HistoryReply,
+    ) {
         let HistoryReply { mut items, covered, last, .. } = reply;
         // The reader is gone.
         let Some((reader, _)) = self.reader_of(requester) else { return };
         let all = reader.reads_repeated;
         if let Requester::Subscription(..) = requester {
-            items = self.note_fetched(items, all);
+            items = self.note_fetched(cx, items, all);
         }
         let Some((reader, _)) = self.reader_of(requester) else {
-            return self.cx.impossible("ReaderStays");
+            return cx.impossible("ReaderStays");
         };
         let (moved, held) = (covered > reader.cursor, reader.held_bytes());
         reader.since_ns = 0;
@@ -501,13 +415,13 @@ impl Node {
         reader.add_history(items, covered);
         let grown = reader.held_bytes().saturating_sub(held);
         if let Requester::Subscription(client, _) = requester {
-            self.subscription_grew(client, grown);
+            self.subscription_grew(cx, here, client, grown);
         }
         match moved {
-            true => self.catch_up(requester),
-            false => self.end_catching_up(requester),
+            true => self.catch_up(cx, here, requester),
+            false => self.end_catching_up(cx, here, requester),
         }
-        self.wake_requester(requester);
+        self.wake_requester(cx, requester);
         if self.delivered_before.is_some() && !self.any_reader_catches_up() {
             self.delivered_before = None;
         }
@@ -515,12 +429,12 @@ impl Node {
 
     /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log
     /// has no entry that could move it. Any other asks again when the log moves.
-    fn end_catching_up(&mut self, requester: Requester) {
+    fn end_catching_up(&mut self, cx: &mut Cx, here: LogHere<'_>, requester: Requester) {
         let Some((reader, filters)) = self.reader_of(requester) else {
-            return self.cx.impossible("ReaderStays");
+            return cx.impossible("ReaderStays");
         };
         let cursor = reader.cursor;
-        if self.complete_since(&filters).is_some_and(|since| since <= cursor)
+        if self.complete_since(cx, here, &filters).is_some_and(|since| since <= cursor)
             && let Some((reader, _)) = self.reader_of(requester)
         {
             reader.catching_up = false;
@@ -539,7 +453,7 @@ impl Node {
     }
 
     /// Whether any reader waits for older events.
-    pub(in crate::node) fn any_reader_catches_up(&self) -> bool {
+    pub(crate) fn any_reader_catches_up(&self) -> bool {
         self.children.values().any(|child| child.reader.catching_up)
             || self
                 .clients
@@ -548,24 +462,34 @@ impl Node {
     }
 
     /// Lets all readers that catch up try again; `again`: their questions are void.
-    pub(in crate::node) fn catch_up_all(&mut self, again: bool) {
+    pub(crate) fn catch_up_all(&mut self, cx: &mut Cx, here: LogHere<'_>, again: bool) {
         if again {
             self.requests.clear();
         }
         for requester in self.catching_up() {
-            self.catch_up(requester);
+            self.catch_up(cx, here, requester);
         }
     }
 
-    pub(in crate::node) fn history_deadline_ns(&self) -> Option<u64> {
+    /// A timer of this part expires.
+    pub(crate) fn on_timer(&mut self, cx: &mut Cx, here: LogHere<'_>, timer: Timer) {
+        match timer {
+            Timer::HistoryRequest => self.on_history_timer(cx, here),
+            Timer::Covered => self.on_covered_timer(cx, here),
+            Timer::NarrowInterest => self.interest_changed(cx),
+            _ => cx.impossible("TimerOfDelivery"),
+        }
+    }
+
+    pub(crate) fn history_deadline_ns(&self, cx: &Cx) -> Option<u64> {
         let open = self.requests.values().filter(|request| request.may_be_late());
         let oldest = open.map(|request| request.sent_ns).min();
-        oldest.map(|oldest| oldest.saturating_add(ns(self.cx.config.detection_ms)))
+        oldest.map(|oldest| oldest.saturating_add(ns(cx.config.detection_ms)))
     }
 
     /// History requests without an answer are sent again, or another agent is asked.
-    pub(in crate::node) fn on_history_timer(&mut self) {
-        let before = self.cx.now.mono_ns.saturating_sub(ns(self.cx.config.detection_ms));
+    pub(super) fn on_history_timer(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        let before = cx.now.mono_ns.saturating_sub(ns(cx.config.detection_ms));
         let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;
         let late: Vec<u64> =
             self.requests.iter().filter(|(_, q)| late(q)).map(|(id, _)| *id).collect();
@@ -574,18 +498,18 @@ impl Node {
         }
         for id in late {
             match self.requests.get_mut(&id).map(PendingRequest::search) {
-                Some(Some(_)) => self.search_next(id),
+                Some(Some(_)) => self.search_next(cx, here, id),
                 _ => drop(self.requests.remove(&id)),
             }
         }
-        self.catch_up_all(false);
+        self.catch_up_all(cx, here, false);
     }
 
     /// A child that was asked is gone: the next is.
-    pub(in crate::node) fn on_asked_child_gone(&mut self, child: LinkId) {
+    pub(super) fn on_asked_child_gone(&mut self, cx: &mut Cx, here: LogHere<'_>, child: LinkId) {
         let waiting = self.requests.iter().filter(|(_, request)| request.waits_for(child));
         for id in waiting.map(|(id, _)| *id).collect::<Vec<u64>>() {
-            self.search_next(id);
+            self.search_next(cx, here, id);
         }
     }
 }

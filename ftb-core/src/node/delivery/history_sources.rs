@@ -11,9 +11,10 @@
 
 use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
-use crate::node::Node;
 use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
+use crate::node::cx::Cx;
 use crate::node::delivery::history::{PendingRequest, Requester};
+use crate::node::delivery::{Delivery, LogHere};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Pages that are read from the disk at once; the rest waits for its turn.
@@ -25,7 +26,7 @@ const CHILDREN_ASKED_MAX: usize = 16;
 
 /// What is being read from the disk.
 #[derive(Default)]
-pub(in crate::node) struct DiskReads {
+pub(super) struct DiskReads {
     /// Pages that the shell has not given yet, wanted still or not.
     reads: BTreeSet<u64>,
     waiting: VecDeque<u64>,
@@ -33,7 +34,7 @@ pub(in crate::node) struct DiskReads {
 
 /// A request that this agent searches for.
 #[derive(Clone, Debug)]
-pub(in crate::node) struct HistorySearch {
+pub(super) struct HistorySearch {
     query: HistoryRequest,
     from: HistorySource,
     /// Who is to be asked next.
@@ -50,26 +51,31 @@ enum HistorySource {
 }
 
 impl HistorySearch {
-    pub(in crate::node) fn waits_for(&self, child: LinkId) -> bool {
+    pub(super) fn waits_for(&self, child: LinkId) -> bool {
         self.from == HistorySource::Child(child)
     }
 
     /// A disk answers for certain, a child may not.
-    pub(in crate::node) fn may_be_late(&self) -> bool {
+    pub(super) fn may_be_late(&self) -> bool {
         self.from != HistorySource::Disk
     }
 }
 
-impl Node {
+impl Delivery {
     /// Looks for events that are not in memory any more. Says whether a source is asked.
-    pub(in crate::node) fn search_history(
+    pub(super) fn search_history(
         &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
         requester: Requester,
         query: HistoryRequest,
     ) -> bool {
-        let disk = self.disk_may_hold(&query);
-        let children =
-            if self.role.is_root() { self.history_holders(requester, &query) } else { [].into() };
+        let disk = self.disk_may_hold(here, &query);
+        let children = if cx.around.is_root {
+            self.history_holders(cx, here, requester, &query)
+        } else {
+            [].into()
+        };
         if self.is_requesting(requester) {
             return true;
         }
@@ -78,20 +84,26 @@ impl Node {
         }
         let search = HistorySearch { query, from: HistorySource::Disk, children, page: None };
         // There are too many: memory must do.
-        let Some(id) = self.request(requester, Some(search)) else { return false };
+        let Some(id) = self.request(cx, requester, Some(search)) else { return false };
         match disk {
-            true => self.read_disk(id),
-            false => self.search_next(id),
+            true => self.read_disk(cx, here, id),
+            false => self.search_next(cx, here, id),
         }
         true
     }
 
     /// Children that may have more than is here: the standby, which has a disk; where a root has
     /// taken over without a copy, all.
-    fn history_holders(&self, requester: Requester, query: &HistoryRequest) -> VecDeque<LinkId> {
+    fn history_holders(
+        &self,
+        cx: &Cx,
+        here: LogHere<'_>,
+        requester: Requester,
+        query: &HistoryRequest,
+    ) -> VecDeque<LinkId> {
         // Who has just given its log away is not standby yet.
-        let standby = self.role.root().and_then(|root| root.standby.or(root.log_source));
-        let incomplete = !self.epochs.keeps(self.epochs.position(query.after + 1));
+        let standby = cx.around.log_holder;
+        let incomplete = !here.epochs().keeps(here.epochs().position(query.after + 1));
         let attached = self.children.iter().filter(|(_, child)| child.attached);
         let others =
             attached.map(|(link, _)| *link).filter(|link| incomplete && Some(*link) != standby);
@@ -101,51 +113,57 @@ impl Node {
 
     /// Whether the disk may go back further than memory: it retains severe events from before what
     /// it has as a whole.
-    fn disk_may_hold(&self, query: &HistoryRequest) -> bool {
+    fn disk_may_hold(&self, here: LogHere<'_>, query: &HistoryRequest) -> bool {
         self.disk_reads.waiting.len() < WAITING_MAX
-            && self.disk_range().is_some_and(|(_, until)| query.after < until)
+            && here.disk_range().is_some_and(|(_, until)| query.after < until)
     }
 
-    fn read_disk(&mut self, id: u64) {
+    fn read_disk(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64) {
         self.disk_reads.waiting.push_back(id);
-        self.read_waiting();
+        self.read_waiting(cx, here);
     }
 
     /// Hands out what may be read at once.
-    fn read_waiting(&mut self) {
+    fn read_waiting(&mut self, cx: &mut Cx, here: LogHere<'_>) {
         while self.disk_reads.reads.len() < JOURNAL_READS_MAX {
             let Some(id) = self.disk_reads.waiting.pop_front() else { return };
             let Some(query) = self.search_of(id).map(|search| search.query.clone()) else {
                 continue;
             };
-            let Some((_, until)) = self.disk_range() else {
-                self.search_next(id);
+            let Some((_, until)) = here.disk_range() else {
+                self.search_next(cx, here, id);
                 continue;
             };
             // What memory has is read there.
-            let until = until.min(self.memory_after());
+            let until = until.min(here.memory_after);
             let filters = FilterSet::merge(&query.filters);
             let (after, since_ns) = (query.after, query.since_ns);
             self.disk_reads.reads.insert(id);
-            self.cx.counters.history_reads += 1;
+            cx.counters.history_reads += 1;
             let read = JournalRead { read: id, after, until, since_ns, filters };
-            self.cx.push(Output::ReadJournal(read));
+            cx.push(Output::ReadJournal(read));
         }
     }
 
     /// The shell has read a page, or could not.
-    pub(in crate::node) fn on_journal_read(&mut self, id: u64, page: Option<JournalPage>) {
+    pub(crate) fn on_journal_read(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        id: u64,
+        page: Option<JournalPage>,
+    ) {
         self.disk_reads.reads.remove(&id);
-        self.on_page(id, page);
-        self.read_waiting();
+        self.on_page(cx, here, id, page);
+        self.read_waiting(cx, here);
     }
 
-    fn on_page(&mut self, id: u64, page: Option<JournalPage>) {
+    fn on_page(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64, page: Option<JournalPage>) {
         // The request is void, or was answered from elsewhere.
         let Some(search) = self.search_of(id) else { return };
         let query = search.query.clone();
         let Some(page) = page.filter(|page| page.until > query.after) else {
-            return self.search_next(id);
+            return self.search_next(cx, here, id);
         };
         let JournalPage { after, mut items, mut until } = page;
         // Another disk may have what is missing here: it is asked where a hole comes first.
@@ -158,27 +176,35 @@ impl Node {
         let begins = (after <= query.after || query.since_ns > 0) && hole != Some(0);
         let answer = match begins {
             true => HistoryReply { id, items, covered: until, last: false },
-            false => self.with_retained(id, &query, JournalPage { after, items, until }),
+            false => self.with_retained(cx, here, id, &query, JournalPage { after, items, until }),
         };
         match begins {
-            true => self.answered(answer),
+            true => self.answered(cx, here, answer),
             false => {
                 if let Some(search) = self.search_of(id) {
                     search.page = Some(answer);
                 }
-                self.search_next(id);
+                self.search_next(cx, here, id);
             }
         }
     }
 
     /// A page that begins too late, with what memory retains of what lies before it. Where that is
     /// much, it comes first: the page is read again.
-    fn with_retained(&self, id: u64, query: &HistoryRequest, page: JournalPage) -> HistoryReply {
+    fn with_retained(
+        &self,
+        cx: &Cx,
+        here: LogHere<'_>,
+        id: u64,
+        query: &HistoryRequest,
+        page: JournalPage,
+    ) -> HistoryReply {
         let filters = FilterSet::merge(&query.filters);
         if page.after <= query.after || query.since_ns > 0 {
             return HistoryReply { id, items: page.items, covered: page.until, last: false };
         }
-        let (mut items, covered) = self.retained(query.after, page.after, &filters);
+        let range = (query.after, page.after);
+        let (mut items, covered) = here.retained(range, &filters, cx.around.is_root);
         if covered < page.after || items.len() > 1 {
             return HistoryReply { id, items, covered, last: false };
         }
@@ -187,67 +213,82 @@ impl Node {
     }
 
     /// Asks the next who may have it, or gives up.
-    pub(in crate::node) fn search_next(&mut self, id: u64) {
+    pub(super) fn search_next(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64) {
         loop {
             // The request became void while it waited for the disk.
             let Some(search) = self.search_of(id) else { return };
             let Some(link) = search.children.pop_front() else {
                 let (query, page) = (search.query.clone(), search.page.take());
-                let of_root = self.role.is_root();
-                return self.answered(match page.filter(|_| of_root) {
+                let of_root = cx.around.is_root;
+                let answer = match page.filter(|_| of_root) {
                     Some(page) => page,
-                    None if of_root => self.answer(&HistoryRequest { id, ..query }),
+                    None if of_root => self.answer(cx, here, &HistoryRequest { id, ..query }),
                     // The requester decides what to report.
                     None => {
                         HistoryReply { id, items: Vec::new(), covered: query.after, last: false }
                     }
-                });
+                };
+                return self.answered(cx, here, answer);
             };
             if self.children.contains_key(&link)
                 && let Some(search) = self.search_of(id)
             {
                 search.from = HistorySource::Child(link);
                 let query = HistoryRequest { id, ..search.query.clone() };
-                self.restart_deadline(id);
-                self.cx.counters.history_requests += 1;
-                return self.cx.send_if_room(
+                self.restart_deadline(cx, id);
+                cx.counters.history_requests += 1;
+                return cx.send_if_room(
                     link,
-                    Frame::HistoryRequest(HistoryRequest { epoch: self.epochs.head(), ..query }),
+                    Frame::HistoryRequest(HistoryRequest { epoch: here.epochs().head(), ..query }),
                 );
             }
         }
     }
 
     /// A child answers what it was asked for.
-    pub(in crate::node) fn on_reply_from_child(&mut self, link: LinkId, reply: HistoryReply) {
+    pub(crate) fn on_reply_from_child(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        link: LinkId,
+        reply: HistoryReply,
+    ) {
         let Some(search) = self.search_of(reply.id).filter(|search| search.waits_for(link)) else {
-            self.cx.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         };
         if reply.covered > search.query.after {
-            return self.answered(reply);
+            return self.answered(cx, here, reply);
         }
-        self.search_next(reply.id);
+        self.search_next(cx, here, reply.id);
     }
 
     /// The acting root above asks for what it does not have (any more).
-    pub(in crate::node) fn on_request_from_root(&mut self, query: HistoryRequest) {
+    pub(crate) fn on_request_from_root(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        query: HistoryRequest,
+    ) {
         let filters = FilterSet::merge(&query.filters);
-        let complete = self.complete_since(&filters);
-        let of_now = query.epoch == self.epochs.head();
+        let complete = self.complete_since(cx, here, &filters);
+        let of_now = query.epoch == here.epochs().head();
         if of_now && query.since_ns == 0 && complete.is_some_and(|since| since <= query.after) {
-            let answer = self.answer(&query);
-            return self.reply_to_root(answer);
+            let answer = self.answer(cx, here, &query);
+            return self.reply_to_root(cx, answer);
         }
         let (id, after) = (query.id, query.after);
-        if !of_now || !self.search_history(Requester::Above(id), query) {
-            self.reply_to_root(HistoryReply { id, items: Vec::new(), covered: after, last: false });
+        if !of_now || !self.search_history(cx, here, Requester::Above(id), query) {
+            self.reply_to_root(
+                cx,
+                HistoryReply { id, items: Vec::new(), covered: after, last: false },
+            );
         }
     }
 
-    pub(in crate::node) fn reply_to_root(&mut self, reply: HistoryReply) {
-        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.cx.send_if_room(parent, Frame::HistoryReply(reply));
+    pub(super) fn reply_to_root(&mut self, cx: &mut Cx, reply: HistoryReply) {
+        if let Some(parent) = cx.around.parent_link() {
+            cx.send_if_room(parent, Frame::HistoryReply(reply));
         }
     }
 

@@ -12,7 +12,7 @@ type Key = (ClientId, SubscriptionId);
 
 /// All subscriptions of a node.
 #[derive(Debug, Default)]
-pub(in crate::node) struct SubscriptionIndex {
+pub(super) struct SubscriptionIndex {
     /// By each event space, in lower case, that a filter names without wildcard.
     by_space: BTreeMap<Box<[u8]>, BTreeSet<Key>>,
     /// Those that may want any space.
@@ -20,12 +20,7 @@ pub(in crate::node) struct SubscriptionIndex {
 }
 
 impl SubscriptionIndex {
-    pub(in crate::node) fn insert(
-        &mut self,
-        client: ClientId,
-        id: SubscriptionId,
-        filter: &Filter,
-    ) {
+    pub(super) fn insert(&mut self, client: ClientId, id: SubscriptionId, filter: &Filter) {
         let Some(spaces) = filter.literal_spaces() else {
             self.open.insert((client, id));
             return;
@@ -36,12 +31,7 @@ impl SubscriptionIndex {
     }
 
     /// Takes the same filter out again.
-    pub(in crate::node) fn remove(
-        &mut self,
-        client: ClientId,
-        id: SubscriptionId,
-        filter: &Filter,
-    ) {
+    pub(super) fn remove(&mut self, client: ClientId, id: SubscriptionId, filter: &Filter) {
         self.open.remove(&(client, id));
         for space in filter.literal_spaces().unwrap_or_default() {
             if let Some(keys) = self.by_space.get_mut(space.as_bytes()) {
@@ -54,7 +44,7 @@ impl SubscriptionIndex {
     }
 
     /// The subscriptions that may want an event; each once, in no order that means anything.
-    pub(in crate::node) fn candidates(&self, event: SealedRef<'_>) -> impl Iterator<Item = Key> {
+    pub(super) fn candidates(&self, event: SealedRef<'_>) -> impl Iterator<Item = Key> {
         let space = event.space().as_bytes();
         let mut lower = [0; SPACE_BYTES_MAX];
         // A longer one is none, and nothing wants it.

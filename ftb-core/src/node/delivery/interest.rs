@@ -17,7 +17,7 @@ const HISTORY_MAX: usize = 8;
 
 /// The interest of a subtree.
 #[derive(Clone, Debug, Default)]
-pub(in crate::node) struct Interests {
+pub(super) struct Interests {
     reported: FilterSet,
     version: u64,
     active_version: u64,
@@ -29,7 +29,7 @@ pub(in crate::node) struct Interests {
 
 impl Interests {
     /// The subtree wants this now. Says whether the parent must know.
-    pub(in crate::node) fn want(&mut self, wanted: FilterSet) -> bool {
+    pub(super) fn want(&mut self, wanted: FilterSet) -> bool {
         if wanted.covers_set(&self.reported) && self.reported.covers_set(&wanted) {
             return false;
         }
@@ -49,16 +49,16 @@ impl Interests {
     }
 
     /// What to tell the parent.
-    pub(in crate::node) fn reported(&self) -> Interest {
+    pub(super) fn reported(&self) -> Interest {
         Interest { version: self.version, filters: self.reported.filters().to_vec() }
     }
 
-    pub(in crate::node) fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         self.version
     }
 
     /// That version is active up to the acting root; its matches behind the index come down.
-    pub(in crate::node) fn activate(&mut self, version: u64, index: u64) {
+    pub(super) fn activate(&mut self, version: u64, index: u64) {
         if version != self.version || version == self.active_version {
             return;
         }
@@ -69,7 +69,7 @@ impl Interests {
 
     /// On a new link, or in another epoch history: all matches of the reported filters come down
     /// after that index.
-    pub(in crate::node) fn restart(&mut self, index: u64) {
+    pub(super) fn restart(&mut self, index: u64) {
         for active in &mut self.active {
             active.since = active.since.min(index);
         }
@@ -89,18 +89,18 @@ impl Interests {
     }
 
     /// Since which index everything that a filter matches is here; `None`: it is not active.
-    pub(in crate::node) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+    pub(super) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
         self.active.iter().find(|active| active.filters.covers_set(filters)).map(|a| a.since)
     }
 
     /// Whether the interest that is active up to the root covers a filter.
-    pub(in crate::node) fn covers(&self, filter: &Filter) -> bool {
+    pub(super) fn covers(&self, filter: &Filter) -> bool {
         self.version == self.active_version
             && self.active.last().is_some_and(|active| active.filters.covers(filter))
     }
 
     /// On a new link nothing is known to be active up to the root until the parent says so.
-    pub(in crate::node) fn unsettle(&mut self) {
+    pub(super) fn unsettle(&mut self) {
         self.active_version = 0;
         self.version += 1;
     }

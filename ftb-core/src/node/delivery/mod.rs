@@ -1,10 +1,106 @@
-//! What the clients of this agent want and read.
+//! What the clients and the children of this agent want and read.
+//!
+//! Responsible for: subscriptions, interests, readers of the log, and where older events come from.
+//! Not responsible for: the log ([`crate::log::followed`]), who is a child ([`crate::node::tree`]).
 
-pub(in crate::node) mod budget;
-pub(in crate::node) mod clients;
-pub(in crate::node) mod deliver;
-pub(in crate::node) mod history;
-pub(in crate::node) mod history_sources;
-pub(in crate::node) mod index;
-pub(in crate::node) mod interest;
-pub(in crate::node) mod subscriptions;
+mod budget;
+mod children;
+mod clients;
+mod deliver;
+mod history;
+mod history_sources;
+mod index;
+mod interest;
+mod subscriptions;
+
+pub use history_sources::JOURNAL_READS_MAX;
+
+use crate::epochs::EpochHistory;
+use crate::log::followed::FollowedLog;
+use crate::node::api::{ClientId, LinkId, SubscriptionId};
+use crate::node::journal::Journal;
+use crate::ranges::PublisherRanges;
+use budget::Budgets;
+use children::ChildReader;
+use clients::Client;
+pub(crate) use clients::ClientUse;
+use core::ops::Deref;
+use history::PendingRequest;
+use history_sources::DiskReads;
+use index::SubscriptionIndex;
+use interest::Interests;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The part of an agent that brings events to clients and children.
+pub(crate) struct Delivery {
+    clients: BTreeMap<ClientId, Client>,
+    children: BTreeMap<LinkId, ChildReader>,
+    /// What the clients of each user make this agent hold.
+    budgets: Budgets,
+    /// Which subscriptions of the clients may want an event.
+    index: SubscriptionIndex,
+    /// Subscriptions that are not active yet.
+    waiting: BTreeSet<(ClientId, SubscriptionId)>,
+    /// Subscriptions that read the past.
+    histories: BTreeSet<(ClientId, SubscriptionId)>,
+    /// Events that were delivered to clients here.
+    seen: PublisherRanges,
+    /// What of them had been when the log was left for the one in which subscriptions catch up now.
+    delivered_before: Option<PublisherRanges>,
+    interests: Interests,
+    /// The parent must learn of another interest.
+    subscribe_due: bool,
+    /// The index behind which the parent said that our interest is active.
+    active_index: u64,
+    /// Questions for older events that were passed up.
+    requests: BTreeMap<u64, PendingRequest>,
+    next_request: u64,
+    disk_reads: DiskReads,
+}
+
+/// The log that is followed here, and what lies on the disk.
+#[derive(Clone, Copy)]
+pub(crate) struct LogHere<'a> {
+    pub(crate) log: &'a FollowedLog,
+    pub(crate) journal: &'a Journal,
+    /// The epoch history of the log that goes to the disk.
+    pub(crate) written: &'a EpochHistory,
+    /// Behind which index that log is in memory.
+    pub(crate) memory_after: u64,
+}
+
+impl Deref for LogHere<'_> {
+    type Target = FollowedLog;
+
+    fn deref(&self) -> &FollowedLog {
+        self.log
+    }
+}
+
+impl LogHere<'_> {
+    /// Which part of the log can be read from the disk.
+    fn disk_range(&self) -> Option<(u64, u64)> {
+        self.journal.range(self.written)
+    }
+}
+
+impl Delivery {
+    pub(crate) fn new(publishers_max: usize) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            children: BTreeMap::new(),
+            budgets: Budgets::default(),
+            index: SubscriptionIndex::default(),
+            waiting: BTreeSet::new(),
+            histories: BTreeSet::new(),
+            seen: PublisherRanges::new(publishers_max),
+            delivered_before: None,
+            interests: Interests::default(),
+            subscribe_due: false,
+            active_index: 0,
+            requests: BTreeMap::new(),
+            next_request: 0,
+            disk_reads: DiskReads::default(),
+        }
+    }
+}

@@ -4,27 +4,28 @@
 //! responsible for: what comes ([`crate::node::delivery::deliver`]).
 
 use crate::filter::{Filter, FilterSet};
+use crate::frame::Interest;
 use crate::log::reader::Reader;
-use crate::node::Node;
 use crate::node::api::{
     ClientId, Gap, GapReason, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
+use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
+use crate::node::delivery::{Delivery, LogHere};
 use crate::node::timers::Timer;
-use crate::position::{Position, Trail};
-use crate::spaces::Spaces;
+use crate::position::Trail;
 
 /// One subscription.
-pub(in crate::node) struct Subscription {
-    pub(in crate::node) filter: Filter,
-    pub(in crate::node) reader: Reader,
+pub(super) struct Subscription {
+    pub(super) filter: Filter,
+    pub(super) reader: Reader,
     /// What it wants is active up to the root; else it is among those that wait for that.
     active: bool,
     start: Start,
     /// The last index that its client knows to be covered.
-    pub(in crate::node) reported: u64,
+    pub(super) reported: u64,
     /// It began in the past, which ends at this index.
-    pub(in crate::node) history_until: Option<u64>,
+    pub(super) history_until: Option<u64>,
 }
 
 /// How far back a subscription reads again that resumes in a log that it has nothing in common
@@ -36,23 +37,23 @@ const READ_AGAIN_MAX: u64 = 8_192;
 const NARROW_MS: u64 = 100;
 
 impl Subscription {
-    pub(in crate::node) fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.active
     }
 }
 
-impl Node {
+impl Delivery {
     /// A client wants events.
-    pub(in crate::node) fn on_subscribe(
+    pub(crate) fn on_subscribe(
         &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
         client: ClientId,
-        id: SubscriptionId,
-        filter: Filter,
-        start: Start,
+        (id, filter, start): (SubscriptionId, Filter, Start),
     ) {
-        let max = self.cx.config.subscriptions_max;
+        let max = cx.config.subscriptions_max;
         let Some(subscriber) = self.clients.get_mut(&client) else {
-            self.cx.counters.stale += 1;
+            cx.counters.stale += 1;
             return;
         };
         let refuse = |message| ToClient::Refused {
@@ -62,40 +63,40 @@ impl Node {
         };
         if subscriber.subscriptions.contains_key(&id) {
             let message = format!("subscription {} exists: end it first", id.0);
-            return self.send_to_client(client, refuse(message));
+            return self.send_to_client(cx, client, refuse(message));
         }
         if subscriber.subscriptions.len() >= max {
             let message = format!("a client may have {max} subscriptions: end one first");
-            return self.send_to_client(client, refuse(message));
+            return self.send_to_client(cx, client, refuse(message));
         }
         let uid = subscriber.uid;
-        if let Err(message) = self.count_subscription(uid, &filter) {
-            return self.send_to_client(client, refuse(message));
+        if let Err(message) = self.count_subscription(cx, uid, &filter) {
+            return self.send_to_client(cx, client, refuse(message));
         }
         let Some(subscriber) = self.clients.get_mut(&client) else {
-            return self.cx.impossible("SubscriberIsAttached");
+            return cx.impossible("SubscriberIsAttached");
         };
         self.index.insert(client, id, &filter);
         let is_announced =
             self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
         let subscription = Subscription {
             filter,
-            reader: Reader::new(self.commit_index),
+            reader: Reader::new(here.commit_index()),
             active: false,
             start,
-            reported: self.commit_index,
+            reported: here.commit_index(),
             history_until: None,
         };
         subscriber.subscriptions.insert(id, Box::new(subscription));
         self.waiting.insert((client, id));
         // To merge all filters anew for each of many would take quadratic time.
         if !is_announced {
-            self.interest_changed();
+            self.interest_changed(cx);
         }
-        self.subscriptions_active();
+        self.subscriptions_active(cx, here);
     }
 
-    pub(in crate::node) fn on_unsubscribe(&mut self, client: ClientId, id: SubscriptionId) {
+    pub(crate) fn on_unsubscribe(&mut self, cx: &mut Cx, client: ClientId, id: SubscriptionId) {
         let found = self.clients.get_mut(&client);
         let removed = found.and_then(|c| Some((c.uid, c.subscriptions.remove(&id)?)));
         self.histories.remove(&(client, id));
@@ -106,44 +107,99 @@ impl Node {
         if let Some((uid, removed)) = removed {
             self.budgets.unsubscribed(uid, &removed.filter);
             self.index.remove(client, id, &removed.filter);
-            self.interest_narrowed();
+            self.interest_narrowed(cx);
         } else {
-            self.cx.counters.stale += 1;
+            cx.counters.stale += 1;
         }
     }
 
     /// The subtree may want less: it is merged soon, once for many changes. Unwanted events that
     /// come down until then are dropped here.
-    pub(in crate::node) fn interest_narrowed(&mut self) {
-        let due_ns = self.cx.after_ms(NARROW_MS);
-        self.cx.timers.set_earlier(Timer::NarrowInterest, due_ns);
+    pub(super) fn interest_narrowed(&mut self, cx: &mut Cx) {
+        let due_ns = cx.after_ms(NARROW_MS);
+        cx.timers.set_earlier(Timer::NarrowInterest, due_ns);
     }
 
     /// What the subtree wants may have changed: merges it anew and tells the parent.
-    pub(in crate::node) fn interest_changed(&mut self) {
-        self.cx.timers.stop(Timer::NarrowInterest);
-        self.cx.counters.merges += 1;
+    pub(super) fn interest_changed(&mut self, cx: &mut Cx) {
+        cx.timers.stop(Timer::NarrowInterest);
+        cx.counters.merges += 1;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);
         let below = self.children.values().flat_map(|child| child.filters.filters());
         let wanted = FilterSet::merge(own.chain(below));
         if self.interests.want(wanted)
-            && let Some(parent) = self.role.parent_mut()
+            && let Some(link) = cx.around.parent_link()
         {
-            parent.subscribe_due = true;
-            let link = parent.link;
-            self.cx.wake(link);
+            self.subscribe_due = true;
+            cx.wake(link);
+        }
+    }
+
+    /// What the parent must learn of the interest.
+    pub(crate) fn take_interest(&mut self) -> Option<Interest> {
+        std::mem::take(&mut self.subscribe_due).then(|| self.interests.reported())
+    }
+
+    /// What the subtree wants.
+    pub(crate) fn interest(&self) -> Interest {
+        self.interests.reported()
+    }
+
+    /// On a new link nothing is known to be active up to the root.
+    pub(crate) fn unsettle_interest(&mut self) -> Interest {
+        self.interests.unsettle();
+        self.subscribe_due = false;
+        self.interests.reported()
+    }
+
+    /// The parent says that our interest is active up to the root.
+    pub(crate) fn on_filter_active(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        version: u64,
+        index: u64,
+    ) {
+        if version != self.interests.version() {
+            return;
+        }
+        self.active_index = index;
+        self.interests.activate(version, index);
+        self.begin_active(cx, here);
+    }
+
+    /// What is active up to the root may have changed.
+    pub(crate) fn begin_active(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        self.subscriptions_active(cx, here);
+        self.answer_children(cx, here);
+    }
+
+    /// Another log is followed from the commit index on.
+    pub(crate) fn restart_interest(&mut self, here: LogHere<'_>) {
+        self.interests.restart(here.commit_index());
+    }
+
+    /// The log went back.
+    pub(crate) fn rewind_interest(&mut self, here: LogHere<'_>) {
+        self.active_index = self.active_index.min(here.commit_index());
+    }
+
+    /// Behind which index all matches of an active interest come.
+    pub(super) fn active_behind(&self, cx: &Cx, here: LogHere<'_>) -> u64 {
+        match cx.around.is_root {
+            true => here.last(),
+            false => self.active_index.max(here.commit_index()),
         }
     }
 
     /// Begins the subscriptions whose interest is active up to the root by now.
-    pub(in crate::node) fn subscriptions_active(&mut self) {
-        if self.awaits_log() {
+    pub(super) fn subscriptions_active(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        if cx.awaits_log() {
             return;
         }
-        let is_root = self.role.is_root();
-        let index =
-            if is_root { self.log.last() } else { self.active_index.max(self.commit_index) };
+        let is_root = cx.around.is_root;
+        let index = self.active_behind(cx, here);
         let mut begun = Vec::new();
         self.waiting.retain(|(client, id)| {
             let Some(subscriber) = self.clients.get_mut(client) else { return false };
@@ -160,10 +216,10 @@ impl Node {
             false
         });
         for (client, id, start) in begun {
-            let position = self.epochs.position(index);
+            let position = here.epochs().position(index);
             let active = ToClient::Subscribed { subscription: id, active_after: position };
-            self.send_to_client(client, active);
-            self.begin_in_the_past(client, id, start, index);
+            self.send_to_client(cx, client, active);
+            self.begin_in_the_past(cx, here, (client, id), start, index);
         }
     }
 
@@ -171,17 +227,18 @@ impl Node {
     /// above.
     fn begin_in_the_past(
         &mut self,
-        client: ClientId,
-        id: SubscriptionId,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        (client, id): (ClientId, SubscriptionId),
         start: Start,
         active: u64,
     ) {
         let (begin, since_ns) = match start {
             Start::Now => return,
             Start::After(position) => {
-                (self.resume_index(client, id, &Trail::at(position), active), 0)
+                (self.resume_index(cx, here, (client, id), &Trail::at(position), active), 0)
             }
-            Start::Behind(trail) => (self.resume_index(client, id, &trail, active), 0),
+            Start::Behind(trail) => (self.resume_index(cx, here, (client, id), &trail, active), 0),
             Start::SinceNs(since_ns) => (0, since_ns),
             Start::Conditions => (0, 0),
         };
@@ -197,7 +254,7 @@ impl Node {
             found.history_until = Some(active);
             self.histories.insert((client, id));
         }
-        self.catch_up(Requester::Subscription(client, id));
+        self.catch_up(cx, here, Requester::Subscription(client, id));
     }
 
     /// After which index of the log a subscription resumes that has been at those positions (of any
@@ -207,33 +264,21 @@ impl Node {
     /// then come behind newer ones.
     fn resume_index(
         &mut self,
-        client: ClientId,
-        id: SubscriptionId,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        (client, id): (ClientId, SubscriptionId),
         trail: &Trail,
         active: u64,
     ) -> u64 {
         let after = trail.newest();
-        let newest = self.place_here(after);
-        let common = trail.places().iter().filter_map(|place| self.place_here(*place)).max();
+        let newest = here.place_of(after);
+        let common = trail.places().iter().filter_map(|place| here.place_of(*place)).max();
         let begin = common.unwrap_or_else(|| active.saturating_sub(READ_AGAIN_MAX));
         if newest.is_none() {
-            let gap = Gap {
-                after,
-                until: self.epochs.position(begin),
-                reason: GapReason::LogLost,
-                count: 0,
-                severity_max: None,
-                spaces: Spaces::ANY,
-            };
-            self.send_to_client(client, ToClient::Gap { subscription: id, gap });
+            let range = (after, here.epochs().position(begin));
+            let gap = Gap::unknown(range, GapReason::LogLost);
+            self.send_to_client(cx, client, ToClient::Gap { subscription: id, gap });
         }
         begin
-    }
-
-    /// Up to which index of the log a reader has read that has been at a position (of any log).
-    fn place_here(&self, position: Position) -> Option<u64> {
-        self.epochs
-            .resume_after(position)
-            .or_else(|| self.forks.get(&position.epoch).map(|fork| position.index.min(*fork)))
     }
 }

@@ -1,10 +1,8 @@
 //! Conditions: statements on their way, and the table that readers begin with.
 
 use crate::condition::{Condition, EVENT_NAME, Provenance, Truth};
-use crate::filter::FilterSet;
-use crate::frame::{Content, HistoryReply, Item};
+use crate::frame::Content;
 use crate::ident::{EventId, OriginId};
-use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::conditions::ConditionTable;
 use crate::node::Node;
 use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
@@ -21,7 +19,7 @@ impl Node {
     /// The table of conditions, as far as the log here is committed. Acting root and standby have
     /// the whole table.
     pub fn conditions(&self) -> &ConditionTable {
-        self.log.conditions()
+        self.log.entries().conditions()
     }
 
     /// The table of the copy of the log, if this is the standby.
@@ -33,7 +31,7 @@ impl Node {
     /// refused.
     pub(crate) fn take_statements(&mut self, client: ClientId, events: Run) -> Vec<Run> {
         let mut refused = Vec::new();
-        if client != ClientId::AGENT && !self.clients.contains_key(&client) {
+        if client != ClientId::AGENT && !self.delivery.has_client(client) {
             return vec![events];
         }
         for (places, event) in events.groups().filter(|(_, e)| e.condition().is_some()) {
@@ -55,7 +53,8 @@ impl Node {
             let what = RefusedWhat::Events { first: seq, last: seq };
             let code = RejectCode::Limit;
             if client != ClientId::AGENT {
-                self.send_to_client(client, ToClient::Refused { what, code, message });
+                let refusal = ToClient::Refused { what, code, message };
+                self.delivery.send_to_client(&mut self.cx, client, refusal);
             }
         }
         events.without(&places)
@@ -71,7 +70,7 @@ impl Node {
 
     /// A client has come from an agent that knew its statements.
     pub(crate) fn on_restate(&mut self, client: ClientId, events: Run) {
-        if !self.clients.contains_key(&client) {
+        if !self.delivery.has_client(client) {
             self.cx.counters.stale += 1;
             return;
         }
@@ -85,13 +84,13 @@ impl Node {
         let Some(condition) = event.condition() else { return false };
         let Some(replaced) = condition.head().provenance.replaces else { return false };
         let subject = condition.subject();
-        let row = self.log.conditions().get(&subject);
-        row.is_some_and(|row| row.event != replaced) || self.log.is_pending(&subject)
+        let row = self.log.entries().conditions().get(&subject);
+        row.is_some_and(|row| row.event != replaced) || self.log.entries().is_pending(&subject)
     }
 
     /// Called after each input: the log may be another.
     pub(crate) fn follow_conditions(&mut self) {
-        let log = (!self.epochs.is_empty()).then(|| self.epochs.head());
+        let log = (!self.log.epochs().is_empty()).then(|| self.log.head());
         let here = (log, self.role.parent().map(|parent| parent.link));
         let has_moved = !self.role.is_searching() && self.conditions.has_moved(here.0, here.1);
         if has_moved && self.conditions.statements().len() > 0 {
@@ -101,9 +100,9 @@ impl Node {
         let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.condition_repeat_ms));
         self.conditions.statements().arm(later_ns);
         if self.role.is_root() {
-            self.log.apply_conditions(self.commit_index);
+            self.log.apply_conditions();
         }
-        let is_wanted = self.role.is_root() && !self.log.conditions().is_empty();
+        let is_wanted = self.role.is_root() && !self.log.entries().conditions().is_empty();
         self.conditions.owners().arm(self.cx.now.mono_ns, is_wanted);
     }
 
@@ -126,11 +125,11 @@ impl Node {
         let present: BTreeSet<OriginId> = self.membership.origins_up().collect();
         let present = present.into_iter().chain([self.cx.config.origin]).collect();
         let grace_ns = ns(self.cx.config.condition_grace_ms);
-        let table = self.log.conditions();
+        let table = self.log.entries().conditions();
         let due = self.conditions.owners().check(self.cx.now, grace_ns, table, &present);
         let dropped = table.dropped();
         for (_, row) in due {
-            let event = self.log.condition_event(row.index);
+            let event = self.log.entries().condition_event(row.index);
             let event = event.and_then(|item| match item.content {
                 Content::Events(run) => Some(run.first().to_sealed()),
                 Content::Gap(_) => None,
@@ -187,33 +186,5 @@ impl Node {
             about: Some(about),
         };
         self.cx.push(Output::Announce(announcement.into()));
-    }
-
-    /// The next rows of the table behind an index that some filters want, as much as one answer
-    /// takes.
-    pub(crate) fn conditions_after(
-        &mut self,
-        id: u64,
-        after: u64,
-        filters: &FilterSet,
-    ) -> HistoryReply {
-        self.log.apply_conditions(self.commit_index);
-        let (mut items, mut bytes) = (Vec::<Item>::new(), 0);
-        for index in self.log.conditions().indices_after(after) {
-            let Some(item) = self.log.condition_event(index) else { continue };
-            let wanted = match &item.content {
-                Content::Events(run) => filters.matches(run.first()),
-                Content::Gap(_) => false,
-            };
-            if !wanted {
-                continue;
-            }
-            if bytes >= BATCH_BYTES_TARGET || items.len() >= BATCH_EVENTS_MAX / 2 {
-                return HistoryReply { id, covered: index - 1, items, last: false };
-            }
-            bytes += item.len();
-            items.push(item);
-        }
-        HistoryReply { id, items, covered: self.commit_index.max(after), last: true }
     }
 }

@@ -70,10 +70,19 @@ impl Node {
                 }
             }
             Frame::Resume { epoch, after } => self.on_resume(link, epoch, after),
-            Frame::Subscribe(interest) => self.on_interest(link, interest),
+            Frame::Subscribe(interest) => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_interest(cx, here, link, interest);
+            }
             Frame::Up(batch) => self.on_up(link, batch),
-            Frame::HistoryRequest(fetch) => self.on_history_request(link, fetch),
-            Frame::HistoryReply(fetched) => self.on_reply_from_child(link, fetched),
+            Frame::HistoryRequest(fetch) => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_history_request(cx, here, link, fetch);
+            }
+            Frame::HistoryReply(fetched) => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_reply_from_child(cx, here, link, fetched);
+            }
             Frame::ReplicaStart(start) => self.on_offered_start(link, start),
             Frame::DedupRanges(dedup) => self.on_offered_dedup(link, &dedup),
             Frame::Replicate(batch) => self.on_offered_entries(link, batch),
@@ -104,10 +113,19 @@ impl Node {
             }
             Frame::TreeState(tree_state) => self.on_tree_state(*tree_state),
             Frame::Down(down) => self.on_down(down.epoch, down.items, down.covered),
-            Frame::FilterActive { version, index } => self.on_filter_active(version, index),
+            Frame::FilterActive { version, index } => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_filter_active(cx, here, version, index);
+            }
             Frame::Credit { bytes } => self.on_credit(bytes),
-            Frame::HistoryRequest(fetch) => self.on_request_from_root(fetch),
-            Frame::HistoryReply(fetched) => self.on_history_reply(fetched),
+            Frame::HistoryRequest(fetch) => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_request_from_root(cx, here, fetch);
+            }
+            Frame::HistoryReply(fetched) => {
+                let (delivery, cx, here) = self.reading();
+                delivery.on_history_reply(cx, here, fetched);
+            }
             Frame::Confirm(confirm) => self.publishing.on_confirm(&mut self.cx, confirm),
             Frame::Nak { origin, run } => self.on_nak(origin, run),
             Frame::Resend => self.on_uplink_change(),

@@ -28,6 +28,7 @@ impl Node {
             is_root: self.role.is_root(),
             holds_log: self.role.holds_log(),
             waits_until_ns: self.role.waits_until_ns(),
+            log_holder: self.role.root().and_then(|root| root.standby.or(root.log_source)),
             followers: followers.into_iter().flatten().flatten().collect(),
             parent: self.role.parent().map(|parent| ParentView {
                 link: parent.link,
@@ -35,6 +36,7 @@ impl Node {
                 host: parent.host.clone(),
                 path: parent.path.clone(),
                 standby: parent.standby,
+                has_resumed: parent.resumed.is_some(),
             }),
             children: children.collect(),
         }

@@ -89,8 +89,8 @@ impl Node {
             return Some(frame);
         }
         let parent = self.role.parent_mut()?;
-        if std::mem::take(&mut parent.subscribe_due) {
-            return Some(Frame::Subscribe(self.interests.reported()));
+        if let Some(interest) = self.delivery.take_interest() {
+            return Some(Frame::Subscribe(interest));
         }
         let ack_due = std::mem::take(&mut parent.ack_due);
         let may_send = parent.credit > 0 && parent.resumed.is_some();

@@ -12,13 +12,12 @@ use crate::node::Node;
 use crate::node::api::{Gap, GapReason, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::LosingLog;
-use crate::node::role::journal::{items_behind, unfilled};
+use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Offer, Role, RoleCause};
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
-use crate::spaces::Spaces;
 use std::collections::BTreeMap;
 
 /// Most events that an acting root proposes again in favour of another log. With more the two logs
@@ -91,27 +90,21 @@ impl PendingForks {
 }
 
 impl Node {
-    /// A root that has just started and may yet meet the log of its component: it gives nothing
-    /// out as active.
-    pub(in crate::node) fn awaits_log(&self) -> bool {
-        self.role.waits_until_ns().is_some_and(|until_ns| self.cx.now.mono_ns < until_ns)
-    }
-
     /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
     /// log over; `Some(false)`, the agent must wait for the one who brings it; `None`, no matter.
     pub(in crate::node) fn compare_histories(&mut self, hello: &Hello) -> Option<bool> {
         let root = self.role.root()?;
-        if hello.epochs.is_empty() || self.epochs.knows(hello.epochs.head()) {
+        if hello.epochs.is_empty() || self.log.epochs().knows(hello.epochs.head()) {
             return None;
         }
         if matches!(root.phase, RootPhase::Installing { .. }) {
             return Some(false);
         }
-        let fork = self.epochs.common(self.log.last(), &hello.epochs).unwrap_or(0);
-        let own: usize = self.log.after(fork).map(|item| item.count()).sum();
+        let fork = self.log.epochs().common(self.log.last(), &hello.epochs).unwrap_or(0);
+        let own: usize = self.log.entries().after(fork).map(|item| item.count()).sum();
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
-        let whole = self.memory_after_root() <= fork;
+        let whole = self.log.memory_after() <= fork;
         // A root with a past that takes over a log which has lost some of it would lose its own,
         // too.
         let past = fork > 0 || !self.children.is_empty();
@@ -126,7 +119,7 @@ impl Node {
             return Some(true);
         }
         self.cx.counters.installs_refused += u64::from(hello.log_range.is_some());
-        (self.awaits_log() && hello.log_range.is_none()).then_some(false)
+        (self.cx.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
     /// This agent, or a child that comes, has seen everything up to a position that is not part of
@@ -135,7 +128,9 @@ impl Node {
     /// The parent reports it too: its child may die before it can.
     pub(in crate::node) fn report_fork(&mut self, seen: Position) {
         let Position { epoch, index: until } = seen;
-        let known = epoch == Epoch::ZERO || self.epochs.is_empty() || self.epochs.contains(seen);
+        let known = epoch == Epoch::ZERO
+            || self.log.epochs().is_empty()
+            || self.log.epochs().contains(seen);
         if until > 0 && !known {
             self.publishing.push(UpItem::Fork { epoch, until, re_proposed: false });
             self.flush_outbox();
@@ -165,8 +160,8 @@ impl Node {
 
     fn begin_to_lead(&mut self, why: &str) {
         self.set_phase(RoleCause::WaitOver, why, RootPhase::Leading);
-        self.subscriptions_active();
-        self.answer_children();
+        let (delivery, cx, here) = self.reading();
+        delivery.begin_active(cx, here);
         self.membership.answer_all_joins(&mut self.cx);
     }
 
@@ -176,21 +171,15 @@ impl Node {
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
         for (epoch, until) in root.forks.overdue(now_ns) {
             let lost = Position { epoch, index: until };
-            let known = self.forks.get(&epoch).copied();
-            let known = known.or_else(|| self.epochs.resume_after(lost));
+            let resume_after = || self.log.epochs().resume_after(lost);
+            let known = self.log.fork_of(epoch).or_else(resume_after);
             if known.is_some_and(|fork| fork >= until) {
                 // All of it is in this log: nothing lies behind the fork.
                 continue;
             }
             let fork = known.unwrap_or(until);
-            let gap = Gap {
-                after: self.epochs.position(fork.min(until)),
-                until: lost,
-                reason: GapReason::LogLost,
-                count: 0,
-                severity_max: None,
-                spaces: Spaces::ANY,
-            };
+            let after = self.log.epochs().position(fork.min(until));
+            let gap = Gap::unknown((after, lost), GapReason::LogLost);
             self.cx.counters.fork_gaps += 1;
             self.append(UpItem::Gap(gap));
         }
@@ -209,15 +198,14 @@ impl Node {
             role => match role.into_log() {
                 KeptLog::Copy(replica) => Some(*replica),
                 KeptLog::Whole(published) if self.past.is_none() => {
-                    self.complete_after = 0;
+                    self.log.set_complete();
                     return Some(published);
                 }
                 KeptLog::Whole(_) | KeptLog::None => None,
             },
         };
         let replica = replica.or_else(|| self.past.take().map(|past| past.replica))?;
-        self.complete_after = 0;
-        self.take_log(replica.log);
+        self.log.take_copy(replica.log);
         Some(replica.published)
     }
 
@@ -227,11 +215,8 @@ impl Node {
     pub(in crate::node) fn begin_offer(&mut self, role: Role, why: &str) -> bool {
         // It has lost its log since its hello.
         let Some(published) = self.offered_by(role) else { return false };
-        for child in self.children.values_mut() {
-            child.shipper = None;
-        }
-        let range = (self.known_after(), self.log.last());
-        let shipper = LogShipper::new(&self.epochs, range, &published, 0);
+        let range = (self.log.known_after(true), self.log.last());
+        let shipper = LogShipper::new(self.log.epochs(), range, &published, 0);
         let offer = Offer { shipper, published };
         self.change_role(RoleCause::LogWanted, why, |role| role.with_offer(offer));
         true
@@ -241,7 +226,8 @@ impl Node {
     /// the fork goes up as unconfirmed events, before what waits. A log that was taken has nothing
     /// there.
     pub(in crate::node) fn re_propose_offered(&mut self, winning: &EpochHistory) {
-        let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
+        let items =
+            items_behind(self.log.entries(), self.log.epochs(), self.log.memory_after(), winning);
         if items.is_empty() {
             return;
         }
@@ -252,9 +238,8 @@ impl Node {
 
     /// The next piece of an offered log.
     pub(in crate::node) fn poll_offer(&mut self, bytes_max: usize) -> Option<Frame> {
-        let committed = self.commit_index;
         let Role::Offering(_, offer) = &mut self.role else { return None };
-        offer.shipper.next(&self.log, &self.epochs, committed, bytes_max)
+        offer.shipper.next(&self.log, bytes_max)
     }
 
     // The side that takes it.
@@ -322,11 +307,12 @@ impl Node {
     /// The whole log is here: the agent goes on with it, in a new epoch. Its own entries are
     /// appended again; the dedup ranges drop those that the log has.
     fn install_log(&mut self, from: LinkId, replica: Replica) {
-        let common = self.epochs.common(self.log.last(), &replica.epochs);
+        let common = self.log.epochs().common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or(0);
         let own: Vec<UpItem> =
-            self.log.after(fork).map(|item| UpItem::from(item.content)).collect();
-        self.flush_subscribers();
+            self.log.entries().after(fork).map(|item| UpItem::from(item.content)).collect();
+        let (delivery, cx, here) = self.reading();
+        delivery.flush_subscribers(cx, here);
         let why = "the log of a child goes on";
         self.set_phase(RoleCause::LogInstalled, why, RootPhase::Leading);
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("RootIsRoot") };
@@ -338,32 +324,30 @@ impl Node {
             false => Some(gap),
         });
         root.forget_unconfirmed();
-        self.note_forks(&replica.epochs, common);
-        self.log = replica.log;
-        self.complete_after = 0;
         self.epoch_seen = self.epoch_seen.max(replica.epochs.head().number);
-        if common.is_some() {
-            self.commit_index = self.commit_index.min(fork);
-            self.rewind_subscribers(fork);
-            self.subscribers_catch_up(self.log.evicted());
-        } else {
-            // Nothing of it was consumed here: we begin where it is.
-            self.report_parted(replica.epochs.position(self.log.last()));
-            self.commit_index = self.log.last();
-            self.move_subscribers(self.commit_index);
+        if common.is_none() {
+            self.report_parted(replica.epochs.position(last));
         }
-        self.epochs = replica.epochs;
+        self.log.install(replica.log, replica.epochs, common);
+        match common {
+            Some(_) => {
+                self.delivery.rewind_subscribers(Some(fork));
+                self.delivery.subscribers_catch_up(self.log.entries().evicted());
+            }
+            None => self.delivery.move_subscribers(last),
+        }
         self.cx.counters.logs_installed += 1;
         self.open_epoch(false);
         for item in own {
             self.append(item);
         }
-        self.publishing.requeue(&self.epochs);
+        self.publishing.requeue(self.log.epochs());
         self.on_uplink_change();
-        self.subscriptions_active();
-        self.answer_children();
+        let (delivery, cx, here) = self.reading();
+        delivery.begin_active(cx, here);
         self.membership.answer_all_joins(&mut self.cx);
-        self.catch_up_all(true);
+        let (delivery, cx, here) = self.reading();
+        delivery.catch_up_all(cx, here, true);
     }
 
     /// Whether all other listed agents are below this one: no other component can bring a log.

@@ -18,7 +18,6 @@ pub(in crate::node) struct Parent {
     pub(in crate::node) credit: i64,
     /// How many batches of events were sent.
     pub(in crate::node) batches: u64,
-    pub(in crate::node) subscribe_due: bool,
     pub(in crate::node) ack_due: bool,
     pub(in crate::node) path: Vec<Rank>,
     pub(in crate::node) standby: Option<Rank>,
@@ -35,7 +34,6 @@ impl Parent {
             resumed: None,
             credit: i64::try_from(hello_ack.window_bytes).unwrap_or(i64::MAX),
             batches: 0,
-            subscribe_due: false,
             ack_due: false,
             path: Vec::new(),
             standby: None,

@@ -4,15 +4,14 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{Confirm, Content, EntryRef, Item, UpBatch, UpItem};
 use crate::ident::OriginId;
-use crate::log::ring::Log;
 use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::LosingLog;
 use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
-use crate::node::role::journal::{items_behind, unfilled};
-use crate::node::role::standby::Replica;
+use crate::node::role::re_proposal::{items_behind, unfilled};
+use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
@@ -29,6 +28,8 @@ pub(in crate::node) struct Root {
     pub(in crate::node) standby: Option<LinkId>,
     /// Copies the log, to be standby next.
     pub(in crate::node) syncing: Option<LinkId>,
+    /// The log on its way to the two.
+    pub(in crate::node) shippers: BTreeMap<LinkId, LogShipper>,
     /// The standby holds the log up to here, and said so last then.
     pub(in crate::node) acked: u64,
     pub(in crate::node) last_ack_ns: u64,
@@ -105,6 +106,7 @@ impl Root {
             unconfirmed: VecDeque::new(),
             standby: None,
             syncing: None,
+            shippers: BTreeMap::new(),
             acked: 0,
             last_ack_ns: 0,
             copies: 0,
@@ -137,7 +139,7 @@ impl Root {
 impl Node {
     /// Takes the log over, or begins one.
     pub(in crate::node) fn become_root(&mut self, why: &str) {
-        let head = self.epochs.head();
+        let head = self.log.head();
         let past = self.past.take();
         let unreadable = past.as_ref().and_then(Past::lost);
         let phase = match self.log_wait_until_ns {
@@ -163,17 +165,16 @@ impl Node {
             (None, Some(replica))
                 if replica.complete
                     && replica.epochs.head() == head
-                    && replica.log.last() >= self.commit_index =>
+                    && replica.log.last() >= self.log.commit_index() =>
             {
-                self.take_log(replica.log);
-                self.complete_after = 0;
+                self.log.take_copy(replica.log);
                 replica.published
             }
             _ => {
                 // The entries that passed by count as unknown, too: each origin sends all that it
                 // keeps again, so that it is in the log in order.
-                lost = !self.epochs.is_empty();
-                self.complete_after = self.log.last();
+                lost = !self.log.epochs().is_empty();
+                self.log.set_incomplete();
                 PublisherRanges::new(self.cx.config.publishers_max)
             }
         };
@@ -186,38 +187,22 @@ impl Node {
         if lost {
             // More may have been confirmed than is here. One more index stands for that: up to the
             // commit index the entries are part of this log, and no root would wait for them.
-            root.forks.expect(head, self.commit_index + 1, grace_until_ns);
+            root.forks.expect(head, self.log.commit_index() + 1, grace_until_ns);
             self.cx.counters.logs_lost += 1;
         }
         self.cx.transition("root", "", "searching", "acting root", why);
         self.open_epoch(lost);
         self.log_unreadable();
-        self.publishing.requeue(&self.epochs);
+        self.publishing.requeue(self.log.epochs());
         self.on_uplink_change();
         self.plan_probe_from_start();
-        self.subscriptions_active();
-        self.answer_children();
+        let (delivery, cx, here) = self.reading();
+        delivery.begin_active(cx, here);
         self.membership.answer_all_joins(&mut self.cx);
-        self.catch_up_all(true);
+        let (delivery, cx, here) = self.reading();
+        delivery.catch_up_all(cx, here, true);
         self.membership.begin_reconciliation(&mut self.cx);
         self.membership.suspect_lost_root(&mut self.cx, why);
-    }
-
-    /// Behind which index the log of an acting root is complete, whatever is asked for.
-    pub(in crate::node) fn memory_after_root(&self) -> u64 {
-        self.complete_after.max(self.log.evicted())
-    }
-
-    /// After which index the log of an acting root is complete, but for what its gaps state.
-    pub(in crate::node) fn known_after(&self) -> u64 {
-        self.complete_after.max(self.log.known_after())
-    }
-
-    /// Goes on with a complete copy of the log in the place of what passed by. What was marked as
-    /// delivered before stays marked.
-    pub(in crate::node) fn take_log(&mut self, log: Log) {
-        let old = std::mem::replace(&mut self.log, log);
-        self.log.take_marks(old);
     }
 
     /// Begins an epoch: higher than any that is known here. `torn`: without a copy of what lies
@@ -225,24 +210,22 @@ impl Node {
     pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.cx.config.origin };
-        self.epochs.open(epoch, self.log.last() + 1, incomplete);
+        self.log.open_epoch(epoch, incomplete);
         // What subscriptions had read further on, of an epoch before, is no part of this log.
-        self.rewind_subscribers(self.log.last());
+        self.delivery.rewind_subscribers(Some(self.log.last()));
         self.cx.counters.epochs += 1;
         self.count_waiting();
         if let Some(root) = self.role.root_mut() {
             root.standby = None;
             root.syncing = None;
-        }
-        for child in self.children.values_mut() {
-            child.shipper = None;
+            root.shippers.clear();
         }
         self.send_tree_state();
     }
 
     /// An agent of the component knows a higher epoch: it would not follow a lower one.
     pub(in crate::node) fn raise_epoch(&mut self) {
-        if self.role.is_root() && self.epochs.head().number < self.epoch_seen {
+        if self.role.is_root() && self.log.head().number < self.epoch_seen {
             self.open_epoch(false);
         }
     }
@@ -315,7 +298,7 @@ impl Node {
                 run.without(&known)
             }
             UpItem::Gap(gap) => {
-                let gap = placed(gap, &self.epochs, self.log.last() + 1);
+                let gap = placed(gap, self.log.epochs(), self.log.last() + 1);
                 return self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {
@@ -326,7 +309,7 @@ impl Node {
                         true => unfilled(gap, until),
                         false => Some(gap),
                     });
-                } else if !self.epochs.contains(Position { epoch, index: until }) {
+                } else if !self.log.epochs().contains(Position { epoch, index: until }) {
                     root.forks.expect(epoch, until, deadline_ns);
                 }
                 return;
@@ -344,14 +327,13 @@ impl Node {
 
     fn log_entry(&mut self, content: Content) {
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("AppendAtRoot") };
-        let item = Item { index: self.log.last() + 1, content };
-        self.cx.counters.appended += item.count() as u64;
+        self.cx.counters.appended += content.count() as u64;
         if self.log.last() <= root.acked {
             // The standby had acknowledged everything: its time to answer begins now.
             root.last_ack_ns = self.cx.now.mono_ns;
         }
-        self.journal.appended(item.len());
-        self.log.push(item);
+        self.journal.appended(content.len());
+        self.log.append(content);
     }
 
     /// Commits what may be, makes it visible and confirms it. Called once after each input.
@@ -362,16 +344,13 @@ impl Node {
         let Some(root) = self.role.root_mut() else { return };
         let until = match root.standby {
             Some(_) => root.acked.min(last),
-            None => self.journal.commit_limit(self.epochs.head(), last),
+            None => self.journal.commit_limit(self.log.head(), last),
         };
-        let from = self.commit_index;
         let mut confirmed = Vec::new();
         while root.unconfirmed.front().is_some_and(|first| first.index <= until) {
             confirmed.extend(root.unconfirmed.pop_front());
         }
-        if until > from {
-            self.commit_index = until;
-            self.log.apply_conditions(until);
+        if let Some(from) = self.log.commit(until) {
             self.journal_committed(from);
             self.became_visible(from);
             self.wake_followers();
@@ -379,7 +358,7 @@ impl Node {
             self.wake_followers();
         }
         for Unconfirmed { index, origin, seq } in confirmed {
-            let position = self.epochs.position(index);
+            let position = self.log.epochs().position(index);
             self.publishing.on_confirm(&mut self.cx, Confirm { origin, seq, position });
         }
         if self.skip_slow_journal(until) {
@@ -390,15 +369,13 @@ impl Node {
     /// Another root goes on with its log: the entries beyond the fork are re-proposed, in order, as
     /// if they had been published here.
     pub(in crate::node) fn step_down(&mut self, root: &Root, winning: &EpochHistory) {
-        let items = items_behind(&self.log, &self.epochs, self.memory_after_root(), winning);
+        let items =
+            items_behind(self.log.entries(), self.log.epochs(), self.log.memory_after(), winning);
         let waiting = root.forks.waiting();
         let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
         let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));
         let items: Vec<UpItem> = items.into_iter().chain(unreadable).chain(waiting).collect();
-        let losing = LosingLog { items, has_all: true, hole_until: self.complete_after };
+        let losing = LosingLog { items, has_all: true, hole_until: self.log.complete_after() };
         self.publishing.re_propose(&mut self.cx, losing, winning);
-        for child in self.children.values_mut() {
-            child.shipper = None;
-        }
     }
 }

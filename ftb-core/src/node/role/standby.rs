@@ -6,6 +6,7 @@ use crate::frame::{
     Content, DEDUP_PUBLISHERS_MAX, DedupRanges, EntryRef, Frame, Item, ReplicaStart, Replicate,
 };
 use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::followed::FollowedLog;
 use crate::log::ring::Log;
 use crate::node::Node;
 use crate::node::api::LinkId;
@@ -88,12 +89,11 @@ impl LogShipper {
     /// The next piece.
     pub(in crate::node) fn next(
         &mut self,
-        log: &Log,
-        epochs: &EpochHistory,
-        committed: u64,
+        followed: &FollowedLog,
         bytes_max: usize,
     ) -> Option<Frame> {
-        let epoch = epochs.head();
+        let (log, epochs) = (followed.entries(), followed.epochs());
+        let (epoch, committed) = (epochs.head(), followed.commit_index());
         if let Some(start) = self.start.take() {
             return Some(Frame::ReplicaStart(start));
         }
@@ -210,12 +210,10 @@ impl Node {
             return;
         }
         let old = root.syncing.replace(lowest);
-        let range = (self.complete_after.max(self.log.known_after()), self.log.last());
-        if let Some(child) = self.children.get_mut(&lowest) {
-            root.copies += 1;
-            child.shipper =
-                Some(LogShipper::new(&self.epochs, range, &root.published, root.copies));
-        }
+        let range = (self.log.known_after(true), self.log.last());
+        root.copies += 1;
+        let shipper = LogShipper::new(self.log.epochs(), range, &root.published, root.copies);
+        root.shippers.insert(lowest, shipper);
         if let Some(old) = old {
             self.stop_shipper(old);
         }
@@ -226,9 +224,8 @@ impl Node {
 
     /// A child's copy of the log is not kept up any more: it must not take over with it.
     fn stop_shipper(&mut self, link: LinkId) {
-        if let Some(child) = self.children.get_mut(&link)
-            && child.shipper.take().is_some()
-        {
+        let shipper = self.role.root_mut().and_then(|root| root.shippers.remove(&link));
+        if shipper.is_some() && self.children.contains_key(&link) {
             let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
             self.cx.send(link, Frame::ReplicaStart(stop));
         }
@@ -238,6 +235,7 @@ impl Node {
     pub(in crate::node) fn standby_gone(&mut self, link: LinkId) {
         // Only an acting root has a standby.
         let Some(root) = self.role.root_mut() else { return };
+        root.shippers.remove(&link);
         if root.syncing == Some(link) {
             root.syncing = None;
         }
@@ -259,7 +257,7 @@ impl Node {
             && root.last_ack_ns.saturating_add(ns(self.cx.config.standby_ms))
                 <= self.cx.now.mono_ns;
         let too_much =
-            behind && self.log.bytes_after(root.acked) > self.cx.config.uncommitted_bytes;
+            behind && self.log.entries().bytes_after(root.acked) > self.cx.config.uncommitted_bytes;
         if !too_long && !too_much {
             return;
         }
@@ -290,9 +288,8 @@ impl Node {
         link: LinkId,
         bytes_max: usize,
     ) -> Option<Frame> {
-        let (evicted, committed) = (self.log.evicted(), self.commit_index);
-        let child = self.children.get_mut(&link)?;
-        let shipper = child.shipper.as_mut()?;
+        let evicted = self.log.entries().evicted();
+        let shipper = self.role.root_mut()?.shippers.get_mut(&link)?;
         if shipper.start.is_none() && shipper.cursor < evicted && shipper.marked < evicted {
             // It was outrun: its copy has a hole. Begin again.
             self.stop_shipper(link);
@@ -300,24 +297,21 @@ impl Node {
             self.choose_standby();
             return None;
         }
-        shipper.next(&self.log, &self.epochs, committed, bytes_max)
+        shipper.next(&self.log, bytes_max)
     }
 
     /// Whether what comes up over a link is kept there, so that its place in the log will do.
     pub(in crate::node) fn is_kept_by_follower(&self, link: LinkId) -> bool {
-        let shipper = self.children.get(&link).and_then(|child| child.shipper.as_ref());
+        let shipper = self.role.root().and_then(|root| root.shippers.get(&link));
         shipper.is_some_and(|found| found.entry_refs.wants(self.publishing.batches_of(link)))
     }
 
     /// The last batch that came up over a link is in the log, at those places.
     pub(in crate::node) fn note_entry_refs(&mut self, link: LinkId, mut places: Vec<EntryRef>) {
         let batch = self.publishing.batches_of(link);
-        let Some(child) = self.children.get_mut(&link) else {
-            return self.cx.impossible("ChildIsKnown");
-        };
         places.iter_mut().for_each(|entry_ref| entry_ref.batch = batch);
-        if child.shipper.as_mut().is_some_and(|shipper| shipper.entry_refs.on_batch(batch, places))
-        {
+        let shipper = self.role.root_mut().and_then(|root| root.shippers.get_mut(&link));
+        if shipper.is_some_and(|shipper| shipper.entry_refs.on_batch(batch, places)) {
             self.cx.wake(link);
         }
     }
@@ -347,12 +341,12 @@ impl Node {
             self.cx.counters.stale += 1;
             return;
         };
-        let shipper = self.children.get_mut(&link).and_then(|child| child.shipper.as_mut());
+        let shipper = root.shippers.get_mut(&link);
         let Some(shipper) = shipper.filter(|shipper| shipper.copy == copy) else {
             self.cx.counters.stale += 1;
             return;
         };
-        if epoch != self.epochs.head() || index > last {
+        if epoch != self.log.head() || index > last {
             self.cx.counters.stale += 1;
             return;
         }
@@ -447,7 +441,7 @@ impl Node {
 
     /// The copy is of use only in the epoch that it was made in, and for the standby.
     pub(in crate::node) fn check_replica(&mut self) {
-        let head = self.epochs.head();
+        let head = self.log.head();
         if self.role.replica().is_some_and(|replica| replica.epochs.head() != head) {
             self.stop_copy("another epoch goes on");
         }

@@ -1,19 +1,11 @@
 //! The links to children: who may come, what each wants, and where each stands in the log.
 
-use crate::filter::FilterSet;
-use crate::frame::{
-    Content, Down, Frame, Heartbeat, Hello, HelloAck, HelloNack, Interest, Item, NackCode,
-    TreeState,
-};
+use crate::frame::{Frame, Heartbeat, Hello, HelloAck, HelloNack, NackCode, TreeState};
 use crate::ident::{OriginId, Rank};
-use crate::limits::BATCH_EVENTS_MAX;
-use crate::log::reader::{ReadLimit, Reader};
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
 use crate::node::around::Sighting;
-use crate::node::delivery::history::Requester;
 use crate::node::links::LinkRole;
-use crate::node::role::standby::LogShipper;
 use crate::position::Epoch;
 use crate::protocol::FEATURES;
 
@@ -24,17 +16,10 @@ pub(in crate::node) struct Child {
     pub(in crate::node) origin: OriginId,
     attempt: u64,
     pub(in crate::node) since_ns: u64,
-    /// What its subtree wants.
-    pub(in crate::node) filters: FilterSet,
-    /// The version of that which is not yet reported as active.
-    inactive_version: Option<u64>,
-    interest_version: u64,
-    pub(in crate::node) reader: Reader,
     /// The head of the epoch history that it got last.
     reported: Epoch,
     /// It has said in this epoch history where it resumes.
     pub(in crate::node) attached: bool,
-    pub(in crate::node) shipper: Option<LogShipper>,
 }
 
 impl Child {
@@ -60,7 +45,8 @@ impl Node {
         {
             path.push(rank);
         }
-        TreeState { epochs: self.epochs.clone(), head: self.commit_index, path, standby }
+        let (epochs, head) = (self.log.epochs().clone(), self.log.commit_index());
+        TreeState { epochs, head, path, standby }
     }
 
     /// Tells all children where we stand now.
@@ -74,6 +60,7 @@ impl Node {
             {
                 child.reported = epoch;
                 child.attached = false;
+                self.delivery.unsettle_child(link);
             }
             self.cx.send(link, Frame::TreeState(Box::new(tree_state.clone())));
         }
@@ -90,7 +77,7 @@ impl Node {
         };
         let theirs = hello.epochs.head();
         self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
-        if theirs > self.epochs.head() && theirs.number == self.epoch_seen {
+        if theirs > self.log.head() && theirs.number == self.epoch_seen {
             // Two acting roots have opened the same number: ours must rise above both.
             self.epoch_seen += 1;
         }
@@ -134,7 +121,7 @@ impl Node {
     /// The agent is a child now.
     fn welcome(&mut self, link: LinkId, rank: Rank, hello: Hello, send_log: bool) {
         self.membership.note_address(&hello.host, &hello.address);
-        let is_ours = self.epochs.contains(hello.epochs.position(hello.commit_index));
+        let is_ours = self.log.epochs().contains(hello.epochs.position(hello.commit_index));
         let tree_state = self.tree_state();
         self.cx.links.set_role(link, LinkRole::Child);
         let child = Child {
@@ -143,16 +130,13 @@ impl Node {
             origin: hello.origin,
             attempt: hello.attempt,
             since_ns: self.cx.now.mono_ns,
-            filters: FilterSet::new(),
-            inactive_version: None,
-            interest_version: 0,
-            reader: Reader::new(if is_ours { hello.commit_index } else { self.commit_index }),
             reported: tree_state.epochs.head(),
             attached: false,
-            shipper: None,
         };
         self.children.insert(link, child);
         self.publishing.attach_child(link);
+        let index = if is_ours { hello.commit_index } else { self.log.commit_index() };
+        self.delivery.attach_child(link, index);
         self.refresh_around();
         let versions = self.cx.config.versions;
         let hello_ack = HelloAck {
@@ -168,7 +152,8 @@ impl Node {
             wall_ns: self.cx.now.wall_ns,
         };
         self.cx.send(link, Frame::HelloAck(Box::new(hello_ack)));
-        self.on_interest(link, hello.interest);
+        let (delivery, cx, here) = self.reading();
+        delivery.on_interest(cx, here, link, hello.interest);
         self.membership.confirm_rank(&mut self.cx, hello.host, rank);
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.cx.heartbeat(parent);
@@ -271,7 +256,7 @@ impl Node {
 
     /// A child says where it resumes in the epoch history that it got.
     pub(in crate::node) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
-        let head = self.epochs.head();
+        let head = self.log.head();
         let Some(child) = self.children.get_mut(&link) else {
             return self.cx.impossible("ChildIsKnown");
         };
@@ -282,8 +267,6 @@ impl Node {
         }
         let news = !child.attached;
         child.attached = true;
-        child.reader.resume_after(after);
-        child.reader.catching_up = false;
         let (host, sighting) = (child.host.clone(), child.sighting());
         self.refresh_around();
         if self.publishing.take_missed(link) {
@@ -296,50 +279,8 @@ impl Node {
             self.membership.send_snapshot_to(&mut self.cx, link);
             self.choose_standby();
         }
-        self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
-        self.catch_up(Requester::Child(link));
-    }
-
-    /// A child's subtree wants something else now.
-    pub(in crate::node) fn on_interest(&mut self, link: LinkId, interest: Interest) {
-        let Some(child) = self.children.get_mut(&link) else {
-            return self.cx.impossible("ChildIsKnown");
-        };
-        if interest.version < child.interest_version {
-            return;
-        }
-        child.interest_version = interest.version;
-        child.filters = FilterSet::merge(&interest.filters);
-        child.inactive_version = Some(interest.version);
-        self.interest_changed();
-        self.answer_children();
-        self.cx.wake(link);
-    }
-
-    /// Tells children whose interest has become active.
-    pub(in crate::node) fn answer_children(&mut self) {
-        let young = self.awaits_log();
-        let is_root = self.role.is_root();
-        let appended = self.log.last();
-        let mut answers = Vec::new();
-        for (link, child) in &mut self.children {
-            let Some(version) = child.inactive_version else { continue };
-            if young {
-                continue;
-            }
-            let active = child.filters.filters().iter().all(|f| self.interests.covers(f));
-            if is_root {
-                answers.push((*link, version, appended));
-            } else if active {
-                answers.push((*link, version, self.active_index.max(self.commit_index)));
-            } else {
-                continue;
-            }
-            child.inactive_version = None;
-        }
-        for (link, version, index) in answers {
-            self.cx.send(link, Frame::FilterActive { version, index });
-        }
+        let (delivery, cx, here) = self.reading();
+        delivery.on_resume(cx, here, link, after);
     }
 
     /// A child is gone: where to, as far as that is known here.
@@ -354,8 +295,8 @@ impl Node {
         self.vacated(child.rank);
         self.publishing.detach_child(link);
         self.membership.dynamic.child_gone(link);
-        self.requests.retain(|_, request| !request.is_of(link));
-        self.on_asked_child_gone(link);
+        let (delivery, cx, here) = self.reading();
+        delivery.detach_child(cx, here, link);
         self.abort_install(link);
         let sighting = child.sighting();
         if self.membership.member_gone(&mut self.cx, sighting, &child.host, state, why) && suspected
@@ -363,7 +304,6 @@ impl Node {
             self.membership.suspect(&mut self.cx, sighting, &child.host, why);
         }
         self.membership.withdraw(&mut self.cx, sighting.rank);
-        self.interest_narrowed();
         self.standby_gone(link);
         self.choose_standby();
     }
@@ -386,72 +326,20 @@ impl Node {
     pub(in crate::node) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
         let frame = self.publishing.poll_child(&self.cx, link);
         let frame = frame.or_else(|| self.poll_shipper(link, bytes_max));
-        frame.or_else(|| self.poll_down(link, bytes_max))
-    }
-
-    fn poll_down(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let epoch = self.epochs.head();
-        let until = self.commit_index;
-        let child = self.children.get_mut(&link)?;
-        if !child.attached || child.reader.is_at(until) {
-            return None;
-        }
-        let cut =
-            ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
-        let filters = &child.filters;
-        let items = child.reader.read(&self.log, cut, filters);
-        let reader = &child.reader;
-        let covered =
-            if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
-        if reader.catching_up && reader.is_drained() {
-            self.catch_up(Requester::Child(link));
-        }
-        if items.is_empty() {
-            return None;
-        }
-        self.cx.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        Some(Frame::Down(Down { epoch, items, covered }))
+        frame.or_else(|| {
+            let (delivery, cx, here) = self.reading();
+            delivery.poll_down(cx, here, link, bytes_max)
+        })
     }
 
     /// What a heartbeat to a child says.
     pub(in crate::node) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
-        let until = self.commit_index;
-        let child = self.children.get(&link);
-        let idle = child.filter(|c| c.attached && !c.reader.catching_up && c.reader.is_at(until));
-        let covered = idle.map(|_| until);
-        Heartbeat {
-            covered: covered.unwrap_or(0),
-            epoch: covered.map(|_| self.epochs.head()),
-            epoch_seen: 0,
-        }
-    }
-
-    /// Committed entries behind `from` have become visible: wakes the children that want any, and
-    /// moves those on that want none.
-    pub(in crate::node) fn wake_children(&mut self, from: u64) {
-        let until = self.commit_index;
-        let mut wake = Vec::new();
-        for (link, child) in &mut self.children {
-            if !child.attached || child.reader.catching_up {
-                continue;
+        match self.delivery.is_child_idle(&self.log, link) {
+            true => {
+                let (covered, epoch) = (self.log.commit_index(), Some(self.log.head()));
+                Heartbeat { covered, epoch, epoch_seen: 0 }
             }
-            if self.cx.links.is_ready(*link) {
-                continue;
-            }
-            let wants = |content: &Content| match content {
-                Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
-                Content::Gap(gap) => child.filters.may_want(gap.severity_max, &gap.spaces),
-            };
-            if !child.reader.is_at(from)
-                || self.log.after(from.max(child.reader.cursor)).any(|item| wants(&item.content))
-            {
-                wake.push(*link);
-            } else {
-                child.reader.cursor = child.reader.cursor.max(until);
-            }
-        }
-        for link in wake {
-            self.cx.wake(link);
+            false => Heartbeat { covered: 0, epoch: None, epoch_seen: 0 },
         }
     }
 }

@@ -180,11 +180,11 @@ impl Node {
             address: self.cx.config.address.clone(),
             origin: self.cx.config.origin,
             members_digest: self.cx.config.members.digest(),
-            epochs: self.epochs.clone(),
-            commit_index: self.commit_index,
+            epochs: self.log.epochs().clone(),
+            commit_index: self.log.commit_index(),
             log_range: self.holding(),
             epoch_seen: self.epoch_seen,
-            interest: self.interests.reported(),
+            interest: self.delivery.interest(),
             wall_ns: self.cx.now.wall_ns,
             // Higher than those of an earlier incarnation, unless this host's clock was set back.
             attempt: self.cx.started.wall_ns.saturating_add(self.uplink.hellos),
@@ -196,14 +196,14 @@ impl Node {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         match (self.role.root(), replica) {
             (Some(_), _) => {
-                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
+                Some(LogRange { after: self.log.memory_after(), until: self.log.last() })
             }
             (None, Some(replica)) if replica.complete => {
                 Some(LogRange { after: replica.log.evicted(), until: replica.log.last() })
             }
             // It was offered to a root that has not taken it.
             _ if self.role.is_offered() => {
-                Some(LogRange { after: self.memory_after_root(), until: self.log.last() })
+                Some(LogRange { after: self.log.memory_after(), until: self.log.last() })
             }
             _ => None,
         }
@@ -256,7 +256,7 @@ impl Node {
             return self.cx.impossible("CandidateHasAnswered");
         };
         let theirs = hello_ack.tree_state.epochs.head();
-        let ours = self.epochs.head();
+        let ours = self.log.head();
         if theirs < ours && !hello_ack.send_log {
             // Fenced: it learnt our epoch from the hello, and its root will open a higher one.
             return;
@@ -302,7 +302,7 @@ impl Node {
         }
         let why = format!("{} of rank {} is the parent now", hello_ack.host, hello_ack.rank);
         self.cx.transition("parent", &hello_ack.host, from, "joined", &why);
-        if !self.epochs.is_empty() {
+        if !self.log.epochs().is_empty() {
             let tags = vec![
                 ("host", self.cx.config.host.clone()),
                 ("parent", hello_ack.host.clone()),
@@ -330,8 +330,7 @@ impl Node {
             false
         };
         self.settle_below_parent();
-        self.interests.unsettle();
-        let interest = self.interests.reported();
+        let interest = self.delivery.unsettle_interest();
         self.cx.send(link, Frame::Subscribe(interest));
         if offers {
             // What the parent stands on now is given up as soon as it has our log.
@@ -385,20 +384,22 @@ impl Node {
         if tree_state.epochs.is_empty() {
             return;
         }
-        if tree_state.epochs.head() < self.epochs.head() {
+        if tree_state.epochs.head() < self.log.head() {
             self.cx.counters.fenced += 1;
             return self.cx.heartbeat(link);
         }
         if !known {
             self.follow(&tree_state);
-            let (epoch, after) = (self.epochs.head(), self.commit_index);
+            let (epoch, after) = (self.log.head(), self.log.commit_index());
             if let Some(parent) = self.role.parent_mut() {
                 parent.resumed = Some(epoch);
             }
-            self.interests.restart(after);
-            self.cx.send(link, Frame::Resume { epoch, after });
-            self.cx.wake(link);
-            self.catch_up_all(true);
+            self.refresh_around();
+            let (delivery, cx, here) = self.reading();
+            delivery.restart_interest(here);
+            cx.send(link, Frame::Resume { epoch, after });
+            cx.wake(link);
+            delivery.catch_up_all(cx, here, true);
         }
         self.send_tree_state();
     }

@@ -1,0 +1,191 @@
+//! The children of this agent as readers of the log: what each wants, and where it stands.
+
+use crate::filter::FilterSet;
+use crate::frame::{Content, Down, Frame, Interest, Item};
+use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::followed::FollowedLog;
+use crate::log::reader::{ReadLimit, Reader};
+use crate::log::ring::Evicted;
+use crate::node::api::LinkId;
+use crate::node::cx::Cx;
+use crate::node::delivery::history::Requester;
+use crate::node::delivery::{Delivery, LogHere};
+
+/// A child as a reader.
+pub(super) struct ChildReader {
+    /// What its subtree wants.
+    pub(super) filters: FilterSet,
+    /// The version of that which is not yet reported as active.
+    inactive_version: Option<u64>,
+    interest_version: u64,
+    pub(super) reader: Reader,
+    /// It has said in this epoch history where it resumes.
+    pub(super) attached: bool,
+}
+
+impl Delivery {
+    /// An agent is a child now, and has read up to an index.
+    pub(crate) fn attach_child(&mut self, link: LinkId, index: u64) {
+        let child = ChildReader {
+            filters: FilterSet::new(),
+            inactive_version: None,
+            interest_version: 0,
+            reader: Reader::new(index),
+            attached: false,
+        };
+        self.children.insert(link, child);
+    }
+
+    /// A child is gone, and what was asked for it or of it.
+    pub(crate) fn detach_child(&mut self, cx: &mut Cx, here: LogHere<'_>, link: LinkId) {
+        self.children.remove(&link);
+        self.requests.retain(|_, request| !request.is_of(link));
+        self.on_asked_child_gone(cx, here, link);
+        self.interest_narrowed(cx);
+    }
+
+    /// A child must say again where it resumes.
+    pub(crate) fn unsettle_child(&mut self, link: LinkId) {
+        if let Some(child) = self.children.get_mut(&link) {
+            child.attached = false;
+        }
+    }
+
+    /// A child says where it resumes.
+    pub(crate) fn on_resume(&mut self, cx: &mut Cx, here: LogHere<'_>, link: LinkId, after: u64) {
+        let Some(child) = self.children.get_mut(&link) else {
+            return cx.impossible("ChildIsKnown");
+        };
+        child.attached = true;
+        child.reader.resume_after(after);
+        child.reader.catching_up = false;
+        self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
+        self.catch_up(cx, here, Requester::Child(link));
+    }
+
+    /// A child's subtree wants something else now.
+    pub(crate) fn on_interest(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        link: LinkId,
+        interest: Interest,
+    ) {
+        let Some(child) = self.children.get_mut(&link) else {
+            return cx.impossible("ChildIsKnown");
+        };
+        if interest.version < child.interest_version {
+            return;
+        }
+        child.interest_version = interest.version;
+        child.filters = FilterSet::merge(&interest.filters);
+        child.inactive_version = Some(interest.version);
+        self.interest_changed(cx);
+        self.answer_children(cx, here);
+        cx.wake(link);
+    }
+
+    /// Tells children whose interest has become active.
+    pub(crate) fn answer_children(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+        if cx.awaits_log() {
+            return;
+        }
+        let index = self.active_behind(cx, here);
+        for (link, child) in &mut self.children {
+            let Some(version) = child.inactive_version else { continue };
+            let is_active = || child.filters.filters().iter().all(|f| self.interests.covers(f));
+            if cx.around.is_root || is_active() {
+                child.inactive_version = None;
+                cx.send(*link, Frame::FilterActive { version, index });
+            }
+        }
+    }
+
+    /// The next entries for a child.
+    pub(crate) fn poll_down(
+        &mut self,
+        cx: &mut Cx,
+        here: LogHere<'_>,
+        link: LinkId,
+        bytes_max: usize,
+    ) -> Option<Frame> {
+        let until = here.commit_index();
+        let child = self.children.get_mut(&link)?;
+        if !child.attached || child.reader.is_at(until) {
+            return None;
+        }
+        let cut =
+            ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
+        let items = child.reader.read(here.entries(), cut, &child.filters);
+        let reader = &child.reader;
+        let covered =
+            if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
+        if reader.catching_up && reader.is_drained() {
+            self.catch_up(cx, here, Requester::Child(link));
+        }
+        if items.is_empty() {
+            return None;
+        }
+        cx.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
+        Some(Frame::Down(Down { epoch: here.head(), items, covered }))
+    }
+
+    /// Whether a child has read all that is committed.
+    pub(crate) fn is_child_idle(&self, log: &FollowedLog, link: LinkId) -> bool {
+        self.children.get(&link).is_some_and(|child| {
+            let reader = &child.reader;
+            child.attached && !reader.catching_up && reader.is_at(log.commit_index())
+        })
+    }
+
+    /// Committed entries behind `from` have become visible: wakes the children that want any, and
+    /// moves those on that want none.
+    pub(super) fn wake_children(&mut self, cx: &mut Cx, here: LogHere<'_>, from: u64) {
+        for (link, child) in &mut self.children {
+            if !child.attached || child.reader.catching_up || cx.links.is_ready(*link) {
+                continue;
+            }
+            let wants = |content: &Content| match content {
+                Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
+                Content::Gap(gap) => child.filters.may_want(gap.severity_max, &gap.spaces),
+            };
+            let mut news = here.entries().after(from.max(child.reader.cursor));
+            if !child.reader.is_at(from) || news.any(|item| wants(&item.content)) {
+                cx.wake(*link);
+            } else {
+                child.reader.cursor = child.reader.cursor.max(here.commit_index());
+            }
+        }
+    }
+
+    /// The log gives an entry up: readers that have not read it keep it within their bound.
+    pub(crate) fn on_evicted(&mut self, cx: &mut Cx, here: LogHere<'_>, evicted: &Evicted) {
+        for item in evicted.fresh() {
+            self.keep_for_subscribers(cx, here, &item);
+        }
+        for child in self.children.values_mut().filter(|child| child.attached) {
+            let before = child.reader.shed;
+            let (lag_bytes, filters) = (cx.config.lag_bytes, &child.filters);
+            child.reader.keep(&evicted.item, lag_bytes, here.epochs(), filters);
+            cx.counters.shed += child.reader.shed - before;
+        }
+    }
+
+    /// Bytes that a child has not read.
+    pub(crate) fn queued_for_child(&self, log: &FollowedLog, link: LinkId) -> usize {
+        self.children.get(&link).map_or(0, |child| log.queued(&child.reader))
+    }
+
+    /// Bytes that are kept for readers beside the log.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let below = self.children.values().map(|child| child.reader.kept_bytes());
+        let own = self.clients.values().flat_map(|client| client.subscriptions.values());
+        below.chain(own.map(|found| found.reader.kept_bytes())).sum()
+    }
+
+    /// How many readers there are.
+    pub(crate) fn readers(&self) -> usize {
+        let own = self.clients.values().map(|client| client.subscriptions.len());
+        self.children.len() + own.sum::<usize>()
+    }
+}
