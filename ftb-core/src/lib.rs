@@ -14,13 +14,14 @@ pub mod frame;
 pub mod log;
 pub mod model;
 pub mod node;
-pub mod run;
-pub mod sealed;
+
+#[cfg(test)]
+pub(crate) use model::testing;
 
 pub use log::{epochs, position, ranges};
 pub use model::{
-    condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol, severity,
-    space, spaces, storm, time, tree,
+    condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol, run,
+    sealed, severity, space, spaces, storm, time, tree,
 };
 
 pub use event::{Event, EventKind, EventRef, Tag};

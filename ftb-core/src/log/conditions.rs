@@ -202,8 +202,8 @@ mod tests {
     use super::*;
     use crate::condition::Provenance;
     use crate::ident::PublisherId;
-    use crate::node::testing::{Stated, stated};
     use crate::sealed::Sealed;
+    use crate::testing::{Stated, stated};
     use Truth::{False, True};
 
     fn id(token: u64, seq: u64) -> EventId {

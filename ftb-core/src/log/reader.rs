@@ -444,8 +444,8 @@ impl ReadBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::testing::sealed_with;
     use crate::position::Position;
+    use crate::testing::sealed_with;
 
     fn log_of(severities: &[Severity]) -> Log {
         let mut log = Log::new(0);

@@ -3,34 +3,42 @@
 //!
 //! Symbols: a log covers the indices `(after, last]`. Each of them is either *retained* (an event,
 //! or a gap that was an entry of the log itself) or *dropped*. A maximal range of dropped indices
-//! is a
-//! *hole*.
+//! is a *hole*.
 //!
 //! Rules:
 //! 1. Events of INFO outside protected spaces are dropped at once. All others are retained while
 //!    they fit into the reserve.
 //! 2. The reserve has two shares: protected spaces, and all other spaces. Each share may fill what
-//!    the other leaves free. When the reserve is full, a share that holds more than half of it gives
-//!    up its mildest events, the oldest first.
-//! 3. A hole states an exact count: indices are dense, so the count is the number of its indices. The
-//!    highest severity and the spaces come from the tallies which it overlaps.
+//!    the other leaves free. When the reserve is full, a share that holds more than half of it
+//!    gives up its mildest events, the oldest first.
+//! 3. A hole states an exact count: indices are dense, so the count is the number of its indices.
+//!    The highest severity and the spaces come from the tallies which it overlaps.
 //! 4. Where the log itself did not know what it held, the hole says unknown: count 0, no severity.
 //! 5. The event of each row of the table of conditions is retained, whatever the reserve is
 //!    ([`crate::log::conditions`]). A statement that does not count is dropped.
 
+mod batch;
+mod items;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use items::Items;
+
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
 use crate::log::conditions::{Applied, ConditionTable};
-use crate::log::gap::{Gap, GapReason};
+use crate::log::gap::Gap;
 use crate::log::item::{Content, Item};
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
 use crate::space::{EventSpace, lies_in};
-use crate::spaces::Spaces;
+use batch::{LaneCursor, RetainedBatch, batch_of};
 use core::ops::Range;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use tally::{Tally, newer};
 
 /// What bounds the retained events of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,122 +73,6 @@ const OTHERS: usize = 1;
 /// The place of a severity in a share.
 fn rank(severity: Severity) -> usize {
     severity as usize - 1
-}
-
-/// Some retained events of one severity and share, rising in index.
-#[derive(Clone, Debug)]
-struct RetainedBatch {
-    /// The index of the first.
-    first: u64,
-    /// The indices of all, where they do not follow each other.
-    indices: Option<Box<[u64]>>,
-    run: Run,
-}
-
-impl RetainedBatch {
-    fn index(&self, place: usize) -> u64 {
-        match &self.indices {
-            Some(indices) => indices.get(place).copied().unwrap_or(u64::MAX),
-            None => self.first + place as u64,
-        }
-    }
-
-    fn last(&self) -> u64 {
-        self.index(self.run.count() - 1)
-    }
-
-    fn cost(&self) -> usize {
-        let indices = self.indices.as_ref().map_or(0, |indices| indices.len() * size_of::<u64>());
-        BATCH_BYTES + self.run.len() + EVENT_BYTES * self.run.count() + indices
-    }
-
-    /// The first place whose index is higher.
-    fn place_after(&self, index: u64) -> usize {
-        match &self.indices {
-            Some(indices) => indices.partition_point(|at| *at <= index),
-            None => usize::try_from((index + 1).saturating_sub(self.first))
-                .unwrap_or(usize::MAX)
-                .min(self.run.count()),
-        }
-    }
-
-    /// How many from that place on follow each other.
-    fn stretch(&self, place: usize) -> usize {
-        let Some(indices) = &self.indices else { return self.run.count() - place };
-        let rest = indices.get(place..).unwrap_or_default();
-        1 + rest.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count()
-    }
-
-    /// The events before a place; `None` without any.
-    fn before(&self, place: usize) -> Option<Self> {
-        let indices = self.indices.as_ref().and_then(|all| all.get(..place));
-        let run = self.run.slice(0..place)?;
-        Some(Self { first: self.first, indices: indices.map(Into::into), run })
-    }
-}
-
-/// What was dropped of some indices that follow each other.
-#[derive(Clone, Debug)]
-struct Tally {
-    /// The last index; the first follows the tally before.
-    last: u64,
-    severity_max: Option<Severity>,
-    /// `None`: nothing was dropped yet.
-    spaces: Option<Spaces>,
-    /// The newest time of a dropped event, Unix nanoseconds; `None`: it is not known.
-    newest_ns: Option<u64>,
-    /// The log did not know what it held there.
-    unknown: bool,
-}
-
-/// The later of two times; `None`: not known.
-fn newer(one_ns: Option<u64>, other_ns: Option<u64>) -> Option<u64> {
-    Some(one_ns?.max(other_ns?))
-}
-
-impl Tally {
-    fn new(last: u64) -> Self {
-        Self { last, severity_max: None, spaces: None, newest_ns: Some(0), unknown: false }
-    }
-
-    fn unknown(last: u64) -> Self {
-        Self { unknown: true, newest_ns: None, spaces: Some(Spaces::ANY), ..Self::new(last) }
-    }
-
-    fn dropped(&mut self, severity: Severity, space: &str, newest_ns: u64) {
-        self.severity_max = self.severity_max.max(Some(severity));
-        self.newest_ns = newer(self.newest_ns, Some(newest_ns));
-        let names = self.spaces.as_ref().map(Spaces::names);
-        let known = match names {
-            None => false,
-            Some(None) => true,
-            Some(Some(names)) => names.iter().any(|name| name.as_str().eq_ignore_ascii_case(space)),
-        };
-        if !known {
-            self.concerns(&Spaces::of(space));
-        }
-    }
-
-    fn concerns(&mut self, more: &Spaces) {
-        let joined = self.spaces.as_ref().map_or_else(|| more.clone(), |known| known.joined(more));
-        self.spaces = Some(joined);
-    }
-
-    /// Takes what another one has.
-    fn join(&mut self, other: &Self) {
-        self.severity_max = self.severity_max.max(other.severity_max);
-        self.newest_ns = newer(self.newest_ns, other.newest_ns);
-        self.unknown |= other.unknown;
-        if let Some(spaces) = &other.spaces {
-            self.concerns(spaces);
-        }
-    }
-
-    fn is_like(&self, other: &Self) -> bool {
-        self.severity_max == other.severity_max
-            && self.spaces == other.spaces
-            && self.unknown == other.unknown
-    }
 }
 
 /// The retained part of a log.
@@ -504,234 +396,5 @@ impl Reserve {
     fn share(&self, space: &str) -> usize {
         let inside = |above: &EventSpace| lies_in(space.as_bytes(), above.as_str());
         if self.protected.iter().any(inside) { PROTECTED } else { OTHERS }
-    }
-}
-
-/// Some places of a run that begins at an index; `None` without any.
-fn batch_of(index: u64, run: &Run, ranges: &[Range<usize>]) -> Option<RetainedBatch> {
-    let first = index + ranges.first()?.start as u64;
-    if let [all] = ranges {
-        let run = run.slice(all.clone())?.detached();
-        return Some(RetainedBatch { first, indices: None, run });
-    }
-    let places = || ranges.iter().cloned().flatten();
-    let run = Run::collect(places().filter_map(|place| run.get(place)))?;
-    let indices = places().map(|place| index + place as u64).collect();
-    Some(RetainedBatch { first, indices: Some(indices), run })
-}
-
-/// The next event of one lane.
-struct LaneCursor<'a> {
-    lane: &'a VecDeque<RetainedBatch>,
-    batch: usize,
-    place: usize,
-}
-
-impl LaneCursor<'_> {
-    fn index(&self) -> Option<u64> {
-        Some(self.lane.get(self.batch)?.index(self.place))
-    }
-
-    /// Events that follow each other.
-    fn next(&mut self) -> Option<Item> {
-        let batch = self.lane.get(self.batch)?;
-        let (index, count) = (batch.index(self.place), batch.stretch(self.place));
-        let run = batch.run.slice(self.place..self.place + count)?;
-        self.place += count;
-        if self.place >= batch.run.count() {
-            (self.batch, self.place) = (self.batch + 1, 0);
-        }
-        Some(Item { index, content: Content::Events(run) })
-    }
-}
-
-/// Walks through the retained part of a log.
-pub struct Items<'a> {
-    retained: &'a Retained,
-    epochs: &'a EpochHistory,
-    at: u64,
-    heads: Vec<LaneCursor<'a>>,
-    gap: usize,
-}
-
-impl Items<'_> {
-    /// The hole between this index and another; it lies in one epoch, and is known or unknown as a
-    /// whole.
-    fn hole(&self, until: u64) -> Item {
-        let retained = self.retained;
-        let segments = self.epochs.segments();
-        let next = segments.partition_point(|segment| segment.first <= self.at + 1);
-        let mut end = segments.get(next).map_or(until, |next| until.min(next.first - 1));
-        let mut whole: Option<Tally> = None;
-        for tally in retained.tallies.range(retained.tally_of(self.at + 1)..) {
-            match &mut whole {
-                None => whole = Some(tally.clone()),
-                Some(whole) if whole.last >= end => break,
-                Some(whole) if whole.unknown != tally.unknown => end = whole.last,
-                Some(whole) => {
-                    whole.join(tally);
-                    whole.last = tally.last;
-                }
-            }
-        }
-        let known = whole.filter(|whole| !whole.unknown);
-        let gap = Gap {
-            after: self.epochs.position(self.at),
-            until: self.epochs.position(end),
-            reason: GapReason::Retention,
-            count: known.as_ref().map_or(0, |_| end - self.at),
-            severity_max: known.as_ref().and_then(|known| known.severity_max),
-            spaces: known.and_then(|known| known.spaces).unwrap_or_default(),
-        };
-        Item { index: end, content: Content::Gap(gap) }
-    }
-}
-
-impl Iterator for Items<'_> {
-    type Item = Item;
-
-    fn next(&mut self) -> Option<Item> {
-        let retained = self.retained;
-        if self.at >= retained.last {
-            return None;
-        }
-        let heads = self.heads.iter_mut();
-        let head = heads.filter_map(|head| Some((head.index()?, head))).min_by_key(|head| head.0);
-        let gap = retained.gaps.get(self.gap);
-        let pinned = retained.pinned.range(self.at + 1..).next();
-        let at_gap = gap.map(|gap| gap.index);
-        let at_event = head.as_ref().map(|head| head.0);
-        let at_pinned = pinned.map(|(index, _)| *index);
-        let next = at_gap.into_iter().chain(at_event).chain(at_pinned).min();
-        let item = if next.is_none_or(|next| next > self.at + 1) {
-            self.hole(next.map_or(retained.last, |next| retained.last.min(next - 1)))
-        } else if at_pinned == next && at_event != next {
-            let (index, run) = pinned?;
-            Item { index: *index, content: Content::Events(run.clone()) }
-        } else if at_gap == next {
-            self.gap += 1;
-            gap?.clone()
-        } else {
-            head?.1.next()?
-        };
-        self.at = item.last();
-        Some(item)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::testing::said;
-    use crate::sealed::Sealed;
-    use Severity::{Error, Fatal, Info, Warning};
-
-    fn reserve(bytes: usize) -> Reserve {
-        let protected = EventSpace::new("ftb.ipmi").expect("a space");
-        Reserve { bytes, protected: [protected].into() }
-    }
-
-    fn item(first: u64, events: &[(&str, Severity)]) -> Item {
-        let sealed: Vec<Sealed> = (first..)
-            .zip(events)
-            .map(|(index, (space, severity))| said(space, "X", index, *severity))
-            .collect();
-        let run = Run::collect(sealed.iter().map(Sealed::as_ref)).expect("some events");
-        Item { index: first, content: Content::Events(run) }
-    }
-
-    /// The last index of a hole, its count, and its highest severity.
-    type Hole = (u64, u64, Option<Severity>);
-
-    /// What is there, and what is missing.
-    fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
-        let (mut there, mut holes) = (Vec::new(), Vec::new());
-        let epochs = EpochHistory::new();
-        let mut at = after;
-        for item in retained.items(after, &epochs) {
-            match &item.content {
-                Content::Events(_) => {
-                    assert_eq!(item.index, at + 1, "no index is left out");
-                    there.extend(item.index..=item.last());
-                }
-                Content::Gap(gap) => {
-                    assert_eq!((gap.after.index, gap.until.index), (at, item.index));
-                    holes.push((item.index, gap.count, gap.severity_max));
-                }
-            }
-            at = item.last();
-        }
-        assert_eq!(at, retained.last());
-        (there, holes)
-    }
-
-    #[test]
-    fn info_goes_first_and_each_hole_states_its_count() {
-        let mut retained = Retained::new(10);
-        let app = "app.x";
-        let events = [(app, Info), (app, Fatal), (app, Info), (app, Info), (app, Warning)];
-        retained.take(&item(11, &events), &reserve(1 << 20));
-        let holes = vec![(11, 1, Some(Info)), (14, 2, Some(Info))];
-        assert_eq!(contents(&retained, 10), (vec![12, 15], holes));
-        let part = vec![(14, 1, Some(Info))];
-        assert_eq!(contents(&retained, 13), (vec![15], part), "a hole is cut where a reader is");
-    }
-
-    #[test]
-    fn what_does_not_fit_goes_mildest_and_oldest_first() {
-        let mut retained = Retained::new(0);
-        let app = "app.x";
-        for batch in 0..30 {
-            let events = [(app, Warning), (app, Fatal), (app, Error), (app, Info)];
-            retained.take(&item(1 + 4 * batch, &events), &reserve(60_000));
-            assert!(retained.bytes() <= 60_000 + 2 * 60_000 / TALLY_PART);
-        }
-        let (there, holes) = contents(&retained, 0);
-        let of = |place: u64| there.iter().filter(|index| *index % 4 == place).count();
-        assert_eq!((of(1), of(0)), (0, 0), "WARNING and INFO are gone before ERROR");
-        assert!((20..30).contains(&of(2)), "{} FATAL, {} ERROR", of(2), of(3));
-        let missing: u64 = holes.iter().map(|hole| hole.1).sum();
-        assert_eq!(missing + there.len() as u64, 120);
-    }
-
-    #[test]
-    fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
-        let mut retained = Retained::new(0);
-        for index in 1..=10 {
-            retained.take(&item(index, &[("ftb.ipmi", Warning)]), &reserve(100_000));
-        }
-        for index in 11..=500 {
-            retained.take(&item(index, &[("app.flood", Fatal)]), &reserve(100_000));
-        }
-        let (there, holes) = contents(&retained, 0);
-        assert_eq!(there[..10], (1..=10).collect::<Vec<u64>>(), "all protected events are there");
-        assert_eq!(holes.len(), 1, "{holes:?}");
-        assert_eq!(holes[0].2, Some(Fatal));
-        assert_eq!(holes[0].1 + there.len() as u64, 500);
-    }
-
-    #[test]
-    fn a_look_back_by_time_finds_what_was_dropped_too() {
-        let mut retained = Retained::new(0);
-        // The time of an event is its number.
-        retained.take(&item(1, &[("app.x", Info); 5]), &reserve(1 << 20));
-        retained.take(&item(6, &[("app.x", Fatal); 5]), &reserve(1 << 20));
-        assert_eq!(retained.since(0), Some(0));
-        assert_eq!(retained.since(8), Some(7));
-        assert_eq!(retained.since(11), None);
-    }
-
-    #[test]
-    fn what_is_taken_back_leaves_the_counts_right() {
-        let mut retained = Retained::new(0);
-        for first in [1, 4, 7] {
-            let events = [("app.x", Info), ("app.x", Fatal), ("app.x", Info)];
-            retained.take(&item(first, &events), &reserve(1 << 20));
-        }
-        retained.truncate(5);
-        let holes = vec![(1, 1, Some(Info)), (4, 2, Some(Info))];
-        assert_eq!(contents(&retained, 0), (vec![2, 5], holes));
-        retained.truncate(0);
-        assert_eq!((retained.bytes(), contents(&retained, 0)), (0, (vec![], vec![])));
     }
 }

@@ -365,9 +365,9 @@ impl Evicted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::testing::sealed;
     use crate::run::Run;
     use crate::sealed::Sealed;
+    use crate::testing::sealed;
 
     fn items(first: u64, count: u64) -> Item {
         let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();

@@ -13,9 +13,13 @@ pub mod limits;
 pub mod member;
 pub mod numbers;
 pub mod protocol;
+pub mod run;
+pub mod sealed;
 pub mod severity;
 pub mod space;
 pub mod spaces;
 pub mod storm;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod time;
 pub mod tree;

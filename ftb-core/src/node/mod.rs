@@ -23,8 +23,6 @@ mod membership;
 mod publishing;
 mod role;
 mod status;
-#[cfg(test)]
-pub(crate) mod testing;
 mod timers;
 mod tree;
 

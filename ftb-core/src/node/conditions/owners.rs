@@ -68,7 +68,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::testing::{Stated, stated};
+    use crate::testing::{Stated, stated};
 
     const GRACE_NS: u64 = 5_000_000_000;
 

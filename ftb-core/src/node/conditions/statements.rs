@@ -200,7 +200,7 @@ fn truth(event: &Sealed) -> Option<Truth> {
 mod tests {
     use super::*;
     use crate::condition::Provenance;
-    use crate::node::testing::{Stated, stated};
+    use crate::testing::{Stated, stated};
 
     const CLIENT: ClientId = ClientId(5);
 

@@ -60,7 +60,7 @@ impl SubscriptionIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::testing::sealed;
+    use crate::testing::sealed;
 
     #[test]
     fn only_who_may_want_the_space_is_asked() {

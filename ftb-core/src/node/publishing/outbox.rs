@@ -286,9 +286,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::testing::sealed;
     use crate::run::Run;
     use crate::sealed::Sealed;
+    use crate::testing::sealed;
 
     fn epoch(number: u64) -> Epoch {
         Epoch { number, root: OriginId(number) }

@@ -141,10 +141,10 @@ impl SentBatches {
 mod tests {
     use super::*;
     use crate::ident::OriginId;
-    use crate::node::testing::sealed;
     use crate::position::Epoch;
     use crate::run::Run;
     use crate::sealed::Sealed;
+    use crate::testing::sealed;
 
     fn run(first: u64, count: u64) -> UpItem {
         let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();

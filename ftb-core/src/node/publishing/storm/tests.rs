@@ -1,6 +1,6 @@
 use super::*;
-use crate::node::testing::{folded, said};
 use crate::space::EventSpace;
+use crate::testing::{folded, republished, said};
 
 const ALICE: ClientId = ClientId(1);
 const MS: u64 = 1_000_000;
@@ -95,7 +95,7 @@ fn other_spaces_worse_severities_and_republished_events_pass_in_their_order() {
     let mut out = Vec::new();
     let other = said("ftb.testing", "DOWN", 6, Severity::Info);
     assert_eq!(feeder.storms.take(5, ALICE, other, &mut out), StormDecision::Passed);
-    let again = said("ftb.test", "DOWN", 7, Severity::Info).republished();
+    let again = republished(&said("ftb.test", "DOWN", 7, Severity::Info));
     assert_eq!(feeder.storms.take(5, ALICE, again, &mut out), StormDecision::Passed);
     let seqs: Vec<u64> = out.iter().map(|sealed| sealed.id().seq).collect();
     assert_eq!(seqs, [5, 6, 7]);

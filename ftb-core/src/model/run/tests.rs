@@ -1,8 +1,8 @@
 //! Runs of events: cut, joined, looked through, as their events are one by one.
 
 use super::*;
-use crate::node::testing::{said, sealed_with};
 use crate::severity::Severity;
+use crate::testing::{said, sealed_with};
 
 fn run() -> Run {
     use Severity::{Error, Info};

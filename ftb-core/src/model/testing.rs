@@ -102,9 +102,8 @@ pub(crate) fn folded(last: &Sealed, fold: &Fold) -> Sealed {
     Sealed::new(head, last.bytes().clone()).expect("the spans lie in the text")
 }
 
-impl Sealed {
-    pub(crate) fn republished(&self) -> Self {
-        let head = Head { republished: true, ..*self.head() };
-        Self::new(head, self.bytes().clone()).expect("the spans lie in the text")
-    }
+/// The same event, published again.
+pub(crate) fn republished(event: &Sealed) -> Sealed {
+    let head = Head { republished: true, ..*event.head() };
+    Sealed::new(head, event.bytes().clone()).expect("the spans lie in the text")
 }

@@ -1,0 +1,113 @@
+use super::*;
+use crate::sealed::Sealed;
+use crate::testing::said;
+use Severity::{Error, Fatal, Info, Warning};
+
+fn reserve(bytes: usize) -> Reserve {
+    let protected = EventSpace::new("ftb.ipmi").expect("a space");
+    Reserve { bytes, protected: [protected].into() }
+}
+
+fn item(first: u64, events: &[(&str, Severity)]) -> Item {
+    let sealed: Vec<Sealed> = (first..)
+        .zip(events)
+        .map(|(index, (space, severity))| said(space, "X", index, *severity))
+        .collect();
+    let run = Run::collect(sealed.iter().map(Sealed::as_ref)).expect("some events");
+    Item { index: first, content: Content::Events(run) }
+}
+
+/// The last index of a hole, its count, and its highest severity.
+type Hole = (u64, u64, Option<Severity>);
+
+/// What is there, and what is missing.
+fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
+    let (mut there, mut holes) = (Vec::new(), Vec::new());
+    let epochs = EpochHistory::new();
+    let mut at = after;
+    for item in retained.items(after, &epochs) {
+        match &item.content {
+            Content::Events(_) => {
+                assert_eq!(item.index, at + 1, "no index is left out");
+                there.extend(item.index..=item.last());
+            }
+            Content::Gap(gap) => {
+                assert_eq!((gap.after.index, gap.until.index), (at, item.index));
+                holes.push((item.index, gap.count, gap.severity_max));
+            }
+        }
+        at = item.last();
+    }
+    assert_eq!(at, retained.last());
+    (there, holes)
+}
+
+#[test]
+fn info_goes_first_and_each_hole_states_its_count() {
+    let mut retained = Retained::new(10);
+    let app = "app.x";
+    let events = [(app, Info), (app, Fatal), (app, Info), (app, Info), (app, Warning)];
+    retained.take(&item(11, &events), &reserve(1 << 20));
+    let holes = vec![(11, 1, Some(Info)), (14, 2, Some(Info))];
+    assert_eq!(contents(&retained, 10), (vec![12, 15], holes));
+    let part = vec![(14, 1, Some(Info))];
+    assert_eq!(contents(&retained, 13), (vec![15], part), "a hole is cut where a reader is");
+}
+
+#[test]
+fn what_does_not_fit_goes_mildest_and_oldest_first() {
+    let mut retained = Retained::new(0);
+    let app = "app.x";
+    for batch in 0..30 {
+        let events = [(app, Warning), (app, Fatal), (app, Error), (app, Info)];
+        retained.take(&item(1 + 4 * batch, &events), &reserve(60_000));
+        assert!(retained.bytes() <= 60_000 + 2 * 60_000 / TALLY_PART);
+    }
+    let (there, holes) = contents(&retained, 0);
+    let of = |place: u64| there.iter().filter(|index| *index % 4 == place).count();
+    assert_eq!((of(1), of(0)), (0, 0), "WARNING and INFO are gone before ERROR");
+    assert!((20..30).contains(&of(2)), "{} FATAL, {} ERROR", of(2), of(3));
+    let missing: u64 = holes.iter().map(|hole| hole.1).sum();
+    assert_eq!(missing + there.len() as u64, 120);
+}
+
+#[test]
+fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
+    let mut retained = Retained::new(0);
+    for index in 1..=10 {
+        retained.take(&item(index, &[("ftb.ipmi", Warning)]), &reserve(100_000));
+    }
+    for index in 11..=500 {
+        retained.take(&item(index, &[("app.flood", Fatal)]), &reserve(100_000));
+    }
+    let (there, holes) = contents(&retained, 0);
+    assert_eq!(there[..10], (1..=10).collect::<Vec<u64>>(), "all protected events are there");
+    assert_eq!(holes.len(), 1, "{holes:?}");
+    assert_eq!(holes[0].2, Some(Fatal));
+    assert_eq!(holes[0].1 + there.len() as u64, 500);
+}
+
+#[test]
+fn a_look_back_by_time_finds_what_was_dropped_too() {
+    let mut retained = Retained::new(0);
+    // The time of an event is its number.
+    retained.take(&item(1, &[("app.x", Info); 5]), &reserve(1 << 20));
+    retained.take(&item(6, &[("app.x", Fatal); 5]), &reserve(1 << 20));
+    assert_eq!(retained.since(0), Some(0));
+    assert_eq!(retained.since(8), Some(7));
+    assert_eq!(retained.since(11), None);
+}
+
+#[test]
+fn what_is_taken_back_leaves_the_counts_right() {
+    let mut retained = Retained::new(0);
+    for first in [1, 4, 7] {
+        let events = [("app.x", Info), ("app.x", Fatal), ("app.x", Info)];
+        retained.take(&item(first, &events), &reserve(1 << 20));
+    }
+    retained.truncate(5);
+    let holes = vec![(1, 1, Some(Info)), (4, 2, Some(Info))];
+    assert_eq!(contents(&retained, 0), (vec![2, 5], holes));
+    retained.truncate(0);
+    assert_eq!((retained.bytes(), contents(&retained, 0)), (0, (vec![], vec![])));
+}
