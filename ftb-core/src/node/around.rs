@@ -57,6 +57,11 @@ pub(crate) struct ChildView {
 }
 
 impl Around {
+    /// Whether this agent looks for a parent.
+    pub(crate) fn is_searching(&self) -> bool {
+        !self.is_root && self.parent.is_none()
+    }
+
     pub(crate) fn parent_link(&self) -> Option<LinkId> {
         self.parent.as_ref().map(|parent| parent.link)
     }

@@ -57,9 +57,9 @@ impl Cx {
         }
     }
 
-    /// The own rank; behind all others for an agent that has none.
-    pub(crate) fn own_rank(&self) -> Rank {
-        self.rank.unwrap_or(Rank(u32::MAX))
+    /// Whether a rank is above this agent; all are above one that has none.
+    pub(crate) fn is_above(&self, rank: Rank) -> bool {
+        self.rank.is_none_or(|own| rank < own)
     }
 
     /// Whether a root that has just started may yet meet the log of its component: it gives nothing

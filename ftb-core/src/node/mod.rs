@@ -34,7 +34,7 @@ pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_defa
 pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{ChildStatus, ClientStatus, NodeStatus, TreeRole};
-pub use tree::plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
+pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
 use crate::frame::{Close, Frame};
 use crate::log::followed::FollowedLog;
@@ -51,9 +51,8 @@ use role::journal::Past;
 use role::root::RootPhase;
 use role::{Role, RoleCause};
 pub use role::{RoleName, role_table};
-use std::collections::BTreeMap;
 use timers::Timer;
-use tree::{children, mismatches, uplink};
+use tree::Tree;
 
 /// One agent.
 pub struct Node {
@@ -62,10 +61,8 @@ pub struct Node {
     /// When this agent went on after it had been stopped for a while itself.
     resumed_ns: Option<u64>,
 
-    uplink: uplink::Uplink,
-    children: BTreeMap<LinkId, children::Child>,
+    tree: Tree,
     membership: Membership,
-    mismatches: mismatches::Mismatches,
 
     journal: Journal,
     /// The log of an earlier life of this agent.
@@ -101,10 +98,8 @@ impl Node {
         let mut node = Self {
             stopping: false,
             resumed_ns: None,
-            uplink: uplink::Uplink::new(),
-            children: BTreeMap::new(),
+            tree: Tree::new(),
             membership: Membership::default(),
-            mismatches: mismatches::Mismatches::default(),
             journal: Journal::default(),
             past: None,
             log: FollowedLog::new(),
@@ -230,18 +225,12 @@ impl Node {
     fn deadline_ns(&self, timer: Timer) -> Option<u64> {
         match timer {
             Timer::Links => self.cx.links.deadline_ns(&self.cx.config),
-            Timer::Dial => self.uplink.dials.values().map(|(_, deadline)| *deadline).min(),
-            Timer::Hello => self.uplink.dialing.values().map(|hello| hello.deadline_ns).min(),
-            Timer::WidenSearch => self.cx.timers.get(timer).filter(|_| self.role.is_searching()),
-            Timer::EndSearch => match &self.role {
-                Role::Searching(search) => Some(search.until_ns),
-                _ => None,
-            },
-            Timer::RetryBusy => {
-                let waits = self.role.is_searching() && !self.uplink.busy.is_empty();
-                waits.then_some(self.uplink.busy_ns)
-            }
-            Timer::BetterParent => self.cx.timers.get(timer).filter(|_| !self.role.is_searching()),
+            Timer::Dial
+            | Timer::Hello
+            | Timer::WidenSearch
+            | Timer::EndSearch
+            | Timer::RetryBusy
+            | Timer::BetterParent => self.tree.deadline_ns(&self.cx, timer),
             Timer::TreeQuery => self.membership.tree_query_ns(),
             Timer::Snapshot | Timer::Reconcile => {
                 self.cx.timers.get(timer).filter(|_| self.role.is_root())
@@ -267,15 +256,20 @@ impl Node {
         match timer {
             Timer::Links => self.on_links_timer(),
             Timer::Dial => self.on_dial_timer(),
-            Timer::Hello => self.on_hello_timer(),
-            Timer::WidenSearch => self.on_widen_timer(),
+            Timer::Hello => {
+                self.tree.drop_late_hellos(&mut self.cx);
+                self.search_on();
+            }
+            Timer::WidenSearch => {
+                self.tree.widen(&mut self.cx);
+                self.search_on();
+            }
             Timer::EndSearch => {
-                self.uplink.busy.clear();
+                self.tree.forget_busy();
                 self.become_root("no parent was found in time");
             }
             Timer::RetryBusy => {
-                let again = std::mem::take(&mut self.uplink.busy);
-                self.uplink.redirects.extend(again);
+                self.tree.retry_busy();
                 self.search_on();
             }
             Timer::BetterParent => self.probe_better(),
@@ -305,20 +299,8 @@ impl Node {
     }
 
     fn on_dial_timer(&mut self) {
-        let now_ns = self.cx.now.mono_ns;
-        let late = self.uplink.dials.iter().filter(|(_, dial)| dial.1 <= now_ns);
-        for dial in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for dial in self.tree.late_dials(self.cx.now.mono_ns) {
             self.on_dial_failed(dial, "no answer before the deadline", HostAnswer::Nothing);
-        }
-    }
-
-    fn on_hello_timer(&mut self) {
-        let now_ns = self.cx.now.mono_ns;
-        let late = self.uplink.dialing.iter().filter(|(_, hello)| hello.deadline_ns <= now_ns);
-        for link in late.map(|(link, _)| *link).collect::<Vec<_>>() {
-            self.uplink.dialing.remove(&link);
-            self.cx.decline(link, "no answer to the hello before the deadline");
-            self.search_on();
         }
     }
 

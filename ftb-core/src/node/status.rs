@@ -103,13 +103,13 @@ impl Node {
             Role::Member(_) | Role::Syncing(..) | Role::Offering(..) => TreeRole::Member,
         };
         let mut children: Vec<ChildStatus> = self
-            .children
-            .iter()
+            .tree
+            .children()
             .map(|(link, child)| ChildStatus {
                 host: child.host.clone(),
                 rank: child.rank,
                 origin: child.origin,
-                queued_bytes: self.delivery.queued_for_child(&self.log, *link),
+                queued_bytes: self.delivery.queued_for_child(&self.log, link),
                 since_ns: child.since_ns,
             })
             .collect();
@@ -251,6 +251,6 @@ impl Node {
             + crate::node::publishing::FOLD_BYTES_MAX
             + slack
             + readers * lag
-            + self.children.len() * (2 * window + slack)
+            + self.tree.children().count() * (2 * window + slack)
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! Responsible for: who may say what, and whose business it is. Not responsible for: that business.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, HelloNack, NackCode};
 use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::links::LinkRole;
 use crate::node::role::standby::CopyAck;
+use crate::node::tree::implausible;
 
 impl Node {
     pub(crate) fn on_accepted(&mut self, link: LinkId, certified_hosts: Option<Vec<String>>) {
@@ -56,6 +57,32 @@ impl Node {
             LinkRole::Parent => self.frame_from_parent(link, frame),
             LinkRole::Closing => {}
         }
+    }
+
+    /// Refuses a frame with a number that no honest neighbour can have come to; says whether it
+    /// did.
+    fn refuse_implausible(&mut self, link: LinkId, frame: &Frame) -> bool {
+        let Some(role) = self.cx.links.role(link) else { return false };
+        let Some(what) = implausible(&self.cx, role, frame) else { return false };
+        self.cx.counters.implausible += 1;
+        let host = match frame {
+            Frame::Hello(hello) => hello.host.clone(),
+            Frame::HelloAck(hello_ack) => hello_ack.host.clone(),
+            _ => self.host_of(link),
+        };
+        let (own, epoch) = (&self.cx.config.host, self.epoch_seen);
+        let message = format!("{host} says {what}; {own}, at epoch {epoch}, refuses it");
+        match frame {
+            Frame::Hello(hello) if role == LinkRole::Handshaking => {
+                let nack = HelloNack { code: NackCode::Epoch, message, redirect: Vec::new() };
+                self.refuse(link, hello, nack);
+            }
+            _ => {
+                self.cx.transition("link", &host, "open", "refused", &message);
+                self.misbehaved(link, &message);
+            }
+        }
+        true
     }
 
     fn frame_from_child(&mut self, link: LinkId, frame: Frame) {

@@ -4,7 +4,7 @@ use crate::frame::{Frame, Hello, HelloNack, MemberReport, NackCode};
 use crate::ident::OriginId;
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
-use crate::node::around::{Around, ChildView, ParentView};
+use crate::node::around::{Around, ParentView};
 use crate::node::config::UNLISTED_MAX;
 use crate::node::links::LinkRole;
 use crate::node::membership::Assignment;
@@ -18,12 +18,6 @@ impl Node {
 
     pub(crate) fn around(&self) -> Around {
         let followers = self.role.root().map(|root| [root.standby, root.syncing]);
-        let children = self.children.iter().map(|(link, child)| ChildView {
-            link: *link,
-            sighting: child.sighting(),
-            host: child.host.clone(),
-            attached: child.attached,
-        });
         Around {
             is_root: self.role.is_root(),
             holds_log: self.role.holds_log(),
@@ -38,7 +32,7 @@ impl Node {
                 standby: parent.standby,
                 has_resumed: parent.resumed.is_some(),
             }),
-            children: children.collect(),
+            children: self.tree.child_views(),
         }
     }
 
@@ -69,12 +63,12 @@ impl Node {
     /// agent that has waited for its rank comes in.
     pub(crate) fn apply_assignments(&mut self) {
         while let Some(Assignment { member, waiting }) = self.membership.next_assignment() {
-            let moved = self.children.iter().filter(|(_, child)| {
+            let moved = self.tree.children().filter(|(_, child)| {
                 child.rank.is_unlisted()
                     && child.host.eq_ignore_ascii_case(&member.host)
                     && Some(child.rank) != member.rank
             });
-            for link in moved.map(|(link, _)| *link).collect::<Vec<LinkId>>() {
+            for link in moved.map(|(link, _)| link).collect::<Vec<LinkId>>() {
                 let why = "its rank is another one now";
                 self.lose_child(link, MemberState::Absent, why);
                 self.cx.decline(link, why);

@@ -22,7 +22,7 @@ impl Node {
 
     /// Events have come up from a child.
     pub(super) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
-        let attached = self.children.get(&link).is_some_and(|child| child.attached);
+        let attached = self.tree.is_attached(link);
         let way = (self.way_up(), attached);
         let batch = match self.publishing.on_up(&mut self.cx, link, batch, way) {
             Ok(Some(batch)) => batch,

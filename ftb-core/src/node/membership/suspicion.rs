@@ -222,7 +222,7 @@ impl Membership {
     }
 
     fn withdraw_above(&mut self, cx: &mut Cx) {
-        let above = self.suspicions.by_rank.range(..cx.own_rank());
+        let above = self.suspicions.by_rank.iter().take_while(|(rank, _)| cx.is_above(**rank));
         for rank in above.map(|(rank, _)| *rank).collect::<Vec<Rank>>() {
             self.withdraw(cx, rank);
         }
@@ -270,7 +270,7 @@ impl Membership {
         neighbours.sort_by_key(|(_, prober)| !was_below(*prober));
         neighbours.truncate(PROBERS_MAX);
         // The parent knows only agents below it.
-        let parent = cx.around.parent.as_ref().filter(|_| rank > cx.own_rank());
+        let parent = cx.around.parent.as_ref().filter(|_| cx.rank.is_some_and(|own| rank > own));
         neighbours.extend(parent.map(|parent| (parent.link, parent.sighting.rank)));
         let witnesses = neighbours.iter().map(|(_, prober)| (*prober, None)).collect();
         for (link, prober) in neighbours {
@@ -299,7 +299,7 @@ impl Membership {
         };
         round.own = Some(found);
         if let ProbeResult::Host(answer @ (HostAnswer::Nothing | HostAnswer::Taken)) = found
-            && rank < cx.own_rank()
+            && cx.is_above(rank)
             && self.suspicions.is_tentative(rank)
         {
             let unresponsive = &mut self.suspicions.unresponsive;
@@ -328,7 +328,7 @@ impl Membership {
     /// Ends a round when its result is certain; `late`: with the answers so far.
     fn evaluate(&mut self, cx: &mut Cx, rank: Rank, late: bool) {
         let alone = cx.config.members.len() <= 2;
-        let is_above = rank < cx.own_rank();
+        let is_above = cx.is_above(rank);
         let found = self.suspicions.by_rank.get_mut(&rank);
         let round = found.and_then(|found| Some((found.round.take()?, found)));
         let Some((round, found)) = round else { return cx.impossible("SuspectHasRound") };
@@ -493,7 +493,7 @@ impl Membership {
             return Vec::new();
         }
         let others = root.into_iter().chain(parent.standby);
-        let others = others.filter(|other| *other != rank && *other < cx.own_rank());
+        let others = others.filter(|other| *other != rank && cx.is_above(*other));
         // It does not say which of its hellos made it what it is.
         let parent = (Sighting { attempt: 0, ..parent.sighting }, parent.host.clone());
         let others =

@@ -107,7 +107,7 @@ impl Node {
         let whole = self.log.memory_after() <= fork;
         // A root with a past that takes over a log which has lost some of it would lose its own,
         // too.
-        let past = fork > 0 || !self.children.is_empty();
+        let past = fork > 0 || self.tree.children().next().is_some();
         let incomplete = past && hello.epochs.is_incomplete_after(fork);
         let worth = hello.log_range.is_some_and(|holds| {
             whole

@@ -13,19 +13,16 @@ pub(in crate::node) mod re_proposal;
 pub(in crate::node) mod root;
 pub(in crate::node) mod standby;
 
-use crate::ident::Rank;
 use crate::ranges::PublisherRanges;
 use core::fmt;
 use parent::Parent;
 use root::{Root, RootPhase};
 use standby::{LogShipper, Replica};
 
-pub(in crate::node) type Candidates = Box<dyn Iterator<Item = Rank> + Send>;
-
 /// What an agent is in its component.
 pub(in crate::node) enum Role {
     /// It has no parent and looks for one.
-    Searching(Search),
+    Searching(KeptLog),
     /// It is below a parent.
     Member(Box<Parent>),
     /// It is below the acting root, which sends it the log.
@@ -36,14 +33,6 @@ pub(in crate::node) enum Role {
     Offering(Box<Parent>, Box<Offer>),
     /// It is the acting root.
     Root(Box<Root>),
-}
-
-/// The search for a parent.
-pub(in crate::node) struct Search {
-    pub(in crate::node) candidates: Candidates,
-    pub(in crate::node) until_ns: u64,
-    /// The log that the agent had below its last parent.
-    log: KeptLog,
 }
 
 /// A log from below the last parent.
@@ -209,12 +198,6 @@ pub fn role_table() -> String {
     text
 }
 
-impl Search {
-    fn idle() -> Self {
-        Self { candidates: Box::new(std::iter::empty()), until_ns: 0, log: KeptLog::None }
-    }
-}
-
 impl Role {
     /// The only way to change the role. Gives the roles before and after; `None` without an edge.
     #[must_use]
@@ -306,7 +289,7 @@ impl Role {
         match self {
             Self::Syncing(_, replica)
             | Self::Standby(_, replica)
-            | Self::Searching(Search { log: KeptLog::Copy(replica), .. }) => Some(replica),
+            | Self::Searching(KeptLog::Copy(replica)) => Some(replica),
             _ => None,
         }
     }
@@ -316,20 +299,20 @@ impl Role {
         match self {
             Self::Syncing(_, replica)
             | Self::Standby(_, replica)
-            | Self::Searching(Search { log: KeptLog::Copy(replica), .. }) => Some(replica),
+            | Self::Searching(KeptLog::Copy(replica)) => Some(replica),
             _ => None,
         }
     }
 
     /// Whether the agent's own log is complete and offered to a root that has not taken it.
     pub(in crate::node) fn is_offered(&self) -> bool {
-        matches!(self, Self::Offering(..) | Self::Searching(Search { log: KeptLog::Whole(_), .. }))
+        matches!(self, Self::Offering(..) | Self::Searching(KeptLog::Whole(_)))
     }
 
     /// The parent, the copy of its log, and the publishers of an offered log.
     fn into_parts(self) -> (Option<Box<Parent>>, KeptLog) {
         match self {
-            Self::Searching(search) => (None, search.log),
+            Self::Searching(log) => (None, log),
             Self::Member(parent) => (Some(parent), KeptLog::None),
             Self::Syncing(parent, replica) | Self::Standby(parent, replica) => {
                 (Some(parent), KeptLog::Copy(replica))
@@ -340,9 +323,8 @@ impl Role {
     }
 
     /// Looks for a parent; the log of the last role stays.
-    pub(in crate::node) fn into_search(self, candidates: Candidates, until_ns: u64) -> Self {
-        let (_, log) = self.into_parts();
-        Self::Searching(Search { candidates, until_ns, log })
+    pub(in crate::node) fn into_search(self) -> Self {
+        Self::Searching(self.into_log())
     }
 
     /// Below the same parent without a copy, or with another one.
@@ -351,7 +333,7 @@ impl Role {
             ((Some(parent), _), Some(replica)) => Self::Syncing(parent, replica),
             ((Some(parent), _), None) => Self::Member(parent),
             // The table has no such edge.
-            ((None, log), _) => Self::Searching(Search { log, ..Search::idle() }),
+            ((None, log), _) => Self::Searching(log),
         }
     }
 
@@ -367,7 +349,7 @@ impl Role {
     fn with_offer(self, offer: Offer) -> Self {
         match self.into_parts() {
             (Some(parent), _) => Self::Offering(parent, Box::new(offer)),
-            (None, log) => Self::Searching(Search { log, ..Search::idle() }),
+            (None, log) => Self::Searching(log),
         }
     }
 
@@ -386,7 +368,7 @@ impl Role {
 
     /// A role without a search, for the moment before the first.
     pub(in crate::node) fn idle() -> Self {
-        Self::Searching(Search::idle())
+        Self::Searching(KeptLog::None)
     }
 }
 

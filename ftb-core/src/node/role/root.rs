@@ -195,7 +195,7 @@ impl Node {
         self.log_unreadable();
         self.publishing.requeue(self.log.epochs());
         self.on_uplink_change();
-        self.plan_probe_from_start();
+        self.tree.plan_probe_from_start(&mut self.cx);
         let (delivery, cx, here) = self.reading();
         delivery.begin_active(cx, here);
         self.membership.answer_all_joins(&mut self.cx);

@@ -200,8 +200,8 @@ impl Node {
         if root.skip_until_ns <= self.cx.now.mono_ns {
             root.skipped = None;
         }
-        let attached = self.children.iter().filter(|(_, child)| child.attached);
-        let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| *link);
+        let attached = self.tree.children().filter(|(_, child)| child.attached);
+        let lowest = attached.min_by_key(|(_, child)| child.rank).map(|(link, _)| link);
         let Some(lowest) = lowest else { return };
         if root.standby == Some(lowest) || root.syncing == Some(lowest) {
             return;
@@ -225,7 +225,7 @@ impl Node {
     /// A child's copy of the log is not kept up any more: it must not take over with it.
     fn stop_shipper(&mut self, link: LinkId) {
         let shipper = self.role.root_mut().and_then(|root| root.shippers.remove(&link));
-        if shipper.is_some() && self.children.contains_key(&link) {
+        if shipper.is_some() && self.tree.child(link).is_some() {
             let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
             self.cx.send(link, Frame::ReplicaStart(stop));
         }
@@ -369,7 +369,7 @@ impl Node {
             if let Some(old) = old {
                 self.stop_shipper(old);
             }
-            let host = self.children.get(&link).map(|c| c.host.clone()).unwrap_or_default();
+            let host = self.host_of(link);
             self.cx.transition("standby", &host, "copying", "synced", "it holds the whole log");
             self.send_tree_state();
         }

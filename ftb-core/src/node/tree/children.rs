@@ -1,345 +1,219 @@
-//! The links to children: who may come, what each wants, and where each stands in the log.
+//! The children: who may come, who is there, and which epoch history each follows.
 
-use crate::frame::{Frame, Heartbeat, Hello, HelloAck, HelloNack, NackCode, TreeState};
+use crate::frame::{Hello, HelloNack, NackCode};
 use crate::ident::{OriginId, Rank};
-use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
-use crate::node::around::Sighting;
-use crate::node::links::LinkRole;
+use crate::node::around::{ChildView, Sighting};
+use crate::node::cx::Cx;
+use crate::node::tree::Tree;
 use crate::position::Epoch;
-use crate::protocol::FEATURES;
 
 /// One child.
-pub(in crate::node) struct Child {
-    pub(in crate::node) rank: Rank,
-    pub(in crate::node) host: String,
-    pub(in crate::node) origin: OriginId,
+pub(crate) struct Child {
+    pub(crate) rank: Rank,
+    pub(crate) host: String,
+    pub(crate) origin: OriginId,
     attempt: u64,
-    pub(in crate::node) since_ns: u64,
+    pub(crate) since_ns: u64,
     /// The head of the epoch history that it got last.
     reported: Epoch,
     /// It has said in this epoch history where it resumes.
-    pub(in crate::node) attached: bool,
+    pub(crate) attached: bool,
 }
 
 impl Child {
-    pub(in crate::node) fn sighting(&self) -> Sighting {
-        Sighting { rank: self.rank, origin: self.origin, attempt: self.attempt }
-    }
-}
-
-impl Node {
-    /// Where we stand, for children.
-    pub(in crate::node) fn tree_state(&self) -> TreeState {
-        let mut path = Vec::new();
-        let mut standby = None;
-        if let Some(parent) = self.role.parent() {
-            path.clone_from(&parent.path);
-            standby = parent.standby;
-        } else if let Some(root) = self.role.root() {
-            let standby_link = root.standby;
-            standby = standby_link.and_then(|link| self.children.get(&link)).map(|c| c.rank);
-        }
-        if (self.role.is_root() || !path.is_empty())
-            && let Some(rank) = self.cx.rank
-        {
-            path.push(rank);
-        }
-        let (epochs, head) = (self.log.epochs().clone(), self.log.commit_index());
-        TreeState { epochs, head, path, standby }
-    }
-
-    /// Tells all children where we stand now.
-    pub(in crate::node) fn send_tree_state(&mut self) {
-        let tree_state = self.tree_state();
-        let epoch = tree_state.epochs.head();
-        let links: Vec<LinkId> = self.children.keys().copied().collect();
-        for link in links {
-            if let Some(child) = self.children.get_mut(&link)
-                && child.reported != epoch
-            {
-                child.reported = epoch;
-                child.attached = false;
-                self.delivery.unsettle_child(link);
-            }
-            self.cx.send(link, Frame::TreeState(Box::new(tree_state.clone())));
-        }
-        self.refresh_around();
-        self.choose_standby();
-    }
-
-    /// An agent wants to be a child.
-    pub(in crate::node) fn on_hello(&mut self, link: LinkId, hello: Hello) {
-        let rank = match self.admit(link, &hello) {
-            Ok(Some(rank)) => rank,
-            Ok(None) => return self.membership.await_assignment(&mut self.cx, link, hello),
-            Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
-        };
-        let theirs = hello.epochs.head();
-        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
-        if theirs > self.log.head() && theirs.number == self.epoch_seen {
-            // Two acting roots have opened the same number: ours must rise above both.
-            self.epoch_seen += 1;
-        }
-        self.lose_former_link(rank, hello.origin);
-        let send_log = match self.compare_histories(&hello) {
-            Some(false) => {
-                let message = format!(
-                    "{} has just started and waits for the log of {}'s component",
-                    self.cx.config.host, hello.host
-                );
-                let hello_nack = HelloNack { code: NackCode::Busy, message, redirect: Vec::new() };
-                self.cx.send(link, Frame::HelloNack(hello_nack));
-                return self.cx.close(link, None, "it must come later");
-            }
-            send_log => send_log.is_some(),
-        };
-        self.warn_of_mismatches(&hello);
-        if send_log {
-            self.begin_install(link);
-        } else {
-            self.raise_epoch();
-            self.report_fork(hello.epochs.position(hello.commit_index));
-        }
-        self.welcome(link, rank, hello, send_log);
-    }
-
-    /// An agent comes back on another link, or another incarnation of it comes.
-    fn lose_former_link(&mut self, rank: Rank, origin: OriginId) {
-        let former = self.children.iter().find(|(_, child)| child.rank == rank);
-        let Some((old, old_origin)) = former.map(|(old, child)| (*old, child.origin)) else {
-            return;
-        };
-        let why = "the same agent has come back on another link";
-        self.lose_child(old, MemberState::Moved, why);
-        self.cx.decline(old, "replaced by a newer link");
-        if old_origin != origin {
-            self.replaced(rank, old_origin);
-        }
-    }
-
-    /// The agent is a child now.
-    fn welcome(&mut self, link: LinkId, rank: Rank, hello: Hello, send_log: bool) {
-        self.membership.note_address(&hello.host, &hello.address);
-        let is_ours = self.log.epochs().contains(hello.epochs.position(hello.commit_index));
-        let tree_state = self.tree_state();
-        self.cx.links.set_role(link, LinkRole::Child);
-        let child = Child {
+    /// An agent that has just been accepted.
+    pub(crate) fn new(cx: &Cx, hello: &Hello, rank: Rank, reported: Epoch) -> Self {
+        Self {
             rank,
             host: hello.host.clone(),
             origin: hello.origin,
             attempt: hello.attempt,
-            since_ns: self.cx.now.mono_ns,
-            reported: tree_state.epochs.head(),
+            since_ns: cx.now.mono_ns,
+            reported,
             attached: false,
+        }
+    }
+
+    pub(crate) fn sighting(&self) -> Sighting {
+        Sighting { rank: self.rank, origin: self.origin, attempt: self.attempt }
+    }
+}
+
+impl Tree {
+    pub(crate) fn children(&self) -> impl Iterator<Item = (LinkId, &Child)> {
+        self.children.iter().map(|(link, child)| (*link, child))
+    }
+
+    pub(crate) fn child(&self, link: LinkId) -> Option<&Child> {
+        self.children.get(&link)
+    }
+
+    pub(crate) fn is_attached(&self, link: LinkId) -> bool {
+        self.child(link).is_some_and(|child| child.attached)
+    }
+
+    /// The children as other parts see them.
+    pub(crate) fn child_views(&self) -> Vec<ChildView> {
+        let view = |(link, child): (LinkId, &Child)| ChildView {
+            link,
+            sighting: child.sighting(),
+            host: child.host.clone(),
+            attached: child.attached,
         };
+        self.children().map(view).collect()
+    }
+
+    /// The link of the child with a rank.
+    pub(crate) fn link_of(&self, rank: Rank) -> Option<LinkId> {
+        self.children().find(|(_, child)| child.rank == rank).map(|(link, _)| link)
+    }
+
+    pub(crate) fn add_child(&mut self, link: LinkId, child: Child) {
         self.children.insert(link, child);
-        self.publishing.attach_child(link);
-        let index = if is_ours { hello.commit_index } else { self.log.commit_index() };
-        self.delivery.attach_child(link, index);
-        self.refresh_around();
-        let versions = self.cx.config.versions;
-        let hello_ack = HelloAck {
-            protocol: versions.common(hello.versions).unwrap_or(versions.max),
-            features: hello.features.common(FEATURES),
-            host: self.cx.config.host.clone(),
-            rank: self.cx.own_rank(),
-            origin: self.cx.config.origin,
-            assigned: rank.is_unlisted().then_some(rank),
-            tree_state,
-            window_bytes: self.cx.config.window_bytes,
-            send_log,
-            wall_ns: self.cx.now.wall_ns,
+    }
+
+    /// A child is gone, and its place is free again.
+    pub(crate) fn remove_child(&mut self, link: LinkId) -> Option<Child> {
+        let child = self.children.remove(&link)?;
+        self.replaced.remove(&child.rank);
+        Some(child)
+    }
+
+    /// All children get an epoch history; gives those that must say again where they resume.
+    pub(crate) fn report_epoch(&mut self, epoch: Epoch) -> Vec<LinkId> {
+        let news = self.children.iter_mut().filter(|(_, child)| child.reported != epoch);
+        let unsettled = news.map(|(link, child)| {
+            child.reported = epoch;
+            child.attached = false;
+            *link
+        });
+        unsettled.collect()
+    }
+
+    /// A child says where it resumes. Says whether it was not attached before; `None` where it
+    /// answers to an older epoch history: another answer is on its way.
+    pub(crate) fn attach(&mut self, cx: &mut Cx, link: LinkId, head: Epoch) -> Option<bool> {
+        let Some(child) = self.children.get_mut(&link) else {
+            cx.impossible("ChildIsKnown");
+            return None;
         };
-        self.cx.send(link, Frame::HelloAck(Box::new(hello_ack)));
-        let (delivery, cx, here) = self.reading();
-        delivery.on_interest(cx, here, link, hello.interest);
-        self.membership.confirm_rank(&mut self.cx, hello.host, rank);
-        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-            self.cx.heartbeat(parent);
+        if child.reported != head {
+            cx.counters.stale += 1;
+            return None;
         }
+        Some(!std::mem::replace(&mut child.attached, true))
     }
 
-    /// Refuses an agent that wants to be a child.
-    pub(in crate::node) fn refuse(&mut self, link: LinkId, hello: &Hello, hello_nack: HelloNack) {
-        self.cx.counters.refused += 1;
-        let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
-        self.cx.transition("child", &hello.host, "asking", "refused", &why);
-        self.report_refused(hello, &hello_nack);
-        self.cx.send(link, Frame::HelloNack(hello_nack));
-        self.cx.close(link, None, &why);
+    /// Children that have no place any more. `has_moved`: this agent has another rank.
+    pub(crate) fn strangers(&self, cx: &Cx, has_moved: bool) -> Vec<(LinkId, MemberState)> {
+        let strange = self.children().filter_map(|(link, child)| {
+            match cx.is_strange(child.rank, &child.host) {
+                true => Some((link, MemberState::Absent)),
+                false => has_moved.then_some((link, MemberState::Moved)),
+            }
+        });
+        strange.collect()
     }
 
-    /// The place of an agent that may be our child; `None`: it is in no list, and its place is to
-    /// be asked for.
-    fn admit(&self, link: LinkId, hello: &Hello) -> Result<Option<Rank>, HelloNack> {
-        let refuse =
-            |code, message, redirect: Vec<Rank>| Err(HelloNack { code, message, redirect });
-        let ours = self.cx.config.versions;
+    /// Whether an agent speaks the protocol, and is who it says.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub(crate) fn check_hello(
+        &self,
+        cx: &Cx,
+        link: LinkId,
+        hello: &Hello,
+    ) -> Result<(), HelloNack> {
+        let (own, ours) = (&cx.config.host, cx.config.versions);
         if ours.common(hello.versions).is_none() {
-            let message = format!(
-                "{} speaks protocol {}, {} speaks {ours}: upgrade both to the same release",
-                hello.host, hello.versions, self.cx.config.host
+            return refuse(
+                NackCode::Protocol,
+                format!(
+                    "{} speaks protocol {}, {own} speaks {ours}: upgrade both to the same release",
+                    hello.host, hello.versions
+                ),
             );
-            return refuse(NackCode::Protocol, message, Vec::new());
         }
-        if hello.cluster != self.cx.config.cluster {
-            let message = format!(
-                "{} is of cluster {:?}, {} of {:?}: set the same cluster in both",
-                hello.host, hello.cluster, self.cx.config.host, self.cx.config.cluster
+        if hello.cluster != cx.config.cluster {
+            return refuse(
+                NackCode::Cluster,
+                format!(
+                    "{} is of cluster {:?}, {own} of {:?}: set the same cluster in both",
+                    hello.host, hello.cluster, cx.config.cluster
+                ),
             );
-            return refuse(NackCode::Cluster, message, Vec::new());
         }
-        if let Some(hosts) = self.cx.links.certified_hosts(link)
+        if let Some(hosts) = cx.links.certified_hosts(link)
             && !hosts.iter().any(|host| host.eq_ignore_ascii_case(&hello.host))
         {
             let whom = if hosts.is_empty() { "no host".to_owned() } else { hosts.join(", ") };
-            let message =
-                format!("the certificate of {} is for {whom}: give it one of its own", hello.host);
-            return refuse(NackCode::Host, message, Vec::new());
+            let of = &hello.host;
+            let message = format!("the certificate of {of} is for {whom}: give it one of its own");
+            return refuse(NackCode::Host, message);
         }
-        let rank = match hello.rank.filter(|rank| !rank.is_unlisted()) {
-            Some(rank) => {
-                self.check_listed(rank, hello)?;
-                rank
-            }
-            None => match self.membership.admit_dynamic(&self.cx, hello)? {
-                Some(rank) => rank,
-                None => return Ok(None),
-            },
-        };
-        if rank <= self.cx.own_rank() {
-            let message = format!(
-                "{} has rank {rank}, {} has {}: a parent has the lower rank",
-                hello.host,
-                self.cx.config.host,
-                self.cx.own_rank()
-            );
-            return refuse(NackCode::Rank, message, Vec::new());
+        Ok(())
+    }
+
+    /// Whether an agent may be a child with that rank.
+    ///
+    /// # Errors
+    /// What to answer.
+    pub(crate) fn check_place(&self, cx: &Cx, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
+        let own = &cx.config.host;
+        if cx.rank.is_none_or(|own| rank <= own) {
+            let have = cx.rank.map_or_else(|| "none".to_owned(), |rank| rank.to_string());
+            let of = &hello.host;
+            let message =
+                format!("{of} has rank {rank}, {own} has {have}: a parent has the lower rank");
+            return refuse(NackCode::Rank, message);
         }
         self.check_duplicate(rank, hello)?;
         // Agents that are in no list take no place from those that are.
         let others = self.children.values().filter(|child| child.rank != rank);
         let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
-        if others.count() >= self.cx.config.children_max {
+        if others.count() >= cx.config.children_max {
             let listed = self.children.values().map(|child| child.rank);
             let below = listed.filter(|r| *r < rank && !r.is_unlisted());
-            let message = format!("{} has all the children it may have", self.cx.config.host);
-            return refuse(NackCode::Full, message, below.take(8).collect());
+            let message = format!("{own} has all the children it may have");
+            return Err(HelloNack {
+                code: NackCode::Full,
+                message,
+                redirect: below.take(8).collect(),
+            });
         }
-        Ok(Some(rank))
+        Ok(())
     }
+}
 
-    /// Whether the member list has that agent in that place.
-    fn check_listed(&self, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
-        let own = &self.cx.config.host;
-        let (code, message) = match self.cx.config.members.get(rank) {
-            Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
-            Some(member) => (
-                NackCode::Rank,
-                format!(
-                    "{} says it has rank {rank}, which is {} for {own}: the member lists differ",
-                    hello.host, member.host
-                ),
+fn refuse<T>(code: NackCode, message: String) -> Result<T, HelloNack> {
+    Err(HelloNack { code, message, redirect: Vec::new() })
+}
+
+/// Whether the member list has that agent in that place.
+///
+/// # Errors
+/// What to answer.
+pub(crate) fn check_listed(cx: &Cx, rank: Rank, hello: &Hello) -> Result<(), HelloNack> {
+    let own = &cx.config.host;
+    let (code, message) = match cx.config.members.get(rank) {
+        Some(member) if member.host.eq_ignore_ascii_case(&hello.host) => return Ok(()),
+        Some(member) => (
+            NackCode::Rank,
+            format!(
+                "{} says it has rank {rank}, which is {} for {own}: the member lists differ",
+                hello.host, member.host
             ),
-            None => (
-                NackCode::Members,
-                format!(
-                    "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
-                    hello.host,
-                    self.cx.config.members.len()
-                ),
+        ),
+        None => (
+            NackCode::Members,
+            format!(
+                "{} says it has rank {rank}, {own} knows {} members: the member lists differ",
+                hello.host,
+                cx.config.members.len()
             ),
-        };
-        Err(HelloNack { code, message, redirect: Vec::new() })
-    }
-
-    /// A child says where it resumes in the epoch history that it got.
-    pub(in crate::node) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
-        let head = self.log.head();
-        let Some(child) = self.children.get_mut(&link) else {
-            return self.cx.impossible("ChildIsKnown");
-        };
-        if epoch != head || child.reported != head {
-            // It answers to an older epoch history; another answer is on its way.
-            self.cx.counters.stale += 1;
-            return;
-        }
-        let news = !child.attached;
-        child.attached = true;
-        let (host, sighting) = (child.host.clone(), child.sighting());
-        self.refresh_around();
-        if self.publishing.take_missed(link) {
-            self.cx.send(link, Frame::Resend);
-        }
-        if news {
-            self.membership.member_up(&mut self.cx, sighting, &host);
-            self.cx.transition("child", &host, "welcomed", "attached", "it resumes");
-            self.membership.ask_newcomer(&mut self.cx, link, sighting.rank);
-            self.membership.send_snapshot_to(&mut self.cx, link);
-            self.choose_standby();
-        }
-        let (delivery, cx, here) = self.reading();
-        delivery.on_resume(cx, here, link, after);
-    }
-
-    /// A child is gone: where to, as far as that is known here.
-    pub(in crate::node) fn lose_child(&mut self, link: LinkId, state: MemberState, why: &str) {
-        // It was lost already in this input.
-        let Some(child) = self.children.remove(&link) else { return };
-        self.refresh_around();
-        self.cx.counters.children_lost += 1;
-        let suspected = state == MemberState::Suspect;
-        let to = if suspected { "lost" } else { "left" };
-        self.cx.transition("child", &child.host, "attached", to, why);
-        self.vacated(child.rank);
-        self.publishing.detach_child(link);
-        self.membership.dynamic.child_gone(link);
-        let (delivery, cx, here) = self.reading();
-        delivery.detach_child(cx, here, link);
-        self.abort_install(link);
-        let sighting = child.sighting();
-        if self.membership.member_gone(&mut self.cx, sighting, &child.host, state, why) && suspected
-        {
-            self.membership.suspect(&mut self.cx, sighting, &child.host, why);
-        }
-        self.membership.withdraw(&mut self.cx, sighting.rank);
-        self.standby_gone(link);
-        self.choose_standby();
-    }
-
-    /// A child has closed the link. An agent that stops has stopped, also where it was never
-    /// attached.
-    pub(in crate::node) fn on_child_close(&mut self, link: LinkId, stopping: bool, why: &str) {
-        if !stopping {
-            return self.lose_child(link, MemberState::Moved, why);
-        }
-        let welcomed = self.children.get(&link).filter(|child| !child.attached);
-        let welcomed = welcomed.map(|child| (child.sighting(), child.host.clone()));
-        self.lose_child(link, MemberState::Absent, why);
-        if let Some((child, host)) = welcomed {
-            self.membership.member_is(&mut self.cx, child, &host, MemberState::Absent);
-        }
-    }
-
-    /// The next frame for a child, most urgent first; control frames have gone already.
-    pub(in crate::node) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
-        let frame = self.publishing.poll_child(&self.cx, link);
-        let frame = frame.or_else(|| self.poll_shipper(link, bytes_max));
-        frame.or_else(|| {
-            let (delivery, cx, here) = self.reading();
-            delivery.poll_down(cx, here, link, bytes_max)
-        })
-    }
-
-    /// What a heartbeat to a child says.
-    pub(in crate::node) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
-        match self.delivery.is_child_idle(&self.log, link) {
-            true => {
-                let (covered, epoch) = (self.log.commit_index(), Some(self.log.head()));
-                Heartbeat { covered, epoch, epoch_seen: 0 }
-            }
-            false => Heartbeat { covered: 0, epoch: None, epoch_seen: 0 },
-        }
-    }
+        ),
+    };
+    Err(HelloNack { code, message, redirect: Vec::new() })
 }

@@ -1,7 +1,42 @@
-//! The links of an agent: the search for a parent, the parent, the children.
+//! The place of an agent in the tree: the search for a parent, the choice of one, and the children.
+//!
+//! Responsible for: whom to ask, which answer to take, who may be a child. Not responsible for: the
+//! log, and what a change of the place means for the other parts ([`crate::node::dispatch`]).
 
-pub(in crate::node) mod children;
-pub(in crate::node) mod mismatches;
-pub(in crate::node) mod plausible;
-pub(in crate::node) mod search;
-pub(in crate::node) mod uplink;
+mod children;
+mod mismatches;
+mod plausible;
+mod search;
+mod uplink;
+
+pub(crate) use children::{Child, check_listed};
+pub(crate) use plausible::implausible;
+pub use plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
+pub(crate) use search::NextDial;
+
+use crate::ident::{OriginId, Rank};
+use crate::node::api::LinkId;
+use mismatches::Reported;
+use std::collections::BTreeMap;
+use uplink::Uplink;
+
+/// The part of an agent that finds its place.
+pub(crate) struct Tree {
+    uplink: Uplink,
+    children: BTreeMap<LinkId, Child>,
+    /// Incarnations whose place below us another one has taken.
+    replaced: BTreeMap<Rank, OriginId>,
+    /// Announced differences between agents.
+    reported: Reported,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        Self {
+            uplink: Uplink::new(),
+            children: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            reported: Reported::new(),
+        }
+    }
+}

@@ -8,13 +8,12 @@
 //! than any cluster counts. A number that one agent accepts is below the bound of each other one a
 //! moment later, and the tree heals.
 //!
-//! Responsible for: which numbers are plausible, and what becomes of a link that says others. Not
-//! responsible for: the bounds of the wire format, which leave room above these.
+//! Responsible for: which numbers are plausible. Not responsible for: what becomes of a link that
+//! says others, and the bounds of the wire format, which leave room above these.
 
 use crate::epochs::EpochHistory;
-use crate::frame::{Frame, HelloNack, NackCode, UpItem};
-use crate::node::Node;
-use crate::node::api::LinkId;
+use crate::frame::{Frame, UpItem};
+use crate::node::cx::Cx;
 use crate::node::links::LinkRole;
 use crate::position::Epoch;
 
@@ -116,59 +115,14 @@ fn first_of(epochs: &EpochHistory) -> u64 {
     epochs.segments().last().map_or(0, |segment| segment.first)
 }
 
-impl Node {
-    /// Refuses a frame with a number that no honest neighbour can have come to; says whether it
-    /// did.
-    pub(in crate::node) fn refuse_implausible(&mut self, link: LinkId, frame: &Frame) -> bool {
-        let Some(role) = self.cx.links.role(link) else { return false };
-        let Some(why) = self.implausible(role, Said::of_frame(frame)) else { return false };
-        self.cx.counters.implausible += 1;
-        let host = match frame {
-            Frame::Hello(hello) => hello.host.clone(),
-            Frame::HelloAck(hello_ack) => hello_ack.host.clone(),
-            _ => self.host_of(link),
-        };
-        let ours = self.epoch_seen;
-        let why =
-            format!("{host} says {why}; {}, at epoch {ours}, refuses it", self.cx.config.host);
-        match frame {
-            Frame::Hello(hello) if role == LinkRole::Handshaking => {
-                let hello_nack =
-                    HelloNack { code: NackCode::Epoch, message: why, redirect: Vec::new() };
-                self.refuse(link, hello, hello_nack);
-            }
-            _ => {
-                self.cx.transition("link", &host, "open", "refused", &why);
-                self.misbehaved(link, &why);
-            }
-        }
-        true
-    }
-
-    /// Who is at the other end of a link.
-    fn host_of(&self, link: LinkId) -> String {
-        let child = self.children.get(&link).map(|child| child.host.clone());
-        let parent = self.role.parent().filter(|parent| parent.link == link);
-        let candidate = self
-            .uplink
-            .dialing
-            .get(&link)
-            .and_then(|candidate| self.membership.member(&self.cx, candidate.rank));
-        let known = child.or_else(|| parent.map(|parent| parent.host.clone()));
-        known
-            .or_else(|| candidate.map(|(host, _)| host))
-            .unwrap_or_else(|| "a neighbour".to_owned())
-    }
-
-    /// What of it is out of range, in words. What is accepted from one neighbour is passed on to
-    /// others whose clocks are behind: a child may say more than a stranger, and a parent more than
-    /// a child.
-    fn implausible(&self, role: LinkRole, said: Said) -> Option<String> {
-        let clocks_apart = match role {
-            LinkRole::Handshaking => 1,
-            LinkRole::Child => 2,
-            LinkRole::Dialing | LinkRole::Parent | LinkRole::Closing => 4,
-        };
-        said.above(bounds(self.cx.now.wall_ns, clocks_apart))
-    }
+/// What a frame says that is out of range, in words. What is accepted from one neighbour is passed
+/// on to others whose clocks are behind: a child may say more than a stranger, and a parent more
+/// than a child.
+pub(crate) fn implausible(cx: &Cx, role: LinkRole, frame: &Frame) -> Option<String> {
+    let clocks_apart = match role {
+        LinkRole::Handshaking => 1,
+        LinkRole::Child => 2,
+        LinkRole::Dialing | LinkRole::Parent | LinkRole::Closing => 4,
+    };
+    Said::of_frame(frame).above(bounds(cx.now.wall_ns, clocks_apart))
 }
