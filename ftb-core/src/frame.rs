@@ -103,8 +103,8 @@ pub enum Frame {
         /// Which [`ReplicaStart::copy`] it is.
         copy: u64,
         /// It keeps its own batches since this [`Frame::Up`] of the link, counted from 1, so that
-        /// an [`EntryRef`] suffices. 0: it keeps none.
-        kept_from: u64,
+        /// an [`EntryRef`] suffices. `None`: it keeps none.
+        kept_from: Option<u64>,
     },
     /// Child to parent, on to the acting root: states of members.
     Members(Vec<MemberReport>),
@@ -431,8 +431,8 @@ pub struct HistoryRequest {
     pub epoch: Epoch,
     /// Events after this index.
     pub after: u64,
-    /// Events from the first one on that is not older than this Unix time; 0: all.
-    pub since_ns: u64,
+    /// Events from the first one on that is not older than this Unix time; `None`: all.
+    pub since_ns: Option<u64>,
     /// They must match one of these.
     pub filters: Vec<Filter>,
     /// Only the rows of the table of conditions, each as its event. The acting root answers.

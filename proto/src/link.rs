@@ -153,7 +153,7 @@ fn body(frame: &Frame) -> Body<'_> {
             epoch: Some(wire_epoch(*epoch)),
             index: *index,
             copy: *copy,
-            kept_from: known(*kept_from),
+            kept_from: *kept_from,
         }),
         Frame::Members(members) => Wire::Members(v1::Members { members: wire_members(members) }),
         Frame::DynamicMembers(entries) => Wire::DynamicMembers(wire_dynamic_members(entries)),
@@ -177,7 +177,7 @@ fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
         id: request.id,
         epoch: Some(wire_epoch(request.epoch)),
         after: request.after,
-        since_ns: known(request.since_ns),
+        since_ns: request.since_ns,
         filters: request.filters.iter().map(ToString::to_string).collect(),
         conditions: request.conditions,
     }
@@ -422,7 +422,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
             index: ack.index,
             copy: ack.copy,
-            kept_from: ack.kept_from.unwrap_or(0),
+            kept_from: ack.kept_from,
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
         Wire::DynamicMembers(dynamic_members) => {
@@ -458,7 +458,7 @@ fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
         id: request.id,
         epoch: core_epoch(need("history request", "epoch", request.epoch)?)?,
         after: request.after,
-        since_ns: request.since_ns.unwrap_or(0),
+        since_ns: request.since_ns,
         filters: core_filters(request.filters)?,
         conditions: request.conditions,
     })

@@ -368,8 +368,8 @@ impl LogStore {
             .chain(&self.segments)
             .flat_map(|segment| segment.chunks.iter().map(move |chunk| (segment.id, *chunk)));
         let wanted = |chunk: &Chunk| match read.since_ns {
-            0 => chunk.last > read.after,
-            since_ns => chunk.written_ns >= since_ns && chunk.last > read.after,
+            None => chunk.last > read.after,
+            Some(since_ns) => chunk.written_ns >= since_ns && chunk.last > read.after,
         };
         let mut left_out = false;
         let chunks = chunks.skip_while(|(_, chunk)| {
@@ -390,7 +390,7 @@ impl LogStore {
         // A look-back to a time that begins with the oldest entry here may reach back further.
         if let Some(before) =
             oldest.and_then(|first| first.checked_sub(1)).filter(|first| *first > 0)
-            && read.since_ns > 0
+            && read.since_ns.is_some()
             && page.after == before
         {
             let gap = missing(&self.manifest.epochs, before);

@@ -144,14 +144,16 @@ impl<'a> Scan<'a> {
 
     /// Only gaps so far. Gaps before an event that is too old are too old as well.
     fn finds_nothing(&self) -> bool {
-        self.read.since_ns > 0
+        self.read.since_ns.is_some()
             && self.entries.iter().all(|entry| matches!(entry.content, Content::Gap(_)))
     }
 
     /// Events may be older than their chunk.
     fn is_too_old(&self, item: &Item) -> bool {
         match &item.content {
-            Content::Events(run) => run.iter().all(|e| e.head().time_ns < self.read.since_ns),
+            Content::Events(run) => {
+                self.read.since_ns.is_some_and(|ns| run.iter().all(|e| e.head().time_ns < ns))
+            }
             Content::Gap(_) => false,
         }
     }

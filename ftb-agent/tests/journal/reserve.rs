@@ -47,7 +47,7 @@ fn read(log_store: &mut LogStore, until: u64) -> (BTreeMap<String, u64>, u64) {
     let filters = FilterSet::merge([&Filter::everything()]);
     let (mut after, mut events, mut missing) = (0, BTreeMap::new(), 0);
     while after < until {
-        let read = JournalRead { read: 1, after, until, since_ns: 0, filters: filters.clone() };
+        let read = JournalRead { read: 1, after, until, since_ns: None, filters: filters.clone() };
         let page = log_store.page(&read).unwrap();
         assert_eq!(page.after, after, "nothing is left out without a word");
         for item in page.items {
@@ -105,7 +105,7 @@ fn a_look_back_that_the_disk_cannot_reach_begins_with_a_gap() {
         LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
     write(&mut log_store, &all);
     let filters = FilterSet::merge([&Filter::everything()]);
-    let read = JournalRead { read: 1, after: 0, until: LAST, since_ns: 1, filters };
+    let read = JournalRead { read: 1, after: 0, until: LAST, since_ns: Some(1), filters };
     let page = log_store.page(&read).unwrap();
     let Some(Content::Gap(gap)) = page.items.first().map(|item| &item.content) else {
         panic!("no gap comes first")

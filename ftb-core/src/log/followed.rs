@@ -21,7 +21,9 @@ const FORKS_MAX: usize = 256;
 pub(crate) struct FollowedLog {
     epochs: EpochHistory,
     entries: Log,
+    /// Up to this index all readers may see it.
     commit_index: u64,
+    /// A root that took over without a copy has only what passed by up to this index.
     complete_after: u64,
     /// Epochs that lost, and up to which index of this log they had gone along.
     forks: BTreeMap<Epoch, u64>,

@@ -53,8 +53,9 @@ pub(crate) struct Reader {
     pub(crate) shed: u64,
     /// What it wants next is not (all) in the log here and is fetched from above.
     pub(crate) catching_up: bool,
-    /// It begins with the first event that is not older than this Unix time; 0: where it stands.
-    pub(crate) since_ns: u64,
+    /// It begins with the first event that is not older than this Unix time; `None`: where it
+    /// stands.
+    pub(crate) since_ns: Option<u64>,
     /// It begins with the table of conditions, which is fetched from the acting root.
     pub(crate) reads_conditions: bool,
     /// It was not there when others here were given what the log marks as repeated: it reads that

@@ -5,14 +5,16 @@
 //! bounded in bytes, so that the simulation covers shedding. Everything that can come late carries
 //! the id of its dial, link or client. A stale one is counted and ignored.
 
+mod journal;
+
+pub use journal::{
+    JournalBegin, JournalPage, JournalRead, JournalState, JournalWrite, Restored, Stored,
+};
+
 use crate::condition::{Condition, Provenance};
-use crate::epochs::EpochHistory;
-use crate::filter::{Filter, FilterSet};
-use crate::frame::{Content, DedupRanges, Frame, Item};
+use crate::filter::Filter;
+use crate::frame::Frame;
 use crate::ident::{PublisherId, Rank};
-use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
-use crate::log::reader::{ReadLimit, Reader};
-use crate::log::ring::Log;
 use crate::node::config::MemberList;
 use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
@@ -284,130 +286,6 @@ pub enum Output {
 impl ClientId {
     /// The agent itself, as publisher of its own events. Always attached.
     pub const AGENT: Self = Self(0);
-}
-
-/// Which part of which log a journal holds.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Stored {
-    /// Its epoch history; empty for a journal that holds nothing.
-    pub epochs: EpochHistory,
-    /// It is complete behind this index,
-    pub after: u64,
-    /// up to this one.
-    pub last: u64,
-}
-
-/// What an earlier life of an agent has left in its journal.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Restored {
-    /// Which log it is.
-    pub stored: Stored,
-    /// Its newest entries, rising.
-    pub items: Vec<Item>,
-    /// They are complete behind this index.
-    pub items_after: u64,
-    /// Events before that which state what still counts about conditions, rising.
-    pub conditions: Vec<Item>,
-    /// Events that were logged before the first of them.
-    pub dedup: DedupRanges,
-    /// Agents that are in no member list, and their ranks.
-    pub dynamic_members: Vec<(String, Rank)>,
-    /// Entries behind `stored.last` were there up to this index and could not be read.
-    pub lost_until: Option<u64>,
-    /// More entries may have been there: nothing says how far the log went.
-    pub end_unknown: bool,
-    /// What is wrong with the journal; the agent announces it.
-    pub damage: Option<String>,
-    /// Why the end of the log may be missing; the agent announces it.
-    pub unclean: Option<String>,
-}
-
-/// A piece of the log for the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct JournalWrite {
-    /// Counts up with each `begin`.
-    pub generation: u64,
-    /// To be done first, and together with the rest.
-    pub begin: Option<JournalBegin>,
-    /// The entries, rising.
-    pub items: Vec<Item>,
-    /// With this the journal holds the log up to this index.
-    pub until: u64,
-    /// Agents that are in no member list, and their ranks, in the place of what was written of
-    /// them.
-    pub dynamic_members: Option<Vec<(String, Rank)>>,
-}
-
-/// The journal is to hold this log from now on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalBegin {
-    /// Its epoch history.
-    pub epochs: EpochHistory,
-    /// What the journal holds behind this index is void.
-    pub after: u64,
-    /// What it holds up to there is void too, and the log begins there: with the events that were
-    /// logged before. `None`: what it holds up to there is part of this log.
-    pub anew: Option<DedupRanges>,
-}
-
-/// Which page of the journal is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalRead {
-    /// The node's number of it.
-    pub read: u64,
-    /// What follows this index,
-    pub after: u64,
-    /// up to this one.
-    pub until: u64,
-    /// From what was written at this Unix time on; 0: from `after` on.
-    pub since_ns: u64,
-    /// Only what these want.
-    pub filters: FilterSet,
-}
-
-/// A page of the journal: all that is wanted of a part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct JournalPage {
-    /// The part begins behind this index: what was asked for before that is not there.
-    pub after: u64,
-    /// What is wanted of it, rising.
-    pub items: Vec<Item>,
-    /// It ends with this index.
-    pub until: u64,
-}
-
-impl JournalPage {
-    /// What of some entries of a log is to be in the page that a read is answered with. The entries
-    /// follow each other and begin behind `after`.
-    pub fn pick(read: &JournalRead, after: u64, entries: impl IntoIterator<Item = Item>) -> Self {
-        let mut log = Log::new(after);
-        entries.into_iter().for_each(|entry| log.push(entry));
-        // One more item may be the gap before them.
-        let (bytes, items) = (BATCH_BYTES_TARGET, BATCH_EVENTS_MAX - 1);
-        let until = log.last().min(read.until).max(after);
-        let mut reader = Reader::new(after);
-        let picked = reader.read(
-            &log,
-            ReadLimit { bytes, items, until, skip_repeated: false },
-            &read.filters,
-        );
-        let items = picked.into_iter().map(|item| match item.content {
-            Content::Events(run) => {
-                Item { index: item.index, content: Content::Events(Run::detached(run)) }
-            }
-            Content::Gap(_) => item,
-        });
-        Self { after, items: items.collect(), until: reader.cursor }
-    }
-}
-
-/// Whether the log on disk is kept up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalState {
-    /// It is, or there is nothing to write.
-    Ok,
-    /// It can not be written, or is too slow: the log goes on in memory.
-    Degraded,
 }
 
 /// One line of the log: a state machine of the node has moved.

@@ -284,8 +284,7 @@ impl Node {
             Timer::Unreadable => self.log_unreadable(),
             Timer::Fork => self.on_fork_timer(),
             Timer::HistoryRequest | Timer::Covered | Timer::NarrowInterest => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_timer(cx, here, timer);
+                self.reading(|delivery, cx| delivery.on_timer(cx, timer))
             }
             Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
                 self.publishing.on_timer(&mut self.cx, timer);
@@ -317,8 +316,9 @@ impl Node {
             Input::Publish { client, events } => self.on_publish(client, events),
             Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_subscribe(cx, here, client, (subscription, *filter, start));
+                self.reading(|delivery, cx| {
+                    delivery.on_subscribe(cx, client, (subscription, *filter, start))
+                })
             }
             Input::Unsubscribe { client, subscription } => {
                 self.delivery.on_unsubscribe(&mut self.cx, client, subscription);
@@ -335,8 +335,7 @@ impl Node {
             }
             Input::Journaled { generation, until } => self.on_journaled(generation, until),
             Input::JournalRead { read, page } => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_journal_read(cx, here, read, page);
+                self.reading(|delivery, cx| delivery.on_journal_read(cx, read, page))
             }
             Input::JournalFailed { error } => self.journal.on_failed(&mut self.cx, &error),
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {

@@ -135,7 +135,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
             id,
             epoch: Epoch::ZERO,
             after: 0,
-            since_ns: 0,
+            since_ns: None,
             filters,
             conditions: false,
         })
@@ -293,7 +293,7 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
             id,
             epoch,
             after: 0,
-            since_ns: 0,
+            since_ns: None,
             filters,
             conditions: false,
         }));

@@ -43,7 +43,9 @@ fn highest(frame: &Frame) -> u64 {
             let places = batch.until.max(batch.committed).max(of_items(&batch.items));
             places.max(batch.refs_until).max(of_entry_refs(&batch.entry_refs))
         }
-        Frame::ReplicaAck { index, kept_from, .. } => *index.max(kept_from),
+        Frame::ReplicaAck { index, kept_from, .. } => {
+            kept_from.map_or(*index, |from| from.max(*index))
+        }
         // They carry none.
         _ => 0,
     }

@@ -13,7 +13,7 @@ use crate::limits::{BATCH_BYTES_TARGET, CLIENT_BYTES, SUBSCRIPTION_BYTES};
 use crate::node::api::{ClientId, ToClient};
 use crate::node::cx::Cx;
 use crate::node::delivery::clients::Client;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use crate::severity::Severity;
 use std::collections::BTreeMap;
 
@@ -149,7 +149,7 @@ impl Delivery {
     }
 
     /// More waits for subscriptions of a user than may: counts it, and sheds.
-    pub(super) fn enforce_budget(&mut self, cx: &mut Cx, here: LogHere<'_>, uid: u32) {
+    pub(super) fn enforce_budget(&mut self, cx: &mut ReadCx<'_>, uid: u32) {
         // Each count looks at all subscriptions of the user: some must come before the next.
         let slack = cx.config.user_bytes / 16;
         let room = self.lag_room(cx, uid);
@@ -161,7 +161,7 @@ impl Delivery {
                 if severity == Severity::Fatal && held <= room.saturating_add(room / 4) {
                     break;
                 }
-                self.shed_of(cx, here, uid, severity);
+                self.shed_of(cx, uid, severity);
                 held = self.count_lag(uid);
             }
         }
@@ -172,16 +172,15 @@ impl Delivery {
     }
 
     /// Counts what waits for the subscriptions of all users anew.
-    pub(super) fn count_budgets(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    pub(super) fn count_budgets(&mut self, cx: &mut ReadCx<'_>) {
         let uids: Vec<u32> = self.budgets.users.keys().copied().collect();
-        uids.into_iter().for_each(|uid| self.enforce_budget(cx, here, uid));
+        uids.into_iter().for_each(|uid| self.enforce_budget(cx, uid));
     }
 
     /// More waits for a subscription of a client.
     pub(super) fn subscription_grew(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         client: ClientId,
         bytes: usize,
     ) {
@@ -189,7 +188,7 @@ impl Delivery {
             return cx.impossible("SubscriberIsAttached");
         };
         if self.budgets.grew(uid, bytes) {
-            self.enforce_budget(cx, here, uid);
+            self.enforce_budget(cx, uid);
         }
     }
 
@@ -206,11 +205,11 @@ impl Delivery {
         found.filter_map(|found| found.reader.mildest()).min()
     }
 
-    fn shed_of(&mut self, cx: &mut Cx, here: LogHere<'_>, uid: u32, severity: Severity) {
+    fn shed_of(&mut self, cx: &mut ReadCx<'_>, uid: u32, severity: Severity) {
         let clients = self.clients.values_mut().filter(|client| client.uid == uid);
         for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
             let before = found.reader.shed;
-            found.reader.shed_all(severity, here.epochs());
+            found.reader.shed_all(severity, cx.log.epochs());
             cx.counters.shed += found.reader.shed - before;
         }
     }

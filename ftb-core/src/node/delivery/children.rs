@@ -7,9 +7,8 @@ use crate::log::followed::FollowedLog;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::log::ring::Evicted;
 use crate::node::api::LinkId;
-use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 
 /// A child as a reader.
 pub(super) struct ChildReader {
@@ -37,10 +36,10 @@ impl Delivery {
     }
 
     /// A child is gone, and what was asked for it or of it.
-    pub(crate) fn detach_child(&mut self, cx: &mut Cx, here: LogHere<'_>, link: LinkId) {
+    pub(crate) fn detach_child(&mut self, cx: &mut ReadCx<'_>, link: LinkId) {
         self.children.remove(&link);
         self.requests.retain(|_, request| !request.is_of(link));
-        self.on_asked_child_gone(cx, here, link);
+        self.on_asked_child_gone(cx, link);
         self.interest_narrowed(cx);
     }
 
@@ -52,7 +51,7 @@ impl Delivery {
     }
 
     /// A child says where it resumes.
-    pub(crate) fn on_resume(&mut self, cx: &mut Cx, here: LogHere<'_>, link: LinkId, after: u64) {
+    pub(crate) fn on_resume(&mut self, cx: &mut ReadCx<'_>, link: LinkId, after: u64) {
         let Some(child) = self.children.get_mut(&link) else {
             return cx.impossible("ChildIsKnown");
         };
@@ -60,17 +59,11 @@ impl Delivery {
         child.reader.resume_after(after);
         child.reader.catching_up = false;
         self.requests.retain(|_, request| !request.is_for(Requester::Child(link)));
-        self.catch_up(cx, here, Requester::Child(link));
+        self.catch_up(cx, Requester::Child(link));
     }
 
     /// A child's subtree wants something else now.
-    pub(crate) fn on_interest(
-        &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        link: LinkId,
-        interest: Interest,
-    ) {
+    pub(crate) fn on_interest(&mut self, cx: &mut ReadCx<'_>, link: LinkId, interest: Interest) {
         let Some(child) = self.children.get_mut(&link) else {
             return cx.impossible("ChildIsKnown");
         };
@@ -81,16 +74,16 @@ impl Delivery {
         child.filters = FilterSet::merge(&interest.filters);
         child.inactive_version = Some(interest.version);
         self.interest_changed(cx);
-        self.answer_children(cx, here);
+        self.answer_children(cx);
         cx.wake(link);
     }
 
     /// Tells children whose interest has become active.
-    pub(crate) fn answer_children(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    pub(crate) fn answer_children(&mut self, cx: &mut ReadCx<'_>) {
         if cx.awaits_log() {
             return;
         }
-        let index = self.active_behind(cx, here);
+        let index = self.active_behind(cx);
         for (link, child) in &mut self.children {
             let Some(version) = child.inactive_version else { continue };
             let is_active = || child.filters.filters().iter().all(|f| self.interests.covers(f));
@@ -104,30 +97,29 @@ impl Delivery {
     /// The next entries for a child.
     pub(crate) fn poll_down(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         link: LinkId,
         bytes_max: usize,
     ) -> Option<Frame> {
-        let until = here.commit_index();
+        let until = cx.log.commit_index();
         let child = self.children.get_mut(&link)?;
         if !child.attached || child.reader.is_at(until) {
             return None;
         }
         let cut =
             ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
-        let items = child.reader.read(here.entries(), cut, &child.filters);
+        let items = child.reader.read(cx.log.entries(), cut, &child.filters);
         let reader = &child.reader;
         let covered =
             if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
         if reader.catching_up && reader.is_drained() {
-            self.catch_up(cx, here, Requester::Child(link));
+            self.catch_up(cx, Requester::Child(link));
         }
         if items.is_empty() {
             return None;
         }
         cx.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
-        Some(Frame::Down(Down { epoch: here.head(), items, covered }))
+        Some(Frame::Down(Down { epoch: cx.log.head(), items, covered }))
     }
 
     /// Whether a child has read all that is committed.
@@ -140,7 +132,7 @@ impl Delivery {
 
     /// Committed entries behind `from` have become visible: wakes the children that want any, and
     /// moves those on that want none.
-    pub(super) fn wake_children(&mut self, cx: &mut Cx, here: LogHere<'_>, from: u64) {
+    pub(super) fn wake_children(&mut self, cx: &mut ReadCx<'_>, from: u64) {
         for (link, child) in &mut self.children {
             if !child.attached || child.reader.catching_up || cx.links.is_ready(*link) {
                 continue;
@@ -149,24 +141,24 @@ impl Delivery {
                 Content::Events(run) => run.groups().any(|(_, event)| child.filters.matches(event)),
                 Content::Gap(gap) => child.filters.may_want(gap.severity_max, &gap.spaces),
             };
-            let mut news = here.entries().after(from.max(child.reader.cursor));
+            let mut news = cx.log.entries().after(from.max(child.reader.cursor));
             if !child.reader.is_at(from) || news.any(|item| wants(&item.content)) {
                 cx.wake(*link);
             } else {
-                child.reader.cursor = child.reader.cursor.max(here.commit_index());
+                child.reader.cursor = child.reader.cursor.max(cx.log.commit_index());
             }
         }
     }
 
     /// The log gives an entry up: readers that have not read it keep it within their bound.
-    pub(crate) fn on_evicted(&mut self, cx: &mut Cx, here: LogHere<'_>, evicted: &Evicted) {
+    pub(crate) fn on_evicted(&mut self, cx: &mut ReadCx<'_>, evicted: &Evicted) {
         for item in evicted.fresh() {
-            self.keep_for_subscribers(cx, here, &item);
+            self.keep_for_subscribers(cx, &item);
         }
         for child in self.children.values_mut().filter(|child| child.attached) {
             let before = child.reader.shed;
             let (lag_bytes, filters) = (cx.config.lag_bytes, &child.filters);
-            child.reader.keep(&evicted.item, lag_bytes, here.epochs(), filters);
+            child.reader.keep(&evicted.item, lag_bytes, cx.log.epochs(), filters);
             cx.counters.shed += child.reader.shed - before;
         }
     }

@@ -8,7 +8,7 @@ use crate::log::followed::FollowedLog;
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use crate::node::cx::Cx;
 use crate::node::delivery::subscriptions::Subscription;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -164,14 +164,13 @@ impl Delivery {
     /// starve the others.
     pub(crate) fn next_events(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         id: ClientId,
         bytes_max: usize,
     ) -> Option<ToClient> {
         while let Some(subscription) = self.next_due_subscription(id) {
-            let message = self.read_subscription(cx, here, id, subscription, bytes_max);
-            if let Some(message) = message.or_else(|| self.cover(here, id, subscription)) {
+            let message = self.read_subscription(cx, id, subscription, bytes_max);
+            if let Some(message) = message.or_else(|| self.cover(cx, id, subscription)) {
                 if let Some(client) = self.clients.get_mut(&id) {
                     client.due.insert(subscription);
                 }

@@ -9,7 +9,7 @@ use crate::log::reader::{ReadLimit, Reader};
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::position::Position;
 use core::cell::OnceCell;
@@ -22,23 +22,18 @@ impl Delivery {
     /// Committed entries behind `from` are visible. Gives the indices of those that were delivered
     /// here before.
     #[must_use]
-    pub(crate) fn became_visible(&mut self, cx: &mut Cx, here: LogHere<'_>, from: u64) -> Vec<u64> {
-        let repeated = self.wake_subscribers(cx, here, from);
-        self.wake_children(cx, here, from);
+    pub(crate) fn became_visible(&mut self, cx: &mut ReadCx<'_>, from: u64) -> Vec<u64> {
+        let repeated = self.wake_subscribers(cx, from);
+        self.wake_children(cx, from);
         repeated
     }
 
     /// Committed entries behind `from` can be delivered here.
-    pub(super) fn wake_subscribers(
-        &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        from: u64,
-    ) -> Vec<u64> {
+    pub(super) fn wake_subscribers(&mut self, cx: &mut ReadCx<'_>, from: u64) -> Vec<u64> {
         let mut wake = Vec::new();
         let mut repeated = Vec::new();
-        for item in here.entries().after(from) {
-            let Some(item) = item.up_to(here.commit_index()) else { break };
+        for item in cx.log.entries().after(from) {
+            let Some(item) = item.up_to(cx.log.commit_index()) else { break };
             let run = match &item.content {
                 Content::Events(run) => run,
                 Content::Gap(gap) => {
@@ -80,18 +75,18 @@ impl Delivery {
             let at_ns = cx.after_ms(COVERED_MS);
             cx.timers.set(Timer::Covered, at_ns);
         }
-        self.wake_histories(cx, here);
+        self.wake_histories(cx);
         repeated
     }
 
     /// Wakes subscriptions whose history has ended: they learn it when nothing is left to read. A
     /// subscription that waits for a history request is woken by the reply.
-    fn wake_histories(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    fn wake_histories(&mut self, cx: &mut ReadCx<'_>) {
         let passed = |(client, id): &&(ClientId, SubscriptionId)| {
             let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
             found.is_some_and(|found| {
                 let until = found.history_until.unwrap_or(0);
-                until <= here.commit_index() && !found.reader.catching_up
+                until <= cx.log.commit_index() && !found.reader.catching_up
             })
         };
         let passed: Vec<(ClientId, SubscriptionId)> =
@@ -103,7 +98,7 @@ impl Delivery {
     /// and then.
     pub(super) fn cover(
         &mut self,
-        here: LogHere<'_>,
+        cx: &ReadCx<'_>,
         id: ClientId,
         subscription: SubscriptionId,
     ) -> Option<ToClient> {
@@ -122,14 +117,14 @@ impl Delivery {
             found.history_until = None;
             self.histories.remove(&(id, subscription));
         }
-        let position = here.epochs().position(index);
+        let position = cx.log.epochs().position(index);
         Some(ToClient::Covered { subscription, position, history_ended })
     }
 
     /// Quiet subscriptions learn their position.
-    pub(super) fn on_covered_timer(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    pub(super) fn on_covered_timer(&mut self, cx: &mut ReadCx<'_>) {
         cx.timers.stop(Timer::Covered);
-        let until = here.commit_index();
+        let until = cx.log.commit_index();
         let mut wake = Vec::new();
         for (id, client) in &mut self.clients {
             let active = client.subscriptions.iter().filter(|(_, found)| found.is_active());
@@ -151,13 +146,12 @@ impl Delivery {
     /// The next events of one subscription.
     pub(super) fn read_subscription(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         client: ClientId,
         id: SubscriptionId,
         bytes_max: usize,
     ) -> Option<ToClient> {
-        let until = here.commit_index();
+        let until = cx.log.commit_index();
         let (bytes, copied) = self.batch_bytes(cx, client, bytes_max);
         let reader_client = self.clients.get_mut(&client)?;
         let found = reader_client.subscriptions.get_mut(&id)?;
@@ -166,7 +160,7 @@ impl Delivery {
         }
         let filter = &found.filter;
         let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
-        let mut items = found.reader.read(here.entries(), cut, filter);
+        let mut items = found.reader.read(cx.log.entries(), cut, filter);
         if copied {
             items = items.into_iter().map(detached).collect();
         }
@@ -175,7 +169,7 @@ impl Delivery {
         if let Some(last) = items.last() {
             found.reported = last.last();
             reader_client.turn = Some(id);
-            let mut messages = to_messages(id, items, |index| here.epochs().position(index));
+            let mut messages = to_messages(id, items, |index| cx.log.epochs().position(index));
             let count: u64 = messages.iter().map(delivered).sum();
             reader_client.delivered += count;
             cx.counters.delivered += count;
@@ -183,19 +177,19 @@ impl Delivery {
             reader_client.control.append(&mut messages);
         }
         if catch_up {
-            self.catch_up(cx, here, Requester::Subscription(client, id));
+            self.catch_up(cx, Requester::Subscription(client, id));
         }
         first
     }
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
-    pub(super) fn keep_for_subscribers(&mut self, cx: &mut Cx, here: LogHere<'_>, item: &Item) {
+    pub(super) fn keep_for_subscribers(&mut self, cx: &mut ReadCx<'_>, item: &Item) {
         let lag_bytes = cx.config.lag_bytes;
         let all = match &item.content {
             Content::Events(_) => Vec::new(),
             Content::Gap(_) => self.active_subscriptions(),
         };
-        let (clients, epochs, budgets) = (&mut self.clients, here.epochs(), &mut self.budgets);
+        let (clients, epochs, budgets) = (&mut self.clients, cx.log.epochs(), &mut self.budgets);
         let mut over = BTreeSet::new();
         let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
             let Some(client) = clients.get_mut(&client) else { return 0 };
@@ -228,7 +222,7 @@ impl Delivery {
             }
         }
         cx.counters.shed += shed;
-        over.into_iter().for_each(|uid| self.enforce_budget(cx, here, uid));
+        over.into_iter().for_each(|uid| self.enforce_budget(cx, uid));
     }
 
     fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {
@@ -242,11 +236,11 @@ impl Delivery {
     /// The agent is about to leave its log for another one. The entries that were visible here
     /// count as delivered, and are left out where they come again. So the unread ones become
     /// messages now, with their positions in this log. Events over the bound become a gap.
-    pub(crate) fn flush_subscribers(&mut self, cx: &mut Cx, here: LogHere<'_>) {
-        self.count_budgets(cx, here);
+    pub(crate) fn flush_subscribers(&mut self, cx: &mut ReadCx<'_>) {
+        self.count_budgets(cx);
         for (client, subscription) in self.active_subscriptions() {
-            for piece in self.take_unread(cx, here, client, subscription) {
-                let position = |index| here.epochs().position(index);
+            for piece in self.take_unread(cx, client, subscription) {
+                let position = |index| cx.log.epochs().position(index);
                 let messages = to_messages(subscription, piece, position);
                 let count: u64 = messages.iter().map(delivered).sum();
                 let Some(found) = self.clients.get_mut(&client) else { continue };
@@ -261,12 +255,11 @@ impl Delivery {
     /// All that a subscription has not read, in pieces that each fit into a message.
     fn take_unread(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         client: ClientId,
         id: SubscriptionId,
     ) -> Vec<Vec<Item>> {
-        let until = here.commit_index();
+        let until = cx.log.commit_index();
         let uid = self.clients.get(&client).map(|client| client.uid);
         let budget = uid.map_or(0, |uid| self.lag_left(cx, uid));
         let Some(subscriber) = self.clients.get_mut(&client) else { return Vec::new() };
@@ -284,8 +277,8 @@ impl Delivery {
             let bytes = room.min(BATCH_BYTES_TARGET);
             let cut = ReadLimit { bytes, items: BATCH_EVENTS_MAX, until, skip_repeated: true };
             let items = match room {
-                0 => found.reader.skip_with_gap(here.entries(), cut, here.epochs(), filter),
-                _ => found.reader.read(here.entries(), cut, filter),
+                0 => found.reader.skip_with_gap(cx.log.entries(), cut, cx.log.epochs(), filter),
+                _ => found.reader.read(cx.log.entries(), cut, filter),
             };
             if items.is_empty() {
                 break;

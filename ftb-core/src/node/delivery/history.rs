@@ -8,12 +8,13 @@
 use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::followed::FollowedLog;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::delivery::history_sources::HistorySearch;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 
 /// Who waits for an answer.
@@ -78,36 +79,30 @@ const REQUESTS_MAX: usize = 65_536;
 
 /// A request for the events behind an index.
 fn request_after(
-    here: LogHere<'_>,
-    after: u64,
-    since_ns: u64,
+    log: &FollowedLog,
+    (after, since_ns): (u64, Option<u64>),
     filters: &FilterSet,
 ) -> HistoryRequest {
     let filters = filters.filters().to_vec();
-    HistoryRequest { id: 0, epoch: here.head(), after, since_ns, filters, conditions: false }
+    HistoryRequest { id: 0, epoch: log.head(), after, since_ns, filters, conditions: false }
 }
 
 /// The next rows of the table of conditions.
-fn conditions_reply(here: LogHere<'_>, id: u64, after: u64, filters: &FilterSet) -> HistoryReply {
-    let (items, covered, last) = here.conditions_after(after, filters);
+fn conditions_reply(cx: &ReadCx<'_>, id: u64, after: u64, filters: &FilterSet) -> HistoryReply {
+    let (items, covered, last) = cx.log.conditions_after(after, filters);
     HistoryReply { id, items, covered, last }
 }
 
 impl Delivery {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
-    pub(super) fn complete_since(
-        &self,
-        cx: &Cx,
-        here: LogHere<'_>,
-        filters: &FilterSet,
-    ) -> Option<u64> {
+    pub(super) fn complete_since(&self, cx: &ReadCx<'_>, filters: &FilterSet) -> Option<u64> {
         let known = self.interests.complete_since(filters);
         let since = match cx.around.is_root {
-            true => Some(known.map_or(here.complete_after(), |k| k.min(here.complete_after()))),
+            true => Some(known.map_or(cx.log.complete_after(), |k| k.min(cx.log.complete_after()))),
             false => known,
         };
-        since.map(|since| since.max(here.entries().evicted()))
+        since.map(|since| since.max(cx.log.entries().evicted()))
     }
 
     fn reader_of(&mut self, requester: Requester) -> Option<(&mut Reader, FilterSet)> {
@@ -125,48 +120,46 @@ impl Delivery {
     }
 
     /// Lets a reader go on from its cursor: out of the log, or by asking above.
-    pub(super) fn catch_up(&mut self, cx: &mut Cx, here: LogHere<'_>, requester: Requester) {
+    pub(super) fn catch_up(&mut self, cx: &mut ReadCx<'_>, requester: Requester) {
         // The reader is gone, or another agent asks, which catches up itself.
         let Some((reader, filters)) = self.reader_of(requester) else { return };
         let (cursor, since_ns, drained) = (reader.cursor, reader.since_ns, reader.is_drained());
         if reader.reads_conditions {
             return match drained {
-                true => self.catch_up_conditions(cx, here, (requester, cursor), &filters),
+                true => self.catch_up_conditions(cx, (requester, cursor), &filters),
                 false => self.wake_requester(cx, requester),
             };
         }
-        let complete = self.complete_since(cx, here, &filters);
+        let complete = self.complete_since(cx, &filters);
         let is_root = cx.around.is_root;
-        let query = || request_after(here, cursor, since_ns, &filters);
-        if is_root && since_ns > 0 {
-            if drained
-                && here.is_older(since_ns)
-                && self.search_history(cx, here, requester, query())
-            {
+        let log = cx.log;
+        let query = || request_after(log, (cursor, since_ns), &filters);
+        if let Some(since_ns) = since_ns.filter(|_| is_root) {
+            if drained && cx.log.is_older(since_ns) && self.search_history(cx, requester, query()) {
                 return self.wait_deeper(cx, requester);
             }
-            let (begin, gap) = here.look_back(since_ns, true);
+            let (begin, gap) = cx.log.look_back(since_ns, true);
             let Some((reader, _)) = self.reader_of(requester) else {
                 return cx.impossible("ReaderStays");
             };
-            reader.since_ns = 0;
+            reader.since_ns = None;
             match gap {
                 Some(gap) => reader.add_history(vec![gap], begin.max(cursor)),
                 None => reader.resume_after(begin.max(cursor)),
             }
-            return self.catch_up(cx, here, requester);
+            return self.catch_up(cx, requester);
         }
-        let is_here = complete.is_some_and(|since| since <= cursor) && since_ns == 0;
+        let is_here = complete.is_some_and(|since| since <= cursor) && since_ns.is_none();
         let lost = complete.filter(|since| is_root && *since > cursor);
-        let lost = lost.map(|since| since.max(here.complete_after()));
+        let lost = lost.map(|since| since.max(cx.log.complete_after()));
         if lost.is_some() {
             // What is kept for the reader is read first.
-            if !drained || self.search_history(cx, here, requester, query()) {
+            if !drained || self.search_history(cx, requester, query()) {
                 return self.wait_deeper(cx, requester);
             }
         }
         if let Some(since) = lost {
-            return self.read_retained(cx, here, requester, since, &filters);
+            return self.read_retained(cx, requester, since, &filters);
         }
         let Some((reader, _)) = self.reader_of(requester) else {
             return cx.impossible("ReaderStays");
@@ -181,24 +174,22 @@ impl Delivery {
     /// Lets a reader that begins with the table of conditions go on.
     fn catch_up_conditions(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         (requester, cursor): (Requester, u64),
         filters: &FilterSet,
     ) {
         if !cx.around.is_root {
-            let query = request_after(here, cursor, 0, filters);
+            let query = request_after(cx.log, (cursor, None), filters);
             return self.ask(cx, requester, HistoryRequest { conditions: true, ..query });
         }
-        self.take_reply(cx, here, requester, conditions_reply(here, 0, cursor, filters));
+        self.take_reply(cx, requester, conditions_reply(cx, 0, cursor, filters));
     }
 
     /// A reader at the acting root wants what no log has as a whole any more: it gets what is left
     /// of it, a piece at a time, with a gap for each hole.
     fn read_retained(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         requester: Requester,
         since: u64,
         filters: &FilterSet,
@@ -207,7 +198,7 @@ impl Delivery {
             return cx.impossible("ReaderStays");
         };
         let (cursor, all) = (reader.cursor, reader.reads_repeated);
-        let (mut items, covered) = here.retained((cursor, since), filters, true);
+        let (mut items, covered) = cx.log.retained((cursor, since), filters, true);
         if let Requester::Subscription(..) = requester {
             items = self.note_fetched(cx, items, all);
         }
@@ -290,37 +281,36 @@ impl Delivery {
     /// A child asks for older events.
     pub(crate) fn on_history_request(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         link: LinkId,
         query: HistoryRequest,
     ) {
         let filters = FilterSet::merge(&query.filters);
-        if query.epoch != here.epochs().head() {
+        if query.epoch != cx.log.epochs().head() {
             // The child asks again when it knows the new epoch history.
             cx.counters.stale += 1;
             return;
         }
         if query.conditions && cx.around.is_root {
-            let answer = conditions_reply(here, query.id, query.after, &filters);
+            let answer = conditions_reply(cx, query.id, query.after, &filters);
             return cx.send_if_room(link, Frame::HistoryReply(answer));
         }
-        let complete = self.complete_since(cx, here, &filters);
+        let complete = self.complete_since(cx, &filters);
         let is_here = complete.is_some_and(|since| since <= query.after)
-            && query.since_ns == 0
+            && query.since_ns.is_none()
             && !query.conditions;
         let requester = Requester::Below(link, query.id);
         if cx.around.is_root {
             let older = match query.since_ns {
-                0 => !is_here,
-                since_ns => here.is_older(since_ns),
+                None => !is_here,
+                Some(since_ns) => cx.log.is_older(since_ns),
             };
-            if older && self.search_history(cx, here, requester, query.clone()) {
+            if older && self.search_history(cx, requester, query.clone()) {
                 return;
             }
         }
         if is_here || cx.around.is_root {
-            let answer = self.answer(cx, here, &query);
+            let answer = self.answer(cx, &query);
             return cx.send_if_room(link, Frame::HistoryReply(answer));
         }
         if let Some(parent) = cx.around.parent_link() {
@@ -329,27 +319,22 @@ impl Delivery {
     }
 
     /// The next events behind the index that was asked for, out of the log here.
-    pub(super) fn answer(
-        &self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        query: &HistoryRequest,
-    ) -> HistoryReply {
+    pub(super) fn answer(&self, cx: &mut ReadCx<'_>, query: &HistoryRequest) -> HistoryReply {
         let filters = &FilterSet::merge(&query.filters);
-        let until = here.commit_index();
+        let until = cx.log.commit_index();
         let mut items = Vec::new();
         let mut after = query.after;
-        if query.since_ns > 0 {
-            let (begin, gap) = here.look_back(query.since_ns, cx.around.is_root);
+        if let Some(since_ns) = query.since_ns {
+            let (begin, gap) = cx.log.look_back(since_ns, cx.around.is_root);
             after = begin.max(after);
             items.extend(gap);
         }
-        if let Some(since) = self.complete_since(cx, here, filters)
+        if let Some(since) = self.complete_since(cx, filters)
             && since > after
         {
             let is_root = cx.around.is_root;
-            let since = if is_root { since.max(here.complete_after()) } else { since };
-            let (retained, covered) = here.retained((after, since), filters, is_root);
+            let since = if is_root { since.max(cx.log.complete_after()) } else { since };
+            let (retained, covered) = cx.log.retained((after, since), filters, is_root);
             items.extend(retained);
             if covered < since || items.len() >= BATCH_EVENTS_MAX / 2 {
                 return HistoryReply { id: query.id, items, covered, last: false };
@@ -363,21 +348,21 @@ impl Delivery {
             until,
             skip_repeated: false,
         };
-        items.extend(reader.read(here.entries(), cut, filters));
+        items.extend(reader.read(cx.log.entries(), cut, filters));
         let covered = reader.cursor;
         HistoryReply { id: query.id, items, covered, last: covered >= until }
     }
 
     /// An answer has come down.
-    pub(crate) fn on_history_reply(&mut self, cx: &mut Cx, here: LogHere<'_>, reply: HistoryReply) {
+    pub(crate) fn on_history_reply(&mut self, cx: &mut ReadCx<'_>, reply: HistoryReply) {
         match self.requests.get(&reply.id) {
-            Some(request) if request.search.is_none() => self.answered(cx, here, reply),
+            Some(request) if request.search.is_none() => self.answered(cx, reply),
             _ => cx.counters.stale += 1,
         }
     }
 
     /// A question is answered, from wherever.
-    pub(super) fn answered(&mut self, cx: &mut Cx, here: LogHere<'_>, reply: HistoryReply) {
+    pub(super) fn answered(&mut self, cx: &mut ReadCx<'_>, reply: HistoryReply) {
         let Some(request) = self.requests.remove(&reply.id) else {
             return cx.impossible("RequestIsOpen");
         };
@@ -388,17 +373,11 @@ impl Delivery {
             Requester::Above(id) => return self.reply_to_root(cx, HistoryReply { id, ..reply }),
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
-        self.take_reply(cx, here, request.requester, reply);
+        self.take_reply(cx, request.requester, reply);
     }
 
     /// A reader gets what it has asked for.
-    fn take_reply(
-        &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        requester: Requester,
-        reply: HistoryReply,
-    ) {
+    fn take_reply(&mut self, cx: &mut ReadCx<'_>, requester: Requester, reply: HistoryReply) {
         let HistoryReply { mut items, covered, last, .. } = reply;
         // The reader is gone.
         let Some((reader, _)) = self.reader_of(requester) else { return };
@@ -410,16 +389,16 @@ impl Delivery {
             return cx.impossible("ReaderStays");
         };
         let (moved, held) = (covered > reader.cursor, reader.held_bytes());
-        reader.since_ns = 0;
+        reader.since_ns = None;
         reader.reads_conditions &= !last;
         reader.add_history(items, covered);
         let grown = reader.held_bytes().saturating_sub(held);
         if let Requester::Subscription(client, _) = requester {
-            self.subscription_grew(cx, here, client, grown);
+            self.subscription_grew(cx, client, grown);
         }
         match moved {
-            true => self.catch_up(cx, here, requester),
-            false => self.end_catching_up(cx, here, requester),
+            true => self.catch_up(cx, requester),
+            false => self.end_catching_up(cx, requester),
         }
         self.wake_requester(cx, requester);
         if self.delivered_before.is_some() && !self.any_reader_catches_up() {
@@ -429,12 +408,12 @@ impl Delivery {
 
     /// An answer has nothing new. A reader that lacks nothing goes on with the log: an empty log
     /// has no entry that could move it. Any other asks again when the log moves.
-    fn end_catching_up(&mut self, cx: &mut Cx, here: LogHere<'_>, requester: Requester) {
+    fn end_catching_up(&mut self, cx: &mut ReadCx<'_>, requester: Requester) {
         let Some((reader, filters)) = self.reader_of(requester) else {
             return cx.impossible("ReaderStays");
         };
         let cursor = reader.cursor;
-        if self.complete_since(cx, here, &filters).is_some_and(|since| since <= cursor)
+        if self.complete_since(cx, &filters).is_some_and(|since| since <= cursor)
             && let Some((reader, _)) = self.reader_of(requester)
         {
             reader.catching_up = false;
@@ -462,20 +441,20 @@ impl Delivery {
     }
 
     /// Lets all readers that catch up try again; `again`: their questions are void.
-    pub(crate) fn catch_up_all(&mut self, cx: &mut Cx, here: LogHere<'_>, again: bool) {
+    pub(crate) fn catch_up_all(&mut self, cx: &mut ReadCx<'_>, again: bool) {
         if again {
             self.requests.clear();
         }
         for requester in self.catching_up() {
-            self.catch_up(cx, here, requester);
+            self.catch_up(cx, requester);
         }
     }
 
     /// A timer of this part expires.
-    pub(crate) fn on_timer(&mut self, cx: &mut Cx, here: LogHere<'_>, timer: Timer) {
+    pub(crate) fn on_timer(&mut self, cx: &mut ReadCx<'_>, timer: Timer) {
         match timer {
-            Timer::HistoryRequest => self.on_history_timer(cx, here),
-            Timer::Covered => self.on_covered_timer(cx, here),
+            Timer::HistoryRequest => self.on_history_timer(cx),
+            Timer::Covered => self.on_covered_timer(cx),
             Timer::NarrowInterest => self.interest_changed(cx),
             _ => cx.impossible("TimerOfDelivery"),
         }
@@ -488,7 +467,7 @@ impl Delivery {
     }
 
     /// History requests without an answer are sent again, or another agent is asked.
-    pub(super) fn on_history_timer(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    pub(super) fn on_history_timer(&mut self, cx: &mut ReadCx<'_>) {
         let before = cx.now.mono_ns.saturating_sub(ns(cx.config.detection_ms));
         let late = |request: &PendingRequest| request.may_be_late() && request.sent_ns <= before;
         let late: Vec<u64> =
@@ -498,18 +477,18 @@ impl Delivery {
         }
         for id in late {
             match self.requests.get_mut(&id).map(PendingRequest::search) {
-                Some(Some(_)) => self.search_next(cx, here, id),
+                Some(Some(_)) => self.search_next(cx, id),
                 _ => drop(self.requests.remove(&id)),
             }
         }
-        self.catch_up_all(cx, here, false);
+        self.catch_up_all(cx, false);
     }
 
     /// A child that was asked is gone: the next is.
-    pub(super) fn on_asked_child_gone(&mut self, cx: &mut Cx, here: LogHere<'_>, child: LinkId) {
+    pub(super) fn on_asked_child_gone(&mut self, cx: &mut ReadCx<'_>, child: LinkId) {
         let waiting = self.requests.iter().filter(|(_, request)| request.waits_for(child));
         for id in waiting.map(|(id, _)| *id).collect::<Vec<u64>>() {
-            self.search_next(cx, here, id);
+            self.search_next(cx, id);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
 use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
 use crate::node::cx::Cx;
 use crate::node::delivery::history::{PendingRequest, Requester};
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Pages that are read from the disk at once; the rest waits for its turn.
@@ -65,17 +65,13 @@ impl Delivery {
     /// Looks for events that are not in memory any more. Says whether a source is asked.
     pub(super) fn search_history(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         requester: Requester,
         query: HistoryRequest,
     ) -> bool {
-        let disk = self.disk_may_hold(here, &query);
-        let children = if cx.around.is_root {
-            self.history_holders(cx, here, requester, &query)
-        } else {
-            [].into()
-        };
+        let disk = self.disk_may_hold(cx, &query);
+        let children =
+            if cx.around.is_root { self.history_holders(cx, requester, &query) } else { [].into() };
         if self.is_requesting(requester) {
             return true;
         }
@@ -86,8 +82,8 @@ impl Delivery {
         // There are too many: memory must do.
         let Some(id) = self.request(cx, requester, Some(search)) else { return false };
         match disk {
-            true => self.read_disk(cx, here, id),
-            false => self.search_next(cx, here, id),
+            true => self.read_disk(cx, id),
+            false => self.search_next(cx, id),
         }
         true
     }
@@ -96,14 +92,13 @@ impl Delivery {
     /// taken over without a copy, all.
     fn history_holders(
         &self,
-        cx: &Cx,
-        here: LogHere<'_>,
+        cx: &ReadCx<'_>,
         requester: Requester,
         query: &HistoryRequest,
     ) -> VecDeque<LinkId> {
         // Who has just given its log away is not standby yet.
         let standby = cx.around.log_holder;
-        let incomplete = !here.epochs().keeps(here.epochs().position(query.after + 1));
+        let incomplete = !cx.log.epochs().keeps(cx.log.epochs().position(query.after + 1));
         let attached = self.children.iter().filter(|(_, child)| child.attached);
         let others =
             attached.map(|(link, _)| *link).filter(|link| incomplete && Some(*link) != standby);
@@ -113,29 +108,29 @@ impl Delivery {
 
     /// Whether the disk may go back further than memory: it retains severe events from before what
     /// it has as a whole.
-    fn disk_may_hold(&self, here: LogHere<'_>, query: &HistoryRequest) -> bool {
+    fn disk_may_hold(&self, cx: &ReadCx<'_>, query: &HistoryRequest) -> bool {
         self.disk_reads.waiting.len() < WAITING_MAX
-            && here.disk_range().is_some_and(|(_, until)| query.after < until)
+            && cx.disk_range().is_some_and(|(_, until)| query.after < until)
     }
 
-    fn read_disk(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64) {
+    fn read_disk(&mut self, cx: &mut ReadCx<'_>, id: u64) {
         self.disk_reads.waiting.push_back(id);
-        self.read_waiting(cx, here);
+        self.read_waiting(cx);
     }
 
     /// Hands out what may be read at once.
-    fn read_waiting(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    fn read_waiting(&mut self, cx: &mut ReadCx<'_>) {
         while self.disk_reads.reads.len() < JOURNAL_READS_MAX {
             let Some(id) = self.disk_reads.waiting.pop_front() else { return };
             let Some(query) = self.search_of(id).map(|search| search.query.clone()) else {
                 continue;
             };
-            let Some((_, until)) = here.disk_range() else {
-                self.search_next(cx, here, id);
+            let Some((_, until)) = cx.disk_range() else {
+                self.search_next(cx, id);
                 continue;
             };
             // What memory has is read there.
-            let until = until.min(here.memory_after);
+            let until = until.min(cx.memory_after);
             let filters = FilterSet::merge(&query.filters);
             let (after, since_ns) = (query.after, query.since_ns);
             self.disk_reads.reads.insert(id);
@@ -148,22 +143,21 @@ impl Delivery {
     /// The shell has read a page, or could not.
     pub(crate) fn on_journal_read(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         id: u64,
         page: Option<JournalPage>,
     ) {
         self.disk_reads.reads.remove(&id);
-        self.on_page(cx, here, id, page);
-        self.read_waiting(cx, here);
+        self.on_page(cx, id, page);
+        self.read_waiting(cx);
     }
 
-    fn on_page(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64, page: Option<JournalPage>) {
+    fn on_page(&mut self, cx: &mut ReadCx<'_>, id: u64, page: Option<JournalPage>) {
         // The request is void, or was answered from elsewhere.
         let Some(search) = self.search_of(id) else { return };
         let query = search.query.clone();
         let Some(page) = page.filter(|page| page.until > query.after) else {
-            return self.search_next(cx, here, id);
+            return self.search_next(cx, id);
         };
         let JournalPage { after, mut items, mut until } = page;
         // Another disk may have what is missing here: it is asked where a hole comes first.
@@ -173,18 +167,18 @@ impl Delivery {
             items.truncate(hole);
         }
         // A time is not a place that anything is missing behind.
-        let begins = (after <= query.after || query.since_ns > 0) && hole != Some(0);
+        let begins = (after <= query.after || query.since_ns.is_some()) && hole != Some(0);
         let answer = match begins {
             true => HistoryReply { id, items, covered: until, last: false },
-            false => self.with_retained(cx, here, id, &query, JournalPage { after, items, until }),
+            false => self.with_retained(cx, id, &query, JournalPage { after, items, until }),
         };
         match begins {
-            true => self.answered(cx, here, answer),
+            true => self.answered(cx, answer),
             false => {
                 if let Some(search) = self.search_of(id) {
                     search.page = Some(answer);
                 }
-                self.search_next(cx, here, id);
+                self.search_next(cx, id);
             }
         }
     }
@@ -193,18 +187,17 @@ impl Delivery {
     /// much, it comes first: the page is read again.
     fn with_retained(
         &self,
-        cx: &Cx,
-        here: LogHere<'_>,
+        cx: &ReadCx<'_>,
         id: u64,
         query: &HistoryRequest,
         page: JournalPage,
     ) -> HistoryReply {
         let filters = FilterSet::merge(&query.filters);
-        if page.after <= query.after || query.since_ns > 0 {
+        if page.after <= query.after || query.since_ns.is_some() {
             return HistoryReply { id, items: page.items, covered: page.until, last: false };
         }
         let range = (query.after, page.after);
-        let (mut items, covered) = here.retained(range, &filters, cx.around.is_root);
+        let (mut items, covered) = cx.log.retained(range, &filters, cx.around.is_root);
         if covered < page.after || items.len() > 1 {
             return HistoryReply { id, items, covered, last: false };
         }
@@ -213,7 +206,7 @@ impl Delivery {
     }
 
     /// Asks the next who may have it, or gives up.
-    pub(super) fn search_next(&mut self, cx: &mut Cx, here: LogHere<'_>, id: u64) {
+    pub(super) fn search_next(&mut self, cx: &mut ReadCx<'_>, id: u64) {
         loop {
             // The request became void while it waited for the disk.
             let Some(search) = self.search_of(id) else { return };
@@ -222,25 +215,22 @@ impl Delivery {
                 let of_root = cx.around.is_root;
                 let answer = match page.filter(|_| of_root) {
                     Some(page) => page,
-                    None if of_root => self.answer(cx, here, &HistoryRequest { id, ..query }),
+                    None if of_root => self.answer(cx, &HistoryRequest { id, ..query }),
                     // The requester decides what to report.
                     None => {
                         HistoryReply { id, items: Vec::new(), covered: query.after, last: false }
                     }
                 };
-                return self.answered(cx, here, answer);
+                return self.answered(cx, answer);
             };
             if self.children.contains_key(&link)
                 && let Some(search) = self.search_of(id)
             {
                 search.from = HistorySource::Child(link);
-                let query = HistoryRequest { id, ..search.query.clone() };
+                let query = HistoryRequest { id, epoch: cx.log.head(), ..search.query.clone() };
                 self.restart_deadline(cx, id);
                 cx.counters.history_requests += 1;
-                return cx.send_if_room(
-                    link,
-                    Frame::HistoryRequest(HistoryRequest { epoch: here.epochs().head(), ..query }),
-                );
+                return cx.send_if_room(link, Frame::HistoryRequest(query));
             }
         }
     }
@@ -248,8 +238,7 @@ impl Delivery {
     /// A child answers what it was asked for.
     pub(crate) fn on_reply_from_child(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         link: LinkId,
         reply: HistoryReply,
     ) {
@@ -258,27 +247,23 @@ impl Delivery {
             return;
         };
         if reply.covered > search.query.after {
-            return self.answered(cx, here, reply);
+            return self.answered(cx, reply);
         }
-        self.search_next(cx, here, reply.id);
+        self.search_next(cx, reply.id);
     }
 
     /// The acting root above asks for what it does not have (any more).
-    pub(crate) fn on_request_from_root(
-        &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        query: HistoryRequest,
-    ) {
+    pub(crate) fn on_request_from_root(&mut self, cx: &mut ReadCx<'_>, query: HistoryRequest) {
         let filters = FilterSet::merge(&query.filters);
-        let complete = self.complete_since(cx, here, &filters);
-        let of_now = query.epoch == here.epochs().head();
-        if of_now && query.since_ns == 0 && complete.is_some_and(|since| since <= query.after) {
-            let answer = self.answer(cx, here, &query);
+        let complete = self.complete_since(cx, &filters);
+        let of_now = query.epoch == cx.log.epochs().head();
+        if of_now && query.since_ns.is_none() && complete.is_some_and(|since| since <= query.after)
+        {
+            let answer = self.answer(cx, &query);
             return self.reply_to_root(cx, answer);
         }
         let (id, after) = (query.id, query.after);
-        if !of_now || !self.search_history(cx, here, Requester::Above(id), query) {
+        if !of_now || !self.search_history(cx, Requester::Above(id), query) {
             self.reply_to_root(
                 cx,
                 HistoryReply { id, items: Vec::new(), covered: after, last: false },

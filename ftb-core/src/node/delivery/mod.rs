@@ -18,13 +18,14 @@ pub use history_sources::JOURNAL_READS_MAX;
 use crate::epochs::EpochHistory;
 use crate::log::followed::FollowedLog;
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
+use crate::node::cx::Cx;
 use crate::node::journal::Journal;
 use crate::ranges::PublisherRanges;
 use budget::Budgets;
 use children::ChildReader;
 use clients::Client;
 pub(crate) use clients::ClientUse;
-use core::ops::Deref;
+use core::ops::{Deref, DerefMut};
 use history::PendingRequest;
 use history_sources::DiskReads;
 use index::SubscriptionIndex;
@@ -58,9 +59,9 @@ pub(crate) struct Delivery {
     disk_reads: DiskReads,
 }
 
-/// The log that is followed here, and what lies on the disk.
-#[derive(Clone, Copy)]
-pub(crate) struct LogHere<'a> {
+/// What readers of the log work with: the context of all parts, and the log that is followed here.
+pub(crate) struct ReadCx<'a> {
+    pub(crate) cx: &'a mut Cx,
     pub(crate) log: &'a FollowedLog,
     pub(crate) journal: &'a Journal,
     /// The epoch history of the log that goes to the disk.
@@ -69,15 +70,21 @@ pub(crate) struct LogHere<'a> {
     pub(crate) memory_after: u64,
 }
 
-impl Deref for LogHere<'_> {
-    type Target = FollowedLog;
+impl Deref for ReadCx<'_> {
+    type Target = Cx;
 
-    fn deref(&self) -> &FollowedLog {
-        self.log
+    fn deref(&self) -> &Cx {
+        self.cx
     }
 }
 
-impl LogHere<'_> {
+impl DerefMut for ReadCx<'_> {
+    fn deref_mut(&mut self) -> &mut Cx {
+        self.cx
+    }
+}
+
+impl ReadCx<'_> {
     /// Which part of the log can be read from the disk.
     fn disk_range(&self) -> Option<(u64, u64)> {
         self.journal.range(self.written)

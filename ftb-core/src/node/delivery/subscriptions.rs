@@ -11,7 +11,7 @@ use crate::node::api::{
 };
 use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::position::Trail;
 
@@ -46,8 +46,7 @@ impl Delivery {
     /// A client wants events.
     pub(crate) fn on_subscribe(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         client: ClientId,
         (id, filter, start): (SubscriptionId, Filter, Start),
     ) {
@@ -81,10 +80,10 @@ impl Delivery {
             self.interests.reported().filters.iter().any(|reported| reported.covers(&filter));
         let subscription = Subscription {
             filter,
-            reader: Reader::new(here.commit_index()),
+            reader: Reader::new(cx.log.commit_index()),
             active: false,
             start,
-            reported: here.commit_index(),
+            reported: cx.log.commit_index(),
             history_until: None,
         };
         subscriber.subscriptions.insert(id, Box::new(subscription));
@@ -93,7 +92,7 @@ impl Delivery {
         if !is_announced {
             self.interest_changed(cx);
         }
-        self.subscriptions_active(cx, here);
+        self.subscriptions_active(cx);
     }
 
     pub(crate) fn on_unsubscribe(&mut self, cx: &mut Cx, client: ClientId, id: SubscriptionId) {
@@ -154,52 +153,46 @@ impl Delivery {
     }
 
     /// The parent says that our interest is active up to the root.
-    pub(crate) fn on_filter_active(
-        &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
-        version: u64,
-        index: u64,
-    ) {
+    pub(crate) fn on_filter_active(&mut self, cx: &mut ReadCx<'_>, version: u64, index: u64) {
         if version != self.interests.version() {
             return;
         }
         self.active_index = index;
         self.interests.activate(version, index);
-        self.begin_active(cx, here);
+        self.begin_active(cx);
     }
 
     /// What is active up to the root may have changed.
-    pub(crate) fn begin_active(&mut self, cx: &mut Cx, here: LogHere<'_>) {
-        self.subscriptions_active(cx, here);
-        self.answer_children(cx, here);
+    pub(crate) fn begin_active(&mut self, cx: &mut ReadCx<'_>) {
+        self.subscriptions_active(cx);
+        self.answer_children(cx);
     }
 
     /// Another log is followed from the commit index on.
-    pub(crate) fn restart_interest(&mut self, here: LogHere<'_>) {
-        self.interests.restart(here.commit_index());
+    pub(crate) fn restart_interest(&mut self, commit_index: u64) {
+        self.interests.restart(commit_index);
     }
 
     /// The log went back.
-    pub(crate) fn rewind_interest(&mut self, here: LogHere<'_>) {
-        self.active_index = self.active_index.min(here.commit_index());
+    pub(crate) fn rewind_interest(&mut self, commit_index: u64) {
+        self.active_index = self.active_index.min(commit_index);
     }
 
     /// Behind which index all matches of an active interest come.
-    pub(super) fn active_behind(&self, cx: &Cx, here: LogHere<'_>) -> u64 {
+    pub(super) fn active_behind(&self, cx: &ReadCx<'_>) -> u64 {
         match cx.around.is_root {
-            true => here.last(),
-            false => self.active_index.max(here.commit_index()),
+            true => cx.log.last(),
+            false => self.active_index.max(cx.log.commit_index()),
         }
     }
 
     /// Begins the subscriptions whose interest is active up to the root by now.
-    pub(super) fn subscriptions_active(&mut self, cx: &mut Cx, here: LogHere<'_>) {
+    pub(super) fn subscriptions_active(&mut self, cx: &mut ReadCx<'_>) {
         if cx.awaits_log() {
             return;
         }
         let is_root = cx.around.is_root;
-        let index = self.active_behind(cx, here);
+        let index = self.active_behind(cx);
         let mut begun = Vec::new();
         self.waiting.retain(|(client, id)| {
             let Some(subscriber) = self.clients.get_mut(client) else { return false };
@@ -216,10 +209,10 @@ impl Delivery {
             false
         });
         for (client, id, start) in begun {
-            let position = here.epochs().position(index);
+            let position = cx.log.epochs().position(index);
             let active = ToClient::Subscribed { subscription: id, active_after: position };
             self.send_to_client(cx, client, active);
-            self.begin_in_the_past(cx, here, (client, id), start, index);
+            self.begin_in_the_past(cx, (client, id), start, index);
         }
     }
 
@@ -227,8 +220,7 @@ impl Delivery {
     /// above.
     fn begin_in_the_past(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         (client, id): (ClientId, SubscriptionId),
         start: Start,
         active: u64,
@@ -236,11 +228,12 @@ impl Delivery {
         let (begin, since_ns) = match start {
             Start::Now => return,
             Start::After(position) => {
-                (self.resume_index(cx, here, (client, id), &Trail::at(position), active), 0)
+                (self.resume_index(cx, (client, id), &Trail::at(position), active), None)
             }
-            Start::Behind(trail) => (self.resume_index(cx, here, (client, id), &trail, active), 0),
-            Start::SinceNs(since_ns) => (0, since_ns),
-            Start::Conditions => (0, 0),
+            Start::Behind(trail) => (self.resume_index(cx, (client, id), &trail, active), None),
+            // From the beginning of time on is the whole log.
+            Start::SinceNs(since_ns) => (0, Some(since_ns).filter(|since_ns| *since_ns > 0)),
+            Start::Conditions => (0, None),
         };
         let found = self.clients.get_mut(&client);
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
@@ -254,7 +247,7 @@ impl Delivery {
             found.history_until = Some(active);
             self.histories.insert((client, id));
         }
-        self.catch_up(cx, here, Requester::Subscription(client, id));
+        self.catch_up(cx, Requester::Subscription(client, id));
     }
 
     /// After which index of the log a subscription resumes that has been at those positions (of any
@@ -264,18 +257,17 @@ impl Delivery {
     /// then come behind newer ones.
     fn resume_index(
         &mut self,
-        cx: &mut Cx,
-        here: LogHere<'_>,
+        cx: &mut ReadCx<'_>,
         (client, id): (ClientId, SubscriptionId),
         trail: &Trail,
         active: u64,
     ) -> u64 {
         let after = trail.newest();
-        let newest = here.place_of(after);
-        let common = trail.places().iter().filter_map(|place| here.place_of(*place)).max();
+        let newest = cx.log.place_of(after);
+        let common = trail.places().iter().filter_map(|place| cx.log.place_of(*place)).max();
         let begin = common.unwrap_or_else(|| active.saturating_sub(READ_AGAIN_MAX));
         if newest.is_none() {
-            let range = (after, here.epochs().position(begin));
+            let range = (after, cx.log.epochs().position(begin));
             let gap = Gap::unknown(range, GapReason::LogLost);
             self.send_to_client(cx, client, ToClient::Gap { subscription: id, gap });
         }

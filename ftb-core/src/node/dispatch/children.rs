@@ -119,8 +119,7 @@ impl Node {
             wall_ns: self.cx.now.wall_ns,
         };
         self.cx.send(link, Frame::HelloAck(Box::new(hello_ack)));
-        let (delivery, cx, here) = self.reading();
-        delivery.on_interest(cx, here, link, hello.interest);
+        self.reading(|delivery, cx| delivery.on_interest(cx, link, hello.interest));
         self.membership.confirm_rank(&mut self.cx, hello.host, rank);
         if let Some(parent) = self.role.parent().map(|parent| parent.link) {
             self.cx.heartbeat(parent);
@@ -175,8 +174,7 @@ impl Node {
             self.membership.send_snapshot_to(&mut self.cx, link);
             self.choose_standby();
         }
-        let (delivery, cx, here) = self.reading();
-        delivery.on_resume(cx, here, link, after);
+        self.reading(|delivery, cx| delivery.on_resume(cx, link, after));
     }
 
     /// A child is gone: where to, as far as that is known here.
@@ -190,8 +188,7 @@ impl Node {
         self.cx.transition("child", &child.host, "attached", to, why);
         self.publishing.detach_child(link);
         self.membership.dynamic.child_gone(link);
-        let (delivery, cx, here) = self.reading();
-        delivery.detach_child(cx, here, link);
+        self.reading(|delivery, cx| delivery.detach_child(cx, link));
         self.abort_install(link);
         let sighting = child.sighting();
         if self.membership.member_gone(&mut self.cx, sighting, &child.host, state, why) && suspected
@@ -221,20 +218,13 @@ impl Node {
     pub(crate) fn poll_child(&mut self, link: LinkId, bytes_max: usize) -> Option<Frame> {
         let frame = self.publishing.poll_child(&self.cx, link);
         let frame = frame.or_else(|| self.poll_shipper(link, bytes_max));
-        frame.or_else(|| {
-            let (delivery, cx, here) = self.reading();
-            delivery.poll_down(cx, here, link, bytes_max)
-        })
+        frame.or_else(|| self.reading(|delivery, cx| delivery.poll_down(cx, link, bytes_max)))
     }
 
     /// What a heartbeat to a child says.
     pub(crate) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
-        match self.delivery.is_child_idle(&self.log, link) {
-            true => {
-                let (covered, epoch) = (self.log.commit_index(), Some(self.log.head()));
-                Heartbeat { covered, epoch, epoch_seen: 0 }
-            }
-            false => Heartbeat { covered: 0, epoch: None, epoch_seen: 0 },
-        }
+        let is_idle = self.delivery.is_child_idle(&self.log, link);
+        let covered = if is_idle { self.log.commit_index() } else { 0 };
+        Heartbeat { covered, epoch: is_idle.then(|| self.log.head()), epoch_seen: 0 }
     }
 }

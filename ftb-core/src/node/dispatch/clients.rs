@@ -2,8 +2,7 @@
 
 use crate::node::Node;
 use crate::node::api::{ClientId, ClientInfo, ToClient};
-use crate::node::cx::Cx;
-use crate::node::delivery::{Delivery, LogHere};
+use crate::node::delivery::{Delivery, ReadCx};
 
 impl Node {
     pub(crate) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
@@ -38,10 +37,8 @@ impl Node {
         }
         let answer = self.delivery.next_answer(id);
         let message = answer.or_else(|| self.publishing.next_due(id, now_ns));
-        let message = message.or_else(|| {
-            let (delivery, cx, here) = self.reading();
-            delivery.next_events(cx, here, id, bytes_max)
-        });
+        let message = message
+            .or_else(|| self.reading(|delivery, cx| delivery.next_events(cx, id, bytes_max)));
         let message = message.or_else(|| self.publishing.next_ack(id, now_ns));
         if message.is_none() {
             self.delivery.drained(id);
@@ -49,16 +46,20 @@ impl Node {
         message
     }
 
-    /// The parts that readers of the log need.
-    pub(crate) fn reading(&mut self) -> (&mut Delivery, &mut Cx, LogHere<'_>) {
+    /// Delivery works with the log that is followed here.
+    pub(crate) fn reading<T>(
+        &mut self,
+        work: impl FnOnce(&mut Delivery, &mut ReadCx<'_>) -> T,
+    ) -> T {
         let source = self.role.journal_source(&self.log);
         let replica = self.role.replica();
-        let here = LogHere {
+        let mut cx = ReadCx {
+            cx: &mut self.cx,
             log: &self.log,
             journal: &self.journal,
             written: source.map_or(self.log.epochs(), |source| source.epochs),
             memory_after: replica.map_or(self.log.memory_after(), |copy| copy.log.evicted()),
         };
-        (&mut self.delivery, &mut self.cx, here)
+        work(&mut self.delivery, &mut cx)
     }
 }

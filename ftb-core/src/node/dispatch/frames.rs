@@ -98,17 +98,14 @@ impl Node {
             }
             Frame::Resume { epoch, after } => self.on_resume(link, epoch, after),
             Frame::Subscribe(interest) => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_interest(cx, here, link, interest);
+                self.reading(|delivery, cx| delivery.on_interest(cx, link, interest))
             }
             Frame::Up(batch) => self.on_up(link, batch),
             Frame::HistoryRequest(fetch) => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_history_request(cx, here, link, fetch);
+                self.reading(|delivery, cx| delivery.on_history_request(cx, link, fetch))
             }
             Frame::HistoryReply(fetched) => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_reply_from_child(cx, here, link, fetched);
+                self.reading(|delivery, cx| delivery.on_reply_from_child(cx, link, fetched))
             }
             Frame::ReplicaStart(start) => self.on_offered_start(link, start),
             Frame::DedupRanges(dedup) => self.on_offered_dedup(link, &dedup),
@@ -141,17 +138,14 @@ impl Node {
             Frame::TreeState(tree_state) => self.on_tree_state(*tree_state),
             Frame::Down(down) => self.on_down(down.epoch, down.items, down.covered),
             Frame::FilterActive { version, index } => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_filter_active(cx, here, version, index);
+                self.reading(|delivery, cx| delivery.on_filter_active(cx, version, index))
             }
             Frame::Credit { bytes } => self.on_credit(bytes),
             Frame::HistoryRequest(fetch) => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_request_from_root(cx, here, fetch);
+                self.reading(|delivery, cx| delivery.on_request_from_root(cx, fetch))
             }
             Frame::HistoryReply(fetched) => {
-                let (delivery, cx, here) = self.reading();
-                delivery.on_history_reply(cx, here, fetched);
+                self.reading(|delivery, cx| delivery.on_history_reply(cx, fetched))
             }
             Frame::Confirm(confirm) => self.publishing.on_confirm(&mut self.cx, confirm),
             Frame::Nak { origin, run } => self.on_nak(origin, run),

@@ -217,11 +217,10 @@ impl Node {
                 parent.resumed = Some(epoch);
             }
             self.refresh_around();
-            let (delivery, cx, here) = self.reading();
-            delivery.restart_interest(here);
-            cx.send(link, Frame::Resume { epoch, after });
-            cx.wake(link);
-            delivery.catch_up_all(cx, here, true);
+            self.delivery.restart_interest(after);
+            self.cx.send(link, Frame::Resume { epoch, after });
+            self.cx.wake(link);
+            self.reading(|delivery, cx| delivery.catch_up_all(cx, true));
         }
         self.send_tree_state();
     }

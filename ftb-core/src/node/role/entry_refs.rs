@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 /// Which entries of the log need not be sent, at the acting root.
 #[derive(Default)]
 pub(in crate::node) struct FollowerEntries {
-    /// Batches from this one on are kept where they came from; 0: none is.
-    from: u64,
+    /// Batches from this one on are kept where they came from; `None`: none is.
+    from: Option<u64>,
     /// What of them is in the log, rising. Not longer than the log behind the place up to which it
     /// was copied.
     places: VecDeque<EntryRef>,
@@ -25,16 +25,14 @@ pub(in crate::node) struct FollowerEntries {
 }
 
 impl FollowerEntries {
-    /// The other end keeps what it sends up, from that batch on; 0: it does not.
-    pub(in crate::node) fn begin(&mut self, from: u64) {
-        if self.from == 0 {
-            self.from = from;
-        }
+    /// The other end keeps what it sends up, from that batch on; `None`: it does not.
+    pub(in crate::node) fn begin(&mut self, from: Option<u64>) {
+        self.from = self.from.or(from);
     }
 
     /// Whether a batch is kept at the other end.
     pub(in crate::node) fn wants(&self, batch: u64) -> bool {
-        self.from > 0 && batch >= self.from
+        self.from.is_some_and(|from| batch >= from)
     }
 
     /// A batch that the other end keeps is in the log, at those positions. Says whether the other
@@ -69,8 +67,8 @@ impl FollowerEntries {
 /// Batches that were sent up and are not in the copy yet, at the standby.
 #[derive(Default)]
 pub(in crate::node) struct SentBatches {
-    /// The first batch that was kept; 0: none is.
-    from: u64,
+    /// The first batch that was kept; `None`: none is.
+    from: Option<u64>,
     /// The batch that is the first in `batches`.
     first: u64,
     batches: VecDeque<Vec<UpItem>>,
@@ -80,11 +78,11 @@ pub(in crate::node) struct SentBatches {
 impl SentBatches {
     /// Batches are kept from that one on.
     pub(in crate::node) fn begin(&mut self, from: u64) {
-        *self = Self { from, first: from, ..Self::default() };
+        *self = Self { from: Some(from), first: from, ..Self::default() };
     }
 
-    /// From which batch on; 0: none is kept.
-    pub(in crate::node) fn from(&self) -> u64 {
+    /// From which batch on; `None`: none is kept.
+    pub(in crate::node) fn from(&self) -> Option<u64> {
         self.from
     }
 
@@ -95,7 +93,7 @@ impl SentBatches {
 
     /// The next batch goes up.
     pub(in crate::node) fn push(&mut self, batch: &UpBatch) {
-        if self.from > 0 {
+        if self.from.is_some() {
             self.bytes += batch.bytes();
             self.batches.push_back(batch.items.clone());
         }
@@ -184,7 +182,7 @@ mod tests {
         assert_eq!(found(&mut kept, &entry_ref(12, 6, 0, 1)), Some(vec![(12, 40)]));
         assert_eq!(kept.batches.len(), 1, "those before are not needed any more");
         kept.forget_before(7);
-        assert_eq!((kept.bytes(), kept.from()), (0, 5));
+        assert_eq!((kept.bytes(), kept.from()), (0, Some(5)));
     }
 
     #[test]
@@ -210,8 +208,8 @@ mod tests {
     fn entry_references_go_out_once_and_so_do_batches_without_entries() {
         let mut entry_refs = FollowerEntries::default();
         assert!(!entry_refs.wants(1), "nothing is kept at the other end");
-        entry_refs.begin(3);
-        entry_refs.begin(9);
+        entry_refs.begin(Some(3));
+        entry_refs.begin(Some(9));
         assert!(!entry_refs.wants(2) && entry_refs.wants(3));
         assert!(!entry_refs.on_batch(3, vec![entry_ref(5, 3, 0, 2), entry_ref(9, 3, 2, 1)]));
         assert_eq!(entry_refs.behind(4), Some(&entry_ref(5, 3, 0, 2)));

@@ -29,8 +29,7 @@ impl Node {
             // Subscriptions may have read on before their agent lost its memory: further than it.
             let parting = epochs.parting(winning);
             if common.is_none_or(|fork| fork < self.log.commit_index()) {
-                let (delivery, cx, here) = self.reading();
-                delivery.flush_subscribers(cx, here);
+                self.reading(|delivery, cx| delivery.flush_subscribers(cx));
             }
             self.log.note_forks(winning, common);
             // Two logs that never met: we begin where the winning one is.
@@ -49,8 +48,7 @@ impl Node {
             });
         }
         self.log.set_epochs(winning.clone());
-        let (delivery, _, here) = self.reading();
-        delivery.rewind_interest(here);
+        self.delivery.rewind_interest(self.log.commit_index());
         self.check_replica();
         if self.publishing.requeue(winning) {
             self.flush_outbox();
@@ -78,17 +76,15 @@ impl Node {
         let from = self.log.extend(items, covered);
         if self.log.commit_index() > from {
             self.became_visible(from);
-            let (delivery, cx, here) = self.reading();
-            if delivery.any_reader_catches_up() {
-                delivery.catch_up_all(cx, here, false);
+            if self.delivery.any_reader_catches_up() {
+                self.reading(|delivery, cx| delivery.catch_up_all(cx, false));
             }
         }
     }
 
     /// Entries behind `from` up to `consumed` can be read.
     pub(in crate::node) fn became_visible(&mut self, from: u64) {
-        let (delivery, cx, here) = self.reading();
-        let repeated = delivery.became_visible(cx, here, from);
+        let repeated = self.reading(|delivery, cx| delivery.became_visible(cx, from));
         self.log.mark_repeated(repeated);
     }
 
@@ -101,8 +97,7 @@ impl Node {
         while self.log.entries().bytes() > bytes_max {
             // What is not committed stays.
             let Some(evicted) = self.log.evict(whole, &self.cx.config.reserve()) else { return };
-            let (delivery, cx, here) = self.reading();
-            delivery.on_evicted(cx, here, &evicted);
+            self.reading(|delivery, cx| delivery.on_evicted(cx, &evicted));
         }
     }
 }

@@ -160,8 +160,7 @@ impl Node {
 
     fn begin_to_lead(&mut self, why: &str) {
         self.set_phase(RoleCause::WaitOver, why, RootPhase::Leading);
-        let (delivery, cx, here) = self.reading();
-        delivery.begin_active(cx, here);
+        self.reading(|delivery, cx| delivery.begin_active(cx));
         self.membership.answer_all_joins(&mut self.cx);
     }
 
@@ -311,8 +310,7 @@ impl Node {
         let fork = common.unwrap_or(0);
         let own: Vec<UpItem> =
             self.log.entries().after(fork).map(|item| UpItem::from(item.content)).collect();
-        let (delivery, cx, here) = self.reading();
-        delivery.flush_subscribers(cx, here);
+        self.reading(|delivery, cx| delivery.flush_subscribers(cx));
         let why = "the log of a child goes on";
         self.set_phase(RoleCause::LogInstalled, why, RootPhase::Leading);
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("RootIsRoot") };
@@ -343,11 +341,9 @@ impl Node {
         }
         self.publishing.requeue(self.log.epochs());
         self.on_uplink_change();
-        let (delivery, cx, here) = self.reading();
-        delivery.begin_active(cx, here);
+        self.reading(|delivery, cx| delivery.begin_active(cx));
         self.membership.answer_all_joins(&mut self.cx);
-        let (delivery, cx, here) = self.reading();
-        delivery.catch_up_all(cx, here, true);
+        self.reading(|delivery, cx| delivery.catch_up_all(cx, true));
     }
 
     /// Whether all other listed agents are below this one: no other component can bring a log.

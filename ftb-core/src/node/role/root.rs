@@ -196,11 +196,9 @@ impl Node {
         self.publishing.requeue(self.log.epochs());
         self.on_uplink_change();
         self.tree.plan_probe_from_start(&mut self.cx);
-        let (delivery, cx, here) = self.reading();
-        delivery.begin_active(cx, here);
+        self.reading(|delivery, cx| delivery.begin_active(cx));
         self.membership.answer_all_joins(&mut self.cx);
-        let (delivery, cx, here) = self.reading();
-        delivery.catch_up_all(cx, here, true);
+        self.reading(|delivery, cx| delivery.catch_up_all(cx, true));
         self.membership.begin_reconciliation(&mut self.cx);
         self.membership.suspect_lost_root(&mut self.cx, why);
     }

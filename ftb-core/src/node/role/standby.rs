@@ -46,7 +46,7 @@ struct Piece {
 pub(in crate::node) struct CopyAck {
     pub(in crate::node) index: u64,
     pub(in crate::node) copy: u64,
-    pub(in crate::node) kept_from: u64,
+    pub(in crate::node) kept_from: Option<u64>,
 }
 
 /// The copy of the log at a standby.
@@ -420,7 +420,7 @@ impl Node {
             self.stop_copy("an entry reference names no batch");
             return self.misbehaved(link, "an entry reference names no batch");
         }
-        if replica.complete && replica.kept.from() == 0 {
+        if replica.complete && replica.kept.from().is_none() {
             replica.kept.begin(batches + 1);
         }
         while replica.log.bytes() > bytes_max {
