@@ -18,12 +18,8 @@ pub const CLOSE_WAIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub enum Received {
-    /// An event of the job's own user, with the host that its agent vouches for.
-    Event {
-        event: Box<CoreEvent>,
-        /// Where it was published.
-        host: String,
-    },
+    /// An event of the job's own user.
+    Event(Box<CoreEvent>),
     Gap,
 }
 
@@ -92,26 +88,24 @@ pub fn misnamed(node: &str, host: &str) -> Option<String> {
 ///
 /// # Errors
 /// The agent's answer.
-pub async fn subscribe(client: &Client, filter: &str) -> Result<Subscription, String> {
+pub async fn subscribe(
+    client: &Client,
+    filter: &str,
+    start: Start,
+) -> Result<Subscription, String> {
     let what = format!("its agent to subscribe to {filter:?}");
-    let subscribed = waiting::on(&what, client.subscribe(filter, Start::Now)).await;
+    let subscribed = waiting::on(&what, client.subscribe(filter, start)).await;
     subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
 }
 
-/// Forwards a subscription until it or the receiver ends. Without a gate events of all users pass
-/// (faults).
-pub async fn forward(mut from: Subscription, gate: Option<EventGate>, to: mpsc::Sender<Received>) {
+/// Forwards a subscription until it or the receiver ends.
+pub async fn forward(mut from: Subscription, gate: EventGate, to: mpsc::Sender<Received>) {
     while let Some(delivery) = from.next().await {
         let heard = match delivery {
             Delivery::Gap(_) => Received::Gap,
             Delivery::Event(received) => {
-                let (uid, event, host) = (received.uid, received.event, received.host);
-                let event = match &gate {
-                    None => Some(event),
-                    Some(gate) => gate.admit(uid, event),
-                };
-                let Some(event) = event else { continue };
-                Received::Event { event: Box::new(event), host }
+                let Some(event) = gate.admit(received.uid, received.event) else { continue };
+                Received::Event(Box::new(event))
             }
         };
         if to.send(heard).await.is_err() {

@@ -273,12 +273,15 @@ pub struct RunOptions {
     /// Deadlines of the protocol's phases, as a TOML file
     #[arg(long, value_name = "FILE")]
     pub deadlines: Option<PathBuf>,
+    /// Place ranks also on nodes with conditions that hold at the start (`ftbctl conditions`)
+    #[arg(long)]
+    pub ignore_conditions: bool,
     /// Reaction to the death of a rank or a node (default: of the policy; the built-in one says
     /// rollback)
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
     /// Checkpoint interval: a time, never, or auto, the optimum for the cost of a checkpoint and
-    /// the rate of failures (default: of the policy; the built-in one says never)
+    /// the rate of failures (default: of the policy; the built-in one says auto)
     #[arg(long, value_name = "TIME|auto")]
     pub checkpoint_every: Option<Interval>,
     /// Mean time between failures of the job's nodes, for auto (default: of the policy); observed

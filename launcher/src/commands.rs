@@ -152,6 +152,7 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
         policy,
         quiet: false,
         time_limit: None,
+        ignores_conditions: false,
         end,
     };
     let ran = crate::jl::run(run).await;
@@ -205,7 +206,8 @@ struct CommandLine<'a> {
 
 /// The backend of `--backend auto`, with a message that explains it.
 fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &Where) -> Choice {
-    let interval = how.checkpoint_every.unwrap_or(policy.checkpoint_timer().0);
+    let named = how.policy.as_ref().map_or(Interval::Never, |_| policy.checkpoint_timer().0);
+    let interval = how.checkpoint_every.unwrap_or(named);
     let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
     let seen = auto::JobFacts {
         program: line.argv.first().map_or("", String::as_str),
@@ -454,6 +456,7 @@ async fn start(
         policy,
         quiet: how.quiet,
         time_limit: how.time_limit,
+        ignores_conditions: how.ignore_conditions,
         end: false,
     };
     let ran = crate::jl::run(run).await;

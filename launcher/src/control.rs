@@ -3,7 +3,7 @@
 use super::jobdir::{JobDir, JobFile, StateFile};
 use super::{backplane, waiting};
 use core::time::Duration;
-use ftb_client::Delivery;
+use ftb_client::{Delivery, Start};
 use ftb_launcher_core::jl::IntervalView;
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
 use ftb_launcher_core::names::JobId;
@@ -52,6 +52,8 @@ pub struct NodeView {
     /// Its migration state, `LOST`, `STARTING`, or [`BECOMES_SPARE`].
     pub state: String,
     pub ranks: Vec<u32>,
+    /// Why it gets no ranks.
+    pub unusable: Option<String>,
 }
 
 /// State of a node that may be used again, until its agent has confirmed it.
@@ -110,7 +112,8 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
             Some(state) => state.to_string(),
         };
         let ranks = job.ranks_on(name).iter().collect();
-        view.nodes.insert(name.to_string(), NodeView { state: word, ranks });
+        let unusable = node.unusable.as_ref().map(|unusable| unusable.why.clone());
+        view.nodes.insert(name.to_string(), NodeView { state: word, ranks, unusable });
     }
     view
 }
@@ -141,7 +144,7 @@ pub async fn ask(
     let file: JobFile = dir.read("job.json")?;
     let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
-    let mut answers = backplane::subscribe(&client, &filter).await?;
+    let mut answers = backplane::subscribe(&client, &filter, Start::Now).await?;
     let request = random();
     backplane::publish(&client, wire::request(&NumberedRequest { request, what })).await;
     let uid = nix::unistd::Uid::effective().as_raw();

@@ -14,9 +14,9 @@ use super::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use super::streams::{self, InputNews};
 use super::transfer::{self, Addresses, ImageServer, Origin};
 use crate::clock::Clock;
-use crate::{control, nla, nodedir, starter, waiting};
+use crate::{control, nla, nodedir, reports, starter, waiting};
 use core::time::Duration;
-use ftb_client::Client;
+use ftb_client::{Client, Start};
 use ftb_core::Event;
 use ftb_launcher_core::jl::{Initiator, JlInput, JlOutput, Request};
 use ftb_launcher_core::link::cipher::Secret;
@@ -27,7 +27,7 @@ use ftb_launcher_core::message::{
     Answer, FromJl, JobRequest, NlaSays, NumberedRequest, Outcome, Placement,
 };
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
-use ftb_launcher_core::policy::{self, Action, Policy};
+use ftb_launcher_core::policy::{self, Action, Policy, Report};
 use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;
@@ -36,7 +36,7 @@ use ftb_launcher_pods::pod::{self, net::PodNet};
 use ftb_launcher_pods::timeline::Stopwatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
@@ -75,6 +75,8 @@ pub struct LaunchJob {
     /// Print only the ranks' output.
     pub quiet: bool,
     pub time_limit: Option<Duration>,
+    /// Conditions that hold at the start keep no node from being used.
+    pub ignores_conditions: bool,
     /// End an adopted job at once.
     pub end: bool,
 }
@@ -110,21 +112,21 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
-    let own = backplane::subscribe(&client, &format!("jobid={job}")).await?;
-    tokio::spawn(backplane::forward(own, Some(gate.clone()), to_heard));
-    let (to_faults, mut faults) = mpsc::channel(INPUTS_MAX);
-    for space in run.policy.spaces() {
-        let subscription = backplane::subscribe(&client, &format!("event_space={space}")).await?;
-        tokio::spawn(backplane::forward(subscription, None, to_faults.clone()));
-    }
+    let own = backplane::subscribe(&client, &format!("jobid={job}"), Start::Now).await?;
+    tokio::spawn(backplane::forward(own, gate.clone(), to_heard));
+    let nodes = run.file.specs.keys();
+    let begun = reports::begin(&client, run.policy.spaces(), nodes, &gate).await?;
+    let (conditions, mut reports) = begun;
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
     let (starting, end) = (run.starting.clone(), run.end);
+    let ignores = run.ignores_conditions;
     let joined = join(&run, (listener, address), clock, progress.wiper());
     let (ends, mut from_nodes, printer) = joined;
     let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress);
     shell.adopt_faults();
+    let later = shell.read_conditions(conditions, starting.is_none(), ignores).await;
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting, say);
@@ -132,6 +134,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     } else {
         shell.take_over(end, say).await;
     }
+    shell.act(later).await;
     let mut stops = 0;
     while shell.state.exit.is_none() {
         let deadline = shell.next_deadline_ns();
@@ -142,7 +145,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
             Some(input) = from_tasks.recv() => shell.handle(input).await,
             Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
-            Some(fault) = faults.recv() => shell.on_fault(fault).await,
+            Some(report) = reports.recv() => shell.on_report(&report).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
         }
         shell.gate.look();
@@ -496,7 +499,7 @@ impl JobLauncher {
 
     async fn on_event(&mut self, heard: Received) {
         let event = match heard {
-            Received::Event { event, .. } => event,
+            Received::Event(event) => event,
             Received::Gap => return self.handle(JlInput::Gap).await,
         };
         let space = event.space.as_str().to_ascii_lowercase();
@@ -535,19 +538,55 @@ impl JobLauncher {
         }
     }
 
-    async fn on_fault(&mut self, heard: Received) {
-        let Received::Event { event, host } = heard else {
-            return;
-        };
-        let Some(node) = policy::node_of(&event, &host) else {
-            return;
-        };
-        if !self.state.jl.job().nodes.contains_key(&node) {
-            return;
+    async fn on_report(&mut self, report: &Report) {
+        if let Some(node) = self.node_of(report) {
+            let facts = self.facts();
+            let actions = self.policy.event(self.clock.now(), report, &node, &facts);
+            self.act(actions).await;
         }
-        let facts = self.facts();
-        let actions = self.policy.event(self.clock.now(), &event, &node, &facts);
-        self.act(actions).await;
+    }
+
+    /// The node of the job that a report is about, if its publisher may speak about it.
+    fn node_of(&self, report: &Report) -> Option<NodeName> {
+        let node = report.node().filter(|node| self.state.jl.job().nodes.contains_key(node))?;
+        let checked = self.policy.check(report, &node, self.facts().owner);
+        checked.map_err(|error| self.gate.refuse(Reason::Foreign, error)).ok()?;
+        Some(node)
+    }
+
+    /// Takes the conditions that hold, before a job begins: nodes with a fault get no ranks.
+    /// Returns the actions that need a JL that has begun.
+    async fn read_conditions(
+        &mut self,
+        rows: Vec<Report>,
+        adopts: bool,
+        ignores: bool,
+    ) -> Vec<Action> {
+        let now = self.clock.now();
+        // Before the start no rank is to be moved.
+        let nodes = if adopts { self.facts().nodes } else { BTreeSet::new() };
+        let facts = policy::Facts { nodes, ..self.facts() };
+        let mut actions = Vec::new();
+        for report in &rows {
+            let Some(node) = self.node_of(report) else { continue };
+            let of_row = self.policy.event(now, report, &node, &facts);
+            if ignores {
+                self.policy.overrule(&node);
+            } else {
+                actions.extend(of_row);
+            }
+        }
+        let faulty = self.state.jl.job().nodes.iter();
+        let faulty =
+            faulty.filter(|(_, node)| node.unusable.as_ref().is_some_and(|why| !why.lasts));
+        let faulty: Vec<NodeName> = faulty.map(|(name, _)| name.clone()).collect();
+        for node in faulty {
+            actions.extend(self.policy.adopt_unusable(now, &node));
+        }
+        let is_first = |action: &Action| !adopts && matches!(action, Action::Unusable { .. });
+        let (first, later) = actions.into_iter().partition(is_first);
+        self.act(first).await;
+        later
     }
 
     /// Passes waiting faults of an earlier launcher to the policy.
@@ -561,13 +600,17 @@ impl JobLauncher {
 
     fn facts(&self) -> policy::Facts {
         let job = self.state.jl.job();
-        policy::Facts { nodes: job.placement().into_keys().collect() }
+        let owner = nix::unistd::Uid::effective().as_raw();
+        policy::Facts { nodes: job.placement().into_keys().collect(), owner }
     }
 
     async fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
                 Action::Tell(words) => self.tell(&words),
+                Action::Unusable { node, why } => {
+                    self.handle(JlInput::Unusable { node, why }).await;
+                }
                 Action::Request { want, fault } => {
                     let by = fault.map_or(Initiator::Internal, Initiator::Fault);
                     self.handle(JlInput::Request { want, by }).await;

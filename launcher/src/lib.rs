@@ -28,6 +28,7 @@ pub mod rankfile;
 pub mod ranks;
 pub mod refused;
 pub mod remote_kill;
+pub mod reports;
 pub mod running;
 pub mod spec;
 pub mod starter;

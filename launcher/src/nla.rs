@@ -17,7 +17,7 @@ use super::streams::InputSlot;
 use super::transfer::{self, Addresses, ImageServer};
 use super::{starter, streams};
 use core::time::Duration;
-use ftb_client::Client;
+use ftb_client::{Client, Start};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::{FromNode, ToNode};
 use ftb_launcher_core::link::router::{LinkInput, Router};
@@ -208,10 +208,10 @@ async fn attach(
         tracing::warn!(node = %spec.node, "{words}");
     }
     let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
-    let subscription = backplane::subscribe(&client, &filter).await?;
+    let subscription = backplane::subscribe(&client, &filter, Start::Now).await?;
     let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
-    tokio::spawn(backplane::forward(subscription, Some(gate.clone()), to_heard));
+    tokio::spawn(backplane::forward(subscription, gate.clone(), to_heard));
     Ok((client, heard, gate))
 }
 
@@ -335,7 +335,7 @@ fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMessage>) {
 impl LaunchAgent {
     async fn on_event(&mut self, heard: Received) {
         match heard {
-            Received::Event { event, .. } => match wire::from_jl(&event) {
+            Received::Event(event) => match wire::from_jl(&event) {
                 // It comes over the job connection too, which shows that there is a path.
                 Ok(FromJl::Alive) => {}
                 Ok(message) => self.handle(NlaInput::Jl(message)).await,

@@ -19,6 +19,7 @@ mod job;
 mod joined;
 mod migration;
 mod pending;
+mod remedies;
 mod requests;
 mod rollback;
 mod start;
@@ -28,7 +29,7 @@ mod tests;
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
-pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank};
+pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank, Unusable};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 
@@ -42,6 +43,7 @@ use episode::{Context, Handler, Transition};
 use ftb_core::Now;
 use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
+use remedies::Remedies;
 use rollback::Rollback;
 use serde::{Deserialize, Serialize};
 use start::Start;
@@ -71,6 +73,11 @@ pub enum JlInput {
     Gone {
         node: NodeName,
         reason: String,
+    },
+    /// A fault of the node: it gets no ranks until it is marked as usable.
+    Unusable {
+        node: NodeName,
+        why: Unusable,
     },
     /// The policy or a person requests something.
     Request {
@@ -103,6 +110,9 @@ pub enum Request {
     Migrate {
         node: NodeName,
         reason: String,
+        /// When the node is predicted to fail, in monotonic nanoseconds.
+        #[serde(default)]
+        fails_ns: Option<u64>,
     },
     /// As `Migrate`; a node without ranks gets none either.
     Drain {
@@ -159,6 +169,8 @@ pub struct Jl {
     open: Option<Open>,
     wanted: VecDeque<QueuedRequest>,
     checkpoint_timer: CheckpointTimer,
+    #[serde(default)]
+    remedies: Remedies,
     alive_ns: u64,
     ask_ns: u64,
     /// When to ask because events were missed. A delay keeps gaps among the answers from causing
@@ -190,6 +202,7 @@ impl Jl {
         Self {
             checkpoint_timer: CheckpointTimer::new(config.interval, config.mtbf),
             job: Job::new(config),
+            remedies: Remedies::default(),
             open: None,
             wanted: VecDeque::new(),
             alive_ns: 0,
@@ -254,12 +267,20 @@ impl Jl {
             }
             return;
         }
+        if let JlInput::Unusable { node, why } = &input
+            && self.job.episode == Episode(0)
+        {
+            // The job has not begun: nothing but its placement may follow.
+            self.on_unusable(now, node, why.clone());
+            return self.put_out(out);
+        }
         match input {
             JlInput::Started => self.on_started(now),
             JlInput::Adopted => self.on_adopted(now),
             JlInput::Nla(says) => self.on_nla(now, says),
             JlInput::Rank(says) => self.on_rank(now, &says),
             JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
+            JlInput::Unusable { node, why } => self.on_unusable(now, &node, why),
             JlInput::Request { want, by } => self.want(now, want, by),
             JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
             JlInput::Stored { episode, result } => self.on_stored(now, episode, result),
@@ -310,6 +331,11 @@ impl Jl {
             node.silences = 0;
         }
         self.unheard = self.job.alive().into_iter().collect();
+        for waiting in &mut self.wanted {
+            if let Request::Migrate { fails_ns, .. } = &mut waiting.want {
+                *fails_ns = None;
+            }
+        }
         self.job.publish(FromJl::Ask);
         self.tell_usable();
         if let Some(open) = &mut self.open {
@@ -479,9 +505,13 @@ impl Jl {
         if matches!(open.workflow, Workflow::Start(_)) {
             self.expect_to_join(now);
         }
-        if let (Workflow::Checkpoint(_), true) = (&open.workflow, done) {
-            let (cost, took) = open.checkpoint_took();
-            self.checkpoint_timer.saved(now, cost, took);
+        match &open.workflow {
+            Workflow::Checkpoint(_) if done => {
+                self.remedies.has_saved(open.took());
+                self.checkpoint_timer.saved(now, open.stood_still(), open.took());
+            }
+            Workflow::Migration(_) if done => self.remedies.has_moved(open.took()),
+            _ => {}
         }
         let phases = open.phases_text();
         let fault = open.by.words();

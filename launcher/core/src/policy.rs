@@ -7,19 +7,26 @@
 //! open a circuit breaker, which a person closes. In shadow mode actions are only reported. Every
 //! fault has a number ([`FaultId`]); a rule about the whole job cancels what waits for the same
 //! faults. The defaults are section 3.4.3 of the thesis.
+//!
+//! A node whose condition holds gets no ranks until the condition clears ([`conditions`]).
 
+mod conditions;
 mod faults;
+mod report;
 mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use report::{Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
-use crate::jl::{Interval, OnDeath, Request};
+use crate::jl::{Interval, OnDeath, Request, Unusable};
 use crate::names::{FaultId, NodeName};
+use conditions::{Change, ConditionsByNode};
 use core::time::Duration;
 use faults::FaultTable;
-use ftb_core::{Event, Now};
+use ftb_core::Now;
+use ftb_core::space::lies_in;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The built-in policy; also the commented sample.
@@ -29,12 +36,16 @@ pub const HISTORY_MAX: usize = 4096;
 /// Most actions that wait for their settle time or the end of the hold-down. Beyond, settling
 /// actions are taken at once, and held actions are dropped.
 pub const SETTLING_MAX: usize = 1024;
+/// A settle time takes at most this part of the time until a predicted failure.
+const SETTLE_SHARE: u32 = 4;
 
 /// Facts of the job that the policy needs.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The nodes that have ranks.
     pub nodes: BTreeSet<NodeName>,
+    /// The user who owns the job.
+    pub owner: u32,
 }
 
 /// An action of the policy.
@@ -46,6 +57,11 @@ pub enum Action {
         want: Request,
         /// `None`: a fault has passed.
         fault: Option<FaultId>,
+    },
+    /// The node gets no ranks until it may be used again.
+    Unusable {
+        node: NodeName,
+        why: Unusable,
     },
     /// The node is gone.
     Gone {
@@ -70,6 +86,8 @@ struct Settling {
     at_ns: u64,
     /// It waits for the end of the hold-down and then counts as a fault of its own.
     held: bool,
+    /// When the node is predicted to fail, in monotonic nanoseconds.
+    fails_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -86,16 +104,11 @@ pub struct Policy {
     open: bool,
     drained: BTreeSet<NodeName>,
     faults: FaultTable,
+    conditions: ConditionsByNode,
 }
 
 fn who(fault: Option<FaultId>) -> String {
     fault.map_or_else(|| "policy".to_owned(), |fault| format!("fault {fault}"))
-}
-
-/// The node that an event is about: its tag `node` or `host`, else where it was published.
-pub fn node_of(event: &Event, host: &str) -> Option<NodeName> {
-    let named = event.tag("node").or_else(|| event.tag("host"));
-    NodeName::new(named.unwrap_or(host)).ok()
 }
 
 impl Policy {
@@ -115,11 +128,13 @@ impl Policy {
             open: false,
             drained: BTreeSet::new(),
             faults: FaultTable::default(),
+            conditions: ConditionsByNode::default(),
         })
     }
 
     pub fn spaces(&self) -> BTreeSet<String> {
-        self.config.rule.iter().map(|rule| rule.space.clone()).collect()
+        let rules = self.config.rule.iter().filter(|rule| !rule.events.is_empty());
+        rules.map(|rule| rule.space.clone()).collect()
     }
 
     /// The configured reaction to a death.
@@ -143,10 +158,11 @@ impl Policy {
     }
 
     /// Adopts a waiting fault of an earlier policy. `reason` is the name of its rule; unknown rules
-    /// are ignored.
+    /// are ignored. The hold-down begins anew, so the table of conditions causes no second action.
     pub fn adopt(&mut self, now: Now, fault: FaultId, node: Option<&NodeName>, reason: &str) {
         if let Some(rule) = self.config.rule.iter().position(|rule| rule.name == reason) {
             self.faults.adopt(fault, rule, node.cloned(), now);
+            self.hold(now, rule, node);
         }
     }
 
@@ -161,9 +177,10 @@ impl Policy {
         self.drained.insert(node.clone());
     }
 
-    /// Puts the node back.
+    /// A person puts the node back, whatever its conditions are.
     pub fn usable(&mut self, node: &NodeName) {
         self.drained.remove(node);
+        self.conditions.overrule(node);
     }
 
     /// When [`Policy::tick`] is due, in monotonic nanoseconds.
@@ -171,18 +188,46 @@ impl Policy {
         self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// An event about a node of the job.
+    /// Whether a report counts: about another host only if its publisher is trusted.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self, report: &Report, node: &NodeName, owner: u32) -> Result<(), String> {
+        if !report.is_about_another(node) || self.trusts(report, owner) {
+            return Ok(());
+        }
+        let (space, name) = report.name();
+        let (uid, host) = (report.uid, &report.host);
+        Err(format!("{name} of uid {uid} on {host} is about {node}; {space} is not trusted"))
+    }
+
+    fn trusts(&self, report: &Report, owner: u32) -> bool {
+        let space = report.event.space.as_str().as_bytes();
+        let is_protected = || self.config.trusted_spaces.iter().any(|known| lies_in(space, known));
+        report.uid == 0 || report.uid == owner || is_protected()
+    }
+
+    /// A report about a node of the job.
     pub fn event(
         &mut self,
         now: Now,
-        event: &Event,
+        report: &Report,
         node: &NodeName,
         facts: &Facts,
     ) -> Vec<Action> {
         let mut out = self.tick(now, facts);
-        let rules: Vec<usize> = (0..self.config.rule.len())
-            .filter(|index| self.config.rule[*index].matches(event))
-            .collect();
+        let is_trusted = self.trusts(report, facts.owner);
+        let matches = |rule: &Rule| rule.matches(report) && (is_trusted || !rule.trusted_only);
+        let rules = self.config.rule.iter().enumerate().filter(|(_, rule)| matches(rule));
+        let rules: Vec<usize> = rules.map(|(index, _)| index).collect();
+        let keeps_out = |index: &&usize| self.config.rule[**index].action.keeps_out();
+        let holds = report.holding().is_some();
+        let by = rules.iter().find(keeps_out).copied().filter(|_| holds);
+        let was_out = self.conditions.out(node);
+        let change = self.conditions.take(node, report, by);
+        if change == Change::Known {
+            return out;
+        }
         for index in &rules {
             let seen = &mut self.seen[*index];
             seen.push_back((now.mono_ns, node.clone()));
@@ -190,10 +235,91 @@ impl Policy {
                 seen.pop_front();
             }
         }
-        if let Some(index) = rules.iter().find(|index| self.fulfilled(now, **index, node, facts)) {
-            self.decide(now, *index, node, event, &mut out);
+        let index = rules.iter().find(|index| self.fulfilled(now, **index, node, facts)).copied();
+        let index = index.filter(|index| !(report.is_initial && self.recovers(*index)));
+        if let Some(index) = index {
+            let rule = &self.config.rule[index];
+            if rule.action.keeps_out() && !(holds && rule.takes_each()) {
+                self.conditions.keep_out(node, index);
+            }
+        }
+        self.tell_out(node, was_out.as_ref(), &mut out);
+        if let Some(index) = index {
+            self.decide(now, index, node, report, facts, &mut out);
+        }
+        if change == Change::Recovered && !index.is_some_and(|index| self.recovers(index)) {
+            self.recover(now, node, &mut out);
         }
         out
+    }
+
+    fn recovers(&self, index: usize) -> bool {
+        self.config.rule[index].action == ActionKind::Usable
+    }
+
+    /// Why a node gets no ranks.
+    fn why(&self, node: &NodeName) -> Option<Unusable> {
+        let out = self.conditions.out(node)?;
+        let rule = &self.config.rule[out.rule].name;
+        Some(match out.condition {
+            Some(condition) => Unusable { why: format!("{rule}: {condition}"), lasts: false },
+            None => Unusable { why: rule.clone(), lasts: true },
+        })
+    }
+
+    /// Reports that a node gets no ranks from now on, or another reason for it.
+    fn tell_out(&self, node: &NodeName, was: Option<&conditions::Out>, out: &mut Vec<Action>) {
+        if self.conditions.out(node).as_ref() == was {
+            return;
+        }
+        match self.why(node) {
+            Some(Unusable { why, .. }) if self.config.shadow => out
+                .push(Action::Tell(format!("shadow mode: node {node} would get no ranks ({why})"))),
+            Some(why) => out.push(Action::Unusable { node: node.clone(), why }),
+            None => {}
+        }
+    }
+
+    /// The user wants the node to be used although conditions hold.
+    pub fn overrule(&mut self, node: &NodeName) {
+        self.conditions.overrule(node);
+    }
+
+    /// A node that an earlier launcher did not use recovers if no condition holds any more.
+    pub fn adopt_unusable(&mut self, now: Now, node: &NodeName) -> Vec<Action> {
+        let mut out = Vec::new();
+        if self.conditions.out(node).is_none() {
+            self.recover(now, node, &mut out);
+        }
+        out
+    }
+
+    /// Nothing keeps the node out any more. A rule of recovery has the delay.
+    fn recover(&mut self, now: Now, node: &NodeName, out: &mut Vec<Action>) {
+        self.settling.retain(|settling| settling.node != *node);
+        let rules = &self.config.rule;
+        match rules.iter().position(|rule| rule.action == ActionKind::Usable) {
+            Some(rule) if !rules[rule].settle.is_zero() => {
+                let at_ns = now.deadline_ns(rules[rule].settle);
+                let (node, fault, fails_ns) = (node.clone(), None, None);
+                self.settling.push(Settling { rule, node, fault, at_ns, held: false, fails_ns });
+            }
+            _ => self.put_back(node, "its conditions have cleared", out),
+        }
+    }
+
+    /// The node may be used again, unless a condition holds or a person has drained it.
+    fn put_back(&mut self, node: &NodeName, reason: &str, out: &mut Vec<Action>) {
+        if self.conditions.out(node).is_some() {
+            return;
+        }
+        self.faults.close_node(node);
+        if !self.drained.contains(node) {
+            let what = ActionKind::Usable.words();
+            out.push(Action::Tell(format!("policy: {what} ({reason}, node {node})")));
+            let want = Request::Usable { node: node.clone() };
+            out.push(Action::Request { want, fault: None });
+        }
     }
 
     /// Whether the counting condition of the rule holds now.
@@ -208,7 +334,7 @@ impl Policy {
                 clippy::cast_precision_loss,
                 reason = "a job has at most thousands of nodes"
             )]
-            return struck.len() as f64 > share * facts.nodes.len() as f64;
+            return struck.len() > 1 && struck.len() as f64 > share * facts.nodes.len() as f64;
         }
         recent().filter(|(_, other)| other == node).count() >= rule.count as usize
     }
@@ -218,9 +344,21 @@ impl Policy {
         now: Now,
         index: usize,
         node: &NodeName,
-        event: &Event,
+        report: &Report,
+        facts: &Facts,
         out: &mut Vec<Action>,
     ) {
+        let action = self.config.rule[index].action;
+        if action == ActionKind::Usable {
+            self.conditions.recovered(node);
+            if self.conditions.out(node).is_some() {
+                return;
+            }
+        }
+        // It gets no ranks; there is nothing to move.
+        if action == ActionKind::Migrate && !facts.nodes.contains(node) {
+            return;
+        }
         let fault = self.fault_of(now, index, node);
         let rules = &self.config.rule;
         let rule = &rules[index];
@@ -229,33 +367,30 @@ impl Policy {
             ActionKind::Usable => self.settling.retain(|settling| settling.node != *node),
             // This rule replaces what single nodes were about to do for the same events.
             ActionKind::Checkpoint | ActionKind::Stop => {
-                self.settling.retain(|settling| !rules[settling.rule].shares_events(rule));
+                self.settling.retain(|settling| !rules[settling.rule].shares_triggers(rule));
             }
             // The fault is back before its recovery has settled.
             _ => {
                 self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node)
             }
         }
-        let waits = !rule.settle.is_zero() && self.settling.len() < SETTLING_MAX;
-        if !waits {
-            return self.act(now, index, node, fault, out);
+        let fails_ns = report.fails_ns(now);
+        // A node that fails soon does not wait for the larger picture.
+        let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
+        let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
+        if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
+            return self.act(now, index, node, fault, fails_ns, out);
         }
         if !self.settling.iter().any(|s| s.rule == index && s.node == *node) {
-            let at_ns = now.deadline_ns(rule.settle);
+            let at_ns = now.deadline_ns(settle);
+            let (_, name) = report.name();
+            let words = rule.action.words();
+            let who = who(fault);
             out.push(Action::Tell(format!(
-                "{}: {} on {node}: {} in {:?} unless it passes",
-                who(fault),
-                event.name,
-                rule.action.words(),
-                rule.settle
+                "{who}: {name} on {node}: {words} in {settle:?} unless it passes"
             )));
-            self.settling.push(Settling {
-                rule: index,
-                node: node.clone(),
-                fault,
-                at_ns,
-                held: false,
-            });
+            let (rule, node) = (index, node.clone());
+            self.settling.push(Settling { rule, node, fault, at_ns, held: false, fails_ns });
         }
     }
 
@@ -276,20 +411,21 @@ impl Policy {
             .into_iter()
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
         self.settling = rest;
-        for Settling { rule, node, fault, held, .. } in due {
-            // An earlier action has helped: the node has no ranks.
-            if held && !facts.nodes.contains(&node) {
+        for Settling { rule, node, fault, held, fails_ns, .. } in due {
+            // The node has no ranks any more.
+            let moves = self.config.rule[rule].action == ActionKind::Migrate;
+            if (held || moves) && !facts.nodes.contains(&node) {
                 continue;
             }
             // An earlier rule may hold by now.
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
-                let same = before.shares_events(&self.config.rule[rule]);
+                let same = before.shares_triggers(&self.config.rule[rule]);
                 same && before.nodes_over.is_some() && self.fulfilled(now, index, &node, facts)
             });
             if !superseded {
                 let fault = if held { self.fault_of(now, rule, &node) } else { fault };
-                self.act(now, rule, &node, fault, &mut out);
+                self.act(now, rule, &node, fault, fails_ns, &mut out);
             }
         }
         out
@@ -301,40 +437,34 @@ impl Policy {
         index: usize,
         node: &NodeName,
         fault: Option<FaultId>,
+        fails_ns: Option<u64>,
         out: &mut Vec<Action>,
     ) {
         let rule = &self.config.rule[index];
         let (kind, reason) = (rule.action, rule.name.clone());
+        if kind == ActionKind::Usable {
+            return self.put_back(node, &reason, out);
+        }
         let what = format!("{} ({reason}, node {node})", kind.words());
-        match (kind, fault) {
-            (ActionKind::Usable, _) => {
-                self.faults.close_node(node);
-                if self.drained.contains(node) {
-                    return;
-                }
+        if let Some(fault) = fault.filter(|_| kind.has_power()) {
+            if !self.may_act(now, index, node, fault, &what, out) {
+                return;
             }
-            (_, Some(fault)) if kind.has_power() => {
-                if !self.may_act(now, index, node, fault, &what, out) {
-                    return;
-                }
-                self.faults.acted(fault, now);
-                self.take_over(index, &reason, out);
-            }
-            _ => {}
+            self.faults.acted(fault, now);
+            self.take_over(index, &reason, out);
         }
         out.push(Action::Tell(format!("{}: {what}", who(fault))));
         let node = node.clone();
         let want = match kind {
-            ActionKind::Migrate => Request::Migrate { node, reason },
+            ActionKind::Migrate => Request::Migrate { node, reason, fails_ns },
             ActionKind::Drain => {
                 self.drained.insert(node.clone());
                 Request::Drain { node, reason }
             }
             ActionKind::Checkpoint => Request::Checkpoint { reason },
             ActionKind::Stop => Request::Kill { code: 1, reason },
-            ActionKind::Usable => Request::Usable { node },
             ActionKind::Lost => return out.push(Action::Gone { node, reason }),
-            ActionKind::Notify => return,
+            ActionKind::Notify | ActionKind::Usable => return,
         };
         out.push(Action::Request { want, fault });
     }
@@ -355,7 +485,7 @@ impl Policy {
         }
         if self.config.shadow {
             out.push(Action::Tell(format!("fault {fault}, shadow mode: would {what}")));
-            self.hold(now, index, node);
+            self.hold(now, index, Some(node));
             return false;
         }
         if !self.breaker_allows(now) {
@@ -365,7 +495,7 @@ impl Policy {
             )));
             return false;
         }
-        self.hold(now, index, node);
+        self.hold(now, index, Some(node));
         true
     }
 
@@ -376,7 +506,7 @@ impl Policy {
         if !rules[index].action.is_about_the_job() {
             return;
         }
-        let faults = self.faults.close_rules(|other| rules[other].shares_events(&rules[index]));
+        let faults = self.faults.close_rules(|other| rules[other].shares_triggers(&rules[index]));
         if !faults.is_empty() {
             out.push(Action::Cancel { faults, reason: reason.to_owned() });
         }
@@ -407,7 +537,8 @@ impl Policy {
             )));
         }
         let (rule, node, fault) = (index, node.clone(), Some(fault));
-        self.settling.push(Settling { rule, node, fault, at_ns: until_ns, held: true });
+        let (at_ns, fails_ns) = (until_ns, None);
+        self.settling.push(Settling { rule, node, fault, at_ns, held: true, fails_ns });
     }
 
     /// End of the hold-down of this node, or of the job for a checkpoint.
@@ -420,9 +551,10 @@ impl Policy {
         last.map(|at| at.saturating_add(hold)).filter(|until| now.mono_ns < *until)
     }
 
-    fn hold(&mut self, now: Now, index: usize, node: &NodeName) {
+    fn hold(&mut self, now: Now, index: usize, node: Option<&NodeName>) {
         self.acted.insert(index, now.mono_ns);
-        if !self.config.rule[index].action.is_about_the_job() {
+        let is_about_the_job = self.config.rule[index].action.is_about_the_job();
+        if let Some(node) = node.filter(|_| !is_about_the_job) {
             self.held.insert(node.clone(), now.mono_ns);
         }
     }

@@ -109,7 +109,7 @@ fn what_waits_is_called_off_when_it_is_the_whole_room() {
     let mut world = World::new(1, config(4, 1, 2), Faults::default());
     for (fault, name) in [(1, "node01"), (2, "node02")] {
         let reason = "overheating".to_owned();
-        world.at(500, wanted(fault, Request::Migrate { node: node(name), reason }));
+        world.at(500, wanted(fault, Request::Migrate { node: node(name), reason, fails_ns: None }));
     }
     let faults = [FaultId(1), FaultId(2)].into();
     let reason = "cooling has failed".to_owned();
@@ -117,7 +117,7 @@ fn what_waits_is_called_off_when_it_is_the_whole_room() {
     world.at(530, wanted(3, Request::Checkpoint { reason }));
     // It comes too late.
     let reason = "overheating".to_owned();
-    world.at(540, wanted(2, Request::Migrate { node: node("node02"), reason }));
+    world.at(540, wanted(2, Request::Migrate { node: node("node02"), reason, fails_ns: None }));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
     assert_eq!(moved(&world), 1, "the one under way: {:#?}", world.reported);
     assert!(

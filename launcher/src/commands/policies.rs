@@ -7,7 +7,7 @@ use ftb_core::hostlist::Hostlist;
 use ftb_core::{Event, EventName, EventSpace, Now, Severity, Tag};
 use ftb_launcher_core::jl::Request;
 use ftb_launcher_core::names::{FaultId, NodeName};
-use ftb_launcher_core::policy::{self, Action, Facts, Policy};
+use ftb_launcher_core::policy::{Action, Facts, Policy, Report};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -38,10 +38,14 @@ struct Recorded {
     time_s: Option<f64>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
+    #[serde(default)]
+    payload: Option<String>,
+    #[serde(default)]
+    uid: u32,
 }
 
-/// Time in nanoseconds, node, event.
-type RecordedEvent = (u64, NodeName, Event);
+/// Time in nanoseconds, node, report.
+type RecordedEvent = (u64, NodeName, Report);
 
 impl Recorded {
     fn heard(&self) -> Result<RecordedEvent, String> {
@@ -53,8 +57,10 @@ impl Recorded {
         }
         let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
         event.tags = self.tags.iter().map(tag).collect();
-        let node = policy::node_of(&event, &self.host);
-        Ok((self.time_ns()?, node.ok_or_else(|| format!("{:?} is no node", self.host))?, event))
+        event.payload = self.payload.clone().unwrap_or_default().into();
+        let report = Report { uid: self.uid, ..Report::new(event, &self.host) };
+        let node = report.node().ok_or_else(|| format!("{:?} is no node", self.host))?;
+        Ok((self.time_ns()?, node, report))
     }
 
     fn time_ns(&self) -> Result<u64, String> {
@@ -107,9 +113,11 @@ pub fn policy_test(
 ) -> Result<(), Failure> {
     let (_, mut policy) = policy_text(policy)?;
     let mut heard = read_events(events)?;
-    let facts = Facts { nodes: job_nodes(nodes, &heard)? };
+    let facts = Facts { nodes: job_nodes(nodes, &heard)?, owner: 0 };
     // As a launcher does.
-    heard.retain(|(_, node, _)| facts.nodes.contains(node));
+    heard.retain(|(_, node, report)| {
+        facts.nodes.contains(node) && policy.check(report, node, facts.owner).is_ok()
+    });
     replay(&mut policy, &heard, &facts, as_json)
 }
 
@@ -135,9 +143,9 @@ fn replay(
     let say = |now: Now, actions: Vec<Action>| {
         actions.iter().try_for_each(|action| ActionLine::of(now, action).say(as_json))
     };
-    for (time_ns, node, event) in heard {
+    for (time_ns, node, report) in heard {
         settle(policy, facts, at(*time_ns).mono_ns, &say)?;
-        say(at(*time_ns), policy.event(at(*time_ns), event, node, facts))?;
+        say(at(*time_ns), policy.event(at(*time_ns), report, node, facts))?;
     }
     settle(policy, facts, u64::MAX, &say)
 }
@@ -173,10 +181,11 @@ impl<'a> ActionLine<'a> {
     fn of(now: Now, action: &'a Action) -> Self {
         let (word, node, words) = match action {
             Action::Tell(words) => ("tell", None, words.as_str()),
+            Action::Unusable { node, why } => ("unusable", Some(node), why.why.as_str()),
             Action::Gone { node, reason } => ("lost", Some(node), reason.as_str()),
             Action::Cancel { reason, .. } => ("cancel", None, reason.as_str()),
             Action::Request { want, .. } => match want {
-                Request::Migrate { node, reason } => ("migrate", Some(node), reason.as_str()),
+                Request::Migrate { node, reason, .. } => ("migrate", Some(node), reason.as_str()),
                 Request::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
                 Request::Checkpoint { reason } => ("checkpoint", None, reason.as_str()),
                 Request::Usable { node } => ("usable", Some(node), ""),
@@ -186,7 +195,7 @@ impl<'a> ActionLine<'a> {
         let faults = match action {
             Action::Request { fault, .. } => fault.iter().copied().collect(),
             Action::Cancel { faults, .. } => faults.clone(),
-            Action::Tell(_) | Action::Gone { .. } => BTreeSet::new(),
+            Action::Tell(_) | Action::Gone { .. } | Action::Unusable { .. } => BTreeSet::new(),
         };
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let time_s = now.mono_ns as f64 / 1e9;

@@ -77,7 +77,9 @@ fn show(view: &JobView) -> Result<(), Failure> {
     }
     for (name, node) in &view.nodes {
         let ranks: Vec<String> = node.ranks.iter().map(u32::to_string).collect();
-        line(&format!("node    {name:<16} {:<20} {}", node.state, ranks.join(" ")))?;
+        let why = node.unusable.as_ref().map_or(String::new(), |why| format!("not usable: {why}"));
+        let ranks = ranks.join(" ");
+        line(format!("node    {name:<16} {:<20} {ranks} {why}", node.state).trim_end())?;
     }
     Ok(())
 }

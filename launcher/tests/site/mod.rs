@@ -148,8 +148,12 @@ impl Site {
         command
     }
 
+    /// A job that is saved on request only, unless `arguments` say otherwise.
     pub fn launch(&self, arguments: &[&str], program: &[&str]) -> Command {
         let mut command = self.command(&["run", "--local-nodes", &self.local_nodes()]);
+        if !arguments.iter().any(|word| word.starts_with("--checkpoint-every")) {
+            command.args(["--checkpoint-every", "never"]);
+        }
         command.args(arguments).arg("--").args(program);
         command
     }
@@ -278,8 +282,12 @@ impl Site {
 
     /// The result of an undisturbed run.
     pub async fn undisturbed(&self) -> Result<String> {
+        self.undisturbed_on("node03").await
+    }
+
+    pub async fn undisturbed_on(&self, spare: &str) -> Result<String> {
         let count = self.count.display().to_string();
-        let command = self.launch(&["-n", "4", "-q", "--spares", "node03"], &[&count, STEPS, "0"]);
+        let command = self.launch(&["-n", "4", "-q", "--spares", spare], &[&count, STEPS, "0"]);
         result(&run(command).await?)
     }
 }

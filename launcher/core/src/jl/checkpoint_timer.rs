@@ -15,7 +15,7 @@ use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 
 /// First checkpoint with `Auto`: its cost is unknown until then.
-const FIRST: Duration = Duration::from_secs(60);
+const FIRST: Duration = Duration::from_secs(20);
 /// Default mean time between failures.
 pub const MTBF: Duration = Duration::from_secs(24 * 3600);
 /// The interval is at least this many times the duration of the last checkpoint.
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((clock.source, clock.interval_ms), (Source::Clock, Some(3_600_000)));
         assert_eq!(clock.to_string(), "every 1h, as configured");
         assert_eq!((first.source, first.cost_ms), (Source::First, None));
-        assert_eq!(first.to_string(), "first after 1m: its cost is not known yet");
+        assert_eq!(first.to_string(), "first after 20s: its cost is not known yet");
     }
 
     #[test]

@@ -116,6 +116,11 @@ pub(super) trait Handler {
     /// A node is lost.
     fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition;
 
+    /// A node has a fault and takes no more ranks.
+    fn on_unusable(&mut self, _: &mut Context<'_>, _node: &NodeName) -> Transition {
+        Transition::Stay
+    }
+
     /// The set is in the store, or failed to get there.
     fn on_stored(&mut self, _: &mut Context<'_>, _result: Result<u64, String>) -> Transition {
         Transition::Stay
@@ -243,13 +248,15 @@ impl Open {
         }
     }
 
-    /// Of a checkpoint: how long ranks stood still, and its whole duration.
-    pub(super) fn checkpoint_took(&self) -> (Duration, Duration) {
-        let sum = |of: &dyn Fn(&str) -> bool| {
-            let phases = self.phases.iter().filter(|(phase, _)| of(phase));
-            Duration::from_millis(phases.map(|(_, ms)| ms).sum())
-        };
-        (sum(&|phase| phase != "store"), sum(&|_| true))
+    /// Of a checkpoint: how long ranks stood still.
+    pub(super) fn stood_still(&self) -> Duration {
+        let phases = self.phases.iter().filter(|(phase, _)| phase != "store");
+        Duration::from_millis(phases.map(|(_, ms)| ms).sum())
+    }
+
+    /// The duration of all finished phases.
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_millis(self.phases.iter().map(|(_, ms)| ms).sum())
     }
 
     /// `leave=12 copy=30`.

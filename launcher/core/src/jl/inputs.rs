@@ -4,9 +4,10 @@
 use super::barrier::Arrival;
 use super::episode::Transition;
 use super::start::NOT_STARTED;
-use super::{Jl, JlOutput, OnDeath, Outcome, Workflow};
+use super::{Jl, JlOutput, OnDeath, Outcome, Unusable, Workflow};
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, Part, Protocol, RankSays};
 use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::nla::MigrationState;
 use ftb_core::Now;
 
 impl Jl {
@@ -208,6 +209,23 @@ impl Jl {
             return;
         }
         self.with_open(now, |handler, context| handler.on_lost(context, node));
+    }
+
+    /// A fault of a node. Its ranks, if it has some, are the policy's business.
+    pub(super) fn on_unusable(&mut self, now: Now, node: &NodeName, why: Unusable) {
+        let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
+            return;
+        };
+        let runs = row.state == Some(MigrationState::Ready);
+        let words = format!("node {node} gets no ranks: {}", why.why);
+        if row.unusable.replace(why.clone()) == Some(why) {
+            return;
+        }
+        if !runs {
+            self.job.tell(words);
+        }
+        self.job.out.push(JlOutput::Save);
+        self.with_open(now, |handler, context| handler.on_unusable(context, node));
     }
 
     pub(super) fn on_stored(&mut self, now: Now, episode: Episode, result: Result<u64, String>) {

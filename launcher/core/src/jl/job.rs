@@ -132,6 +132,15 @@ pub(super) const SILENCES_TOLD: u32 = 4;
 /// Most answers each second. NLAs of large jobs are asked less often.
 const ANSWERS_PER_SECOND: u32 = 500;
 
+/// Why a node gets no ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unusable {
+    /// Rule and condition.
+    pub why: String,
+    /// No condition that clears will end it.
+    pub lasts: bool,
+}
+
 /// One node of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Node {
@@ -146,6 +155,9 @@ pub struct Node {
     /// Its ranks were moved away. It gets none until it is marked as usable.
     #[serde(default)]
     pub avoid: bool,
+    /// A fault of the node: it gets no ranks until it is marked as usable.
+    #[serde(default)]
+    pub unusable: Option<Unusable>,
     pub silences: u32,
     /// Requests to answer when it is a spare again.
     #[serde(default)]
@@ -178,6 +190,17 @@ fn is_beyond(now: &Done, then: &Done) -> bool {
 pub(super) struct LocalCopies {
     set: SetId,
     placement: Placement,
+}
+
+/// Whether a node with a fault keeps its ranks in a new placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeFaults {
+    /// It keeps them.
+    Ignore,
+    /// It keeps them if there is no spare.
+    Avoid,
+    /// It gets none.
+    Refuse,
 }
 
 /// Everything the JL knows of its job; also its state on disk.
@@ -226,6 +249,7 @@ impl Job {
             lost: false,
             usable: false,
             avoid: false,
+            unusable: None,
             silences: 0,
             asked_usable: Vec::new(),
         };
@@ -435,7 +459,9 @@ impl Job {
     /// Whether that node can take ranks.
     pub(super) fn is_spare(&self, name: &NodeName) -> bool {
         let node = self.nodes.get(name);
-        node.is_some_and(|n| !n.lost && !n.avoid && n.state == Some(MigrationState::Spare))
+        node.is_some_and(|n| {
+            !n.lost && !n.avoid && n.unusable.is_none() && n.state == Some(MigrationState::Spare)
+        })
     }
 
     /// How many ranks a PMI barrier waits for. In pods, ranks that ended with code 0 do not count.
@@ -456,16 +482,19 @@ impl Job {
     ///
     /// # Errors
     /// A node without a spare.
-    pub(super) fn replan(&self) -> Result<Placement, NodeName> {
+    pub(super) fn replan(&self, faults: NodeFaults) -> Result<Placement, NodeName> {
         let mut placement = Placement::new();
         // A spare with new ranks may not have reported its new state yet.
         let mut taken: Vec<NodeName> = self.placement().into_keys().collect();
         for (name, ranks) in self.placement() {
-            let host = match self.is_good(&name) {
+            let fails = self.nodes.get(&name).is_some_and(|node| node.unusable.is_some());
+            let host = match self.is_good(&name) && !(fails && faults != NodeFaults::Ignore) {
                 true => name,
                 false => match self.spare(&taken) {
                     Some(spare) => spare,
-                    None if self.is_usable(&name) => name,
+                    None if self.is_usable(&name) && !(fails && faults == NodeFaults::Refuse) => {
+                        name
+                    }
                     None => return Err(name),
                 },
             };
@@ -516,11 +545,24 @@ impl Job {
     /// Keeps ranks on nodes that were to be left.
     pub(super) fn keep_avoided(&mut self, placement: &Placement) {
         for name in placement.keys() {
-            if let Some(node) = self.nodes.get_mut(name).filter(|node| node.avoid) {
+            let is_avoided = |node: &&mut Node| node.avoid || node.unusable.is_some();
+            if let Some(node) = self.nodes.get_mut(name).filter(is_avoided) {
                 node.avoid = false;
                 self.tell(format!("no hot spare is left: node {name} keeps its ranks"));
             }
         }
+    }
+
+    /// Informs the user which spares take the place of nodes with a fault.
+    pub(super) fn tell_replaced(&mut self, placement: &Placement) {
+        let gone = |(name, ranks): (NodeName, Ranks)| {
+            let fault = self.nodes.get(&name)?.unusable.as_ref()?;
+            let (host, _) =
+                placement.iter().find(|(host, new)| **new == ranks && **host != name)?;
+            Some(format!("node {host} takes the place of {name} ({})", fault.why))
+        };
+        let words: Vec<String> = self.placement().into_iter().filter_map(gone).collect();
+        words.into_iter().for_each(|words| self.tell(words));
     }
 
     pub(super) fn publish(&mut self, message: FromJl) {

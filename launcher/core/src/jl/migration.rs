@@ -379,6 +379,18 @@ impl Handler for Migration {
         }
     }
 
+    /// The source still has the images: another target can fetch them.
+    fn on_unusable(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
+        let is_target = self.target.as_ref() == Some(node);
+        let another = context.job.spare(&self.tried).is_some();
+        match self.stage {
+            MigrationStage::Copy if is_target && another => {
+                self.choose_target(context.job, context.episode)
+            }
+            _ => Transition::Stay,
+        }
+    }
+
     /// The ranks have met; each reports only once that it resumed.
     fn on_adopted(&mut self, _: &mut Context<'_>) -> Transition {
         match self.stage {

@@ -77,7 +77,8 @@ impl Jl {
         let Pending { node, reason, by, .. } = self.pending.remove(at);
         let words = by.words();
         self.job.tell(format!("the ranks of {node} can move now ({reason}){words}"));
-        self.wanted.push_back(QueuedRequest { want: Request::Migrate { node, reason }, by });
+        let want = Request::Migrate { node, reason, fails_ns: None };
+        self.wanted.push_back(QueuedRequest { want, by });
         self.job.out.push(JlOutput::Save);
     }
 

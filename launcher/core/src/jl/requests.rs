@@ -1,5 +1,6 @@
 //! The queue of requests of the policy and of people.
 
+use super::remedies::Remedy;
 use super::{
     BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration, MigrationState,
     Open, Outcome, Pending, QueuedRequest, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
@@ -7,6 +8,7 @@ use super::{
 use crate::manner::Moves;
 use crate::message::{FromJl, NumberedRequest};
 use crate::names::{FaultId, NodeName};
+use core::time::Duration;
 use ftb_core::Now;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,7 +20,9 @@ impl Request {
         let reason = "asked for".to_owned();
         Some(match &asked.what {
             JobRequest::Checkpoint => Self::Checkpoint { reason },
-            JobRequest::Migrate(node) => Self::Migrate { node: node.clone(), reason },
+            JobRequest::Migrate(node) => {
+                Self::Migrate { node: node.clone(), reason, fails_ns: None }
+            }
             JobRequest::Drain(node) => Self::Drain { node: node.clone(), reason },
             JobRequest::Usable(node) => Self::Usable { node: node.clone() },
             JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
@@ -67,7 +71,7 @@ impl Jl {
         let wanted = self.wanted.iter().filter_map(|waiting| {
             let fault = waiting.by.fault()?;
             match &waiting.want {
-                Request::Migrate { node, reason } | Request::Drain { node, reason } => {
+                Request::Migrate { node, reason, .. } | Request::Drain { node, reason } => {
                     Some((fault, Some(node), reason.as_str()))
                 }
                 Request::Checkpoint { reason } => Some((fault, None, reason.as_str())),
@@ -82,7 +86,7 @@ impl Jl {
         let is_off = |by: Initiator| by.fault().is_some_and(|of| faults.contains(&of));
         let pending = self.take_pending(|pending| is_off(pending.by)).into_iter();
         let pending = pending.map(|Pending { node, reason, by, .. }| QueuedRequest {
-            want: Request::Migrate { node, reason },
+            want: Request::Migrate { node, reason, fails_ns: None },
             by,
         });
         let mut gone: Vec<QueuedRequest> = pending.collect();
@@ -114,7 +118,7 @@ impl Jl {
                 let words = format!("node {node} has no ranks of the job, and gets none");
                 self.settle(by, Outcome::Done, &words);
             }
-            _ => self.queue(Request::Migrate { node, reason }, by),
+            _ => self.queue(Request::Migrate { node, reason, fails_ns: None }, by),
         }
     }
 
@@ -144,7 +148,7 @@ impl Jl {
     fn refuse(&mut self, want: Request, by: Initiator, why: &str) {
         let words = by.words();
         match want {
-            Request::Migrate { node, reason } if by.fault().is_some() => {
+            Request::Migrate { node, reason, .. } if by.fault().is_some() => {
                 self.job.tell(format!("the ranks of {node} stay ({reason}){words}: {why}"));
                 self.keep_pending(node, reason, by, Vec::new());
             }
@@ -220,7 +224,9 @@ impl Jl {
                 continue;
             }
             match want {
-                Request::Migrate { node, reason } => self.migrate(now, node, &reason, by),
+                Request::Migrate { node, reason, fails_ns } => {
+                    self.migrate(now, node, &reason, fails_ns, by)
+                }
                 Request::Checkpoint { reason } => self.checkpoint(now, &reason, by),
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
@@ -263,7 +269,14 @@ impl Jl {
         ended
     }
 
-    fn migrate(&mut self, now: Now, node: NodeName, reason: &str, by: Initiator) {
+    fn migrate(
+        &mut self,
+        now: Now,
+        node: NodeName,
+        reason: &str,
+        fails_ns: Option<u64>,
+        by: Initiator,
+    ) {
         if self.ranks_have_ended(by) {
             return;
         }
@@ -273,6 +286,18 @@ impl Jl {
         }
         if self.job.spare(&[]).is_none() {
             return self.without_spare(now, node, reason, by);
+        }
+        if let Some(fails_ns) = fails_ns.filter(|_| self.job.moves() != Moves::Anew) {
+            let left = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
+            let (remedy, why) = self.remedies.choose(left);
+            let words = by.words();
+            self.job.tell(format!("{node} fails in {left:.1?} or later{words}: {why}"));
+            if remedy != Remedy::Move {
+                let reason = reason.to_owned();
+                let want = Request::Migrate { node, reason, fails_ns: None };
+                self.wanted.push_front(QueuedRequest { want, by });
+                return self.save_job(now, None, Initiator::Internal);
+            }
         }
         self.job.tell(format!("the ranks of {node} move: {reason}{}", by.words()));
         if self.job.moves() == Moves::Anew {
@@ -327,6 +352,7 @@ impl Jl {
         };
         row.usable = true;
         row.avoid = false;
+        let was_unusable = row.unusable.take().is_some();
         let returns = row.state == Some(MigrationState::Inactive);
         let full = row.asked_usable.len() >= USABLE_ASKED_MAX;
         if let Some(request) = by.request().filter(|_| returns && !full) {
@@ -334,6 +360,9 @@ impl Jl {
         }
         // The event comes only once.
         self.job.out.push(JlOutput::Save);
+        if was_unusable {
+            self.job.tell(format!("node {node} may get ranks again"));
+        }
         let why = format!("node {node} is well again");
         let is_its =
             |w: &QueuedRequest| matches!(&w.want, Request::Migrate { node: n, .. } if n == node);

@@ -17,7 +17,7 @@
 
 use super::JlOutput;
 use super::episode::{Context, Handler, Transition, UNHEARD};
-use super::job::Job;
+use super::job::{Job, NodeFaults};
 use super::start::{EXIT_TORN_IMAGE, copies};
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, Ipt, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
@@ -377,7 +377,7 @@ impl Handler for Rollback {
 
 /// The dead ranks and the new placement.
 fn losses(job: &Job) -> Result<Losses, &'static str> {
-    let placement = job.replan().map_err(|_| "no hot spare is left")?;
+    let placement = job.replan(NodeFaults::Ignore).map_err(|_| "no hot spare is left")?;
     let mut dead = Ranks::default();
     for (rank, row) in (0..).zip(&job.ranks) {
         let stays = placement.get(&row.node).is_some_and(|ranks| ranks.has(rank));

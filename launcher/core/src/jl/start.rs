@@ -2,7 +2,7 @@
 //! job that restarts from its last set.
 
 use super::episode::{Context, Handler, Transition};
-use super::job::{Job, OnDeath};
+use super::job::{Job, NodeFaults, OnDeath, Unusable};
 use crate::message::{ExitCause, FromJl, FromNla, Launch, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use serde::{Deserialize, Serialize};
@@ -90,12 +90,22 @@ impl Start {
 
     /// All NLAs have answered or are lost: decide the placement, then copy or launch.
     fn planned(&mut self, job: &mut Job, episode: Episode) -> Transition {
-        match job.replan() {
+        let faults = if self.gathers() { NodeFaults::Refuse } else { NodeFaults::Avoid };
+        match job.replan(faults) {
             Ok(placement) => {
                 job.keep_avoided(&placement);
+                job.tell_replaced(&placement);
                 self.placement = placement;
             }
             Err(node) => {
+                let fault = job.nodes.get(&node).and_then(|node| node.unusable.clone());
+                if let Some(Unusable { why, .. }) = fault.filter(|_| self.gathers()) {
+                    let words = format!(
+                        "node {node} is not usable ({why}) and no hot spare is left: repair it, \
+                         name another host or spare, or say --ignore-conditions"
+                    );
+                    return Transition::End { code: 1, words };
+                }
                 if let Err(why) = self.shrink(job) {
                     let words = format!("node {node} is not usable and no hot spare is left{why}");
                     return Transition::End { code: 1, words };

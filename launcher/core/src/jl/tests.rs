@@ -48,7 +48,7 @@ fn want(jl: &mut Jl, want: Request) -> Outcome {
 }
 
 fn migrate(name: &str) -> Request {
-    Request::Migrate { node: node(name), reason: "test".to_owned() }
+    Request::Migrate { node: node(name), reason: "test".to_owned(), fails_ns: None }
 }
 
 #[test]
@@ -310,11 +310,21 @@ struct Clocked {
 }
 
 impl Clocked {
-    /// All ranks were started on `a` and `b`; `s` may be a spare.
-    fn started(interval: Interval, spare: bool) -> Self {
+    fn new(interval: Interval) -> Self {
         let mut jl = jl();
         jl.checkpoint_timer = CheckpointTimer::new(interval, MTBF);
-        let mut job = Self { jl, seconds: 0, out: Vec::new() };
+        Self { jl, seconds: 0, out: Vec::new() }
+    }
+
+    /// All ranks were started on `a` and `b`; `s` may be a spare.
+    fn started(interval: Interval, spare: bool) -> Self {
+        let mut job = Self::new(interval);
+        job.start(spare);
+        job
+    }
+
+    fn start(&mut self, spare: bool) {
+        let job = self;
         job.feed(JlInput::Started);
         for name in ["a", "b", "s"] {
             let inactive = name == "s" && !spare;
@@ -330,7 +340,11 @@ impl Clocked {
             let ranks = job.jl.job.ranks_on(&node(name));
             job.says(name, FromNla::Launched { episode, incarnation, ranks });
         }
-        job
+    }
+
+    fn is_unusable(&mut self, name: &str) {
+        let why = Unusable { why: "fan failed: FAN 1 FANFAIL".to_owned(), lasts: false };
+        self.feed(JlInput::Unusable { node: node(name), why });
     }
 
     fn feed(&mut self, input: JlInput) {
@@ -371,7 +385,12 @@ impl Clocked {
     }
 
     fn fails(&mut self, fault: u64, name: &str) {
-        let want = Request::Migrate { node: node(name), reason: "fan failed".to_owned() };
+        self.fails_at(fault, name, None);
+    }
+
+    fn fails_at(&mut self, fault: u64, name: &str, fails_ns: Option<u64>) {
+        let reason = "fan failed".to_owned();
+        let want = Request::Migrate { node: node(name), reason, fails_ns };
         self.feed(JlInput::Request { want, by: Initiator::Fault(FaultId(fault)) });
     }
 
@@ -571,4 +590,62 @@ fn the_answer_that_a_node_may_be_used_comes_when_it_is_a_spare() {
     assert_eq!(job.answers(), [Outcome::Done]);
     assert!(job.out.contains(&JlOutput::Save), "status shows it");
     assert_eq!(job.asks(Request::Usable { node: node("s") }), [Outcome::Done]);
+}
+
+#[test]
+fn a_node_with_a_fault_gets_no_ranks_at_the_start() {
+    let mut job = Clocked::new(Interval::Never);
+    job.is_unusable("a");
+    job.start(true);
+    assert_eq!(job.jl.job.ranks_on(&node("s")), Ranks::from_iter([0]));
+    assert!(job.reported("node a gets no ranks: fan failed: FAN 1 FANFAIL"), "{:?}", job.out);
+    assert!(job.reported("node s takes the place of a (fan failed: FAN 1 FANFAIL)"));
+
+    let mut job = Clocked::new(Interval::Never);
+    job.is_unusable("a");
+    job.is_unusable("s");
+    job.start(true);
+    let words = "node a is not usable (fan failed: FAN 1 FANFAIL) and no hot spare is left";
+    assert!(job.reported(words) && job.reported("--ignore-conditions"), "{:?}", job.out);
+    assert!(!job.out.iter().any(|o| matches!(o, JlOutput::Publish(FromJl::Launch(_)))));
+}
+
+#[test]
+fn a_spare_with_a_fault_is_none_until_it_may_be_used_again() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.is_unusable("s");
+    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    job.fails(1, "a");
+    assert!(job.reported("no hot spare is left"), "{:?}", job.out);
+    save(&mut job);
+    let want = Request::Usable { node: node("s") };
+    job.feed(JlInput::Request { want, by: Initiator::Internal });
+    assert!(job.reported("node s may get ranks again"));
+    assert!(job.reported("the ranks of a can move now (fan failed) (fault 1)"), "{:?}", job.out);
+}
+
+#[test]
+fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.jl.remedies.has_saved(Duration::from_secs(10));
+    job.fails_at(1, "a", Some(60_000_000_000));
+    let words = "a fails in 60.0s or later (fault 1): checkpoint 10.0s (p95), migration 10.0s";
+    assert!(job.reported(words) && job.reported("the job is saved, then"), "{:?}", job.out);
+    let open = |job: &Clocked| job.jl.open().unwrap().workflow.kind();
+    assert_eq!(open(&job), "checkpoint");
+    save(&mut job);
+    let episode = job.jl.open.as_ref().unwrap().episode;
+    for rank in 0..2 {
+        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+    }
+    job.wait(1);
+    assert_eq!(open(&job), "migration");
+    // Less time: it moves at once.
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.jl.remedies.has_saved(Duration::from_secs(10));
+    job.fails_at(1, "a", Some(19_000_000_000));
+    assert_eq!(open(&job), "migration");
 }

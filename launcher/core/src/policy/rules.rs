@@ -1,11 +1,12 @@
 //! The policy file: its rules, and the checks before anything starts.
 
 use super::HISTORY_MAX;
+use super::report::Report;
 use crate::jl::{Interval, MTBF, OnDeath};
 use core::time::Duration;
-use ftb_core::{Event, EventName, EventSpace, Severity};
+use ftb_core::{EventName, EventSpace, Severity};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -48,6 +49,11 @@ impl ActionKind {
     pub(super) fn is_about_the_job(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Stop)
     }
+
+    /// Whether the node gets no ranks while the fault lasts.
+    pub(super) fn keeps_out(self) -> bool {
+        matches!(self, Self::Migrate | Self::Drain | Self::Lost)
+    }
 }
 
 /// A rule from events to an action.
@@ -56,8 +62,20 @@ impl ActionKind {
 pub struct Rule {
     /// Its name; the user reads it as the reason.
     pub name: String,
+    /// The space of the events; empty: any, for a rule of conditions only.
+    #[serde(default)]
     pub space: String,
+    #[serde(default)]
     pub events: Vec<String>,
+    /// Keys of conditions that hold; the event that states one may have any name.
+    #[serde(default)]
+    pub conditions: Vec<String>,
+    /// Tags that the event must have.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// Only events of root, the owner of the job, and of trusted spaces.
+    #[serde(default)]
+    pub trusted_only: bool,
     /// Least severity.
     #[serde(default)]
     pub severity: Option<String>,
@@ -82,6 +100,11 @@ fn once() -> u32 {
 
 fn mtbf() -> Duration {
     MTBF
+}
+
+/// Agents let only their own user and root publish there.
+fn protected_spaces() -> Vec<String> {
+    ["ftb.agent", "ftb.ipmi", "ftb.ib"].map(str::to_owned).into()
 }
 
 fn minute() -> Duration {
@@ -117,6 +140,10 @@ pub struct Config {
     #[serde(with = "humantime_serde")]
     pub hold_down: Duration,
     pub breaker: Breaker,
+    /// Event spaces whose publishers may speak about other hosts than their own. Root and the owner
+    /// of the job may always.
+    #[serde(default = "protected_spaces")]
+    pub trusted_spaces: Vec<String>,
     pub rule: Vec<Rule>,
 }
 
@@ -180,12 +207,16 @@ fn line_of_key(text: &str, key: &str) -> usize {
 impl Rule {
     fn check(&self) -> Result<(), String> {
         let name = &self.name;
-        EventSpace::check(&self.space).map_err(|error| format!("rule {name:?}: {error}"))?;
-        if self.events.is_empty() {
-            return Err(format!("rule {name:?} can never match: its list of events is empty"));
+        if !self.space.is_empty() || !self.events.is_empty() {
+            EventSpace::check(&self.space).map_err(|error| format!("rule {name:?}: {error}"))?;
         }
-        for event in &self.events {
-            EventName::check(event).map_err(|error| format!("rule {name:?}: {error}"))?;
+        if self.events.is_empty() && self.conditions.is_empty() {
+            return Err(format!(
+                "rule {name:?} can never match: it has neither events nor conditions"
+            ));
+        }
+        for trigger in self.events.iter().chain(&self.conditions) {
+            EventName::check(trigger).map_err(|error| format!("rule {name:?}: {error}"))?;
         }
         if let Some(word) = &self.severity {
             word.parse::<Severity>().map_err(|error| format!("rule {name:?}: {error}"))?;
@@ -218,17 +249,17 @@ impl Rule {
     /// Whether earlier rules leave an event for it.
     fn check_after(&self, before: &[Self]) -> Result<(), String> {
         let whole = before.iter().find(|other| {
-            self.events.iter().all(|event| other.names(event)) && other.is_no_stricter_than(self)
+            self.triggers().all(|trigger| other.has(trigger)) && other.is_no_stricter_than(self)
         });
-        let taker = |event: &String| {
+        let taker = |trigger| {
             let takes = |other: &&Self| {
-                other.takes_each() && other.names(event) && other.is_no_stricter_than(self)
+                other.takes_each() && other.has(trigger) && other.is_no_stricter_than(self)
             };
             before.iter().find(takes)
         };
         let takers: Option<Vec<&Self>> = match whole {
             Some(other) => Some(vec![other]),
-            None => self.events.iter().map(taker).collect(),
+            None => self.triggers().map(taker).collect(),
         };
         let Some(takers) = takers else {
             return Ok(());
@@ -243,37 +274,57 @@ impl Rule {
     }
 
     /// Whether it acts on each of its events at once.
-    fn takes_each(&self) -> bool {
+    pub(super) fn takes_each(&self) -> bool {
         self.count == 1 && self.nodes_over.is_none()
     }
 
-    /// Whether its condition holds whenever that of `other` does, for shared events.
+    /// Whether its condition holds whenever that of `other` does, for shared triggers.
     fn is_no_stricter_than(&self, other: &Self) -> bool {
-        let least =
-            |rule: &Self| rule.severity.as_ref().and_then(|word| word.parse::<Severity>().ok());
-        let severity = least(self).is_none_or(|own| least(other).is_some_and(|its| own <= its));
+        let severity = self.least().is_none_or(|own| other.least().is_some_and(|its| own <= its));
+        let tags = self.tags.iter().all(|(key, value)| other.tags.get(key) == Some(value));
+        let trusted = !self.trusted_only || other.trusted_only;
         let condition = match (self.nodes_over, other.nodes_over) {
             _ if self.takes_each() => true,
             (None, None) => self.count <= other.count && self.within >= other.within,
             (Some(own), Some(its)) => own <= its && self.within >= other.within,
             _ => false,
         };
-        self.space.eq_ignore_ascii_case(&other.space) && severity && condition
+        let space = self.space.is_empty() || self.is_in(&other.space);
+        space && severity && tags && trusted && condition
     }
 
-    pub(super) fn shares_events(&self, other: &Self) -> bool {
-        self.space.eq_ignore_ascii_case(&other.space)
-            && self.events.iter().any(|name| other.names(name))
+    pub(super) fn shares_triggers(&self, other: &Self) -> bool {
+        let any = self.space.is_empty() || other.space.is_empty();
+        (any || self.is_in(&other.space)) && self.triggers().any(|trigger| other.has(trigger))
     }
 
-    fn names(&self, name: &str) -> bool {
-        self.events.iter().any(|event| event.eq_ignore_ascii_case(name))
+    /// Its events and conditions; `true`: a condition.
+    fn triggers(&self) -> impl Iterator<Item = (bool, &str)> {
+        let events = self.events.iter().map(|name| (false, name.as_str()));
+        events.chain(self.conditions.iter().map(|key| (true, key.as_str())))
     }
 
-    pub(super) fn matches(&self, event: &Event) -> bool {
-        let least = self.severity.as_ref().and_then(|word| word.parse::<Severity>().ok());
-        event.space.as_str().eq_ignore_ascii_case(&self.space)
-            && self.events.iter().any(|name| event.name.as_str().eq_ignore_ascii_case(name))
-            && least.is_none_or(|least| event.severity >= least)
+    fn has(&self, trigger: (bool, &str)) -> bool {
+        let is = |own: (bool, &str)| own.0 == trigger.0 && own.1.eq_ignore_ascii_case(trigger.1);
+        self.triggers().any(is)
+    }
+
+    fn is_in(&self, space: &str) -> bool {
+        self.space.eq_ignore_ascii_case(space)
+    }
+
+    fn least(&self) -> Option<Severity> {
+        self.severity.as_ref().and_then(|word| word.parse().ok())
+    }
+
+    pub(super) fn matches(&self, report: &Report) -> bool {
+        let (space, name) = report.name();
+        let by_event = self.is_in(space) && self.has((false, name));
+        let in_space = self.space.is_empty() || self.is_in(space);
+        let by_condition = || in_space && report.holding().is_some_and(|key| self.has((true, key)));
+        let has_tag = |(key, value): (&String, &String)| report.event.tag(key) == Some(value);
+        (by_event || by_condition())
+            && self.tags.iter().all(has_tag)
+            && self.least().is_none_or(|least| report.severity() >= least)
     }
 }

@@ -40,7 +40,8 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
 }
 
 pub fn migrate(name: &str) -> Happens {
-    Happens::Request(Request::Migrate { node: node(name), reason: "its fan failed".to_owned() })
+    let reason = "its fan failed".to_owned();
+    Happens::Request(Request::Migrate { node: node(name), reason, fails_ns: None })
 }
 
 pub fn checkpoint() -> Happens {

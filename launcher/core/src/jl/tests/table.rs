@@ -157,7 +157,7 @@ impl World {
         all.push((KILL, want(Request::Kill { code: 143, reason: reason() })));
         if self.jl.open.is_none() && self.jl.job.met {
             let node = self.jl.job.ranks[0].node.clone();
-            all.push((MIGRATE, want(Request::Migrate { node, reason: reason() })));
+            all.push((MIGRATE, want(Request::Migrate { node, reason: reason(), fails_ns: None })));
             all.push((SAVE, want(Request::Checkpoint { reason: reason() })));
         }
         all

@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::policy::*;
-use ftb_core::{EventName, EventSpace};
+use ftb_core::{Event, EventName, EventSpace};
 use std::fmt::Write as _;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policy/effects.md");
@@ -43,7 +43,7 @@ impl PolicyWorld {
 
     /// The actions; `None`: impossible now.
     fn happens(&mut self, what: &str) -> Option<Vec<Action>> {
-        let facts = Facts { nodes: (1..=4).map(node).collect() };
+        let facts = Facts { nodes: (1..=4).map(node).collect(), owner: 0 };
         self.now_ns += 1;
         let (name, crowd) = what.split_once(", on").map_or((what, false), |(name, _)| (name, true));
         let space = match name.get(..7) {
@@ -74,9 +74,10 @@ impl PolicyWorld {
             _ => {
                 let event =
                     Event::new(EventSpace::new(space).unwrap(), EventName::new(name).unwrap());
+                let report = Report::new(event, "poller");
                 let mut all = Vec::new();
                 for number in 1..=if crowd { 3 } else { 1 } {
-                    all.extend(self.policy.event(self.now(), &event, &node(number), &facts));
+                    all.extend(self.policy.event(self.now(), &report, &node(number), &facts));
                 }
                 Some(all)
             }
@@ -92,6 +93,9 @@ impl PolicyWorld {
         }
         if policy.drained.contains(&node(1)) {
             words.push("drained".to_owned());
+        }
+        if policy.conditions.out(&node(1)).is_some() {
+            words.push("not usable".to_owned());
         }
         if policy.settling.iter().any(|settling| settling.node == node(1)) {
             words.push("settling".to_owned());
@@ -123,6 +127,7 @@ fn done(actions: &[Action]) -> String {
             Action::Cancel { .. } => "queued actions on single nodes are cancelled".to_owned(),
             Action::Tell(words) if words.contains("would") => "only reported".to_owned(),
             Action::Tell(_) => String::new(),
+            Action::Unusable { .. } => "it gets no ranks".to_owned(),
             Action::Gone { .. } => "the node counts as lost".to_owned(),
             Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
             Action::Request { want: Request::Drain { .. }, .. } => "drain".to_owned(),

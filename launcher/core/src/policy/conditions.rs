@@ -1,0 +1,135 @@
+//! The conditions of the job's nodes, and which of them keep a node from being used.
+//!
+//! A condition keeps its node out while it holds, if a rule would leave the node for it. Its
+//! counts, delays and brakes do not matter for that. A rule that counts, or an event without a
+//! condition, keeps the node out until it recovers.
+
+use super::report::Report;
+use crate::names::NodeName;
+use ftb_core::EventId;
+use ftb_core::condition::Truth;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most conditions of all nodes together; events about further ones count as events only.
+pub(super) const CONDITIONS_MAX: usize = 32_768;
+
+#[derive(Clone, Debug)]
+struct HeldCondition {
+    source: EventId,
+    truth: Truth,
+    /// The rule that it keeps the node out by.
+    rule: Option<usize>,
+    /// A person wants the node to be used although it holds.
+    is_overruled: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct NodeConditions {
+    /// By component and key.
+    rows: BTreeMap<(String, String), HeldCondition>,
+    /// Rules that keep the node out until it recovers.
+    lasting: BTreeSet<usize>,
+}
+
+impl NodeConditions {
+    fn is_out(&self) -> bool {
+        !self.lasting.is_empty() || self.rows.values().any(|row| row.rule.is_some())
+    }
+}
+
+/// What a report changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It repeats what is known.
+    Known,
+    /// Rules may match it.
+    News,
+    /// It also ends the last condition that kept its node out.
+    Recovered,
+}
+
+/// Why a node is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Out {
+    pub rule: usize,
+    /// The condition; without one the node is out until it recovers.
+    pub condition: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ConditionsByNode {
+    nodes: BTreeMap<NodeName, NodeConditions>,
+    rows: usize,
+}
+
+impl ConditionsByNode {
+    /// Takes a report. `rule` is the one that would leave the node while the condition holds.
+    pub(super) fn take(&mut self, node: &NodeName, report: &Report, rule: Option<usize>) -> Change {
+        let Some(stated) = &report.stated else {
+            return Change::News;
+        };
+        let condition = &stated.condition;
+        let (source, truth) = (stated.source, condition.truth);
+        let subject = (condition.component.clone(), condition.key.to_ascii_uppercase());
+        let known = self.nodes.get(node).and_then(|known| known.rows.get(&subject));
+        if known.is_none() && self.rows >= CONDITIONS_MAX {
+            return Change::News;
+        }
+        let of_node = self.nodes.entry(node.clone()).or_default();
+        let was_out = of_node.is_out();
+        let old = of_node.rows.get(&subject).cloned();
+        let is_known = old.as_ref().is_some_and(|old| old.source == source);
+        let ends = truth == Truth::False;
+        let is_overruled = !ends && old.as_ref().is_some_and(|old| old.is_overruled);
+        let rule = match &old {
+            _ if ends || is_overruled => None,
+            Some(old) if is_known || truth == Truth::Unknown => old.rule.or(rule),
+            _ => rule,
+        };
+        self.rows += usize::from(old.is_none());
+        of_node.rows.insert(subject, HeldCondition { source, truth, rule, is_overruled });
+        let is_repeat = is_known && old.is_some_and(|old| old.truth == truth);
+        let is_loss = truth == Truth::Unknown && !report.is_initial;
+        match was_out && !of_node.is_out() {
+            true => Change::Recovered,
+            false if is_overruled || is_repeat || is_loss => Change::Known,
+            false => Change::News,
+        }
+    }
+
+    /// The node is out until it recovers.
+    pub(super) fn keep_out(&mut self, node: &NodeName, rule: usize) {
+        self.nodes.entry(node.clone()).or_default().lasting.insert(rule);
+    }
+
+    /// An event says that the node has recovered. Conditions that hold keep it out.
+    pub(super) fn recovered(&mut self, node: &NodeName) {
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.lasting.clear();
+        }
+    }
+
+    /// A person wants the node to be used: what holds now does not matter.
+    pub(super) fn overrule(&mut self, node: &NodeName) {
+        self.recovered(node);
+        if let Some(known) = self.nodes.get_mut(node) {
+            let held = known.rows.values_mut().filter(|row| row.truth != Truth::False);
+            held.for_each(|row| (row.rule, row.is_overruled) = (None, true));
+        }
+    }
+
+    /// Why the node is not used.
+    pub(super) fn out(&self, node: &NodeName) -> Option<Out> {
+        let known = self.nodes.get(node)?;
+        let held = known.rows.iter().find_map(|((component, key), row)| {
+            let lost = if row.truth == Truth::Unknown { ", its publisher is lost" } else { "" };
+            let words = match component.is_empty() {
+                true => format!("{key}{lost}"),
+                false => format!("{component} {key}{lost}"),
+            };
+            Some(Out { rule: row.rule?, condition: Some(words) })
+        });
+        let lasting = || known.lasting.first().map(|rule| Out { rule: *rule, condition: None });
+        held.or_else(lasting)
+    }
+}

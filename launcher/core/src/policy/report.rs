@@ -1,0 +1,106 @@
+//! A report: an event with what its agent vouches for. Responsible for: the node that it is about,
+//! and whether its publisher is trusted. Not responsible for: what follows from it.
+
+use crate::names::NodeName;
+use ftb_core::condition::{Condition, EVENT_NAME, Truth};
+use ftb_core::space::lies_in;
+use ftb_core::{Event, EventId, Now, Severity};
+
+/// The event space of the agents, which repeat statements of others.
+const AGENT_SPACE: &str = "ftb.agent";
+/// The tag with space and name of the event that an agent repeats.
+const ORIGINAL: &str = "event";
+/// Event spaces whose payload is the node: Appendix B of the thesis, and MVAPICH2's trigger.
+const PAYLOAD_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.mpi.mig_trigger"];
+
+/// What an event states, as its agent has verified it.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// Host and severity are filled in.
+    pub condition: Condition,
+    /// The publisher's event: this one, or the one that it repeats.
+    pub source: EventId,
+}
+
+/// An event with what its agent vouches for.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub event: Event,
+    /// Where it was published.
+    pub host: String,
+    /// The user who published it.
+    pub uid: u32,
+    pub stated: Option<Statement>,
+    /// It is a row of the table with which the launcher begins, not news.
+    pub is_initial: bool,
+}
+
+impl Report {
+    /// An event of root, without a statement.
+    pub fn new(event: Event, host: &str) -> Self {
+        Self { event, host: host.to_owned(), uid: 0, stated: None, is_initial: false }
+    }
+
+    /// Space and name; of a repeated statement those of the original.
+    pub fn name(&self) -> (&str, &str) {
+        let own = (self.event.space.as_str(), self.event.name.as_str());
+        if own != (AGENT_SPACE, EVENT_NAME) {
+            return own;
+        }
+        self.event.tag(ORIGINAL).and_then(|text| text.split_once(' ')).unwrap_or(own)
+    }
+
+    pub fn severity(&self) -> Severity {
+        let stated = self.stated.as_ref().and_then(|stated| stated.condition.severity);
+        stated.unwrap_or(self.event.severity)
+    }
+
+    /// The key of the condition that holds. One whose publisher is lost holds if it was bad.
+    pub fn holding(&self) -> Option<&str> {
+        let condition = &self.stated.as_ref()?.condition;
+        let holds = match condition.truth {
+            Truth::True => true,
+            Truth::Unknown => self.severity() >= Severity::Warning,
+            Truth::False => false,
+        };
+        holds.then_some(condition.key.as_str())
+    }
+
+    /// The node that it is about: the subject of its condition, the tag `node` or `host`, the
+    /// payload where it is one, else where it was published. `None`: no node.
+    pub fn node(&self) -> Option<NodeName> {
+        let named = |text: &str| NodeName::new(text).ok();
+        if let Some(stated) = &self.stated {
+            let host = &stated.condition.host;
+            return named(if host.is_empty() { &self.host } else { host });
+        }
+        if let Some(tag) = self.event.tag("node").or_else(|| self.event.tag("host")) {
+            return named(tag);
+        }
+        let space = self.event.space.as_str().to_ascii_lowercase();
+        let is_node = PAYLOAD_SPACES.iter().any(|known| lies_in(space.as_bytes(), known));
+        let payload = core::str::from_utf8(&self.event.payload).unwrap_or_default();
+        match payload.trim_end_matches('\0').trim() {
+            text if is_node && !text.is_empty() => named(text),
+            _ => named(&self.host),
+        }
+    }
+
+    /// Whether it is about another host than that of its publisher.
+    pub(super) fn is_about_another(&self, node: &NodeName) -> bool {
+        !self.host.eq_ignore_ascii_case(node.as_str())
+    }
+
+    /// When the node fails at the earliest, in monotonic nanoseconds, if that is predicted.
+    pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
+        if self.event.tag("cause") != Some("predicted") {
+            return None;
+        }
+        let tag = self.event.tag("seconds_left_min").or_else(|| self.event.tag("seconds_left"));
+        let left = core::time::Duration::try_from_secs_f64(tag?.parse().ok()?).ok()?;
+        let onset_ns = self.stated.as_ref().map(|stated| stated.condition.onset_ns);
+        let since_ns = onset_ns.filter(|at_ns| *at_ns > 0).unwrap_or(self.event.time_ns);
+        let age_ns = if since_ns == 0 { 0 } else { now.wall_ns.saturating_sub(since_ns) };
+        Some(now.deadline_ns(left).saturating_sub(age_ns).max(now.mono_ns))
+    }
+}

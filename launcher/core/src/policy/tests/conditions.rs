@@ -1,0 +1,277 @@
+//! What is true now: which nodes get no ranks, and who may say so.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use ftb_core::condition::{Condition, Truth};
+use ftb_core::{EventId, PublisherId, Severity};
+
+/// A statement of ftb-ipmi about a sensor, by the event with that number.
+fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report {
+    let mut event = event("ftb.ipmi", name);
+    event.severity = if truth == Truth::False { Severity::Info } else { Severity::Error };
+    let condition = Condition {
+        host: node(number).to_string(),
+        component: "sensor".to_owned(),
+        severity: Some(event.severity),
+        ..Condition::new(key, truth)
+    };
+    let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq };
+    let mut report = plain(&event);
+    report.stated = Some(Statement { condition, source });
+    report
+}
+
+fn fan(seq: u64, number: u32, truth: Truth) -> Report {
+    let name = if truth == Truth::False { "FTB_IPMI_SENSOR_CLEARED" } else { "FTB_IPMI_FANFAIL" };
+    stated(seq, name, number, "FANFAIL", truth)
+}
+
+/// The same, as its agent repeats it.
+fn repeated(mut report: Report) -> Report {
+    let (space, name) = report.name();
+    let value = format!("{space} {name}");
+    report.event = event("ftb.agent", "FTB_CONDITION");
+    report.event.tags.push(Tag { key: "event".to_owned(), value });
+    report
+}
+
+fn says(policy: &mut Policy, seconds: u64, report: &Report, ranks_on: u32) -> Vec<Action> {
+    let about = report.node().unwrap();
+    policy.event(at(seconds), report, &about, &facts(ranks_on))
+}
+
+fn unusable(actions: &[Action]) -> Option<(NodeName, String, bool)> {
+    actions.iter().find_map(|action| match action {
+        Action::Unusable { node, why } => Some((node.clone(), why.why.clone(), why.lasts)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_spare_with_a_failed_fan_gets_no_ranks_until_the_fan_is_well() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let spare = says(&mut policy, 1, &fan(1, 5, Truth::True), 4);
+    let why = "fan failed: sensor FANFAIL".to_owned();
+    assert_eq!(unusable(&spare), Some((node(5), why, false)));
+    assert!(wants(&spare).is_empty(), "there is nothing to move: {spare:?}");
+    // A second condition keeps it out when the first has cleared.
+    says(&mut policy, 2, &stated(2, "FTB_IPMI_PSUFAIL", 5, "PSUFAIL", Truth::True), 4);
+    assert!(wants(&says(&mut policy, 3, &fan(3, 5, Truth::False), 4)).is_empty());
+    let normal = ipmi(&mut policy, 3, "FTB_IPMI_NORMAL", 5);
+    assert!(wants(&normal).is_empty(), "a condition holds: {normal:?}");
+    let cleared = stated(4, "FTB_IPMI_SENSOR_CLEARED", 5, "PSUFAIL", Truth::False);
+    let cleared = says(&mut policy, 4, &cleared, 4);
+    assert_eq!(wants(&cleared), [Request::Usable { node: node(5) }]);
+}
+
+#[test]
+fn a_spare_with_an_event_that_states_nothing_recovers_with_an_event() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let spare = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 5);
+    assert_eq!(unusable(&spare), Some((node(5), "fan failed".to_owned(), true)));
+    let normal = ipmi(&mut policy, 2, "FTB_IPMI_NORMAL", 5);
+    assert_eq!(wants(&normal), [Request::Usable { node: node(5) }]);
+}
+
+#[test]
+fn a_repeated_statement_is_acted_on_once_and_a_lost_publisher_clears_nothing() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let failed = fan(1, 2, Truth::True);
+    assert!(is_migration(&says(&mut policy, 1, &failed, 4), 2));
+    for (seconds, report) in [(100, failed.clone()), (200, repeated(failed.clone()))] {
+        assert_eq!(says(&mut policy, seconds, &report, 4), [], "it is known");
+    }
+    let mut lost = repeated(failed);
+    lost.stated.as_mut().unwrap().condition.truth = Truth::Unknown;
+    assert_eq!(says(&mut policy, 300, &lost, 4), []);
+    assert!(policy.conditions.out(&node(2)).is_some(), "unknown is not well");
+    let again = says(&mut policy, 400, &fan(2, 2, Truth::False), 4);
+    assert_eq!(wants(&again), [Request::Usable { node: node(2) }]);
+    assert!(is_migration(&says(&mut policy, 500, &fan(3, 2, Truth::True), 4), 2));
+}
+
+/// The table at the start: repeated statements, in part of lost publishers.
+#[test]
+fn rows_of_the_table_keep_nodes_out_before_any_rank_is_placed() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let mut row = |report: Report| {
+        let report = Report { is_initial: true, ..repeated(report) };
+        says(&mut policy, 1, &report, 0)
+    };
+    assert!(unusable(&row(fan(1, 1, Truth::True))).is_some());
+    let (_, why, _) = unusable(&row(fan(2, 2, Truth::Unknown))).unwrap();
+    assert_eq!(why, "fan failed: sensor FANFAIL, its publisher is lost");
+    let mut cleared = fan(3, 3, Truth::False);
+    cleared.stated.as_mut().unwrap().condition.truth = Truth::Unknown;
+    cleared.stated.as_mut().unwrap().condition.severity = Some(Severity::Info);
+    assert_eq!(row(cleared), [], "it was well");
+    let watch = stated(4, "FTB_IPMI_NORMAL", 4, "WATCHED", Truth::True);
+    assert_eq!(row(watch), [], "a row is no news of a recovery");
+    // Known in the cluster by its key only.
+    let mut by_hand = fan(5, 4, Truth::True);
+    by_hand.event = event("ftb.ipmi", "FTB_TEST");
+    assert!(unusable(&row(by_hand)).is_some());
+}
+
+#[test]
+fn a_launcher_that_takes_over_acts_on_what_it_missed_and_once() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    policy.adopt(at(0), FaultId(7), Some(&node(1)), "fan failed");
+    let row = |seq, number| Report { is_initial: true, ..fan(seq, number, Truth::True) };
+    let known = says(&mut policy, 1, &row(1, 1), 4);
+    assert!(wants(&known).is_empty(), "fault 7 waits already: {known:?}");
+    assert!(is_migration(&says(&mut policy, 1, &row(2, 2), 4), 2));
+    // Another node has recovered meanwhile.
+    let well = policy.adopt_unusable(at(2), &node(3));
+    assert_eq!(wants(&well), [Request::Usable { node: node(3) }]);
+    assert!(policy.adopt_unusable(at(2), &node(2)).is_empty());
+}
+
+#[test]
+fn a_person_may_use_a_node_whose_condition_holds_until_it_fails_anew() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    says(&mut policy, 1, &fan(1, 5, Truth::True), 4);
+    policy.usable(&node(5));
+    assert_eq!(says(&mut policy, 600, &fan(2, 5, Truth::True), 5), [], "it is overruled");
+    says(&mut policy, 601, &fan(3, 5, Truth::False), 5);
+    assert!(is_migration(&says(&mut policy, 700, &fan(4, 5, Truth::True), 5), 5));
+}
+
+#[test]
+fn a_port_that_comes_and_goes_keeps_the_node_out_until_it_recovers() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let mut port = |seq: u64, is_down: bool| {
+        let (name, truth) = match is_down {
+            true => ("FTB_IB_PORT_ERR", Truth::True),
+            false => ("FTB_IB_PORT_ACTIVE", Truth::False),
+        };
+        let mut report = stated(seq, name, 5, "PORT_ERR", truth);
+        report.event.space = EventSpace::new("ftb.ib").unwrap();
+        says(&mut policy, seq, &report, 4)
+    };
+    assert!(unusable(&port(1, true)).is_some(), "it is down now");
+    assert_eq!(wants(&port(2, false)), [Request::Usable { node: node(5) }]);
+    port(3, true);
+    port(4, false);
+    assert!(unusable(&port(5, true)).is_some());
+    assert!(wants(&port(6, false)).is_empty(), "three times");
+}
+
+#[test]
+fn a_job_on_one_node_leaves_it_when_it_is_hot() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let hot = stated(1, "FTB_IPMI_OVERTEMP", 1, "OVERTEMP", Truth::True);
+    assert!(wants(&says(&mut policy, 1, &hot, 1)).is_empty(), "it settles");
+    assert!(is_migration(&policy.tick(at(6), &facts(1)), 1));
+}
+
+#[test]
+fn the_node_of_a_report_is_the_one_it_is_about() {
+    let mut report = plain(&event("ftb.ipmi", "FTB_IPMI_PSUFAIL"));
+    assert_eq!(report.node(), NodeName::new("poller").ok());
+    report.event.payload = "Node05\0".into();
+    assert_eq!(report.node(), Some(node(5)), "Appendix B: the payload is the node");
+    report.event.tags.push(Tag { key: "node".to_owned(), value: "Node07".to_owned() });
+    assert_eq!(report.node(), Some(node(7)));
+    report.stated = fan(1, 9, Truth::True).stated;
+    assert_eq!(report.node(), Some(node(9)), "the subject of the condition decides");
+    let mut free = plain(&event("ftb.agent", "FTB_NODE_DEAD"));
+    free.event.payload = "timeout".into();
+    assert_eq!(free.node(), NodeName::new("poller").ok(), "a text is no node");
+}
+
+#[test]
+fn only_trusted_publishers_speak_about_other_hosts() {
+    let policy = Policy::parse(DEFAULT).unwrap();
+    let check = |space: &str, uid: u32, about: &str| {
+        let report = Report { uid, ..plain(&event(space, "X")) };
+        policy.check(&report, &NodeName::new(about).unwrap(), 500).is_ok()
+    };
+    assert!(check("site.disk", 1000, "Poller"), "about its own host");
+    assert!(!check("site.disk", 1000, "node01"));
+    assert!(check("site.disk", 0, "node01") && check("site.disk", 500, "node01"));
+    assert!(check("ftb.ipmi.rack1", 1000, "node01"), "agents protect this event space");
+}
+
+#[test]
+fn the_trigger_of_mvapich2_moves_a_node_for_root_and_the_owner_only() {
+    let mut trigger = event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER");
+    trigger.payload = "node02\0".into();
+    for (uid, moves) in [(0, true), (500, true), (1000, false)] {
+        for host in ["login", "node02"] {
+            let mut policy = Policy::parse(DEFAULT).unwrap();
+            let report = Report { uid, ..Report::new(trigger.clone(), host) };
+            assert_eq!(report.node(), Some(node(2)));
+            let actions = says(&mut policy, 1, &report, 4);
+            assert_eq!(is_migration(&actions, 2), moves, "{uid} {host}: {actions:?}");
+        }
+    }
+}
+
+#[test]
+fn rules_match_tags_conditions_and_severity() {
+    let rule = "[[rule]]\nname = \"disk\"\nconditions = [\"DISK_BAD\"]\naction = \"drain\"\n\
+                tags = { slot = \"3\" }\n";
+    let mut policy = Policy::parse(&format!("{DEFAULT}{rule}")).unwrap();
+    let mut disk = stated(1, "BAD", 2, "DISK_BAD", Truth::True);
+    disk.event.space = EventSpace::new("site.disk").unwrap();
+    assert_eq!(says(&mut policy, 1, &disk, 4), [], "no slot");
+    disk.event.tags.push(Tag { key: "slot".to_owned(), value: "3".to_owned() });
+    disk.stated.as_mut().unwrap().source.seq = 2;
+    let drained = says(&mut policy, 2, &disk, 4);
+    assert!(matches!(&wants(&drained)[..], [Request::Drain { .. }]), "{drained:?}");
+    let mut corrected = event("ftb.ipmi", "FTB_IPMI_MEMERR");
+    corrected.severity = Severity::Warning;
+    assert_eq!(says(&mut policy, 3, &about(corrected.clone(), 3), 4), []);
+    corrected.severity = Severity::Error;
+    assert!(is_migration(&says(&mut policy, 3, &about(corrected, 3), 4), 3));
+}
+
+fn about(mut event: Event, number: u32) -> Report {
+    event.tags.push(Tag { key: "node".to_owned(), value: node(number).to_string() });
+    plain(&event)
+}
+
+#[test]
+fn each_finding_of_the_hardware_has_a_rule() {
+    for (space, name) in [
+        ("ftb.ipmi", "FTB_IPMI_PSUFAIL"),
+        ("ftb.ipmi", "FTB_IPMI_MEMERR"),
+        ("ftb.ipmi", "FTB_IPMI_VOLTAGE"),
+        ("ftb.ipmi", "FTB_IPMI_CPUFAIL"),
+        ("ftb.ib", "FTB_IB_ADAPTER_REMOVED"),
+        ("ftb.ib", "FTB_IB_PORT_CONGESTED"),
+        ("ftb.agent", "FTB_NODE_SUSPECT"),
+    ] {
+        let mut policy = Policy::parse(DEFAULT).unwrap();
+        let mut event = event(space, name);
+        event.severity = Severity::Error;
+        let mut all = says(&mut policy, 1, &about(event, 2), 4);
+        all.extend(policy.tick(at(10), &facts(4)));
+        let moves = wants(&all)
+            .iter()
+            .any(|want| matches!(want, Request::Migrate { .. } | Request::Drain { .. }));
+        let only_reported = ["FTB_IB_PORT_CONGESTED", "FTB_NODE_SUSPECT"].contains(&name);
+        assert_eq!((moves, all.is_empty()), (!only_reported, false), "{name}: {all:?}");
+    }
+}
+
+#[test]
+fn a_prediction_carries_the_time_of_the_failure_and_shortens_the_settle_time() {
+    let mut hot = event("ftb.ipmi", "FTB_IPMI_OVERTEMP");
+    let tags = [("cause", "predicted"), ("seconds_left", "14"), ("seconds_left_min", "12")];
+    hot.tags = tags.map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() }).into();
+    hot.time_ns = 1_000_000_000;
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let now = Now { mono_ns: at(100).mono_ns, wall_ns: 5_000_000_000 };
+    let report = about(hot, 2);
+    policy.event(now, &report, &node(2), &facts(4));
+    // It is 4 s old, so 8 s are left, a quarter of which settles.
+    assert_eq!(policy.next_deadline_ns(), at(102).mono_ns);
+    let moves = wants(&policy.tick(at(102), &facts(4)));
+    let expected = Some(at(108).mono_ns);
+    let matches =
+        |want: &Request| matches!(want, Request::Migrate { fails_ns, .. } if *fails_ns == expected);
+    assert!(moves.iter().any(matches), "{moves:?}");
+}

@@ -1,0 +1,126 @@
+//! What the backplane reports of nodes: the conditions that hold now, what changes, and events.
+//!
+//! Reports that state a condition come from one subscription, which begins with the table; others
+//! come from one subscription for each event space of the policy. After a gap the table is read
+//! again; the policy knows what it has seen before.
+//!
+//! Not responsible for: what a report means (the policy).
+
+use crate::backplane;
+use crate::refused::Reason;
+use core::time::Duration;
+use ftb_client::{Client, Delivery, Received, Start, Subscription};
+use ftb_core::hostlist;
+use ftb_core::limits::FILTER_BYTES_MAX;
+use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::policy::{Report, Statement};
+use std::collections::BTreeSet;
+use tokio::sync::mpsc;
+
+/// Most reports that wait for the policy.
+const REPORTS_MAX: usize = 4096;
+/// Time between a gap and the next reading of the table.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The conditions of these nodes that hold now, and a receiver of all further reports.
+///
+/// # Errors
+/// The agent refuses a subscription.
+pub async fn begin<'a>(
+    client: &Client,
+    spaces: BTreeSet<String>,
+    nodes: impl Iterator<Item = &'a NodeName>,
+    gate: &backplane::EventGate,
+) -> Result<(Vec<Report>, mpsc::Receiver<Report>), String> {
+    let (to, reports) = mpsc::channel(REPORTS_MAX);
+    for space in spaces {
+        let filter = format!("event_space={space}");
+        let events = backplane::subscribe(client, &filter, Start::Now).await?;
+        tokio::spawn(follow_events(events, space, gate.clone(), to.clone()));
+    }
+    let all = "condition=*";
+    let filter = format!("{all}, subject={}", hostlist::fold(nodes.map(NodeName::as_str)));
+    let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
+    let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+    let mut rows = Vec::new();
+    while let Some(report) = next_row(&mut conditions).await {
+        rows.push(Report { is_initial: true, ..report });
+    }
+    let follow = follow_conditions(client.clone(), filter, conditions, gate.clone(), to);
+    tokio::spawn(follow);
+    Ok((rows, reports))
+}
+
+/// The next row of the table; `None`: it is read.
+async fn next_row(conditions: &mut Subscription) -> Option<Report> {
+    loop {
+        match conditions.next_of_past().await? {
+            Delivery::Event(received) => return Some(report(*received)),
+            // What the log has lost is not in its table.
+            Delivery::Gap(_) => {}
+        }
+    }
+}
+
+async fn follow_conditions(
+    client: Client,
+    filter: String,
+    mut conditions: Subscription,
+    gate: backplane::EventGate,
+    to: mpsc::Sender<Report>,
+) {
+    loop {
+        match conditions.next().await {
+            Some(Delivery::Event(received)) => match to.send(report(*received)).await {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+            Some(Delivery::Gap(gap)) => {
+                let (count, reason) = (gap.count, gap.reason);
+                gate.refuse(
+                    Reason::Missed,
+                    format_args!("{count} conditions, {reason:?}: the table is read again"),
+                );
+            }
+            None => return tracing::error!("the agent ended the subscription to conditions"),
+        }
+        tokio::time::sleep(READ_AGAIN_AFTER).await;
+        match backplane::subscribe(&client, &filter, Start::Conditions).await {
+            Ok(again) => conditions = again,
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+}
+
+async fn follow_events(
+    mut events: Subscription,
+    space: String,
+    gate: backplane::EventGate,
+    to: mpsc::Sender<Report>,
+) {
+    while let Some(delivery) = events.next().await {
+        match delivery {
+            // It comes with the conditions.
+            Delivery::Event(received) if received.stated.is_some() => {}
+            Delivery::Event(received) => {
+                if to.send(report(*received)).await.is_err() {
+                    return;
+                }
+            }
+            Delivery::Gap(gap) => {
+                let (count, reason) = (gap.count, gap.reason);
+                gate.refuse(Reason::Missed, format_args!("{count} events of {space}, {reason:?}"));
+            }
+        }
+    }
+    tracing::error!(%space, "the agent ended a subscription to events");
+}
+
+fn report(received: Received) -> Report {
+    let stated = received.stated.map(|stated| Statement {
+        source: stated.provenance.source.unwrap_or(received.id),
+        condition: stated.condition,
+    });
+    let (event, host, uid) = (received.event, received.host, received.uid);
+    Report { event, host, uid, stated, is_initial: false }
+}

@@ -1,0 +1,110 @@
+//! The launcher acts on what is true: conditions from before a job, on spares, and while its
+//! launcher is dead; with real agents, `ftbctl publish` and jobs.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Result, ensure};
+use ftb_tests::cluster::binary;
+use serde_json::Value;
+use site::{Site, nothing_left, result, run, start, text};
+use std::process::{Command, Stdio};
+
+/// States a condition of a sensor, as root does.
+fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
+    let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    Ok(())
+}
+
+async fn status(site: &Site, job: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&site.ask(&["status", job, "--json"]).await?)?)
+}
+
+/// The acceptance: also the default configuration saves the job soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_gets_no_rank_on_a_node_whose_fan_failed_before_it_and_is_saved_soon() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    fan(&site, "node02", "FANFAIL")?;
+    // Without a spare the job does not start, unless the user wants it to.
+    let hosts = ["--hosts", "node[01-02]"];
+    let refused = run(site.counting("few", &hosts)).await?;
+    let reported = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{reported}");
+    for words in ["node node02 is not usable (fan failed: FAN 1 FANFAIL)", "--ignore-conditions"] {
+        assert!(reported.contains(words), "{words}: {reported}");
+    }
+    let wanted = site.launch(&["-n", "2", "--hosts", "node02", "--ignore-conditions"], &["true"]);
+    let wanted = run(wanted).await?;
+    assert!(wanted.status.success(), "{}", text(&wanted.stderr));
+
+    let job = start(site.counting("avoids", &["--spares", "node03", "--checkpoint-every", "auto"]));
+    site.wait_met("avoids").await?;
+    let shown = status(&site, "avoids").await?;
+    assert_eq!(shown["nodes"]["node02"]["ranks"], serde_json::json!([]), "{shown}");
+    assert_eq!(shown["nodes"]["node03"]["ranks"], serde_json::json!([2, 3]), "{shown}");
+    assert_eq!(shown["nodes"]["node02"]["unusable"], "fan failed: FAN 1 FANFAIL", "{shown}");
+    let saved = |status: &Value| status["sets"].as_array().is_some_and(|sets| !sets.is_empty());
+    site.wait_status("avoids", "the first set", saved).await?;
+    // The fan is replaced: the node may be used again.
+    fan(&site, "node02", "FANFAIL=clear")?;
+    let usable = |status: &Value| status["nodes"]["node02"]["unusable"].is_null();
+    site.wait_status("avoids", "node02 to be usable", usable).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("node node03 takes the place of node02"), "{reported}");
+    assert!(reported.contains("node node02 may get ranks again"), "{reported}");
+    nothing_left("FTB_JOB_ID=avoids").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_spare_is_no_target_and_a_fault_is_seen_by_the_next_launcher() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let mut first = site.counting("dead", &["--hosts", "node[01-02]", "--spares", "node[03-04]"]);
+    let mut launcher = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    site.wait_met("dead").await?;
+    // The first spare fails: the second one is taken.
+    fan(&site, "node03", "FANFAIL")?;
+    let unusable = |status: &Value| status["nodes"]["node03"]["unusable"].is_string();
+    site.wait_status("dead", "node03 to be unusable", unusable).await?;
+    let moved = site.ask(&["migrate", "dead", "node02"]).await?;
+    assert_eq!(moved, "ranks 2,3 moved from node02 to node04");
+    launcher.kill()?;
+    launcher.wait()?;
+    // While there is no launcher, the spare recovers and another node fails.
+    fan(&site, "node03", "FANFAIL=clear")?;
+    fan(&site, "node01", "FANFAIL")?;
+    let second = start(site.command(&["attach", "dead"]));
+    let has_left = |status: &Value| status["nodes"]["node03"]["ranks"] == serde_json::json!([0, 1]);
+    site.wait_status("dead", "the ranks of node01 to move", has_left).await?;
+    site.release()?;
+    let output = second.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("moved from node01 to node03").count(), 1, "{reported}");
+    nothing_left("FTB_JOB_ID=dead").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_on_one_node_leaves_it_when_mvapich2s_trigger_names_it() -> Result<()> {
+    let site = Site::new(2).await?;
+    let expected = site.undisturbed_on("node02").await?;
+    let job = start(site.counting("one", &["--hosts", "node01", "--spares", "node02"]));
+    site.wait_met("one").await?;
+    let client = ftb_client::Client::builder("mv2").agent(site.cluster.socket(1)).build()?;
+    let trigger = ftb_client::event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER")?;
+    client.publish(trigger.payload(&b"node01\0"[..]))?.confirmed().await?;
+    let has_left = |status: &Value| status["nodes"]["node02"]["ranks"] != serde_json::json!([]);
+    site.wait_status("one", "the ranks to move", has_left).await?;
+    site.release()?;
+    assert_eq!(result(&job.await??)?, expected);
+    nothing_left("FTB_JOB_ID=one").await
+}
