@@ -44,14 +44,18 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
     std::fs::write(&events, recorded())?;
     let shown = policy(&["test", &events, "--nodes", "node[01-04]"])?;
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
-    let expected = "     0.000s  tell        fault 1: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
+    let expected = "     0.000s  unusable    node01
+     0.000s  tell        fault 1: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
      3.000s  tell        policy: mark as usable (well again, node node01)
      3.000s  usable      node01
+    10.500s  unusable    node02
     10.500s  tell        fault 2: FTB_IPMI_OVERTEMP on node02: migrate in 5s unless it passes
     15.500s  tell        fault 2: migrate (overheating, node node02)
     15.500s  migrate     node02
+    20.000s  unusable    node04
     20.000s  tell        fault 3: migrate (fan failed, node node04)
     20.000s  migrate     node04
+    25.000s  unusable    node01
     25.000s  tell        fault 4: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
     26.000s  cancel      fault 2: cooling has failed
     26.000s  tell        fault 5: checkpoint the job (cooling has failed, node node03)
@@ -62,7 +66,8 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
     let lines: Vec<Value> =
         text(&shown.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let done: Vec<&Value> = lines.iter().filter(|line| line["action"] != "tell").collect();
+    let is_done = |line: &&Value| line["action"] != "tell" && line["action"] != "unusable";
+    let done: Vec<&Value> = lines.iter().filter(is_done).collect();
     let expected = [
         json!({"time_s": 3.0, "action": "usable", "node": "node01", "faults": [], "words": ""}),
         json!({"time_s": 15.5, "action": "migrate", "node": "node02", "faults": [2], "words": "overheating"}),
@@ -71,7 +76,7 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
         json!({"time_s": 26.0, "action": "checkpoint", "faults": [5], "words": "cooling has failed"}),
     ];
     assert_eq!(done, expected.iter().collect::<Vec<_>>());
-    assert_eq!(lines.len(), 12);
+    assert_eq!(lines.len(), 16);
     Ok(())
 }
 
@@ -128,7 +133,7 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
     };
     let none = fan("none", "").replace("[\"FTB_IPMI_FANFAIL\"]", "[]");
     for (rules, words) in [
-        (none, "line 3: rule \"none\" can never match: its list of events is empty"),
+        (none, "line 3: rule \"none\" can never match: it has neither events nor conditions"),
         (fan("zero", "count = 0\n"), "line 3: rule \"zero\": count is 0: at least 1 is meant"),
         (
             fan("many", "count = 5000\n"),
