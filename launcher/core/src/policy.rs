@@ -8,7 +8,7 @@
 //! fault has a number ([`FaultId`]); a rule about the whole job cancels what waits for the same
 //! faults. The defaults are section 3.4.3 of the thesis.
 //!
-//! A node whose condition holds gets no ranks until the condition clears ([`conditions`]).
+//! A node whose condition holds gets no ranks until the condition clears.
 
 mod conditions;
 mod faults;
