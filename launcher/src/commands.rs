@@ -16,6 +16,7 @@ use crate::{clash, console, control, program, streams, waiting};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
+use ftb_launcher_core::link::router;
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, SetId};
 use ftb_launcher_core::policy::{self, Policy};
@@ -310,11 +311,14 @@ fn config(
             toml::from_str(&text).map_err(|error| bad(error.to_string()))?
         }
     };
-    if deadlines.silence.is_zero() {
+    let least = 2 * router::SILENCE;
+    if deadlines.silence < least {
         let path = how.deadlines.as_deref().unwrap_or(Path::new("deadlines"));
         return Err(Failure::bad_input(format!(
-            "{}: silence is 0: every node would count as lost; say how long it may be silent",
-            path.display()
+            "{}: silence is {:?}: a node needs time to connect past a launch agent that hangs: \
+             at least {least:?}",
+            path.display(),
+            deadlines.silence
         )));
     }
     if how.keep_sets == 0 {

@@ -10,18 +10,33 @@ use ftb_launcher_core::link::cipher::{
     Secret, Side,
 };
 use ftb_launcher_core::names::NODES_MAX;
+use std::collections::VecDeque;
 use std::io::{self, BufRead, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
-/// Deadline of a connection with its handshake and purpose.
-pub const DIAL_WAIT: Duration = Duration::from_secs(10);
-/// Most connections of a listener; others wait in its queue.
+/// Deadline of a dialer for connection, handshake and purpose.
+const DIAL_WAIT: Duration = Duration::from_secs(10);
+/// The same for an edge of the launch tree: a node must get past a launch agent that hangs before
+/// the JL counts it as lost.
+const TREE_DIAL_WAIT: Duration = Duration::from_secs(2);
+/// Most handshakes of a listener; a further one ends the oldest.
+const HANDSHAKES_MAX: usize = 128;
+/// Deadline of a listener for handshake and purpose.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
+/// No other handshake ends one that is younger.
+const HANDSHAKE_MIN: Duration = Duration::from_millis(100);
+/// Most served connections of processes of the job; others wait.
 const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
+/// Open files that suffice for the largest job.
+const FILES: u64 = 65_536;
 /// A peer of a [`BlockingConnection`] that moves no byte for this long is dropped.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// Bytes that are sealed together.
@@ -72,7 +87,8 @@ pub async fn dial(address: &str, secret: &Secret, purpose: &Purpose) -> io::Resu
         connection.writer.write(purpose.line().as_bytes()).await?;
         Ok(connection)
     };
-    tokio::time::timeout(DIAL_WAIT, connected).await?
+    let wait = if *purpose == Purpose::Tree { TREE_DIAL_WAIT } else { DIAL_WAIT };
+    tokio::time::timeout(wait, connected).await?
 }
 
 async fn accept(stream: TcpStream, secret: &Secret) -> io::Result<(Connection, Purpose)> {
@@ -83,7 +99,7 @@ async fn accept(stream: TcpStream, secret: &Secret) -> io::Result<(Connection, P
         let purpose = purpose.ok_or_else(|| io::Error::other("an unknown purpose"))?;
         Ok((connection, purpose))
     };
-    tokio::time::timeout(DIAL_WAIT, accepted).await?
+    tokio::time::timeout(HANDSHAKE_WAIT, accepted).await?
 }
 
 async fn shake_hands(mut stream: TcpStream, secret: &Secret, side: Side) -> io::Result<Connection> {
@@ -203,6 +219,38 @@ pub enum FromListener {
     Launcher(String),
 }
 
+/// Handshakes of a listener. Strangers can hold at most [`HANDSHAKES_MAX`] descriptors.
+#[derive(Default)]
+struct Handshakes {
+    tasks: JoinSet<()>,
+    /// The oldest first.
+    begun: VecDeque<(Instant, AbortHandle)>,
+}
+
+impl Handshakes {
+    fn begin(&mut self, handshake: impl Future<Output = ()> + Send + 'static) {
+        self.begun.push_back((Instant::now(), self.tasks.spawn(handshake)));
+    }
+
+    /// Waits until there is room for another one.
+    async fn make_room(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        self.begun.retain(|(_, task)| !task.is_finished());
+        while self.tasks.len() >= HANDSHAKES_MAX
+            && let Some((begun, oldest)) = self.begun.pop_front()
+        {
+            let ends = self.tasks.join_next();
+            if tokio::time::timeout_at(begun + HANDSHAKE_MIN, ends).await.is_ok() {
+                self.begun.push_front((begun, oldest));
+                continue;
+            }
+            tracing::info!("a handshake was ended to make room");
+            oldest.abort();
+            self.tasks.join_next().await;
+        }
+    }
+}
+
 /// Serves a listener until it is dropped. A misbehaving peer is dropped and logged.
 pub async fn serve(
     listener: TcpListener,
@@ -211,37 +259,89 @@ pub async fn serve(
     tree: mpsc::Sender<FromListener>,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut handshakes = Handshakes::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
+        handshakes.make_room().await;
         let (secret, images, tree) = (secret.clone(), images.clone(), tree.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let served = match accept(stream, &secret).await {
-                Ok((connection, Purpose::Image(words))) => {
-                    transfer::answer(connection, &words, &images).await
-                }
-                Ok((connection, Purpose::Tree)) => {
-                    let _ = tree.send(FromListener::Tree(connection)).await;
-                    Ok(())
-                }
-                Ok((_, Purpose::Launcher(address))) => {
-                    let _ = tree.send(FromListener::Launcher(address)).await;
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            };
-            match served {
-                Ok(()) => {}
-                // A peer against the protocol; otherwise its process has ended or was stopped.
-                Err(error) if error.kind() == io::ErrorKind::Other => {
-                    tracing::warn!(%peer, %error, "a connection was refused");
-                }
-                Err(error) => tracing::info!(%peer, %error, "a connection failed"),
+        let places = Arc::clone(&places);
+        handshakes.begin(async move {
+            match accept(stream, &secret).await {
+                Ok((connection, purpose)) => drop(tokio::spawn(async move {
+                    let _place = places.acquire_owned().await;
+                    if let Err(error) = attend(connection, purpose, &images, &tree).await {
+                        report(peer, &error);
+                    }
+                })),
+                Err(error) => report(peer, &error),
             }
         });
+    }
+}
+
+/// Serves a connection of a process of the job.
+async fn attend(
+    connection: Connection,
+    purpose: Purpose,
+    images: &ImageServer,
+    tree: &mpsc::Sender<FromListener>,
+) -> io::Result<()> {
+    let to_tree = match purpose {
+        Purpose::Image(words) => return transfer::answer(connection, &words, images).await,
+        Purpose::Tree => FromListener::Tree(connection),
+        Purpose::Launcher(address) => FromListener::Launcher(address),
+    };
+    let _ = tree.send(to_tree).await;
+    Ok(())
+}
+
+fn report(peer: SocketAddr, error: &io::Error) {
+    if error.kind() == io::ErrorKind::Other {
+        // It does not follow the protocol.
+        tracing::warn!(%peer, %error, "a connection was refused");
+    } else {
+        // Its process has ended or was stopped.
+        tracing::info!(%peer, %error, "a connection failed");
+    }
+}
+
+/// Raises the limit of open files: other nodes connect to this process. With fewer files smaller
+/// jobs still run. The ranks inherit the limit, and some programs close all files up to it.
+pub fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard.min(FILES)
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(FILES), hard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn silent_strangers_make_room_for_others() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (tree, mut accepted) = mpsc::channel(1);
+        let (secret, images) = (Secret::new("key"), ImageServer::new("/nowhere".into()));
+        tokio::spawn(serve(listener, secret.clone(), images, tree));
+        let mut strangers = Vec::new();
+        for _ in 0..HANDSHAKES_MAX + 2 {
+            strangers.push(TcpStream::connect(&address).await.unwrap());
+        }
+        dial(&address, &secret, &Purpose::Tree).await.unwrap();
+        assert!(matches!(accepted.recv().await, Some(FromListener::Tree(_))));
+        for oldest in &mut strangers[..3] {
+            // Long before the deadline of its handshake.
+            let mut hello = Vec::new();
+            let end = tokio::time::timeout(HANDSHAKE_WAIT / 2, oldest.read_to_end(&mut hello));
+            assert_eq!(end.await.unwrap().unwrap(), HELLO_BYTES);
+        }
     }
 }

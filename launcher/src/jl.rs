@@ -37,7 +37,7 @@ use ftb_launcher_pods::timeline::Stopwatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -47,8 +47,6 @@ use tokio::task::JoinHandle;
 const INPUTS_MAX: usize = 4096;
 /// Time at the end for the NLAs to leave and for their output.
 const END_WAIT: Duration = Duration::from_secs(5);
-/// Interval at which a JL announces its address to an NLA of an earlier one.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 /// Interval of the checks on NLAs of an adopted job.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Most checks of the network of an ended job.
@@ -104,7 +102,7 @@ struct JobLauncher {
 /// # Errors
 /// The launcher itself cannot start (no agent, no NLA program).
 pub async fn run(run: LaunchJob) -> Result<i32, String> {
-    allow_many_files();
+    connection::allow_many_files();
     let job = run.file.job.clone();
     let clock = Clock::start();
     let progress = Progress::new(run.quiet);
@@ -153,7 +151,8 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     shell.gate.close();
     let code = shell.state.exit.unwrap_or(FORCED);
     shell.leave_nodes().await;
-    waiting::on("the ranks' output to be printed", print_rest(printer, &mut signals)).await;
+    let printed = print_rest(printer, &mut signals, &shell.links.arriving);
+    waiting::on("the ranks' output to be printed", printed).await;
     shell.kill_all_nlas();
     waiting::on("launch agents on other hosts to be killed", shell.remote_kill.done()).await;
     waiting::on("the network of the job to be removed", shell.clear_networks()).await;
@@ -169,6 +168,16 @@ struct JobLinks {
     address: String,
     /// Where the nodes listen.
     addresses: Arc<Mutex<Addresses>>,
+    arriving: Arc<Mutex<Arriving>>,
+}
+
+/// Output on the way.
+#[derive(Default)]
+struct Arriving {
+    /// Nodes whose last message has not arrived.
+    nodes: BTreeSet<NodeName>,
+    /// Frames so far.
+    frames: u64,
 }
 
 /// Serves processes of the job: messages, streams and images. Returns also the messages of nodes,
@@ -199,15 +208,20 @@ fn join(
         let joined = joined.get(node).map(watch::Sender::subscribe);
         tokio::spawn(announce(address.clone(), to.clone(), secret.clone(), joined));
     }
-    let known = addresses.clone();
+    let (known, arriving) = (addresses.clone(), Arc::new(Mutex::new(Arriving::default())));
+    let output = arriving.clone();
     let news = move |news| match news {
         LinkNews::Launcher(_) => {}
-        LinkNews::Joined { node, address, .. } => {
+        LinkNews::Left(node) => drop(locked(&output).nodes.remove(&node)),
+        LinkNews::Joined { node, address, first } => {
+            if first {
+                locked(&output).nodes.insert(node.clone());
+            }
             if let Some(joined) = joined.get(&node) {
                 joined.send_replace(true);
             }
             let _ = input.send(InputNews::Path(node.clone(), true));
-            known.lock().unwrap_or_else(PoisonError::into_inner).insert(node, address);
+            locked(&known).insert(node, address);
         }
         LinkNews::Parted(node) => drop(input.send(InputNews::Path(node, false))),
         LinkNews::Message { node, message } => match FromNode::decode(message) {
@@ -215,7 +229,11 @@ fn join(
             Some(FromNode::Nla(message)) => {
                 drop(to_shell.try_send(NlaSays { node, message }));
             }
+            Some(FromNode::OutputLost(bytes)) => {
+                lose(&node, &format!("its file was full: {bytes} bytes"))
+            }
             Some(FromNode::Output { rank, stream, bytes }) => {
+                locked(&output).frames += 1;
                 drop(frames.send((node, Frame { rank, stream, bytes })));
             }
             Some(FromNode::WantInput { request }) => {
@@ -231,12 +249,22 @@ fn join(
         },
     };
     tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
-    let links = JobLinks { to_nodes, input: to_input, address, addresses };
+    let links = JobLinks { to_nodes, input: to_input, address, addresses, arriving };
     (links, from_nodes, printer)
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn address_in(addresses: &Mutex<Addresses>, node: &NodeName) -> Option<String> {
-    addresses.lock().unwrap_or_else(PoisonError::into_inner).get(node).cloned()
+    locked(addresses).get(node).cloned()
+}
+
+/// Reports lost output; the exit code shows it too.
+fn lose(node: &NodeName, reason: &str) {
+    console::err().line(&format!("ftb-launch: output of node {node} is lost: {reason}"));
+    console::out().lose("it did not arrive");
 }
 
 /// Announces the address of this JL to an NLA of an earlier one until it has joined.
@@ -247,23 +275,27 @@ async fn announce(own: String, to: String, secret: Secret, joined: Option<watch:
         let dialed = connection::dial(&to, &secret, &purpose).await;
         let _ = dialed.inspect_err(|error| tracing::info!(%to, %error, "no launch agent answers"));
         let joins = joined.wait_for(|joined| *joined);
-        if tokio::time::timeout(ANNOUNCE_EVERY, joins).await.is_ok() {
+        if tokio::time::timeout(nla::ANNOUNCE_EVERY, joins).await.is_ok() {
             return;
         }
     }
 }
 
-/// Waits for the rest of the ranks' output: [`END_WAIT`] for output to arrive, and as long as a
-/// slow reader needs. A signal ends the wait.
-async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught) {
+/// Waits for the rest of the ranks' output while it arrives, and as long as a slow reader needs.
+/// Nothing for [`END_WAIT`] or a signal ends the wait.
+async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught, arriving: &Mutex<Arriving>) {
+    let mut frames = locked(arriving).frames;
     loop {
         tokio::select! {
             _ = &mut printer => return,
             _ = signals.next() => return console::out().lose("it was not read to its end"),
             () = tokio::time::sleep(END_WAIT) => {
-                if !console::out().is_busy() && !console::err().is_busy() {
-                    // A lost node has not closed its stream.
-                    tracing::warn!("some output of the ranks may be missing");
+                let arriving = locked(arriving);
+                let more = core::mem::replace(&mut frames, arriving.frames) != arriving.frames;
+                if !more && !console::out().is_busy() && !console::err().is_busy() {
+                    for node in &arriving.nodes {
+                        lose(node, "its end did not arrive");
+                    }
                     return;
                 }
             }
@@ -275,17 +307,6 @@ impl LaunchJob {
     /// `ftb-launch kill` prints its own answer on standard output.
     fn printing(&self) -> output::Printing {
         output::Printing { prefix: self.file.prefix, all_to_err: self.end }
-    }
-}
-
-/// Raises the limit of open files: each node has connections here. With fewer files smaller jobs
-/// still run.
-fn allow_many_files() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
@@ -653,8 +674,8 @@ impl JobLauncher {
     }
 
     /// PMI goes over the job connection, FTB_JL_ALIVE both ways. The target of a copy gets the
-    /// address of the source.
-    async fn say(&self, message: FromJl) {
+    /// address of the source. `node`: the only receiver of a message over the job connection.
+    async fn say(&self, node: Option<NodeName>, message: FromJl) {
         if let FromJl::Copy { from: Some(node), target, .. } = &message
             && let Some(address) = address_in(&self.links.addresses, node)
         {
@@ -665,39 +686,35 @@ impl JobLauncher {
         let event = wire::to_jl(&message);
         if event.is_none() || message == FromJl::Alive {
             let message = ToNode::Jl(message).encode();
-            let _ = self
-                .links
-                .to_nodes
-                .send(LinkInput::Send { node: None, message, keep: false })
-                .await;
+            let _ = self.links.to_nodes.send(LinkInput::Send { node, message, keep: false }).await;
         }
         if let Some(event) = event {
             self.publish(event).await;
         }
     }
 
-    /// Sends nothing more. Launch agents close their connections when they leave; lost ones may
-    /// not.
-    async fn leave_nodes(&mut self) {
+    /// Waits for no further output of lost nodes. Launch agents close their connections when they
+    /// leave; lost ones may not.
+    async fn leave_nodes(&self) {
         for (node, _) in self.state.jl.job().nodes.iter().filter(|(_, row)| row.lost) {
+            locked(&self.links.arriving).nodes.remove(node);
             let _ = self.links.to_nodes.send(LinkInput::Forget(node.clone())).await;
         }
-        self.links.to_nodes = mpsc::channel(1).0;
+        let _ = self.links.to_nodes.send(LinkInput::Leave).await;
     }
 
     async fn output(&mut self, output: JlOutput) {
         match output {
             JlOutput::Save => {
                 let time = Stopwatch::start();
-                let addresses = self.links.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-                self.state.addresses.clone_from(&addresses);
-                drop(addresses);
+                self.state.addresses.clone_from(&locked(&self.links.addresses));
                 if let Err(error) = self.dir.write("state.json", &self.state) {
                     tracing::error!(%error, "the state of the job is not on disk");
                 }
                 time.done(&"launcher", "write the job's state");
             }
-            JlOutput::Publish(message) => self.say(message).await,
+            JlOutput::Publish(message) => self.say(None, message).await,
+            JlOutput::Repeat { node, message } => self.say(Some(node), message).await,
             JlOutput::Answer(answer) => self.publish(wire::answer(&answer)).await,
             JlOutput::Store { episode, set, from } => self.store(episode, set, from),
             JlOutput::DropStored(set) => self.dir.drop_set(&set),

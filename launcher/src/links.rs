@@ -1,8 +1,9 @@
 //! The task of a process that owns its connections along the launch tree: it carries packets to the
 //! router ([`ftb_launcher_core::link::router`]) and back. It decides nothing.
 //!
-//! Packets that wait for a slow connection stay in memory: at most the windows of the streams and
-//! the puts of one barrier for each node behind it.
+//! Packets that wait for a slow connection stay in memory. The unacknowledged messages of a
+//! session limit them ([`ftb_launcher_core::link::session::UNACKED_BYTES_MAX`]), for each node
+//! behind it and each of its paths.
 
 use crate::clock::Clock;
 use crate::connection::{Connection, FromListener, Purpose, dial};
@@ -32,6 +33,8 @@ pub enum LinkNews {
         first: bool,
     },
     Parted(NodeName),
+    /// The last message of the node has arrived.
+    Left(NodeName),
 }
 
 /// From the tasks of connections.
@@ -56,8 +59,8 @@ struct Links {
     from_links: mpsc::Sender<(LinkId, FromLink)>,
 }
 
-/// Runs until `orders` is closed and nothing is under way ([`Router::is_idle`]). `news` must not
-/// block.
+/// Runs until the process leaves ([`LinkInput::Leave`], or the end of `orders`) and nothing is
+/// under way ([`Router::is_over`]). `news` must not block.
 pub async fn run(
     router: Router,
     secret: Secret,
@@ -69,17 +72,14 @@ pub async fn run(
     let (from_links, mut heard) = mpsc::channel(PACKETS_MAX);
     let (links, last) = (BTreeMap::new(), 0);
     let mut links = Links { router, secret, clock, links, last, from_links };
-    let mut over = false;
-    while !(over && links.router.is_idle()) {
+    let mut closed = false;
+    while !links.router.is_over() {
         let due_ns = links.router.next_deadline_ns();
         let input = tokio::select! {
-            order = orders.recv(), if !over => match order {
-                Some(order) => order,
-                None => {
-                    over = true;
-                    continue;
-                }
-            },
+            order = orders.recv(), if !closed => {
+                closed = order.is_none();
+                order.unwrap_or(LinkInput::Leave)
+            }
             Some((link, from)) = heard.recv() => match links.heard(link, from) {
                 Some(input) => input,
                 None => continue,
@@ -141,6 +141,7 @@ impl Links {
                     news(LinkNews::Joined { node, address, first });
                 }
                 LinkOutput::Parted(node) => news(LinkNews::Parted(node)),
+                LinkOutput::Left(node) => news(LinkNews::Left(node)),
             }
         }
     }

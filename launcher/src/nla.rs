@@ -5,6 +5,7 @@
 use super::backplane::{self, EventGate, Received};
 use super::clock::Clock;
 use super::connection::{self, Purpose};
+use super::control;
 use super::guard::{self, Guard};
 use super::links::{self, LinkNews};
 use super::nodedir::{self, OUTPUT};
@@ -36,6 +37,7 @@ use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -45,11 +47,13 @@ use tokio::task::{AbortHandle, JoinHandle};
 const INPUTS_MAX: usize = 1024;
 /// Most messages of other launch agents that wait to go up.
 const WORDS_MAX: usize = 256;
-/// Time for the rest of the ranks' output at the end.
-const OUTPUT_WAIT: Duration = Duration::from_secs(2);
+/// Time at the end for messages to arrive, and for the nodes behind this one to leave.
+const LINKS_WAIT: Duration = Duration::from_secs(2);
 
 /// Interval at which a second agent checks whether the first lives.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Pause before a JL is announced again.
+pub(super) const ANNOUNCE_EVERY: Duration = Duration::from_secs(2);
 
 struct LaunchAgent {
     spec: NlaSpec,
@@ -112,6 +116,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         // On the launcher's own host the launcher has checked it.
         installed::check(&spec.backend)?;
     }
+    connection::allow_many_files();
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
     spec.image_dir = nodedir::placed(&spec.image_dir)?;
@@ -186,13 +191,13 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     if let Some((_, pod)) = pod {
         pod.ended().await;
     }
-    let _ = tokio::time::timeout(OUTPUT_WAIT, writer).await;
+    let _ = writer.await;
     backplane::close(client).await;
     drop(own_dir);
     let _ = clearing.await;
     // The end of the connection shows the JL that nothing of this node is left.
     drop(to_jl);
-    let _ = tokio::time::timeout(OUTPUT_WAIT, links).await;
+    let _ = tokio::time::timeout(LINKS_WAIT, links).await;
     Ok(())
 }
 
@@ -235,7 +240,8 @@ fn join(spec: &NlaSpec, listener: TcpListener, address: String, clock: Clock) ->
     let (to_tree, accepted) = mpsc::channel(WORDS_MAX);
     let images = ImageServer::new(spec.image_dir.clone());
     tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
-    let router = Router::of_nla(spec.node.clone(), address, spec.uplinks.clone());
+    let uplinks = spec.uplinks.clone();
+    let router = Router::of_nla(spec.node.clone(), control::random(), address, uplinks);
     let (to_jl, orders) = mpsc::channel(INPUTS_MAX);
     let (path, of_output) = watch::channel(output::Uplink::default());
     let (launchers, launcher) = watch::channel(spec.uplinks.last().cloned().unwrap_or_default());
@@ -247,6 +253,7 @@ fn join(spec: &NlaSpec, listener: TcpListener, address: String, clock: Clock) ->
     // A message that finds no room is repeated by the JL.
     let news = move |news| match news {
         LinkNews::Launcher(address) => drop(launchers.send_replace(address)),
+        LinkNews::Left(_) => {}
         LinkNews::Parted(_) => paths.send_modify(|path| path.joined = false),
         LinkNews::Joined { first, .. } => {
             paths.send_modify(|path| {
@@ -272,28 +279,47 @@ fn join(spec: &NlaSpec, listener: TcpListener, address: String, clock: Clock) ->
 }
 
 /// Another launch agent of this job exists, and its starter is gone. This one takes its place in
-/// the launch tree, reports the node as up, says where the JL listens now, and ends with it.
+/// the launch tree, reports the node as up, announces the JL, and ends with the first one.
 async fn stand_in(
     spec: &NlaSpec,
     pid: u32,
     words: mpsc::Receiver<TreeMessage>,
 ) -> Result<(), String> {
     let (dir, secret) = (&spec.image_dir, Secret::new(&spec.token));
-    if let (Some(address), Some(launcher)) = (nodedir::address_of(dir), spec.uplinks.last()) {
-        let purpose = Purpose::Launcher(launcher.clone());
-        // The JL of this one may be the earlier one.
-        let announced = match connection::dial(launcher, &secret, &Purpose::Tree).await {
-            Ok(_) => connection::dial(&address, &secret, &purpose).await,
-            gone => gone,
-        };
-        let _ = announced.inspect_err(|error| tracing::info!(%error, "no JL is announced"));
-    }
     report(&spec.node, pid, words);
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if nodedir::is_free(dir) {
-            return Err("the launch agent of this node has ended".to_owned());
+    let freed = async {
+        while !nodedir::is_free(dir) {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
+    };
+    let announced = async {
+        if let Some(launcher) = spec.uplinks.last() {
+            announce(dir, launcher, &secret).await;
+        }
+        core::future::pending().await
+    };
+    tokio::select! {
+        () = freed => Err("the launch agent of this node has ended".to_owned()),
+        never = announced => never,
+    }
+}
+
+/// Announces the JL at this address to the launch agent of the directory. That one may not serve
+/// its listener yet, and the JL may be gone.
+async fn announce(dir: &Path, launcher: &str, secret: &Secret) {
+    let purpose = Purpose::Launcher(launcher.to_owned());
+    loop {
+        if let Some(address) = nodedir::address_of(dir) {
+            let announced = match connection::dial(launcher, secret, &Purpose::Tree).await {
+                Ok(_) => connection::dial(&address, secret, &purpose).await,
+                gone => gone,
+            };
+            match announced {
+                Ok(_) => return,
+                Err(error) => tracing::info!(%error, "the JL is not announced"),
+            }
+        }
+        tokio::time::sleep(ANNOUNCE_EVERY).await;
     }
 }
 
@@ -603,5 +629,37 @@ impl LaunchAgent {
             }
         });
         self.feeding = Some(task.abort_handle());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::connection::FromListener;
+
+    async fn served(secret: &Secret) -> (String, mpsc::Receiver<FromListener>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (to_tree, accepted) = mpsc::channel(4);
+        let images = ImageServer::new("/nowhere".into());
+        tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+        (address, accepted)
+    }
+
+    /// The first agent of the node may still attach to the backplane.
+    #[tokio::test]
+    async fn a_launcher_is_announced_until_the_first_agent_answers() {
+        let (dir, secret) = (tempfile::tempdir().unwrap(), Secret::new("key"));
+        let (launcher, _tree) = served(&secret).await;
+        let (agent, mut accepted) = served(&secret).await;
+        let (place, to) = (dir.path().to_owned(), launcher.clone());
+        let announced = tokio::spawn(async move { announce(&place, &to, &secret).await });
+        tokio::time::sleep(LOOK_EVERY).await;
+        let file = std::fs::write(dir.path().join(nodedir::LOCK), format!("1 {agent}"));
+        file.unwrap();
+        let heard = tokio::time::timeout(2 * ANNOUNCE_EVERY, accepted.recv()).await.unwrap();
+        assert!(matches!(heard, Some(FromListener::Launcher(address)) if address == launcher));
+        announced.await.unwrap();
     }
 }

@@ -21,7 +21,7 @@ pub struct NodeEntry {
     /// Directory for images of all jobs there; default: the user's own.
     #[serde(default)]
     pub images: Option<PathBuf>,
-    /// The address of its image server; default: any.
+    /// Where its launch agent listens; default: any.
     #[serde(default)]
     pub listen: Option<String>,
     /// How other nodes reach it; default: its name.

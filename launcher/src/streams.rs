@@ -22,7 +22,7 @@ const INPUT_CHUNK_BYTES: usize = 64 * 1024;
 /// Most unacknowledged bytes of standard input.
 const UNTAKEN_BYTES_MAX: usize = 256 * 1024;
 /// Without a JL for this long rank 0 reads the end of its input.
-const INPUT_GRACE: Duration = Duration::from_secs(10);
+const INPUT_GRACE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
 
 /// Standard input that was read and not acknowledged.
 #[derive(Debug, Default)]
@@ -229,7 +229,10 @@ impl InputSlot {
                     Some(bytes) => say(FromNode::InputTaken { request, bytes }).await,
                     None => break,
                 },
-                () = &mut lost => return self.give(request, Bytes::new()),
+                () = &mut lost => {
+                    self.give(request, Bytes::new());
+                    break;
+                }
             }
         }
         say(FromNode::InputDone { request }).await;
@@ -324,6 +327,23 @@ mod tests {
         giver.on_news(InputNews::Path(second.0, false)).await;
         giver.on_news(InputNews::Wanted(first.clone())).await;
         assert_eq!(node.next(&first).await, "wo ");
+    }
+
+    /// A launcher that was stopped for a while knows that the reader is gone, and feeds the next.
+    #[tokio::test]
+    async fn a_rank_without_a_launcher_reads_the_end_and_another_one_may_read_on() {
+        let (to_jl, mut orders) = mpsc::channel(16);
+        let up = Uplink { joined: true, launchers: 1, leaving: false };
+        let (path, of_input) = watch::channel(up);
+        let mut input = InputSlot::default().request(to_jl, of_input);
+        let mut next = async || {
+            let Some(LinkInput::Send { message, .. }) = orders.recv().await else { panic!() };
+            FromNode::decode(message).unwrap()
+        };
+        assert_eq!(next().await, FromNode::WantInput { request: 1 });
+        path.send_modify(|path| path.joined = false);
+        assert_eq!(input.read(100).await, "", "the end");
+        assert_eq!(next().await, FromNode::InputDone { request: 1 });
     }
 
     #[tokio::test]

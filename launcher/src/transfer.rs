@@ -7,10 +7,10 @@
 //!
 //! The client requests `GET SET RANK`. The answer is `OK LENGTH` and the bytes, or `TREE` and the
 //! files; else `ERR reason`. `AWAIT SET RANK` requests an image that may still grow
-//! ([`ftb_launcher_pods::images::growing`]); lines `WAIT` may precede its answer. Both ends copy
+//! ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends copy
 //! with blocking streams on threads.
 
-use crate::connection::{BlockingConnection, Connection, Purpose, dial};
+use crate::connection::{BlockingConnection, Connection, Purpose, STALL_MAX, dial};
 use crate::spec::NlaSpec;
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::Secret;
@@ -22,20 +22,22 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 
-/// Most running transfers of a server; others wait.
+/// Most running transfers of a server; others wait and get `WAIT`.
 pub const TRANSFERS_MAX: usize = 16;
 /// Requests a whole image.
 const GET: &str = "GET";
 /// Requests an image that may still grow.
 const AWAIT: &str = "AWAIT";
-/// Sent while the image has not begun.
+/// Sent while the transfer or its image has not begun.
 const WAIT: &str = "WAIT";
 /// Interval of `WAIT`.
-const BEAT_EVERY: Duration = Duration::from_secs(10);
+const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// Where nodes of a job listen.
 pub type Addresses = BTreeMap<NodeName, String>;
@@ -82,9 +84,12 @@ impl ImageServer {
 ///
 /// # Errors
 /// The connection breaks, or the image cannot be read.
-pub async fn answer(connection: Connection, words: &str, server: &ImageServer) -> io::Result<()> {
-    let transfers = Arc::clone(&server.transfers);
-    let _transfer = transfers.acquire_owned().await.map_err(io::Error::other)?;
+pub async fn answer(
+    mut connection: Connection,
+    words: &str,
+    server: &ImageServer,
+) -> io::Result<()> {
+    let _transfer = begin(&mut connection, server).await?;
     let wanted = server.wanted(words);
     let mut to = BlockingConnection::new(connection, Handle::current());
     let task = move || {
@@ -95,6 +100,21 @@ pub async fn answer(connection: Connection, words: &str, server: &ImageServer) -
         to.flush()
     };
     tokio::task::spawn_blocking(task).await?
+}
+
+/// Waits until the transfer may run. The client would take silence for a failure.
+async fn begin(
+    connection: &mut Connection,
+    server: &ImageServer,
+) -> io::Result<OwnedSemaphorePermit> {
+    let mut place = pin!(Arc::clone(&server.transfers).acquire_owned());
+    loop {
+        if let Ok(place) = timeout(BEAT_EVERY, &mut place).await {
+            return place.map_err(io::Error::other);
+        }
+        let wait = format!("{WAIT}\n");
+        timeout(STALL_MAX, connection.writer.write(wait.as_bytes())).await??;
+    }
 }
 
 fn send(to: &mut BlockingConnection, path: &Path, early: bool) -> io::Result<()> {
@@ -253,12 +273,17 @@ mod tests {
 
     async fn served() -> Served {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let address = serve(ImageServer::new(from.path().to_owned())).await;
+        Served { address, from, to }
+    }
+
+    /// Returns the address of the server.
+    async fn serve(images: ImageServer) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let images = ImageServer::new(from.path().to_owned());
         let (tree, _) = mpsc::channel(1);
         tokio::spawn(connection::serve(listener, Secret::new("key"), images, tree));
-        Served { address, from, to }
+        address
     }
 
     async fn get(server: &str, to: &Path, key: &str, rank: u32) -> Result<Vec<(u64, u32)>, String> {
@@ -313,6 +338,28 @@ mod tests {
         fs::remove_file(source.join("nil")).unwrap();
         let second = get(&served.address, to, "key", 0).await.unwrap();
         assert!(second != first && !there.join("nil").exists());
+    }
+
+    /// A restart of a job on many nodes copies from one server.
+    #[tokio::test]
+    async fn a_client_of_a_busy_server_learns_that_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = ImageServer::new(dir.path().to_owned());
+        let others = u32::try_from(TRANSFERS_MAX).unwrap();
+        let others = images.transfers.clone().acquire_many_owned(others).await.unwrap();
+        let server = serve(images).await;
+        let purpose = Purpose::Image("GET set-1 0".to_owned());
+        let mut client = dial(&server, &Secret::new("key"), &purpose).await.unwrap();
+        for _ in 0..3 {
+            let line = timeout(STALL_MAX, client.reader.read()).await.unwrap().unwrap();
+            assert_eq!(line, b"WAIT\n");
+        }
+        drop(others);
+        let mut line = client.reader.read().await.unwrap();
+        while line == b"WAIT\n" {
+            line = client.reader.read().await.unwrap();
+        }
+        assert!(line.starts_with(b"ERR cannot read image"));
     }
 
     #[test]

@@ -164,7 +164,7 @@ async fn goes_on(
 async fn a_launch_agent_that_hangs_is_judged_by_the_launcher() -> Result<()> {
     let site = Site::new(4).await?;
     let expected = site.undisturbed().await?;
-    let running = saved(&site, "hangs", "5s").await?;
+    let running = saved(&site, "hangs", "12s").await?;
     let before = ranks_of("hangs")?;
     kill(site.nla_of("hangs", "node04")?, Signal::SIGSTOP)?;
     wait_whole(&site, "hangs", 1).await?;
@@ -176,7 +176,7 @@ async fn a_launch_agent_that_hangs_is_judged_by_the_launcher() -> Result<()> {
 async fn a_node_whose_agent_hangs_is_judged_by_the_launcher() -> Result<()> {
     let site = Site::new(4).await?;
     let expected = site.undisturbed().await?;
-    let running = saved(&site, "cutoff", "5s").await?;
+    let running = saved(&site, "cutoff", "12s").await?;
     let before = ranks_of("cutoff")?;
     site.cluster.signal(3, Signal::SIGSTOP)?;
     wait_whole(&site, "cutoff", 1).await?;

@@ -211,6 +211,10 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     refused(vec!["--hosts", "node1", "--fanout", "0"], "--fanout 0").await?;
     refused(vec!["--hosts", "node1", "--ssh-command", " "], "--ssh-command").await?;
     refused(vec!["--hosts", "node1,node2", "--spares", "node2"], "spare and a primary").await?;
+    let deadlines = site.jobs.path().join("deadlines.toml");
+    std::fs::write(&deadlines, "silence = \"11s\"\n")?;
+    let deadlines = deadlines.display().to_string();
+    refused(vec!["--local-nodes", &local, "--deadlines", &deadlines], "at least 12s").await?;
     let policy = site.jobs.path().join("policy.toml");
     std::fs::write(
         &policy,

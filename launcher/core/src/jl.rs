@@ -139,6 +139,11 @@ pub enum JlOutput {
     /// Write the state to disk, synced, before any later output.
     Save,
     Publish(FromJl),
+    /// Send a message again to this node only.
+    Repeat {
+        node: NodeName,
+        message: FromJl,
+    },
     /// Fetch these images into the store, verify them, commit the set. Answered by
     /// [`JlInput::Stored`].
     Store {

@@ -30,7 +30,8 @@ pub enum Arrival<'a> {
     Waiting,
     /// The barrier is complete; all nodes get these parts.
     Complete(&'a [Part]),
-    /// The barrier was complete before; the node gets these parts again.
+    /// The barrier was complete before. The node gets these parts again: all for its first part,
+    /// none for the others.
     Again(&'a [Part]),
     /// The report is of another barrier.
     Stale,
@@ -71,7 +72,8 @@ impl Barrier {
     /// A node reports that `ranks` have arrived.
     pub fn said(&mut self, node: &NodeName, ranks: &Ranks, part: Part, size: u32) -> Arrival<'_> {
         if part.barrier + 1 == self.number && !self.result.is_empty() {
-            return Arrival::Again(&self.result);
+            let parts = if part.part == 0 { self.result.len() } else { 0 };
+            return Arrival::Again(&self.result[..parts]);
         }
         if part.barrier != self.number {
             return Arrival::Stale;
@@ -129,8 +131,10 @@ mod tests {
         let said = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), 3);
         let Arrival::Complete(parts) = said else { panic!("{said:?}") };
         assert_eq!(parts[0].lines, "x=1\ny=2\nz=3\n");
-        let again = barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), 3);
-        assert!(matches!(again, Arrival::Again(_)));
+        let again = barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), 3);
+        assert!(matches!(again, Arrival::Again([_])));
+        let again = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), 3);
+        assert_eq!(again, Arrival::Again(&[]), "one repetition of all parts gets one result");
         assert_eq!(barrier.said(&b, &two, part(7, 0, 1, ""), 3), Arrival::Stale);
     }
 

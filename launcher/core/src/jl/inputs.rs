@@ -118,7 +118,12 @@ impl Jl {
             self.job.out.push(JlOutput::Save);
         }
         for part in parts {
-            self.job.publish(FromJl::Pmi { episode, part });
+            let message = FromJl::Pmi { episode, part };
+            self.job.out.push(if complete {
+                JlOutput::Publish(message)
+            } else {
+                JlOutput::Repeat { node: node.clone(), message }
+            });
         }
         if complete {
             self.with_open(now, |handler, context| handler.on_barrier(context));

@@ -649,3 +649,22 @@ fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
     job.fails_at(1, "a", Some(19_000_000_000));
     assert_eq!(open(&job), "migration");
 }
+
+/// A large job would otherwise fill the sessions of all nodes with results that they have.
+#[test]
+fn only_the_node_that_reports_a_barrier_again_gets_its_result_again() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.out.clear();
+    for part in 0..3 {
+        let (episode, ranks) = (Episode(1), job.jl.job.ranks_on(&node("b")));
+        let part = Part { barrier: 1, part, parts: 3, lines: String::new() };
+        job.says("b", FromNla::Pmi { episode, joined: ranks.clone(), ranks, part });
+    }
+    let result = |output: &&JlOutput| match output {
+        JlOutput::Repeat { node: to, message: FromJl::Pmi { .. } } => *to == node("b"),
+        JlOutput::Publish(FromJl::Pmi { .. }) => panic!("{output:?}"),
+        _ => false,
+    };
+    assert_eq!(job.out.iter().filter(result).count(), 1);
+}

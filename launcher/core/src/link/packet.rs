@@ -18,8 +18,10 @@ pub struct Packet {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PacketBody {
-    /// The path is new: the sender expects message `expected` of this session.
+    /// The path is new: the sender expects message `expected` of this session. The JL answers with
+    /// the same `path`.
     Resume {
+        path: PathId,
         /// The session that the sender knows; 0 for a node before its first one.
         session: u64,
         expected: u64,
@@ -33,6 +35,15 @@ pub enum PacketBody {
     },
     /// All messages before `expected` have arrived.
     Ack { expected: u64 },
+}
+
+/// A path of an NLA to the JL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathId {
+    /// The random number of the NLA's process.
+    pub process: u64,
+    /// How many connections the NLA had dialed.
+    pub number: u64,
 }
 
 impl Packet {
@@ -84,6 +95,8 @@ pub enum FromNode {
         #[serde(skip)]
         bytes: Bytes,
     },
+    /// Bytes of output that found no room in the node's file.
+    OutputLost(u64),
     /// Rank 0 runs here and reads standard input.
     WantInput {
         request: u64,

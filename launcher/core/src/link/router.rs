@@ -1,12 +1,15 @@
 //! The connections of one process along the launch tree. The JL has a session with each node; an
 //! NLA has one with the JL, and passes packets of the nodes behind it on.
 //!
-//! An NLA dials its parent; when that fails, the parent's parent, and so on to the JL. A path
-//! without a packet of the JL for [`SILENCE`] is given up. After each new path the session resumes.
-//! Another JL has another session, which begins with what the earlier one has not acknowledged.
+//! An NLA dials its parent; when that fails, the parent's parent, and so on to the JL. It leaves a
+//! path without a packet of the JL for [`SILENCE`]. After each new path the session resumes. The
+//! number of the path keeps a late `Resume` from turning the route back. Another JL has another
+//! session, which begins with the messages that the earlier one has not acknowledged.
+//!
+//! The last message of an NLA is empty. A JL that leaves waits for those of nodes with a path.
 
 use super::LinkError;
-use super::packet::{Packet, PacketBody};
+use super::packet::{Packet, PacketBody, PathId};
 use super::session::Session;
 use crate::names::NodeName;
 use bytes::Bytes;
@@ -20,6 +23,8 @@ pub type LinkId = u64;
 /// Without a packet of the JL for this long an NLA tries another path: three times the interval of
 /// FTB_JL_ALIVE.
 pub const SILENCE: Duration = crate::jl::ALIVE.saturating_mul(3);
+/// How long a JL that leaves waits for a node without a path that may have more to say.
+pub const RETURN_WAIT: Duration = Duration::from_secs(1);
 /// Pause after a path that failed.
 pub const PAUSE: Duration = Duration::from_millis(200);
 
@@ -37,6 +42,7 @@ pub enum LinkInput {
     Send {
         /// A node for the JL; `None`: every node, or the JL for an NLA.
         node: Option<NodeName>,
+        /// Empty: the last one of an NLA.
         message: Bytes,
         /// Keep it while there is no path. Otherwise its sender repeats it.
         keep: bool,
@@ -45,6 +51,8 @@ pub enum LinkInput {
     Launcher(String),
     /// The node is lost.
     Forget(NodeName),
+    /// End as soon as nothing is under way ([`Router::is_over`]).
+    Leave,
     /// A deadline may have passed.
     Tick,
 }
@@ -76,6 +84,8 @@ pub enum LinkOutput {
     },
     /// There is no path any more.
     Parted(NodeName),
+    /// The last message of the node has arrived.
+    Left(NodeName),
 }
 
 /// The way of an NLA to the JL.
@@ -88,8 +98,10 @@ struct Uplink {
     next: usize,
     dialing: bool,
     link: Option<LinkId>,
-    /// When to dial, or to give the path up, in monotonic nanoseconds.
+    /// When to dial, or to leave the path, in monotonic nanoseconds.
     due_ns: u64,
+    /// The number of the latest path.
+    path: PathId,
 }
 
 #[derive(Clone, Debug)]
@@ -97,10 +109,18 @@ pub struct Router {
     /// The session's id; 0 for an NLA before its first.
     id: u64,
     sessions: BTreeMap<NodeName, Session>,
-    /// The connections to nodes.
+    /// The connections to nodes. Only a `Resume` sets one.
     routes: BTreeMap<NodeName, LinkId>,
+    /// The latest path of each node that a packet came from.
+    paths: BTreeMap<NodeName, PathId>,
     /// Nodes with a path.
     joined: BTreeSet<NodeName>,
+    /// JL: nodes without a path whose last message has not arrived, and until when the JL waits for
+    /// them, in monotonic nanoseconds.
+    absent: BTreeMap<NodeName, u64>,
+    /// JL: nodes whose last message has arrived.
+    left: BTreeSet<NodeName>,
+    leaving: bool,
     uplink: Option<Uplink>,
     /// Messages refused because of [`super::session::UNACKED_BYTES_MAX`].
     refused: u64,
@@ -110,27 +130,43 @@ impl Router {
     /// That of a JL. `id`: a random number above 0.
     pub fn of_jl(id: u64, nodes: impl IntoIterator<Item = NodeName>) -> Self {
         let sessions = nodes.into_iter().map(|node| (node, Session::default())).collect();
-        let (routes, joined) = (BTreeMap::new(), BTreeSet::new());
-        Self { id, sessions, routes, joined, uplink: None, refused: 0 }
+        Self {
+            id,
+            sessions,
+            routes: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            joined: BTreeSet::new(),
+            absent: BTreeMap::new(),
+            left: BTreeSet::new(),
+            leaving: false,
+            uplink: None,
+            refused: 0,
+        }
     }
 
-    /// That of an NLA at `address`. `addresses`: of its parent first, of the JL last.
-    pub fn of_nla(node: NodeName, address: String, addresses: Vec<String>) -> Self {
+    /// That of an NLA at `address`. `addresses`: of its parent first, of the JL last. `process`: a
+    /// random number.
+    pub fn of_nla(node: NodeName, process: u64, address: String, addresses: Vec<String>) -> Self {
         let mut router = Self::of_jl(0, [node.clone()]);
         let (next, dialing, link, due_ns) = (0, false, None, 0);
-        router.uplink = Some(Uplink { node, address, addresses, next, dialing, link, due_ns });
+        let path = PathId { process, number: 0 };
+        router.uplink =
+            Some(Uplink { node, address, addresses, next, dialing, link, due_ns, path });
         router
     }
 
     /// When [`LinkInput::Tick`] is due, in monotonic nanoseconds.
     pub fn next_deadline_ns(&self) -> u64 {
-        self.uplink.as_ref().filter(|up| !up.dialing).map_or(u64::MAX, |up| up.due_ns)
+        let absent = self.absent.values().copied().min().unwrap_or(u64::MAX);
+        self.uplink.as_ref().filter(|up| !up.dialing).map_or(absent, |up| up.due_ns)
     }
 
-    /// Whether nothing waits for an acknowledgement of the JL, and no node has a connection here.
-    pub fn is_idle(&self) -> bool {
+    /// After [`LinkInput::Leave`]: whether nothing waits for an acknowledgement of the JL, no node
+    /// has a connection here, and none is about to come back.
+    pub fn is_over(&self) -> bool {
         let own = self.uplink.as_ref().and_then(|up| self.sessions.get(&up.node));
-        self.routes.is_empty() && own.is_none_or(Session::is_idle)
+        let waits = !self.routes.is_empty() || !self.absent.is_empty();
+        self.leaving && !waits && own.is_none_or(Session::is_idle)
     }
 
     pub fn refused(&self) -> u64 {
@@ -160,7 +196,7 @@ impl Router {
                 };
                 for node in nodes {
                     if keep || self.joined.contains(&node) {
-                        self.send(&node, message.clone(), out);
+                        self.send(&node, message.clone(), keep, out);
                     }
                 }
             }
@@ -168,19 +204,21 @@ impl Router {
             LinkInput::Forget(node) => {
                 self.sessions.remove(&node);
                 self.routes.remove(&node);
+                self.absent.remove(&node);
                 if self.joined.remove(&node) {
                     out.push(LinkOutput::Parted(node));
                 }
             }
+            LinkInput::Leave => self.leaving = true,
             LinkInput::Tick => self.on_tick(now, out),
         }
     }
 
-    fn send(&mut self, node: &NodeName, message: Bytes, out: &mut Vec<LinkOutput>) {
+    fn send(&mut self, node: &NodeName, message: Bytes, keep: bool, out: &mut Vec<LinkOutput>) {
         let Some(session) = self.sessions.get_mut(node) else {
             return;
         };
-        match session.send(message) {
+        match session.send(message, keep) {
             Ok(body) if self.joined.contains(node) => self.write(node, body, out),
             Ok(_) => {}
             Err(_) => self.refused += 1,
@@ -205,9 +243,10 @@ impl Router {
             return;
         };
         (up.dialing, up.link, up.due_ns) = (false, Some(link), now.deadline_ns(SILENCE));
-        let (node, address) = (up.node.clone(), up.address.clone());
+        up.path.number += 1;
+        let (node, path, address) = (up.node.clone(), up.path, up.address.clone());
         let expected = self.sessions.get(&node).map_or(0, Session::expected);
-        self.write(&node, PacketBody::Resume { session: self.id, expected, address }, out);
+        self.write(&node, PacketBody::Resume { path, session: self.id, expected, address }, out);
     }
 
     fn on_packet(
@@ -218,25 +257,48 @@ impl Router {
         out: &mut Vec<LinkOutput>,
     ) -> Result<(), LinkError> {
         let Some(up) = &mut self.uplink else {
-            if !self.sessions.contains_key(&packet.node) {
-                return Ok(());
+            let known = self.sessions.contains_key(&packet.node);
+            return if known && self.is_of_path(link, &packet) {
+                self.on_own(packet, out)
+            } else {
+                Ok(())
+            };
+        };
+        let own = up.node == packet.node;
+        if up.link == Some(link) {
+            if own {
+                up.due_ns = now.deadline_ns(SILENCE);
+                return self.on_own(packet, out);
             }
-            self.routes.insert(packet.node.clone(), link);
-            return self.on_own(packet, out);
-        };
-        let above = up.link == Some(link);
-        if above && up.node == packet.node {
-            up.due_ns = now.deadline_ns(SILENCE);
-            return self.on_own(packet, out);
+            let onward = self.routes.get(&packet.node).copied();
+            out.extend(onward.map(|link| LinkOutput::Write { link, packet }));
+            return Ok(());
         }
-        let onward = if above {
-            self.routes.get(&packet.node).copied()
-        } else {
-            self.routes.insert(packet.node.clone(), link);
-            up.link
-        };
-        out.extend(onward.map(|link| LinkOutput::Write { link, packet }));
+        if own {
+            // The connections form a loop.
+            return Err(LinkError::Packet);
+        }
+        let onward = up.link;
+        if self.is_of_path(link, &packet) {
+            out.extend(onward.map(|link| LinkOutput::Write { link, packet }));
+        }
         Ok(())
+    }
+
+    /// Whether a packet of a node came over its latest path. A `Resume` of a newer path sets the
+    /// route.
+    fn is_of_path(&mut self, link: LinkId, packet: &Packet) -> bool {
+        let PacketBody::Resume { path, .. } = &packet.body else {
+            return self.routes.get(&packet.node) == Some(&link);
+        };
+        let known = self.paths.get(&packet.node);
+        if known.is_some_and(|known| known.process == path.process && path.number <= known.number) {
+            return false;
+        }
+        self.paths.insert(packet.node.clone(), *path);
+        self.absent.remove(&packet.node);
+        self.routes.insert(packet.node.clone(), link);
+        true
     }
 
     /// A packet of a session of this process.
@@ -246,10 +308,14 @@ impl Router {
             return Ok(());
         };
         match body {
-            PacketBody::Resume { session: id, expected, address } => {
+            // The answer to an earlier path.
+            PacketBody::Resume { path, .. }
+                if self.uplink.as_ref().is_some_and(|up| up.path != path) => {}
+            PacketBody::Resume { path, session: id, expected, address } => {
                 let first = id != self.id;
                 if first {
                     session.restart();
+                    self.left.remove(&node);
                 }
                 let body = match &self.uplink {
                     Some(_) => {
@@ -258,7 +324,7 @@ impl Router {
                     }
                     None => {
                         let (session, expected) = (self.id, session.expected());
-                        Some(PacketBody::Resume { session, expected, address: String::new() })
+                        Some(PacketBody::Resume { path, session, expected, address: String::new() })
                     }
                 };
                 let expected = if first { 0 } else { expected };
@@ -272,18 +338,17 @@ impl Router {
             // Of an earlier path.
             _ if !self.joined.contains(&node) => {}
             PacketBody::Message { number, message } => {
-                let message = match session.on_message(number, message) {
-                    // Its path has changed, and it is about to resume.
-                    Err(_) if self.uplink.is_none() => {
-                        self.joined.remove(&node);
-                        out.push(LinkOutput::Parted(node));
-                        return Ok(());
-                    }
-                    message => message?,
-                };
+                let message = session.on_message(number, message)?;
                 let expected = session.expected();
                 self.write(&node, PacketBody::Ack { expected }, out);
-                out.extend(message.map(|message| LinkOutput::Deliver { node, message }));
+                match message {
+                    Some(message) if message.is_empty() => {
+                        self.left.insert(node.clone());
+                        out.push(LinkOutput::Left(node));
+                    }
+                    Some(message) => out.push(LinkOutput::Deliver { node, message }),
+                    None => {}
+                }
             }
             PacketBody::Ack { expected } => session.on_ack(expected)?,
         }
@@ -296,6 +361,9 @@ impl Router {
         for node in gone {
             self.routes.remove(&node);
             if self.joined.remove(&node) {
+                if self.uplink.is_none() && !self.left.contains(&node) {
+                    self.absent.insert(node.clone(), now.deadline_ns(RETURN_WAIT));
+                }
                 out.push(LinkOutput::Parted(node));
             }
         }
@@ -329,6 +397,7 @@ impl Router {
     }
 
     fn on_tick(&mut self, now: Now, out: &mut Vec<LinkOutput>) {
+        self.absent.retain(|_, until_ns| now.mono_ns < *until_ns);
         let Some(up) = self.uplink.as_mut().filter(|up| !up.dialing && now.mono_ns >= up.due_ns)
         else {
             return;

@@ -7,8 +7,8 @@ use super::packet::PacketBody;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Most bytes of unacknowledged messages. The windows of the streams and the repetition of PMI stay
-/// well below it.
+/// Most bytes of unacknowledged messages that take further ones which their senders repeat. Kept
+/// messages are always taken: the windows of the streams limit them.
 pub const UNACKED_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, Default)]
@@ -37,12 +37,12 @@ impl Session {
         (self.first, self.expected) = (0, 0);
     }
 
-    /// Keeps a message until it is acknowledged.
+    /// Keeps a message until it is acknowledged. `keep`: its sender does not repeat it.
     ///
     /// # Errors
     /// [`LinkError::Full`]; the message is not sent.
-    pub fn send(&mut self, message: Bytes) -> Result<PacketBody, LinkError> {
-        if self.unacked_bytes + message.len() > UNACKED_BYTES_MAX {
+    pub fn send(&mut self, message: Bytes, keep: bool) -> Result<PacketBody, LinkError> {
+        if !keep && self.unacked_bytes + message.len() > UNACKED_BYTES_MAX {
             return Err(LinkError::Full);
         }
         let number = self.first + self.unacked.len() as u64;

@@ -4,8 +4,8 @@
 
 use super::LinkError;
 use super::cipher::{BODY_BYTES_MAX, HELLO_BYTES, Handshake, Opener, Sealer, Secret, Side};
-use super::packet::{FromNode, Packet, PacketBody, Stream, ToNode};
-use super::router::{LinkId, LinkInput, LinkOutput, Router};
+use super::packet::{FromNode, Packet, PacketBody, PathId, Stream, ToNode};
+use super::router::{LinkId, LinkInput, LinkOutput, RETURN_WAIT, Router};
 use super::session::{Session, UNACKED_BYTES_MAX};
 use crate::message::{FromJl, FromNla, Part};
 use crate::names::{Episode, NodeName, Ranks};
@@ -97,6 +97,15 @@ fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
+fn path(process: u64, number: u64) -> PathId {
+    PathId { process, number }
+}
+
+/// As a node at `10.0.0.7:1` sends it.
+fn resume(path: PathId, session: u64, expected: u64) -> PacketBody {
+    PacketBody::Resume { path, session, expected, address: "10.0.0.7:1".to_owned() }
+}
+
 fn part(lines: &str) -> Part {
     Part { barrier: 2, part: 0, parts: 1, lines: lines.to_owned() }
 }
@@ -104,7 +113,7 @@ fn part(lines: &str) -> Part {
 #[test]
 fn packets_and_messages_read_back() {
     let bodies = [
-        PacketBody::Resume { session: 7, expected: 9, address: "10.0.0.7:1".to_owned() },
+        resume(path(u64::MAX, 2), 7, 9),
         PacketBody::Message { number: u64::MAX, message: Bytes::from_static(b"hello") },
         PacketBody::Ack { expected: 3 },
     ];
@@ -127,6 +136,7 @@ fn packets_and_messages_read_back() {
     for message in [
         FromNode::Nla(FromNla::Pmi { episode, ranks, joined, part: part("") }),
         FromNode::Output { rank: 7, stream, bytes },
+        FromNode::OutputLost(7),
         FromNode::WantInput { request: 1 },
         FromNode::InputTaken { request: 1, bytes: 9 },
         FromNode::InputDone { request: 1 },
@@ -154,10 +164,12 @@ fn a_session_refuses_gaps_false_acknowledgements_and_more_than_its_room() {
     assert_eq!(session.on_message(0, text.clone()), Ok(None), "once");
     assert_eq!(session.on_ack(1), Err(LinkError::Sequence));
     let large = Bytes::from(vec![0; UNACKED_BYTES_MAX]);
-    session.send(large).unwrap();
-    assert_eq!(session.send(text.clone()), Err(LinkError::Full));
-    session.on_ack(1).unwrap();
-    assert!(session.is_idle() && session.send(text).is_ok());
+    session.send(large, false).unwrap();
+    assert_eq!(session.send(text.clone(), false), Err(LinkError::Full));
+    // No other message repairs the loss of a kept one.
+    assert!(session.send(text.clone(), true).is_ok());
+    session.on_ack(2).unwrap();
+    assert!(session.is_idle() && session.send(text, false).is_ok());
 }
 
 /// A JL and NLAs with their connections. Process 0 is the JL; the address of a process is its
@@ -194,7 +206,8 @@ impl World {
                 addresses.push(parents[*above - 1]);
             }
             let addresses = addresses.iter().map(usize::to_string).collect();
-            let router = Router::of_nla(name(process), process.to_string(), addresses);
+            let number = process as u64;
+            let router = Router::of_nla(name(process), number, process.to_string(), addresses);
             routers.insert(process, router);
         }
         Self {
@@ -261,14 +274,17 @@ impl World {
                 self.joined.remove(&node);
             }
             LinkOutput::Joined { .. } | LinkOutput::Parted(_) => {}
+            LinkOutput::Left(node) => panic!("{node}"),
         }
     }
 
-    /// The other end notices it later; what was on the way is lost.
+    /// The other end notices it later. Until then it reads some of the packets on the way.
     fn close(&mut self, end: (usize, LinkId)) {
         if let Some(Some(peer)) = self.links.get(&end).copied() {
             self.links.insert(peer, None);
-            self.on_the_way.remove(&peer);
+            let waiting = self.on_the_way.get(&peer).map_or(0, VecDeque::len);
+            let read = self.random(waiting + 1);
+            self.on_the_way.entry(peer).or_default().truncate(read);
         }
         self.on_the_way.remove(&end);
     }
@@ -431,28 +447,124 @@ fn another_launcher_gets_what_the_earlier_one_has_not_acknowledged() {
 
 #[test]
 fn an_announced_launcher_replaces_the_last_address_only() {
-    let mut router = Router::of_nla(node("n1"), "own".to_owned(), vec!["up".into(), "jl".into()]);
+    let mut router = nla("n1");
     let mut out = Vec::new();
-    router.handle(Now::default(), LinkInput::Tick, &mut out);
-    router.handle(Now::default(), LinkInput::Dialed(1), &mut out);
-    out.clear();
     router.handle(Now::default(), LinkInput::Launcher("jl".to_owned()), &mut out);
     assert_eq!(out, [], "it is the known one");
     router.handle(Now::default(), LinkInput::Launcher("next".to_owned()), &mut out);
     assert_eq!(out, [LinkOutput::Close { link: 1, reason: None }]);
 }
 
+/// The NLA of a node with process 1, whose connection 1 leads up.
+fn nla(name: &str) -> Router {
+    let addresses = vec!["up".to_owned(), "jl".to_owned()];
+    let mut router = Router::of_nla(node(name), 1, "own".to_owned(), addresses);
+    handled(&mut router, LinkInput::Tick);
+    handled(&mut router, LinkInput::Dialed(1));
+    router
+}
+
+fn handled(router: &mut Router, input: LinkInput) -> Vec<LinkOutput> {
+    let mut out = Vec::new();
+    router.handle(Now::default(), input, &mut out);
+    out
+}
+
+/// A packet of `n1`.
+fn packet(link: LinkId, body: PacketBody) -> LinkInput {
+    LinkInput::Packet { link, packet: Packet { node: node("n1"), body } }
+}
+
+fn written(link: LinkId, body: PacketBody) -> LinkOutput {
+    LinkOutput::Write { link, packet: Packet { node: node("n1"), body } }
+}
+
 #[test]
 fn a_message_that_is_repeated_anyway_does_not_wait_for_a_path() {
     let mut router = Router::of_jl(1, [node("n1")]);
-    let mut out = Vec::new();
     let message = Bytes::from_static(b"x");
-    router.handle(Now::default(), LinkInput::Send { node: None, message, keep: false }, &mut out);
-    let packet = |body| Packet { node: node("n1"), body };
-    let resume = PacketBody::Resume { session: 0, expected: 0, address: "a".to_owned() };
-    let input = LinkInput::Packet { link: 4, packet: packet(resume) };
-    router.handle(Now::default(), input, &mut out);
-    let answer = PacketBody::Resume { session: 1, expected: 0, address: String::new() };
-    let joined = LinkOutput::Joined { node: node("n1"), address: "a".to_owned(), first: true };
-    assert_eq!(out, [LinkOutput::Write { link: 4, packet: packet(answer) }, joined]);
+    handled(&mut router, LinkInput::Send { node: None, message, keep: false });
+    let (path, address) = (path(7, 1), "10.0.0.7:1".to_owned());
+    let out = handled(&mut router, packet(4, resume(path, 0, 0)));
+    let answer = PacketBody::Resume { path, session: 1, expected: 0, address: String::new() };
+    let joined = LinkOutput::Joined { node: node("n1"), address, first: true };
+    assert_eq!(out, [written(4, answer), joined]);
+}
+
+/// An NLA hangs while it passes on a packet; meanwhile the node behind it connects elsewhere.
+#[test]
+fn a_packet_of_an_earlier_path_neither_restarts_the_session_nor_turns_the_route_back() {
+    let mut jl = Router::of_jl(1, [node("n1")]);
+    let message = |number| PacketBody::Message { number, message: Bytes::from_static(b"x") };
+    handled(&mut jl, packet(5, resume(path(7, 2), 0, 0)));
+    assert_eq!(handled(&mut jl, packet(5, message(0))).len(), 2, "an Ack and the message");
+    for late in [resume(path(7, 1), 0, 0), message(1), PacketBody::Ack { expected: 9 }] {
+        assert_eq!(handled(&mut jl, packet(4, late)), []);
+    }
+    let input = LinkInput::Send { node: None, message: Bytes::from_static(b"y"), keep: true };
+    let out = handled(&mut jl, input);
+    assert!(matches!(out[..], [LinkOutput::Write { link: 5, .. }]), "{out:?}");
+    assert_eq!(handled(&mut jl, packet(5, message(1))).len(), 2, "the session goes on");
+    // A process that replaces the earlier one counts its paths anew.
+    let out = handled(&mut jl, packet(6, resume(path(8, 1), 0, 0)));
+    assert!(out.iter().any(|output| matches!(output, LinkOutput::Joined { first: true, .. })));
+
+    // The same at an NLA on the way.
+    let mut above = nla("n2");
+    assert_eq!(handled(&mut above, packet(5, resume(path(7, 2), 0, 0))).len(), 1);
+    assert_eq!(handled(&mut above, packet(4, resume(path(7, 1), 0, 0))), []);
+    assert_eq!(handled(&mut above, packet(4, message(0))), []);
+    let ack = PacketBody::Ack { expected: 1 };
+    assert_eq!(handled(&mut above, packet(1, ack.clone())), [written(5, ack)]);
+}
+
+#[test]
+fn an_answer_to_an_earlier_path_does_not_count() {
+    let mut router = nla("n1");
+    handled(&mut router, LinkInput::Closed(1));
+    handled(&mut router, LinkInput::Tick);
+    handled(&mut router, LinkInput::Dialed(2));
+    assert_eq!(handled(&mut router, packet(2, resume(path(1, 1), 9, 0))), []);
+    let out = handled(&mut router, packet(2, resume(path(1, 2), 9, 0)));
+    assert!(matches!(out[..], [LinkOutput::Joined { first: true, .. }]), "{out:?}");
+}
+
+/// A proof names no process, so an NLA may connect to itself or to one behind it.
+#[test]
+fn a_loop_of_connections_is_closed() {
+    let mut router = nla("n1");
+    let reason = Some(LinkError::Packet);
+    let out = handled(&mut router, packet(3, resume(path(1, 1), 0, 0)));
+    assert_eq!(out, [LinkOutput::Close { link: 3, reason }]);
+}
+
+/// Its last output may come over the next path.
+#[test]
+fn a_launcher_that_leaves_waits_for_a_node_between_two_paths() {
+    let (last, now) = (Bytes::new(), Now::default());
+    let message = |number, message| PacketBody::Message { number, message };
+    let mut jl = Router::of_jl(1, [node("n1"), node("n2")]);
+    handled(&mut jl, packet(1, resume(path(7, 1), 0, 0)));
+    handled(&mut jl, LinkInput::Leave);
+    handled(&mut jl, LinkInput::Closed(1));
+    assert!(!jl.is_over() && jl.next_deadline_ns() == now.deadline_ns(RETURN_WAIT));
+    handled(&mut jl, LinkInput::Tick);
+    assert!(!jl.is_over(), "too early");
+    handled(&mut jl, packet(2, resume(path(7, 2), 1, 0)));
+    let out = handled(&mut jl, packet(2, message(0, Bytes::from_static(b"late"))));
+    assert!(out.iter().any(|output| matches!(output, LinkOutput::Deliver { .. })));
+    let out = handled(&mut jl, packet(2, message(1, last)));
+    assert_eq!(out.last(), Some(&LinkOutput::Left(node("n1"))));
+    assert!(!jl.is_over(), "it is still connected");
+    handled(&mut jl, LinkInput::Closed(2));
+    assert!(jl.is_over());
+
+    // A node that died says nothing more.
+    let mut jl = Router::of_jl(1, [node("n1")]);
+    handled(&mut jl, packet(1, resume(path(7, 1), 0, 0)));
+    handled(&mut jl, LinkInput::Leave);
+    handled(&mut jl, LinkInput::Closed(1));
+    let mono_ns = jl.next_deadline_ns();
+    jl.handle(Now { mono_ns, wall_ns: mono_ns }, LinkInput::Tick, &mut Vec::new());
+    assert!(jl.is_over());
 }

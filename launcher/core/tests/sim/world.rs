@@ -232,6 +232,10 @@ impl World {
                 self.saved = serde_json::to_string(jl).expect("a state is text");
             }
             jl::JlOutput::Publish(message) => self.jl_says(&message),
+            jl::JlOutput::Repeat { node, message } => {
+                let input = Box::new(nla::NlaInput::Jl(message));
+                self.send(&format!("nla {node}"), Happens::ToNla(node, input));
+            }
             jl::JlOutput::Store { episode, set, from } => {
                 let mut result = Ok(0);
                 for (name, ranks) in from {
