@@ -225,18 +225,22 @@ impl Allowed {
         self.rights(space) != Rights::None
     }
 
-    /// What it may do in this event space. Conditions move jobs: root may state those of this host,
-    /// and publishers of protected event spaces those of any host.
+    /// What it may do in this event space. Conditions move jobs: root, the agent's user and the
+    /// publishers of a protected event space may state those of this host. Root and the agent's
+    /// user may state those of any host there.
     pub fn rights(&self, space: &[u8]) -> Rights {
         let granted = self.deciding(space).filter(|grant| grant.publish);
         match granted {
             _ if lies_in(space, AGENT_SPACE) => Rights::None,
             None => Rights::None,
-            Some(grant) if grant.is_protected => Rights::StateAnyHost,
-            Some(_) if self.who.uid == 0 || self.who.uid == self.source.agent_uid => {
-                Rights::StateOwnHost
+            Some(grant) => {
+                let is_trusted = self.who.uid == 0 || self.who.uid == self.source.agent_uid;
+                match (grant.is_protected, is_trusted) {
+                    (true, true) => Rights::StateAnyHost,
+                    (false, false) => Rights::Publish,
+                    _ => Rights::StateOwnHost,
+                }
             }
-            Some(_) => Rights::Publish,
         }
     }
 

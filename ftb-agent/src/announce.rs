@@ -6,7 +6,7 @@ use crate::access::AGENT_SPACE;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
-use ftb_core::condition::{Condition, EVENT_NAME, Provenance};
+use ftb_core::condition::{Condition, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, Provenance};
 use ftb_core::event::Tag;
 use ftb_core::node::api::Announcement;
 use ftb_core::{
@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 /// The client name of the agent.
 const CLIENT_NAME: &str = "ftb-agent";
-/// The tag with space and name of the event that a repeated statement was made by.
-const ORIGINAL: &str = "event";
 
 /// Encodes and seals announcements.
 pub struct Announcer {
@@ -90,20 +88,30 @@ impl Announcer {
         let event = PairEvent { space, name, payload: &event.payload, tag };
         let condition = self.pairs.load().resolve(&event)?;
         condition.check().ok()?;
-        Some(Stated { condition, provenance: Provenance::direct(self.owner) })
+        let provenance = Provenance { is_paired: true, ..Provenance::direct(self.owner) };
+        Some(Stated { condition, provenance })
     }
 }
 
-/// Copies what a statement says into the event that repeats it. The tag `event` names the original.
+/// Copies what a statement says into the event that repeats it, with the event space: who may not
+/// read the original may not read this. The tags name the original event and its publisher.
 fn describe(about: &Sealed, event: &mut Event) {
-    let Ok(Received { event: original, .. }) = unseal(Position::ZERO, about) else { return };
+    let Ok(received) = unseal(Position::ZERO, about) else { return };
+    let Received { event: original, host, uid, .. } = received;
+    event.space = original.space;
     event.tags = original.tags;
     event.payload = original.payload;
-    if original.space.as_str() != AGENT_SPACE || original.name.as_str() != EVENT_NAME {
-        let value = format!("{} {}", original.space, original.name);
-        event.tags.truncate(limits::TAGS_MAX - 1);
-        event.tags.retain(|tag| tag.key != ORIGINAL);
-        event.tags.push(Tag { key: ORIGINAL.to_owned(), value });
+    let is_repeat = received.stated.is_some_and(|stated| stated.provenance.source.is_some());
+    if !is_repeat {
+        let values = [
+            (ORIGINAL, format!("{} {}", event.space, original.name)),
+            (PUBLISHER_HOST, host),
+            (PUBLISHER_UID, uid.to_string()),
+        ];
+        event.tags.retain(|tag| values.iter().all(|(key, _)| tag.key != *key));
+        event.tags.truncate(limits::TAGS_MAX - values.len());
+        let own = |(key, value): (&str, String)| Tag { key: key.to_owned(), value };
+        event.tags.extend(values.into_iter().map(own));
     }
 }
 
@@ -123,6 +131,42 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use ftb_core::Severity;
+    use ftb_core::condition::Truth;
+
+    #[test]
+    fn a_repeated_statement_stays_in_its_event_space_and_names_its_publisher() {
+        let pairs = Arc::new(ArcSwap::from_pointee(ConditionPairs::built_in()));
+        let mut announcer = Announcer::new("node001", OriginId(7), 0, 42, pairs);
+        let mut event = Event::new("site.secret".parse().unwrap(), "DISK".parse().unwrap());
+        event.condition = Some(Condition::new("DISK_BAD", Truth::True));
+        event.tags = vec![Tag { key: PUBLISHER_UID.to_owned(), value: "0".to_owned() }];
+        let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3 };
+        let stamps = Stamps { id, host: "node002", uid: 1000, pid: 1, republished: false };
+        let condition = event.condition.clone().unwrap();
+        let stated =
+            Stated { condition: condition.clone(), provenance: Provenance::direct(OriginId(7)) };
+        let original = seal_with(&stamps, &encode_event(&event), 1000, Some(&stated)).unwrap();
+        let mut repeat = |about: Sealed| {
+            let provenance = Provenance { source: Some(id), ..Provenance::direct(OriginId(7)) };
+            let announcement = Announcement {
+                name: "FTB_CONDITION",
+                severity: Severity::Info,
+                tags: Vec::new(),
+                payload: String::new(),
+                condition: Some((condition.clone(), provenance)),
+                about: Some(about),
+            };
+            announcer.seal(Now { mono_ns: 1, wall_ns: 99 }, announcement).unwrap()
+        };
+        let first = repeat(original);
+        for sealed in [repeat(first.clone()), first] {
+            assert_eq!(sealed.space(), "site.secret");
+            let event = unseal(Position::ZERO, &sealed).unwrap().event;
+            assert_eq!(event.tag(ORIGINAL), Some("site.secret DISK"));
+            assert_eq!(event.tag(PUBLISHER_HOST), Some("node002"));
+            assert_eq!(event.tag(PUBLISHER_UID), Some("1000"));
+        }
+    }
 
     #[test]
     fn announcements_become_events_with_dense_sequences_and_bounded_texts() {

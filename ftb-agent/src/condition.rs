@@ -27,6 +27,9 @@ pub struct ConditionTable {
     key: Option<String>,
     /// The tag that names the host; default: the publisher's host.
     host: Option<String>,
+    /// Without that tag a payload that is a host name names it (Appendix B of the thesis).
+    #[serde(default)]
+    host_in_payload: bool,
     /// The tags that name the component.
     #[serde(default)]
     component: Vec<String>,
@@ -81,7 +84,11 @@ fn pair(table: &ConditionTable) -> Result<ConditionPair, String> {
     if let Some(tag) = tags.into_iter().find(|tag| tag.len() > limits::TAG_KEY_BYTES_MAX) {
         return Err(mistake(&format_args!("no event has the tag {tag:?}")));
     }
-    pair.host = table.host.clone().map_or(HostOf::Publisher, HostOf::Tag);
+    pair.host = match (table.host.clone(), table.host_in_payload) {
+        (tag, true) => HostOf::TagOrPayload(tag.unwrap_or_default()),
+        (Some(tag), false) => HostOf::Tag(tag),
+        (None, false) => HostOf::Publisher,
+    };
     pair.component = table.component.clone();
     pair.action = table.action.unwrap_or(RecommendedAction::None);
     pair.is_kept = table.kept;

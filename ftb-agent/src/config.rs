@@ -390,6 +390,8 @@ impl Config {
         ms(&mut node.probe_ms, self.detection.probe);
         ms(&mut node.grace_ms, self.detection.grace);
         ms(&mut node.condition_grace_ms, self.detection.publisher);
+        // A cluster that starts has other work first.
+        node.declare_after_ms = Some(node.condition_grace_ms.saturating_mul(3));
         let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
         bytes(&mut node.lag_bytes, self.limits.lag_bytes);
         bytes(&mut node.user_bytes, self.limits.user_bytes);

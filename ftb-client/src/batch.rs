@@ -13,6 +13,7 @@ use crate::completion::Completion;
 use crate::error::{PublishError, Unconfirmed};
 use crate::event::now_ns;
 use crate::session::Session;
+use crate::statements::may_state;
 use core::fmt;
 use core::ops::Range;
 use ftb_core::EventRef;
@@ -50,6 +51,8 @@ pub struct Batch {
     /// They share one completion.
     chunks: Vec<Chunk>,
     size: Size,
+    /// One of the events may state a condition.
+    states_conditions: bool,
     begun: Begun,
     /// The size of the previous publication.
     before: Size,
@@ -72,7 +75,8 @@ impl fmt::Debug for Batch {
 impl Batch {
     pub(crate) fn new(client: Client) -> Self {
         let (chunks, size) = (Vec::new(), Size::default());
-        Self { client, chunks, size, begun: Begun::default(), before: size }
+        let begun = Begun::default();
+        Self { client, chunks, size, states_conditions: false, begun, before: size }
     }
 
     /// Adds an event. Empty client name and job id are filled in. An event without a time gets the
@@ -100,6 +104,7 @@ impl Batch {
             return Err(PublishError::BatchFull { held_bytes, bytes_max });
         }
         self.size.add(size);
+        self.states_conditions = self.states_conditions || may_state(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
         Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before)
             .push(event.severity, put);
@@ -134,7 +139,7 @@ impl Batch {
     /// [`PublishError::Closed`]: the batch keeps its events.
     pub fn publish(&mut self) -> Result<Receipts, PublishError> {
         let mut session = self.client.shared().lock();
-        let published = publish_chunks(&mut self.chunks, &mut session);
+        let published = publish_chunks(&mut self.chunks, self.states_conditions, &mut session);
         session.room.bypass(self.size.cost());
         drop(session);
         self.published(published)
@@ -163,7 +168,8 @@ impl Batch {
         // A publisher that never waits must not starve the connection's task.
         let unhurried = !session.outbox.has_full_one_before(&self.chunks);
         let goes = unhurried && session.enters_now(self.size.cost());
-        goes.then(|| publish_chunks(&mut self.chunks, &mut session))
+        let states_conditions = self.states_conditions;
+        goes.then(|| publish_chunks(&mut self.chunks, states_conditions, &mut session))
     }
 
     /// Yields if a full message waits, then publishes when there is room.
@@ -173,7 +179,8 @@ impl Batch {
         if hurried {
             yield_now().await;
         }
-        let push = |session: &mut Session| publish_chunks(chunks, session);
+        let states_conditions = self.states_conditions;
+        let push = |session: &mut Session| publish_chunks(chunks, states_conditions, session);
         shared.wait_for_room(self.size.cost(), push).await
     }
 
@@ -193,10 +200,14 @@ type Published = (Receipts, Option<Waker>);
 
 fn publish_chunks(
     chunks: &mut Vec<Chunk>,
+    states_conditions: bool,
     session: &mut Session,
 ) -> Result<Published, PublishError> {
     if session.is_closed() {
         return Err(PublishError::Closed);
+    }
+    if states_conditions {
+        session.statements.on_publish_batch();
     }
     let (completion, places) = session.outbox.push_all(chunks);
     if chunks.capacity() > CHUNKS_KEPT {

@@ -11,6 +11,7 @@ use crate::subscription::Subscription;
 use core::fmt;
 use core::pin::pin;
 use core::time::Duration;
+use ftb_core::PublisherId;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
 use ftb_core::protocol::{FEATURES, PROTOCOL};
@@ -319,6 +320,11 @@ impl Client {
     /// Whether an agent is attached now.
     pub fn connected(&self) -> bool {
         self.shared().attached.load(Ordering::Acquire)
+    }
+
+    /// The id under which this client publishes; `None`: no agent has accepted it yet.
+    pub fn publisher(&self) -> Option<PublisherId> {
+        Some(self.shared().lock().publisher()).filter(|publisher| publisher.account != 0)
     }
 
     /// The agent that is attached now.

@@ -8,15 +8,19 @@
 use crate::client::Client;
 use crate::error::SubscribeError;
 use crate::subscription::{Delivery, Subscription};
-use ftb_core::condition::{EVENT_NAME, RecommendedAction, Subject, Truth, WATCHED};
+use ftb_core::condition::{
+    AGENT_SPACE, Condition, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, RecommendedAction, Subject,
+    Truth, WATCHED,
+};
+use ftb_core::log::conditions::Claim;
 use ftb_core::node::api::Start;
-use ftb_core::{EventId, Position, Severity};
+use ftb_core::{Event, EventId, Position, Severity};
 use ftb_proto::event::Received;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The tag with space and name of the event that a repeated statement was made by.
-const ORIGINAL: &str = "event";
+/// Event spaces whose publishers watch hosts.
+const WATCHERS: [&str; 3] = [AGENT_SPACE, "ftb.ipmi", "ftb.ib"];
 
 /// What is known of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub struct ConditionState {
     pub message: String,
     /// The position of the last statement.
     pub position: Position,
+    /// An agent repeats the statement.
+    pub is_repeat: bool,
 }
 
 impl ConditionState {
@@ -54,8 +60,11 @@ impl ConditionState {
     pub fn of(received: &Received) -> Option<Self> {
         let stated = received.stated.as_ref()?;
         let (condition, event) = (&stated.condition, &received.event);
-        let repeated = event.name.as_str() == EVENT_NAME;
-        let original = event.tag(ORIGINAL).filter(|_| repeated).map(str::to_owned);
+        let provenance = &stated.provenance;
+        // An agent has added these tags.
+        let tag = |key| event.tag(key).filter(|_| provenance.source.is_some());
+        let original = tag(ORIGINAL).map(str::to_owned);
+        let uid = tag(PUBLISHER_UID).and_then(|uid| uid.parse().ok());
         Some(Self {
             subject: condition.subject(&received.host),
             truth: condition.truth,
@@ -64,13 +73,19 @@ impl ConditionState {
             onset_ns: condition.onset_ns,
             changed_ns: event.time_ns,
             expires_ms: condition.expires_ms,
-            source: stated.provenance.source.unwrap_or(received.id),
+            source: provenance.source.unwrap_or(received.id),
             event: original.unwrap_or_else(|| format!("{} {}", event.space, event.name)),
-            publisher_host: received.host.clone(),
-            publisher_uid: received.uid,
+            publisher_host: tag(PUBLISHER_HOST).unwrap_or(&received.host).to_owned(),
+            publisher_uid: uid.unwrap_or(received.uid),
             message: String::from_utf8_lossy(&event.payload).into_owned(),
             position: received.position,
+            is_repeat: provenance.source.is_some() && provenance.replaces.is_none(),
         })
+    }
+
+    fn claim(&self) -> Claim {
+        let Self { source, truth, changed_ns: time_ns, is_repeat, .. } = *self;
+        Claim { source, truth, time_ns, is_repeat }
     }
 
     /// Whether it is a watch: its publisher would state what fails.
@@ -129,18 +144,22 @@ impl Conditions {
         Ok(())
     }
 
-    /// Waits for the next statement; gives its subject.
+    /// Waits for the next statement; gives its subject. `None`: after a gap the whole table was read
+    /// again.
     ///
     /// # Errors
     /// The subscription has ended.
-    pub async fn changed(&mut self) -> Result<Subject, SubscribeError> {
+    pub async fn changed(&mut self) -> Result<Option<Subject>, SubscribeError> {
         loop {
-            self.load().await?;
+            if !self.is_complete {
+                self.load().await?;
+                return Ok(None);
+            }
             match self.subscription.next().await {
                 Some(Delivery::Event(received)) => {
                     self.apply(&received);
                     if let Some(state) = ConditionState::of(&received) {
-                        return Ok(state.subject);
+                        return Ok(Some(state.subject));
                     }
                 }
                 // A statement may be missing: the table is read again.
@@ -158,10 +177,7 @@ impl Conditions {
     fn apply(&mut self, received: &Received) {
         let Some(state) = ConditionState::of(received) else { return };
         let known = self.states.get(&state.subject);
-        let is_older = known.is_some_and(|known| {
-            known.source.publisher == state.source.publisher && known.source.seq > state.source.seq
-        });
-        if !is_older {
+        if known.is_none_or(|known| state.claim().counts_over(&known.claim())) {
             self.states.insert(state.subject.clone(), state);
         }
     }
@@ -175,6 +191,83 @@ impl Conditions {
     pub fn health(&self, host: &str) -> Health {
         let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
         Health::of(self.states().filter(of_host))
+    }
+
+    /// Who watches a host.
+    pub fn watchers(&self, host: &str) -> Watchers {
+        let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
+        Watchers::of(self.states().filter(of_host))
+    }
+}
+
+/// States as *false* what an earlier life of this publisher has stated and left, as far as
+/// `is_over` says so: nothing else clears it. `event` makes the event for a condition.
+///
+/// # Errors
+/// The table cannot be read.
+pub async fn clear_former(
+    client: &Client,
+    filter: &str,
+    is_over: impl Fn(&ConditionState) -> bool,
+    event: impl Fn(&ConditionState) -> Event,
+) -> Result<usize, SubscribeError> {
+    let mut conditions = Conditions::open(client, filter).await?;
+    conditions.load().await?;
+    let Some(own) = client.publisher() else { return Ok(0) };
+    let mut cleared = 0;
+    for state in conditions.states() {
+        let former = state.source.publisher;
+        let is_former = former.account == own.account && former != own;
+        if is_former && state.truth != Truth::False && !state.is_watch() && is_over(state) {
+            let condition = Condition {
+                host: state.subject.host().to_owned(),
+                component: state.subject.component().to_owned(),
+                ..Condition::new(state.subject.key(), Truth::False)
+            };
+            let event = Event { condition: Some(condition), ..event(state) };
+            cleared += usize::from(client.publish(event).is_ok());
+        }
+    }
+    Ok(cleared)
+}
+
+/// Who watches a host, by event space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watchers {
+    /// They watch it.
+    pub present: Vec<String>,
+    /// They have watched it; whether they still do is unknown.
+    pub lost: Vec<String>,
+    /// Usual watchers that do not watch it.
+    pub absent: Vec<String>,
+}
+
+impl Watchers {
+    /// The watchers of a host with these conditions.
+    pub fn of<'a>(states: impl Iterator<Item = &'a ConditionState>) -> Self {
+        let mut found = Self::default();
+        for state in states.filter(|state| state.is_watch()) {
+            let watcher = state.subject.component().to_owned();
+            match state.truth {
+                Truth::True => found.present.push(watcher),
+                Truth::Unknown => found.lost.push(watcher),
+                Truth::False => {}
+            }
+        }
+        let is_absent = |usual: &str| found.present.iter().chain(&found.lost).all(|w| w != usual);
+        let absent = WATCHERS.into_iter().filter(|usual| is_absent(usual));
+        found.absent = absent.map(str::to_owned).collect();
+        found
+    }
+}
+
+impl fmt::Display for Watchers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts =
+            [("watched by", &self.present), ("lost", &self.lost), ("not watched by", &self.absent)];
+        let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        let texts = parts.map(|(what, names)| format!("{what} {}", names.join(", ")));
+        f.write_str(&texts.collect::<Vec<String>>().join("; "))
     }
 }
 
@@ -230,9 +323,7 @@ impl Health {
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Healthy { watched_by } => {
-                write!(f, "healthy: watched by {}", watched_by.join(", "))
-            }
+            Self::Healthy { .. } => f.write_str("healthy: nothing is wrong"),
             Self::Unhealthy { worst, count } => {
                 write!(f, "unhealthy: {} ({})", worst.subject, worst.severity)?;
                 if worst.action != RecommendedAction::None {
@@ -244,7 +335,8 @@ impl fmt::Display for Health {
                 }
             }
             Self::Unknown { condition } => {
-                write!(f, "unknown: the publisher of {} is lost", condition.subject)
+                let subject = &condition.subject;
+                write!(f, "unknown: {subject} has expired, or its publisher is lost or cannot say")
             }
             Self::NotWatched => f.write_str("unknown: no publisher watches it"),
         }
@@ -271,6 +363,7 @@ mod tests {
             publisher_uid: 0,
             message: String::new(),
             position: Position::ZERO,
+            is_repeat: false,
         }
     }
 
@@ -282,8 +375,9 @@ mod tests {
         assert_eq!(health(&[]), "unknown: no publisher watches it");
         let cleared = state("FAN 1", "FANFAIL", Truth::False, Error);
         assert_eq!(health(std::slice::from_ref(&cleared)), "unknown: no publisher watches it");
-        assert_eq!(health(&[watch(Truth::True), cleared]), "healthy: watched by ftb.ipmi");
-        let lost = "unknown: the publisher of node01 ftb.ipmi WATCHED is lost";
+        assert_eq!(health(&[watch(Truth::True), cleared]), "healthy: nothing is wrong");
+        let lost = "unknown: node01 ftb.ipmi WATCHED has expired, or its publisher is lost or \
+                    cannot say";
         assert_eq!(health(&[watch(Truth::Unknown)]), lost);
         let bad = [
             watch(Truth::Unknown),
@@ -292,5 +386,8 @@ mod tests {
         ];
         let line = "unhealthy: node01 FAN 1 FANFAIL (ERROR), recommended: migrate, and 1 more";
         assert_eq!(health(&bad), line);
+        let agent = state("ftb.agent", WATCHED, Truth::True, Info);
+        let text = Watchers::of([agent, watch(Truth::Unknown)].iter()).to_string();
+        assert_eq!(text, "watched by ftb.agent; lost ftb.ipmi; not watched by ftb.ib");
     }
 }

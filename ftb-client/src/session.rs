@@ -127,7 +127,7 @@ impl Session {
         self.welcomes
     }
 
-    fn publisher(&self) -> PublisherId {
+    pub(crate) fn publisher(&self) -> PublisherId {
         PublisherId { account: self.account, token: self.hello.token }
     }
 

@@ -8,14 +8,18 @@ use ftb_core::EventRef;
 use ftb_core::condition::Subject;
 #[cfg(test)]
 use ftb_core::condition::Truth;
-use ftb_core::condition::pairs::ConditionPairs;
-use ftb_core::space::lies_in;
+use ftb_core::condition::pairs::{ConditionPairs, has_built_in_pairs};
 use ftb_proto::client::{FromClient, published_events};
 use ftb_proto::event::stated_condition;
 use std::collections::BTreeMap;
 
 /// Bytes of the events that are kept; a further statement about a new subject is not repeated.
 const BYTES_MAX: usize = 1 << 20;
+
+/// Whether an event may state a condition.
+pub(crate) fn may_state(event: &EventRef<'_>) -> bool {
+    event.condition.is_some() || has_built_in_pairs(event.space)
+}
 
 /// The last statement about each subject.
 #[derive(Debug, Default)]
@@ -34,13 +38,12 @@ pub(crate) struct Statements {
 impl Statements {
     /// An event is published.
     pub(crate) fn on_publish(&mut self, event: &EventRef<'_>) {
-        if self.is_active {
-            return;
-        }
-        let pairs = self.pairs.get_or_insert_with(ConditionPairs::built_in);
-        let space = event.space.as_str().as_bytes();
-        self.is_active = event.condition.is_some()
-            || pairs.all().iter().any(|pair| lies_in(space, pair.space.as_str()));
+        self.is_active = self.is_active || may_state(event);
+    }
+
+    /// Events of a batch are published, of which one may state a condition.
+    pub(crate) fn on_publish_batch(&mut self) {
+        self.is_active = true;
     }
 
     /// Events are sent, in this order.

@@ -2,6 +2,7 @@
 
 use crate::counter::{Limit, Width};
 use crate::kind::Kind;
+use crate::port::STEADY;
 use ftb_core::Severity;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -161,6 +162,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// After this time every port and counter has been judged.
+    pub fn longest_window(&self) -> Duration {
+        let windows = self.rules.iter().map(|rule| rule.limit.window);
+        windows.chain([self.debounce * STEADY]).max().unwrap_or_default()
+    }
+
     /// Reads and checks a file.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use crate::facts::{AdapterFacts, PortFacts};
 use crate::kind::Kind;
 use bytes::Bytes;
-use ftb_core::condition::Condition;
+use ftb_core::condition::{Condition, Truth};
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag, limits};
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub struct Finding {
 
 impl Finding {
     /// A finding about no single adapter.
-    pub(crate) fn new(kind: Kind, payload: String) -> Self {
+    pub fn new(kind: Kind, payload: String) -> Self {
         Self { kind, payload, tags: Vec::new() }
     }
 
@@ -81,8 +81,14 @@ impl Finding {
             severities.get(&self.kind).copied().unwrap_or_else(|| self.kind.severity());
         event.time_ns = time_ns;
         // Other lasting findings are pairs that every agent knows.
-        let watches = matches!(self.kind, Kind::AdapterAvailable | Kind::AdapterUnavailable);
-        event.condition = watches.then(|| Condition::watch("", SPACE));
+        event.condition = match self.kind {
+            Kind::AdapterAvailable => Some(Condition::watch("", SPACE)),
+            // Nothing is watched here.
+            Kind::AdapterUnavailable => {
+                Some(Condition { truth: Truth::False, ..Condition::watch("", SPACE) })
+            }
+            _ => None,
+        };
         event.tags = self
             .tags
             .iter()
@@ -163,6 +169,17 @@ mod tests {
         assert_eq!(finding.to_event(&severities, 0).severity, Severity::Info);
         assert_eq!(finding.to_event(&BTreeMap::new(), 0).severity, Severity::Fatal);
         assert_eq!(finding.payload, "ADAPTER:2");
+    }
+
+    #[test]
+    fn a_node_without_adapters_is_not_watched() {
+        let truth = |kind| {
+            let event = Finding::new(kind, String::new()).to_event(&BTreeMap::new(), 0);
+            event.condition.map(|condition| condition.truth)
+        };
+        assert_eq!(truth(Kind::AdapterAvailable), Some(Truth::True));
+        assert_eq!(truth(Kind::AdapterUnavailable), Some(Truth::False));
+        assert_eq!(truth(Kind::AdapterInfo), None);
     }
 
     #[test]

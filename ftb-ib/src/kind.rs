@@ -82,6 +82,8 @@ kinds! {
     AdapterRemoved = "FTB_IB_ADAPTER_REMOVED", Warning;
     /// A port went up and down several times within the debounce time.
     PortFlapping = "FTB_IB_PORT_FLAPPING", Warning;
+    /// A port that flapped has not changed for a while.
+    PortSteady = "FTB_IB_PORT_STEADY", Info;
     /// An error counter of a port rises too fast: the link may fail.
     PortDegraded = "FTB_IB_PORT_DEGRADED", Warning;
     /// A counter of a degraded or congested port is back below its limit.

@@ -1,13 +1,15 @@
 //! `ftb-ib`: reads arguments and configuration, then watches until a signal.
 
 use clap::Parser;
-use ftb_client::Client;
 use ftb_client::daemon::{self, Asked, Failure, LogSettings, Signals};
 use ftb_client::json::EventObject;
-use ftb_core::Event;
+use ftb_client::{Client, ConditionState, Event, clear_former, now_ns};
 use ftb_ib::cli::Cli;
 use ftb_ib::config::Config;
+use ftb_ib::finding::{Finding, SPACE};
+use ftb_ib::kind::Kind;
 use ftb_ib::watch;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -126,9 +128,32 @@ async fn publish_events(
             tracing::warn!(%error, "an event is not published");
         }
     };
+    let former = tokio::spawn(clear_former_life(client.clone(), config.longest_window()));
     watch::run(config, publish, release, stop).await;
+    former.abort();
     if let Err(error) = client.close(CLOSE_DEADLINE).await {
         tracing::warn!(%error, "the agent did not confirm the last events");
     }
     Ok(())
+}
+
+/// After the longest window this life has judged every port: what an earlier life of this program
+/// has stated, and this one has not, is over.
+async fn clear_former_life(client: Client, window: Duration) {
+    tokio::time::sleep(window).await;
+    let Some(agent) = client.agent() else { return };
+    let keys = "PORT_DEGRADED|PORT_CONGESTED|PORT_FLAPPING";
+    let filter = format!("subject={}, condition={keys}", agent.host);
+    let event = |state: &ConditionState| {
+        let kind = match state.subject.key() {
+            "PORT_FLAPPING" => Kind::PortSteady,
+            _ => Kind::PortRecovered,
+        };
+        let finding = Finding::new(kind, state.subject.component().to_owned());
+        finding.to_event(&BTreeMap::new(), now_ns())
+    };
+    let is_own = |state: &ConditionState| state.event.split(' ').next() == Some(SPACE);
+    if let Err(error) = clear_former(&client, &filter, is_own, event).await {
+        tracing::warn!(%error, "conditions of an earlier life of ftb-ib may remain");
+    }
 }

@@ -9,8 +9,8 @@ use crate::facts::{ADAPTERS_MAX, AdapterFacts, PortReading, PortState, natural_o
 use crate::finding::Finding;
 use crate::kind::Kind;
 use crate::port::{Edge, PortReport, PortWatch};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// An input of the state machine.
@@ -90,6 +90,8 @@ pub struct Monitor {
     adapters: BTreeMap<String, Adapter>,
     /// Whether the absence of adapters is reported.
     reported_empty: bool,
+    /// Adapters that went away and are not back.
+    removed: BTreeSet<String>,
 }
 
 impl Monitor {
@@ -100,6 +102,7 @@ impl Monitor {
             rules,
             adapters: BTreeMap::new(),
             reported_empty: false,
+            removed: BTreeSet::new(),
         }
     }
 
@@ -182,6 +185,10 @@ impl Monitor {
             let more = format!("::NAME:{name}");
             let (kind, index) = (Kind::AdapterRemoved, adapter.index);
             findings.push(Finding::of_adapter(kind, index, &adapter.facts, &more));
+            if self.removed.len() >= ADAPTERS_MAX {
+                self.removed.pop_first();
+            }
+            self.removed.insert(name.to_owned());
         }
     }
 
@@ -201,7 +208,9 @@ impl Monitor {
             .expect("there are fewer adapters than numbers");
         let more = format!("::NAME:{}::PORTS:{}", facts.name, facts.ports.len());
         let info = Finding::of_adapter(Kind::AdapterInfo, index, &facts, &more);
-        out.push(info.tag("ports", facts.ports.len()));
+        // What failed is over when the adapter was away and is back.
+        let was = if self.removed.remove(&facts.name) { "removed" } else { "" };
+        out.push(info.tag("ports", facts.ports.len()).tag("was", was));
         let mut ports = BTreeMap::new();
         for port in &facts.ports {
             out.push(port_info(index, &facts, port.number));
@@ -345,6 +354,7 @@ impl Adapter {
                 let more = format!("::FLAPS:{changes}");
                 return of(Kind::PortFlapping, &more).tag("flaps", changes);
             }
+            PortReport::Steady => return of(Kind::PortSteady, ""),
             PortReport::Err { flaps } => (of(Kind::PortErr, ""), flaps),
             PortReport::Active { flaps } => (of(Kind::PortActive, ""), flaps),
         };

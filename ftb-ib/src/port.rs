@@ -2,9 +2,13 @@
 //! port can go down and up again before its state is read.
 //!
 //! The first change is reported at once. Changes within the debounce time after it are counted. At
-//! its end the number of changes is reported, and the state if it differs from the reported one.
+//! its end the number of changes is reported, and the state if it differs from the reported one. A
+//! port that flapped is steady when it has not changed for [`STEADY`] debounce times.
 
 use crate::facts::PortState;
+
+/// Debounce times without a change after which a port that flapped is steady.
+pub const STEADY: u32 = 30;
 
 /// The event of verbs before the state was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub enum PortReport {
         /// Changes after the reported one.
         changes: u32,
     },
+    /// The port flapped and has not changed since then.
+    Steady,
 }
 
 /// The state machine of one port.
@@ -52,6 +58,8 @@ pub struct PortWatch {
     unreported: u32,
     /// End of the debounce time of other changes.
     info_quiet_until_ns: Option<u64>,
+    /// The port flapped: when it is steady, without another change.
+    steady_at_ns: Option<u64>,
 }
 
 impl PortWatch {
@@ -65,6 +73,7 @@ impl PortWatch {
             quiet_until_ns: None,
             unreported: 0,
             info_quiet_until_ns: None,
+            steady_at_ns: None,
         }
     }
 
@@ -107,11 +116,15 @@ impl PortWatch {
             if flaps > 1 {
                 reports.push(PortReport::Flapping { changes: flaps });
                 self.hold(now_ns);
+                self.steady_at_ns = Some(self.steady_after(now_ns));
             }
             if self.current.is_up() != self.reported_up {
                 reports.push(self.report(self.current.is_up(), flaps.saturating_sub(1)));
                 self.hold(now_ns);
             }
+        }
+        if self.steady_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some() {
+            reports.push(PortReport::Steady);
         }
         reports.extend(self.report_state(now_ns));
         reports
@@ -121,10 +134,15 @@ impl PortWatch {
     pub fn deadline_ns(&self) -> Option<u64> {
         let info_waits = self.current != self.reported_state;
         let info = self.info_quiet_until_ns.filter(|_| info_waits);
-        [self.quiet_until_ns, info].into_iter().flatten().min()
+        [self.quiet_until_ns, self.steady_at_ns, info].into_iter().flatten().min()
+    }
+
+    fn steady_after(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_add(self.debounce_ns.saturating_mul(STEADY.into()))
     }
 
     fn change(&mut self, now_ns: u64, up: bool) -> Option<PortReport> {
+        self.steady_at_ns = self.steady_at_ns.map(|_| self.steady_after(now_ns));
         if self.quiet_until_ns.is_some() {
             self.unreported = self.unreported.saturating_add(1);
             return None;
@@ -216,6 +234,11 @@ mod tests {
         assert_eq!(port.observe(DEBOUNCE + 2, Some(Edge::Up), Active), []);
         assert_eq!(port.expire(2 * DEBOUNCE), [PortReport::Flapping { changes: 2 }]);
         assert_eq!(port.expire(3 * DEBOUNCE), []);
+        assert_eq!(port.deadline_ns(), Some(32 * DEBOUNCE));
+        // Another change: the time begins again.
+        assert_eq!(port.observe(31 * DEBOUNCE, Some(Edge::Down), Down), [ERR]);
+        assert_eq!(port.expire(32 * DEBOUNCE), []);
+        assert_eq!(port.expire(61 * DEBOUNCE), [PortReport::Steady]);
         assert_eq!(port.deadline_ns(), None);
     }
 
@@ -256,7 +279,9 @@ mod tests {
                     let up = match report {
                         PortReport::Err { .. } => false,
                         PortReport::Active { .. } => true,
-                        PortReport::Info | PortReport::Flapping { .. } => continue,
+                        PortReport::Info | PortReport::Flapping { .. } | PortReport::Steady => {
+                            continue;
+                        }
                     };
                     prop_assert_ne!(up, reported, "reported twice");
                     reported = up;
@@ -269,8 +294,8 @@ mod tests {
                 let edge = [None, Some(Edge::Down), Some(Edge::Up)][usize::from(edge)];
                 check(port.observe(now, edge, state))?;
             }
-            for _ in 0..3 {
-                now += DEBOUNCE;
+            for wait in [1, 1, 1, u64::from(STEADY)] {
+                now += wait * DEBOUNCE;
                 check(port.expire(now))?;
             }
             prop_assert_eq!(reported, state.is_up());

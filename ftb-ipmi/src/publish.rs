@@ -1,11 +1,12 @@
 //! Publishes findings: to the agent of this host, or to standard output.
 
 use crate::config::Config;
-use crate::finding::to_event;
+use crate::finding::{EVENT_SPACE, event_name, to_event};
+use crate::monitor::FindingKind;
 use crate::watch::Report;
-use ftb_client::Client;
 use ftb_client::daemon::Failure;
 use ftb_client::json::EventObject;
+use ftb_client::{Client, ConditionState, EventName, Tag, clear_former};
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -61,6 +62,9 @@ impl Outlet {
                 if let Err(error) = client.publish(event) {
                     tracing::error!(node = %report.node, %error, "an event is not published");
                 }
+                if report.finding.kind == FindingKind::Normal {
+                    tokio::spawn(clear_former_life(client.clone(), report.clone()));
+                }
                 Ok(())
             }
             Self::Print => {
@@ -79,5 +83,25 @@ impl Outlet {
         {
             tracing::warn!(%error, "the agent did not confirm the last events");
         }
+    }
+}
+
+/// Every sensor of the node is well: what an earlier life of this program has stated is over.
+async fn clear_former_life(client: Client, report: Report) {
+    let node = &report.node;
+    let is_own = |event: &str| event.split(' ').next() == Some(EVENT_SPACE);
+    let event = |state: &ConditionState| {
+        let mut event = to_event(node, &report.bmc, report.time_ns, &report.finding);
+        event.name = EventName::new(event_name(FindingKind::Cleared))
+            .expect("a constant that a test checks");
+        event
+            .tags
+            .push(Tag { key: "sensor".to_owned(), value: state.subject.component().to_owned() });
+        event
+    };
+    let filter = format!("subject={node}");
+    let cleared = clear_former(&client, &filter, |state| is_own(&state.event), event).await;
+    if let Err(error) = cleared {
+        tracing::warn!(%node, %error, "conditions of an earlier life of ftb-ipmi may remain");
     }
 }

@@ -199,6 +199,9 @@ pub(crate) struct HealthArgs {
     /// The node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
+    /// Watchers that a healthy node must have, such as ftb.agent,ftb.ipmi
+    #[arg(long, value_name = "SPACES", value_delimiter = ',')]
+    pub(crate) watched_by: Vec<String>,
 }
 
 #[derive(Debug, Args)]

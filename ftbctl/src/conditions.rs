@@ -5,8 +5,11 @@ use crate::failure::Failure;
 use crate::output::{FAINT, GOOD, Output, STRONG, WARN, style_of, styled};
 use crate::text;
 use core::time::Duration;
-use ftb_client::{Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Truth};
+use ftb_client::{
+    Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Truth, Watchers,
+};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use tokio::time::{Instant, timeout_at};
 
 /// Exit codes of `ftbctl health`.
@@ -26,7 +29,18 @@ pub(crate) async fn run(
     let mut conditions = open(common, &client, &filter, deadline).await?;
     let is_wrong = |state: &&ConditionState| !state.is_watch() && state.truth != Truth::False;
     if args.wait_clear {
-        while conditions.states().any(|state| is_wrong(&state)) {
+        // A row that has gone is not known to be well.
+        let mut wrong = BTreeSet::new();
+        loop {
+            for state in conditions.states().filter(|state| !state.is_watch()) {
+                match state.truth {
+                    Truth::False => wrong.remove(&state.subject),
+                    Truth::True | Truth::Unknown => wrong.insert(state.subject.clone()),
+                };
+            }
+            if wrong.is_empty() {
+                break;
+            }
             let changed = conditions.changed();
             let Some(deadline) = common.timeout_given().map(|_| deadline) else {
                 changed.await?;
@@ -90,29 +104,43 @@ pub(crate) async fn health(
     mut output: Output,
 ) -> Result<(), Failure> {
     let node = text::printable(&args.node);
-    let (code, health) = match health_of(common, &args.node).await {
-        Ok(health) => (code_of(&health), health.to_string()),
-        Err(Failure::Reported { message, .. }) => (UNKNOWN, format!("unknown: {message}")),
+    let (code, health, watchers) = match health_of(common, &args.node).await {
+        Ok((health, watchers)) => {
+            let missing = args.watched_by.iter().find(|wanted| !watchers.present.contains(wanted));
+            match (code_of(&health), missing) {
+                (0, Some(missing)) => (UNKNOWN, format!("unknown: {missing} is missing"), watchers),
+                (code, _) => (code, health.to_string(), watchers),
+            }
+        }
+        Err(Failure::Reported { message, .. }) => {
+            (UNKNOWN, format!("unknown: {message}"), Watchers::default())
+        }
         Err(other) => return Err(other),
     };
-    if output.is_json() {
+    let shown = if output.is_json() {
         let word = ["healthy", "unhealthy", "unknown"][usize::from(code)];
-        output.json(&HealthObject { r#type: "health", node: &node, health: word, why: &health })?;
+        let watched_by = &watchers.present;
+        let (r#type, node, why) = ("health", &node[..], &health[..]);
+        output.json(&HealthObject { r#type, node, health: word, why, watched_by })
     } else {
-        output.line(&format!("{node} {health}"))?;
-    }
-    output.flush()?;
-    if code == 0 { Ok(()) } else { Err(Failure::Code(code)) }
+        let watchers = watchers.to_string();
+        let ending = if watchers.is_empty() { String::new() } else { format!("; {watchers}") };
+        output.line(&format!("{node} {health}{ending}"))
+    };
+    // The exit code is the answer, also when nobody reads the line.
+    let written = shown.and_then(|()| output.flush());
+    if code == 0 { written } else { Err(Failure::Code(code)) }
 }
 
-async fn health_of(common: &Common, node: &str) -> Result<Health, Failure> {
+async fn health_of(common: &Common, node: &str) -> Result<(Health, Watchers), Failure> {
     if !ftb_core::condition::is_host_name(node) {
         return Err(Failure::usage(format_args!("{node:?} is no host name")));
     }
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout().max(Duration::from_millis(1));
     let filter = format!("condition=*, subject={node}");
-    Ok(open(common, &client, &filter, deadline).await?.health(node))
+    let conditions = open(common, &client, &filter, deadline).await?;
+    Ok((conditions.health(node), conditions.watchers(node)))
 }
 
 fn code_of(health: &Health) -> u8 {
@@ -129,6 +157,7 @@ struct HealthObject<'a> {
     node: &'a str,
     health: &'static str,
     why: &'a str,
+    watched_by: &'a [String],
 }
 
 /// A condition for programs; docs/ftbctl.md describes the fields.

@@ -173,8 +173,9 @@ impl Client {
         filter: String,
         after: Option<&str>,
         since_ns: Option<u64>,
+        conditions: bool,
     ) -> PyResult<Pending> {
-        let start = start(after, since_ns)?;
+        let start = start(after, since_ns, conditions)?;
         self.pending(|client| async move {
             Ok(Outcome::Subscription(client.subscribe(&filter, start).await?))
         })

@@ -1,11 +1,14 @@
 //! Values between the two halves: plain tuples, which the Python half gives names.
 
 use crate::error::Trouble;
-use ftb_client::{Event, EventId, EventKind, Gap, Position, Received, Severity, Start, Tag};
+use ftb_client::{
+    Condition, ConditionState, Event, EventId, EventKind, Gap, Position, Received, Severity, Start,
+    Tag,
+};
 use std::borrow::Cow;
 
-/// Position, id, host, uid, pid; and what the publisher said: space, name, severity, payload, tags,
-/// time in Unix nanoseconds, client name, job id, whether it is a response, and to what.
+/// Position, id, host, uid, pid; then space, name, severity, payload, tags, time in Unix
+/// nanoseconds, client name, job id, whether it is a response, and to what; then the condition.
 pub(crate) type ReceivedParts = (
     (String, String, String, u32, u32),
     (
@@ -20,7 +23,12 @@ pub(crate) type ReceivedParts = (
         bool,
         Option<String>,
     ),
+    Option<StatedParts>,
 );
+
+/// A condition as the agent verified it, the id of the event that stated it first, and that event's
+/// space and name.
+pub(crate) type StatedParts = (ConditionParts, String, String);
 
 pub(crate) fn received_parts(received: &Received) -> ReceivedParts {
     let event = &received.event;
@@ -47,7 +55,53 @@ pub(crate) fn received_parts(received: &Received) -> ReceivedParts {
         is_response,
         response_to,
     );
-    (sealed, said)
+    let stated = ConditionState::of(received).map(|state| {
+        let parts = ConditionParts {
+            host: state.subject.host().to_owned(),
+            component: state.subject.component().to_owned(),
+            key: state.subject.key().to_owned(),
+            state: state.truth.to_string(),
+            action: state.action.to_string(),
+            severity: Some(state.severity.as_str().to_owned()),
+            onset_ns: state.onset_ns,
+            expires_ms: state.expires_ms,
+            kept: received.stated.as_ref().is_some_and(|stated| stated.condition.is_kept),
+        };
+        (parts, state.source.to_string(), state.event)
+    });
+    (sealed, said, stated)
+}
+
+/// A condition, in the order of the fields of the Python class.
+#[derive(pyo3::FromPyObject, pyo3::IntoPyObject)]
+pub(crate) struct ConditionParts {
+    key: String,
+    state: String,
+    host: String,
+    component: String,
+    action: String,
+    severity: Option<String>,
+    onset_ns: u64,
+    expires_ms: u32,
+    kept: bool,
+}
+
+impl ConditionParts {
+    fn into_condition(self) -> Result<Condition, Trouble> {
+        let wrong = |error: &dyn std::fmt::Display| Trouble::new("event", error);
+        let severity = self.severity.map(|word| word.parse()).transpose();
+        Ok(Condition {
+            host: self.host,
+            component: self.component,
+            truth: self.state.parse().map_err(|error| wrong(&error))?,
+            action: self.action.parse().map_err(|error| wrong(&error))?,
+            severity: severity.map_err(|error| wrong(&error))?,
+            onset_ns: self.onset_ns,
+            expires_ms: self.expires_ms,
+            is_kept: self.kept,
+            ..Condition::new(&self.key, ftb_client::Truth::Unknown)
+        })
+    }
 }
 
 /// Between which positions, why, how many (0: unknown), the worst, in which event spaces (`None`:
@@ -73,6 +127,7 @@ pub(crate) struct EventParts {
     time_ns: u64,
     job_id: String,
     response_to: Option<String>,
+    condition: Option<ConditionParts>,
 }
 
 impl EventParts {
@@ -90,13 +145,20 @@ impl EventParts {
             let id: EventId = id.parse().map_err(|error| wrong(&error))?;
             event.kind = EventKind::Response(Some(id));
         }
+        event.condition = self.condition.map(ConditionParts::into_condition).transpose()?;
         Ok(event)
     }
 }
 
-/// Where a subscription starts: behind a position, with a Unix time, or now.
-pub(crate) fn start(after: Option<&str>, since_ns: Option<u64>) -> Result<Start, Trouble> {
+/// Where a subscription starts: with the table of conditions, behind a position, with a Unix time,
+/// or now.
+pub(crate) fn start(
+    after: Option<&str>,
+    since_ns: Option<u64>,
+    conditions: bool,
+) -> Result<Start, Trouble> {
     match (after, since_ns) {
+        _ if conditions => Ok(Start::Conditions),
         (Some(after), _) => {
             let position = after.parse::<Position>();
             let position = position.map_err(|error| Trouble::new("subscribe", error))?;

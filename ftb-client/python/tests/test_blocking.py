@@ -59,6 +59,55 @@ class Publishing(AgentTest):
         with self.assertRaises(ftb.Closed):
             client.publish("my.space", "LATE")
 
+    def test_conditions_are_stated_read_as_a_table_and_followed(self):
+        self.start_agent()
+        with ftb.Client("checker", agent=self.socket) as client:
+
+            def state(**facts):
+                condition = ftb.Condition("FANFAIL", component="FAN 1", **facts)
+                receipt = client.publish(
+                    "ftb.ipmi", "BAD", severity="error", payload="slow", condition=condition
+                )
+                return receipt.wait(timeout=LONG)
+
+            first = state(host="node07", action="migrate", expires=600, kept=True)
+            table = client.subscribe("condition=*", since=ftb.Start.CONDITIONS, timeout=LONG)
+            event = table.next(timeout=LONG)
+            known = event.condition
+            self.assertEqual((known.key, known.host, known.component), ("FANFAIL", "node07", "FAN 1"))
+            self.assertEqual((known.state, known.action), (ftb.State.TRUE, "migrate"))
+            self.assertEqual((known.severity, known.expires), (ftb.Severity.ERROR, 600))
+            self.assertEqual((known.source, known.event), (first, "ftb.ipmi BAD"))
+            self.assertTrue(known.kept)
+            self.assertEqual(known.onset_ns, event.time_ns)
+            state(host="node07", state=False)
+            self.assertIs(table.next(timeout=LONG).condition.state, ftb.State.FALSE)
+            # What is known can be stated again as it is.
+            client.publish("ftb.ipmi", "BAD", condition=known).wait(timeout=LONG)
+            again = table.next(timeout=LONG).condition
+            self.assertEqual((again.state, again.severity), (known.state, known.severity))
+            # An entry of publish_many states a condition too, and the table ends with the past.
+            many = [{"space": "ftb.ipmi", "name": "BAD", "condition": ftb.Condition("HEAT", host=h)}
+                    for h in ("node01", "node02")]
+            client.publish_many(many).wait(timeout=LONG)
+            past = client.history("condition=HEAT", since=ftb.Start.CONDITIONS, timeout=LONG)
+            self.assertEqual({e.condition.host for e in past}, {"node01", "node02"})
+            self.assertIsNone(client.publish("my.space", "PLAIN") and table.try_next())
+            for mistake, word in [
+                ({"host": "no host"}, "no host name"),
+                ({"state": "perhaps"}, "perhaps"),
+                ({"action": "explode"}, "recommended action"),
+                ({"severity": "loud"}, "loud"),
+                ({"expires": -1}, "expires=-1"),
+            ]:
+                with self.assertRaises(ftb.EventError) as caught:
+                    state(**mistake)
+                self.assertIn(word, str(caught.exception))
+            with self.assertRaises(ftb.Refused) as caught:
+                other = ftb.Condition("HEAT", host="node02")
+                client.publish("my.space", "X", condition=other).wait(timeout=LONG)
+            self.assertIn("another host, node02", str(caught.exception))
+
     def test_mistakes_are_told_with_their_place(self):
         client = ftb.Client("wrong", agent=self.socket)
         for mistake in [

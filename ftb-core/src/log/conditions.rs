@@ -4,7 +4,8 @@
 //! Rules, for a statement *s* about a subject with the row *r*:
 //! 1. Without *r*, *s* counts.
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones.
-//! 3. Of two publishers of one user on one host, an older *false* never counts.
+//! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
+//!    *r*. Clocks of two hosts are compared with a tolerance of [`CLOCKS_APART_NS_MAX`].
 //! 4. Otherwise *s* counts.
 //!
 //! A log that retains the event of each row, and drops those that were replaced, yields the same
@@ -24,6 +25,8 @@ use std::sync::Arc;
 pub const CONDITIONS_MAX: usize = 32_768;
 /// Most bytes of the events of all rows.
 pub const CONDITIONS_BYTES_MAX: usize = 24 << 20;
+/// Clocks of two hosts may differ by this much.
+const CLOCKS_APART_NS_MAX: u64 = 60_000_000_000;
 /// Memory of a row beside its event and its texts, near enough.
 const ROW_BYTES: usize = 320;
 
@@ -54,9 +57,43 @@ pub struct ConditionRow {
     pub is_kept: bool,
     /// Size of its event in bytes.
     bytes: usize,
+    /// An agent repeats the statement of its publisher.
+    is_repeat: bool,
+}
+
+/// What decides between two statements about one subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The publisher's statement.
+    pub source: EventId,
+    /// What it states.
+    pub truth: Truth,
+    /// When, in Unix nanoseconds.
+    pub time_ns: u64,
+    /// An agent repeats it.
+    pub is_repeat: bool,
+}
+
+impl Claim {
+    /// Whether it counts where the other one counted; the module has the rules.
+    pub fn counts_over(&self, old: &Self) -> bool {
+        let (ours, theirs) = (self.source.publisher, old.source.publisher);
+        if ours == theirs {
+            return self.source.seq >= old.source.seq;
+        }
+        let same_clock = ours.account == theirs.account;
+        let tolerance_ns = if same_clock { 0 } else { CLOCKS_APART_NS_MAX };
+        let is_late = self.is_repeat || self.time_ns.saturating_add(tolerance_ns) < old.time_ns;
+        !(self.truth == Truth::False && is_late) || old.truth == Truth::False
+    }
 }
 
 impl ConditionRow {
+    fn claim(&self) -> Claim {
+        let Self { source, truth, time_ns, is_repeat, .. } = *self;
+        Claim { source, truth, time_ns, is_repeat }
+    }
+
     /// Rows with a lower weight go first when the table is full.
     fn weight(&self) -> (u8, Severity, u64) {
         let truth = match self.truth {
@@ -110,9 +147,10 @@ impl ConditionTable {
             owner: provenance.owner,
             is_kept: condition.head().is_kept,
             bytes: event.len(),
+            is_repeat: provenance.source.is_some() && provenance.replaces.is_none(),
         };
         let subject = condition.subject();
-        if self.rows.get(&subject).is_some_and(|old| !counts(&row, old)) {
+        if self.rows.get(&subject).is_some_and(|old| !row.claim().counts_over(&old.claim())) {
             return Applied::Ignored;
         }
         let mut gone: Vec<u64> = self.remove(&subject).into_iter().map(|row| row.index).collect();
@@ -183,16 +221,6 @@ impl ConditionTable {
     }
 }
 
-/// Whether a statement counts where there is a row.
-fn counts(new: &ConditionRow, old: &ConditionRow) -> bool {
-    let (ours, theirs) = (new.source.publisher, old.source.publisher);
-    if ours == theirs {
-        return new.source.seq >= old.source.seq;
-    }
-    let same_clock = ours.account == theirs.account;
-    !(new.truth == Truth::False && same_clock && new.time_ns < old.time_ns)
-}
-
 fn cost(subject: &Subject, row: &ConditionRow) -> usize {
     ROW_BYTES + subject.len() + row.bytes
 }
@@ -250,6 +278,32 @@ mod tests {
         assert_eq!(rows.iter().next().map(|(_, row)| (row.index, row.source)), Some((2, id(1, 6))));
         let cleared = [fan(1, 6, True), repeated, fan(1, 7, False)];
         assert_eq!(truth(&table(&cleared)), Some(False));
+    }
+
+    #[test]
+    fn a_false_that_an_agent_repeats_never_clears_what_another_publisher_states() {
+        let source = Provenance { source: Some(id(1, 5)), ..Stated::default().provenance };
+        let repeated =
+            Stated { token: 9, seq: 90, truth: False, provenance: source, ..Stated::default() };
+        let events = [fan(1, 5, False), fan(2, 7, True), stated(&repeated)];
+        assert_eq!(truth(&table(&events)), Some(True));
+        let all = table(&events);
+        let row = all.iter().next().map(|(_, row)| row.source);
+        assert_eq!(row, Some(id(2, 7)));
+    }
+
+    #[test]
+    fn a_false_of_another_host_that_a_merge_brings_a_minute_late_never_counts() {
+        let at = |account: u64, time_ns, truth| Claim {
+            source: EventId { publisher: PublisherId { account, token: account }, seq: 1 },
+            truth,
+            time_ns,
+            is_repeat: false,
+        };
+        let dead = at(1, 100_000_000_000, True);
+        assert!(!at(2, 39_000_000_000, False).counts_over(&dead), "61 s older");
+        assert!(at(2, 41_000_000_000, False).counts_over(&dead), "clocks may differ");
+        assert!(at(2, 39_000_000_000, True).counts_over(&dead));
     }
 
     #[test]

@@ -257,6 +257,7 @@ impl FollowedLog {
     /// It has only what passed by.
     pub(crate) fn set_incomplete(&mut self) {
         self.complete_after = self.last();
+        self.entries.forget_conditions();
     }
 
     /// Adds an entry behind all others.

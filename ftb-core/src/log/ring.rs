@@ -106,6 +106,11 @@ impl Log {
         self.applied = until;
     }
 
+    /// The table of a log that is not whole: only what is stated from now on counts.
+    pub(crate) fn forget_conditions(&mut self) {
+        (self.conditions, self.applied) = (ConditionTable::default(), self.last);
+    }
+
     /// Whether an event that is not applied yet states something about a subject.
     pub(crate) fn is_pending(&self, subject: &Subject) -> bool {
         self.after(self.applied).any(|item| match &item.content {

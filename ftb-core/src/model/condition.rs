@@ -16,6 +16,14 @@ use core::str::FromStr;
 
 /// The key of a watch: its publisher watches the component, an event space, on the host.
 pub const WATCHED: &str = "WATCHED";
+/// The event space of agents; the component of their watches.
+pub const AGENT_SPACE: &str = "ftb.agent";
+/// The tag with space and name of the event whose statement an agent repeats.
+pub const ORIGINAL: &str = "event";
+/// The tag with the host of its publisher.
+pub const PUBLISHER_HOST: &str = "publisher_host";
+/// The tag with the user of its publisher.
+pub const PUBLISHER_UID: &str = "publisher_uid";
 /// The name of the events by which agents state conditions.
 pub const EVENT_NAME: &str = "FTB_CONDITION";
 
@@ -180,12 +188,14 @@ pub struct Provenance {
     pub source: Option<EventId>,
     /// The only event that this one may replace: an agent found its publisher lost.
     pub replaces: Option<EventId>,
+    /// It follows from the name of the event ([`pairs`]).
+    pub is_paired: bool,
 }
 
 impl Provenance {
     /// Of a publisher's own statement at that agent.
     pub const fn direct(owner: OriginId) -> Self {
-        Self { owner, source: None, replaces: None }
+        Self { owner, source: None, replaces: None, is_paired: false }
     }
 }
 
@@ -289,10 +299,10 @@ pub enum ConditionError {
         /// Its size.
         bytes: usize,
     },
-    /// In this event space only conditions of the own host may be stated.
+    /// Conditions of another host need more rights.
     #[error(
-        "conditions of another host, {host}, may be stated in a protected event space only, not in \
-         {space}"
+        "conditions of another host, {host}, may be stated by root and the agent's user only, in a \
+         protected event space: {space}"
     )]
     OtherHost {
         /// The other host.

@@ -171,6 +171,9 @@ pub struct NodeConfig {
     pub condition_grace_ms: u64,
     /// How often an agent repeats the conditions of its clients. Default 600,000 ms.
     pub condition_repeat_ms: u64,
+    /// How long an agent is in a tree before it declares that it watches its host. Default `None`:
+    /// it never does.
+    pub declare_after_ms: Option<u64>,
     /// How folds are encoded; `None`: nothing is folded.
     pub folder: Option<Folder>,
 }
@@ -225,6 +228,7 @@ impl NodeConfig {
             storm: Vec::new(),
             condition_grace_ms: 10_000,
             condition_repeat_ms: 600_000,
+            declare_after_ms: None,
             folder: None,
         }
     }

@@ -90,6 +90,8 @@ counters! {
     conditions_repeated,
     /// Conditions that became unknown because their publisher was lost or they expired.
     conditions_unknown,
+    /// Conditions that were cleared without ever being stated.
+    conditions_unset,
     /// Events of clients that were refused because their publisher says too much.
     rate_shed,
     /// Hellos refused.

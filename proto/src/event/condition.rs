@@ -37,12 +37,13 @@ pub(super) fn wire_condition(condition: &Condition) -> v1::Condition {
 
 /// A verified statement as bytes.
 pub(super) fn encode_stated(stated: &Stated) -> Vec<u8> {
-    let Provenance { owner, source, replaces } = stated.provenance;
+    let Provenance { owner, source, replaces, is_paired } = stated.provenance;
     let wire = v1::StatedCondition {
         condition: Some(wire_condition(&stated.condition)),
         owner: owner.0,
         source: source.map(wire_id),
         replaces: replaces.map(wire_id),
+        paired: is_paired,
     };
     wire.encode_to_vec()
 }
@@ -90,7 +91,8 @@ pub(super) fn read_stated(at: Span, bytes: &[u8]) -> Result<ConditionHead, Event
             (2, Value::Fixed64(owner)) => provenance.owner = OriginId(owner),
             (3, Value::Bytes(span)) => provenance.source = Some(id(span)?),
             (4, Value::Bytes(span)) => provenance.replaces = Some(id(span)?),
-            (1..=4, _) => return Err(field.wrong_type(STATED)),
+            (5, Value::Varint(number)) => provenance.is_paired = number != 0,
+            (1..=5, _) => return Err(field.wrong_type(STATED)),
             _ => continue,
         }
         once.check(STATED, &field)?;

@@ -162,7 +162,7 @@ fn check(
     let space = head.space.slice(event).unwrap_or_default();
     let space = || String::from_utf8_lossy(space).into_owned();
     let rights = rights(head.space.slice(event).unwrap_or_default());
-    let verified = |condition: Condition| {
+    let verified = |condition: Condition, is_paired| {
         let is_own = condition.host.is_empty() || condition.host.eq_ignore_ascii_case(own_host);
         match rights {
             Rights::None | Rights::Publish => return Err(ConditionError::Denied(space())),
@@ -171,7 +171,7 @@ fn check(
             }
             Rights::StateOwnHost | Rights::StateAnyHost => condition.check()?,
         }
-        let provenance = Provenance::direct(rules.owner);
+        let provenance = Provenance { is_paired, ..Provenance::direct(rules.owner) };
         let stated = encode_stated(&Stated { condition, provenance });
         let bytes = event.len() + stated.len();
         match bytes > limits::CONDITION_BYTES_MAX {
@@ -184,7 +184,7 @@ fn check(
     }
     if let Some(span) = head.condition {
         let condition = read_condition(span.slice(event).unwrap_or_default())?;
-        let stated = verified(condition)?;
+        let stated = verified(condition, false)?;
         return Ok(Checked { head, stated, ignored: None });
     }
     let pairs = match rights {
@@ -192,7 +192,7 @@ fn check(
         Rights::None | Rights::Publish => None,
     };
     let paired = pairs.and_then(|pairs| resolve(pairs, event, &head));
-    Ok(match paired.map(verified) {
+    Ok(match paired.map(|condition| verified(condition, true)) {
         Some(Ok(stated)) => Checked { head, stated, ignored: None },
         Some(Err(error)) => Checked { head, stated: Vec::new(), ignored: Some(error) },
         None => Checked { head, stated: Vec::new(), ignored: None },

@@ -375,6 +375,7 @@ fn a_verified_statement_is_encoded_as_in_its_golden_file() {
         owner: OriginId(9),
         source: Some(EventId { seq: 5, ..first_id() }),
         replaces: Some(EventId { seq: 6, ..first_id() }),
+        is_paired: false,
     };
     let stated = Stated { condition: fan(Truth::Unknown), provenance };
     let event = Event { condition: Some(fan(Truth::True)), ..example() };

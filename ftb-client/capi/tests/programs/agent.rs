@@ -2,7 +2,10 @@
 
 use crate::support::{Link, Talk, Workshop, run, run_loud};
 use anyhow::{Context as _, Result, ensure};
-use ftb_client::{Client, Delivery, EventKind, Received, Severity, Start, event};
+use ftb_client::{
+    Client, Conditions, Delivery, EventKind, Received, RecommendedAction, Severity, Start, Truth,
+    event,
+};
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan};
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -81,6 +84,30 @@ async fn what_rust_publishes_reaches_an_old_program() -> Result<()> {
         format!("ftb.a.b: info LAST from 'rust', job '', on {host}: "),
     ];
     assert_eq!(said.lines().collect::<Vec<_>>(), wanted);
+    Ok(())
+}
+
+/// The mapping table: a program of the C API states and clears a condition by the names of its
+/// events. It names the node in the payload.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_c_program_states_and_clears_a_condition_by_a_pair_of_the_site() -> Result<()> {
+    let pair = "[[access]]\nspace = \"ftb.mpi\"\npublish = [\"agent\"]\n[[condition]]\nspace = \
+                \"ftb.mpi\"\nset = \"PROC_DEAD\"\nclear = [\"PROC_BACK\"]\nhost_in_payload = \
+                true\naction = \"restart-process\"\nkept = true\n";
+    let cluster = Plan::new(2, 2).extra(pair).start().await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("publisher", Link::Shared)?;
+    let client = rust_client(&cluster, 1)?;
+    for (name, truth) in [("PROC_DEAD", Truth::True), ("PROC_BACK", Truth::False)] {
+        let mut command = workshop.command(&program, cluster.socket(0));
+        run(command.args(["ftb.mpi.mympi", name, "error", "node07"]))?;
+        let mut table = Conditions::open(&client, "subject=node07").await?;
+        table.load().await?;
+        let state = table.states().next().context("no condition")?;
+        assert_eq!(state.subject.to_string(), "node07 PROC_DEAD");
+        assert_eq!((state.truth, state.action), (truth, RecommendedAction::RestartProcess));
+        assert_eq!(state.event, format!("ftb.mpi.mympi {name}"));
+    }
     Ok(())
 }
 

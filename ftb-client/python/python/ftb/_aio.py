@@ -19,7 +19,7 @@ from typing import (
 from . import _native
 from ._base import Base
 from ._client import CLOSE_S, Subscription
-from ._types import Closed, Event, FtbError, Gap, Moment, all_said, call, moment_ns, said
+from ._types import Closed, Event, FtbError, Gap, Moment, Start, all_said, begin, call, said
 
 #: After this number of queued events, a reader lets other tasks run.
 BURST = 64
@@ -190,7 +190,7 @@ class AsyncClient(Base):
         self,
         filter: str = "",
         *,
-        since: Optional[Moment] = None,
+        since: Union[Moment, Start, None] = None,
         after: Optional[str] = None,
     ) -> AsyncSubscription:
         """As `Client.subscribe`."""
@@ -200,7 +200,7 @@ class AsyncClient(Base):
         self,
         filter: str = "",
         *,
-        since: Optional[Moment] = None,
+        since: Union[Moment, Start, None] = None,
         after: Optional[str] = None,
     ) -> AsyncSubscription:
         """As `Client.history`."""
@@ -209,10 +209,9 @@ class AsyncClient(Base):
         return await self._subscribe(filter, since, after, past_only=True)
 
     async def _subscribe(
-        self, filter: str, since: Optional[Moment], after: Optional[str], past_only: bool
+        self, filter: str, since: Union[Moment, Start, None], after: Optional[str], past_only: bool
     ) -> AsyncSubscription:
-        since_ns = None if since is None else moment_ns(since)
-        pending = call(self._native.subscribe, filter, after, since_ns)
+        pending = call(self._native.subscribe, filter, *begin(since, after))
         return AsyncSubscription(await result(pending), past_only)
 
     async def flush(self, timeout: Optional[float] = None) -> None:

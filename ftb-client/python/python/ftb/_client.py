@@ -19,13 +19,14 @@ from ._types import (
     Moment,
     Refused,
     Shed,
+    Start,
     Timeout,
     all_said,
+    begin,
     call,
     error_of,
     event_of,
     gap_of,
-    moment_ns,
     said,
 )
 
@@ -198,7 +199,7 @@ class Client(Base):
 
     def publish(self, space: str, name: str, **facts: Any) -> Receipt:
         """Publishes an event; never waits. Keywords: `severity`, `payload` (bytes or text), `tags`
-        (a mapping or pairs), `time`, `job_id`, `response_to` (an event or its id).
+        (a mapping or pairs), `time`, `job_id`, `response_to` (an event or its id), `condition`.
 
         It is kept, and handed over again after failures, until the cluster holds it. When the
         buffer is full the mildest that no agent has been given yet is shed: its receipt says so.
@@ -234,20 +235,21 @@ class Client(Base):
         self,
         filter: str = "",
         *,
-        since: Optional[Moment] = None,
+        since: Union[Moment, Start, None] = None,
         after: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Subscription:
         """A subscription that is active in the whole cluster: everything that matches and is
         published from now on is delivered, or reported as a gap. `since` (a datetime, seconds since 1970,
-        or a timedelta: before now) or `after` (a position) begin in the past."""
+        or a timedelta: before now) or `after` (a position) begin in the past.
+        `since=Start.CONDITIONS` begins with the table of conditions: use the filter `condition=*`."""
         return self._subscribe(filter, since, after, timeout, past_only=False)
 
     def history(
         self,
         filter: str = "",
         *,
-        since: Optional[Moment] = None,
+        since: Union[Moment, Start, None] = None,
         after: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Subscription:
@@ -260,13 +262,12 @@ class Client(Base):
     def _subscribe(
         self,
         filter: str,
-        since: Optional[Moment],
+        since: Union[Moment, Start, None],
         after: Optional[str],
         timeout: Optional[float],
         past_only: bool,
     ) -> Subscription:
-        since_ns = None if since is None else moment_ns(since)
-        pending = call(self._native.subscribe, filter, after, since_ns)
+        pending = call(self._native.subscribe, filter, *begin(since, after))
         return Subscription(result(pending, timeout), past_only)
 
     def flush(self, timeout: Optional[float] = None) -> None:

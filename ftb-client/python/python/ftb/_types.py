@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import time as _time
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -22,6 +23,9 @@ from typing import (
 from ._native import NativeError
 
 T = TypeVar("T")
+
+#: Longest time until a condition expires, in seconds.
+EXPIRES_MAX_S = (2**32 - 1) // 1000
 
 
 class FtbError(Exception):
@@ -121,6 +125,48 @@ class Severity(enum.IntEnum):
             raise EventError(f"unknown severity {word!r}: expected {expected}") from None
 
 
+class Start(enum.Enum):
+    """Where a subscription begins, besides moments and positions."""
+
+    #: With the table of conditions; it continues with what changes, without a hole.
+    CONDITIONS = "conditions"
+
+
+class State(enum.Enum):
+    """Whether a condition holds."""
+
+    TRUE = "true"
+    FALSE = "false"
+    #: Its publisher is lost, or cannot say.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A lasting state of a subject: host, component and key."""
+
+    key: str
+    #: A `State`, its word, or a bool.
+    state: Union[State, str, bool] = State.TRUE
+    #: Empty: the publisher's host.
+    host: str = ""
+    #: Such as a sensor. Empty: the host itself.
+    component: str = ""
+    #: none, watch, reset-component, restart-process, migrate, reboot or replace.
+    action: str = "none"
+    #: `None`: that of the event.
+    severity: Union["Severity", str, int, None] = None
+    #: Since when, in Unix nanoseconds. 0: since the event.
+    onset_ns: int = 0
+    #: Seconds after the event when it becomes unknown. 0: never.
+    expires: float = 0
+    #: It outlives its publisher.
+    kept: bool = False
+    #: In a received event: the id, then space and name, of the event that stated it first.
+    source: str = ""
+    event: str = ""
+
+
 @dataclass(frozen=True)
 class Event:
     """An event as it was delivered."""
@@ -147,6 +193,8 @@ class Event:
     id: str
     #: Its place in the cluster's log; `subscribe(after=...)` goes on from there.
     position: str
+    #: What it states about a condition.
+    condition: Optional[Condition] = None
 
     @property
     def text(self) -> str:
@@ -204,7 +252,7 @@ class Stats:
 
 
 def event_of(parts: Any) -> Event:
-    (position, id, host, uid, pid), said = parts
+    (position, id, host, uid, pid), said, stated = parts
     space, name, severity, payload, tags, time_ns, client, job_id, is_response, response_to = said
     first: dict[str, str] = {}
     for key, value in tags:
@@ -226,7 +274,18 @@ def event_of(parts: Any) -> Event:
         pid=pid,
         id=id,
         position=position,
+        condition=None if stated is None else condition_of(*stated),
     )
+
+
+def condition_of(parts: Mapping[str, Any], source: str, event: str) -> Condition:
+    facts = dict(parts)
+    facts.update(
+        state=State(facts["state"]),
+        severity=Severity[facts["severity"]],
+        expires=facts.pop("expires_ms") / 1000,
+    )
+    return Condition(**facts, source=source, event=event)
 
 
 def gap_of(parts: Any) -> Gap:
@@ -241,6 +300,46 @@ def gap_of(parts: Any) -> Gap:
     )
 
 
+class Stated(NamedTuple):
+    """What the Rust half reads of a condition."""
+
+    key: str
+    state: str
+    host: str
+    component: str
+    action: str
+    severity: Optional[str]
+    onset_ns: int
+    expires_ms: int
+    kept: bool
+
+    @classmethod
+    def of(cls, condition: Condition) -> "Stated":
+        state, severity = condition.state, condition.severity
+        if isinstance(state, bool):
+            state = State.TRUE if state else State.FALSE
+        if severity is not None:
+            severity = Severity.of(severity).name.lower()
+        return cls(
+            key=condition.key,
+            state=state.value if isinstance(state, State) else str(state).lower(),
+            host=condition.host,
+            component=condition.component,
+            action=condition.action,
+            severity=severity,
+            onset_ns=condition.onset_ns,
+            expires_ms=milliseconds(condition.expires),
+            kept=condition.kept,
+        )
+
+
+def milliseconds(seconds: float) -> int:
+    if not 0 <= seconds <= EXPIRES_MAX_S:
+        raise EventError(f"expires={seconds}: expected 0 to {EXPIRES_MAX_S} seconds")
+    # Not 0, which is never.
+    return math.ceil(seconds * 1000)
+
+
 class Said(NamedTuple):
     """What the Rust half reads of an event that is to be published."""
 
@@ -252,6 +351,7 @@ class Said(NamedTuple):
     time_ns: int
     job_id: str
     response_to: Optional[str]
+    condition: Optional[Stated]
 
 
 Tags = Union[Mapping[str, object], Iterable[tuple[str, object]]]
@@ -268,6 +368,7 @@ def said(
     time: Optional[Moment] = None,
     job_id: str = "",
     response_to: Union[Event, str, None] = None,
+    condition: Optional[Condition] = None,
 ) -> Said:
     pairs = tags.items() if isinstance(tags, Mapping) else (tags or ())
     return Said(
@@ -280,6 +381,7 @@ def said(
         time_ns=0 if time is None else moment_ns(time),
         job_id=job_id,
         response_to=response_to.id if isinstance(response_to, Event) else response_to,
+        condition=None if condition is None else Stated.of(condition),
     )
 
 
@@ -290,6 +392,15 @@ def all_said(events: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
             yield said(**event)
         except EventError as error:
             raise EventError(f"event {index}: {error}") from None
+
+
+def begin(
+    since: Union[Moment, Start, None], after: Optional[str]
+) -> tuple[Optional[str], Optional[int], bool]:
+    """Position, Unix nanoseconds, and whether to begin with the table of conditions."""
+    if isinstance(since, Start):
+        return after, None, since is Start.CONDITIONS
+    return after, None if since is None else moment_ns(since), False
 
 
 def moment_ns(moment: Moment) -> int:

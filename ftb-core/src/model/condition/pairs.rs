@@ -46,7 +46,7 @@ pub enum HostOf {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {
     /// Two pairs contradict each other.
-    #[error("contradictory pairs: {space} {event} {first} and {second}")]
+    #[error("contradictory pairs: {space} {event} {first}, and {second}")]
     Contradiction {
         /// The event space.
         space: String,
@@ -124,19 +124,21 @@ impl ConditionPairs {
     /// with the same event in its space.
     ///
     /// # Errors
-    /// [`PairError::Contradiction`]: an event of the site's pairs sets and clears a condition, or
-    /// states two.
+    /// [`PairError::Contradiction`]: an event sets and clears a condition, or states two.
     pub fn new(site: Vec<ConditionPair>) -> Result<Self, PairError> {
-        for (at, pair) in site.iter().enumerate() {
-            for other in &site[at..] {
-                contradiction(pair, other, std::ptr::eq(pair, other))?;
-            }
-        }
         let is_replaced = |known: &ConditionPair| {
             site.iter().any(|pair| pair.set == known.set && pair.shares_space(known))
         };
         let kept = built_in()?.into_iter().filter(|known| !is_replaced(known));
         let kept: Vec<ConditionPair> = kept.collect();
+        for (at, pair) in site.iter().enumerate() {
+            for other in &site[at..] {
+                contradiction(pair, other, std::ptr::eq(pair, other), "")?;
+            }
+            for other in &kept {
+                contradiction(pair, other, false, "built-in ")?;
+            }
+        }
         Ok(Self { pairs: site.into_iter().chain(kept).collect() })
     }
 
@@ -184,15 +186,22 @@ impl ConditionPairs {
 }
 
 /// Fails where an event sets and clears, or states two conditions.
-fn contradiction(pair: &ConditionPair, other: &ConditionPair, same: bool) -> Result<(), PairError> {
+fn contradiction(
+    pair: &ConditionPair,
+    other: &ConditionPair,
+    same: bool,
+    origin: &str,
+) -> Result<(), PairError> {
     let fail = |event: &EventName, first: String, second: String| {
         let space = other.space.to_string();
         Err(PairError::Contradiction { space, event: event.to_string(), first, second })
     };
-    let (sets, clears) = (
-        |p: &ConditionPair| format!("sets {}", p.key),
-        |p: &ConditionPair| format!("clears {}", p.key),
-    );
+    let of = |p: &ConditionPair| match std::ptr::eq(p, other) && !same {
+        true => format!("by the {origin}pair of {}", p.set),
+        false => format!("by the pair of {}", p.set),
+    };
+    let sets = |p: &ConditionPair| format!("sets {} {}", p.key, of(p));
+    let clears = |p: &ConditionPair| format!("clears {} {}", p.key, of(p));
     if !pair.shares_space(other) {
         return Ok(());
     }
@@ -214,6 +223,14 @@ fn contradiction(pair: &ConditionPair, other: &ConditionPair, same: bool) -> Res
     }
 }
 
+/// The event spaces of all built-in pairs.
+const BUILT_IN_SPACES: [&str; 3] = ["ftb.agent", "ftb.ib", "ftb.ipmi"];
+
+/// Whether a built-in pair can be about events of this space.
+pub fn has_built_in_pairs(space: &EventSpace) -> bool {
+    BUILT_IN_SPACES.iter().any(|known| lies_in(space.as_str().as_bytes(), known))
+}
+
 /// Space, setting event, clearing events, host, tags of the component, recommended action.
 type Row<'a> = (&'a str, &'a str, &'a [&'a str], HostOf, &'a [&'a str], RecommendedAction);
 
@@ -225,14 +242,25 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     let host = || InTag("host".to_owned());
     let port = ["adapter", "port"];
     let counter = ["adapter", "port", "counter"];
-    let rows: [Row<'_>; 10] = [
+    let rows: [Row<'_>; 14] = [
         ("ftb.agent", "FTB_NODE_DEAD", &["FTB_NODE_BACK"], host(), &[], Replace),
-        ("ftb.agent", "FTB_AGENT_LOST", &["FTB_AGENT_BACK"], host(), &[], Watch),
+        (
+            "ftb.agent",
+            "FTB_AGENT_LOST",
+            &["FTB_AGENT_BACK", "FTB_AGENT_RESTARTED"],
+            host(),
+            &[],
+            Watch,
+        ),
+        ("ftb.agent", "FTB_NODE_UNREACHABLE", &["FTB_NODE_REACHABLE"], host(), &[], Watch),
         ("ftb.agent", "FTB_JOURNAL_FAILED", &["FTB_JOURNAL_BACK"], host(), &[], Replace),
         ("ftb.ipmi", "FTB_IPMI_FANFAIL", &["FTB_IPMI_NORMAL"], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_OVERTEMP", &[], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_SEL_FULL", &["FTB_IPMI_SEL_CLEARED"], node(), &["bmc"], Watch),
         ("ftb.ib", "FTB_IB_PORT_ERR", &["FTB_IB_PORT_ACTIVE"], Publisher, &port, Migrate),
+        // A publisher that starts again states ports that are well.
+        ("ftb.ib", "FTB_IB_PORT_ERR", &["FTB_IB_PORT_INFO"], Publisher, &port, Migrate),
+        ("ftb.ib", "FTB_IB_PORT_FLAPPING", &["FTB_IB_PORT_STEADY"], Publisher, &port, Watch),
         ("ftb.ib", "FTB_IB_PORT_DEGRADED", &["FTB_IB_PORT_RECOVERED"], Publisher, &counter, Watch),
         ("ftb.ib", "FTB_IB_PORT_CONGESTED", &["FTB_IB_PORT_RECOVERED"], Publisher, &counter, Watch),
         (
@@ -243,20 +271,28 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
             &["adapter"],
             ResetComponent,
         ),
+        ("ftb.ib", "FTB_IB_ADAPTER_REMOVED", &[], Publisher, &["adapter"], ResetComponent),
     ];
     let pair = |(space, set, clear, host, component, action): Row<'_>| {
         let keys = component.iter().map(|key| (*key).to_owned()).collect();
         let mut pair = ConditionPair::new(space, set, clear)?;
         let short = set.trim_start_matches("FTB_").trim_start_matches("IPMI_");
         let short = short.trim_start_matches("IB_").trim_start_matches("EVENT_");
-        // The thesis has one state of a node: NORMAL ends a failed fan and heat.
-        let thesis = ["FTB_IPMI_FANFAIL", "FTB_IPMI_OVERTEMP"].contains(&set);
-        pair.key = EventName::new(if thesis { "HARDWARE" } else { short })?;
+        pair.key = EventName::new(match set {
+            // The thesis has one state of a node: NORMAL ends a failed fan and heat.
+            "FTB_IPMI_FANFAIL" | "FTB_IPMI_OVERTEMP" => "HARDWARE",
+            // An adapter that comes back is well, however it was lost.
+            "FTB_IB_EVENT_DEVICE_FATAL" | "FTB_IB_ADAPTER_REMOVED" => "ADAPTER_FAILED",
+            _ => short,
+        })?;
         (pair.host, pair.component, pair.action) = (host, keys, action);
-        pair.is_kept = ["FTB_NODE_DEAD", "FTB_AGENT_LOST"].contains(&set);
-        pair.clears_if = match set {
-            "FTB_IB_PORT_DEGRADED" => Some(was("degraded")),
-            "FTB_IB_PORT_CONGESTED" => Some(was("congested")),
+        let found_by_others = ["FTB_NODE_DEAD", "FTB_AGENT_LOST", "FTB_NODE_UNREACHABLE"];
+        pair.is_kept = found_by_others.contains(&set);
+        pair.clears_if = match (set, clear) {
+            ("FTB_IB_PORT_DEGRADED", _) => Some(tag("was", "degraded")),
+            ("FTB_IB_PORT_CONGESTED", _) => Some(tag("was", "congested")),
+            ("FTB_IB_EVENT_DEVICE_FATAL", _) => Some(tag("was", "removed")),
+            (_, ["FTB_IB_PORT_INFO"]) => Some(tag("state", "ACTIVE")),
             _ => None,
         };
         Ok(pair)
@@ -264,8 +300,8 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     rows.into_iter().map(pair).collect()
 }
 
-fn was(value: &str) -> Tag {
-    Tag { key: "was".to_owned(), value: value.to_owned() }
+fn tag(key: &str, value: &str) -> Tag {
+    Tag { key: key.to_owned(), value: value.to_owned() }
 }
 
 #[cfg(test)]
@@ -303,6 +339,25 @@ mod tests {
             is("own mlx5_0/1/symbol_error PORT_CONGESTED", Truth::False)
         );
         assert_eq!(resolved("FTB_IPMI_SOMETHING", &[], ""), None);
+        let all = ConditionPairs::built_in();
+        assert!(all.all().iter().all(|pair| has_built_in_pairs(&pair.space)));
+    }
+
+    #[test]
+    fn adapters_and_ports_are_well_again_only_when_that_is_known() {
+        let is = |text: &str, truth| Some((text.to_owned(), truth));
+        let adapter = ("adapter", "mlx5_0");
+        let removed = [adapter, ("was", "removed")];
+        let failed = is("own mlx5_0 ADAPTER_FAILED", Truth::True);
+        assert_eq!(resolved("FTB_IB_EVENT_DEVICE_FATAL", &[adapter], ""), failed);
+        assert_eq!(resolved("FTB_IB_ADAPTER_REMOVED", &[adapter], ""), failed);
+        assert_eq!(resolved("FTB_IB_ADAPTER_INFO", &[adapter], ""), None, "only a restart");
+        let back = is("own mlx5_0 ADAPTER_FAILED", Truth::False);
+        assert_eq!(resolved("FTB_IB_ADAPTER_INFO", &removed, ""), back);
+        let port = |state| [adapter, ("port", "1"), ("state", state)];
+        let well = is("own mlx5_0/1 PORT_ERR", Truth::False);
+        assert_eq!(resolved("FTB_IB_PORT_INFO", &port("ACTIVE"), ""), well);
+        assert_eq!(resolved("FTB_IB_PORT_INFO", &port("DOWN"), ""), None);
     }
 
     #[test]
@@ -311,11 +366,18 @@ mod tests {
             |set: &str, clear: &[&str]| ConditionPair::new("site", set, clear).expect("good");
         let error = |pairs| ConditionPairs::new(pairs).expect_err("contradictory").to_string();
         let same = error(vec![pair("A", &["A"])]);
-        assert_eq!(same, "contradictory pairs: site A sets A and clears A");
-        assert!(error(vec![pair("A", &["B"]), pair("B", &[])]).contains("sets B and clears A"));
-        assert!(
-            error(vec![pair("A", &["C"]), pair("B", &["C"])]).contains("clears A and clears B")
-        );
+        let whole =
+            "contradictory pairs: site A sets A by the pair of A, and clears A by the pair of A";
+        assert_eq!(same, whole);
+        let second = error(vec![pair("A", &["B"]), pair("B", &[])]);
+        assert!(second.contains("sets B by the pair of B, and clears A by the pair of A"));
+        let twice = error(vec![pair("A", &["C"]), pair("B", &["C"])]);
+        assert!(twice.contains("clears A by the pair of A, and clears B by the pair of B"));
+        let ours = ConditionPair::new("ftb.ipmi", "FTB_IPMI_NORMAL", &[]).expect("good");
+        let with_built_in = error(vec![ours]);
+        let both = "sets FTB_IPMI_NORMAL by the pair of FTB_IPMI_NORMAL, and clears HARDWARE by \
+                    the built-in pair of FTB_IPMI_FANFAIL";
+        assert!(with_built_in.contains(both), "{with_built_in}");
         assert!(ConditionPairs::new(vec![pair("A", &["B"]), pair("C", &["D"])]).is_ok());
     }
 }

@@ -4,14 +4,16 @@
 //! The check looks at the table and at the members, not at what happened. So a new acting root
 //! continues where the one before stopped; only the grace time begins again.
 
-use crate::condition::{Subject, Truth};
+use crate::condition::{AGENT_SPACE, Subject, Truth, WATCHED};
 use crate::ident::OriginId;
 use crate::log::conditions::{ConditionRow, ConditionTable};
 use crate::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Conditions that become unknown in one check; the rest follows with the next.
+/// Conditions that become unknown in one check; the rest follows after [`BATCH_NS`].
 const CHECKED_MAX: usize = 256;
+/// The pause after a full check.
+const BATCH_NS: u64 = 10_000_000;
 /// The time between two checks.
 const CHECK_NS: u64 = 1_000_000_000;
 
@@ -21,6 +23,8 @@ pub(crate) struct Owners {
     /// Since when, on the monotonic clock.
     missing: BTreeMap<OriginId, u64>,
     next_ns: Option<u64>,
+    /// Rows up to this one were checked; the statements about them may be on their way.
+    after: Option<Subject>,
 }
 
 impl Owners {
@@ -61,8 +65,52 @@ impl Owners {
         let due = table.iter().filter(|(_, row)| {
             row.truth != Truth::Unknown && (has_expired(row) || owned(row) && is_lost(&row.owner))
         });
-        due.take(CHECKED_MAX).map(|(subject, row)| (subject.clone(), row.clone())).collect()
+        let after = self.after.take();
+        let rest = due.skip_while(|(subject, _)| after.as_ref().is_some_and(|a| *subject <= a));
+        let batch = rest.take(CHECKED_MAX).map(|(subject, row)| (subject.clone(), row.clone()));
+        let batch: Vec<(Subject, ConditionRow)> = batch.collect();
+        if batch.len() == CHECKED_MAX {
+            self.after = batch.last().map(|(subject, _)| subject.clone());
+            self.next_ns = Some(now.mono_ns.saturating_add(BATCH_NS));
+        }
+        batch
     }
+}
+
+/// Findings of agents about a host, and the event that ends each.
+const ENDINGS: [(&str, &str); 4] = [
+    ("NODE_DEAD", "FTB_NODE_BACK"),
+    ("AGENT_LOST", "FTB_AGENT_BACK"),
+    ("NODE_UNREACHABLE", "FTB_NODE_REACHABLE"),
+    ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
+];
+
+/// Findings that are over, each with the event that ends it: the agent of the host is in the tree,
+/// and has declared its watch since then. The event that should have ended it may be lost with a
+/// root. A failed journal is over when the agent was started again and does not report it.
+pub(crate) fn over(
+    table: &ConditionTable,
+    present: &BTreeSet<OriginId>,
+) -> Vec<(Subject, &'static str)> {
+    let mut over = Vec::new();
+    for (subject, row) in table.iter() {
+        let ending = ENDINGS.iter().find(|(key, _)| *key == subject.key());
+        let Some((key, event)) = ending.filter(|_| subject.component().is_empty()) else {
+            continue;
+        };
+        let holds = match *key {
+            "JOURNAL_FAILED" => row.truth == Truth::Unknown,
+            _ => row.truth != Truth::False,
+        };
+        let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
+        let is_back = watch.is_some_and(|watch| {
+            watch.truth == Truth::True && watch.index > row.index && present.contains(&watch.owner)
+        });
+        if holds && is_back {
+            over.push((subject.clone(), *event));
+        }
+    }
+    over
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::condition::{Subject, Truth};
 use crate::ident::EventId;
 use crate::node::api::ClientId;
 use crate::sealed::{Sealed, SealedRef};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of all statements that an agent keeps.
 pub const STATEMENT_BYTES_MAX: usize = 8 << 20;
@@ -50,19 +50,20 @@ pub(crate) struct Statements {
     by_user: BTreeMap<u32, usize>,
     /// When the next batch is repeated, and behind which subject.
     repeat: Option<(u64, Option<Subject>)>,
+    /// What clients brought from other agents: it is repeated at once.
+    brought: BTreeSet<Subject>,
 }
 
-/// A statement cannot be kept.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooManyStatements {
-    bytes_max: usize,
-}
-
-impl core::fmt::Display for TooManyStatements {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let kib = self.bytes_max / 1024;
-        write!(f, "the conditions that are stated here take more than {kib} KiB: clear some first")
-    }
+/// A statement is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StatementError {
+    #[error(
+        "the conditions that are stated here take more than {} KiB: clear some first",
+        .bytes_max / 1024
+    )]
+    TooMany { bytes_max: usize },
+    #[error("only root and the agent's user may state conditions that outlive their publisher")]
+    Kept,
 }
 
 impl Statements {
@@ -80,7 +81,7 @@ impl Statements {
         client: ClientId,
         bounded_uid: Option<u32>,
         event: SealedRef<'_>,
-    ) -> Result<(), TooManyStatements> {
+    ) -> Result<(), StatementError> {
         let Some(condition) = event.condition() else { return Ok(()) };
         let subject = condition.subject();
         let provenance = condition.head().provenance;
@@ -92,6 +93,9 @@ impl Statements {
             }
             return Ok(());
         }
+        if condition.head().is_kept && bounded_uid.is_some() {
+            return Err(StatementError::Kept);
+        }
         let known = self.remove(&subject);
         if condition.head().is_kept {
             return Ok(());
@@ -101,7 +105,7 @@ impl Statements {
         let statement = Statement { event, logged, client: Some(client), unknown_at_ns: None, uid };
         let used = self.by_user.get(&uid).copied().unwrap_or(0);
         let over = |bytes: usize, bytes_max| match bytes + statement.bytes() > bytes_max {
-            true => Err(TooManyStatements { bytes_max }),
+            true => Err(StatementError::TooMany { bytes_max }),
             false => Ok(()),
         };
         let room = over(self.bytes, STATEMENT_BYTES_MAX).and_then(|()| match bounded_uid {
@@ -120,6 +124,24 @@ impl Statements {
         Ok(())
     }
 
+    /// As [`Self::on_statement`], for a statement that a client has made at another agent. It is
+    /// repeated if it was not known here.
+    pub(crate) fn on_brought(
+        &mut self,
+        client: ClientId,
+        bounded_uid: Option<u32>,
+        event: SealedRef<'_>,
+    ) -> Result<(), StatementError> {
+        let Some(condition) = event.condition() else { return Ok(()) };
+        let subject = condition.subject();
+        let is_new = self.all.get(&subject).is_none_or(|known| known.event.id() != event.id());
+        self.on_statement(client, bounded_uid, event)?;
+        if is_new && self.all.contains_key(&subject) {
+            self.brought.insert(subject);
+        }
+        Ok(())
+    }
+
     fn insert(&mut self, subject: Subject, statement: Statement) {
         self.bytes += statement.bytes();
         *self.by_user.entry(statement.uid).or_default() += statement.bytes();
@@ -128,6 +150,7 @@ impl Statements {
 
     fn remove(&mut self, subject: &Subject) -> Option<Statement> {
         let statement = self.all.remove(subject)?;
+        self.brought.remove(subject);
         self.bytes -= statement.bytes();
         if let Some(bytes) = self.by_user.get_mut(&statement.uid) {
             *bytes = bytes.saturating_sub(statement.bytes());
@@ -161,7 +184,8 @@ impl Statements {
     /// When something is due.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         let lost = self.all.values().filter_map(|statement| statement.unknown_at_ns).min();
-        [lost, self.repeat.as_ref().map(|(at_ns, _)| *at_ns)].into_iter().flatten().min()
+        let brought = (!self.brought.is_empty()).then_some(0);
+        [lost, brought, self.repeat.as_ref().map(|(at_ns, _)| *at_ns)].into_iter().flatten().min()
     }
 
     /// Statements of lost publishers, with the events that they made last. They are forgotten.
@@ -176,6 +200,12 @@ impl Statements {
 
     /// The next statements to be repeated now.
     pub(crate) fn take_repeats(&mut self, now_ns: u64) -> Vec<Sealed> {
+        let brought = std::iter::from_fn(|| self.brought.pop_first()).take(BATCH_MAX);
+        let brought: Vec<Subject> = brought.collect();
+        if !brought.is_empty() {
+            let events = brought.iter().filter_map(|subject| self.all.get(subject));
+            return events.map(|statement| statement.event.clone()).collect();
+        }
         let due = self.repeat.take_if(|(at_ns, _)| *at_ns <= now_ns);
         let Some((_, after)) = due else { return Vec::new() };
         let bound = match &after {
@@ -258,6 +288,19 @@ mod tests {
         assert!(statements.on_statement(CLIENT, Some(1000), fan(3_000, "fan/1").as_ref()).is_ok());
         assert!(statements.on_statement(CLIENT, None, fan(3_001, "fan/x").as_ref()).is_ok());
         assert_eq!(statements.len(), kept + 1);
+    }
+
+    #[test]
+    fn only_what_a_client_newly_brings_is_repeated_for_it() {
+        let mut statements = Statements::default();
+        let (old, new) = (fan(1, "fan/1"), fan(2, "fan/2"));
+        assert!(statements.on_statement(CLIENT, None, old.as_ref()).is_ok());
+        for event in [&old, &new] {
+            assert!(statements.on_brought(CLIENT, None, event.as_ref()).is_ok());
+        }
+        assert_eq!(statements.take_repeats(1), [new]);
+        assert!(statements.on_brought(CLIENT, None, old.as_ref()).is_ok());
+        assert_eq!((statements.deadline_ns(), statements.take_repeats(1)), (None, Vec::new()));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! Responsible for: the last match, batches, and that a subscription that is slow keeps what it
 //! wants within its bound. Not responsible for: the log that is read ([`crate::log::ring`]).
 
+use crate::epochs::EpochHistory;
 use crate::frame::{Content, Item};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::gap::GapReason;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use crate::node::cx::Cx;
@@ -12,6 +14,7 @@ use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::position::Position;
+use crate::spaces::Spaces;
 use core::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -317,15 +320,25 @@ impl Delivery {
     }
 
     /// The log has gone back to an index: so do the subscriptions. `None`: none has read too far.
-    pub(crate) fn rewind_subscribers(&mut self, index: Option<u64>) {
+    /// Readers of the table of conditions may have taken statements that are not in the log any
+    /// more: each gets a gap, and reads the table again.
+    pub(crate) fn rewind_subscribers(&mut self, index: Option<u64>, epochs: &EpochHistory) {
         let rewound = |at: u64| index.map_or(at, |index| at.min(index));
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
+                let cursor = subscription.reader.cursor;
                 if subscription.reader.reads_conditions {
                     subscription.reader = Reader::of_conditions();
-                } else if subscription.reader.cursor > rewound(subscription.reader.cursor) {
-                    subscription.reader.resume_after(rewound(subscription.reader.cursor));
+                } else if cursor > rewound(cursor) {
+                    subscription.reader.resume_after(rewound(cursor));
+                    if subscription.began_with_conditions() {
+                        let at = epochs.position(rewound(cursor));
+                        let (reason, spaces) = (GapReason::LogLost, Spaces::ANY);
+                        let (after, until, severity_max) = (at, at, None);
+                        let gap = Gap { after, until, reason, count: 0, severity_max, spaces };
+                        client.control.push_back(ToClient::Gap { subscription: *id, gap });
+                    }
                 }
                 subscription.reported = rewound(subscription.reported);
                 subscription.history_until = subscription.history_until.map(rewound);

@@ -40,6 +40,11 @@ impl Subscription {
     pub(super) fn is_active(&self) -> bool {
         self.active
     }
+
+    /// Whether its client keeps the table of conditions.
+    pub(in crate::node) fn began_with_conditions(&self) -> bool {
+        self.start == Start::Conditions
+    }
 }
 
 impl Delivery {

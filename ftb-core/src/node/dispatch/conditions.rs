@@ -1,11 +1,12 @@
 //! Conditions: statements on their way, and the table that readers begin with.
 
-use crate::condition::{Condition, EVENT_NAME, Provenance, Truth};
+use crate::condition::{AGENT_SPACE, Condition, EVENT_NAME, Provenance, Truth};
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId};
 use crate::log::conditions::ConditionTable;
 use crate::node::Node;
 use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
+use crate::node::conditions::over;
 use crate::node::config::ns;
 use crate::run::Run;
 use crate::sealed::{Sealed, SealedRef};
@@ -29,7 +30,12 @@ impl Node {
 
     /// Takes the statements in what a client publishes. Gives the events without those that are
     /// refused.
-    pub(crate) fn take_statements(&mut self, client: ClientId, events: Run) -> Vec<Run> {
+    pub(crate) fn take_statements(
+        &mut self,
+        client: ClientId,
+        events: Run,
+        is_brought: bool,
+    ) -> Vec<Run> {
         let mut refused = Vec::new();
         if client != ClientId::AGENT && !self.delivery.has_client(client) {
             return vec![events];
@@ -39,7 +45,11 @@ impl Node {
             let is_bounded =
                 client != ClientId::AGENT && !self.cx.config.unbounded_uids.contains(&uid);
             let bounded_uid = is_bounded.then_some(uid);
-            let taken = self.conditions.statements().on_statement(client, bounded_uid, event);
+            let statements = self.conditions.statements();
+            let taken = match is_brought {
+                true => statements.on_brought(client, bounded_uid, event),
+                false => statements.on_statement(client, bounded_uid, event),
+            };
             if let Err(error) = taken {
                 refused.push((places.start, event.id().seq, error.to_string()));
             }
@@ -62,7 +72,7 @@ impl Node {
 
     /// A client publishes: what it states is known before it goes up.
     pub(crate) fn on_publish(&mut self, client: ClientId, events: Run) {
-        for events in self.take_statements(client, events) {
+        for events in self.take_statements(client, events, false) {
             self.publishing.on_publish(&mut self.cx, client, events);
         }
         self.flush_outbox();
@@ -74,8 +84,7 @@ impl Node {
             self.cx.counters.stale += 1;
             return;
         }
-        self.take_statements(client, events);
-        self.conditions.statements().repeat_at(self.cx.now.mono_ns);
+        self.take_statements(client, events, true);
     }
 
     /// Whether the acting root drops an event: it says that a publisher is lost which has stated
@@ -88,6 +97,58 @@ impl Node {
         row.is_some_and(|row| row.event != replaced) || self.log.entries().is_pending(&subject)
     }
 
+    /// The acting root takes events. Clearing a condition that was never stated may be a mistake,
+    /// such as a misspelt subject: it is reported by name.
+    pub(crate) fn note_unset(&mut self, run: &Run) {
+        for (_, event) in run.groups() {
+            let Some(condition) = event.condition() else { continue };
+            let Provenance { source, replaces, is_paired, .. } = condition.head().provenance;
+            let is_plain = source.is_none() && replaces.is_none() && !is_paired;
+            if !is_plain || condition.head().truth != Truth::False {
+                continue;
+            }
+            let subject = condition.subject();
+            let log = self.log.entries();
+            if log.conditions().get(&subject).is_some() || log.is_pending(&subject) {
+                continue;
+            }
+            self.cx.counters.conditions_unset += 1;
+            let Some(count) = self.conditions.on_unset(self.cx.now.mono_ns) else { continue };
+            let tags = vec![
+                ("host", subject.host().to_owned()),
+                ("component", subject.component().to_owned()),
+                ("condition", subject.key().to_owned()),
+                ("id", event.id().to_string()),
+                ("count", count.to_string()),
+            ];
+            let text = format!("{subject} was cleared and had never been stated: check its names");
+            self.cx.announce("FTB_CONDITION_UNSET", Severity::Warning, tags, text);
+        }
+    }
+
+    /// The agent watches its host and the tree: without that the host is not watched at all.
+    fn declare_watch(&mut self) {
+        let condition = Condition::watch("", AGENT_SPACE);
+        let payload = format!("the agent of {} watches its host", self.cx.config.host);
+        self.announce_condition(EVENT_NAME, condition, payload);
+    }
+
+    fn announce_condition(&mut self, name: &'static str, condition: Condition, payload: String) {
+        let host = match condition.host.is_empty() {
+            true => self.cx.config.host.clone(),
+            false => condition.host.clone(),
+        };
+        let announcement = Announcement {
+            name,
+            severity: Severity::Info,
+            tags: vec![("host", host)],
+            payload,
+            condition: Some((condition, Provenance::direct(self.cx.config.origin))),
+            about: None,
+        };
+        self.cx.push(Output::Announce(announcement.into()));
+    }
+
     /// Called after each input: the log may be another.
     pub(crate) fn follow_conditions(&mut self) {
         let log = (!self.log.epochs().is_empty()).then(|| self.log.head());
@@ -96,6 +157,11 @@ impl Node {
         if has_moved && self.conditions.statements().len() > 0 {
             let wait_ns = self.cx.random_below(ns(REPEAT_SPREAD_MS));
             self.conditions.statements().repeat_at(self.cx.now.mono_ns.saturating_add(wait_ns));
+        }
+        if let Some(after_ms) =
+            self.cx.config.declare_after_ms.filter(|_| !self.role.is_searching())
+        {
+            self.conditions.plan_declaration(self.cx.after_ms(after_ms));
         }
         let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.condition_repeat_ms));
         self.conditions.statements().arm(later_ns);
@@ -108,6 +174,9 @@ impl Node {
 
     pub(crate) fn on_conditions_timer(&mut self) {
         let now = self.cx.now;
+        if self.conditions.take_declaration(now.mono_ns) {
+            self.declare_watch();
+        }
         for (event, logged) in self.conditions.statements().take_lost(now.mono_ns) {
             self.state_unknown(&event, logged);
         }
@@ -123,11 +192,13 @@ impl Node {
 
     fn check_owners(&mut self) {
         let present: BTreeSet<OriginId> = self.membership.origins_up().collect();
-        let present = present.into_iter().chain([self.cx.config.origin]).collect();
+        let present: BTreeSet<OriginId> =
+            present.into_iter().chain([self.cx.config.origin]).collect();
         let grace_ns = ns(self.cx.config.condition_grace_ms);
         let table = self.log.entries().conditions();
         let due = self.conditions.owners().check(self.cx.now, grace_ns, table, &present);
         let dropped = table.dropped();
+        let over = over(table, &present);
         for (_, row) in due {
             let event = self.log.entries().condition_event(row.index);
             let event = event.and_then(|item| match item.content {
@@ -138,6 +209,13 @@ impl Node {
                 Some(event) => self.state_unknown(&event, row.event),
                 None => self.cx.impossible("ConditionIsInLog"),
             }
+        }
+        for (subject, name) in over {
+            let payload = format!("{subject} is over: the agent there watches its host again");
+            let host = subject.host().to_owned();
+            let condition = Condition::new(subject.key(), Truth::False);
+            let condition = Condition { host, is_kept: true, ..condition };
+            self.announce_condition(name, condition, payload);
         }
         let count = self.conditions.take_dropped(dropped);
         if count > 0 {
@@ -154,6 +232,7 @@ impl Node {
             owner: self.cx.config.origin,
             source: Some(condition.source()),
             replaces: Some(logged),
+            is_paired: false,
         };
         let statement = Condition {
             truth: Truth::Unknown,
@@ -171,8 +250,17 @@ impl Node {
             owner: self.cx.config.origin,
             source: Some(condition.source()),
             replaces: None,
+            is_paired: false,
         };
-        let statement = condition.to_condition();
+        // The time to expiry counts from the repetition.
+        let left_ms = |at_ns: u64| at_ns.saturating_sub(self.cx.now.wall_ns).div_ceil(1_000_000);
+        let expires_ms = match condition.expires_at_ns().map(left_ms) {
+            // It becomes unknown.
+            Some(0) => return,
+            Some(left_ms) => u32::try_from(left_ms).unwrap_or(u32::MAX),
+            None => 0,
+        };
+        let statement = Condition { expires_ms, ..condition.to_condition() };
         self.state(statement, provenance, event);
     }
 

@@ -157,7 +157,10 @@ impl StormControl {
         self.bring_out(client, out);
         let flow = self.flows.entry(client).or_default();
         flow.settled = sealed.id().seq;
-        if let Some(at) = rule.filter(|at| self.rules[*at].events_per_s > 0) {
+        // What an agent keeps of conditions must be in the log.
+        let is_limited =
+            |at: &usize| self.rules[*at].events_per_s > 0 && sealed.head().condition.is_none();
+        if let Some(at) = rule.filter(is_limited) {
             let rule = &self.rules[at];
             let lane = (at, sealed.severity() == Severity::Fatal);
             let level = u64::from(rule.burst.max(1)) * EVENT;

@@ -41,11 +41,12 @@ impl Node {
             }
             // What was here and is not committed comes down again.
             self.log.go_back(fork);
-            self.delivery.rewind_subscribers(match parting {
+            let until = match parting {
                 Parting::NeverMet => Some(fork),
                 Parting::Behind(index) => Some(index),
                 Parting::Open => None,
-            });
+            };
+            self.delivery.rewind_subscribers(until, self.log.epochs());
         }
         self.log.set_epochs(winning.clone());
         self.delivery.rewind_interest(self.log.commit_index());

@@ -329,7 +329,7 @@ impl Node {
         self.log.install(replica.log, replica.epochs, common);
         match common {
             Some(_) => {
-                self.delivery.rewind_subscribers(Some(fork));
+                self.delivery.rewind_subscribers(Some(fork), self.log.epochs());
                 self.delivery.subscribers_catch_up(self.log.entries().evicted());
             }
             None => self.delivery.move_subscribers(last),

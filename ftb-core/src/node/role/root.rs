@@ -210,7 +210,7 @@ impl Node {
         let epoch = Epoch { number: self.epoch_seen, root: self.cx.config.origin };
         self.log.open_epoch(epoch, incomplete);
         // What subscriptions had read further on, of an epoch before, is no part of this log.
-        self.delivery.rewind_subscribers(Some(self.log.last()));
+        self.delivery.rewind_subscribers(Some(self.log.last()), self.log.epochs());
         self.cx.counters.epochs += 1;
         self.count_waiting();
         if let Some(root) = self.role.root_mut() {
@@ -316,6 +316,7 @@ impl Node {
         for run in contents {
             let outdated = run.groups().filter(|(_, event)| self.is_outdated(*event));
             let outdated: Vec<usize> = outdated.map(|(places, _)| places.start).collect();
+            self.note_unset(&run);
             self.cx.counters.conditions_outdated += outdated.len() as u64;
             for run in run.without(&outdated) {
                 self.log_entry(Content::Events(run));

@@ -3,11 +3,12 @@
 use super::{Host, World};
 use crate::clients::{ConditionReader, Violation, broken};
 use crate::events::KEY;
-use ftb_core::condition::{Subject, Truth};
+use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
+use ftb_core::condition::{AGENT_SPACE, Condition, Provenance, Subject, Truth, WATCHED};
 use ftb_core::filter::Filter;
 use ftb_core::log::conditions::{CONDITIONS_BYTES_MAX, CONDITIONS_MAX, ConditionTable};
 use ftb_core::node::Node;
-use ftb_core::node::api::{Input, Start, SubscriptionId, ToClient};
+use ftb_core::node::api::{Announcement, Input, Start, SubscriptionId, ToClient};
 use ftb_core::sealed::{ConditionHead, Head, Sealed};
 use std::collections::BTreeMap;
 
@@ -25,6 +26,21 @@ impl World {
             *condition = ConditionHead { provenance, ..*condition };
         }
         Sealed::new(Head { ..head }, stated.bytes().clone()).unwrap()
+    }
+
+    /// What an announcement of an agent states by its name.
+    pub(super) fn paired(
+        &self,
+        agent: usize,
+        announcement: &Announcement,
+    ) -> Option<(Condition, Provenance)> {
+        let tags = &announcement.tags;
+        let tag = |key: &str| tags.iter().find(|(k, _)| *k == key).map(|(_, value)| &value[..]);
+        let (space, name, payload) = (AGENT_SPACE, announcement.name, &[][..]);
+        let event = PairEvent { space, name, payload, tag };
+        let condition = ConditionPairs::built_in().resolve(&event)?;
+        let provenance = Provenance::direct(self.agents[agent].origin);
+        Some((condition, Provenance { is_paired: true, ..provenance }))
     }
 
     /// A program at an agent that begins with the table.
@@ -148,6 +164,21 @@ impl World {
                     reader.is_complete
                 );
                 return broken("ConditionsConverge", what);
+            }
+        }
+        // All agents are back: what others have found out about them is over.
+        for agent in 0..self.agents.len() {
+            for key in ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE"] {
+                let subject = Subject::new(&format!("node{agent}"), "", key);
+                let row = node.conditions().get(&subject);
+                if row.is_some_and(|row| row.truth != Truth::False) {
+                    return broken("ConditionsConverge", format!("{subject} holds: {row:?}"));
+                }
+            }
+            let watch = Subject::new(&format!("node{agent}"), AGENT_SPACE, WATCHED);
+            let row = node.conditions().get(&watch);
+            if row.is_none_or(|row| row.truth != Truth::True) {
+                return broken("ConditionsConverge", format!("{watch} does not hold: {row:?}"));
             }
         }
         for publisher in &self.publishers {

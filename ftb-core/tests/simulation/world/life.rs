@@ -23,6 +23,7 @@ impl World {
         config.address = format!("{host}:1");
         config.fanout = self.setup.fanout;
         config.children_max = 4 * self.setup.fanout as usize;
+        config.declare_after_ms = self.setup.conditions.then_some(1_000);
         (self.setup.tune)(&mut config);
         config
     }

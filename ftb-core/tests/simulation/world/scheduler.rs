@@ -188,7 +188,10 @@ impl World {
                     let seq = state.announced;
                     let said =
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
-                    let own = seal_stated(publisher, seq, &said, announcement.condition);
+                    let condition = announcement.condition.clone().or_else(|| {
+                        self.setup.conditions.then(|| self.paired(agent, &announcement))?
+                    });
+                    let own = seal_stated(publisher, seq, &said, condition);
                     // Not owed to a subscriber, but delivered in order like all others.
                     let published = Published::new(self.now_ns, own.clone());
                     self.books.published.insert(own.id(), published);
