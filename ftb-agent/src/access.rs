@@ -324,7 +324,8 @@ mod tests {
             (AGENT, "ftb.app", Rights::StateOwnHost),
             (ANN, "ftb.app", Rights::Publish),
             (ANN, "ftb.ipmi", Rights::None),
-            (ANN, "site.disk", Rights::StateAnyHost),
+            (ANN, "site.disk", Rights::StateOwnHost),
+            (AGENT, "ftb.ipmi", Rights::StateAnyHost),
             (ROOT, "ftb.agent", Rights::None),
         ] {
             assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");

@@ -53,6 +53,7 @@ pub(crate) struct Stated<'a> {
     pub(crate) token: u64,
     pub(crate) seq: u64,
     pub(crate) component: &'a str,
+    pub(crate) key: &'a str,
     pub(crate) truth: Truth,
     pub(crate) severity: Severity,
     pub(crate) provenance: Provenance,
@@ -64,6 +65,7 @@ impl Default for Stated<'_> {
             token: 1,
             seq: 1,
             component: "",
+            key: "FANFAIL",
             truth: Truth::True,
             severity: Severity::Error,
             provenance: Provenance::direct(OriginId(1)),
@@ -72,7 +74,7 @@ impl Default for Stated<'_> {
 }
 
 pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
-    let Stated { token, seq, component, truth, severity, provenance } = *stated;
+    let Stated { token, seq, component, key, truth, severity, provenance } = *stated;
     let plain = sealed_with(token, seq, severity);
     let mut bytes = plain.bytes().to_vec();
     let mut span = |text: &str| {
@@ -83,7 +85,7 @@ pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
     let condition = ConditionHead {
         host: Span::default(),
         component: span(component),
-        key: span("FANFAIL"),
+        key: span(key),
         truth,
         action: RecommendedAction::None,
         severity: None,

@@ -137,4 +137,43 @@ mod tests {
         assert_eq!(due(&mut owners, &table, 7, &[7]), 0, "the time begins again");
         assert_eq!(due(&mut owners, &table, 12, &[7]), 1);
     }
+
+    #[test]
+    fn many_conditions_of_a_lost_agent_become_unknown_without_a_pause() {
+        let mut table = ConditionTable::default();
+        for seq in 1..=600 {
+            let component = format!("fan/{seq:03}");
+            let fan = Stated { seq, component: &component, ..Stated::default() };
+            table.apply(seq, stated(&fan).as_ref());
+        }
+        let mut owners = Owners::default();
+        assert_eq!(due(&mut owners, &table, 1, &[]), 0);
+        let counts: Vec<usize> = (0..3).map(|_| due(&mut owners, &table, 9, &[])).collect();
+        assert_eq!(counts, [256, 256, 88]);
+        assert_eq!(owners.deadline_ns(), Some(10_000_000_000), "then as usual");
+    }
+
+    #[test]
+    fn a_finding_about_a_host_is_over_when_its_agent_watches_it_again() {
+        let watch = |seq, truth| {
+            let (component, key) = (AGENT_SPACE, WATCHED);
+            stated(&Stated { seq, component, key, truth, ..Stated::default() })
+        };
+        let dead =
+            |truth| stated(&Stated { token: 2, key: "NODE_DEAD", truth, ..Stated::default() });
+        let ended = |events: &[crate::sealed::Sealed], present: &[u64]| {
+            let mut table = ConditionTable::default();
+            for (index, event) in (1..).zip(events) {
+                table.apply(index, event.as_ref());
+            }
+            let present = present.iter().map(|origin| OriginId(*origin)).collect();
+            over(&table, &present).into_iter().map(|(_, event)| event).collect::<Vec<_>>()
+        };
+        let up = watch(1, Truth::True);
+        assert_eq!(ended(&[dead(Truth::True), up.clone()], &[1]), ["FTB_NODE_BACK"]);
+        assert!(ended(&[dead(Truth::True), up.clone()], &[]).is_empty(), "it is not in the tree");
+        assert!(ended(&[up.clone(), dead(Truth::True)], &[1]).is_empty(), "it died since then");
+        assert!(ended(&[dead(Truth::True), watch(1, Truth::Unknown)], &[1]).is_empty());
+        assert!(ended(&[dead(Truth::False), up], &[1]).is_empty());
+    }
 }
