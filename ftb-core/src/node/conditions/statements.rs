@@ -125,18 +125,21 @@ impl Statements {
     }
 
     /// As [`Self::on_statement`], for a statement that a client has made at another agent. It is
-    /// repeated if it was not known here.
+    /// repeated if it was not known here. `is_published`: it is in an event that the client
+    /// publishes again, which the root may have; then the row names the agent before.
     pub(crate) fn on_brought(
         &mut self,
         client: ClientId,
         bounded_uid: Option<u32>,
         event: SealedRef<'_>,
+        is_published: bool,
     ) -> Result<(), StatementError> {
         let Some(condition) = event.condition() else { return Ok(()) };
         let subject = condition.subject();
+        let is_due = is_published || self.brought.contains(&subject);
         let is_new = self.all.get(&subject).is_none_or(|known| known.event.id() != event.id());
         self.on_statement(client, bounded_uid, event)?;
-        if is_new && self.all.contains_key(&subject) {
+        if (is_new || is_due) && self.all.contains_key(&subject) {
             self.brought.insert(subject);
         }
         Ok(())
@@ -296,11 +299,19 @@ mod tests {
         let (old, new) = (fan(1, "fan/1"), fan(2, "fan/2"));
         assert!(statements.on_statement(CLIENT, None, old.as_ref()).is_ok());
         for event in [&old, &new] {
-            assert!(statements.on_brought(CLIENT, None, event.as_ref()).is_ok());
+            assert!(statements.on_brought(CLIENT, None, event.as_ref(), false).is_ok());
         }
         assert_eq!(statements.take_repeats(1), [new]);
-        assert!(statements.on_brought(CLIENT, None, old.as_ref()).is_ok());
+        assert!(statements.on_brought(CLIENT, None, old.as_ref(), false).is_ok());
         assert_eq!((statements.deadline_ns(), statements.take_repeats(1)), (None, Vec::new()));
+        // Published again: the root may drop it as known, in either order.
+        for published in [[true, false], [false, true]] {
+            for is_published in published {
+                let taken = statements.on_brought(CLIENT, None, old.as_ref(), is_published);
+                assert!(taken.is_ok());
+            }
+            assert_eq!(statements.take_repeats(1), std::slice::from_ref(&old));
+        }
     }
 
     #[test]

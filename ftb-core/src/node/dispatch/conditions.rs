@@ -46,8 +46,9 @@ impl Node {
                 client != ClientId::AGENT && !self.cx.config.unbounded_uids.contains(&uid);
             let bounded_uid = is_bounded.then_some(uid);
             let statements = self.conditions.statements();
-            let taken = match is_brought {
-                true => statements.on_brought(client, bounded_uid, event),
+            let is_again = event.head().republished;
+            let taken = match is_brought || is_again {
+                true => statements.on_brought(client, bounded_uid, event, !is_brought),
                 false => statements.on_statement(client, bounded_uid, event),
             };
             if let Err(error) = taken {
