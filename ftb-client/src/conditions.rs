@@ -144,8 +144,8 @@ impl Conditions {
         Ok(())
     }
 
-    /// Waits for the next statement; gives its subject. `None`: after a gap the whole table was read
-    /// again.
+    /// Waits for the next statement; gives its subject. `None`: the whole table was read again,
+    /// after a gap.
     ///
     /// # Errors
     /// The subscription has ended.

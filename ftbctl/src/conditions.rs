@@ -127,7 +127,7 @@ pub(crate) async fn health(
         let ending = if watchers.is_empty() { String::new() } else { format!("; {watchers}") };
         output.line(&format!("{node} {health}{ending}"))
     };
-    // The exit code is the answer, also when nobody reads the line.
+    // The exit code is the answer, also when the reader has closed its pipe.
     let written = shown.and_then(|()| output.flush());
     if code == 0 { written } else { Err(Failure::Code(code)) }
 }

@@ -141,7 +141,7 @@ async fn bad_statements_are_rejected_by_name_and_lose_nothing() {
     let bad = event("ftb.ipmi", "FTB_TEST").unwrap().condition(condition);
     let error = publisher.publish(bad).unwrap_err().to_string();
     assert!(error.contains("no host name"), "{error}");
-    // A condition that nobody has stated is cleared: a warning names it, and the statement counts.
+    // A condition that was never stated is cleared: a warning names it, and the statement counts.
     let mut warnings =
         publisher.subscribe("event_name=FTB_CONDITION_UNSET", Start::Now).await.unwrap();
     let (code, text) = publish(&["DISK_BAD=clear", "--host", "node99", "--component", "sdz"]);

@@ -10,7 +10,6 @@ pub use statements::{STATEMENT_BYTES_MAX, STATEMENT_USER_BYTES_MAX};
 use crate::node::api::LinkId;
 use crate::position::Epoch;
 use owners::Owners;
-pub(crate) use owners::over;
 use statements::Statements;
 
 /// What an agent has to do with conditions.
@@ -74,7 +73,7 @@ impl Conditions {
         is_due
     }
 
-    /// A subject was cleared that nobody had stated. Gives the number of those that are reported
+    /// A subject was cleared that had never been stated. Gives the number of those that are reported
     /// now; `None`: not yet.
     pub(crate) fn on_unset(&mut self, now_ns: u64) -> Option<u64> {
         self.unset += 1;

@@ -23,6 +23,8 @@ pub(crate) struct Owners {
     /// Since when, on the monotonic clock.
     missing: BTreeMap<OriginId, u64>,
     next_ns: Option<u64>,
+    /// Findings about hosts whose agents are back, by index, and since when.
+    back: BTreeMap<u64, u64>,
     /// Rows up to this one were checked; the statements about them may be on their way.
     after: Option<Subject>,
 }
@@ -85,32 +87,41 @@ const ENDINGS: [(&str, &str); 4] = [
     ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
 ];
 
-/// Findings that are over, each with the event that ends it: the agent of the host is in the tree,
-/// and has declared its watch since then. The event that should have ended it may be lost with a
-/// root. A failed journal is over when the agent was started again and does not report it.
-pub(crate) fn over(
-    table: &ConditionTable,
-    present: &BTreeSet<OriginId>,
-) -> Vec<(Subject, &'static str)> {
-    let mut over = Vec::new();
-    for (subject, row) in table.iter() {
-        let ending = ENDINGS.iter().find(|(key, _)| *key == subject.key());
-        let Some((key, event)) = ending.filter(|_| subject.component().is_empty()) else {
-            continue;
-        };
-        let holds = match *key {
-            "JOURNAL_FAILED" => row.truth == Truth::Unknown,
-            _ => row.truth != Truth::False,
-        };
-        let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
-        let is_back = watch.is_some_and(|watch| {
-            watch.truth == Truth::True && watch.index > row.index && present.contains(&watch.owner)
-        });
-        if holds && is_back {
-            over.push((subject.clone(), *event));
+impl Owners {
+    /// Findings that are over, each with the event that ends it: the agent of the host is in the
+    /// tree, and has declared its watch since then or is there for the grace time. The event that
+    /// should have ended it may be lost with a root, or stand before a finding that a merge brought
+    /// late. A failed journal is over when the agent was started again and does not report it.
+    pub(crate) fn over(
+        &mut self,
+        now_ns: u64,
+        grace_ns: u64,
+        table: &ConditionTable,
+        present: &BTreeSet<OriginId>,
+    ) -> Vec<(Subject, &'static str)> {
+        let (mut over, mut back) = (Vec::new(), BTreeMap::new());
+        for (subject, row) in table.iter() {
+            let ending = ENDINGS.iter().find(|(key, _)| *key == subject.key());
+            let Some((key, event)) = ending.filter(|_| subject.component().is_empty()) else {
+                continue;
+            };
+            let holds = match *key {
+                "JOURNAL_FAILED" => row.truth == Truth::Unknown,
+                _ => row.truth != Truth::False,
+            };
+            let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
+            let watch =
+                watch.filter(|watch| watch.truth == Truth::True && present.contains(&watch.owner));
+            let Some(watch) = watch.filter(|_| holds) else { continue };
+            let since_ns = self.back.get(&row.index).copied().unwrap_or(now_ns);
+            if watch.index > row.index || since_ns.saturating_add(grace_ns) <= now_ns {
+                over.push((subject.clone(), *event));
+            }
+            back.insert(row.index, since_ns);
         }
+        self.back = back;
+        over
     }
-    over
 }
 
 #[cfg(test)]
@@ -167,13 +178,23 @@ mod tests {
                 table.apply(index, event.as_ref());
             }
             let present = present.iter().map(|origin| OriginId(*origin)).collect();
-            over(&table, &present).into_iter().map(|(_, event)| event).collect::<Vec<_>>()
+            let found = Owners::default().over(1, GRACE_NS, &table, &present);
+            found.into_iter().map(|(_, event)| event).collect::<Vec<_>>()
         };
         let up = watch(1, Truth::True);
         assert_eq!(ended(&[dead(Truth::True), up.clone()], &[1]), ["FTB_NODE_BACK"]);
         assert!(ended(&[dead(Truth::True), up.clone()], &[]).is_empty(), "it is not in the tree");
         assert!(ended(&[up.clone(), dead(Truth::True)], &[1]).is_empty(), "it died since then");
         assert!(ended(&[dead(Truth::True), watch(1, Truth::Unknown)], &[1]).is_empty());
-        assert!(ended(&[dead(Truth::False), up], &[1]).is_empty());
+        assert!(ended(&[dead(Truth::False), up.clone()], &[1]).is_empty());
+        // A merge brings the finding behind the watch: it is over when the agent stays.
+        let mut table = ConditionTable::default();
+        for (index, event) in (1..).zip([up, dead(Truth::True)]) {
+            table.apply(index, event.as_ref());
+        }
+        let (mut owners, present) = (Owners::default(), [OriginId(1)].into());
+        assert!(owners.over(1, GRACE_NS, &table, &present).is_empty());
+        assert!(owners.over(GRACE_NS, GRACE_NS, &table, &present).is_empty());
+        assert_eq!(owners.over(GRACE_NS + 1, GRACE_NS, &table, &present).len(), 1);
     }
 }

@@ -6,7 +6,6 @@ use crate::ident::{EventId, OriginId};
 use crate::log::conditions::ConditionTable;
 use crate::node::Node;
 use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
-use crate::node::conditions::over;
 use crate::node::config::ns;
 use crate::run::Run;
 use crate::sealed::{Sealed, SealedRef};
@@ -199,7 +198,8 @@ impl Node {
         let table = self.log.entries().conditions();
         let due = self.conditions.owners().check(self.cx.now, grace_ns, table, &present);
         let dropped = table.dropped();
-        let over = over(table, &present);
+        let now_ns = self.cx.now.mono_ns;
+        let over = self.conditions.owners().over(now_ns, grace_ns, table, &present);
         for (_, row) in due {
             let event = self.log.entries().condition_event(row.index);
             let event = event.and_then(|item| match item.content {

@@ -29,12 +29,15 @@ impl World {
         Sealed::new(Head { ..head }, stated.bytes().clone()).unwrap()
     }
 
-    /// What an announcement of an agent states by its name.
-    pub(super) fn paired(
+    /// What an announcement of an agent states, explicitly or by its name.
+    pub(super) fn stated_by(
         &self,
         agent: usize,
         announcement: &Announcement,
     ) -> Option<(Condition, Provenance)> {
+        if announcement.condition.is_some() || !self.setup.conditions {
+            return announcement.condition.clone();
+        }
         let tags = &announcement.tags;
         let tag = |key: &str| tags.iter().find(|(k, _)| *k == key).map(|(_, value)| &value[..]);
         let (space, name, payload) = (AGENT_SPACE, announcement.name, &[][..]);

@@ -188,9 +188,7 @@ impl World {
                     let seq = state.announced;
                     let said =
                         Said { severity, space: AGENT_SPACE, name, host: &host, payload: 50 };
-                    let condition = announcement.condition.clone().or_else(|| {
-                        self.setup.conditions.then(|| self.paired(agent, &announcement))?
-                    });
+                    let condition = self.stated_by(agent, &announcement);
                     let own = seal_stated(publisher, seq, &said, condition);
                     // Not owed to a subscriber, but delivered in order like all others.
                     let published = Published::new(self.now_ns, own.clone());
