@@ -523,7 +523,7 @@ mod tests {
             ("[[storm]]\nspace = \"x\"\nevents_per_s = 0\n", "agent.toml:6:16: "),
             (
                 "[[condition]]\nspace = \"x\"\nset = \"A\"\nclear = [\"A\"]\n",
-                "contradictory pairs: x A sets A and clears A",
+                "contradictory pairs: x A sets A by the pair of A, and clears A",
             ),
             (
                 "[[condition]]\nspace = \"x\"\nset = \"A\"\naction = \"explode\"\n",

@@ -73,8 +73,8 @@ impl Conditions {
         is_due
     }
 
-    /// A subject was cleared that had never been stated. Gives the number of those that are reported
-    /// now; `None`: not yet.
+    /// A subject was cleared that had never been stated. Gives the number of those that are
+    /// reported now; `None`: not yet.
     pub(crate) fn on_unset(&mut self, now_ns: u64) -> Option<u64> {
         self.unset += 1;
         if now_ns < self.unset_quiet_until_ns {
