@@ -5,7 +5,7 @@
 //! 1. Without *r*, *s* counts.
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones.
 //! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
-//!    *r*. Clocks of two hosts are compared with a tolerance of [`CLOCKS_APART_NS_MAX`].
+//!    *r*. Clocks of two hosts are compared with a tolerance of `CLOCKS_APART_NS_MAX`.
 //! 4. Otherwise *s* counts.
 //!
 //! A log that retains the event of each row, and drops those that were replaced, yields the same
