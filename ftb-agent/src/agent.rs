@@ -283,8 +283,8 @@ async fn read_journal(
     world: &World,
 ) -> Result<Option<Opened>, JournalError> {
     let Some(folder) = config.journal.folder() else { return Ok(None) };
-    let NodeConfig { log_bytes, protected, .. } = config.node(host, origin);
-    let journal = JournalConfig { protected, ..config.journal.clone() };
+    let NodeConfig { log_bytes, protected, conditions, .. } = config.node(host, origin);
+    let journal = JournalConfig { protected, conditions, ..config.journal.clone() };
     Opened::read(&journal, &config.cluster.0, folder, log_bytes, world).await.map(Some)
 }
 

@@ -9,17 +9,19 @@ use crate::handle::{Command, Handle};
 use crate::outbox;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use ftb_core::condition::ConditionError;
 use ftb_core::condition::pairs::ConditionPairs;
+use ftb_core::condition::{ConditionError, Truth, WATCHED};
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
 use ftb_core::protocol::PROTOCOL;
-use ftb_core::{EventId, OriginId, PublisherId, Run};
+use ftb_core::sealed::SealedRef;
+use ftb_core::{EventId, OriginId, PublisherId, Run, Severity};
 use ftb_proto::client::{
-    ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
+    ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_history_end,
+    encode_nack, negotiate,
 };
 use ftb_proto::event::{SealError, SealRules, SealedBatch, Stamps, seal_batch};
 use ftb_proto::v1;
@@ -31,7 +33,7 @@ use ftb_transport::outbound::OutboundStream;
 use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::stream::server::StreamService;
 use ftb_transport::stream::{InboundStream, StreamError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,11 +105,12 @@ impl StreamService for Clients {
         let mut reader = Reader {
             access: Arc::clone(&self.access),
             allowed: self.access.load().of(credentials),
+            hidden: BTreeMap::new(),
         };
         let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
             Outgoing::Shell(message) => Some(body(Outgoing::Shell(message))),
-            Outgoing::Core(message) => reader.readable(message).map(Outgoing::Core).map(body),
+            Outgoing::Core(message) => reader.readable(message).map(body),
         };
         let close = body(Outgoing::Shell(encode_close("closed by the agent")));
         let outbound = OutboundStream::new(receiver, encode, Some(close), cancel.clone());
@@ -129,18 +132,55 @@ impl StreamService for Clients {
 struct Reader {
     access: Arc<ArcSwap<Access>>,
     allowed: Allowed,
+    /// Removed statements that may make a host unhealthy, by subscription.
+    hidden: BTreeMap<SubscriptionId, u32>,
 }
 
+/// Most subscriptions of a client whose removed statements are counted.
+const HIDDEN_MAX: usize = 1_024;
+
 impl Reader {
-    fn readable(&mut self, message: ToClient) -> Option<ToClient> {
-        let ToClient::Deliver { subscription, epoch, mut items } = message else {
-            return Some(message);
+    fn readable(&mut self, message: ToClient) -> Option<Outgoing> {
+        let (subscription, epoch, mut items) = match message {
+            ToClient::Deliver { subscription, epoch, items } => (subscription, epoch, items),
+            ToClient::Covered { subscription, position, history_ended: true } => {
+                let hidden = self.hidden.remove(&subscription).unwrap_or(0);
+                let covered = encode_history_end(subscription, position, hidden);
+                return Some(Outgoing::Shell(covered));
+            }
+            message => return Some(Outgoing::Core(message)),
         };
         self.allowed.refresh(&self.access.load());
         if !self.allowed.reads_all() {
+            self.count_hidden(subscription, &items);
             items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
         }
-        (!items.is_empty()).then_some(ToClient::Deliver { subscription, epoch, items })
+        let is_empty = items.is_empty();
+        let deliver = Outgoing::Core(ToClient::Deliver { subscription, epoch, items });
+        (!is_empty).then_some(deliver)
+    }
+
+    fn count_hidden(&mut self, subscription: SubscriptionId, items: &[(u64, Run)]) {
+        let may_hurt = |event: &SealedRef<'_>| {
+            event.condition().is_some_and(|condition| match condition.head().truth {
+                Truth::True => {
+                    condition.severity() >= Severity::Warning && condition.key() != WATCHED
+                }
+                Truth::Unknown => true,
+                Truth::False => false,
+            })
+        };
+        let events = items.iter().flat_map(|(_, run)| run.iter());
+        let hidden = events.filter(may_hurt);
+        let hidden =
+            hidden.filter(|event| !self.allowed.may_subscribe(event.space().as_bytes())).count();
+        if hidden > 0 {
+            let counted = self.hidden.entry(subscription).or_default();
+            *counted = counted.saturating_add(u32::try_from(hidden).unwrap_or(u32::MAX));
+            while self.hidden.len() > HIDDEN_MAX {
+                self.hidden.pop_first();
+            }
+        }
     }
 
     fn readable_of(&self, first: u64, run: &Run) -> Vec<(u64, Run)> {

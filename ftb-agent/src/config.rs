@@ -133,6 +133,10 @@ pub struct Limits {
     pub log_bytes: Option<usize>,
     /// Recent events in memory of other agents, in bytes.
     pub ring_bytes: Option<usize>,
+    /// Rows of the table of conditions; the same on all agents.
+    pub conditions: Option<usize>,
+    /// Its bytes.
+    pub condition_bytes: Option<usize>,
 }
 
 impl Default for Limits {
@@ -151,6 +155,8 @@ impl Default for Limits {
             unconfirmed_bytes: None,
             log_bytes: None,
             ring_bytes: None,
+            conditions: None,
+            condition_bytes: None,
         }
     }
 }
@@ -398,6 +404,8 @@ impl Config {
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);
+        bytes(&mut node.conditions.rows, self.limits.conditions);
+        bytes(&mut node.conditions.bytes, self.limits.condition_bytes);
         // The result depends only on the spaces that are open to all users.
         node.protected = Access::new(&self.access, 0).protected();
         node.storm = storm::rules(&self.storm);

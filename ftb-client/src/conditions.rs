@@ -53,6 +53,8 @@ pub struct ConditionState {
     pub position: Position,
     /// An agent repeats the statement.
     pub is_repeat: bool,
+    /// It outlives its publisher.
+    pub is_kept: bool,
 }
 
 impl ConditionState {
@@ -80,12 +82,13 @@ impl ConditionState {
             message: String::from_utf8_lossy(&event.payload).into_owned(),
             position: received.position,
             is_repeat: provenance.source.is_some() && provenance.replaces.is_none(),
+            is_kept: condition.is_kept,
         })
     }
 
     fn claim(&self) -> Claim {
-        let Self { source, truth, changed_ns: time_ns, is_repeat, .. } = *self;
-        Claim { source, truth, time_ns, is_repeat }
+        let Self { source, truth, changed_ns: time_ns, is_repeat, is_kept, .. } = *self;
+        Claim { source, truth, time_ns, is_repeat, is_kept }
     }
 
     /// Whether it is a watch: its publisher would state what fails.
@@ -102,6 +105,7 @@ pub struct Conditions {
     states: BTreeMap<Subject, ConditionState>,
     /// The whole table is here.
     is_complete: bool,
+    hidden: u32,
 }
 
 impl Conditions {
@@ -122,6 +126,7 @@ impl Conditions {
             filter,
             states: BTreeMap::new(),
             is_complete: false,
+            hidden: 0,
         })
     }
 
@@ -137,7 +142,9 @@ impl Conditions {
                 Some(Delivery::Gap(_)) => {}
                 None => match self.subscription.ended() {
                     Some(why) => return Err(why),
-                    None => self.is_complete = true,
+                    None => {
+                        (self.is_complete, self.hidden) = (true, self.subscription.hidden());
+                    }
                 },
             }
         }
@@ -187,10 +194,22 @@ impl Conditions {
         self.states.values()
     }
 
-    /// The health of a host.
+    /// Conditions that may make a host unhealthy and that the user may not read, when the table was
+    /// read.
+    pub fn hidden(&self) -> u32 {
+        self.hidden
+    }
+
+    /// The health of a host. Hidden conditions may be about it, unless the filter wants no other
+    /// host.
     pub fn health(&self, host: &str) -> Health {
         let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
-        Health::of(self.states().filter(of_host))
+        match Health::of(self.states().filter(of_host)) {
+            Health::Healthy { .. } | Health::NotWatched if self.hidden > 0 => {
+                Health::Hidden { count: self.hidden }
+            }
+            health => health,
+        }
     }
 
     /// Who watches a host.
@@ -293,6 +312,11 @@ pub enum Health {
     },
     /// No publisher watches it.
     NotWatched,
+    /// Nothing that the user may read is wrong; conditions that hold or are unknown are hidden.
+    Hidden {
+        /// How many.
+        count: u32,
+    },
 }
 
 impl Health {
@@ -339,6 +363,9 @@ impl fmt::Display for Health {
                 write!(f, "unknown: {subject} has expired, or its publisher is lost or cannot say")
             }
             Self::NotWatched => f.write_str("unknown: no publisher watches it"),
+            Self::Hidden { count } => {
+                write!(f, "unknown: {count} conditions in event spaces that you may not read")
+            }
         }
     }
 }
@@ -364,6 +391,7 @@ mod tests {
             message: String::new(),
             position: Position::ZERO,
             is_repeat: false,
+            is_kept: false,
         }
     }
 

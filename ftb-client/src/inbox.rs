@@ -87,9 +87,21 @@ pub(crate) struct InboxEntry {
     /// It began at a time in the past: the past is delivered in log order, also events after newer
     /// ones of their publishers.
     looks_back: bool,
+    /// Conditions of its past that the user may not read.
+    hidden: u32,
 }
 
 impl InboxEntry {
+    /// Conditions of its past that the user may not read.
+    pub(crate) fn hidden(&self) -> u32 {
+        self.hidden
+    }
+
+    /// It reads the table of conditions: a part of it is no table.
+    fn reads_conditions(&self) -> bool {
+        self.start == Start::Conditions && !self.history_ended
+    }
+
     /// After the last queued delivery, or where it begins.
     pub(crate) fn position(&self) -> Option<Position> {
         self.position
@@ -124,8 +136,7 @@ impl InboxEntry {
     /// Subscribes again, after the last delivery or where it was to begin.
     fn want_again(&mut self) {
         self.state = InboxState::Wanted;
-        // A part of the table of conditions is no table.
-        if self.start == Start::Conditions && !self.history_ended {
+        if self.reads_conditions() {
             return;
         }
         if let Some(trail) = self.trail {
@@ -211,6 +222,7 @@ impl Inbox {
                 recent: Recent::default(),
                 history_ended: start == Start::Now,
                 looks_back: matches!(start, Start::SinceNs(_) | Start::Conditions),
+                hidden: 0,
             },
         );
         Ok(key)
@@ -339,7 +351,8 @@ impl Inbox {
         }
         entry.queue_bytes += entry.queue.range(before..).map(Queued::cost).sum::<usize>();
         let waker = entry.waker.take();
-        if entry.queue_bytes > queue_bytes_max {
+        // The table has bounds of its own; read in parts it would never end for a slow reader.
+        if entry.queue_bytes > queue_bytes_max && !entry.reads_conditions() {
             entry.state = InboxState::Paused;
             self.counts.paused += 1;
             self.retire(id);
@@ -364,9 +377,13 @@ impl Inbox {
         id: SubscriptionId,
         position: Position,
         history_ended: bool,
+        hidden: u32,
     ) -> Option<Waker> {
         let entry = self.by_id(id)?;
         entry.stand(position);
+        if history_ended {
+            entry.hidden = hidden;
+        }
         if !history_ended || std::mem::replace(&mut entry.history_ended, true) {
             return None;
         }

@@ -330,8 +330,9 @@ impl Session {
                 effects.wakers.extend(self.inbox.gap(subscription, gap));
                 effects.send = self.inbox.has_unsubscriptions();
             }
-            FromAgent::Covered { subscription, position, history_ended } => {
-                effects.wakers.extend(self.inbox.covered(subscription, position, history_ended));
+            FromAgent::Covered { subscription, position, history_ended, hidden } => {
+                let waker = self.inbox.covered(subscription, position, history_ended, hidden);
+                effects.wakers.extend(waker);
                 effects.send = self.inbox.has_unsubscriptions();
             }
             FromAgent::HelloAck(_) | FromAgent::Nack { .. } | FromAgent::Close { .. } => {

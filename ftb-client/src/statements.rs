@@ -12,9 +12,12 @@ use ftb_core::condition::pairs::{ConditionPairs, has_built_in_pairs};
 use ftb_proto::client::{FromClient, published_events};
 use ftb_proto::event::stated_condition;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Bytes of the events that are kept; a further statement about a new subject is not repeated.
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 4 << 20;
+/// Most events of one message.
+const RESTATED_MAX: usize = 512;
 
 /// Whether an event may state a condition.
 pub(crate) fn may_state(event: &EventRef<'_>) -> bool {
@@ -31,8 +34,8 @@ pub(crate) struct Statements {
     pairs: Option<ConditionPairs>,
     /// An agent has accepted this client before.
     was_attached: bool,
-    /// The statements are to be sent to the agent.
-    is_due: bool,
+    /// What is to be sent to the agent: the statements behind this subject.
+    due: Option<Option<Subject>>,
 }
 
 impl Statements {
@@ -79,16 +82,23 @@ impl Statements {
     /// take the client for a lost publisher.
     pub(crate) fn on_attached(&mut self) {
         let again = std::mem::replace(&mut self.was_attached, true);
-        self.is_due = again && !self.by_subject.is_empty();
+        self.due = (again && !self.by_subject.is_empty()).then_some(None);
     }
 
-    /// The message that states everything again, once.
+    /// The next message of those that state everything again, once.
     pub(crate) fn take_due(&mut self) -> Option<FromClient> {
-        if !std::mem::take(&mut self.is_due) {
-            return None;
+        let after = self.due.take()?.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.by_subject.range((after, Bound::Unbounded)).peekable();
+        let (mut events, mut bytes, mut last) = (Vec::new(), 0, None);
+        while let Some((subject, (seq, event))) = rest.next_if(|_| {
+            events.len() < RESTATED_MAX && bytes < ftb_core::limits::CHUNK_BYTES_TARGET
+        }) {
+            bytes += event.len();
+            events.push((*seq, event.clone()));
+            last = Some(subject.clone());
         }
-        let events = self.by_subject.values().cloned().collect();
-        Some(FromClient::Restate { events })
+        self.due = rest.peek().is_some().then_some(last);
+        (!events.is_empty()).then_some(FromClient::Restate { events })
     }
 
     /// Conditions that hold, as far as this client has stated them.
@@ -139,6 +149,25 @@ mod tests {
         statements.on_refused(4, 4);
         statements.on_attached();
         assert_eq!((statements.take_due(), statements.bytes), (None, 0));
+    }
+
+    #[test]
+    fn many_statements_go_to_a_new_agent_in_several_messages() {
+        let mut statements = Statements::default();
+        statements.on_attached();
+        let watches = (0..1_200).map(|host| {
+            let condition = Condition::watch(&format!("node{host:04}"), "ftb.ipmi");
+            event("ftb.ipmi", "FTB_TEST").unwrap().condition(condition).build()
+        });
+        sent(&mut statements, 1, &watches.collect::<Vec<Event>>());
+        statements.on_attached();
+        let sizes = std::iter::from_fn(|| match statements.take_due()? {
+            FromClient::Restate { events } => Some(events.len()),
+            _ => None,
+        });
+        let sizes: Vec<usize> = sizes.collect();
+        assert!(sizes.len() > 2 && sizes.iter().all(|size| *size <= RESTATED_MAX), "{sizes:?}");
+        assert_eq!(sizes.iter().sum::<usize>(), 1_200);
     }
 
     #[test]

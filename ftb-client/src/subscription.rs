@@ -104,6 +104,12 @@ impl Subscription {
         session.inbox.entry(self.key).and_then(|entry| entry.ended().cloned())
     }
 
+    /// Statements of conditions that hold or are unknown in the past in which it began, and that
+    /// the user may not read; 0 before the end of that past.
+    pub fn hidden(&self) -> u32 {
+        self.client.shared.lock().inbox.entry(self.key).map_or(0, |entry| entry.hidden())
+    }
+
     /// The next delivery; `None` when the subscription has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Delivery> {
         core::future::poll_fn(|context| self.poll(Some(context.waker()), false)).await

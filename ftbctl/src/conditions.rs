@@ -53,7 +53,13 @@ pub(crate) async fn run(
     for state in conditions.states().filter(|state| args.all || is_wrong(state)) {
         show(&mut output, state)?;
     }
-    output.flush()
+    output.flush()?;
+    match conditions.hidden() {
+        0 => Ok(()),
+        count => Err(Failure::failed(format_args!(
+            "{count} conditions that hold or are unknown are in event spaces that you may not read"
+        ))),
+    }
 }
 
 async fn open(
@@ -147,7 +153,7 @@ fn code_of(health: &Health) -> u8 {
     match health {
         Health::Healthy { .. } => 0,
         Health::Unhealthy { .. } => UNHEALTHY,
-        Health::Unknown { .. } | Health::NotWatched => UNKNOWN,
+        Health::Unknown { .. } | Health::NotWatched | Health::Hidden { .. } => UNKNOWN,
     }
 }
 

@@ -374,6 +374,8 @@ pub enum FromAgent {
         position: Position,
         /// History ends here, new events begin.
         history_ended: bool,
+        /// With that: statements in it that hold or are unknown, and that the user may not read.
+        hidden: u32,
     },
     /// The agent stops.
     Close {
@@ -422,6 +424,7 @@ impl FromAgent {
                 subscription: SubscriptionId(covered.subscription),
                 position: position_of(covered.position)?,
                 history_ended: covered.history_ended,
+                hidden: covered.hidden,
             },
             ClientMessage::Close(close) => Self::Close { reason: shortened(close.reason) },
         })
@@ -459,6 +462,20 @@ fn to_client(message: ClientMessage) -> v1::ToClient {
 pub fn encode_nack(code: RejectCode, message: &str) -> v1::ToClient {
     let (code, message) = (wire_code(code), message.to_owned());
     to_client(ClientMessage::Nack(v1::ClientNack { code, message }))
+}
+
+/// The end of the history of a subscription, with the number of hidden statements in it.
+pub fn encode_history_end(
+    subscription: SubscriptionId,
+    position: Position,
+    hidden: u32,
+) -> v1::ToClient {
+    to_client(ClientMessage::Covered(v1::Covered {
+        subscription: subscription.0,
+        position: Some(wire_position(position)),
+        history_ended: true,
+        hidden,
+    }))
 }
 
 /// Announces to a client that its agent stops.
@@ -507,6 +524,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
                 subscription: subscription.0,
                 position: Some(wire_position(position)),
                 history_ended,
+                hidden: 0,
             })
         }
     })

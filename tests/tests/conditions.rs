@@ -55,10 +55,9 @@ async fn a_failed_fan_never_looks_well_when_agents_are_killed() {
         cluster.crash(killed).unwrap();
         let end = Instant::now() + Duration::from_secs(4);
         while Instant::now() < end {
-            match health(&reader, "node99").await {
-                Some(Health::Healthy { .. } | Health::NotWatched) => panic!("{killed} was killed"),
-                Some(Health::Unhealthy { .. } | Health::Unknown { .. }) | None => {}
-            }
+            let found = health(&reader, "node99").await;
+            let is_wrong = matches!(found, Some(Health::Healthy { .. } | Health::NotWatched));
+            assert!(!is_wrong, "{killed} was killed: {found:?}");
         }
         cluster.run(killed).unwrap();
         cluster.wait_whole().await.unwrap();
@@ -172,6 +171,78 @@ async fn bad_statements_are_rejected_by_name_and_lose_nothing() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(names.iter().all(|name| text.contains(name)), "{text}");
     }
+}
+
+/// A user who may not read an event space is not given a clean bill of health for what is in it.
+#[tokio::test]
+async fn hidden_conditions_make_the_health_of_a_host_unknown() {
+    use ftb_tests::user::{ORDINARY, impossible};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    if let Some(why) = impossible() {
+        return ftb_tests::skip::skip(&why);
+    }
+    let rule = "[[access]]\nspace = \"site.secret\"\npublish = [\"root\"]\n\
+                subscribe = [\"root\"]\n";
+    let cluster = Plan::new(1, 2).extra(&format!("{TIMES}{rule}")).start().await.unwrap();
+    let folder = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(cluster.dir(), folder).unwrap();
+    let program = cluster.dir().join("ftbctl");
+    std::fs::copy(binary("ftbctl", "ftbctl").unwrap(), &program).unwrap();
+    let as_ordinary = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.uid(ORDINARY[0]).gid(ORDINARY[0]).arg("--agent").arg(cluster.socket(0)).args(words);
+        let output = command.output().unwrap();
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap_or(-1), text.into_owned())
+    };
+    let publisher = client(cluster.socket(0));
+    state(&publisher, Condition::watch("node99", "ftb.ipmi")).await;
+    let secret = async |truth, severity| {
+        let condition = Condition { host: "node99".to_owned(), ..Condition::new("LEAK", truth) };
+        let event = event("site.secret", "FTB_TEST").unwrap().severity(severity);
+        publisher.publish(event.condition(condition)).unwrap().confirmed().await.unwrap();
+    };
+    secret(Truth::True, Severity::Info).await;
+    assert_eq!(as_ordinary(&["health", "node99"]).0, 0, "it makes no host unhealthy");
+    secret(Truth::True, Severity::Error).await;
+    assert_eq!(ftbctl(&cluster, 0, &["health", "node99"]).0, 1, "root reads it");
+    let (code, text) = as_ordinary(&["health", "node99"]);
+    let hidden = "unknown: 1 conditions in event spaces that you may not read";
+    assert_eq!((code, text.contains(hidden)), (2, true), "{text}");
+    assert!(!text.contains("LEAK"), "{text}");
+    let (code, text) = as_ordinary(&["conditions", "node99"]);
+    assert_eq!((code, text.contains("1 conditions that hold or are unknown")), (1, true), "{text}");
+    let (code, text) = as_ordinary(&["health", "node98"]);
+    assert_eq!((code, text.contains("no publisher watches it")), (2, true), "{text}");
+    state(&publisher, fan(Truth::True)).await;
+    assert_eq!(as_ordinary(&["health", "node99"]).0, 1, "what can be read is known");
+    state(&publisher, fan(Truth::False)).await;
+    secret(Truth::False, Severity::Error).await;
+    assert_eq!(as_ordinary(&["health", "node99"]).0, 0);
+}
+
+/// A publisher that reports that all is well does not clear what a person has stated.
+#[tokio::test]
+async fn what_was_stated_by_hand_is_cleared_by_hand() {
+    let cluster = Plan::new(1, 2).extra(TIMES).start().await.unwrap();
+    let hand = |condition: &str| {
+        let words = ["publish", "ftb.ipmi", "X", "-s", "error", "--host", "node99"];
+        let (code, text) =
+            ftbctl(&cluster, 0, &[words.as_slice(), &["--condition", condition]].concat());
+        assert_eq!(code, 0, "{text}");
+    };
+    let publisher = client(cluster.socket(0));
+    state(&publisher, Condition::watch("node99", "ftb.ipmi")).await;
+    hand("HARDWARE");
+    for name in ["FTB_IPMI_FANFAIL", "FTB_IPMI_NORMAL"] {
+        let event = event("ftb.ipmi", name).unwrap().payload("node99");
+        publisher.publish(event).unwrap().confirmed().await.unwrap();
+        assert_eq!(ftbctl(&cluster, 0, &["health", "node99"]).0, 1, "{name}");
+    }
+    hand("HARDWARE=clear");
+    assert_eq!(ftbctl(&cluster, 0, &["health", "node99"]).0, 0);
 }
 
 /// Batches are stated again too, after the agent was killed.

@@ -1,6 +1,7 @@
 //! The `[journal]` table.
 
 use ftb_core::EventSpace;
+use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::protected_by_default;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -37,6 +38,9 @@ pub struct JournalConfig {
     /// Event spaces whose events have a share of the reserve; they follow from the access rules.
     #[serde(skip, default = "protected_by_default")]
     pub protected: Arc<[EventSpace]>,
+    /// Bounds of the table of conditions; they follow from the limits.
+    #[serde(skip)]
+    pub conditions: ConditionLimits,
 }
 
 impl Default for JournalConfig {
@@ -48,6 +52,7 @@ impl Default for JournalConfig {
             bytes: 64 * 1024 * 1024,
             age: Duration::from_secs(7 * 24 * 3600),
             protected: protected_by_default(),
+            conditions: ConditionLimits::default(),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::world::{Change, Store, StoreError};
 use bytes::Bytes;
 use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Content, DedupRanges, Item};
+use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{Gap, GapReason, JournalPage, JournalRead, JournalWrite, Stored};
 use ftb_core::ranges::PublisherRanges;
 use ftb_core::{EventSpace, Spaces};
@@ -52,6 +53,8 @@ pub struct Bounds {
     pub memory_bytes: usize,
     /// Event spaces with a share of the reserve.
     pub protected: Arc<[EventSpace]>,
+    /// Bounds of the table of conditions, whose events are retained.
+    pub conditions: ConditionLimits,
 }
 
 /// A journal that cannot be used.

@@ -132,7 +132,8 @@ impl Opened {
         world: &World,
     ) -> Result<Self, JournalError> {
         let protected = Arc::clone(&config.protected);
-        let bounds = Bounds { bytes: config.bytes, age: config.age, memory_bytes, protected };
+        let (bytes, age, conditions) = (config.bytes, config.age, config.conditions);
+        let bounds = Bounds { bytes, age, memory_bytes, protected, conditions };
         let plan = Plan { cluster: cluster.to_owned(), folder, bounds, fsync: config.fsync };
         let now_ns = world.clock.now().wall_ns;
         let storage = Arc::clone(&world.storage);

@@ -4,6 +4,7 @@
 
 use ftb_core::frame::{Content, Item};
 use ftb_core::limits::BATCH_BYTES_TARGET;
+use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{JournalPage, JournalRead};
 use ftb_core::node::{Reserve, Retained};
 use std::collections::VecDeque;
@@ -20,6 +21,8 @@ pub(super) struct Reading {
     pub(super) items: VecDeque<Item>,
     /// The events of conditions before them.
     older: Retained,
+    /// Of those before, only conditions count.
+    reserve: Reserve,
     bytes: usize,
     bytes_max: usize,
     /// The entries follow this index,
@@ -36,10 +39,12 @@ pub(super) struct Reading {
 
 impl Reading {
     /// An empty log behind an index; only the newest `bytes_max` are kept.
-    pub(super) fn new(after: u64, bytes_max: usize) -> Self {
+    pub(super) fn new(after: u64, bytes_max: usize, conditions: ConditionLimits) -> Self {
+        let reserve = Reserve { bytes: 0, protected: Arc::default(), conditions };
         Self {
+            reserve,
             items: VecDeque::new(),
-            older: Retained::default(),
+            older: Retained::new(0, conditions),
             bytes: 0,
             bytes_max,
             after,
@@ -92,7 +97,7 @@ impl Reading {
 
     /// Takes an entry from before those that are kept: only what it states about conditions counts.
     pub(super) fn take_older(&mut self, item: &Item) {
-        self.older.take(item, &Reserve { bytes: 0, protected: Arc::default() });
+        self.older.take(item, &self.reserve);
     }
 
     /// The events of conditions before the entries.

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 pub(crate) fn bounds() -> Bounds {
     let protected = ftb_core::node::protected_by_default();
-    Bounds { bytes: 64 << 20, age: Duration::from_secs(3600), memory_bytes: 64 << 20, protected }
+    let (bytes, age) = (64 << 20, Duration::from_secs(3600));
+    Bounds { bytes, age, memory_bytes: 64 << 20, protected, conditions: Default::default() }
 }
 
 pub(crate) fn items(from: u64, until: u64) -> Vec<Item> {

@@ -159,7 +159,7 @@ fn who_looks_back_gets_the_past_as_it_was_logged() {
     let logged = |index, seq| (index, item(seq).1);
     inbox.deliver(id, batch(vec![logged(1, 7), logged(2, 5), logged(3, 6)]));
     assert_eq!(indices(&mut inbox, key), [1, 2, 3]);
-    inbox.covered(id, at(3), true);
+    inbox.covered(id, at(3), true, 0);
     inbox.deliver(id, batch(vec![logged(4, 4), logged(5, 8)]));
     let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
     let [Queued::HistoryEnd, Queued::Events(events), Queued::Gap(gap)] = &queued[..] else {
@@ -291,13 +291,13 @@ fn a_quiet_subscription_resumes_from_where_it_is_covered_and_its_past_ends_once(
     let (id, _) = asked(&mut inbox);
     inbox.subscribed(id, at(4));
     inbox.deliver(id, batch(vec![item(3)]));
-    inbox.covered(id, at(4), true);
-    inbox.covered(id, at(900), false);
+    inbox.covered(id, at(4), true, 0);
+    inbox.covered(id, at(900), false, 0);
     inbox.attached();
     let (id, start) = asked(&mut inbox);
     assert_eq!(start, Start::After(at(900)));
     // What it resumes over is a past too, but not the one that it was asked for.
-    inbox.covered(id, at(901), true);
+    inbox.covered(id, at(901), true, 0);
     let queued: Vec<Queued> = std::iter::from_fn(|| inbox.pop(key).0).collect();
     assert!(matches!(queued[..], [Queued::Events(_), Queued::HistoryEnd]), "{queued:?}");
 }

@@ -6,7 +6,9 @@
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones.
 //! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
 //!    *r*. Clocks of two hosts are compared with a tolerance of `CLOCKS_APART_NS_MAX`.
-//! 4. Otherwise *s* counts.
+//! 4. A *true* that outlives its publisher was stated by hand or found by other hosts: only such a
+//!    statement counts over it.
+//! 5. Otherwise *s* counts.
 //!
 //! A log that retains the event of each row, and drops those that were replaced, yields the same
 //! table: the row of a subject is its last statement that counts.
@@ -21,10 +23,22 @@ use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Most rows.
-pub const CONDITIONS_MAX: usize = 32_768;
-/// Most bytes of the events of all rows.
-pub const CONDITIONS_BYTES_MAX: usize = 24 << 20;
+/// What bounds the table of conditions. It is the same on all agents: else their tables differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionLimits {
+    /// Most rows.
+    pub rows: usize,
+    /// Most bytes of all rows, events included.
+    pub bytes: usize,
+}
+
+impl Default for ConditionLimits {
+    /// Room for 40,000 hosts with three watches each.
+    fn default() -> Self {
+        Self { rows: 131_072, bytes: 96 << 20 }
+    }
+}
+
 /// Clocks of two hosts may differ by this much.
 const CLOCKS_APART_NS_MAX: u64 = 60_000_000_000;
 /// Memory of a row beside its event and its texts, near enough.
@@ -72,6 +86,8 @@ pub struct Claim {
     pub time_ns: u64,
     /// An agent repeats it.
     pub is_repeat: bool,
+    /// It outlives its publisher.
+    pub is_kept: bool,
 }
 
 impl Claim {
@@ -80,6 +96,9 @@ impl Claim {
         let (ours, theirs) = (self.source.publisher, old.source.publisher);
         if ours == theirs {
             return self.source.seq >= old.source.seq;
+        }
+        if old.is_kept && old.truth == Truth::True && !self.is_kept {
+            return false;
         }
         let same_clock = ours.account == theirs.account;
         let tolerance_ns = if same_clock { 0 } else { CLOCKS_APART_NS_MAX };
@@ -90,8 +109,18 @@ impl Claim {
 
 impl ConditionRow {
     fn claim(&self) -> Claim {
-        let Self { source, truth, time_ns, is_repeat, .. } = *self;
-        Claim { source, truth, time_ns, is_repeat }
+        let Self { source, truth, time_ns, is_repeat, is_kept, .. } = *self;
+        Claim { source, truth, time_ns, is_repeat, is_kept }
+    }
+
+    /// Whether it becomes unknown with its publisher's agent.
+    pub(crate) fn is_owned(&self) -> bool {
+        !self.is_kept && self.truth != Truth::Unknown
+    }
+
+    fn expiry(&self) -> Option<(u64, u64)> {
+        let at_ns = self.expires_at_ns.filter(|_| self.truth != Truth::Unknown)?;
+        Some((at_ns, self.index))
     }
 
     /// Rows with a lower weight go first when the table is full.
@@ -121,15 +150,32 @@ pub enum Applied {
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConditionTable {
+    limits: ConditionLimits,
     rows: BTreeMap<Arc<Subject>, ConditionRow>,
     by_index: BTreeMap<u64, Arc<Subject>>,
     by_weight: BTreeSet<(u8, Severity, u64)>,
     bytes: usize,
     /// Rows that hold or are unknown, and went because the table was full.
     dropped: u64,
+    /// How many rows the loss of an agent would make unknown, by agent.
+    owned: BTreeMap<OriginId, usize>,
+    /// When rows become unknown, and their indices.
+    expiring: BTreeSet<(u64, u64)>,
+    /// The indices of findings of agents about hosts.
+    findings: BTreeSet<u64>,
 }
 
 impl ConditionTable {
+    /// An empty table.
+    pub fn new(limits: ConditionLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> ConditionLimits {
+        self.limits
+    }
+
     /// Takes the next event of the log, if it states a condition.
     pub fn apply(&mut self, index: u64, event: SealedRef<'_>) -> Applied {
         let Some(condition) = event.condition() else { return Applied::Ignored };
@@ -154,12 +200,8 @@ impl ConditionTable {
             return Applied::Ignored;
         }
         let mut gone: Vec<u64> = self.remove(&subject).into_iter().map(|row| row.index).collect();
-        let subject = Arc::new(subject);
-        self.bytes += cost(&subject, &row);
-        self.by_index.insert(index, Arc::clone(&subject));
-        self.by_weight.insert(row.weight());
-        self.rows.insert(subject, row);
-        while self.rows.len() > CONDITIONS_MAX || self.bytes > CONDITIONS_BYTES_MAX {
+        self.insert(subject, row);
+        while self.rows.len() > self.limits.rows || self.bytes > self.limits.bytes {
             let Some((_, _, lightest)) = self.by_weight.first().copied() else { break };
             let Some(subject) = self.by_index.get(&lightest).cloned() else { break };
             let row = self.remove(&subject);
@@ -169,11 +211,38 @@ impl ConditionTable {
         Applied::Counts { gone }
     }
 
+    fn insert(&mut self, subject: Subject, row: ConditionRow) {
+        let subject = Arc::new(subject);
+        self.bytes += cost(&subject, &row);
+        self.by_index.insert(row.index, Arc::clone(&subject));
+        self.by_weight.insert(row.weight());
+        if row.is_owned() {
+            *self.owned.entry(row.owner).or_default() += 1;
+        }
+        self.expiring.extend(row.expiry());
+        if is_finding(&subject, &row) {
+            self.findings.insert(row.index);
+        }
+        self.rows.insert(subject, row);
+    }
+
     fn remove(&mut self, subject: &Subject) -> Option<ConditionRow> {
         let (subject, row) = self.rows.remove_entry(subject)?;
         self.bytes -= cost(&subject, &row);
         self.by_index.remove(&row.index);
         self.by_weight.remove(&row.weight());
+        if row.is_owned()
+            && let Some(count) = self.owned.get_mut(&row.owner)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.owned.remove(&row.owner);
+            }
+        }
+        if let Some(expiry) = row.expiry() {
+            self.expiring.remove(&expiry);
+        }
+        self.findings.remove(&row.index);
         Some(row)
     }
 
@@ -193,6 +262,40 @@ impl ConditionTable {
     /// The rows, by subject.
     pub fn iter(&self) -> impl Iterator<Item = (&Subject, &ConditionRow)> {
         self.rows.iter().map(|(subject, row)| (&**subject, row))
+    }
+
+    /// The agents whose loss would make rows unknown.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = OriginId> {
+        self.owned.keys().copied()
+    }
+
+    /// Whether a row has expired that is not unknown yet.
+    pub(crate) fn has_expired(&self, now_ns: u64) -> bool {
+        self.expiring.first().is_some_and(|(at_ns, _)| *at_ns <= now_ns)
+    }
+
+    /// What agents have found out about hosts, as far as it is not over.
+    pub(crate) fn findings(&self) -> impl Iterator<Item = (&Subject, &ConditionRow)> {
+        let row = |index: &u64| {
+            let subject = self.by_index.get(index)?;
+            Some((&**subject, self.rows.get(subject)?))
+        };
+        self.findings.iter().filter_map(row)
+    }
+
+    /// The indices of the rows about some hosts behind an index, rising.
+    pub(crate) fn indices_of(&self, hosts: &[String], after: u64) -> Vec<u64> {
+        let of_host = |host: &String| {
+            let first = Subject::new(host, "", "");
+            let rows = self.rows.range(first..);
+            let rows = rows.take_while(|(subject, _)| subject.host().eq_ignore_ascii_case(host));
+            rows.map(|(_, row)| row.index).collect::<Vec<u64>>()
+        };
+        let mut indices: Vec<u64> = hosts.iter().flat_map(of_host).collect();
+        indices.retain(|index| *index > after);
+        indices.sort_unstable();
+        indices.dedup();
+        indices
     }
 
     /// The indices of rows behind an index, rising.
@@ -219,6 +322,14 @@ impl ConditionTable {
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
+}
+
+/// Keys of what agents find out about hosts.
+pub(crate) const FINDINGS: [&str; 4] =
+    ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED"];
+
+fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
+    row.truth != Truth::False && subject.component().is_empty() && FINDINGS.contains(&subject.key())
 }
 
 fn cost(subject: &Subject, row: &ConditionRow) -> usize {
@@ -299,11 +410,25 @@ mod tests {
             truth,
             time_ns,
             is_repeat: false,
+            is_kept: false,
         };
         let dead = at(1, 100_000_000_000, True);
         assert!(!at(2, 39_000_000_000, False).counts_over(&dead), "61 s older");
         assert!(at(2, 41_000_000_000, False).counts_over(&dead), "clocks may differ");
         assert!(at(2, 39_000_000_000, True).counts_over(&dead));
+    }
+
+    #[test]
+    fn what_was_stated_by_hand_is_cleared_by_hand_only() {
+        let by_hand = |token, truth| {
+            stated(&Stated { token, seq: 1, truth, is_kept: true, ..Stated::default() })
+        };
+        let mut events = vec![by_hand(1, True), fan(2, 5, True), fan(2, 6, False)];
+        assert_eq!(truth(&table(&events)), Some(True), "FANFAIL and NORMAL of a publisher");
+        events.push(by_hand(3, False));
+        assert_eq!(truth(&table(&events)), Some(False), "another run of ftbctl");
+        events.push(fan(2, 7, True));
+        assert_eq!(truth(&table(&events)), Some(True));
     }
 
     #[test]
@@ -325,7 +450,8 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_what_is_false_first_and_never_grows() {
-        let mut table = ConditionTable::default();
+        let limits = ConditionLimits { rows: 100, bytes: 1 << 20 };
+        let mut table = ConditionTable::new(limits);
         let mut add = |seq: u64, truth, severity| {
             let component = format!("fan/{seq}");
             let event = stated(&Stated {
@@ -337,14 +463,42 @@ mod tests {
             });
             table.apply(seq, event.as_ref())
         };
-        for seq in 1..=CONDITIONS_MAX as u64 {
+        for seq in 1..=100 {
             add(seq, if seq == 7 { False } else { True }, Severity::Error);
         }
-        let next = CONDITIONS_MAX as u64 + 1;
+        let next = 101;
         assert_eq!(add(next, True, Severity::Error), Applied::Counts { gone: vec![7] });
         assert_eq!(add(next + 1, True, Severity::Info), Applied::Counts { gone: vec![next + 1] });
         assert_eq!(add(next + 2, True, Severity::Fatal), Applied::Counts { gone: vec![1] });
-        assert_eq!((table.len(), table.dropped()), (CONDITIONS_MAX, 2));
-        assert!(table.bytes() <= CONDITIONS_BYTES_MAX, "{}", table.bytes());
+        assert_eq!((table.len(), table.dropped()), (100, 2));
+        assert!(table.bytes() <= limits.bytes, "{}", table.bytes());
+        let mut narrow = ConditionTable::new(ConditionLimits { bytes: 4_096, ..limits });
+        for seq in 1..=100 {
+            let component = format!("fan/{seq}");
+            let fan = stated(&Stated { seq, component: &component, ..Stated::default() });
+            narrow.apply(seq, fan.as_ref());
+        }
+        assert!(narrow.bytes() <= 4_096 && narrow.len() > 5, "{}", narrow.len());
+        assert_eq!(narrow.dropped(), 100 - narrow.len() as u64);
+    }
+
+    #[test]
+    fn a_site_of_ten_thousand_hosts_with_three_watches_each_has_room_by_default() {
+        let mut table = ConditionTable::default();
+        let mut index = 0;
+        for host in 0..10_000 {
+            for space in ["ftb.agent", "ftb.ipmi", "ftb.ib"] {
+                index += 1;
+                let host = format!("compute-node-{host:05}.cluster.example.org");
+                let key = crate::condition::WATCHED;
+                let (seq, host, component) = (index, &host[..], space);
+                let watch = Stated { seq, host, component, key, ..Stated::default() };
+                table.apply(index, stated(&watch).as_ref());
+            }
+        }
+        assert_eq!((table.len(), table.dropped()), (30_000, 0));
+        assert!(table.bytes() < table.limits().bytes / 3, "{}", table.bytes());
+        let one = table.indices_of(&["Compute-node-00007.cluster.example.org".to_owned()], 0);
+        assert_eq!(one, [22, 23, 24]);
     }
 }

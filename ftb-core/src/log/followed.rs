@@ -6,6 +6,7 @@
 use crate::epochs::EpochHistory;
 use crate::filter::FilterSet;
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::conditions::ConditionLimits;
 use crate::log::gap::{Gap, GapReason};
 use crate::log::item::{Content, Item};
 use crate::log::reader::Reader;
@@ -29,15 +30,18 @@ pub(crate) struct FollowedLog {
     forks: BTreeMap<Epoch, u64>,
 }
 
+/// Most rows of the table that are looked at for one page: the driver has other work.
+const ROWS_LOOKED_MAX: usize = 16_384;
+
 /// Items, up to which index they reach, and whether nothing follows.
 pub(crate) type Page = (Vec<Item>, u64, bool);
 
 impl FollowedLog {
     /// Of an agent that has never been in a tree.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limits: ConditionLimits) -> Self {
         Self {
             epochs: EpochHistory::new(),
-            entries: Log::new(0),
+            entries: Log::new(0, limits),
             commit_index: 0,
             complete_after: 0,
             forks: BTreeMap::new(),
@@ -154,7 +158,15 @@ impl FollowedLog {
     /// many as one answer takes.
     pub(crate) fn conditions_after(&self, after: u64, filters: &FilterSet) -> Page {
         let (mut items, mut bytes) = (Vec::<Item>::new(), 0);
-        for index in self.entries.conditions().indices_after(after) {
+        let table = self.entries.conditions();
+        let of_hosts = filters.subject_hosts().map(|hosts| table.indices_of(&hosts, after));
+        let of_all = of_hosts.is_none().then(|| table.indices_after(after));
+        for (looked, index) in
+            of_hosts.into_iter().flatten().chain(of_all.into_iter().flatten()).enumerate()
+        {
+            if looked >= ROWS_LOOKED_MAX {
+                return (items, index - 1, false);
+            }
             let Some(item) = self.entries.condition_event(index) else { continue };
             let wanted = match &item.content {
                 Content::Events(run) => filters.matches(run.first()),
@@ -195,7 +207,7 @@ impl FollowedLog {
 
     /// Nothing of it is here yet: it goes on behind an index.
     pub(crate) fn begin(&mut self, index: u64) {
-        self.entries = Log::new(index);
+        self.entries = Log::new(index, self.entries.conditions().limits());
         self.commit_index = index;
     }
 

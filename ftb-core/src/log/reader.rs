@@ -445,11 +445,12 @@ impl ReadBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::conditions::ConditionLimits;
     use crate::position::Position;
     use crate::testing::sealed_with;
 
     fn log_of(severities: &[Severity]) -> Log {
-        let mut log = Log::new(0);
+        let mut log = Log::new(0, ConditionLimits::default());
         for (at, severity) in severities.iter().enumerate() {
             let index = at as u64 + 1;
             let event = sealed_with(1, index, *severity);
@@ -516,7 +517,7 @@ mod tests {
             spaces: Spaces::of("ftb.ib"),
         };
         let unknown = Gap { severity_max: None, spaces: Spaces::ANY, ..gap.clone() };
-        let mut log = Log::new(0);
+        let mut log = Log::new(0, ConditionLimits::default());
         log.push(Item { index: 1, content: Content::Gap(gap) });
         log.push(Item { index: 2, content: Content::Gap(unknown) });
         let reported = |text: &str| {

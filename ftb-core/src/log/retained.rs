@@ -27,7 +27,7 @@ pub use items::Items;
 
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
-use crate::log::conditions::{Applied, ConditionTable};
+use crate::log::conditions::{Applied, ConditionLimits, ConditionTable};
 use crate::log::gap::Gap;
 use crate::log::item::{Content, Item};
 use crate::run::Run;
@@ -47,6 +47,8 @@ pub struct Reserve {
     pub bytes: usize,
     /// Event spaces of the protected share, each with all below it.
     pub protected: Arc<[EventSpace]>,
+    /// Bounds of the table of conditions, whose events are beside those bytes.
+    pub conditions: ConditionLimits,
 }
 
 /// Part of a log's bytes that retained events may use: one half, a quarter for each share.
@@ -96,16 +98,16 @@ pub struct Retained {
 
 impl Retained {
     /// Of a log that begins after an index.
-    pub fn new(after: u64) -> Self {
-        Self { after, last: after, ..Self::default() }
+    pub fn new(after: u64, limits: ConditionLimits) -> Self {
+        Self { after, last: after, conditions: ConditionTable::new(limits), ..Self::default() }
     }
 
     /// The events of conditions before an index, of a log of which nothing else is known up to
     /// there.
-    pub(crate) fn of_conditions(events: Vec<Item>, last: u64) -> Self {
-        let Some(first) = events.first() else { return Self::new(last) };
-        let mut retained = Self::new(first.covers_after());
-        let nothing = Reserve { bytes: 0, protected: Arc::default() };
+    pub(crate) fn of_conditions(events: Vec<Item>, last: u64, limits: ConditionLimits) -> Self {
+        let Some(first) = events.first() else { return Self::new(last, limits) };
+        let mut retained = Self::new(first.covers_after(), limits);
+        let nothing = Reserve { bytes: 0, protected: Arc::default(), conditions: limits };
         events.iter().for_each(|item| retained.take(item, &nothing));
         retained.push_tally(Tally::unknown(last));
         for tally in &mut retained.tallies {
@@ -322,7 +324,7 @@ impl Retained {
             self.gap_bytes -= BATCH_BYTES + gap.len();
         }
         drop(self.pinned.split_off(&after.saturating_add(1)));
-        self.conditions = ConditionTable::default();
+        self.conditions = ConditionTable::new(self.conditions.limits());
         for (index, run) in &self.pinned {
             self.conditions.apply(*index, run.first());
         }
@@ -389,8 +391,12 @@ impl Retained {
 
 impl Reserve {
     /// Of a log of that size.
-    pub(crate) fn of(log_bytes: usize, protected: &Arc<[EventSpace]>) -> Self {
-        Self { bytes: log_bytes / RESERVE_PART, protected: Arc::clone(protected) }
+    pub(crate) fn of(
+        log_bytes: usize,
+        protected: &Arc<[EventSpace]>,
+        conditions: ConditionLimits,
+    ) -> Self {
+        Self { bytes: log_bytes / RESERVE_PART, protected: Arc::clone(protected), conditions }
     }
 
     fn share(&self, space: &str) -> usize {

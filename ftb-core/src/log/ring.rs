@@ -8,7 +8,7 @@
 use crate::condition::Subject;
 use crate::epochs::EpochHistory;
 use crate::ident::EventId;
-use crate::log::conditions::ConditionTable;
+use crate::log::conditions::{ConditionLimits, ConditionTable};
 use crate::log::item::{Content, Item};
 use crate::log::retained::{Items, Reserve, Retained};
 use std::collections::{BTreeSet, VecDeque};
@@ -71,16 +71,17 @@ pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -
 
 impl Log {
     /// Nothing yet; the next index is behind `after`.
-    pub(crate) fn new(after: u64) -> Self {
-        let retained = Retained::new(after);
-        Self { retained, evicted: after, last: after, applied: after, ..Self::default() }
+    pub(crate) fn new(after: u64, limits: ConditionLimits) -> Self {
+        let (retained, conditions) = (Retained::new(after, limits), ConditionTable::new(limits));
+        let (evicted, last, applied) = (after, after, after);
+        Self { retained, conditions, evicted, last, applied, ..Self::default() }
     }
 
     /// The same where the events of the conditions up to `after` are known.
-    pub(crate) fn with_conditions(after: u64, events: Vec<Item>) -> Self {
-        let retained = Retained::of_conditions(events, after);
+    pub(crate) fn with_conditions(after: u64, events: Vec<Item>, limits: ConditionLimits) -> Self {
+        let retained = Retained::of_conditions(events, after, limits);
         let conditions = retained.conditions().clone();
-        Self { retained, conditions, ..Self::new(after) }
+        Self { retained, conditions, ..Self::new(after, limits) }
     }
 
     /// The table of conditions, as far as it was applied.
@@ -108,7 +109,8 @@ impl Log {
 
     /// The table of a log that is not whole: only what is stated from now on counts.
     pub(crate) fn forget_conditions(&mut self) {
-        (self.conditions, self.applied) = (ConditionTable::default(), self.last);
+        self.conditions = ConditionTable::new(self.conditions.limits());
+        self.applied = self.last;
     }
 
     /// Whether an event that is not applied yet states something about a subject.
@@ -288,7 +290,7 @@ impl Log {
     /// Gives the oldest entry up, as far as it is not behind `until`, and all that was retained.
     pub(crate) fn evict(&mut self, until: u64) -> Option<Evicted> {
         let evicted = self.pop(until)?;
-        self.retained = Retained::new(self.evicted);
+        self.retained = Retained::new(self.evicted, self.conditions.limits());
         self.conditions.forget_until(self.evicted);
         Some(evicted)
     }
@@ -396,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_log_counts_its_bytes_through_push_evict_and_truncate() {
-        let mut log = Log::new(10);
+        let mut log = Log::new(10, ConditionLimits::default());
         for index in [11, 13, 17] {
             log.push(items(index, 1));
         }
@@ -414,7 +416,7 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_where_what_is_asked_for_begins_or_ends() {
-        let mut log = Log::new(0);
+        let mut log = Log::new(0, ConditionLimits::default());
         log.push(items(1, 8));
         log.push(items(5, 8));
         assert_eq!(indices(&log, 0), (1..=12).collect::<Vec<_>>(), "what was there is not added");

@@ -226,6 +226,15 @@ impl Filter {
         Self { severities: self.severities, spaces: self.spaces.clone(), ..Self::default() }
     }
 
+    /// The hosts of the conditions that it wants, if they are listed and few. `None`: it may want
+    /// those of any host.
+    pub fn subject_hosts(&self) -> Option<Vec<String>> {
+        match &self.subjects {
+            Some(Hosts::List(list)) if list.len() <= HOSTS_TRIED_MAX => Some(list.iter().collect()),
+            _ => None,
+        }
+    }
+
     /// If the filter names its event spaces without wildcards, these, in lower case: an index
     /// over many filters can then look the space of an event up. `None`: any space may match.
     pub fn literal_spaces(&self) -> Option<Vec<String>> {

@@ -52,11 +52,14 @@ pub(crate) fn said(space: &str, name: &str, seq: u64, severity: Severity) -> Sea
 pub(crate) struct Stated<'a> {
     pub(crate) token: u64,
     pub(crate) seq: u64,
+    /// Empty: the host of the publisher.
+    pub(crate) host: &'a str,
     pub(crate) component: &'a str,
     pub(crate) key: &'a str,
     pub(crate) truth: Truth,
     pub(crate) severity: Severity,
     pub(crate) provenance: Provenance,
+    pub(crate) is_kept: bool,
 }
 
 impl Default for Stated<'_> {
@@ -64,17 +67,19 @@ impl Default for Stated<'_> {
         Self {
             token: 1,
             seq: 1,
+            host: "",
             component: "",
             key: "FANFAIL",
             truth: Truth::True,
             severity: Severity::Error,
             provenance: Provenance::direct(OriginId(1)),
+            is_kept: false,
         }
     }
 }
 
 pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
-    let Stated { token, seq, component, key, truth, severity, provenance } = *stated;
+    let Stated { token, seq, host, component, key, truth, severity, provenance, is_kept } = *stated;
     let plain = sealed_with(token, seq, severity);
     let mut bytes = plain.bytes().to_vec();
     let mut span = |text: &str| {
@@ -83,7 +88,7 @@ pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
         Span { start, len: u32::try_from(text.len()).expect("a short text") }
     };
     let condition = ConditionHead {
-        host: Span::default(),
+        host: span(host),
         component: span(component),
         key: span(key),
         truth,
@@ -91,7 +96,7 @@ pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
         severity: None,
         onset_ns: 0,
         expires_ms: 0,
-        is_kept: false,
+        is_kept,
         provenance,
     };
     let head = Head { condition: Some(condition), ..*plain.head() };

@@ -2,6 +2,7 @@
 
 use crate::frame::members_digest;
 use crate::ident::{OriginId, Rank};
+use crate::log::conditions::ConditionLimits;
 use crate::log::retained::Reserve;
 use crate::protocol::{PROTOCOL, Versions};
 use crate::space::EventSpace;
@@ -166,6 +167,8 @@ pub struct NodeConfig {
     pub subscriptions_max: usize,
     /// Storm control of what own clients publish. Default: none.
     pub storm: Vec<StormRule>,
+    /// Bounds of the table of conditions. Default 131,072 rows, 96 MiB.
+    pub conditions: ConditionLimits,
     /// How long a publisher or its agent may be away before its conditions become unknown. Default
     /// 10,000 ms.
     pub condition_grace_ms: u64,
@@ -226,6 +229,7 @@ impl NodeConfig {
             handshaking_max: 256,
             subscriptions_max: 1_024,
             storm: Vec::new(),
+            conditions: ConditionLimits::default(),
             condition_grace_ms: 10_000,
             condition_repeat_ms: 600_000,
             declare_after_ms: None,
@@ -237,7 +241,7 @@ impl NodeConfig {
 impl NodeConfig {
     /// What acting root and standby retain of the entries that their log gives up.
     pub(super) fn reserve(&self) -> Reserve {
-        Reserve::of(self.log_bytes, &self.protected)
+        Reserve::of(self.log_bytes, &self.protected, self.conditions)
     }
 }
 

@@ -102,7 +102,7 @@ impl Node {
             membership: Membership::default(),
             journal: Journal::default(),
             past: None,
-            log: FollowedLog::new(),
+            log: FollowedLog::new(config.conditions),
             epoch_seen: 0,
             role: Role::idle(),
             log_wait_until_ns: None,

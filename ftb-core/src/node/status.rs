@@ -3,7 +3,6 @@
 use super::Node;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
-use crate::log::conditions::CONDITIONS_BYTES_MAX;
 use crate::log::ring::Log;
 use crate::node::STATEMENT_BYTES_MAX;
 use crate::node::api::{ClientId, JournalState};
@@ -243,7 +242,7 @@ impl Node {
         let kept = usize::try_from(crate::node::dispatch::KEPT_WINDOWS).unwrap_or(usize::MAX)
             * window
             + slack;
-        let conditions = 8 * CONDITIONS_BYTES_MAX + STATEMENT_BYTES_MAX;
+        let conditions = 8 * config.conditions.bytes + STATEMENT_BYTES_MAX;
         2 * log
             + conditions
             + kept

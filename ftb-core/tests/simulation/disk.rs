@@ -2,6 +2,7 @@
 
 use ftb_core::frame::{Content, Item};
 use ftb_core::ident::EventId;
+use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored};
 use ftb_core::node::{Reserve, Retained};
 
@@ -58,12 +59,14 @@ impl Disk {
         let mut content = self.content.clone();
         content.items_after = content.stored.after;
         let mut bytes: usize = content.items.iter().map(Item::len).sum();
-        let mut older = Retained::new(content.stored.after);
+        let mut older = Retained::new(content.stored.after, ConditionLimits::default());
+        let conditions = ConditionLimits::default();
+        let nothing = Reserve { bytes: 0, protected: [].into(), conditions };
         while bytes > bytes_max {
             let oldest = content.items.remove(0);
             bytes -= oldest.len();
             content.items_after = oldest.last();
-            older.take(&oldest, &Reserve { bytes: 0, protected: [].into() });
+            older.take(&oldest, &nothing);
         }
         content.conditions = older.pinned().collect();
         content

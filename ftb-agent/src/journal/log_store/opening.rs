@@ -69,7 +69,7 @@ impl LogStore {
 
     fn read(&mut self, now_ns: u64) -> Result<Restored, LogStoreError> {
         let after = self.manifest.after;
-        let mut reading = Reading::new(after, self.bounds.memory_bytes);
+        let mut reading = Reading::new(after, self.bounds.memory_bytes, self.bounds.conditions);
         self.store.mended().into_iter().for_each(|mended| reading.damaged(mended));
         let reserve = self.reserve_id()?;
         let segments = self.store.segments()?;

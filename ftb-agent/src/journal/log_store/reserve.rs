@@ -83,10 +83,10 @@ impl LogStore {
     fn compact(&self, after: u64, sources: &[Source], bytes_max: u64, now_ns: u64) -> Retained {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let protected = &self.bounds.protected;
-        let reserve = |bytes| Reserve { bytes, protected: Arc::clone(protected) };
+        let (protected, conditions) = (&self.bounds.protected, self.bounds.conditions);
+        let reserve = |bytes| Reserve { bytes, protected: Arc::clone(protected), conditions };
         let (young, old) = (reserve(bytes), reserve(0));
-        let mut retained = Retained::new(after);
+        let mut retained = Retained::new(after, conditions);
         for source in sources {
             let is_old = now_ns.saturating_sub(source.written_ns) > age_ns;
             let reserve = if is_old { &old } else { &young };

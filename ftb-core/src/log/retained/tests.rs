@@ -5,7 +5,7 @@ use Severity::{Error, Fatal, Info, Warning};
 
 fn reserve(bytes: usize) -> Reserve {
     let protected = EventSpace::new("ftb.ipmi").expect("a space");
-    Reserve { bytes, protected: [protected].into() }
+    Reserve { bytes, protected: [protected].into(), conditions: ConditionLimits::default() }
 }
 
 fn item(first: u64, events: &[(&str, Severity)]) -> Item {
@@ -44,7 +44,7 @@ fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
 
 #[test]
 fn info_goes_first_and_each_hole_states_its_count() {
-    let mut retained = Retained::new(10);
+    let mut retained = Retained::new(10, ConditionLimits::default());
     let app = "app.x";
     let events = [(app, Info), (app, Fatal), (app, Info), (app, Info), (app, Warning)];
     retained.take(&item(11, &events), &reserve(1 << 20));
@@ -56,7 +56,7 @@ fn info_goes_first_and_each_hole_states_its_count() {
 
 #[test]
 fn what_does_not_fit_goes_mildest_and_oldest_first() {
-    let mut retained = Retained::new(0);
+    let mut retained = Retained::new(0, ConditionLimits::default());
     let app = "app.x";
     for batch in 0..30 {
         let events = [(app, Warning), (app, Fatal), (app, Error), (app, Info)];
@@ -73,7 +73,7 @@ fn what_does_not_fit_goes_mildest_and_oldest_first() {
 
 #[test]
 fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
-    let mut retained = Retained::new(0);
+    let mut retained = Retained::new(0, ConditionLimits::default());
     for index in 1..=10 {
         retained.take(&item(index, &[("ftb.ipmi", Warning)]), &reserve(100_000));
     }
@@ -89,7 +89,7 @@ fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
 
 #[test]
 fn a_look_back_by_time_finds_what_was_dropped_too() {
-    let mut retained = Retained::new(0);
+    let mut retained = Retained::new(0, ConditionLimits::default());
     // The time of an event is its number.
     retained.take(&item(1, &[("app.x", Info); 5]), &reserve(1 << 20));
     retained.take(&item(6, &[("app.x", Fatal); 5]), &reserve(1 << 20));
@@ -100,7 +100,7 @@ fn a_look_back_by_time_finds_what_was_dropped_too() {
 
 #[test]
 fn what_is_taken_back_leaves_the_counts_right() {
-    let mut retained = Retained::new(0);
+    let mut retained = Retained::new(0, ConditionLimits::default());
     for first in [1, 4, 7] {
         let events = [("app.x", Info), ("app.x", Fatal), ("app.x", Info)];
         retained.take(&item(first, &events), &reserve(1 << 20));

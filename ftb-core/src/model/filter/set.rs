@@ -73,6 +73,13 @@ impl FilterSet {
         other.filters.iter().all(|filter| self.covers(filter))
     }
 
+    /// The hosts of the conditions that the filters want ([`Filter::subject_hosts`]).
+    pub fn subject_hosts(&self) -> Option<Vec<String>> {
+        let hosts: Option<Vec<Vec<String>>> =
+            self.filters.iter().map(Filter::subject_hosts).collect();
+        Some(hosts?.concat())
+    }
+
     /// Whether one of the filters wants that event.
     pub fn matches<'a>(&self, event: impl Into<SealedRef<'a>>) -> bool {
         let event = event.into();

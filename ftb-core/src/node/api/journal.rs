@@ -5,6 +5,7 @@ use crate::filter::FilterSet;
 use crate::frame::{Content, DedupRanges, Item};
 use crate::ident::Rank;
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
+use crate::log::conditions::ConditionLimits;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::log::ring::Log;
 
@@ -102,7 +103,7 @@ impl JournalPage {
     /// What of some entries of a log is to be in the page that a read is answered with. The entries
     /// follow each other and begin behind `after`.
     pub fn pick(read: &JournalRead, after: u64, entries: impl IntoIterator<Item = Item>) -> Self {
-        let mut log = Log::new(after);
+        let mut log = Log::new(after, ConditionLimits::default());
         entries.into_iter().for_each(|entry| log.push(entry));
         // One more item may be the gap before them.
         let (bytes, items) = (BATCH_BYTES_TARGET, BATCH_EVENTS_MAX - 1);

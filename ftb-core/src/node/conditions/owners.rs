@@ -51,9 +51,7 @@ impl Owners {
         present: &BTreeSet<OriginId>,
     ) -> Vec<(Subject, ConditionRow)> {
         self.next_ns = Some(now.mono_ns.saturating_add(CHECK_NS));
-        let owned = |row: &ConditionRow| !row.is_kept && row.truth != Truth::Unknown;
-        let owners: BTreeSet<OriginId> =
-            table.iter().filter(|(_, row)| owned(row)).map(|(_, row)| row.owner).collect();
+        let owners: BTreeSet<OriginId> = table.owners().collect();
         self.missing.retain(|owner, _| owners.contains(owner) && !present.contains(owner));
         for owner in owners.difference(present) {
             self.missing.entry(*owner).or_insert(now.mono_ns);
@@ -62,10 +60,15 @@ impl Owners {
             let since = self.missing.get(owner);
             since.is_some_and(|since| since.saturating_add(grace_ns) <= now.mono_ns)
         };
+        if !table.has_expired(now.wall_ns) && !self.missing.keys().any(is_lost) {
+            self.after = None;
+            return Vec::new();
+        }
         let has_expired =
             |row: &ConditionRow| row.expires_at_ns.is_some_and(|at_ns| at_ns <= now.wall_ns);
         let due = table.iter().filter(|(_, row)| {
-            row.truth != Truth::Unknown && (has_expired(row) || owned(row) && is_lost(&row.owner))
+            row.truth != Truth::Unknown
+                && (has_expired(row) || row.is_owned() && is_lost(&row.owner))
         });
         let after = self.after.take();
         let rest = due.skip_while(|(subject, _)| after.as_ref().is_some_and(|a| *subject <= a));
@@ -78,14 +81,6 @@ impl Owners {
         batch
     }
 }
-
-/// Findings of agents about a host, and the event that ends each.
-const ENDINGS: [(&str, &str); 4] = [
-    ("NODE_DEAD", "FTB_NODE_BACK"),
-    ("AGENT_LOST", "FTB_AGENT_BACK"),
-    ("NODE_UNREACHABLE", "FTB_NODE_REACHABLE"),
-    ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
-];
 
 impl Owners {
     /// Findings that are over, each with the event that ends it: the agent of the host is in the
@@ -100,22 +95,21 @@ impl Owners {
         present: &BTreeSet<OriginId>,
     ) -> Vec<(Subject, &'static str)> {
         let (mut over, mut back) = (Vec::new(), BTreeMap::new());
-        for (subject, row) in table.iter() {
-            let ending = ENDINGS.iter().find(|(key, _)| *key == subject.key());
-            let Some((key, event)) = ending.filter(|_| subject.component().is_empty()) else {
-                continue;
+        for (subject, row) in table.findings() {
+            let event = match subject.key() {
+                "NODE_DEAD" => "FTB_NODE_BACK",
+                "AGENT_LOST" => "FTB_AGENT_BACK",
+                "NODE_UNREACHABLE" => "FTB_NODE_REACHABLE",
+                _ => "FTB_JOURNAL_BACK",
             };
-            let holds = match *key {
-                "JOURNAL_FAILED" => row.truth == Truth::Unknown,
-                _ => row.truth != Truth::False,
-            };
+            let holds = subject.key() != "JOURNAL_FAILED" || row.truth == Truth::Unknown;
             let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
             let watch =
                 watch.filter(|watch| watch.truth == Truth::True && present.contains(&watch.owner));
             let Some(watch) = watch.filter(|_| holds) else { continue };
             let since_ns = self.back.get(&row.index).copied().unwrap_or(now_ns);
             if watch.index > row.index || since_ns.saturating_add(grace_ns) <= now_ns {
-                over.push((subject.clone(), *event));
+                over.push((subject.clone(), event));
             }
             back.insert(row.index, since_ns);
         }

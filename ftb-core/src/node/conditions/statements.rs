@@ -48,6 +48,8 @@ pub(crate) struct Statements {
     all: BTreeMap<Subject, Statement>,
     bytes: usize,
     by_user: BTreeMap<u32, usize>,
+    /// No statement becomes unknown before that.
+    lost_at_ns: Option<u64>,
     /// When the next batch is repeated, and behind which subject.
     repeat: Option<(u64, Option<Subject>)>,
     /// What clients brought from other agents: it is repeated at once.
@@ -168,6 +170,8 @@ impl Statements {
     pub(crate) fn client_gone(&mut self, client: ClientId, unknown_at_ns: u64) {
         for statement in self.all.values_mut().filter(|s| s.client == Some(client)) {
             (statement.client, statement.unknown_at_ns) = (None, Some(unknown_at_ns));
+            self.lost_at_ns =
+                Some(self.lost_at_ns.map_or(unknown_at_ns, |at| at.min(unknown_at_ns)));
         }
     }
 
@@ -186,18 +190,24 @@ impl Statements {
 
     /// When something is due.
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        let lost = self.all.values().filter_map(|statement| statement.unknown_at_ns).min();
         let brought = (!self.brought.is_empty()).then_some(0);
-        [lost, brought, self.repeat.as_ref().map(|(at_ns, _)| *at_ns)].into_iter().flatten().min()
+        [self.lost_at_ns, brought, self.repeat.as_ref().map(|(at_ns, _)| *at_ns)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Statements of lost publishers, with the events that they made last. They are forgotten.
     pub(crate) fn take_lost(&mut self, now_ns: u64) -> Vec<(Sealed, EventId)> {
+        if self.lost_at_ns.is_none_or(|at_ns| at_ns > now_ns) {
+            return Vec::new();
+        }
         let is_due = |s: &Statement| s.unknown_at_ns.is_some_and(|at_ns| at_ns <= now_ns);
         let due = self.all.iter().filter(|(_, statement)| is_due(statement));
         let due: Vec<Subject> = due.map(|(subject, _)| subject.clone()).collect();
-        let lost = due.iter().filter_map(|subject| self.remove(subject));
-        let lost = lost.filter(|s| truth(&s.event) != Some(Truth::Unknown));
+        let lost: Vec<Statement> = due.iter().filter_map(|subject| self.remove(subject)).collect();
+        self.lost_at_ns = self.all.values().filter_map(|s| s.unknown_at_ns).min();
+        let lost = lost.into_iter().filter(|s| truth(&s.event) != Some(Truth::Unknown));
         lost.map(|statement| (statement.event, statement.logged)).collect()
     }
 

@@ -273,9 +273,9 @@ impl Node {
     }
 
     pub(in crate::node) fn on_offered_start(&mut self, link: LinkId, start: ReplicaStart) {
-        let publishers_max = self.cx.config.publishers_max;
+        let fresh = Box::new(Replica::new(start, &self.cx.config));
         if let Some(replica) = self.install_from(link) {
-            *replica = Some(Box::new(Replica::new(start, publishers_max)));
+            *replica = Some(fresh);
         }
     }
 

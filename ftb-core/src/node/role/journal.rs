@@ -57,8 +57,9 @@ impl Node {
         self.journal_unclean(restored.unclean);
         self.cx.counters.restored += items.iter().map(|item| item.count() as u64).sum::<u64>();
         let start = ReplicaStart { epochs: stored.epochs.clone(), after: items_after, copy: 0 };
-        let mut replica = Replica::new(start, self.cx.config.publishers_max);
-        replica.log = Log::with_conditions(items_after, restored.conditions);
+        let mut replica = Replica::new(start, &self.cx.config);
+        let limits = self.cx.config.conditions;
+        replica.log = Log::with_conditions(items_after, restored.conditions, limits);
         replica.complete = true;
         replica.mark(&dedup);
         items.into_iter().for_each(|item| replica.push(item));

@@ -10,7 +10,7 @@ use crate::log::followed::FollowedLog;
 use crate::log::ring::Log;
 use crate::node::Node;
 use crate::node::api::LinkId;
-use crate::node::config::ns;
+use crate::node::config::{NodeConfig, ns};
 use crate::node::role::entry_refs::{FollowerEntries, SentBatches};
 use crate::node::role::{Role, RoleCause};
 use crate::position::Epoch;
@@ -145,11 +145,11 @@ impl LogShipper {
 
 impl Replica {
     /// Of a log behind `after`, of which nothing is here yet.
-    pub(in crate::node) fn new(start: ReplicaStart, publishers_max: usize) -> Self {
+    pub(in crate::node) fn new(start: ReplicaStart, config: &NodeConfig) -> Self {
         Self {
             epochs: start.epochs,
-            log: Log::new(start.after),
-            published: PublisherRanges::new(publishers_max),
+            log: Log::new(start.after, config.conditions),
+            published: PublisherRanges::new(config.publishers_max),
             complete: false,
             copy: start.copy,
             kept: SentBatches::default(),
@@ -386,7 +386,7 @@ impl Node {
         if start.epochs.is_empty() {
             return self.stop_copy("the acting root sends no copy any more");
         }
-        let replica = Replica::new(start, self.cx.config.publishers_max);
+        let replica = Replica::new(start, &self.cx.config);
         let why = "the acting root sends its log";
         self.change_role(RoleCause::CopyBegun, why, |role| role.with_copy(Some(replica)));
     }

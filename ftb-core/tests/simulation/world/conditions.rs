@@ -6,7 +6,7 @@ use crate::events::KEY;
 use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
 use ftb_core::condition::{AGENT_SPACE, Condition, Provenance, Subject, Truth, WATCHED};
 use ftb_core::filter::Filter;
-use ftb_core::log::conditions::{CONDITIONS_BYTES_MAX, CONDITIONS_MAX, ConditionTable};
+use ftb_core::log::conditions::ConditionTable;
 use ftb_core::node::Node;
 use ftb_core::node::api::{Announcement, Input, Start, SubscriptionId, ToClient};
 use ftb_core::sealed::{ConditionHead, Head, Sealed};
@@ -99,7 +99,7 @@ impl World {
     pub(super) fn check_conditions(&mut self, agent: usize) -> Result<(), Violation> {
         let Some(node) = &self.agents[agent].node else { return Ok(()) };
         let table = node.conditions();
-        if table.len() > CONDITIONS_MAX || table.bytes() > CONDITIONS_BYTES_MAX {
+        if table.len() > table.limits().rows || table.bytes() > table.limits().bytes {
             let what = format!("agent {agent} has {} rows, {} bytes", table.len(), table.bytes());
             return broken("ConditionsBounded", what);
         }

@@ -11,7 +11,7 @@ use ftb_core::condition::Truth;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most conditions of all nodes together; events about further ones count as events only.
-pub(super) const CONDITIONS_MAX: usize = 32_768;
+pub(super) const CONDITIONS_MAX: usize = 131_072;
 
 #[derive(Clone, Debug)]
 struct HeldCondition {
