@@ -10,7 +10,8 @@ use ftb_core::condition::{Condition, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, Pr
 use ftb_core::event::Tag;
 use ftb_core::node::api::Announcement;
 use ftb_core::{
-    Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, limits,
+    Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, catalog,
+    limits,
 };
 use ftb_proto::event::{EventWireError, Received, Stamps, Stated, encode_event, seal_with, unseal};
 use std::sync::Arc;
@@ -50,6 +51,7 @@ impl Announcer {
     /// The core announced an invalid name, which is a bug.
     pub fn seal(&mut self, now: Now, announcement: Announcement) -> Result<Sealed, EventWireError> {
         let space = EventSpace::new(AGENT_SPACE)?;
+        debug_assert!(catalog::event(announcement.name).is_some(), "{}", announcement.name);
         let mut event = Event::new(space, EventName::new(announcement.name)?);
         event.severity = announcement.severity;
         event.time_ns = now.wall_ns;

@@ -20,8 +20,8 @@ pub(crate) use model::testing;
 
 pub use log::{epochs, position, ranges};
 pub use model::{
-    condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol, run,
-    sealed, severity, space, spaces, storm, time, tree,
+    catalog, condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol,
+    run, sealed, severity, space, spaces, storm, time, tree,
 };
 
 pub use event::{Event, EventKind, EventRef, Tag};

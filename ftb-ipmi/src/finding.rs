@@ -2,6 +2,7 @@
 
 use crate::monitor::{Cause, Finding, FindingKind, Watched};
 use crate::sdr::SensorClass;
+use ftb_core::catalog::names;
 use ftb_core::condition::{Condition, RecommendedAction, Truth};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 
@@ -11,21 +12,21 @@ pub const EVENT_SPACE: &str = "ftb.ipmi";
 /// Name of the event.
 pub fn event_name(kind: FindingKind) -> &'static str {
     match kind {
-        FindingKind::FanFail => "FTB_IPMI_FANFAIL",
-        FindingKind::OverTemp => "FTB_IPMI_OVERTEMP",
-        FindingKind::Normal => "FTB_IPMI_NORMAL",
-        FindingKind::Cleared => "FTB_IPMI_SENSOR_CLEARED",
-        FindingKind::PsuFail => "FTB_IPMI_PSUFAIL",
-        FindingKind::MemErr => "FTB_IPMI_MEMERR",
-        FindingKind::Voltage => "FTB_IPMI_VOLTAGE",
-        FindingKind::CpuFail => "FTB_IPMI_CPUFAIL",
-        FindingKind::Interrupt => "FTB_IPMI_CRITICAL_INTERRUPT",
-        FindingKind::LogFull => "FTB_IPMI_SEL_FULL",
-        FindingKind::LogCleared => "FTB_IPMI_SEL_CLEARED",
-        FindingKind::BmcLost => "FTB_IPMI_BMC_LOST",
-        FindingKind::BmcBack => "FTB_IPMI_BMC_BACK",
-        FindingKind::ControllerLost => "FTB_IPMI_CONTROLLER_LOST",
-        FindingKind::ControllerBack => "FTB_IPMI_CONTROLLER_BACK",
+        FindingKind::FanFail => names::FTB_IPMI_FANFAIL,
+        FindingKind::OverTemp => names::FTB_IPMI_OVERTEMP,
+        FindingKind::Normal => names::FTB_IPMI_NORMAL,
+        FindingKind::Cleared => names::FTB_IPMI_SENSOR_CLEARED,
+        FindingKind::PsuFail => names::FTB_IPMI_PSUFAIL,
+        FindingKind::MemErr => names::FTB_IPMI_MEMERR,
+        FindingKind::Voltage => names::FTB_IPMI_VOLTAGE,
+        FindingKind::CpuFail => names::FTB_IPMI_CPUFAIL,
+        FindingKind::Interrupt => names::FTB_IPMI_CRITICAL_INTERRUPT,
+        FindingKind::LogFull => names::FTB_IPMI_SEL_FULL,
+        FindingKind::LogCleared => names::FTB_IPMI_SEL_CLEARED,
+        FindingKind::BmcLost => names::FTB_IPMI_BMC_LOST,
+        FindingKind::BmcBack => names::FTB_IPMI_BMC_BACK,
+        FindingKind::ControllerLost => names::FTB_IPMI_CONTROLLER_LOST,
+        FindingKind::ControllerBack => names::FTB_IPMI_CONTROLLER_BACK,
     }
 }
 

@@ -101,6 +101,12 @@ pub(crate) enum Command {
     /// Show the health of one node, in one line and as the exit code
     #[command(after_help = HEALTH_CODES)]
     Health(HealthArgs),
+    /// Explain an event or a condition: cause, severity, what a job launcher does about it
+    ///
+    /// Needs no agent. The reactions are those of the built-in policy, and of the policies of your
+    /// jobs on this host that differ from it.
+    #[command(after_help = EXPLAIN)]
+    Explain(ExplainArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
     /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
@@ -120,6 +126,10 @@ pub(crate) enum Command {
 const CONDITIONS: &str = "\
 Watches (key WATCHED) and conditions that do not hold are shown with --all. With --wait-clear the
 command ends when no shown condition holds or is unknown.";
+
+const EXPLAIN: &str = "\
+NAME is a name (FTB_IPMI_FANFAIL), a key of a condition (FANFAIL), an event space (ftb.ib), or the
+beginning of a word (fan). More than two matches become a list.";
 
 const HEALTH_CODES: &str = "\
 Exit codes:
@@ -202,6 +212,16 @@ pub(crate) struct HealthArgs {
     /// Watchers that a healthy node must have, such as ftb.agent,ftb.ipmi
     #[arg(long, value_name = "SPACES", value_delimiter = ',')]
     pub(crate) watched_by: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The event or condition [default: list all]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Show what this policy of ftb-launch does, instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

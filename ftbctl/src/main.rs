@@ -4,6 +4,7 @@ mod cli;
 mod conditions;
 mod demo;
 mod events;
+mod explain;
 mod failure;
 mod output;
 mod publish;
@@ -31,6 +32,9 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Generate(what) = &cli.command {
         return cli::generate(what, output);
     }
+    if let Command::Explain(args) = &cli.command {
+        return explain::run(args, output);
+    }
     if let Command::Demo { arguments } = &cli.command {
         return Err(demo::become_it(arguments));
     }
@@ -45,7 +49,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Conditions(args) => conditions::run(&common, args, output).await,
                 Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Status => status::run(&common, output).await,
-                Command::Generate(_) | Command::Demo { .. } => Ok(()),
+                Command::Generate(_) | Command::Demo { .. } | Command::Explain(_) => Ok(()),
             }
         };
         tokio::select! {

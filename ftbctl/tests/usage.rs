@@ -56,6 +56,45 @@ fn without_an_agent_it_is_exit_code_3_and_says_where() {
 }
 
 #[test]
+fn an_event_is_explained_with_the_rules_of_the_users_own_policies() {
+    let folder = tempfile::tempdir().unwrap();
+    let explain = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ftbctl"));
+        let command = command.arg("explain").args(args).env("FTB_JOBS_DIR", folder.path());
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), output.stderr)
+    };
+    let (code, text, _) = explain(&["FTB_IPMI_FANFAIL"]);
+    assert_eq!(code, Some(0));
+    for part in ["A fan is below", "ERROR", "sets        FANFAIL", "migrate  rule \"fan failed\""] {
+        assert!(text.contains(part), "no {part:?}: {text}");
+    }
+    let job = folder.path().join("mine");
+    std::fs::create_dir(&job).unwrap();
+    let policy = r#"
+        hold_down = "60s"
+        breaker = { actions = 1, within = "1m" }
+        [[rule]]
+        name = "ours"
+        conditions = ["FANFAIL"]
+        settle = "9s"
+        action = "drain"
+    "#;
+    let file = serde_json::json!({ "job": "mine", "policy": policy });
+    std::fs::write(job.join("job.json"), file.to_string()).unwrap();
+    let (_, text, _) = explain(&["fan"]);
+    assert!(text.contains("policy of job mine"), "{text}");
+    assert!(text.contains("drain  rule \"ours\"  (after 9s, unless it passes)"), "{text}");
+    let (_, lines, _) = explain(&["--json", "FANFAIL"]);
+    let entry: serde_json::Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!(entry["reactions"][1]["rule"], "ours");
+    assert_eq!(explain(&[]).1.lines().count(), explain(&["--json"]).1.lines().count());
+    let (code, text, error) = explain(&["FTB_IPMI_FANFIAL"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""));
+    assert!(String::from_utf8(error).unwrap().contains("did you mean FTB_IPMI_FANFAIL"));
+}
+
+#[test]
 fn help_man_page_and_completion_come_from_one_source() {
     let text = |args: &[&str]| {
         let output = ftbctl(args);

@@ -5,6 +5,7 @@
 use super::{backplane, waiting};
 use core::time::Duration;
 use ftb_client::{Delivery, Received, Start};
+use ftb_core::catalog::names;
 use ftb_launcher_core::jl;
 use ftb_launcher_core::names::JobId;
 use ftb_launcher_core::wire;
@@ -75,8 +76,8 @@ fn own(delivery: Delivery) -> Option<Box<Received>> {
 fn word(received: &Received) -> Option<bool> {
     let event = &received.event;
     match event.name.as_str() {
-        "FTB_JL_ALIVE" => Some(true),
-        "FTB_JL_EPISODE" if event.tag("kind") == Some("end") => Some(false),
+        names::FTB_JL_ALIVE => Some(true),
+        names::FTB_JL_EPISODE if event.tag("kind") == Some("end") => Some(false),
         _ => None,
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod pairs;
 
+use crate::catalog::names;
 use crate::ident::{EventId, OriginId};
 use crate::limits;
 use crate::severity::Severity;
@@ -25,7 +26,7 @@ pub const PUBLISHER_HOST: &str = "publisher_host";
 /// The tag with the user of its publisher.
 pub const PUBLISHER_UID: &str = "publisher_uid";
 /// The name of the events by which agents state conditions.
-pub const EVENT_NAME: &str = "FTB_CONDITION";
+pub const EVENT_NAME: &str = names::FTB_CONDITION;
 
 macro_rules! words {
     (

@@ -3,6 +3,7 @@
 //! Responsible for: what these values are and how they compare. Not responsible for: the log
 //! ([`crate::log`]) and what agents do with it ([`crate::node`]).
 
+pub mod catalog;
 pub mod condition;
 pub mod event;
 pub mod filter;

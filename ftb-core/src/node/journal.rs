@@ -6,6 +6,7 @@
 //! for: files, formats and checksums, which are the shell's; what becomes of a slow disk
 //! ([`crate::node::role`]).
 
+use crate::catalog::names;
 use crate::epochs::EpochHistory;
 use crate::frame::{DedupRanges, Item};
 use crate::ident::Rank;
@@ -208,7 +209,7 @@ impl Journal {
         cx.transition("journal", "", "open", "failed", why);
         let tags = vec![("host", cx.config.host.clone()), ("reason", why.to_owned())];
         let text = format!("the log is in memory only: {why}");
-        cx.announce("FTB_JOURNAL_FAILED", Severity::Fatal, tags, text);
+        cx.announce(names::FTB_JOURNAL_FAILED, Severity::Fatal, tags, text);
     }
 
     /// The store cannot be written.
@@ -246,7 +247,7 @@ impl Journal {
             let why = "the log is written to disk again";
             cx.transition("journal", "", "failed", "open", why);
             let tags = vec![("host", cx.config.host.clone())];
-            cx.announce("FTB_JOURNAL_BACK", Severity::Info, tags, why.to_owned());
+            cx.announce(names::FTB_JOURNAL_BACK, Severity::Info, tags, why.to_owned());
         }
     }
 

@@ -12,11 +12,13 @@
 
 mod conditions;
 mod faults;
+mod reactions;
 mod report;
 mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use reactions::Reaction;
 pub use report::{Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 

@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::request::Request;
+use ftb_core::catalog::names;
 use std::time::Duration;
 
 /// The way to the launcher.
@@ -88,12 +89,12 @@ impl Notice {
     /// The event's name.
     pub fn event_name(&self) -> &'static str {
         match self {
-            Self::Suspended { .. } => "FTB_MPI_SUSPENDED",
-            Self::CheckpointDone { .. } => "FTB_CHECKPOINT_DONE",
-            Self::CheckpointFailed { .. } => "FTB_CHECKPOINT_FAILED",
-            Self::Resumed { .. } => "FTB_MPI_RESUMED",
-            Self::RollbackFailed { .. } => "FTB_ROLLBACK_FAILED",
-            Self::Unreachable { .. } => "FTB_MPI_PROCS_UNREACHABLE",
+            Self::Suspended { .. } => names::FTB_MPI_SUSPENDED,
+            Self::CheckpointDone { .. } => names::FTB_CHECKPOINT_DONE,
+            Self::CheckpointFailed { .. } => names::FTB_CHECKPOINT_FAILED,
+            Self::Resumed { .. } => names::FTB_MPI_RESUMED,
+            Self::RollbackFailed { .. } => names::FTB_ROLLBACK_FAILED,
+            Self::Unreachable { .. } => names::FTB_MPI_PROCS_UNREACHABLE,
         }
     }
 

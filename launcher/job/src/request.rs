@@ -5,6 +5,7 @@
 
 use crate::config::is_name;
 use crate::limits;
+use ftb_core::catalog::names;
 use serde::{Deserialize, Serialize};
 
 /// A request with its episode.
@@ -76,10 +77,10 @@ impl Request {
             parse_ranks(ranks).ok_or_else(|| problem(format!("{ranks:?} is no list of ranks")))
         };
         let kind = match name.to_ascii_uppercase().as_str() {
-            "FTB_CHECKPOINT" => RequestKind::Checkpoint { set: set()? },
-            "FTB_MIGRATE" => RequestKind::Migrate { set: set()?, ranks: ranks()? },
-            "FTB_JL_ROLLBACK" => RequestKind::Rollback { set: set()?, ranks: ranks()? },
-            "FTB_MIGRATE_ABORT" => RequestKind::Abort,
+            names::FTB_CHECKPOINT => RequestKind::Checkpoint { set: set()? },
+            names::FTB_MIGRATE => RequestKind::Migrate { set: set()?, ranks: ranks()? },
+            names::FTB_JL_ROLLBACK => RequestKind::Rollback { set: set()?, ranks: ranks()? },
+            names::FTB_MIGRATE_ABORT => RequestKind::Abort,
             _ => return Ok(None),
         };
         let episode = tag("episode").unwrap_or_default();

@@ -4,6 +4,7 @@
 //! The check looks at the table and at the members, not at what happened. So a new acting root
 //! continues where the one before stopped; only the grace time begins again.
 
+use crate::catalog::names;
 use crate::condition::{AGENT_SPACE, Subject, Truth, WATCHED};
 use crate::ident::OriginId;
 use crate::log::conditions::{ConditionRow, ConditionTable};
@@ -97,10 +98,10 @@ impl Owners {
         let (mut over, mut back) = (Vec::new(), BTreeMap::new());
         for (subject, row) in table.findings() {
             let event = match subject.key() {
-                "NODE_DEAD" => "FTB_NODE_BACK",
-                "AGENT_LOST" => "FTB_AGENT_BACK",
-                "NODE_UNREACHABLE" => "FTB_NODE_REACHABLE",
-                _ => "FTB_JOURNAL_BACK",
+                "NODE_DEAD" => names::FTB_NODE_BACK,
+                "AGENT_LOST" => names::FTB_AGENT_BACK,
+                "NODE_UNREACHABLE" => names::FTB_NODE_REACHABLE,
+                _ => names::FTB_JOURNAL_BACK,
             };
             let holds = subject.key() != "JOURNAL_FAILED" || row.truth == Truth::Unknown;
             let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));

@@ -1,5 +1,6 @@
 //! Conditions: statements on their way, and the table that readers begin with.
 
+use crate::catalog::names;
 use crate::condition::{AGENT_SPACE, Condition, EVENT_NAME, Provenance, Truth};
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId};
@@ -122,7 +123,7 @@ impl Node {
                 ("count", count.to_string()),
             ];
             let text = format!("{subject} was cleared and had never been stated: check its names");
-            self.cx.announce("FTB_CONDITION_UNSET", Severity::Warning, tags, text);
+            self.cx.announce(names::FTB_CONDITION_UNSET, Severity::Warning, tags, text);
         }
     }
 
@@ -222,7 +223,7 @@ impl Node {
         if count > 0 {
             let tags = vec![("dropped", count.to_string())];
             let text = format!("the table of conditions is full: {count} rows were dropped");
-            self.cx.announce("FTB_CONDITIONS_FULL", Severity::Error, tags, text);
+            self.cx.announce(names::FTB_CONDITIONS_FULL, Severity::Error, tags, text);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A parent is found, speaks, or is lost: what each part has to do then.
 
+use crate::catalog::names;
 use crate::epochs::EpochHistory;
 use crate::frame::{Frame, Hello, HelloAck, HelloNack, LogRange, NackCode, TreeState, UpItem};
 use crate::ident::Rank;
@@ -141,7 +142,7 @@ impl Node {
                 ("parent", hello_ack.host.clone()),
                 ("from", from.to_owned()),
             ];
-            self.cx.announce("FTB_TREE_REPARENTED", Severity::Info, tags, why.clone());
+            self.cx.announce(names::FTB_TREE_REPARENTED, Severity::Info, tags, why.clone());
         }
         self.membership.forget_lost_root(&mut self.cx);
         if hello_ack.send_log

@@ -11,6 +11,7 @@
 //! Two components that meet may have assigned one rank to two hosts. The root that goes on is
 //! right. The parent of the other host sends it away; it comes back, and gets another rank.
 
+use crate::catalog::names;
 use crate::frame::{DYNAMIC_MEMBERS_MAX, DynamicMember, Frame, Hello, HelloNack, NackCode};
 use crate::ident::Rank;
 use crate::node::api::LinkId;
@@ -374,7 +375,7 @@ impl Membership {
             if let Some(rank) = decision.rank.filter(|_| decision.news) {
                 let why = format!("{host} is in no member list and has rank {rank}");
                 let tags = vec![("host", host), ("rank", rank.to_string())];
-                cx.announce("FTB_AGENT_ENROLLED", Severity::Info, tags, why);
+                cx.announce(names::FTB_AGENT_ENROLLED, Severity::Info, tags, why);
                 news.push(entry.clone());
             }
             news.extend(decision.forgotten.map(|host| DynamicMember { host, rank: None }));
@@ -457,7 +458,7 @@ impl Membership {
             let why = format!("{host} had rank {old}, which is another's: it has rank {rank} now");
             let tags =
                 vec![("host", host.clone()), ("from", old.to_string()), ("rank", rank.to_string())];
-            cx.announce("FTB_AGENT_RENUMBERED", Severity::Warning, tags, why);
+            cx.announce(names::FTB_AGENT_RENUMBERED, Severity::Warning, tags, why);
         }
         self.dynamic.set(&host, rank);
     }

@@ -1,6 +1,7 @@
 //! The members of the tree: every agent knows the members of its own subtree and reports changes to
 //! its parent, so that the acting root knows the whole tree.
 
+use crate::catalog::names;
 use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
 use crate::node::api::{LinkId, MemberState, Output, QueryId, TreeNode};
@@ -349,13 +350,13 @@ impl Membership {
         let tags = vec![("host", report.host.clone()), ("rank", report.rank.to_string())];
         if was == MemberState::Dead {
             let why = format!("{} was dead and is back", report.host);
-            cx.announce("FTB_NODE_BACK", Severity::Info, tags, why);
+            cx.announce(names::FTB_NODE_BACK, Severity::Info, tags, why);
         } else if restarted {
             let why = format!("the agent of {} was started again", report.host);
-            cx.announce("FTB_AGENT_RESTARTED", Severity::Warning, tags, why);
+            cx.announce(names::FTB_AGENT_RESTARTED, Severity::Warning, tags, why);
         } else if was == MemberState::Lost {
             let why = format!("the agent of {} answers again", report.host);
-            cx.announce("FTB_AGENT_BACK", Severity::Info, tags, why);
+            cx.announce(names::FTB_AGENT_BACK, Severity::Info, tags, why);
         }
     }
 

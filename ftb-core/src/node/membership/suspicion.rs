@@ -16,6 +16,7 @@
 //! ([`crate::node::membership::members`]), which members are expected
 //! ([`crate::node::membership::snapshot`]).
 
+use crate::catalog::names;
 use crate::frame::{Frame, ProbeAnswer};
 use crate::ident::Rank;
 use crate::node::api::{HostAnswer, LinkId, MemberState};
@@ -174,7 +175,7 @@ impl Membership {
     /// A child was lost without a Close, or the acting root before this one.
     pub(crate) fn suspect(&mut self, cx: &mut Cx, member: Sighting, host: &str, why: &str) {
         let tags = vec![("host", host.to_owned()), ("rank", member.rank.to_string())];
-        cx.announce("FTB_NODE_SUSPECT", Severity::Warning, tags, why.to_owned());
+        cx.announce(names::FTB_NODE_SUSPECT, Severity::Warning, tags, why.to_owned());
         match self.suspicions.by_rank.get_mut(&member.rank) {
             Some(found) if matches!(found.phase, Phase::Tentative) => {
                 found.phase = Phase::Open;
@@ -385,13 +386,13 @@ impl Membership {
             SuspicionOutcome::AgentLost(what) => {
                 let why = format!("the agent of {host} {what}, the host is alive");
                 cx.transition("node", host, "suspect", "lost", &why);
-                cx.announce("FTB_AGENT_LOST", Severity::Error, tags, why);
+                cx.announce(names::FTB_AGENT_LOST, Severity::Error, tags, why);
                 self.member_is(cx, member, host, MemberState::Lost);
             }
             SuspicionOutcome::Dead => {
                 let why = format!("{host} answers no agent");
                 cx.transition("node", host, "suspect", "dead", &why);
-                cx.announce("FTB_NODE_DEAD", Severity::Fatal, tags, why);
+                cx.announce(names::FTB_NODE_DEAD, Severity::Fatal, tags, why);
                 self.member_is(cx, member, host, MemberState::Dead);
             }
             _ if again => {}
@@ -401,11 +402,11 @@ impl Membership {
             }
             SuspicionOutcome::Unreachable => {
                 let why = format!("{host} is out of reach from {own}");
-                cx.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+                cx.announce(names::FTB_NODE_UNREACHABLE, Severity::Error, tags, why);
             }
             SuspicionOutcome::Unconfirmed => {
                 let why = format!("{host} does not answer {own}; no other agent confirms this");
-                cx.announce("FTB_NODE_UNREACHABLE", Severity::Error, tags, why);
+                cx.announce(names::FTB_NODE_UNREACHABLE, Severity::Error, tags, why);
             }
         }
     }

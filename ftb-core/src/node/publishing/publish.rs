@@ -4,6 +4,7 @@
 //! for: what passes and what is folded ([`crate::node::publishing::storm`]), the way up
 //! ([`crate::node::publishing::upward`]).
 
+use crate::catalog::names;
 use crate::frame::UpItem;
 use crate::node::api::{
     ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, RejectCode, ToClient,
@@ -192,7 +193,7 @@ impl Publishing {
             ("uid", info.uid.to_string()),
             ("pid", info.pid.to_string()),
         ];
-        cx.announce("FTB_PUBLISHER_LIMITED", Severity::Warning, tags, why);
+        cx.announce(names::FTB_PUBLISHER_LIMITED, Severity::Warning, tags, why);
     }
 
     /// What a client learns before deliveries: refusals, and acknowledgements that are due.

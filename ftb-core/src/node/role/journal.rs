@@ -11,6 +11,7 @@
 //! Responsible for: the log of an earlier life. Not responsible for: the state of the disk
 //! ([`crate::node::journal`]).
 
+use crate::catalog::names;
 use crate::epochs::EpochHistory;
 use crate::frame::{ReplicaStart, UpItem};
 use crate::ident::Rank;
@@ -80,7 +81,7 @@ impl Node {
     pub(in crate::node) fn journal_damaged(&mut self, damage: Option<String>) {
         if let Some(damage) = damage {
             let tags = vec![("host", self.cx.config.host.clone())];
-            self.cx.announce("FTB_JOURNAL_DAMAGED", Severity::Error, tags, damage);
+            self.cx.announce(names::FTB_JOURNAL_DAMAGED, Severity::Error, tags, damage);
         }
     }
 
@@ -88,7 +89,7 @@ impl Node {
     fn journal_unclean(&mut self, unclean: Option<String>) {
         if let Some(unclean) = unclean {
             let tags = vec![("host", self.cx.config.host.clone())];
-            self.cx.announce("FTB_JOURNAL_UNCLEAN", Severity::Warning, tags, unclean);
+            self.cx.announce(names::FTB_JOURNAL_UNCLEAN, Severity::Warning, tags, unclean);
         }
     }
 

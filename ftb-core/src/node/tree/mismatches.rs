@@ -4,6 +4,7 @@
 //! Responsible for: saying so, once in a while, in events that name both sides. Not responsible
 //! for: who is turned away for it ([`crate::node::tree::children`]).
 
+use crate::catalog::names;
 use crate::frame::{Hello, HelloNack, NackCode};
 use crate::ident::{OriginId, Rank};
 use crate::node::config::ns;
@@ -26,7 +27,12 @@ impl Tree {
     /// An agent was refused.
     pub(crate) fn report_refused(&mut self, cx: &mut Cx, hello: &Hello, hello_nack: &HelloNack) {
         if !matches!(hello_nack.code, NackCode::Busy | NackCode::Full) {
-            self.report_mismatch(cx, "FTB_AGENT_REFUSED", &hello.host, hello_nack.message.clone());
+            self.report_mismatch(
+                cx,
+                names::FTB_AGENT_REFUSED,
+                &hello.host,
+                hello_nack.message.clone(),
+            );
         }
     }
 
@@ -37,14 +43,14 @@ impl Tree {
             cx.counters.members_differ += 1;
             let why =
                 format!("the member lists of {} and {own} differ: give both the same", hello.host);
-            self.report_mismatch(cx, "FTB_MEMBERS_DIFFER", &hello.host, why);
+            self.report_mismatch(cx, names::FTB_MEMBERS_DIFFER, &hello.host, why);
         }
         let apart_ns = hello.wall_ns.abs_diff(cx.now.wall_ns);
         if apart_ns > ns(CLOCKS_APART_MS_MAX) {
             cx.counters.clocks_differ += 1;
             let apart_s = apart_ns / 1_000_000_000;
             let why = format!("the clocks of {} and {own} are {apart_s} s apart", hello.host);
-            self.report_mismatch(cx, "FTB_CLOCKS_DIFFER", &hello.host, why);
+            self.report_mismatch(cx, names::FTB_CLOCKS_DIFFER, &hello.host, why);
         }
     }
 

@@ -309,6 +309,37 @@ impl Rule {
         self.triggers().any(is)
     }
 
+    /// Whether it can match an event, or a condition with one of these keys.
+    pub(super) fn is_about(&self, space: &str, name: &str, keys: &[&str]) -> bool {
+        let in_space = self.space.is_empty() || space.is_empty() || self.is_in(space);
+        let has = |key: &&str| self.has((true, key));
+        (self.is_in(space) && self.has((false, name))) || (in_space && keys.iter().any(has))
+    }
+
+    /// When it acts, in words; empty: each time, at once.
+    pub(super) fn when(&self) -> String {
+        let time = |duration: Duration| humantime::format_duration(duration);
+        let mut words = Vec::new();
+        if let Some(least) = &self.severity {
+            words.push(format!("severity {least} or worse"));
+        }
+        words.extend(self.tags.iter().map(|(key, value)| format!("tag {key}={value}")));
+        if self.trusted_only {
+            words.push("only from root, the owner of the job, and trusted event spaces".to_owned());
+        }
+        if let Some(share) = self.nodes_over {
+            let percent = share * 100.0;
+            let within = time(self.within);
+            words.push(format!("on over {percent:.0} % of the nodes within {within}"));
+        } else if self.count > 1 {
+            words.push(format!("{} times on one node within {}", self.count, time(self.within)));
+        }
+        if !self.settle.is_zero() {
+            words.push(format!("after {}, unless it passes", time(self.settle)));
+        }
+        words.join("; ")
+    }
+
     fn is_in(&self, space: &str) -> bool {
         self.space.eq_ignore_ascii_case(space)
     }

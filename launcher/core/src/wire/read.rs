@@ -9,6 +9,7 @@ use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;
+use ftb_core::catalog::names;
 
 /// An event that is not a message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,15 +94,15 @@ impl<'a> Reader<'a> {
 pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
     let read = Reader(event);
     let name = read.name_is(SPACE_JL)?;
-    if matches!(name.as_str(), "FTB_JL_ASK") {
+    if matches!(name.as_str(), names::FTB_JL_ASK) {
         return Ok(FromJl::Ask);
     }
-    if matches!(name.as_str(), "FTB_JL_ALIVE") {
+    if matches!(name.as_str(), names::FTB_JL_ALIVE) {
         return Ok(FromJl::Alive);
     }
     let episode = read.episode()?;
     Ok(match name.as_str() {
-        "FTB_JL_LAUNCH" => FromJl::Launch(Launch {
+        names::FTB_JL_LAUNCH => FromJl::Launch(Launch {
             episode,
             incarnation: read.parsed("incarnation")?,
             barrier: read.parsed("barrier")?,
@@ -110,28 +111,28 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             set_size: event.tag("set_size").map(|_| read.parsed("set_size")).transpose()?,
             placement: read.placement()?,
         }),
-        "FTB_CHECKPOINT" => FromJl::Checkpoint { episode, set: read.set()? },
-        "FTB_JL_PREPARE" => FromJl::Prepare { episode, set: read.set()? },
-        "FTB_JL_RELEASE" => FromJl::Release { episode },
-        "FTB_MIGRATE" => FromJl::Migrate {
+        names::FTB_CHECKPOINT => FromJl::Checkpoint { episode, set: read.set()? },
+        names::FTB_JL_PREPARE => FromJl::Prepare { episode, set: read.set()? },
+        names::FTB_JL_RELEASE => FromJl::Release { episode },
+        names::FTB_MIGRATE => FromJl::Migrate {
             episode,
             source: read.parsed("source")?,
             set: read.set()?,
             ranks: read.ranks()?,
         },
-        "FTB_MIGRATE_ABORT" => FromJl::MigrateAbort {
+        names::FTB_MIGRATE_ABORT => FromJl::MigrateAbort {
             episode,
             source: read.parsed("source")?,
             reason: read.payload()?.to_owned(),
         },
-        "FTB_JL_COPY" => FromJl::Copy {
+        names::FTB_JL_COPY => FromJl::Copy {
             episode,
             from: read.parsed_if("source")?,
             target: read.parsed("target")?,
             set: read.set()?,
             ranks: read.ranks()?,
         },
-        "FTB_MIGRATE_IPT" => FromJl::MigrateIpt(Ipt {
+        names::FTB_MIGRATE_IPT => FromJl::MigrateIpt(Ipt {
             episode,
             target: read.parsed("target")?,
             ranks: read.ranks()?,
@@ -139,21 +140,23 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             incarnation: read.parsed("incarnation")?,
             barrier: read.parsed("barrier")?,
         }),
-        "FTB_JL_RESET" => FromJl::Reset {
+        names::FTB_JL_RESET => FromJl::Reset {
             episode,
             barrier: read.parsed("barrier")?,
             reason: read.payload()?.to_owned(),
         },
-        "FTB_JL_ROLLBACK" => FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()? },
-        "FTB_JL_USABLE" => FromJl::Usable { episode, target: read.parsed("target")? },
-        "FTB_JL_EVICT" => FromJl::Evict { episode, target: read.parsed("target")? },
-        "FTB_JL_DROP" => FromJl::Drop { episode, set: read.set()? },
-        "FTB_JL_SIGNAL" => FromJl::Signal {
+        names::FTB_JL_ROLLBACK => {
+            FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()? }
+        }
+        names::FTB_JL_USABLE => FromJl::Usable { episode, target: read.parsed("target")? },
+        names::FTB_JL_EVICT => FromJl::Evict { episode, target: read.parsed("target")? },
+        names::FTB_JL_DROP => FromJl::Drop { episode, set: read.set()? },
+        names::FTB_JL_SIGNAL => FromJl::Signal {
             episode,
             signal: read.payload()?.parse().map_err(|e| read.bad("payload", e))?,
         },
-        "FTB_JL_KILL" => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
-        "FTB_JL_EPISODE" => FromJl::Closed(Closed {
+        names::FTB_JL_KILL => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
+        names::FTB_JL_EPISODE => FromJl::Closed(Closed {
             episode,
             kind: read.text("kind")?.to_owned(),
             done: read.text("outcome")? == "done",
@@ -186,50 +189,50 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
     let node = read.parsed("node")?;
     let episode = read.episode()?;
     let message = match name.as_str() {
-        "FTB_NLA_STATE" => FromNla::State {
+        names::FTB_NLA_STATE => FromNla::State {
             episode,
             from: read.parsed("from")?,
             to: read.parsed("state")?,
             changes: read.parsed("changes")?,
         },
-        "FTB_NLA_LAUNCHED" => FromNla::Launched {
+        names::FTB_NLA_LAUNCHED => FromNla::Launched {
             episode,
             incarnation: read.parsed("incarnation")?,
             ranks: read.ranks()?,
         },
-        "FTB_NLA_LAUNCH_FAILED" => FromNla::LaunchFailed {
+        names::FTB_NLA_LAUNCH_FAILED => FromNla::LaunchFailed {
             episode,
             incarnation: read.parsed("incarnation")?,
             ranks: read.ranks()?,
             reason: read.payload()?.to_owned(),
         },
-        "FTB_NLA_PREPARED" => FromNla::Prepared { episode },
-        "FTB_NLA_EXITED" => FromNla::Exited {
+        names::FTB_NLA_PREPARED => FromNla::Prepared { episode },
+        names::FTB_NLA_EXITED => FromNla::Exited {
             episode,
             rank: read.parsed("ranks")?,
             incarnation: read.parsed("incarnation")?,
             how: how(&read)?,
         },
-        "FTB_MIGRATE_PIC" => FromNla::Pic { episode, ranks: read.ranks()?, set: read.set()? },
-        "FTB_NLA_COPIED" => FromNla::Copied {
+        names::FTB_MIGRATE_PIC => FromNla::Pic { episode, ranks: read.ranks()?, set: read.set()? },
+        names::FTB_NLA_COPIED => FromNla::Copied {
             episode,
             set: read.set()?,
             ranks: read.ranks()?,
             bytes: read.parsed("bytes")?,
         },
-        "FTB_NLA_COPY_FAILED" => FromNla::CopyFailed {
+        names::FTB_NLA_COPY_FAILED => FromNla::CopyFailed {
             episode,
             set: read.set()?,
             ranks: read.ranks()?,
             reason: read.payload()?.to_owned(),
         },
-        "FTB_NLA_RESTARTED" => FromNla::Restarted {
+        names::FTB_NLA_RESTARTED => FromNla::Restarted {
             episode,
             incarnation: read.parsed("incarnation")?,
             ranks: read.ranks()?,
         },
-        "FTB_NLA_RESET" => FromNla::Reset { episode },
-        "FTB_NLA_STOPPED" => FromNla::Stopped { episode },
+        names::FTB_NLA_RESET => FromNla::Reset { episode },
+        names::FTB_NLA_STOPPED => FromNla::Stopped { episode },
         _ => return read.unknown(),
     };
     Ok(NlaSays { node, message })
@@ -242,8 +245,8 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
 pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
     let read = Reader(event);
     let message = match read.name_is(SPACE_MPI)?.as_str() {
-        "FTB_MPI_SUSPENDED" => FromRank::Suspended,
-        "FTB_CHECKPOINT_DONE" => FromRank::CheckpointDone {
+        names::FTB_MPI_SUSPENDED => FromRank::Suspended,
+        names::FTB_CHECKPOINT_DONE => FromRank::CheckpointDone {
             set: read.set()?,
             bytes: read.parsed("bytes")?,
             activity: match (read.parsed_if("cpu_ms")?, read.parsed_if("sent")?) {
@@ -251,11 +254,11 @@ pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
                 _ => None,
             },
         },
-        "FTB_CHECKPOINT_FAILED" => {
+        names::FTB_CHECKPOINT_FAILED => {
             FromRank::CheckpointFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
         }
-        "FTB_MPI_RESUMED" => FromRank::Resumed,
-        "FTB_ROLLBACK_FAILED" => {
+        names::FTB_MPI_RESUMED => FromRank::Resumed,
+        names::FTB_ROLLBACK_FAILED => {
             FromRank::RollbackFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
         }
         _ => return read.unknown(),
@@ -273,7 +276,7 @@ pub fn from_request(event: &Event) -> Result<Result<NumberedRequest, Answer>, Wi
     let request = read.parsed("request")?;
     let words = read.payload()?;
     match name.as_str() {
-        "FTB_JOB_REQUEST" => {
+        names::FTB_JOB_REQUEST => {
             let node = |name: &str| NodeName::new(name).map_err(|e| read.bad("payload", e));
             let what = match words.split_once(' ') {
                 None if words == "checkpoint" => JobRequest::Checkpoint,
@@ -286,7 +289,7 @@ pub fn from_request(event: &Event) -> Result<Result<NumberedRequest, Answer>, Wi
             };
             Ok(Ok(NumberedRequest { request, what }))
         }
-        "FTB_JOB_ANSWER" => {
+        names::FTB_JOB_ANSWER => {
             let outcome = match read.text("outcome")? {
                 "accepted" => Outcome::Accepted,
                 "done" => Outcome::Done,

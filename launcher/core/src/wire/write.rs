@@ -7,6 +7,7 @@ use crate::message::{
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
+use ftb_core::catalog::{self, names};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
 
@@ -15,6 +16,7 @@ struct Draft(Event);
 
 impl Draft {
     fn new(space: &str, name: &str, severity: Severity, payload: impl Into<String>) -> Self {
+        debug_assert!(catalog::event(name).is_some_and(|entry| entry.space == space), "{name}");
         let space = EventSpace::new(space).expect("the spaces of the protocol are well formed");
         let name = EventName::new(name).expect("the names of the protocol are well formed");
         let mut event = Event::new(space, name);
@@ -70,66 +72,68 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
         FromJl::Launch(message) => launch(message),
         FromJl::MigrateIpt(message) => ipt(message),
         FromJl::Checkpoint { episode, set } => {
-            draft("FTB_CHECKPOINT", Info, set.as_str()).episode(*episode).tag("set", set)
+            draft(names::FTB_CHECKPOINT, Info, set.as_str()).episode(*episode).tag("set", set)
         }
         FromJl::Prepare { episode, set } => {
-            draft("FTB_JL_PREPARE", Info, set.as_str()).episode(*episode).tag("set", set)
+            draft(names::FTB_JL_PREPARE, Info, set.as_str()).episode(*episode).tag("set", set)
         }
-        FromJl::Release { episode } => draft("FTB_JL_RELEASE", Info, "").episode(*episode),
+        FromJl::Release { episode } => draft(names::FTB_JL_RELEASE, Info, "").episode(*episode),
         FromJl::Migrate { episode, source, set, ranks } => {
-            draft("FTB_MIGRATE", Warning, source.as_str())
+            draft(names::FTB_MIGRATE, Warning, source.as_str())
                 .episode(*episode)
                 .tag("source", source)
                 .tag("set", set)
                 .tag("ranks", ranks)
         }
         FromJl::MigrateAbort { episode, source, reason } => {
-            draft("FTB_MIGRATE_ABORT", Warning, reason).episode(*episode).tag("source", source)
+            draft(names::FTB_MIGRATE_ABORT, Warning, reason).episode(*episode).tag("source", source)
         }
         FromJl::Copy { episode, from, target, set, ranks } => {
-            draft("FTB_JL_COPY", Info, target.as_str())
+            draft(names::FTB_JL_COPY, Info, target.as_str())
                 .images(*episode, set, ranks)
                 .tag("target", target)
                 .maybe("source", from.as_ref())
         }
         FromJl::Pmi { .. } => return None,
         FromJl::Reset { episode, barrier, reason } => {
-            draft("FTB_JL_RESET", Warning, reason).episode(*episode).tag("barrier", barrier)
+            draft(names::FTB_JL_RESET, Warning, reason).episode(*episode).tag("barrier", barrier)
         }
         FromJl::Rollback { episode, set, ranks } => {
-            draft("FTB_JL_ROLLBACK", Warning, set.as_str()).images(*episode, set, ranks)
+            draft(names::FTB_JL_ROLLBACK, Warning, set.as_str()).images(*episode, set, ranks)
         }
-        FromJl::Usable { episode, target } => {
-            draft("FTB_JL_USABLE", Info, target.as_str()).episode(*episode).tag("target", target)
-        }
-        FromJl::Evict { episode, target } => {
-            draft("FTB_JL_EVICT", Warning, target.as_str()).episode(*episode).tag("target", target)
-        }
+        FromJl::Usable { episode, target } => draft(names::FTB_JL_USABLE, Info, target.as_str())
+            .episode(*episode)
+            .tag("target", target),
+        FromJl::Evict { episode, target } => draft(names::FTB_JL_EVICT, Warning, target.as_str())
+            .episode(*episode)
+            .tag("target", target),
         FromJl::Drop { episode, set } => {
-            draft("FTB_JL_DROP", Info, set.as_str()).episode(*episode).tag("set", set)
+            draft(names::FTB_JL_DROP, Info, set.as_str()).episode(*episode).tag("set", set)
         }
         FromJl::Signal { episode, signal } => {
-            draft("FTB_JL_SIGNAL", Info, &signal.to_string()).episode(*episode)
+            draft(names::FTB_JL_SIGNAL, Info, &signal.to_string()).episode(*episode)
         }
-        FromJl::Kill { episode, reason } => draft("FTB_JL_KILL", Info, reason).episode(*episode),
-        FromJl::Ask => draft("FTB_JL_ASK", Info, ""),
+        FromJl::Kill { episode, reason } => {
+            draft(names::FTB_JL_KILL, Info, reason).episode(*episode)
+        }
+        FromJl::Ask => draft(names::FTB_JL_ASK, Info, ""),
         FromJl::Closed(closed) => {
             let severity = if closed.done { Info } else { Warning };
-            draft("FTB_JL_EPISODE", severity, &closed.words)
+            draft(names::FTB_JL_EPISODE, severity, &closed.words)
                 .episode(closed.episode)
                 .tag("kind", &closed.kind)
                 .tag("outcome", if closed.done { "done" } else { "failed" })
                 .tag("phases", &closed.phases)
                 .maybe("fault", closed.fault)
         }
-        FromJl::Alive => draft("FTB_JL_ALIVE", Info, ""),
+        FromJl::Alive => draft(names::FTB_JL_ALIVE, Info, ""),
     };
     Some(draft.0)
 }
 
 fn launch(launch: &Launch) -> Draft {
     let text = placement_text(&launch.placement);
-    let draft = Draft::new(SPACE_JL, "FTB_JL_LAUNCH", Severity::Info, text)
+    let draft = Draft::new(SPACE_JL, names::FTB_JL_LAUNCH, Severity::Info, text)
         .episode(launch.episode)
         .tag("incarnation", launch.incarnation)
         .tag("barrier", launch.barrier)
@@ -146,7 +150,7 @@ fn launch(launch: &Launch) -> Draft {
 
 fn ipt(ipt: &Ipt) -> Draft {
     let text = format!("{} {}", ipt.target, ipt.ranks);
-    Draft::new(SPACE_JL, "FTB_MIGRATE_IPT", Severity::Info, text)
+    Draft::new(SPACE_JL, names::FTB_MIGRATE_IPT, Severity::Info, text)
         .episode(ipt.episode)
         .tag("target", &ipt.target)
         .tag("ranks", &ipt.ranks)
@@ -165,50 +169,54 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
     let draft = match &says.message {
         FromNla::Ready { .. } | FromNla::Pmi { .. } => return None,
         FromNla::State { episode, from, to, changes } => {
-            draft("FTB_NLA_STATE", Info, format!("{from}->{to}"))
+            draft(names::FTB_NLA_STATE, Info, format!("{from}->{to}"))
                 .episode(*episode)
                 .tag("from", from)
                 .tag("state", to)
                 .tag("changes", changes)
         }
         FromNla::Launched { episode, incarnation, ranks } => {
-            let draft = draft("FTB_NLA_LAUNCHED", Info, ranks.to_string());
+            let draft = draft(names::FTB_NLA_LAUNCHED, Info, ranks.to_string());
             draft.started(*episode, ranks, *incarnation)
         }
         FromNla::LaunchFailed { episode, incarnation, ranks, reason } => {
-            let draft = draft("FTB_NLA_LAUNCH_FAILED", Error, reason.clone());
+            let draft = draft(names::FTB_NLA_LAUNCH_FAILED, Error, reason.clone());
             draft.started(*episode, ranks, *incarnation)
         }
         FromNla::Prepared { episode } => {
-            draft("FTB_NLA_PREPARED", Info, String::new()).episode(*episode)
+            draft(names::FTB_NLA_PREPARED, Info, String::new()).episode(*episode)
         }
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
-            draft("FTB_NLA_EXITED", severity, format!("{rank} {how}"))
+            draft(names::FTB_NLA_EXITED, severity, format!("{rank} {how}"))
                 .episode(*episode)
                 .tag("ranks", rank)
                 .tag("incarnation", incarnation)
                 .tag("how", how)
         }
-        FromNla::Pic { episode, ranks, set } => draft("FTB_MIGRATE_PIC", Info, node.to_string())
-            .tag("source", node)
-            .images(*episode, set, ranks),
+        FromNla::Pic { episode, ranks, set } => {
+            draft(names::FTB_MIGRATE_PIC, Info, node.to_string())
+                .tag("source", node)
+                .images(*episode, set, ranks)
+        }
         FromNla::Copied { episode, set, ranks, bytes } => {
-            draft("FTB_NLA_COPIED", Info, set.to_string())
+            draft(names::FTB_NLA_COPIED, Info, set.to_string())
                 .images(*episode, set, ranks)
                 .tag("bytes", bytes)
         }
         FromNla::CopyFailed { episode, set, ranks, reason } => {
-            draft("FTB_NLA_COPY_FAILED", Error, reason.clone()).images(*episode, set, ranks)
+            draft(names::FTB_NLA_COPY_FAILED, Error, reason.clone()).images(*episode, set, ranks)
         }
         FromNla::Restarted { episode, incarnation, ranks } => {
-            let draft = draft("FTB_NLA_RESTARTED", Info, ranks.to_string());
+            let draft = draft(names::FTB_NLA_RESTARTED, Info, ranks.to_string());
             draft.started(*episode, ranks, *incarnation)
         }
-        FromNla::Reset { episode } => draft("FTB_NLA_RESET", Info, String::new()).episode(*episode),
+        FromNla::Reset { episode } => {
+            draft(names::FTB_NLA_RESET, Info, String::new()).episode(*episode)
+        }
         FromNla::Stopped { episode } => {
-            draft("FTB_NLA_STOPPED", Info, String::new()).episode(*episode)
+            draft(names::FTB_NLA_STOPPED, Info, String::new()).episode(*episode)
         }
     };
     Some(draft.0)
@@ -217,11 +225,11 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
 /// A message of a rank as an event.
 pub fn to_rank(says: &RankSays) -> Event {
     let (name, severity) = match &says.message {
-        FromRank::Suspended => ("FTB_MPI_SUSPENDED", Severity::Info),
-        FromRank::CheckpointDone { .. } => ("FTB_CHECKPOINT_DONE", Severity::Info),
-        FromRank::CheckpointFailed { .. } => ("FTB_CHECKPOINT_FAILED", Severity::Error),
-        FromRank::Resumed => ("FTB_MPI_RESUMED", Severity::Info),
-        FromRank::RollbackFailed { .. } => ("FTB_ROLLBACK_FAILED", Severity::Error),
+        FromRank::Suspended => (names::FTB_MPI_SUSPENDED, Severity::Info),
+        FromRank::CheckpointDone { .. } => (names::FTB_CHECKPOINT_DONE, Severity::Info),
+        FromRank::CheckpointFailed { .. } => (names::FTB_CHECKPOINT_FAILED, Severity::Error),
+        FromRank::Resumed => (names::FTB_MPI_RESUMED, Severity::Info),
+        FromRank::RollbackFailed { .. } => (names::FTB_ROLLBACK_FAILED, Severity::Error),
     };
     let draft = Draft::new(SPACE_MPI, name, severity, says.rank.to_string())
         .episode(says.episode)
@@ -252,7 +260,9 @@ pub fn request(asked: &NumberedRequest) -> Event {
         JobRequest::ResetBreaker => "reset-breaker".to_owned(),
         JobRequest::Kill => "kill".to_owned(),
     };
-    Draft::new(SPACE_JOB, "FTB_JOB_REQUEST", Severity::Info, words).tag("request", asked.request).0
+    Draft::new(SPACE_JOB, names::FTB_JOB_REQUEST, Severity::Info, words)
+        .tag("request", asked.request)
+        .0
 }
 
 /// An answer as an event.
@@ -263,7 +273,7 @@ pub fn answer(answer: &Answer) -> Event {
         Outcome::Refused => ("refused", Severity::Warning),
         Outcome::Failed => ("failed", Severity::Warning),
     };
-    Draft::new(SPACE_JOB, "FTB_JOB_ANSWER", severity, answer.words.clone())
+    Draft::new(SPACE_JOB, names::FTB_JOB_ANSWER, severity, answer.words.clone())
         .tag("request", answer.request)
         .tag("outcome", word)
         .0

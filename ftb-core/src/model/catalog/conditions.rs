@@ -1,0 +1,199 @@
+//! The conditions that programs of this project state.
+
+use super::names;
+
+/// One condition that a program states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionEntry {
+    /// Its key.
+    pub key: &'static str,
+    /// What it is about.
+    pub subject: &'static str,
+    /// What it means while it holds, and what to do.
+    pub meaning: &'static str,
+    /// The recommended action.
+    pub action: &'static str,
+    /// The events that set it.
+    pub set_by: &'static [&'static str],
+    /// The events that clear it.
+    pub cleared_by: &'static [&'static str],
+}
+
+/// What sensors of a BMC state: set by an event, cleared when the sensor is good again.
+const fn sensor(
+    key: &'static str,
+    set_by: &'static [&'static str],
+    action: &'static str,
+    meaning: &'static str,
+) -> ConditionEntry {
+    let cleared_by = &[names::FTB_IPMI_SENSOR_CLEARED];
+    ConditionEntry { key, subject: "a sensor of a host", meaning, action, set_by, cleared_by }
+}
+
+/// What an agent states about a host.
+const fn host(
+    key: &'static str,
+    set_by: &'static [&'static str],
+    cleared_by: &'static [&'static str],
+    action: &'static str,
+    meaning: &'static str,
+) -> ConditionEntry {
+    ConditionEntry { key, subject: "a host", meaning, action, set_by, cleared_by }
+}
+
+/// What ftb-ib states about a port.
+const fn port(
+    key: &'static str,
+    set_by: &'static [&'static str],
+    cleared_by: &'static [&'static str],
+    action: &'static str,
+    meaning: &'static str,
+) -> ConditionEntry {
+    ConditionEntry { key, subject: "a port of an adapter", meaning, action, set_by, cleared_by }
+}
+
+/// All conditions, by publisher.
+pub static CONDITIONS: &[ConditionEntry] = &[
+    ConditionEntry {
+        key: "WATCHED",
+        subject: "a host, and the event space of its watcher",
+        meaning: "A publisher watches the host. Without a watch a host is never healthy. Unknown: \
+                  the watcher is lost, or its BMC is silent.",
+        action: "none",
+        set_by: &[names::FTB_CONDITION, names::FTB_IPMI_NORMAL],
+        cleared_by: &[],
+    },
+    host(
+        "NODE_DEAD",
+        &[names::FTB_NODE_DEAD],
+        &[names::FTB_NODE_BACK],
+        "replace",
+        "No agent reaches the host. Check its power and its network.",
+    ),
+    host(
+        "AGENT_LOST",
+        &[names::FTB_AGENT_LOST],
+        &[names::FTB_AGENT_BACK, names::FTB_AGENT_RESTARTED],
+        "watch",
+        "The host answers, its agent does not. Start ftb-agent there, and read the end of its log.",
+    ),
+    host(
+        "NODE_UNREACHABLE",
+        &[names::FTB_NODE_UNREACHABLE],
+        &[names::FTB_NODE_REACHABLE],
+        "watch",
+        "Some agents reach the host and others do not, or none could probe it. Check the network.",
+    ),
+    host(
+        "JOURNAL_FAILED",
+        &[names::FTB_JOURNAL_FAILED],
+        &[names::FTB_JOURNAL_BACK],
+        "replace",
+        "The log is in memory only: a loss of power loses events. Check the disk of the journal.",
+    ),
+    sensor(
+        "FANFAIL",
+        &[names::FTB_IPMI_FANFAIL],
+        "migrate",
+        "A fan stands still, is too slow, or is gone. The node will overheat. Replace the fan.",
+    ),
+    sensor(
+        "OVERTEMP",
+        &[names::FTB_IPMI_OVERTEMP],
+        "migrate",
+        "A temperature is critical, or will soon be. The node throttles, then turns itself off.",
+    ),
+    sensor(
+        "CPUFAIL",
+        &[names::FTB_IPMI_CPUFAIL],
+        "migrate",
+        "A processor reported an error. It may compute wrong results. Replace it.",
+    ),
+    sensor(
+        "VOLTAGE",
+        &[names::FTB_IPMI_VOLTAGE],
+        "migrate",
+        "A voltage is outside its critical thresholds. The node may compute wrong, or reset.",
+    ),
+    sensor(
+        "PSUFAIL",
+        &[names::FTB_IPMI_PSUFAIL],
+        "replace",
+        "A power supply failed. The node runs on the last one, without a reserve.",
+    ),
+    sensor(
+        "MEMERR",
+        &[names::FTB_IPMI_MEMERR],
+        "replace",
+        "Memory errors. Uncorrectable ones end or corrupt programs. Replace the module.",
+    ),
+    sensor(
+        "CRITICAL_INTERRUPT",
+        &[names::FTB_IPMI_CRITICAL_INTERRUPT],
+        "watch",
+        "An NMI, or an error of a bus or of PCI. Read the event log of the BMC.",
+    ),
+    sensor("SENSOR", &[], "watch", "A sensor of another kind is bad. Its name says what it is."),
+    ConditionEntry {
+        key: "HARDWARE",
+        subject: "a host",
+        meaning: "A program of CIFTS FTB reported a failed fan or heat: the thesis has one state \
+                  of a node.",
+        action: "migrate",
+        set_by: &[names::FTB_IPMI_FANFAIL, names::FTB_IPMI_OVERTEMP],
+        cleared_by: &[names::FTB_IPMI_NORMAL],
+    },
+    ConditionEntry {
+        key: "SEL_FULL",
+        subject: "the BMC of a host",
+        meaning: "The event log of the BMC is full, so new faults are not logged there. Run \
+                  `ipmitool sel clear`.",
+        action: "watch",
+        set_by: &[names::FTB_IPMI_SEL_FULL],
+        cleared_by: &[names::FTB_IPMI_SEL_CLEARED],
+    },
+    ConditionEntry {
+        key: "CONTROLLER_LOST",
+        subject: "a controller behind the BMC of a host",
+        meaning: "A controller answers no more: its sensors are not watched.",
+        action: "none",
+        set_by: &[names::FTB_IPMI_CONTROLLER_LOST],
+        cleared_by: &[names::FTB_IPMI_CONTROLLER_BACK],
+    },
+    port(
+        "PORT_ERR",
+        &[names::FTB_IB_PORT_ERR],
+        &[names::FTB_IB_PORT_ACTIVE, names::FTB_IB_PORT_INFO],
+        "migrate",
+        "The port carries no messages. Check cable and switch.",
+    ),
+    port(
+        "PORT_FLAPPING",
+        &[names::FTB_IB_PORT_FLAPPING],
+        &[names::FTB_IB_PORT_STEADY],
+        "watch",
+        "The port goes up and down. Reseat or replace the cable.",
+    ),
+    port(
+        "PORT_DEGRADED",
+        &[names::FTB_IB_PORT_DEGRADED],
+        &[names::FTB_IB_PORT_RECOVERED],
+        "watch",
+        "An error counter rises too fast: the link may fail. Reseat or replace the cable.",
+    ),
+    port(
+        "PORT_CONGESTED",
+        &[names::FTB_IB_PORT_CONGESTED],
+        &[names::FTB_IB_PORT_RECOVERED],
+        "watch",
+        "The port waits for its neighbour. Look for a slow receiver behind that switch.",
+    ),
+    ConditionEntry {
+        key: "ADAPTER_FAILED",
+        subject: "an adapter",
+        meaning: "The adapter failed or went away. Reset it; it is well when it comes back.",
+        action: "reset-component",
+        set_by: &[names::FTB_IB_EVENT_DEVICE_FATAL, names::FTB_IB_ADAPTER_REMOVED],
+        cleared_by: &[names::FTB_IB_ADAPTER_INFO],
+    },
+];

@@ -1,0 +1,269 @@
+//! The events that programs of this project publish, by event space.
+
+use super::EventEntry;
+
+macro_rules! catalog {
+    ($($space:literal by $publisher:literal {
+        $($name:ident: $severity:literal, $payload:literal, $tags:literal, $cause:literal;)*
+    })*) => {
+        /// The names of all events, as constants.
+        pub mod names {
+            $($(#[doc = $cause] pub const $name: &str = stringify!($name);)*)*
+        }
+
+        /// All events.
+        pub static EVENTS: &[EventEntry] = &[$($(EventEntry {
+            space: $space,
+            publisher: $publisher,
+            name: names::$name,
+            severity: $severity,
+            payload: $payload,
+            tags: $tags,
+            cause: $cause,
+        },)*)*];
+    };
+}
+
+// Event: severity, payload ("": text for people), tags, cause.
+catalog! {
+    "ftb.agent" by "ftb-agent" {
+        FTB_NODE_SUSPECT: "warning", "", "host rank",
+            "A link to the host ended without Close, or was silent for `detection.silence`. A \
+             verdict follows within seconds.";
+        FTB_NODE_DEAD: "fatal", "", "host rank votes",
+            "The host answers none of at least two probes; tag `votes` names the probers.";
+        FTB_AGENT_LOST: "error", "", "host rank votes",
+            "The host answers, its agent does not.";
+        FTB_NODE_UNREACHABLE: "error", "", "host rank votes",
+            "Its parent does not reach the host, others do, or no other agent could probe it.";
+        FTB_NODE_REACHABLE: "info", "", "host",
+            "A host that was unreachable is watched by its agent again.";
+        FTB_NODE_BACK: "info", "", "host rank?",
+            "A host that was dead is in the tree again.";
+        FTB_AGENT_BACK: "info", "", "host rank?",
+            "An agent that was lost answers again.";
+        FTB_AGENT_RESTARTED: "warning", "", "host rank",
+            "Another incarnation of the agent is in the tree: it was started again.";
+        FTB_TREE_REPARENTED: "info", "", "host parent from",
+            "The agent has another parent.";
+        FTB_AGENT_REFUSED: "warning", "", "host by",
+            "An agent was rejected. Compare cluster, version, `members` and certificates. At most \
+             once in 10 minutes for each host.";
+        FTB_MEMBERS_DIFFER: "warning", "", "host by",
+            "Two agents have different member lists. Give both the same.";
+        FTB_CLOCKS_DIFFER: "warning", "", "host by",
+            "Two clocks are more than a minute apart. Check NTP.";
+        FTB_AGENT_ENROLLED: "info", "", "host rank",
+            "An agent that is in no member list got a rank. Look for a mistyped host name.";
+        FTB_AGENT_RENUMBERED: "warning", "", "host from rank",
+            "Two components gave one rank to two hosts: this agent got another one.";
+        FTB_CONDITION: "info", "", "event? publisher_host? publisher_uid?",
+            "An agent declares its watch, or repeats what a client states, in the event space of \
+             the original, or states that it is unknown.";
+        FTB_CONDITION_UNSET: "warning", "", "host component condition id count",
+            "An event cleared a condition that was never stated. Check host, component and key.";
+        FTB_CONDITIONS_FULL: "error", "", "dropped",
+            "The table of conditions dropped rows. Clear conditions that no longer matter.";
+        FTB_PUBLISHER_LIMITED: "warning", "", "client job_id uid pid",
+            "Storm control limits a program. At most once a minute for each.";
+        FTB_JOURNAL_FAILED: "fatal", "", "host reason",
+            "The journal cannot be written. The log is in memory only.";
+        FTB_JOURNAL_BACK: "info", "", "host",
+            "The log is written to disk again.";
+        FTB_JOURNAL_DAMAGED: "error", "", "host",
+            "The journal had torn or flipped entries. What another agent has is copied from it.";
+        FTB_JOURNAL_UNCLEAN: "warning", "", "host",
+            "The agent or its host stopped without order: entries that were confirmed last may be \
+             missing on this disk.";
+    }
+    "ftb.ipmi" by "ftb-ipmi" {
+        FTB_IPMI_FANFAIL: "error", "host of the node", "node bmc sensor cause reading? cools?",
+            "A fan is below its critical threshold, stands still, or is gone.";
+        FTB_IPMI_OVERTEMP: "error", "host of the node", "node bmc sensor cause seconds_left?",
+            "A temperature or margin is critical, or soon will be: tag `seconds_left_min`.";
+        FTB_IPMI_NORMAL: "info", "host of the node", "node bmc previous",
+            "The node has no fault. Before that it was `failing` or `unknown` (tag `previous`).";
+        FTB_IPMI_SENSOR_CLEARED: "info", "host of the node", "node bmc sensor",
+            "One fault is over. FTB_IPMI_NORMAL follows after the last one.";
+        FTB_IPMI_PSUFAIL: "error", "host of the node", "node bmc sensor state",
+            "A power supply failed, lost its input, or is gone.";
+        FTB_IPMI_MEMERR: "error, warning", "host of the node", "node bmc sensor state count?",
+            "A memory error. WARNING: it was corrected.";
+        FTB_IPMI_VOLTAGE: "error", "host of the node", "node bmc sensor cause reading?",
+            "A voltage is outside its critical thresholds.";
+        FTB_IPMI_CPUFAIL: "fatal, error", "host of the node", "node bmc sensor state",
+            "A processor reported an error. IERR, uncorrectable error, machine check: FATAL.";
+        FTB_IPMI_CRITICAL_INTERRUPT: "error, fatal, warning", "host of the node",
+            "node bmc sensor state",
+            "An NMI, or an error of a bus or of PCI (states 9, 10: FATAL; 0, 7, 11: WARNING).";
+        FTB_IPMI_SEL_FULL: "warning", "host of the node", "node bmc cause",
+            "The event log of the BMC is full or drops entries. Run `ipmitool sel clear`.";
+        FTB_IPMI_SEL_CLEARED: "info", "host of the node", "node bmc",
+            "The event log of the BMC has room again.";
+        FTB_IPMI_BMC_LOST: "warning", "host of the node", "node bmc reason",
+            "The BMC is silent: the watch over the node is unknown. Check address, user, password.";
+        FTB_IPMI_BMC_BACK: "info", "host of the node", "node bmc",
+            "The BMC answers again. Faults or FTB_IPMI_NORMAL follow.";
+        FTB_IPMI_CONTROLLER_LOST: "warning", "host of the node", "node bmc controller",
+            "A controller behind the BMC is silent.";
+        FTB_IPMI_CONTROLLER_BACK: "info", "host of the node", "node bmc controller",
+            "A controller behind the BMC answers again.";
+    }
+    "ftb.ib" by "ftb-ib" {
+        FTB_IB_ADAPTER_AVAILABLE: "info", "`NUM_ADAPTERS:<n>`", "adapters",
+            "Adapters are present, or one more.";
+        FTB_IB_ADAPTER_UNAVAILABLE: "warning", "nothing", "",
+            "The node has no adapter.";
+        FTB_IB_ADAPTER_INFO: "info", "`A::NAME:<name>::PORTS:<p>`", "adapter ports guid was?",
+            "A new adapter. With tag `was=removed` it was away and is back.";
+        FTB_IB_PORT_INFO: "info", "`A::P::STATE:<s>`", "adapter port state",
+            "A new port, or another state that keeps its availability.";
+        FTB_IB_PORT_ERR: "error", "`A::P`", "adapter port state neighbour?",
+            "A port became unavailable. Check cable and switch.";
+        FTB_IB_PORT_ACTIVE: "info", "`A::P`", "adapter port state neighbour?",
+            "A port became available.";
+        FTB_IB_EVENT_DEVICE_FATAL: "fatal", "`A`", "adapter",
+            "The adapter failed. It is closed, can be reset, and is opened again. INFO in the \
+             thesis.";
+        FTB_IB_EVENT_LID_CHANGE: "info", "`A::P`", "adapter port lid",
+            "A port has another local identifier.";
+        FTB_IB_EVENT_PKEY_CHANGE: "info", "`A::P`", "adapter port",
+            "The partition keys of a port changed.";
+        FTB_IB_EVENT_SM_CHANGE: "info", "`A::P`", "adapter port sm_lid",
+            "A port has another subnet manager.";
+        FTB_IB_EVENT_CLIENT_REREGISTER: "info", "`A::P`", "adapter port",
+            "The subnet manager asks all subscribers to register again.";
+        FTB_IB_EVENT_GID_CHANGE: "info", "`A::P`", "adapter port",
+            "The GID table of a port changed (Ethernet: an address came or went).";
+        FTB_IB_EVENT_CQ_ERR: "error", "`A`", "adapter",
+            "A completion queue overran.";
+        FTB_IB_EVENT_QP_FATAL: "error", "`A`", "adapter",
+            "A queue pair failed.";
+        FTB_IB_EVENT_QP_REQ_ERR: "error", "`A`", "adapter",
+            "A queue pair got an invalid request.";
+        FTB_IB_EVENT_QP_ACCESS_ERR: "error", "`A`", "adapter",
+            "A queue pair got a forbidden request.";
+        FTB_IB_EVENT_COMM_EST: "info", "`A`", "adapter",
+            "A queue pair got data before its connection was confirmed.";
+        FTB_IB_EVENT_SQ_DRAINED: "info", "`A`", "adapter",
+            "A send queue drained.";
+        FTB_IB_EVENT_PATH_MIG: "warning", "`A`", "adapter",
+            "A connection moved to its alternate path.";
+        FTB_IB_EVENT_PATH_MIG_ERR: "error", "`A`", "adapter",
+            "A connection could not move to its alternate path.";
+        FTB_IB_EVENT_SRQ_ERR: "error", "`A`", "adapter",
+            "A shared receive queue failed.";
+        FTB_IB_EVENT_SRQ_LIMIT_REACHED: "info", "`A`", "adapter",
+            "A shared receive queue runs low.";
+        FTB_IB_EVENT_QP_LAST_WQE_REACHED: "info", "`A`", "adapter",
+            "A queue pair took its last entry from a shared receive queue.";
+        FTB_IB_EVENT_WQ_FATAL: "error", "`A`", "adapter",
+            "A work queue failed.";
+        FTB_IB_EVENT_UNKNOWN: "warning", "`A::EVENT:<number>`", "adapter number",
+            "Verbs reported an unknown number.";
+        FTB_IB_ADAPTER_REMOVED: "warning", "`A::NAME:<name>`", "adapter guid",
+            "An adapter went away.";
+        FTB_IB_PORT_FLAPPING: "warning", "`A::P::FLAPS:<n>`", "adapter port flaps",
+            "A port went up and down several times within the debounce time.";
+        FTB_IB_PORT_STEADY: "info", "`A::P`", "adapter port",
+            "A port that flapped has not changed for 30 debounce times.";
+        FTB_IB_PORT_DEGRADED: "warning", "`A::P::C`", "adapter port counter rate_per_minute",
+            "An error counter rises too fast: the link may fail.";
+        FTB_IB_PORT_RECOVERED: "info", "`A::P::C`", "adapter port counter was",
+            "A counter of a degraded or congested port is below half of its limit.";
+        FTB_IB_PORT_CONGESTED: "warning", "`A::P::C`", "adapter port counter rate_per_minute",
+            "A port waits too much for its neighbour.";
+    }
+    "ftb.jl" by "ftb-launch" {
+        FTB_JL_LAUNCH: "info", "`node01=0,1 node02=2,3`",
+            "episode incarnation barrier size set? set_size?",
+            "Start these ranks. `set`: restore them; `set_size`: how many ranks made the set.";
+        FTB_JL_PREPARE: "info", "set id", "episode set",
+            "Launch agents that save ranks stop them; after the last answer no rank sends.";
+        FTB_CHECKPOINT: "info", "set id", "episode set",
+            "Every rank saves itself, or its launch agent does.";
+        FTB_JL_RELEASE: "info", "nothing", "episode",
+            "Undo FTB_JL_PREPARE.";
+        FTB_MIGRATE: "warning", "source host", "episode source set ranks",
+            "Phase I of a migration: the ranks of the source write images and leave.";
+        FTB_MIGRATE_ABORT: "warning", "reason", "episode source",
+            "Ranks that have not left the source stay.";
+        FTB_JL_COPY: "info", "host", "episode target set ranks source?",
+            "Fetch these images from `source`, or from the store. With pods it comes with \
+             FTB_MIGRATE and follows the image.";
+        FTB_MIGRATE_IPT: "info", "`TARGET r0 r1 ...`",
+            "episode target ranks set incarnation barrier",
+            "Phase II of a migration: the target starts the ranks. In a rollback, dead ranks \
+             start.";
+        FTB_JL_RESET: "warning", "reason", "episode barrier",
+            "Every launch agent kills its ranks; a restart follows.";
+        FTB_JL_ROLLBACK: "warning", "set id", "episode set ranks",
+            "These ranks died; the others go back to the set in place.";
+        FTB_JL_USABLE: "info", "host", "episode target",
+            "An inactive node becomes a spare.";
+        FTB_JL_EVICT: "warning", "host", "episode target",
+            "A node counts as lost: its ranks are killed, its launch agent leaves.";
+        FTB_JL_DROP: "info", "set id", "episode set",
+            "Delete the images of the set.";
+        FTB_JL_SIGNAL: "info", "number", "episode",
+            "Deliver a signal to every rank.";
+        FTB_JL_KILL: "info", "reason", "episode",
+            "The job ends: SIGTERM, SIGKILL after the grace; launch agents leave.";
+        FTB_JL_EPISODE: "info, warning", "", "episode kind outcome phases fault?",
+            "An episode is closed; `phases`: `leave=12 copy=30` in milliseconds.";
+        FTB_JL_ASK: "info", "nothing", "",
+            "Launch agents report their state, an open barrier and each exit over the job \
+             connection.";
+        FTB_JL_ALIVE: "info", "nothing", "",
+            "A launcher runs this job (every 2 s): another one of that name must not start.";
+    }
+    "ftb.nla" by "ftb-nla" {
+        FTB_NLA_STATE: "info", "`from->to`", "episode node from state changes",
+            "The state of a node in a job changed; `changes` counts all changes.";
+        FTB_NLA_LAUNCHED: "info", "ranks", "episode node ranks incarnation",
+            "Answer to FTB_JL_LAUNCH: the ranks run.";
+        FTB_NLA_LAUNCH_FAILED: "error", "reason", "episode node ranks incarnation",
+            "The start failed. With pods it may follow FTB_NLA_LAUNCHED.";
+        FTB_NLA_PREPARED: "info", "nothing", "episode node",
+            "Answer to FTB_JL_PREPARE: the ranks are stopped.";
+        FTB_NLA_EXITED: "info, error", "`rank status`", "episode node ranks incarnation how",
+            "A rank ended; `how`: `left` (image written), `exit N`, `signal N`.";
+        FTB_MIGRATE_PIC: "info", "source host", "episode node source ranks set",
+            "Phase I of a migration is complete: all ranks have left the source.";
+        FTB_NLA_COPIED: "info", "set id", "episode node set ranks bytes",
+            "Answer to FTB_JL_COPY: the images are here.";
+        FTB_NLA_COPY_FAILED: "error", "reason", "episode node set ranks",
+            "Answer to FTB_JL_COPY: the images did not come.";
+        FTB_NLA_RESTARTED: "info", "ranks", "episode node ranks incarnation",
+            "Answer to FTB_MIGRATE_IPT: the ranks run.";
+        FTB_NLA_RESET: "info", "nothing", "episode node",
+            "Answer to FTB_JL_RESET: no rank is left on the node.";
+        FTB_NLA_STOPPED: "info", "nothing", "episode node",
+            "Answer to FTB_JL_KILL: no rank is left on the node; the launch agent leaves.";
+    }
+    "ftb.mpi" by "ranks (ftb-job), ftb-nla" {
+        FTB_MPI_SUSPENDED: "info", "rank", "episode rank us?",
+            "The channels of a rank are drained and suspended.";
+        FTB_MPI_RESUMED: "info", "rank", "episode rank us?",
+            "A rank computes again.";
+        FTB_CHECKPOINT_DONE: "info", "rank", "episode rank set bytes cpu_ms? sent?",
+            "The image of a rank is complete; with pods also its activity.";
+        FTB_CHECKPOINT_FAILED: "error", "rank", "episode rank set reason",
+            "A rank is not saved. The set is void, the job goes on.";
+        FTB_ROLLBACK_FAILED: "error", "rank", "episode rank set reason",
+            "A rank cannot go back in place. All ranks start again from the set.";
+        FTB_MPI_PROCS_UNREACHABLE: "error", "rank", "rank peer reason",
+            "A rank does not reach a peer. If the peer is dead, its launch agent reports it.";
+    }
+    "ftb.job" by "ftb-launch" {
+        FTB_JOB_REQUEST: "info", "`checkpoint`, `migrate NODE`, `drain NODE`, ...", "request",
+            "A person or a program asks a running job for something; `request` is random.";
+        FTB_JOB_ANSWER: "info, warning", "", "request outcome",
+            "The answer: `accepted`, `done`, `refused` or `failed`.";
+    }
+    "ftb.mpi.mig_trigger" by "mv2_trigger of MVAPICH2" {
+        FTB_MIGRATE_TRIGGER: "info", "host to leave", "",
+            "A person or a program of MVAPICH2 wants the ranks to leave a host. It counts only \
+             from the owner of the job or root.";
+    }
+}

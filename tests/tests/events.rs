@@ -1,0 +1,175 @@
+//! The catalogue of events is complete: publishers take their names from it, and docs/events.md
+//! shows it.
+#![allow(clippy::unwrap_used)]
+
+use ftb_core::catalog::{EVENTS, EventEntry, TRACE_TAG, names};
+use ftb_launcher_core::policy::{self, Policy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The sources of all programs that publish.
+const PUBLISHERS: [&str; 11] = [
+    "ftb-agent/src",
+    "ftb-core/src/node",
+    "ftb-core/src/model/condition.rs",
+    "ftb-ib/src",
+    "ftb-ipmi/src",
+    "ftbctl/src",
+    "launcher/core/src",
+    "launcher/job/src",
+    "launcher/pods/src",
+    "launcher/src",
+    "ftb-client/src",
+];
+/// Names with FTB_ that are no events: environment variables.
+const NO_EVENTS: [&str; 25] = [
+    "FTB_AGENT_SOCKET",
+    "FTB_BIN_DIR",
+    "FTB_BOOT_ID",
+    "FTB_CRIU",
+    "FTB_EPISODE",
+    "FTB_IMAGE",
+    "FTB_IMAGE_DIR",
+    "FTB_INCARNATION",
+    "FTB_IPMI_PASSWORD",
+    "FTB_JOBS_DIR",
+    "FTB_JOB_ADDRESS",
+    "FTB_JOB_ID",
+    "FTB_JOB_PEER_GRACE_S",
+    "FTB_JOB_RECEIVE_BYTES",
+    "FTB_LAUNCH_AGENT_SOCKET",
+    "FTB_LOCAL_RANK",
+    "FTB_LOG",
+    "FTB_LOG_FORMAT",
+    "FTB_NODE",
+    "FTB_PID",
+    "FTB_RANK",
+    "FTB_RESTORE",
+    "FTB_RESTORE_SIZE",
+    "FTB_SET",
+    "FTB_SIZE",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+fn rust_files(path: &Path, found: &mut Vec<PathBuf>) {
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            rust_files(&entry.unwrap().path(), found);
+        }
+    } else if path.extension().is_some_and(|extension| extension == "rs") {
+        found.push(path.to_path_buf());
+    }
+}
+
+/// The code of all publishers without tests and comments, by file.
+fn sources() -> BTreeMap<String, String> {
+    let mut files = Vec::new();
+    PUBLISHERS.iter().for_each(|path| rust_files(&root().join(path), &mut files));
+    let is_test = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.contains("/tests/") || name.ends_with("/tests.rs")
+    };
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.lines().take_while(|line| *line != "mod tests {");
+        let code = code.filter(|line| !line.trim_start().starts_with("//"));
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        (name, code.collect::<Vec<_>>().join("\n"))
+    };
+    files.into_iter().filter(|path| !is_test(path)).map(read).collect()
+}
+
+/// The string literals that are names of events by their form.
+fn literals(code: &str) -> impl Iterator<Item = &str> {
+    let is_name = |text: &&str| {
+        let rest = text.strip_prefix("FTB_").unwrap_or_default();
+        !rest.is_empty()
+            && rest.bytes().all(|b| b.is_ascii_uppercase() || b == b'_' || b.is_ascii_digit())
+    };
+    code.split('"').filter(is_name)
+}
+
+#[test]
+fn publishers_take_the_names_of_their_events_from_the_catalogue() {
+    let mut wrong = Vec::new();
+    for (file, code) in sources() {
+        let names = literals(&code).filter(|name| !NO_EVENTS.contains(name));
+        wrong.extend(names.map(|name| format!("{file}: {name:?}")));
+    }
+    let how = "add an entry to ftb-core/src/model/catalog/events.rs and use its constant";
+    assert!(wrong.is_empty(), "{how}:\n{}", wrong.join("\n"));
+}
+
+/// An entry of an event that nothing publishes any more misleads readers.
+#[test]
+fn every_entry_is_published_by_some_program() {
+    let code = sources();
+    // MVAPICH2 publishes it; libverbs' numbers become names in ftb-ib's table.
+    let is_foreign = |entry: &&EventEntry| entry.name == names::FTB_MIGRATE_TRIGGER;
+    let words: BTreeSet<&str> = code
+        .values()
+        .flat_map(|code| code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .collect();
+    let unused = EVENTS.iter().filter(|entry| !is_foreign(entry) && !words.contains(entry.name));
+    let unused: Vec<&str> = unused.map(|entry| entry.name).collect();
+    assert!(unused.is_empty(), "nothing publishes {unused:?}");
+}
+
+/// The row of an event in docs/events.md.
+fn row(entry: &EventEntry, policy: &Policy) -> String {
+    let sets: Vec<&str> = entry.sets().map(|condition| condition.key).collect();
+    let clears: Vec<&str> = entry.clears().map(|condition| condition.key).collect();
+    let stated = [("sets", &sets), ("clears", &clears)];
+    let stated = stated.into_iter().filter(|(_, keys)| !keys.is_empty());
+    let stated = stated.map(|(verb, keys)| format!("{verb} {}", keys.join(", ")));
+    let stated = stated.collect::<Vec<_>>().join("; ");
+    let mut actions = Vec::new();
+    for reaction in policy.reactions(entry.space, entry.name, &sets) {
+        if !actions.contains(&reaction.action) {
+            actions.push(reaction.action);
+        }
+    }
+    let EventEntry { name, severity, payload, tags, cause, .. } = entry;
+    let actions = actions.join(", ");
+    format!("| {name} | {severity} | {payload} | {tags} | {cause} | {stated} | {actions} |\n")
+}
+
+fn page() -> String {
+    let policy = Policy::parse(policy::DEFAULT).unwrap();
+    let mut text = format!(
+        "# Events\n\n\
+         Every event that programs of ftb publish. `FTB_BLESS=1 cargo test -p ftb-tests --test\n\
+         events` renders this page from the catalogue, `ftb-core/src/model/catalog`. `ftbctl\n\
+         explain NAME` shows an entry, its conditions, and what the policies of your jobs do.\n\
+         Payload: text where nothing stands; `A` is `ADAPTER:<i>` (from 0), `P` `PORT:<j>` (from\n\
+         1), `C` `COUNTER:<c>::RATE:<r>::LIMIT:<l>`. A tag with `?` is not always there; the tag\n\
+         `{TRACE_TAG}` makes agents remember the path of any event. *Job*: the built-in policy.\n"
+    );
+    let mut space = "";
+    for entry in EVENTS {
+        if entry.space != space {
+            space = entry.space;
+            let by = entry.publisher;
+            text += &format!(
+                "\n| {space}, by {by} | severity | payload | tags | cause | condition | job |\n\
+                 |---|---|---|---|---|---|---|\n"
+            );
+        }
+        text += &row(entry, &policy);
+    }
+    text
+}
+
+#[test]
+fn the_docs_show_every_event_of_the_catalogue() {
+    let path = root().join("docs/events.md");
+    if std::env::var_os("FTB_BLESS").is_some() {
+        fs::write(&path, page()).unwrap();
+    }
+    let kept = fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == page(), "docs/events.md is not the catalogue's: FTB_BLESS=1");
+}
