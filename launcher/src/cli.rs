@@ -256,6 +256,19 @@ pub enum OnDeath {
     Stop,
 }
 
+/// What is done about a hung rank
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnHang {
+    /// Only report it
+    Report,
+    /// End all ranks and start again from the last set
+    Restart,
+    /// Kill the hung rank; survivors go back to the last set in place, otherwise as restart
+    RollBack,
+    /// End the job (exit code 137)
+    Kill,
+}
+
 /// How a job runs
 #[derive(Args, Debug)]
 pub struct RunOptions {
@@ -280,6 +293,18 @@ pub struct RunOptions {
     /// rollback)
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
+    /// What is done about a hung rank; without a set to go back to it is only reported, unless kill
+    /// is chosen (default: of the policy; the built-in one says report)
+    #[arg(long, value_enum)]
+    pub on_hang: Option<OnHang>,
+    /// A rank that is stopped counts as hung after this time (default: of the policy; the built-in
+    /// one says 20s)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub hang_after: Option<Duration>,
+    /// A rank that makes no progress counts as hung after this time (default: of the policy; the
+    /// built-in one says 10m)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub stall_after: Option<Duration>,
     /// Checkpoint interval: a time, never, or auto, the optimum for the cost of a checkpoint and
     /// the rate of failures (default: of the policy; the built-in one says auto)
     #[arg(long, value_name = "TIME|auto")]

@@ -7,7 +7,7 @@ mod tools;
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
 pub use tools::{ask, drain, ps, status};
 
-use crate::cli::{OnDeath, Restart, Run, RunOptions};
+use crate::cli::{OnDeath, OnHang, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
@@ -20,6 +20,7 @@ use ftb_launcher_core::link::router;
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, SetId};
 use ftb_launcher_core::policy::{self, Policy};
+use ftb_launcher_core::progress::HangTimes;
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::pod::net::{self, PodNet};
@@ -37,6 +38,8 @@ struct Program {
     cwd: PathBuf,
     size: u32,
     backend: Choice,
+    /// Interval of the looks at the ranks.
+    sample_every: Duration,
 }
 
 /// Runs a program as a new job; returns the exit code.
@@ -60,7 +63,9 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
         None | Some(AUTO) => automatic(&line, &run.how, &policy.1, &place),
         named => backend(named, &Choice::default(), &place)?,
     };
-    let program = Program { argv: run.argv.clone(), env, cwd, size: run.n, backend };
+    let sample_every = hang_times(&run.how, &policy.1).map_err(Failure::bad_input)?.sample_every();
+    let (argv, size) = (run.argv.clone(), run.n);
+    let program = Program { argv, env, cwd, size, backend, sample_every };
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
@@ -107,8 +112,9 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         return Err(Failure::bad_input(problem));
     }
     place.plan.keeps(&manifest.pods).map_err(Failure::bad_input)?;
-    let program = Program { argv, env, cwd, size: manifest.size, backend };
     let policy = policy_text(how.policy.as_deref())?;
+    let sample_every = hang_times(how, &policy.1).map_err(Failure::bad_input)?.sample_every();
+    let program = Program { argv, env, cwd, size: manifest.size, backend, sample_every };
     let config = {
         let set = Some(manifest.set.clone());
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
@@ -356,7 +362,30 @@ fn config(
         mtbf: how.mtbf.unwrap_or(mtbf),
         restarts_max: 3,
         sets_max: how.keep_sets,
+        on_hang: on_hang(how, policy),
+        hang_times: hang_times(how, policy).map_err(Failure::bad_input)?,
     })
+}
+
+fn on_hang(how: &RunOptions, policy: &Policy) -> jl::OnHang {
+    match how.on_hang {
+        None => policy.on_hang(),
+        Some(OnHang::Report) => jl::OnHang::Report,
+        Some(OnHang::Restart) => jl::OnHang::Restart,
+        Some(OnHang::RollBack) => jl::OnHang::RollBack,
+        Some(OnHang::Kill) => jl::OnHang::Kill,
+    }
+}
+
+/// # Errors
+/// A time that is too short.
+fn hang_times(how: &RunOptions, policy: &Policy) -> Result<HangTimes, String> {
+    let HangTimes { hang_after, stall_after } = policy.hang_times();
+    let times = HangTimes {
+        hang_after: how.hang_after.unwrap_or(hang_after),
+        stall_after: how.stall_after.unwrap_or(stall_after),
+    };
+    times.check().map(|()| times)
 }
 
 fn job_file(
@@ -397,6 +426,7 @@ fn job_file(
             pod,
             orphan_grace: how.orphan_grace,
             kill_grace: how.kill_grace,
+            sample_every: program.sample_every,
         };
         (part.node.clone(), spec)
     });

@@ -2,12 +2,14 @@
 
 use super::jobdir::{JobDir, JobFile, StateFile};
 use super::{backplane, waiting};
+use crate::clock::Clock;
 use core::time::Duration;
 use ftb_client::{Delivery, Start};
-use ftb_launcher_core::jl::IntervalView;
+use ftb_launcher_core::jl::{IntervalView, Job};
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
 use ftb_launcher_core::names::JobId;
 use ftb_launcher_core::nla::MigrationState;
+use ftb_launcher_core::progress::{Finding, HangKind};
 use ftb_launcher_core::wire;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,10 +34,36 @@ pub struct JobView {
     pub precopy: Option<bool>,
     /// Why its ranks can be neither saved nor moved; `None` if they can, or if it is not known yet.
     pub immovable: Option<String>,
+    pub hung: Vec<HungView>,
     /// Faults that wait for a spare or for ranks that can move.
     pub pending: Vec<PendingView>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
+}
+
+/// A hung rank, or all ranks.
+#[derive(Clone, Debug, Serialize)]
+pub struct HungView {
+    /// `None`: all ranks.
+    pub rank: Option<u32>,
+    pub node: Option<String>,
+    pub pid: u32,
+    pub kind: HangKind,
+    /// Seconds.
+    pub age_s: u64,
+}
+
+impl HungView {
+    fn new(finding: &Finding, job: &Job, now_ns: u64) -> Self {
+        let row = finding.rank.and_then(|rank| job.ranks.get(rank as usize));
+        Self {
+            rank: finding.rank,
+            node: row.map(|row| row.node.to_string()),
+            pid: finding.pid,
+            kind: finding.kind,
+            age_s: now_ns.saturating_sub(finding.since_ns) / 1_000_000_000,
+        }
+    }
 }
 
 /// A waiting fault.
@@ -81,6 +109,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         saved: None,
         precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
         immovable: None,
+        hung: Vec::new(),
         pending: Vec::new(),
         exit: None,
     };
@@ -102,6 +131,9 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         .map(|of| PendingView { node: of.node.to_string(), reason: of.reason.clone() })
         .collect();
     let job = state.jl.job();
+    let now_ns = Clock::start().now().wall_ns;
+    let hung = state.jl.hung().iter().filter(|_| state.exit.is_none());
+    view.hung = hung.map(|finding| HungView::new(finding, job, now_ns)).collect();
     view.ranks = job.config.size;
     view.sets = job.sets.iter().map(ToString::to_string).collect();
     for (name, node) in &job.nodes {

@@ -25,13 +25,16 @@ use ftb_launcher_core::link::router::{LinkInput, Router};
 use ftb_launcher_core::message::{FromJl, FromNla, NlaSays};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
+use ftb_launcher_core::progress::{RankSample, Sample};
 use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire;
+use ftb_launcher_pods::activity::Sampler;
 use ftb_launcher_pods::backend::{Criu, Moment};
 use ftb_launcher_pods::images;
 use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::output::Frame;
+use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
 use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
@@ -81,6 +84,7 @@ struct LaunchAgent {
     addresses: watch::Receiver<Addresses>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
+    sampler: Sampler,
     /// The set of the open preparation.
     prepared_set: Option<SetId>,
     leaving: bool,
@@ -169,6 +173,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         launcher,
         addresses,
         feeding: None,
+        sampler: Sampler::default(),
         prepared_set: None,
         leaving: false,
         spec,
@@ -413,6 +418,7 @@ impl LaunchAgent {
                 let start = ranks::RankStart { spawn, argv };
                 return self.spawn(start).await;
             }
+            NlaOutput::Sample => self.sample().await,
             NlaOutput::Signal { rank, signal } => {
                 if let Some((_, running)) = self.running.get(&rank) {
                     running.signal(rank, signal).await;
@@ -463,9 +469,32 @@ impl LaunchAgent {
         None
     }
 
-    /// PMI and FTB_NLA_READY go over the job connection.
+    /// Looks at the ranks.
+    async fn sample(&self) {
+        if self.pod.is_some() {
+            return self.order(Order::Tell(ToSupervisor::Sample)).await;
+        }
+        let ranks = self.running.iter().filter_map(|(rank, (incarnation, running))| {
+            let own = running.own()?;
+            Some((*rank, *incarnation, i32::try_from(own.pid()).ok()?, own.steps()))
+        });
+        let (ranks, sampler) = (ranks.collect::<Vec<_>>(), self.sampler.clone());
+        self.later(async move {
+            let groups = ranks.iter().map(|(_, _, pid, _)| *pid).collect();
+            let seen = tokio::task::spawn_blocking(move || sampler.look(&groups)).await;
+            let seen = seen.unwrap_or_default();
+            let sample = |(rank, incarnation, pid, steps)| {
+                let sample = Sample { steps, ..*seen.get(&pid)? };
+                Some(RankSample { rank, incarnation, sample })
+            };
+            NlaInput::Sampled(ranks.into_iter().filter_map(sample).collect())
+        });
+    }
+
+    /// PMI, FTB_NLA_READY and progress go over the job connection. Only root may state conditions.
     async fn say(&self, says: NlaSays) {
-        if let Some(event) = wire::to_nla(&says) {
+        if let Some(mut event) = wire::to_nla(&says) {
+            event.condition.take_if(|_| !nix::unistd::Uid::effective().is_root());
             return backplane::publish(&self.client, event).await;
         }
         let message = FromNode::Nla(says.message).encode();

@@ -11,6 +11,7 @@ use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::Spawn;
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
+use ftb_launcher_pods::counter::{PROGRESS_FD, StepCounter};
 use ftb_launcher_pods::images;
 use ftb_launcher_pods::output::{self, Frame, Stream};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -44,6 +45,7 @@ pub struct Running {
     pub stdin: Option<ChildStdin>,
     pid: Pid,
     replies: mpsc::Sender<String>,
+    steps: StepCounter,
 }
 
 impl Running {
@@ -56,6 +58,11 @@ impl Running {
 
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().unsigned_abs()
+    }
+
+    /// Calls of `ftb_progress`, safe points and messages of ftb-job so far.
+    pub fn steps(&self) -> u64 {
+        self.steps.total()
     }
 
     /// Sends a PMI answer. A rank that does not read its answers loses them.
@@ -87,8 +94,10 @@ pub fn start(
 ) -> io::Result<Running> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
-    let mut child = command(spec, start, &theirs)?.spawn()?;
-    drop(theirs);
+    let (steps, counter) = StepCounter::new()?;
+    let mut command = command(spec, start, &theirs)?;
+    let mut child = command.env(PROGRESS_FD, counter.as_raw_fd().to_string()).spawn()?;
+    drop((theirs, counter));
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
     guard.add(pid);
@@ -108,7 +117,7 @@ pub fn start(
     let (reader, writer) = UnixStream::from_std(ours)?.into_split();
     tokio::spawn(write_replies(writer, waiting));
     tokio::spawn(watch(child, pid, reader, tell, guard.clone()));
-    Ok(Running { stdin, pid, replies })
+    Ok(Running { stdin, pid, replies, steps })
 }
 
 fn command(spec: &NlaSpec, start: &RankStart, pmi: &OwnedFd) -> io::Result<Command> {

@@ -13,6 +13,14 @@ pub enum RunningRank {
 }
 
 impl RunningRank {
+    /// A process of the agent; `None`: it is in the pod.
+    pub fn own(&self) -> Option<&Running> {
+        match self {
+            Self::Own(running) => Some(running),
+            Self::InPod(_) => None,
+        }
+    }
+
     /// Sends a signal to the process group of the rank.
     pub async fn signal(&self, rank: u32, signal: i32) {
         match self {

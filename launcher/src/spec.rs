@@ -56,6 +56,9 @@ pub struct NlaSpec {
     pub orphan_grace: Duration,
     #[serde(with = "humantime_serde")]
     pub kill_grace: Duration,
+    /// Interval of the looks at the ranks; zero: none.
+    #[serde(default, with = "humantime_serde")]
+    pub sample_every: Duration,
 }
 
 /// The part of a specification that differs from node to node.
@@ -94,6 +97,7 @@ impl NlaSpec {
             orphan_grace: self.orphan_grace,
             kill_grace: self.kill_grace,
             manner: self.backend.get().manner(),
+            sample_every: self.sample_every,
         }
     }
 
@@ -200,6 +204,7 @@ pub(super) mod tests {
             pod: None,
             orphan_grace: Duration::from_secs(1),
             kill_grace: Duration::from_secs(1),
+            sample_every: Duration::ZERO,
         }
     }
 

@@ -23,7 +23,7 @@ const PUBLISHERS: [&str; 11] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 25] = [
+const NO_EVENTS: [&str; 26] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
@@ -44,6 +44,7 @@ const NO_EVENTS: [&str; 25] = [
     "FTB_LOG_FORMAT",
     "FTB_NODE",
     "FTB_PID",
+    "FTB_PROGRESS_FD",
     "FTB_RANK",
     "FTB_RESTORE",
     "FTB_RESTORE_SIZE",

@@ -37,6 +37,14 @@ typedef struct FTBX_gap {
  */
 int FTBX_Poll_gap(FTB_subscribe_handle_t subscribe_handle, FTBX_gap_t *gap);
 
+/*
+ * This process has made progress: call it after each step of the work. Once it was called,
+ * ftb-launch counts the rank as hung if no call follows within its --stall-after (10 minutes), or 4
+ * times the longest time between two calls. Needs no client and no agent, and never waits.
+ * FTB_ERR_GENERAL: the process was not started by ftb-launch, so nothing counts.
+ */
+int ftb_progress(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,11 @@
 """The blocking client against a real agent."""
 
+import ctypes
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -471,6 +474,25 @@ class Ending(AgentTest):
         process = self.script(FORKING)
         out, errors = process.communicate(timeout=LONG)
         self.assertEqual((out, process.returncode), ("both went on\n", 0), errors)
+
+    def test_a_step_is_counted_where_the_launcher_counts(self):
+        script = "import ftb, sys; sys.exit(3 if ftb.progress() and ftb.progress() else 4)"
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        self.addCleanup(os.close, write)
+        # Neither without a counter nor into something else.
+        for number in (None, "x", str(write)):
+            environment = {key: value for key, value in os.environ.items() if "PROGRESS" not in key}
+            environment |= {"FTB_PROGRESS_FD": number} if number else {}
+            done = subprocess.run([sys.executable, "-c", script], env=environment, pass_fds=[write])
+            self.assertEqual(done.returncode, 4)
+        eventfd = ctypes.CDLL(None).eventfd
+        counter = eventfd(0, 0)
+        self.addCleanup(os.close, counter)
+        environment["FTB_PROGRESS_FD"] = str(counter)
+        done = subprocess.run([sys.executable, "-c", script], env=environment, pass_fds=[counter])
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(int.from_bytes(os.read(counter, 8), sys.byteorder), 2)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ mod checkpoint_timer;
 mod end;
 mod episode;
 mod faults;
+mod hangs;
 mod inputs;
 mod job;
 mod joined;
@@ -29,18 +30,20 @@ mod tests;
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
-pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, Rank, Unusable};
+pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, OnHang, Rank, Unusable};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 
 use crate::message::{Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays};
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use crate::nla::MigrationState;
+use crate::progress::{Finding, HangJudge};
 use checkpoint::Checkpoint;
 use core::time::Duration;
 use end::End;
 use episode::{Context, Handler, Transition};
 use ftb_core::Now;
+use hangs::Killed;
 use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
 use remedies::Remedies;
@@ -176,6 +179,11 @@ pub struct Jl {
     checkpoint_timer: CheckpointTimer,
     #[serde(default)]
     remedies: Remedies,
+    #[serde(default)]
+    hangs: HangJudge,
+    /// Hung ranks that are being killed.
+    #[serde(skip)]
+    killed: Killed,
     alive_ns: u64,
     ask_ns: u64,
     /// When to ask because events were missed. A delay keeps gaps among the answers from causing
@@ -208,6 +216,8 @@ impl Jl {
             checkpoint_timer: CheckpointTimer::new(config.interval, config.mtbf),
             job: Job::new(config),
             remedies: Remedies::default(),
+            hangs: HangJudge::default(),
+            killed: Killed::default(),
             open: None,
             wanted: VecDeque::new(),
             alive_ns: 0,
@@ -236,6 +246,11 @@ impl Jl {
         &self.checkpoint_timer
     }
 
+    /// Hung ranks.
+    pub fn hung(&self) -> &[Finding] {
+        self.hangs.found()
+    }
+
     pub fn open(&self) -> Option<&Open> {
         self.open.as_ref()
     }
@@ -261,7 +276,8 @@ impl Jl {
         let barrier = self.barrier_until_ns.unwrap_or(u64::MAX);
         let join = self.join_ns.unwrap_or(u64::MAX);
         let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(barrier);
-        workflow.min(clock).min(self.checkpoint_timer.due_ns())
+        let hangs = self.hangs.next_deadline_ns();
+        workflow.min(clock).min(self.checkpoint_timer.due_ns()).min(hangs)
     }
 
     pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
@@ -297,6 +313,7 @@ impl Jl {
             JlInput::Tick => {}
         }
         self.on_tick(now);
+        self.look_for_hangs(now);
         self.judge(now);
         self.next_wanted(now);
         self.put_out(out);
@@ -588,6 +605,8 @@ impl Jl {
             OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
                 self.recover(now, code, reason)
             }
+            // It was killed to go back.
+            OnDeath::Stop if !self.killed.is_empty() => self.recover(now, code, reason),
             OnDeath::Stop => self.end(now, code, reason),
         }
     }
@@ -608,6 +627,12 @@ impl Jl {
     /// Recovers the job from its last set, in place if possible. The job ends if there is no set,
     /// or after too many recoveries without progress. Its sets stay in the store.
     fn recover(&mut self, now: Now, code: i32, reason: &str) {
+        self.recover_by(now, code, reason, true);
+    }
+
+    /// The same; `in_place`: whether survivors may go back without an end.
+    fn recover_by(&mut self, now: Now, code: i32, reason: &str, in_place: bool) {
+        self.killed.clear();
         let Some(set) = self.job.sets.last().cloned() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
@@ -629,7 +654,7 @@ impl Jl {
         self.job.restarts += u32::from(!again);
         self.close(now, false, reason.to_owned());
         let episode = self.job.open();
-        if settled && self.job.keeps_images() {
+        if settled && in_place && self.job.keeps_images() {
             match Rollback::open(&mut self.job, episode, set.clone()) {
                 Ok((rollback, transition)) => {
                     self.job.tell(format!("{reason}: the job goes back to set {set} in place"));

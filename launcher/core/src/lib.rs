@@ -3,6 +3,7 @@
 //! - [`jl`]: the job launcher, one for each job
 //! - [`nla`]: the node launch agent, one for each node of a job, with its PMI server
 //! - [`policy`]: what becomes of a fault
+//! - [`progress`]: which ranks are hung
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
 //!
@@ -19,5 +20,6 @@ pub mod message;
 pub mod names;
 pub mod nla;
 pub mod policy;
+pub mod progress;
 pub mod tree;
 pub mod wire;

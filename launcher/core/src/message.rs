@@ -1,8 +1,9 @@
 //! The typed messages of JL, NLAs and ranks. [`crate::wire`] encodes them as events;
 //! `docs/launcher-protocol.md` is the contract.
 
-use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
+use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
+use crate::progress::{HangKind, NodeReport};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -141,6 +142,8 @@ pub enum FromJl {
         episode: Episode,
         target: NodeName,
     },
+    /// A rank is hung, or all are; or no more.
+    Hang(HangNotice),
     /// Each NLA answers with READY, every exit, and an open barrier.
     Ask,
     /// An episode is closed.
@@ -161,6 +164,30 @@ pub struct Closed {
     pub phases: String,
     /// The fault that the policy acted on.
     pub fault: Option<FaultId>,
+}
+
+/// A hung rank, or all ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HangNotice {
+    /// The newest episode of the job.
+    pub episode: Episode,
+    /// `None`: all ranks.
+    pub rank: Option<HungRank>,
+    pub kind: HangKind,
+    /// It is hung no more.
+    pub is_over: bool,
+    /// Its NLA kills the rank.
+    pub kill: bool,
+    pub words: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HungRank {
+    pub node: NodeName,
+    pub rank: u32,
+    /// Number of its start.
+    pub incarnation: u64,
+    pub pid: u32,
 }
 
 /// How a process ended.
@@ -252,6 +279,20 @@ pub enum FromNla {
         /// Ranks that have joined ftb-job.
         joined: Ranks,
         part: Part,
+    },
+    /// Which ranks move, and for how long the others have stood still.
+    Progress(NodeReport),
+    /// A rank of this node is hung, or no more. It states a condition of the host.
+    Hang {
+        /// The newest episode that the NLA knows.
+        episode: Episode,
+        rank: u32,
+        /// Number of its start.
+        incarnation: u64,
+        job: JobId,
+        kind: HangKind,
+        is_over: bool,
+        words: String,
     },
     /// A rank has ended.
     Exited {

@@ -6,6 +6,7 @@
 //! refuses and counts requests of an older episode.
 
 mod barrier;
+mod hangs;
 mod io;
 pub mod limits;
 pub mod pmi;
@@ -22,6 +23,7 @@ use crate::names::{Episode, Ranks, SetId};
 use barrier::{Incoming, LastBarrier};
 use core::time::Duration;
 use ftb_core::Now;
+use hangs::Hangs;
 use pmi::PmiServer;
 use ranks::{Process, ProcessState};
 use requests::Answers;
@@ -75,6 +77,7 @@ pub struct Nla {
     ending: Option<Ending>,
     saving: Option<Saving>,
     restoring: Option<Restoring>,
+    hangs: Hangs,
     refused: Refused,
 }
 
@@ -114,6 +117,7 @@ impl Nla {
             ending: None,
             saving: None,
             restoring: None,
+            hangs: Hangs::default(),
             refused: Refused::default(),
         }
     }
@@ -133,7 +137,8 @@ impl Nla {
         let ending = self.ending.as_ref().filter(|ending| !ending.killed);
         let kill = ending.map_or(u64::MAX, |ending| ending.kill_ns);
         let last = self.last_barrier_ns();
-        orphan.min(barrier).min(kill).min(last).min(self.saving_deadline_ns())
+        let saving = self.saving_deadline_ns().min(self.hangs.next_deadline_ns());
+        orphan.min(barrier).min(kill).min(last).min(saving)
     }
 
     pub fn handle(&mut self, now: Now, input: NlaInput, out: &mut Vec<NlaOutput>) {
@@ -158,6 +163,7 @@ impl Nla {
             NlaInput::Worked { rank, incarnation, activity } => {
                 self.on_worked(rank, incarnation, activity);
             }
+            NlaInput::Sampled(samples) => self.on_sampled(now, &samples, out),
             NlaInput::Saved { episode, result } => self.on_saved(episode, result, out),
             NlaInput::Restored { incarnation, result } => {
                 self.on_restored(now, incarnation, result, out);
@@ -198,6 +204,7 @@ impl Nla {
         }
         self.last_barrier_tick(now, out);
         self.saving_tick(now, out);
+        self.sample_tick(now, out);
         self.check_ended(out);
     }
 

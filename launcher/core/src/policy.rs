@@ -22,8 +22,9 @@ pub use reactions::Reaction;
 pub use report::{Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
-use crate::jl::{Interval, OnDeath, Request, Unusable};
+use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
 use crate::names::{FaultId, NodeName};
+use crate::progress::HangTimes;
 use conditions::{Change, ConditionsByNode};
 use core::time::Duration;
 use faults::FaultTable;
@@ -142,6 +143,16 @@ impl Policy {
     /// The configured reaction to a death.
     pub fn on_death(&self) -> OnDeath {
         self.config.on_death
+    }
+
+    /// The configured reaction to a hung rank; in shadow mode it is only reported.
+    pub fn on_hang(&self) -> OnHang {
+        if self.config.shadow { OnHang::Report } else { self.config.on_hang }
+    }
+
+    /// When a rank counts as hung.
+    pub fn hang_times(&self) -> HangTimes {
+        self.config.hang_times()
     }
 
     /// The configured checkpoint interval and mean time between failures.

@@ -36,6 +36,8 @@ pub struct Config {
     pub incarnation: u64,
     /// The descriptor of the PMI socket, `PMI_FD`.
     pub pmi_fd: Option<i32>,
+    /// The descriptor of the counter of steps, `FTB_PROGRESS_FD`.
+    pub progress_fd: Option<i32>,
     /// The address for other nodes, `FTB_JOB_ADDRESS`; default: the local address of the route to
     /// `MASTER_ADDR`.
     pub address: IpAddr,
@@ -90,6 +92,7 @@ impl Config {
             episode: env.number("FTB_EPISODE")?.unwrap_or(0),
             incarnation: env.number("FTB_INCARNATION")?.unwrap_or(0),
             pmi_fd,
+            progress_fd: env.number("FTB_PROGRESS_FD")?,
             address: env.address()?,
             receive_bytes_max: env
                 .number("FTB_JOB_RECEIVE_BYTES")?

@@ -18,6 +18,7 @@ use crate::frame::Class;
 use crate::image::{Outlives, Reader};
 use crate::inbox::Inbox;
 use crate::pmi::Pmi;
+use crate::progress::Progress;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
@@ -41,6 +42,7 @@ pub struct Job {
     control: Control,
     restore: Option<Restoring>,
     pub(crate) collectives: u32,
+    progress: Progress,
     reported_unreachable: BTreeSet<u32>,
     /// Whether it is known if the program can go back in place.
     decided: bool,
@@ -172,6 +174,7 @@ impl Job {
                 .or(others.map(|(set_dir, size)| Source::Others { size, set_dir }))
                 .map(|source| Restoring { source, episode, since: started }),
             reported_unreachable: BTreeSet::new(),
+            progress: Progress::new(config.progress_fd),
             config,
             inbox,
             router,
@@ -241,6 +244,7 @@ impl Job {
     pub fn send(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
         self.decide();
         let sent = self.router.send(to, Class::User, tag, message);
+        self.progress.step();
         self.settle(sent)
     }
 
@@ -279,6 +283,7 @@ impl Job {
     /// As [`Job::progress`].
     pub fn safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
         self.decide();
+        self.progress.step();
         let recalled = self.inbox.check_recall();
         self.settle(recalled)?;
         if let Some(restoring) = &self.restore {
@@ -350,6 +355,7 @@ impl Job {
                 }
             }
         });
+        self.progress.step();
         self.settle(taken)
     }
 
@@ -363,6 +369,7 @@ impl Job {
     pub(crate) fn give(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
         self.decide();
         let sent = self.router.send(to, Class::Collective, tag, message);
+        self.progress.step();
         self.settle(sent)
     }
 

@@ -34,6 +34,7 @@ mod inbox;
 mod job;
 pub mod limits;
 mod pmi;
+mod progress;
 mod request;
 mod router;
 mod state;

@@ -6,7 +6,9 @@
 //! connections to other nodes (`ftb-launcher`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
+pub mod activity;
 pub mod backend;
+pub mod counter;
 pub mod images;
 pub mod input;
 pub mod installed;

@@ -5,7 +5,6 @@
 //! inside ([`supervisor`]), and the link. Nothing of a pod outlives the agent: the pause process
 //! ends with its standard input.
 
-mod activity;
 mod connections;
 mod image;
 pub mod ipc;

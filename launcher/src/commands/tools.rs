@@ -65,6 +65,16 @@ fn show(view: &JobView) -> Result<(), Failure> {
     if let Some(why) = &view.immovable {
         line(&format!("moves   not now: {why}"))?;
     }
+    for hung in &view.hung {
+        let what = hung.kind.words();
+        let age = humantime::format_duration(Duration::from_secs(hung.age_s));
+        line(&match (hung.rank, &hung.node) {
+            (Some(rank), Some(node)) => {
+                format!("hung    rank {rank} on {node} (pid {}) {what} for {age}", hung.pid)
+            }
+            _ => format!("hung    all ranks {what} for {age}"),
+        })?;
+    }
     for fault in &view.pending {
         line(&format!("waits   the ranks of {} are to move: {}", fault.node, fault.reason))?;
     }

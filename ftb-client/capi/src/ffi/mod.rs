@@ -1,4 +1,4 @@
-//! The nine functions and our extension, and everything in this crate that is `unsafe`.
+//! The nine functions and our extensions, and everything in this crate that is `unsafe`.
 //!
 //! Each function takes what C hands over to where Rust can judge it: no pointer is followed before
 //! it was compared with NULL, no text is read beyond its bound, and no panic leaves the library
@@ -13,6 +13,7 @@
 
 pub mod callback;
 mod present;
+mod progress;
 
 use crate::abi::{
     ClientHandle, ClientInfo, Code, EventHandle, EventInfo, EventProperties, Gap, MAX_EVENT_NAME,

@@ -21,7 +21,7 @@ const FUNCTIONS: [&str; 9] = [
 ];
 
 /// What the original does not have: `ftbx.h`.
-const EXTENSIONS: [&str; 1] = ["FTBX_Poll_gap"];
+const EXTENSIONS: [&str; 2] = ["FTBX_Poll_gap", "ftb_progress"];
 
 fn output(program: &str, arguments: &[&str], file: &Path) -> Result<String> {
     let output = Command::new(program).args(arguments).arg(file).output()?;
@@ -76,6 +76,17 @@ fn the_headers_are_good_c_and_cpp_under_every_name() -> Result<()> {
             ensure!(compiled.status.success(), "{header} as {language} {standard}: {said}");
         }
     }
+    Ok(())
+}
+
+/// `ftb-launch` counts the steps of any program that calls it.
+#[test]
+fn a_step_is_counted_without_a_client_and_an_agent() -> Result<()> {
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("progress", Link::Shared)?;
+    let mut command = workshop.command(&program, Path::new("/nonexistent"));
+    let found = run(command.env_remove("FTB_PROGRESS_FD"))?;
+    assert_eq!(found, "without -1\nwith 0\nwith 0\nwith 0\nsteps 3\n");
     Ok(())
 }
 

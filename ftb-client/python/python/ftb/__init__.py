@@ -13,6 +13,7 @@
 
 from ._aio import AsyncClient, AsyncReceipt, AsyncReceipts, AsyncSubscription
 from ._client import Client, Receipt, Receipts, Subscription
+from ._progress import progress
 from ._types import (
     Agent,
     BufferFull,
@@ -65,4 +66,5 @@ __all__ = [
     "SubscribeError",
     "Subscription",
     "Timeout",
+    "progress",
 ]

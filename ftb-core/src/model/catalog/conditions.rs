@@ -196,4 +196,13 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         set_by: &[names::FTB_IB_EVENT_DEVICE_FATAL, names::FTB_IB_ADAPTER_REMOVED],
         cleared_by: &[names::FTB_IB_ADAPTER_INFO],
     },
+    ConditionEntry {
+        key: "HUNG",
+        subject: "a rank of a job, on a host",
+        meaning: "The rank makes no progress. Look at it with `ftb-launch status JOB` and a \
+                  debugger, or let the launcher act (`on_hang`). Its host counts as healthy.",
+        action: "restart-process",
+        set_by: &[names::FTB_NLA_HUNG],
+        cleared_by: &[names::FTB_NLA_HANG_OVER],
+    },
 ];

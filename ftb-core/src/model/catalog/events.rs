@@ -211,6 +211,11 @@ catalog! {
             "The job ends: SIGTERM, SIGKILL after the grace; launch agents leave.";
         FTB_JL_EPISODE: "info, warning", "", "episode kind outcome phases fault?",
             "An episode is closed; `phases`: `leave=12 copy=30` in milliseconds.";
+        FTB_JL_HUNG: "warning", "", "episode kind node? rank? incarnation? pid? kill?",
+            "A rank is hung, or all are; `kind`: `stopped`, `debugger`, `unread`, `io`, `steps`, \
+             `all`. `on_hang` of the policy says what follows.";
+        FTB_JL_HANG_OVER: "info", "", "episode kind node? rank? incarnation? pid?",
+            "It is hung no more: it goes on, or was started again.";
         FTB_JL_ASK: "info", "nothing", "",
             "Launch agents report their state, an open barrier and each exit over the job \
              connection.";
@@ -226,6 +231,10 @@ catalog! {
             "The start failed. With pods it may follow FTB_NLA_LAUNCHED.";
         FTB_NLA_PREPARED: "info", "nothing", "episode node",
             "Answer to FTB_JL_PREPARE: the ranks are stopped.";
+        FTB_NLA_HUNG: "warning", "", "episode node rank incarnation job kind",
+            "A rank of this host is hung. Only jobs of root state the condition.";
+        FTB_NLA_HANG_OVER: "info", "", "episode node rank incarnation job kind",
+            "It is hung no more.";
         FTB_NLA_EXITED: "info, error", "`rank status`", "episode node ranks incarnation how",
             "A rank ended; `how`: `left` (image written), `exit N`, `signal N`.";
         FTB_MIGRATE_PIC: "info", "source host", "episode node source ranks set",

@@ -47,6 +47,8 @@ impl Jl {
                 self.on_exited(now, &node, rank, incarnation, how)
             }
             FromNla::State { .. } => self.tell_usable(),
+            FromNla::Progress(report) => self.on_progress(now, &node, report),
+            FromNla::Hang { .. } => {}
             message => self.on_answer(now, &node, &message),
         }
     }

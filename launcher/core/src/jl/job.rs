@@ -9,6 +9,7 @@ use crate::manner::{Manner, Moves, Saver};
 use crate::message::{Activity, ExitCause, FromJl, Placement, Protocol};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
+use crate::progress::HangTimes;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -95,6 +96,21 @@ pub enum OnDeath {
     Stop,
 }
 
+/// What is done about a hung rank. Without a set it is only reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnHang {
+    #[default]
+    Report,
+    /// All ranks end, and the job starts anew from its last set.
+    Restart,
+    /// The hung rank is killed. Survivors go back to the last set in place; where that is
+    /// impossible, or all ranks are hung: as [`OnHang::Restart`].
+    RollBack,
+    /// The job ends.
+    Kill,
+}
+
 /// The configuration of a JL.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JlConfig {
@@ -119,6 +135,10 @@ pub struct JlConfig {
     pub sets_max: usize,
     #[serde(default)]
     pub manner: Manner,
+    #[serde(default)]
+    pub on_hang: OnHang,
+    #[serde(default)]
+    pub hang_times: HangTimes,
 }
 
 fn mtbf() -> Duration {

@@ -8,6 +8,7 @@ use super::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol};
 use crate::names::{JobId, Ranks};
+use crate::progress::HangTimes;
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -29,6 +30,8 @@ fn jl() -> Jl {
         mtbf: MTBF,
         sets_max: 2,
         manner: Manner::default(),
+        on_hang: OnHang::Report,
+        hang_times: HangTimes::default(),
     })
 }
 

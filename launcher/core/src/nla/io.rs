@@ -3,6 +3,7 @@
 use crate::manner::Manner;
 use crate::message::{Activity, ExitCause, FromJl, FromNla, RankSays};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
+use crate::progress::RankSample;
 use core::time::Duration;
 
 /// The configuration of an NLA.
@@ -15,6 +16,8 @@ pub struct NlaConfig {
     /// Between SIGTERM and SIGKILL when the job ends.
     pub kill_grace: Duration,
     pub manner: Manner,
+    /// Interval of the looks at the ranks; zero: none.
+    pub sample_every: Duration,
 }
 
 /// An input of the NLA.
@@ -60,6 +63,8 @@ pub enum NlaInput {
         incarnation: u64,
         activity: Activity,
     },
+    /// The answer to [`NlaOutput::Sample`].
+    Sampled(Vec<RankSample>),
     /// The ranks are saved, or go on unsaved.
     Saved {
         episode: Episode,
@@ -99,6 +104,8 @@ pub struct Spawn {
 pub enum NlaOutput {
     Publish(FromNla),
     Spawn(Spawn),
+    /// Look at the running ranks. Answered by [`NlaInput::Sampled`].
+    Sample,
     /// Send a signal to the process group of a rank.
     Signal {
         rank: u32,

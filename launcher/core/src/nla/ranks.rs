@@ -126,6 +126,7 @@ impl Nla {
         };
         process.life = ProcessState::Ended(how);
         self.pmi.gone(rank);
+        self.hang_over(rank, "the rank has ended", out);
         out.push(NlaOutput::Publish(FromNla::Exited {
             episode: self.episode,
             rank,

@@ -100,6 +100,7 @@ impl Nla {
                     self.end(now, episode, out);
                 }
             }
+            FromJl::Hang(notice) => self.on_hang(notice, out),
             FromJl::Ask => self.on_ask(now, out),
             FromJl::Copy { .. }
             | FromJl::MigrateIpt(_)

@@ -60,6 +60,12 @@ impl Nla {
         prepared.map_or(u64::MAX, |saving| saving.until_ns)
     }
 
+    /// Whether it has stopped the ranks to save them, or is about to.
+    pub(super) fn saves(&self) -> bool {
+        let go_on = |of: &Saving| of.stage == SavingStage::Over && (of.leave || of.failed());
+        self.saving.as_ref().is_some_and(|saving| !go_on(saving))
+    }
+
     fn save_later(&self) -> bool {
         !self.pmi.arrived().is_empty()
     }
@@ -253,6 +259,7 @@ impl Nla {
             process.life = ProcessState::Ended(ExitCause::Left);
             let incarnation = process.incarnation;
             self.pmi.gone(rank);
+            self.hang_over(rank, "the rank has left", out);
             let (episode, how) = (self.episode, ExitCause::Left);
             out.push(NlaOutput::Publish(FromNla::Exited { episode, rank, incarnation, how }));
         }

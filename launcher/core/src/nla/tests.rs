@@ -25,6 +25,7 @@ fn config() -> NlaConfig {
         orphan_grace: limits::ORPHAN_GRACE,
         kill_grace: limits::KILL_GRACE,
         manner: Manner::default(),
+        sample_every: Duration::ZERO,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::HISTORY_MAX;
 use super::report::Report;
-use crate::jl::{Interval, MTBF, OnDeath};
+use crate::jl::{Interval, MTBF, OnDeath, OnHang};
+use crate::progress::HangTimes;
 use core::time::Duration;
 use ftb_core::{EventName, EventSpace, Severity};
 use serde::Deserialize;
@@ -102,6 +103,14 @@ fn mtbf() -> Duration {
     MTBF
 }
 
+fn hang_after() -> Duration {
+    HangTimes::default().hang_after
+}
+
+fn stall_after() -> Duration {
+    HangTimes::default().stall_after
+}
+
 /// Agents let only their own user and root publish there.
 fn protected_spaces() -> Vec<String> {
     ["ftb.agent", "ftb.ipmi", "ftb.ib"].map(str::to_owned).into()
@@ -131,6 +140,15 @@ pub struct Config {
     /// What is done when a rank or a node dies.
     #[serde(default)]
     pub on_death: OnDeath,
+    /// What is done about a hung rank.
+    #[serde(default)]
+    pub on_hang: OnHang,
+    /// After what time a stopped rank counts as hung.
+    #[serde(default = "hang_after", with = "humantime_serde")]
+    pub hang_after: Duration,
+    /// The same for a rank that makes no progress.
+    #[serde(default = "stall_after", with = "humantime_serde")]
+    pub stall_after: Duration,
     #[serde(default)]
     pub interval: Interval,
     /// Configured mean time between failures.
@@ -162,6 +180,10 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 }
 
 impl Config {
+    pub(super) fn hang_times(&self) -> HangTimes {
+        HangTimes { hang_after: self.hang_after, stall_after: self.stall_after }
+    }
+
     pub(super) fn parse(text: &str) -> Result<Self, PolicyError> {
         let config: Self = toml::from_str(text).map_err(|error| PolicyError {
             line: error.span().map_or(1, |span| line_of(text, span.start)),
@@ -176,6 +198,10 @@ impl Config {
             let problem = "mtbf is 0: nothing could ever be computed; say how long it is".into();
             return Err(PolicyError { line: line_of_key(text, "mtbf"), problem });
         }
+        config.hang_times().check().map_err(|problem| {
+            let key = problem.split(' ').next().unwrap_or_default();
+            PolicyError { line: line_of_key(text, key), problem }
+        })?;
         if config.breaker.actions == 0 {
             let problem = "breaker.actions is 0: no rule could ever act; use shadow = true".into();
             return Err(PolicyError { line: line_of_key(text, "actions"), problem });

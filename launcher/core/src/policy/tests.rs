@@ -268,23 +268,25 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
         Policy::parse(&text).unwrap_err()
     };
     let wrong = error("hold_down", "hold_dawn");
-    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 19, "{wrong}");
+    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 26, "{wrong}");
+    let short = error("stall_after = \"10m\"", "stall_after = \"1ms\"");
+    assert!(short.problem.starts_with("stall_after is 1ms") && short.line == 18, "{short}");
     let never = |from: &str, to: &str| {
         let error = error(from, to);
         assert!(error.problem.contains("can never match"), "{error}");
         error.line
     };
     for share in ["1.0", "-0.5", "nan", "7"] {
-        assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 32);
+        assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 39);
     }
-    assert_eq!(never("within = \"60s\"", "within = \"0s\""), 32);
-    assert_eq!(never("count = 3", "count = 4097"), 116);
-    assert_eq!(never("within = \"5m\"", "within = \"0s\""), 116);
+    assert_eq!(never("within = \"60s\"", "within = \"0s\""), 39);
+    assert_eq!(never("count = 3", "count = 4097"), 123);
+    assert_eq!(never("within = \"5m\"", "within = \"0s\""), 123);
     assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
     assert!(error("\"FTB_IB_PORT_ERR\"", "").problem.contains("can never match"));
     assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
     let shadowed = error("nodes_over = 0.5\n", "");
-    assert!(shadowed.problem.contains("can never act") && shadowed.line == 42, "{shadowed}");
+    assert!(shadowed.problem.contains("can never act") && shadowed.line == 49, "{shadowed}");
     assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
 }
 

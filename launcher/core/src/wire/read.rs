@@ -2,8 +2,8 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch,
-    NlaSays, NumberedRequest, Outcome, Placement, RankSays,
+    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
+    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
@@ -156,6 +156,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             signal: read.payload()?.parse().map_err(|e| read.bad("payload", e))?,
         },
         names::FTB_JL_KILL => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
+        names::FTB_JL_HUNG | names::FTB_JL_HANG_OVER => FromJl::Hang(hang(&read, episode, &name)?),
         names::FTB_JL_EPISODE => FromJl::Closed(Closed {
             episode,
             kind: read.text("kind")?.to_owned(),
@@ -165,6 +166,26 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             fault: event.tag("fault").map(|_| read.parsed("fault").map(FaultId)).transpose()?,
         }),
         _ => return read.unknown(),
+    })
+}
+
+fn hang(read: &Reader<'_>, episode: Episode, name: &str) -> Result<HangNotice, WireError> {
+    let rank = match read.0.tag("rank") {
+        None => None,
+        Some(_) => Some(HungRank {
+            node: read.parsed("node")?,
+            rank: read.parsed("rank")?,
+            incarnation: read.parsed("incarnation")?,
+            pid: read.parsed("pid")?,
+        }),
+    };
+    Ok(HangNotice {
+        episode,
+        rank,
+        kind: read.parsed("kind")?,
+        is_over: name.ends_with("_OVER"),
+        kill: read.0.tag("kill") == Some("yes"),
+        words: read.payload()?.to_owned(),
     })
 }
 
@@ -207,6 +228,15 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             reason: read.payload()?.to_owned(),
         },
         names::FTB_NLA_PREPARED => FromNla::Prepared { episode },
+        names::FTB_NLA_HUNG | names::FTB_NLA_HANG_OVER => FromNla::Hang {
+            episode,
+            rank: read.parsed("rank")?,
+            incarnation: read.parsed("incarnation")?,
+            job: read.parsed("job")?,
+            kind: read.parsed("kind")?,
+            is_over: name.ends_with("_OVER"),
+            words: read.payload()?.to_owned(),
+        },
         names::FTB_NLA_EXITED => FromNla::Exited {
             episode,
             rank: read.parsed("ranks")?,

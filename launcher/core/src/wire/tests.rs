@@ -4,11 +4,12 @@
 
 use super::*;
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch,
-    NlaSays, NumberedRequest, Outcome, Part, RankSays,
+    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
+    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays,
 };
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
+use crate::progress::HangKind;
 use ftb_core::{Event, EventName, EventSpace, Tag};
 use proptest::prelude::*;
 
@@ -64,7 +65,23 @@ fn jl_messages() -> Vec<FromJl> {
         FromJl::Usable { episode, target: target.clone() },
         FromJl::Drop { episode, set: set() },
         FromJl::Signal { episode, signal: 10 },
-        FromJl::Kill { episode, reason },
+        FromJl::Kill { episode, reason: reason.clone() },
+        FromJl::Hang(HangNotice {
+            episode,
+            rank: Some(HungRank { node: node(), rank: 3, incarnation: 2, pid: 77 }),
+            kind: HangKind::Stopped,
+            is_over: false,
+            kill: true,
+            words: reason.clone(),
+        }),
+        FromJl::Hang(HangNotice {
+            episode,
+            rank: None,
+            kind: HangKind::All,
+            is_over: true,
+            kill: false,
+            words: reason,
+        }),
         FromJl::Evict { episode, target },
         FromJl::Ask,
         FromJl::Alive,
@@ -97,6 +114,15 @@ fn nla_messages() -> Vec<FromNla> {
         FromNla::Copied { episode, set: set(), ranks: ranks(), bytes: 1 << 40 },
         FromNla::CopyFailed { episode, set: set(), ranks: ranks(), reason },
         FromNla::Restarted { episode, incarnation, ranks: ranks() },
+        FromNla::Hang {
+            episode,
+            rank: 3,
+            incarnation,
+            job: JobId::new("job").unwrap(),
+            kind: HangKind::Unread,
+            is_over: true,
+            words: "goes on".to_owned(),
+        },
         FromNla::Reset { episode },
         FromNla::Stopped { episode },
     ]

@@ -2,12 +2,13 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
-    Answer, ExitCause, FromJl, FromNla, FromRank, Ipt, JobRequest, Launch, NlaSays,
+    Answer, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch, NlaSays,
     NumberedRequest, Outcome, Placement, RankSays,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
 use ftb_core::catalog::{self, names};
+use ftb_core::condition::{Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
 
@@ -40,6 +41,11 @@ impl Draft {
             Some(value) => self.tag(key, value),
             None => self,
         }
+    }
+
+    fn states(mut self, condition: Condition) -> Self {
+        self.0.condition = Some(condition);
+        self
     }
 
     fn episode(self, episode: Episode) -> Self {
@@ -116,6 +122,7 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
         FromJl::Kill { episode, reason } => {
             draft(names::FTB_JL_KILL, Info, reason).episode(*episode)
         }
+        FromJl::Hang(notice) => hang(notice),
         FromJl::Ask => draft(names::FTB_JL_ASK, Info, ""),
         FromJl::Closed(closed) => {
             let severity = if closed.done { Info } else { Warning };
@@ -129,6 +136,25 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
         FromJl::Alive => draft(names::FTB_JL_ALIVE, Info, ""),
     };
     Some(draft.0)
+}
+
+fn hang(notice: &HangNotice) -> Draft {
+    let (name, severity) = match notice.is_over {
+        true => (names::FTB_JL_HANG_OVER, Severity::Info),
+        false => (names::FTB_JL_HUNG, Severity::Warning),
+    };
+    let draft = Draft::new(SPACE_JL, name, severity, &notice.words)
+        .episode(notice.episode)
+        .tag("kind", notice.kind);
+    let draft = if notice.kill { draft.tag("kill", "yes") } else { draft };
+    match &notice.rank {
+        Some(of) => draft
+            .tag("node", &of.node)
+            .tag("rank", of.rank)
+            .tag("incarnation", of.incarnation)
+            .tag("pid", of.pid),
+        None => draft,
+    }
 }
 
 fn launch(launch: &Launch) -> Draft {
@@ -159,7 +185,7 @@ fn ipt(ipt: &Ipt) -> Draft {
         .tag("barrier", ipt.barrier)
 }
 
-/// A message of an NLA as an event; `None` for PMI and FTB_NLA_READY.
+/// A message of an NLA as an event; `None` for PMI, FTB_NLA_READY and progress.
 pub fn to_nla(says: &NlaSays) -> Option<Event> {
     use Severity::{Error, Info};
     let node: &NodeName = &says.node;
@@ -167,7 +193,7 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
         Draft::new(SPACE_NLA, name, severity, payload).tag("node", node)
     };
     let draft = match &says.message {
-        FromNla::Ready { .. } | FromNla::Pmi { .. } => return None,
+        FromNla::Ready { .. } | FromNla::Pmi { .. } | FromNla::Progress(_) => return None,
         FromNla::State { episode, from, to, changes } => {
             draft(names::FTB_NLA_STATE, Info, format!("{from}->{to}"))
                 .episode(*episode)
@@ -186,6 +212,7 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
         FromNla::Prepared { episode } => {
             draft(names::FTB_NLA_PREPARED, Info, String::new()).episode(*episode)
         }
+        message @ FromNla::Hang { .. } => hung_rank(node, message)?,
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
@@ -220,6 +247,27 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
         }
     };
     Some(draft.0)
+}
+
+/// A hung rank; its condition is one of the NLA's own host.
+fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
+    let FromNla::Hang { episode, rank, incarnation, job, kind, is_over, words } = message else {
+        return None;
+    };
+    let (name, severity, truth) = match is_over {
+        true => (names::FTB_NLA_HANG_OVER, Severity::Info, Truth::False),
+        false => (names::FTB_NLA_HUNG, Severity::Warning, Truth::True),
+    };
+    let condition = Condition {
+        component: format!("{job} rank {rank}"),
+        action: RecommendedAction::RestartProcess,
+        // A hung rank does not make its host unhealthy.
+        severity: Some(Severity::Info),
+        ..Condition::new("HUNG", truth)
+    };
+    let draft = Draft::new(SPACE_NLA, name, severity, words).tag("node", node).episode(*episode);
+    let draft = draft.tag("rank", rank).tag("incarnation", incarnation);
+    Some(draft.tag("job", job).tag("kind", kind).states(condition))
 }
 
 /// A message of a rank as an event.

@@ -6,6 +6,7 @@ use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla;
 
 /// splitmix64: small, seeded, good enough for scenarios.
+#[derive(Debug)]
 pub struct Rng(pub u64);
 
 impl Rng {

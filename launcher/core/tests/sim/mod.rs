@@ -7,10 +7,11 @@ pub mod happens;
 pub mod proc;
 pub mod world;
 
-use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, Request};
+use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, OnHang, Request};
 use ftb_launcher_core::manner::{Manner, Moves, Saver};
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::{JobId, Ranks};
+use ftb_launcher_core::progress::HangTimes;
 use happens::Happens;
 use world::{World, node};
 
@@ -36,6 +37,8 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         mtbf: MTBF,
         sets_max: 2,
         manner: Manner::default(),
+        on_hang: OnHang::Report,
+        hang_times: HangTimes::default(),
     }
 }
 

@@ -79,6 +79,7 @@ impl World {
                 orphan_grace: nla::limits::ORPHAN_GRACE,
                 kill_grace: nla::limits::KILL_GRACE,
                 manner,
+                sample_every: core::time::Duration::ZERO,
             };
             (name.clone(), Nla::new(now, config, spare))
         };
@@ -300,6 +301,7 @@ impl World {
                 self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
                 self.divided = None;
             }
+            nla::NlaOutput::Sample => {}
             nla::NlaOutput::Signal { rank, signal } => self.signal(name, rank, signal),
             nla::NlaOutput::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
             nla::NlaOutput::Copy { episode, from, set, ranks } => {

@@ -7,6 +7,7 @@
 
 use crate::output::Stream;
 use ftb_launcher_core::message::{Activity, ExitCause};
+use ftb_launcher_core::progress::Sample;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -50,6 +51,9 @@ pub enum ToSupervisor {
     },
     /// Stop the ranks and read no more PMI lines. Answered by [`FromSupervisor::Held`].
     Hold(u64),
+    /// Look at the ranks. Answered by a [`FromSupervisor::Sampled`] for each, then
+    /// [`FromSupervisor::SampledAll`].
+    Sample,
     /// Answered by [`FromSupervisor::Synced`] when all earlier messages are handled.
     Sync,
     Go,
@@ -68,6 +72,10 @@ pub enum FromSupervisor {
     Ended(u32, ExitCause),
     /// A rank could not be started.
     Failed(u32, String),
+    /// A look at a rank.
+    Sampled(u32, Box<Sample>),
+    /// A look at all ranks is over.
+    SampledAll,
     /// Activity of a stopped rank.
     Worked(u32, Activity),
     /// The ranks are stopped; no PMI line follows.
@@ -91,6 +99,10 @@ impl FromSupervisor {
             Self::Worked(rank, done) => {
                 (b'w', *rank, text(&format!("{} {}", done.cpu_ms, done.sent)))
             }
+            Self::Sampled(rank, sample) => {
+                (b'a', *rank, serde_json::to_vec(sample).unwrap_or_default())
+            }
+            Self::SampledAll => (b'z', 0, Vec::new()),
             Self::Held(number) => (b'h', 0, text(&number.to_string())),
             Self::Took(bytes) => (b't', *bytes, Vec::new()),
             Self::Synced => (b's', 0, Vec::new()),
@@ -121,6 +133,8 @@ impl FromSupervisor {
             b'x' => Self::Ended(number, how(&text(body))?),
             b'f' => Self::Failed(number, text(body)),
             b'w' => Self::Worked(number, activity(&text(body))?),
+            b'a' => Self::Sampled(number, serde_json::from_slice(&body).ok()?),
+            b'z' => Self::SampledAll,
             b'h' => Self::Held(text(body).parse().ok()?),
             b't' => Self::Took(number),
             b's' => Self::Synced,
@@ -158,6 +172,8 @@ mod tests {
             FromSupervisor::Ended(1, ExitCause::Signal(9)),
             FromSupervisor::Failed(2, "no such file".to_owned()),
             FromSupervisor::Worked(9, Activity { cpu_ms: 1, sent: u64::MAX }),
+            FromSupervisor::Sampled(2, Box::default()),
+            FromSupervisor::SampledAll,
             FromSupervisor::Held(1 << 40),
             FromSupervisor::Took(u32::MAX),
             FromSupervisor::Synced,

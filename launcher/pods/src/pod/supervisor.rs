@@ -10,11 +10,14 @@
 //! Both are single-threaded and use only pipes, sockets and signals, which CRIU can save.
 
 use super::ipc::{BODY_BYTES_MAX, FromSupervisor, LINE_BYTES_MAX, ToSupervisor};
-use super::{activity, stop};
+use super::stop;
+use crate::activity::{self, Sampler};
+use crate::counter::{PROGRESS_FD, StepCounter};
 use crate::output::Stream;
 use ftb_launcher_core::message::{Activity, ExitCause};
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
+use ftb_launcher_core::progress::Sample;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::mount::{MsFlags, mount};
@@ -25,7 +28,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, read, setsid, write};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -149,6 +152,7 @@ struct SupervisedRank {
     done: Activity,
     /// The kernel's counts when the rank last continued.
     since: Activity,
+    steps: StepCounter,
 }
 
 struct Supervisor {
@@ -156,6 +160,7 @@ struct Supervisor {
     commands: Vec<u8>,
     held: bool,
     over: bool,
+    sampler: Sampler,
 }
 
 /// A ready descriptor.
@@ -180,8 +185,13 @@ pub fn supervise() -> io::Result<()> {
     drop(null);
     std::env::set_current_dir("/")?;
     let children = caught()?;
-    let mut supervisor =
-        Supervisor { ranks: BTreeMap::new(), commands: Vec::new(), held: false, over: false };
+    let mut supervisor = Supervisor {
+        ranks: BTreeMap::new(),
+        commands: Vec::new(),
+        held: false,
+        over: false,
+        sampler: Sampler::default(),
+    };
     say(&FromSupervisor::Begun(std::process::id()))?;
     while !supervisor.over {
         for which in supervisor.ready(&children)? {
@@ -304,13 +314,14 @@ impl Supervisor {
             }
             ToSupervisor::Hold(number) => {
                 self.held = true;
-                stop::stop(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect());
+                stop::stop(&self.groups());
                 self.add_activity();
                 for (rank, supervised) in &self.ranks {
                     say(&FromSupervisor::Worked(*rank, supervised.done))?;
                 }
                 say(&FromSupervisor::Held(number))?;
             }
+            ToSupervisor::Sample => self.sample()?,
             ToSupervisor::Sync => say(&FromSupervisor::Synced)?,
             ToSupervisor::Go => {
                 if core::mem::take(&mut self.held) {
@@ -343,7 +354,21 @@ impl Supervisor {
     }
 
     fn counted(&self) -> BTreeMap<i32, Activity> {
-        activity::of(&self.ranks.values().map(|rank| rank.pid.as_raw()).collect())
+        activity::done_in_pod(&self.groups())
+    }
+
+    fn groups(&self) -> BTreeSet<i32> {
+        self.ranks.values().map(|rank| rank.pid.as_raw()).collect()
+    }
+
+    fn sample(&self) -> io::Result<()> {
+        let seen = self.sampler.look(&self.groups());
+        for (rank, supervised) in &self.ranks {
+            let sample = seen.get(&supervised.pid.as_raw()).copied().unwrap_or_default();
+            let sample = Sample { steps: supervised.steps.total(), ..sample };
+            say(&FromSupervisor::Sampled(*rank, Box::new(sample)))?;
+        }
+        say(&FromSupervisor::SampledAll)
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -466,15 +491,17 @@ fn spawn(
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     fcntl(theirs.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let (steps, counter) = StepCounter::new()?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("exec-rank").arg(std::process::id().to_string()).arg("--").args(argv);
     command.env_clear().envs(env.iter().cloned());
     command.env("PMI_FD", theirs.as_raw_fd().to_string());
+    command.env(PROGRESS_FD, counter.as_raw_fd().to_string());
     command.current_dir(cwd).process_group(0);
     command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    drop(theirs);
+    drop((theirs, counter));
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     let out = child.stdout.take().map(OwnedFd::from);
     let err = child.stderr.take().map(OwnedFd::from);
@@ -493,5 +520,6 @@ fn spawn(
         input_ends: false,
         done: Activity::default(),
         since: Activity::default(),
+        steps,
     })
 }

@@ -12,8 +12,9 @@ use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
 use core::net::Ipv4Addr;
 use ftb_launcher_core::message::ExitCause;
-use ftb_launcher_core::names::{Episode, SetId};
+use ftb_launcher_core::names::{Episode, RANKS_PER_NODE_MAX, SetId};
 use ftb_launcher_core::nla::NlaInput;
+use ftb_launcher_core::progress::RankSample;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -51,6 +52,8 @@ pub(super) struct Task {
     /// The set whose image has begun that way.
     pub(super) precopied: Option<SetId>,
     pub(super) input: Stdin,
+    /// What was heard of the open look at the ranks.
+    pub(super) samples: Vec<RankSample>,
     /// The failed end of the last rank, reported when nothing is left of the pod.
     pub(super) last: Option<(u32, u64, ExitCause)>,
 }
@@ -99,6 +102,7 @@ impl Task {
             precopy: JoinSet::new(),
             precopied: None,
             input: Stdin::default(),
+            samples: Vec::new(),
             last: None,
         })
     }
@@ -242,6 +246,17 @@ impl Task {
                     let input = NlaInput::SpawnFailed { rank, incarnation, reason };
                     let _ = self.ends.inputs.send(input).await;
                 }
+            }
+            FromSupervisor::Sampled(rank, sample) => {
+                if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation)
+                    && self.samples.len() < RANKS_PER_NODE_MAX
+                {
+                    self.samples.push(RankSample { rank, incarnation, sample: *sample });
+                }
+            }
+            FromSupervisor::SampledAll => {
+                let samples = core::mem::take(&mut self.samples);
+                let _ = self.ends.inputs.send(NlaInput::Sampled(samples)).await;
             }
             FromSupervisor::Worked(rank, activity) => {
                 if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {

@@ -12,6 +12,7 @@ use crate::jl::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{ExitCause, FromNla, FromRank, Launch, Part, Placement};
 use crate::names::{JobId, Ranks};
+use crate::progress::HangTimes;
 use crate::wire;
 use page::Found;
 use std::collections::BTreeMap;
@@ -70,6 +71,8 @@ impl World {
             mtbf: MTBF,
             sets_max: 2,
             manner,
+            on_hang: OnHang::Report,
+            hang_times: HangTimes::default(),
         });
         jl.handle(Now::default(), JlInput::Started, &mut Vec::new());
         // Alive signals and questions belong to no phase.

@@ -1,0 +1,159 @@
+//! Hung ranks: takes the reports of the nodes, reports findings, and acts on them (`on_hang`).
+//!
+//! Ranks may stand still while a start, a migration or a recovery is under way, and while their
+//! agents save them. A person who debugs a rank has the job alone: nothing is done meanwhile.
+
+use super::{Jl, JlOutput, OnHang, Workflow};
+use crate::message::{FromJl, HangNotice, HungRank};
+use crate::names::{NodeName, Ranks};
+use crate::progress::{Finding, HangChange, HangKind, NodeReport};
+use core::time::Duration;
+use ftb_core::Now;
+use std::collections::BTreeMap;
+
+/// Exit code of a job that ends because of a hung rank: as if SIGKILL had ended the rank.
+const HUNG: i32 = 137;
+
+/// Hung ranks that are being killed, and until when, in monotonic nanoseconds.
+pub(super) type Killed = BTreeMap<u32, u64>;
+
+impl Jl {
+    pub(super) fn on_progress(&mut self, now: Now, node: &NodeName, mut report: NodeReport) {
+        let placed = |rank: u32| self.job.ranks.get(rank as usize).is_some_and(|r| r.node == *node);
+        report.moving.0.retain(|rank| placed(*rank));
+        report.stepping.0.retain(|rank| placed(*rank));
+        report.still.retain(|of| placed(of.rank));
+        self.hangs.on_report(now, &report);
+    }
+
+    /// Whether ranks stand still now because of the launcher itself.
+    fn holds_ranks(&self) -> bool {
+        match self.open.as_ref().map(|open| &open.workflow) {
+            None => false,
+            Some(Workflow::Checkpoint(_)) => self.job.agents_save(),
+            Some(_) => true,
+        }
+    }
+
+    pub(super) fn look_for_hangs(&mut self, now: Now) {
+        if now.mono_ns < self.hangs.next_deadline_ns() || self.over() {
+            return;
+        }
+        let times = self.job.config.hang_times;
+        if self.holds_ranks() {
+            return self.hangs.pause(now, &times);
+        }
+        let start = |row: &super::Rank| row.ended.is_none().then_some(row.incarnation);
+        let starts: Vec<Option<u64>> = self.job.ranks.iter().map(start).collect();
+        let changes = self.hangs.look(now, &times, &starts);
+        let mut new = Vec::new();
+        for change in &changes {
+            match change {
+                HangChange::Hung(finding) => {
+                    let words = self.hang_words(now, finding);
+                    self.job.tell(format!("{words}{}", self.effect(finding)));
+                    self.publish_hang(finding, words, false);
+                    new.push(*finding);
+                }
+                HangChange::Over(finding) => {
+                    let words = format!("{} hung no more", self.hang_name(finding));
+                    self.job.tell(words.clone());
+                    self.publish_hang(finding, words, true);
+                }
+            }
+        }
+        if !changes.is_empty() {
+            self.job.out.push(JlOutput::Save);
+        }
+        self.kill_again(now);
+        if !new.is_empty() && self.acts_on_hangs() {
+            self.act_on_hang(now, &new);
+        }
+    }
+
+    /// `rank 3 on node02 (pid 77) is`, `all 4 ranks are`.
+    fn hang_name(&self, finding: &Finding) -> String {
+        let row = finding.rank.and_then(|rank| Some((rank, self.job.ranks.get(rank as usize)?)));
+        match row {
+            Some((rank, row)) => format!("rank {rank} on {} (pid {}) is", row.node, finding.pid),
+            None => format!("all {} ranks are", self.job.ranks.len()),
+        }
+    }
+
+    fn hang_words(&self, now: Now, finding: &Finding) -> String {
+        let age = now.wall_ns.saturating_sub(finding.since_ns) / 1_000_000_000;
+        let age = humantime::format_duration(Duration::from_secs(age));
+        let (name, what) = (self.hang_name(finding), finding.kind.words());
+        format!("{name} hung: {what} for {age}")
+    }
+
+    fn has_debugger(&self) -> bool {
+        self.hangs.found().iter().any(|finding| finding.kind == HangKind::Debugger)
+    }
+
+    fn acts_on_hangs(&self) -> bool {
+        let restores = self.job.config.on_hang == OnHang::Kill || !self.job.sets.is_empty();
+        self.job.config.on_hang != OnHang::Report && restores && !self.has_debugger()
+    }
+
+    /// What follows, for the user.
+    fn effect(&self, finding: &Finding) -> &'static str {
+        match self.job.config.on_hang {
+            _ if self.has_debugger() => ": nothing is done while a debugger is attached",
+            OnHang::Report => " (on_hang = report)",
+            OnHang::Kill => ": the job ends (on_hang = kill)",
+            _ if self.job.sets.is_empty() => ": there is no set to go back to, so nothing is done",
+            OnHang::RollBack if finding.rank.is_some() => ": it is killed (on_hang = roll-back)",
+            OnHang::RollBack => ": the job restarts (on_hang = roll-back)",
+            OnHang::Restart => ": the job restarts (on_hang = restart)",
+        }
+    }
+
+    fn publish_hang(&mut self, finding: &Finding, words: String, is_over: bool) {
+        let rank = finding.rank.and_then(|rank| {
+            let node = self.job.ranks.get(rank as usize)?.node.clone();
+            let (incarnation, pid) = (finding.incarnation, finding.pid);
+            Some(HungRank { node, rank, incarnation, pid })
+        });
+        let kill = !is_over && finding.rank.is_some_and(|rank| self.killed.contains_key(&rank));
+        let (episode, kind) = (self.job.episode, finding.kind);
+        self.job.publish(FromJl::Hang(HangNotice { episode, rank, kind, is_over, kill, words }));
+    }
+
+    fn act_on_hang(&mut self, now: Now, new: &[Finding]) {
+        let all = new.iter().any(|finding| finding.rank.is_none());
+        let ranks: Ranks = new.iter().filter_map(|finding| finding.rank).collect();
+        let reason = match all {
+            true => "all ranks are hung".to_owned(),
+            false => format!("hung: rank {}", ranks.join(", ")),
+        };
+        match self.job.config.on_hang {
+            OnHang::Report => {}
+            OnHang::Kill => self.end(now, HUNG, &reason),
+            OnHang::RollBack if !all => {
+                let until_ns = now.deadline_ns(self.job.config.deadlines.reset);
+                self.killed.extend(ranks.iter().map(|rank| (rank, until_ns)));
+                self.kill_again(now);
+            }
+            OnHang::RollBack | OnHang::Restart => self.recover_by(now, HUNG, &reason, false),
+        }
+    }
+
+    /// Repeats the order to kill hung ranks. Where that has no effect, the job starts anew: a node
+    /// that cannot end its ranks is lost.
+    fn kill_again(&mut self, now: Now) {
+        let found: Vec<Finding> = self.hangs.found().to_vec();
+        let is_found = |rank: &u32| found.iter().any(|finding| finding.rank == Some(*rank));
+        self.killed.retain(|rank, _| is_found(rank));
+        if self.killed.values().any(|until_ns| now.mono_ns >= *until_ns) {
+            let ranks: Ranks = self.killed.keys().copied().collect();
+            let reason = format!("hung: rank {}, which SIGKILL does not end", ranks.join(", "));
+            return self.recover_by(now, HUNG, &reason, false);
+        }
+        let is_killed = |of: &&Finding| of.rank.is_some_and(|rank| self.killed.contains_key(&rank));
+        for finding in found.iter().filter(is_killed).copied().collect::<Vec<_>>() {
+            let words = self.hang_words(now, &finding);
+            self.publish_hang(&finding, words, false);
+        }
+    }
+}

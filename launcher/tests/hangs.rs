@@ -1,0 +1,266 @@
+//! Hung ranks with real processes: stopped, looping and debugged ones are found, shown, published
+//! and acted on; ranks that only wait are not.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Context as _, Result, ensure};
+use ftb_tests::cluster::binary;
+use ftb_tests::skip::skip;
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use site::fixture::{compiled, criu_file, results};
+use site::{Site, nothing_left, run, start, text};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Short times for tests with few ranks.
+const QUICK: [&str; 2] = ["--hang-after", "1s"];
+
+/// The process of a rank: it leads its process group.
+fn pid_of(job: &str, rank: u32) -> Result<Pid> {
+    let wanted = [format!("FTB_JOB_ID={job}\0"), format!("FTB_RANK={rank}\0")];
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        let environ = text(&environ);
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let pid = Pid::from_raw(pid);
+        let leads = nix::unistd::getpgid(Some(pid)) == Ok(pid);
+        if leads && site::is_ours(&environ) && wanted.iter().all(|of| environ.contains(of)) {
+            return Ok(pid);
+        }
+    }
+    anyhow::bail!("rank {rank} of {job} is not there")
+}
+
+async fn status(site: &Site, job: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&site.ask(&["status", job, "--json"]).await?)?)
+}
+
+/// Waits until status shows these hung ranks with these kinds.
+async fn shows(site: &Site, job: &str, hung: &[(Option<u32>, &str)]) -> Result<Value> {
+    let wanted: Vec<Value> = hung.iter().map(|(rank, kind)| json!([rank, kind])).collect();
+    site.wait(&format!("{hung:?} to be shown"), async || {
+        let all = status(site, job).await?["hung"].clone();
+        let of = |hung: &Value| json!([hung["rank"], hung["kind"]]);
+        let found: Vec<Value> = all.as_array().context("no array")?.iter().map(of).collect();
+        Ok((found == wanted).then_some(all))
+    })
+    .await
+}
+
+/// The conditions of a host with the key HUNG that hold.
+fn conditions(site: &Site, node: &str) -> Result<String> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    let output = command.args(["conditions", node, "--key", "HUNG"]).output()?;
+    Ok(text(&output.stdout))
+}
+
+/// The acceptance: with the default times.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stopped_rank_of_64_is_found_within_30_seconds() -> Result<()> {
+    let site = Site::new(2).await?;
+    let job = start(site.launch(&["-n", "64", "--job", "large"], &["sleep", "1000"]));
+    site.wait("the ranks", async || Ok(pid_of("large", 63).ok())).await?;
+    // A few looks at ranks that do nothing.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let pid = pid_of("large", 37)?;
+    let begun = Instant::now();
+    kill(pid, Signal::SIGSTOP)?;
+    let hung = shows(&site, "large", &[(Some(37), "stopped")]).await?;
+    let took = begun.elapsed();
+    assert_eq!((&hung[0]["node"], &hung[0]["pid"]), (&json!("node02"), &json!(pid.as_raw())));
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    let held = conditions(&site, "node02")?;
+    assert!(held.contains("large rank 37"), "{held}");
+    let shown = text(&run(site.command(&["status", "large"])).await?.stdout);
+    assert!(shown.contains("hung    rank 37 on node02 (pid "), "{shown}");
+    kill(pid, Signal::SIGCONT)?;
+    shows(&site, "large", &[]).await?;
+    site.wait("the condition to clear", async || {
+        Ok((!conditions(&site, "node02")?.contains("large")).then_some(()))
+    })
+    .await?;
+    site.ask(&["kill", "large"]).await?;
+    let reported = text(&job.await??.stderr);
+    for words in [
+        &format!("rank 37 on node02 (pid {pid}) is hung: is stopped by a signal for 2"),
+        "rank 37 on node02",
+        "is hung no more",
+    ] {
+        assert!(reported.contains(words), "{words}: {reported}");
+    }
+    assert_eq!(reported.matches(" hung: ").count(), 1, "{reported}");
+    nothing_left("FTB_JOB_ID=large").await
+}
+
+/// A job of ftb-job with a set, one of its ranks stopped.
+async fn stopped(site: &Site, job: &'static str, on_hang: &str) -> Result<(String, String, i32)> {
+    let arguments = [&QUICK[..], &["--on-hang", on_hang]].concat();
+    let launched = start(site.counting(job, &arguments));
+    site.wait_met(job).await?;
+    site.ask(&["checkpoint", job]).await?;
+    kill(pid_of(job, 2)?, Signal::SIGSTOP)?;
+    if on_hang != "kill" {
+        site.wait("a recovery", async || {
+            let restarts = state(site, job)?["jl"]["job"]["restarts"].clone();
+            Ok((restarts == 1).then_some(()))
+        })
+        .await?;
+        site.wait_status(job, "the job to go on", |status| status["hung"] == json!([])).await?;
+        site.release()?;
+    }
+    let output = launched.await??;
+    let code = output.status.code().unwrap_or_default();
+    Ok((text(&output.stdout), text(&output.stderr), code))
+}
+
+fn state(site: &Site, job: &str) -> Result<Value> {
+    let bytes = std::fs::read(site.jobs.path().join(job).join("state.json"))?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_rank_is_killed_and_its_peers_go_back_in_place() -> Result<()> {
+    let site = Site::new(2).await?;
+    let expected = site.undisturbed_on("node02").await?;
+    let (out, reported, code) = stopped(&site, "back", "roll-back").await?;
+    assert_eq!(code, 0, "{reported}");
+    assert!(out.contains(&expected), "{out} {expected}");
+    for words in [
+        "rank 2 on node02",
+        ": it is killed (on_hang = roll-back)",
+        "3 ranks went back to set set-000002 in place, started again were 2 on node02",
+    ] {
+        assert!(reported.contains(words), "{words}: {reported}");
+    }
+    nothing_left("FTB_JOB_ID=back").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_with_a_hung_rank_starts_again_from_its_last_set() -> Result<()> {
+    let site = Site::new(2).await?;
+    let (out, reported, code) = stopped(&site, "anew", "restart").await?;
+    assert_eq!((code, out.matches("result ").count()), (0, 1), "{reported}");
+    assert!(reported.contains("hung: rank 2: the job restarts from set set-000002"), "{reported}");
+    nothing_left("FTB_JOB_ID=anew").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_with_a_hung_rank_ends_and_its_set_stays() -> Result<()> {
+    let site = Site::new(2).await?;
+    let (_, reported, code) = stopped(&site, "ends", "kill").await?;
+    assert_eq!(code, 137, "{reported}");
+    assert!(reported.contains("to start again: ftb-launch restart"), "{reported}");
+    nothing_left("FTB_JOB_ID=ends").await
+}
+
+/// Also without a set nothing is done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_rank_of_an_unmodified_mpi_program_is_reported_and_goes_on() -> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(program) = compiled(&site, "stencil", include_str!("stencil.c"))? else {
+        return Ok(());
+    };
+    let gate = site.gate().display().to_string();
+    let words = [&program, "60", "32", "64", &gate];
+    let arguments = [&QUICK[..], &["-n", "3", "--job", "mpi", "--on-hang", "restart"]].concat();
+    let job = start(site.launch(&arguments, &words));
+    site.wait_met("mpi").await?;
+    let pid = pid_of("mpi", 1)?;
+    kill(pid, Signal::SIGSTOP)?;
+    shows(&site, "mpi", &[(Some(1), "stopped")]).await?;
+    kill(pid, Signal::SIGCONT)?;
+    shows(&site, "mpi", &[]).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(results(&output)?.len(), 3);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("there is no set to go back to, so nothing is done"), "{reported}");
+    nothing_left("FTB_JOB_ID=mpi").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_under_a_debugger_is_reported_and_left_alone() -> Result<()> {
+    let site = Site::new(2).await?;
+    let arguments = [&QUICK[..], &["-n", "2", "--job", "debug", "--on-hang", "kill"]].concat();
+    let job = start(site.launch(&arguments, &["sleep", "1000"]));
+    let pid = site.wait("the ranks", async || Ok(pid_of("debug", 1).ok())).await?;
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    // Only the thread that has attached may detach.
+    let debugger = std::thread::spawn(move || -> nix::Result<()> {
+        ptrace::attach(pid)?;
+        waitpid(pid, None)?;
+        let _ = wait.recv();
+        ptrace::detach(pid, None)
+    });
+    let hung = shows(&site, "debug", &[(Some(1), "debugger")]).await?;
+    assert_eq!(hung[0]["pid"], pid.as_raw());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(status(&site, "debug").await?["state"], "running");
+    drop(done);
+    debugger.join().unwrap()?;
+    shows(&site, "debug", &[]).await?;
+    site.ask(&["kill", "debug"]).await?;
+    let reported = text(&job.await??.stderr);
+    assert!(reported.contains(": nothing is done while a debugger is attached"), "{reported}");
+    nothing_left("FTB_JOB_ID=debug").await
+}
+
+/// All ranks count steps, until one loops and the others wait.
+const COUNTING: &str = r#"
+import os, time
+step = (1).to_bytes(8, "little")
+begin = time.monotonic()
+while os.environ["FTB_RANK"] == "0" or time.monotonic() < begin + 2:
+    os.write(int(os.environ["FTB_PROGRESS_FD"]), step)
+    time.sleep(0.05)
+while os.environ["FTB_RANK"] == "1":
+    pass
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_loops_is_found_because_it_counts_no_more_steps() -> Result<()> {
+    if Command::new("python3").arg("-V").output().is_err() {
+        skip("python3 is not installed");
+        return Ok(());
+    }
+    let site = Site::new(2).await?;
+    let stall = ["-n", "2", "--job", "steps", "--stall-after", "2s"];
+    let job = start(site.launch(&stall, &["python3", "-c", COUNTING]));
+    site.wait("the ranks", async || Ok(pid_of("steps", 1).ok())).await?;
+    shows(&site, "steps", &[(Some(1), "steps")]).await?;
+    site.ask(&["kill", "steps"]).await?;
+    let reported = text(&job.await??.stderr);
+    assert!(reported.contains("is hung: makes no further step for"), "{reported}");
+    nothing_left("FTB_JOB_ID=steps").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_rank_in_a_pod_is_found() -> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let Some(program) = compiled(&site, "stencil", include_str!("stencil.c"))? else {
+        return Ok(());
+    };
+    let gate = site.gate().display().to_string();
+    let arguments = ["-n", "2", "--job", "pod", "--backend", &backend, QUICK[0], QUICK[1]];
+    let job = start(site.launch(&arguments, &[&program, "60", "32", "64", &gate]));
+    site.wait_met("pod").await?;
+    // Its counter is part of the image.
+    site.checkpoint("pod").await?;
+    let pid = pid_of("pod", 1)?;
+    kill(pid, Signal::SIGSTOP)?;
+    shows(&site, "pod", &[(Some(1), "stopped")]).await?;
+    kill(pid, Signal::SIGCONT)?;
+    shows(&site, "pod", &[]).await?;
+    site.release()?;
+    let output = job.await??;
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    nothing_left("FTB_JOB_ID=pod").await
+}
