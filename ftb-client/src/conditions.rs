@@ -51,10 +51,8 @@ pub struct ConditionState {
     pub message: String,
     /// The position of the last statement.
     pub position: Position,
-    /// An agent repeats the statement.
-    pub is_repeat: bool,
-    /// It outlives its publisher.
-    pub is_kept: bool,
+    /// The last statement: what decides whether another one counts over it.
+    pub claim: Claim,
 }
 
 impl ConditionState {
@@ -81,14 +79,15 @@ impl ConditionState {
             publisher_uid: uid.unwrap_or(received.uid),
             message: String::from_utf8_lossy(&event.payload).into_owned(),
             position: received.position,
-            is_repeat: provenance.source.is_some() && provenance.replaces.is_none(),
-            is_kept: condition.is_kept,
+            claim: Claim {
+                event: received.id,
+                source: provenance.source.unwrap_or(received.id),
+                replaces: provenance.replaces,
+                truth: condition.truth,
+                time_ns: event.time_ns,
+                is_kept: condition.is_kept,
+            },
         })
-    }
-
-    fn claim(&self) -> Claim {
-        let Self { source, truth, changed_ns: time_ns, is_repeat, is_kept, .. } = *self;
-        Claim { source, truth, time_ns, is_repeat, is_kept }
     }
 
     /// Whether it is a watch: its publisher would state what fails.
@@ -184,7 +183,7 @@ impl Conditions {
     fn apply(&mut self, received: &Received) {
         let Some(state) = ConditionState::of(received) else { return };
         let known = self.states.get(&state.subject);
-        if known.is_none_or(|known| state.claim().counts_over(&known.claim())) {
+        if known.is_none_or(|known| state.claim.counts_over(&known.claim)) {
             self.states.insert(state.subject.clone(), state);
         }
     }
@@ -375,6 +374,8 @@ mod tests {
     use super::*;
     use ftb_core::PublisherId;
 
+    const SOURCE: EventId = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: 1 };
+
     fn state(component: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
         ConditionState {
             subject: Subject::new("node01", component, key),
@@ -384,14 +385,20 @@ mod tests {
             onset_ns: 1,
             changed_ns: 1,
             expires_ms: 0,
-            source: EventId { publisher: PublisherId { account: 1, token: 1 }, seq: 1 },
+            source: SOURCE,
             event: String::new(),
             publisher_host: String::new(),
             publisher_uid: 0,
             message: String::new(),
             position: Position::ZERO,
-            is_repeat: false,
-            is_kept: false,
+            claim: Claim {
+                event: SOURCE,
+                source: SOURCE,
+                replaces: None,
+                truth,
+                time_ns: 1,
+                is_kept: false,
+            },
         }
     }
 

@@ -9,7 +9,7 @@
 use crate::backplane;
 use crate::refused::Reason;
 use core::time::Duration;
-use ftb_client::{Client, Delivery, Received, Start, Subscription};
+use ftb_client::{Client, ConditionState, Delivery, Received, Start, Subscription};
 use ftb_core::hostlist;
 use ftb_core::limits::FILTER_BYTES_MAX;
 use ftb_launcher_core::names::NodeName;
@@ -117,10 +117,9 @@ async fn follow_events(
 }
 
 fn report(received: Received) -> Report {
-    let stated = received.stated.map(|stated| Statement {
-        source: stated.provenance.source.unwrap_or(received.id),
-        condition: stated.condition,
-    });
+    let claim = ConditionState::of(&received).map(|state| state.claim);
+    let stated = received.stated.zip(claim);
+    let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });
     let (event, host, uid) = (received.event, received.host, received.uid);
     Report { event, host, uid, stated, is_initial: false }
 }

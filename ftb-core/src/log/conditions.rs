@@ -2,7 +2,8 @@
 //! log: [`ConditionTable::apply`] takes its entries in order.
 //!
 //! Rules, for a statement *s* about a subject with the row *r*:
-//! 1. Without *r*, *s* counts.
+//! 1. Without *r*, *s* counts. An agent that finds a publisher lost names the event that *s* may
+//!    replace: it counts over no other.
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones.
 //! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
 //!    *r*. Clocks of two hosts are compared with a tolerance of `CLOCKS_APART_NS_MAX`.
@@ -10,15 +11,15 @@
 //!    statement counts over it.
 //! 5. Otherwise *s* counts.
 //!
-//! A log that retains the event of each row, and drops those that were replaced, yields the same
-//! table: the row of a subject is its last statement that counts.
+//! A log retains the event of each row and its [`Support`]. Of the others it may drop any, and
+//! yields the same table: the row of a subject is its last statement that counts.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
 //! events themselves, which the log retains (`retained.rs`).
 
 use crate::condition::{RecommendedAction, Subject, Truth};
 use crate::ident::{EventId, OriginId};
-use crate::sealed::SealedRef;
+use crate::sealed::{ConditionRef, SealedRef};
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -71,28 +72,72 @@ pub struct ConditionRow {
     pub is_kept: bool,
     /// Size of its event in bytes.
     bytes: usize,
-    /// An agent repeats the statement of its publisher.
-    is_repeat: bool,
+    support: Support,
+}
+
+/// Indices of events without which the event of a row might not count, where an older event of its
+/// subject is still in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Support {
+    /// The event that it says it replaces.
+    replaced: Option<u64>,
+    /// What has ended the last statement over which only a kept one counts.
+    release: Option<u64>,
+}
+
+impl Support {
+    /// Of a statement that counts over a row.
+    fn of(claim: &Claim, index: u64, old: &ConditionRow) -> Self {
+        let is_bolt = |truth, is_kept| truth == Truth::True && is_kept;
+        let release = match is_bolt(old.truth, old.is_kept) {
+            _ if is_bolt(claim.truth, claim.is_kept) => None,
+            true => Some(index),
+            false => old.support.release,
+        };
+        Self { replaced: claim.replaces.map(|_| old.index), release }
+    }
+
+    fn indices(self) -> impl Iterator<Item = u64> {
+        [self.replaced, self.release].into_iter().flatten()
+    }
 }
 
 /// What decides between two statements about one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The publisher's statement.
+    /// Its event.
+    pub event: EventId,
+    /// The publisher's statement: that event, or the one that an agent repeats.
     pub source: EventId,
+    /// The only event that it may replace: an agent found its publisher lost.
+    pub replaces: Option<EventId>,
     /// What it states.
     pub truth: Truth,
     /// When, in Unix nanoseconds.
     pub time_ns: u64,
-    /// An agent repeats it.
-    pub is_repeat: bool,
     /// It outlives its publisher.
     pub is_kept: bool,
 }
 
 impl Claim {
+    /// Of a statement in an event.
+    pub(crate) fn of(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Self {
+        let provenance = condition.head().provenance;
+        Self {
+            event: event.id(),
+            source: condition.source(),
+            replaces: provenance.replaces,
+            truth: condition.head().truth,
+            time_ns: event.time_ns(),
+            is_kept: condition.head().is_kept,
+        }
+    }
+
     /// Whether it counts where the other one counted; the module has the rules.
     pub fn counts_over(&self, old: &Self) -> bool {
+        if let Some(replaced) = self.replaces {
+            return replaced == old.event;
+        }
         let (ours, theirs) = (self.source.publisher, old.source.publisher);
         if ours == theirs {
             return self.source.seq >= old.source.seq;
@@ -102,15 +147,21 @@ impl Claim {
         }
         let same_clock = ours.account == theirs.account;
         let tolerance_ns = if same_clock { 0 } else { CLOCKS_APART_NS_MAX };
-        let is_late = self.is_repeat || self.time_ns.saturating_add(tolerance_ns) < old.time_ns;
+        let is_repeat = self.source != self.event;
+        let is_late = is_repeat || self.time_ns.saturating_add(tolerance_ns) < old.time_ns;
         !(self.truth == Truth::False && is_late) || old.truth == Truth::False
     }
 }
 
 impl ConditionRow {
     fn claim(&self) -> Claim {
-        let Self { source, truth, time_ns, is_repeat, is_kept, .. } = *self;
-        Claim { source, truth, time_ns, is_repeat, is_kept }
+        let Self { event, source, truth, time_ns, is_kept, .. } = *self;
+        Claim { event, source, replaces: None, truth, time_ns, is_kept }
+    }
+
+    /// The indices of its event and of those that support it.
+    fn events(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.index).chain(self.support.indices())
     }
 
     /// Whether it becomes unknown with its publisher's agent.
@@ -179,34 +230,39 @@ impl ConditionTable {
     /// Takes the next event of the log, if it states a condition.
     pub fn apply(&mut self, index: u64, event: SealedRef<'_>) -> Applied {
         let Some(condition) = event.condition() else { return Applied::Ignored };
-        let provenance = condition.head().provenance;
+        let claim = Claim::of(event, condition);
+        let subject = condition.subject();
+        let old = self.rows.get(&subject);
+        if old.is_some_and(|old| !claim.counts_over(&old.claim())) {
+            return Applied::Ignored;
+        }
+        let support = old.map(|old| Support::of(&claim, index, old)).unwrap_or_default();
+        let Claim { event: id, source, truth, time_ns, is_kept, .. } = claim;
         let row = ConditionRow {
             index,
-            event: event.id(),
-            source: condition.source(),
-            truth: condition.head().truth,
+            event: id,
+            source,
+            truth,
             severity: condition.severity(),
             action: condition.head().action,
             onset_ns: condition.onset_ns(),
-            time_ns: event.time_ns(),
+            time_ns,
             expires_at_ns: condition.expires_at_ns(),
-            owner: provenance.owner,
-            is_kept: condition.head().is_kept,
+            owner: condition.head().provenance.owner,
+            is_kept,
             bytes: event.len(),
-            is_repeat: provenance.source.is_some() && provenance.replaces.is_none(),
+            support,
         };
-        let subject = condition.subject();
-        if self.rows.get(&subject).is_some_and(|old| !row.claim().counts_over(&old.claim())) {
-            return Applied::Ignored;
-        }
-        let mut gone: Vec<u64> = self.remove(&subject).into_iter().map(|row| row.index).collect();
+        let mut gone: Vec<u64> =
+            self.remove(&subject).iter().flat_map(ConditionRow::events).collect();
+        gone.retain(|gone| support.indices().all(|index| index != *gone));
         self.insert(subject, row);
         while self.rows.len() > self.limits.rows || self.bytes > self.limits.bytes {
             let Some((_, _, lightest)) = self.by_weight.first().copied() else { break };
             let Some(subject) = self.by_index.get(&lightest).cloned() else { break };
             let row = self.remove(&subject);
-            self.dropped += u64::from(row.is_some_and(|row| row.truth != Truth::False));
-            gone.push(lightest);
+            self.dropped += u64::from(row.as_ref().is_some_and(|row| row.truth != Truth::False));
+            gone.extend(row.iter().flat_map(ConditionRow::events));
         }
         Applied::Counts { gone }
     }
@@ -333,7 +389,7 @@ fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
 }
 
 fn cost(subject: &Subject, row: &ConditionRow) -> usize {
-    ROW_BYTES + subject.len() + row.bytes
+    ROW_BYTES + subject.len() + row.bytes * row.events().count()
 }
 
 #[cfg(test)]
@@ -363,6 +419,22 @@ mod tests {
 
     fn truth(table: &ConditionTable) -> Option<Truth> {
         table.iter().next().map(|(_, row)| row.truth)
+    }
+
+    #[test]
+    fn a_lost_publisher_is_over_only_where_its_last_event_counts() {
+        let lost = |replaced| {
+            let provenance = Provenance {
+                source: Some(id(1, 1)),
+                replaces: Some(id(1, replaced)),
+                ..Stated::default().provenance
+            };
+            let (token, seq, truth) = (9, 9, Truth::Unknown);
+            stated(&Stated { token, seq, truth, provenance, ..Stated::default() })
+        };
+        assert_eq!(truth(&table(&[fan(1, 1, True), lost(1)])), Some(Truth::Unknown));
+        assert_eq!(truth(&table(&[fan(1, 1, True), fan(2, 5, True), lost(1)])), Some(True));
+        assert_eq!(truth(&table(&[lost(1)])), Some(Truth::Unknown), "a part of the log");
     }
 
     #[test]
@@ -409,7 +481,8 @@ mod tests {
             source: EventId { publisher: PublisherId { account, token: account }, seq: 1 },
             truth,
             time_ns,
-            is_repeat: false,
+            event: EventId { publisher: PublisherId { account, token: account }, seq: 1 },
+            replaces: None,
             is_kept: false,
         };
         let dead = at(1, 100_000_000_000, True);
@@ -429,6 +502,50 @@ mod tests {
         assert_eq!(truth(&table(&events)), Some(False), "another run of ftbctl");
         events.push(fan(2, 7, True));
         assert_eq!(truth(&table(&events)), Some(True));
+    }
+
+    #[test]
+    fn any_part_of_a_log_with_the_rows_and_their_support_yields_the_same_table() {
+        let by_hand = |token, seq, truth| {
+            stated(&Stated { token, seq, truth, is_kept: true, ..Stated::default() })
+        };
+        let source = Provenance { source: Some(id(2, 3)), ..Stated::default().provenance };
+        let (token, seq) = (9, 4);
+        let repeated = stated(&Stated { token, seq, provenance: source, ..Stated::default() });
+        let provenance = Provenance { replaces: Some(id(9, 4)), ..source };
+        let (truth, seq) = (Truth::Unknown, 5);
+        let lost = stated(&Stated { token, seq, truth, provenance, ..Stated::default() });
+        let events = [
+            by_hand(1, 1, True),
+            by_hand(3, 2, False),
+            fan(2, 3, True),
+            repeated,
+            lost,
+            by_hand(4, 6, True),
+            by_hand(5, 7, False),
+            fan(2, 8, True),
+        ];
+        for until in 1..=events.len() {
+            let mut all = ConditionTable::default();
+            let mut kept = BTreeSet::new();
+            for (index, event) in (1..).zip(&events[..until]) {
+                let Applied::Counts { gone } = all.apply(index, event.as_ref()) else { continue };
+                kept.insert(index);
+                kept.retain(|index| !gone.contains(index));
+            }
+            // What a log retains beside them, for other reasons.
+            for others in 0..1_u64 << until {
+                let is_here = |index: u64| kept.contains(&index) || others >> (index - 1) & 1 == 1;
+                let mut part = ConditionTable::default();
+                for (index, event) in (1..).zip(&events[..until]).filter(|(at, _)| is_here(*at)) {
+                    part.apply(index, event.as_ref());
+                }
+                let rows = |table: &ConditionTable| {
+                    table.iter().map(|(_, row)| (row.index, row.truth)).collect::<Vec<_>>()
+                };
+                assert_eq!(rows(&part), rows(&all), "{until} {others:b} {kept:?}");
+            }
+        }
     }
 
     #[test]

@@ -117,11 +117,7 @@ impl Log {
     pub(crate) fn is_pending(&self, subject: &Subject) -> bool {
         self.after(self.applied).any(|item| match &item.content {
             Content::Events(run) => run.groups().any(|(_, event)| {
-                event.condition().is_some_and(|condition| {
-                    condition.component() == subject.component()
-                        && condition.host().eq_ignore_ascii_case(subject.host())
-                        && condition.key().eq_ignore_ascii_case(subject.key())
-                })
+                event.condition().is_some_and(|condition| condition.is_about(subject))
             }),
             Content::Gap(_) => false,
         })

@@ -352,6 +352,13 @@ impl<'a> ConditionRef<'a> {
         self.event.text(self.head.key)
     }
 
+    /// Whether it is about that.
+    pub fn is_about(self, subject: &Subject) -> bool {
+        self.component() == subject.component()
+            && self.host().eq_ignore_ascii_case(subject.host())
+            && self.key().eq_ignore_ascii_case(subject.key())
+    }
+
     /// What it is about.
     pub fn subject(self) -> Subject {
         Subject::new(self.host(), self.component(), self.key())

@@ -82,8 +82,6 @@ counters! {
     pauses,
     /// Events taken from clients.
     published,
-    /// Statements about conditions that came after newer ones and were dropped.
-    conditions_outdated,
     /// Statements about conditions that a limit had no room for.
     conditions_refused,
     /// Statements about conditions that were repeated for clients here.

@@ -72,8 +72,21 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
             _ => script.extend([(at, Op::Stop(rank)), (later, Op::Start(rank))]),
         }
     }
+    state_conditions(&mut script, &mut dice, agents);
     script.sort_by_key(|(at, _)| *at);
     script
+}
+
+/// Programs state conditions all the time; three of them die, and some return.
+fn state_conditions(script: &mut Script, dice: &mut Dice, agents: u32) {
+    script.extend((0..40).map(|at| (at * 500_000, Op::State)));
+    for _ in 0..3 {
+        let (at, rank) = (dice.below(20_000_000), dice.rank(agents));
+        script.push((at, Op::ClientDies(rank)));
+        if dice.below(2) == 0 {
+            script.push((at + dice.below(15_000_000), Op::ClientReturns(rank)));
+        }
+    }
 }
 
 /// How many seeds: more with `FTB_SIM_SEEDS`, from `FTB_SIM_FIRST`.

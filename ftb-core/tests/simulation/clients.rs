@@ -2,10 +2,10 @@
 //! the books that the invariants are checked against.
 
 use crate::events::count_of;
-use ftb_core::condition::{Subject, Truth};
 use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
+use ftb_core::log::conditions::ConditionTable;
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
 use ftb_core::position::{Epoch, Position, Trail};
 use ftb_core::sealed::{Sealed, SealedRef};
@@ -32,7 +32,7 @@ pub struct Publisher {
 pub struct ConditionReader {
     pub agent: usize,
     pub client: ClientId,
-    pub rows: BTreeMap<Subject, Truth>,
+    pub table: ConditionTable,
     pub is_complete: bool,
 }
 

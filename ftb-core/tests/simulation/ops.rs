@@ -43,6 +43,12 @@ pub enum Op {
     Storm(u32, u32),
     /// A new subscription at that agent, with the narrow (odd) or the wide filter (even).
     Subscribe(u32, u32),
+    /// Programs that only state conditions state the next.
+    State,
+    /// The program of that agent that states conditions dies.
+    ClientDies(u32),
+    /// And begins another life.
+    ClientReturns(u32),
     /// Clients of that agent stop reading.
     Deaf(u32),
     /// And read again.

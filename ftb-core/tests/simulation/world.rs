@@ -8,6 +8,7 @@ mod network;
 mod operations;
 mod run;
 mod scheduler;
+mod staters;
 
 pub use run::{boot, must_hold};
 
@@ -22,6 +23,7 @@ use ftb_core::node::api::{
 use ftb_core::node::{Member, MemberList, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::time::Now;
+use staters::Stater;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 const MS: u64 = 1_000_000;
@@ -174,6 +176,9 @@ pub struct World {
     pub publishers: Vec<Publisher>,
     pub subscribers: Vec<Subscriber>,
     pub condition_readers: Vec<ConditionReader>,
+    staters: Vec<Stater>,
+    /// How often they have stated something.
+    state_rounds: u32,
     pub books: Books,
     pub happenings: u64,
     /// Frames that agents have said, but for heartbeats.
@@ -218,6 +223,8 @@ impl World {
             publishers: Vec::new(),
             subscribers: Vec::new(),
             condition_readers: Vec::new(),
+            staters: Vec::new(),
+            state_rounds: 0,
             books: Books::default(),
             happenings: 0,
             frames: 0,

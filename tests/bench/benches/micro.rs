@@ -166,7 +166,8 @@ fn journal_append(bencher: Bencher<'_, '_>) {
     let dir = good(tempfile::Builder::new().prefix("ftb-micro.").tempdir());
     let store = good(DiskStorage.open(dir.path()));
     let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
-    let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected };
+    let conditions = Default::default();
+    let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected, conditions };
     let (mut log_store, _) = good(LogStore::open(store, "bench", bounds, 1));
     let mut epochs = EpochHistory::new();
     epochs.open(EPOCH, 1, false);

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
 use crate::node::config::ns;
 use crate::run::Run;
-use crate::sealed::{Sealed, SealedRef};
+use crate::sealed::Sealed;
 use crate::severity::Severity;
 use std::collections::BTreeSet;
 
@@ -86,16 +86,6 @@ impl Node {
             return;
         }
         self.take_statements(client, events, true);
-    }
-
-    /// Whether the acting root drops an event: it says that a publisher is lost which has stated
-    /// something newer.
-    pub(crate) fn is_outdated(&self, event: SealedRef<'_>) -> bool {
-        let Some(condition) = event.condition() else { return false };
-        let Some(replaced) = condition.head().provenance.replaces else { return false };
-        let subject = condition.subject();
-        let row = self.log.entries().conditions().get(&subject);
-        row.is_some_and(|row| row.event != replaced) || self.log.entries().is_pending(&subject)
     }
 
     /// The acting root takes events. Clearing a condition that was never stated may be a mistake,

@@ -314,13 +314,8 @@ impl Node {
             }
         };
         for run in contents {
-            let outdated = run.groups().filter(|(_, event)| self.is_outdated(*event));
-            let outdated: Vec<usize> = outdated.map(|(places, _)| places.start).collect();
             self.note_unset(&run);
-            self.cx.counters.conditions_outdated += outdated.len() as u64;
-            for run in run.without(&outdated) {
-                self.log_entry(Content::Events(run));
-            }
+            self.log_entry(Content::Events(run));
         }
     }
 

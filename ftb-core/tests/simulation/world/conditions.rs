@@ -50,8 +50,8 @@ impl World {
     /// A program at an agent that begins with the table.
     pub fn read_conditions(&mut self, agent: usize, filter: &str) -> Result<(), Violation> {
         let client = self.new_client();
-        let rows = BTreeMap::new();
-        self.condition_readers.push(ConditionReader { agent, client, rows, is_complete: false });
+        let table = ConditionTable::default();
+        self.condition_readers.push(ConditionReader { agent, client, table, is_complete: false });
         let info = super::life::reader_info(client);
         self.feed(agent, Input::ClientAttached { client, info })?;
         let (subscription, filter) = (SubscriptionId(1), Filter::parse(filter).unwrap());
@@ -70,9 +70,9 @@ impl World {
         };
         match message {
             ToClient::Deliver { items, .. } => {
-                for event in items.iter().flat_map(|(_, run)| run.iter()) {
-                    if let Some(condition) = event.condition() {
-                        reader.rows.insert(condition.subject(), condition.head().truth);
+                for (first, run) in &items {
+                    for (index, event) in (*first..).zip(run.iter()) {
+                        reader.table.apply(index, event);
                     }
                 }
             }
@@ -164,13 +164,17 @@ impl World {
             if let Some(copy) = copy.map(truths)
                 && copy != table
             {
-                let what = format!("root {root} has {table:?}, standby {at} has {copy:?}");
+                let what = format!(
+                    "root {root} and standby {at} differ: {:?}",
+                    table.iter().zip(&copy).find(|(a, b)| a != b)
+                );
                 return broken("ConditionsConverge", what);
             }
         }
         for reader in &self.condition_readers {
-            if !reader.is_complete || reader.rows != table {
-                let (at, rows) = (reader.agent, &reader.rows);
+            let rows = truths(&reader.table);
+            if !reader.is_complete || rows != table {
+                let at = reader.agent;
                 let what = format!(
                     "root {root} has {table:?}, a reader at {at} ({}) has {rows:?}",
                     reader.is_complete
@@ -178,6 +182,7 @@ impl World {
                 return broken("ConditionsConverge", what);
             }
         }
+        self.check_staters(root, node)?;
         // All agents are back: what others have found out about them is over.
         for agent in 0..self.agents.len() {
             for key in ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE"] {

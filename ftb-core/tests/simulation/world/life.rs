@@ -123,6 +123,7 @@ impl World {
                 self.feed(agent, Input::Restate { client, events })?;
             }
         }
+        self.attach_stater(agent)?;
         for at in 0..self.subscribers.len() {
             if self.subscribers[at].agent == agent {
                 self.attach_subscriber(at)?;
@@ -294,7 +295,7 @@ pub(super) fn reader_info(client: ClientId) -> ClientInfo {
     info(PublisherId { account: 8_000, token: client.0 })
 }
 
-fn info(publisher: PublisherId) -> ClientInfo {
+pub(super) fn info(publisher: PublisherId) -> ClientInfo {
     ClientInfo {
         uid: 1000,
         gid: 1000,

@@ -90,6 +90,9 @@ impl World {
                 let filter = FILTERS[kind as usize % FILTERS.len()];
                 self.add_subscriber(self.pick(rank), filter)?;
             }
+            Op::State => self.state_conditions()?,
+            Op::ClientDies(rank) => self.kill_stater(self.pick(rank))?,
+            Op::ClientReturns(rank) => self.begin_stater(self.pick(rank))?,
             Op::Deaf(rank) => {
                 let agent = self.pick(rank);
                 self.agents[agent].deaf = true;

@@ -6,8 +6,8 @@
 
 use super::report::Report;
 use crate::names::NodeName;
-use ftb_core::EventId;
 use ftb_core::condition::Truth;
+use ftb_core::log::conditions::Claim;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most conditions of all nodes together; events about further ones count as events only.
@@ -15,7 +15,7 @@ pub(super) const CONDITIONS_MAX: usize = 131_072;
 
 #[derive(Clone, Debug)]
 struct HeldCondition {
-    source: EventId,
+    claim: Claim,
     truth: Truth,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,
@@ -69,16 +69,22 @@ impl ConditionsByNode {
             return Change::News;
         };
         let condition = &stated.condition;
-        let (source, truth) = (stated.source, condition.truth);
+        let (claim, truth) = (stated.claim, condition.truth);
         let subject = (condition.component.clone(), condition.key.to_ascii_uppercase());
         let known = self.nodes.get(node).and_then(|known| known.rows.get(&subject));
         if known.is_none() && self.rows >= CONDITIONS_MAX {
             return Change::News;
         }
+        // A lost publisher has been followed by another one.
+        let is_last =
+            |known: &HeldCondition| claim.replaces.is_none_or(|it| it == known.claim.event);
+        if !known.is_none_or(is_last) {
+            return Change::Known;
+        }
         let of_node = self.nodes.entry(node.clone()).or_default();
         let was_out = of_node.is_out();
         let old = of_node.rows.get(&subject).cloned();
-        let is_known = old.as_ref().is_some_and(|old| old.source == source);
+        let is_known = old.as_ref().is_some_and(|old| old.claim.source == claim.source);
         let ends = truth == Truth::False;
         let is_overruled = !ends && old.as_ref().is_some_and(|old| old.is_overruled);
         let rule = match &old {
@@ -87,7 +93,7 @@ impl ConditionsByNode {
             _ => rule,
         };
         self.rows += usize::from(old.is_none());
-        of_node.rows.insert(subject, HeldCondition { source, truth, rule, is_overruled });
+        of_node.rows.insert(subject, HeldCondition { claim, truth, rule, is_overruled });
         let is_repeat = is_known && old.is_some_and(|old| old.truth == truth);
         let is_loss = truth == Truth::Unknown && !report.is_initial;
         match was_out && !of_node.is_out() {

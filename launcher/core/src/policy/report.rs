@@ -3,8 +3,9 @@
 
 use crate::names::NodeName;
 use ftb_core::condition::{Condition, EVENT_NAME, Truth};
+use ftb_core::log::conditions::Claim;
 use ftb_core::space::lies_in;
-use ftb_core::{Event, EventId, Now, Severity};
+use ftb_core::{Event, Now, Severity};
 
 /// The event space of the agents, which repeat statements of others.
 const AGENT_SPACE: &str = "ftb.agent";
@@ -18,8 +19,8 @@ const PAYLOAD_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.mpi.mig_trigger"];
 pub struct Statement {
     /// Host and severity are filled in.
     pub condition: Condition,
-    /// The publisher's event: this one, or the one that it repeats.
-    pub source: EventId,
+    /// What decides whether it counts over another statement.
+    pub claim: Claim,
 }
 
 /// An event with what its agent vouches for.

@@ -4,6 +4,7 @@
 
 use super::*;
 use ftb_core::condition::{Condition, Truth};
+use ftb_core::log::conditions::Claim;
 use ftb_core::{EventId, PublisherId, Severity};
 
 /// A statement of ftb-ipmi about a sensor, by the event with that number.
@@ -18,7 +19,9 @@ fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report 
     };
     let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq };
     let mut report = plain(&event);
-    report.stated = Some(Statement { condition, source });
+    let claim =
+        Claim { event: source, source, replaces: None, truth, time_ns: seq, is_kept: false };
+    report.stated = Some(Statement { condition, claim });
     report
 }
 
@@ -218,7 +221,7 @@ fn rules_match_tags_conditions_and_severity() {
     disk.event.space = EventSpace::new("site.disk").unwrap();
     assert_eq!(says(&mut policy, 1, &disk, 4), [], "no slot");
     disk.event.tags.push(Tag { key: "slot".to_owned(), value: "3".to_owned() });
-    disk.stated.as_mut().unwrap().source.seq = 2;
+    disk.stated.as_mut().unwrap().claim.source.seq = 2;
     let drained = says(&mut policy, 2, &disk, 4);
     assert!(matches!(&wants(&drained)[..], [Request::Drain { .. }]), "{drained:?}");
     let mut corrected = event("ftb.ipmi", "FTB_IPMI_MEMERR");

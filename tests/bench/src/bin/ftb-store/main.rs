@@ -96,7 +96,8 @@ fn open(name: &str, folder: &Path) -> Result<Box<dyn Store>> {
 fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Result<String> {
     let bounds = || {
         let (age, protected) = (Duration::from_secs(1 << 20), protected_by_default());
-        Bounds { bytes: 1 << 40, age, memory_bytes: usize::MAX, protected }
+        let conditions = Default::default();
+        Bounds { bytes: 1 << 40, age, memory_bytes: usize::MAX, protected, conditions }
     };
     let (mut log_store, _) = LogStore::open(open(name, folder)?, "bench", bounds(), 1)?;
     let items = items(batch)?;
