@@ -90,7 +90,7 @@ impl AdminService {
             parent: node.parent,
             epoch: node.position.epoch.number,
             epoch_root: node.position.epoch.root.0,
-            index: node.position.index,
+            index: node.position.index.get(),
             uptime_ms: millis(status.now_ns.saturating_sub(status.started_ns)),
             children: node.children.into_iter().map(|c| peer(c, status.now_ns)).collect(),
             clients: node.clients.into_iter().map(client).collect(),

@@ -71,7 +71,7 @@ impl Announcer {
             describe(about, &mut event);
         }
         let stated = self.stated(&event, announcement.condition);
-        let id = EventId { publisher: self.publisher, seq: self.next_seq };
+        let id = EventId { publisher: self.publisher, seq: self.next_seq.into() };
         let stamps =
             Stamps { id, host: &self.host, uid: self.uid, pid: self.pid, republished: false };
         let bytes = encode_event(&event);
@@ -142,7 +142,7 @@ mod tests {
         let mut event = Event::new("site.secret".parse().unwrap(), "DISK".parse().unwrap());
         event.condition = Some(Condition::new("DISK_BAD", Truth::True));
         event.tags = vec![Tag { key: PUBLISHER_UID.to_owned(), value: "0".to_owned() }];
-        let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3 };
+        let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
         let stamps = Stamps { id, host: "node002", uid: 1000, pid: 1, republished: false };
         let condition = event.condition.clone().unwrap();
         let stated =
@@ -185,7 +185,7 @@ mod tests {
                 about: None,
             };
             let sealed = announcer.seal(now, announcement).unwrap();
-            assert_eq!(sealed.id().seq, seq);
+            assert_eq!(sealed.id().seq, seq.into());
             assert_eq!((sealed.space(), sealed.host()), ("ftb.agent", "node001"));
             let event = unseal(Position::ZERO, &sealed).unwrap().event;
             assert_eq!(event.tag("host"), Some("node002"));

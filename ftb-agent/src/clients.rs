@@ -16,6 +16,7 @@ use ftb_core::limits;
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
+use ftb_core::numbers::LogIndex;
 use ftb_core::protocol::PROTOCOL;
 use ftb_core::sealed::SealedRef;
 use ftb_core::{EventId, OriginId, PublisherId, Run, Severity};
@@ -160,7 +161,7 @@ impl Reader {
         (!is_empty).then_some(deliver)
     }
 
-    fn count_hidden(&mut self, subscription: SubscriptionId, items: &[(u64, Run)]) {
+    fn count_hidden(&mut self, subscription: SubscriptionId, items: &[(LogIndex, Run)]) {
         let may_hurt = |event: &SealedRef<'_>| {
             event.condition().is_some_and(|condition| match condition.head().truth {
                 Truth::True => {
@@ -183,7 +184,7 @@ impl Reader {
         }
     }
 
-    fn readable_of(&self, first: u64, run: &Run) -> Vec<(u64, Run)> {
+    fn readable_of(&self, first: LogIndex, run: &Run) -> Vec<(LogIndex, Run)> {
         let readable = run
             .groups()
             .filter(|(_, event)| self.allowed.may_subscribe(event.space().as_bytes()))
@@ -369,7 +370,7 @@ impl Session {
     ) -> Result<(), End> {
         let input = match message {
             FromClient::Publish { first_seq, events, again } => {
-                let id = EventId { publisher, seq: first_seq };
+                let id = EventId { publisher, seq: first_seq.into() };
                 return self.publish(client, id, &events, again).await;
             }
             FromClient::Restate { events } => {
@@ -455,7 +456,7 @@ impl Session {
     ) -> Result<(), End> {
         let mut sealed = Vec::new();
         for (seq, event) in events {
-            let id = EventId { publisher, seq: *seq };
+            let id = EventId { publisher, seq: (*seq).into() };
             sealed.extend(self.seal(id, std::slice::from_ref(event), true).await?.run);
         }
         let events = Run::collect(sealed.iter().flat_map(Run::iter));

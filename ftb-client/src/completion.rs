@@ -129,7 +129,7 @@ impl CompletionState {
         if let Some(publisher) = self.publisher.filter(|_| place < self.settled) {
             let numbered_before = u64::from(place) - self.shed.count_below(place);
             let seq = self.first_seq + numbered_before;
-            return Some(Ok(EventId { publisher, seq }));
+            return Some(Ok(EventId { publisher, seq: seq.into() }));
         }
         self.closed.then_some(Err(Unconfirmed::Closed))
     }
@@ -192,14 +192,14 @@ mod tests {
         completion.settled(72, PUBLISHER);
         let seq_of = |place| completion.outcome(place).map(|outcome| outcome.map(|id| id.seq));
         assert_eq!(seq_of(0), Some(Err(Unconfirmed::Shed)));
-        assert_eq!(seq_of(1), Some(Ok(11)));
+        assert_eq!(seq_of(1), Some(Ok(11.into())));
         assert_eq!(seq_of(2), Some(Err(refusal)));
-        assert_eq!(seq_of(3), Some(Ok(13)));
-        assert_eq!(seq_of(69), Some(Ok(79)));
-        assert_eq!(seq_of(71), Some(Ok(80)));
+        assert_eq!(seq_of(3), Some(Ok(13.into())));
+        assert_eq!(seq_of(69), Some(Ok(79.into())));
+        assert_eq!(seq_of(71), Some(Ok(80.into())));
         assert_eq!(seq_of(72), None);
         completion.close();
-        assert_eq!(seq_of(71), Some(Ok(80)));
+        assert_eq!(seq_of(71), Some(Ok(80.into())));
         assert_eq!(seq_of(72), Some(Err(Unconfirmed::Closed)));
     }
 

@@ -373,8 +373,10 @@ impl fmt::Display for Health {
 mod tests {
     use super::*;
     use ftb_core::PublisherId;
+    use ftb_core::numbers::PublisherSeq;
 
-    const SOURCE: EventId = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: 1 };
+    const SOURCE: EventId =
+        EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
 
     fn state(component: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
         ConditionState {

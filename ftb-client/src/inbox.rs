@@ -12,6 +12,7 @@
 use crate::error::SubscribeError;
 use crate::recent::{Recent, Sifted};
 use ftb_core::node::api::{Gap, Start, SubscriptionId};
+use ftb_core::numbers::LogIndex;
 use ftb_core::{Position, Trail};
 use ftb_proto::client::FromClient;
 use ftb_proto::event::EventBatch;
@@ -317,7 +318,7 @@ impl Inbox {
         let before = events.len();
         // Up to this index, the epoch was delivered or reported, or precedes the start. It arrives
         // again after the agent went back in the log.
-        let had = entry.trail.map_or(0, |trail| trail.index_in(until.epoch));
+        let had = entry.trail.map_or(LogIndex::ZERO, |trail| trail.index_in(until.epoch));
         if events.first().is_some_and(|first| first.position().index <= had) {
             events.skip_until(had);
         }

@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(outbox.take(), None);
         outbox.confirm(1, PUBLISHER);
         let id = first.outcome().unwrap().unwrap();
-        assert_eq!(id.seq, 1);
+        assert_eq!(id.seq, 1.into());
         push(&mut outbox, "c", Severity::Info).unwrap();
         outbox.attached();
         let again = outbox.take().unwrap();
@@ -498,7 +498,8 @@ mod tests {
         while outbox.take().is_some() {
             outbox.confirm(outbox.next_seq - 1, PUBLISHER);
         }
-        let numbers = [&receipts[0], &fatal, &later[0]].map(|r| r.outcome().unwrap().unwrap().seq);
+        let numbers =
+            [&receipts[0], &fatal, &later[0]].map(|r| r.outcome().unwrap().unwrap().seq.get());
         assert_eq!(numbers, [1, 2, 3]);
     }
 
@@ -550,7 +551,8 @@ mod tests {
         assert!(messages > 2, "{messages}");
         outbox.confirm(u64::MAX, PUBLISHER);
         let seqs = [alone].into_iter().chain(small).chain(large).chain([late]);
-        let seqs: Vec<u64> = seqs.map(|receipt| receipt.outcome().unwrap().unwrap().seq).collect();
+        let seqs: Vec<u64> =
+            seqs.map(|receipt| receipt.outcome().unwrap().unwrap().seq.get()).collect();
         assert_eq!(seqs, (1..=2004).collect::<Vec<u64>>());
         assert!(outbox.is_empty() && outbox.held_bytes() == 0);
         assert!(push_batch(&mut outbox, []).is_empty() && outbox.is_empty());

@@ -52,7 +52,7 @@ impl Recent {
         let ids = |range: &IdRange| {
             let IdRange { publisher, first_seq, count } = *range;
             let seqs = (0..count).map(move |offset| first_seq.wrapping_add(offset));
-            seqs.map(move |seq| EventId { publisher, seq })
+            seqs.map(move |seq| EventId { publisher, seq: seq.into() })
         };
         self.suspects = self.ranges.iter().flat_map(ids).collect();
         self.checks_left = RECENT_IDS_MAX;
@@ -101,13 +101,13 @@ impl Recent {
         match self.ranges.back_mut() {
             Some(range)
                 if range.publisher == id.publisher
-                    && range.first_seq.checked_add(range.count) == Some(id.seq) =>
+                    && range.first_seq.checked_add(range.count) == Some(id.seq.get()) =>
             {
                 range.count += 1;
             }
             _ => {
                 let EventId { publisher, seq } = id;
-                self.ranges.push_back(IdRange { publisher, first_seq: seq, count: 1 });
+                self.ranges.push_back(IdRange { publisher, first_seq: seq.get(), count: 1 });
             }
         }
         self.count += 1;
@@ -129,7 +129,7 @@ fn add_late(late: &mut Option<Gap>, event: &EventView<'_>) {
     let spaces = Spaces::of(event.space());
     let (until, severity) = (event.position(), event.severity());
     let gap = late.get_or_insert_with(|| Gap {
-        after: Position { index: until.index.saturating_sub(1), ..until },
+        after: Position { index: until.index.before(), ..until },
         until,
         reason: GapReason::Late,
         count: 0,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn id(token: u64, seq: u64) -> EventId {
-        EventId { publisher: PublisherId { account: 1, token }, seq }
+        EventId { publisher: PublisherId { account: 1, token }, seq: seq.into() }
     }
 
     #[test]

@@ -314,9 +314,9 @@ impl Session {
                         effects.wakers.extend(self.inbox.refused(id, why));
                     }
                     RefusedWhat::Events { first, last } => {
-                        self.statements.on_refused(first, last);
+                        self.statements.on_refused(first.get(), last.get());
                         let why = Unconfirmed::Refused { code, message };
-                        self.outbox.refuse(first, last, why, self.publisher());
+                        self.outbox.refuse(first.get(), last.get(), why, self.publisher());
                     }
                 }
                 (effects.send, effects.changed) = (true, true);
@@ -443,8 +443,8 @@ mod tests {
             let gap = Gap { after, until, reason, count, severity_max: None, spaces };
             FromAgent::Gap { subscription, gap }
         };
-        assert!(!session.handle(gap(1)).unwrap().send);
-        assert!(session.handle(gap(2)).unwrap().send, "its queue is full");
+        assert!(!session.handle(gap(1.into())).unwrap().send);
+        assert!(session.handle(gap(2.into())).unwrap().send, "its queue is full");
         let unsubscribe = FromClient::Unsubscribe(subscription);
         assert_eq!(session.next_message(), Some(Outgoing::Message(unsubscribe)));
 

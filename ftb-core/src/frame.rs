@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
 use crate::log::gap::{GAP_BYTES, Gap};
 use crate::member::MemberState;
+use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::protocol::{Features, Versions};
@@ -51,7 +52,7 @@ pub enum Frame {
         /// The newest epoch of that history.
         epoch: Epoch,
         /// The last index that the child has.
-        after: u64,
+        after: LogIndex,
     },
     /// Child to parent: the interest of its subtree, which replaces the one before.
     Subscribe(Interest),
@@ -60,7 +61,7 @@ pub enum Frame {
         /// Which [`Interest::version`].
         version: u64,
         /// Every matching event after this index comes down.
-        index: u64,
+        index: LogIndex,
     },
     /// Child to parent, on to the acting root: events.
     Up(UpBatch),
@@ -99,7 +100,7 @@ pub enum Frame {
         /// The epoch that it replicates.
         epoch: Epoch,
         /// The last index that it has.
-        index: u64,
+        index: LogIndex,
         /// Which [`ReplicaStart::copy`] it is.
         copy: u64,
         /// It keeps its own batches since this [`Frame::Up`] of the link, counted from 1, so that
@@ -161,7 +162,7 @@ pub struct Hello {
     /// The epoch history of its log.
     pub epochs: EpochHistory,
     /// It has consumed the log up to this index.
-    pub commit_index: u64,
+    pub commit_index: LogIndex,
     /// The part of the log that it holds, where it was acting root or standby.
     pub log_range: Option<LogRange>,
     /// The highest epoch number that it knows.
@@ -178,9 +179,9 @@ pub struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// All entries after this index,
-    pub after: u64,
+    pub after: LogIndex,
     /// up to this one.
-    pub until: u64,
+    pub until: LogIndex,
 }
 
 /// The first frame of a parent that accepts.
@@ -214,7 +215,7 @@ pub struct TreeState {
     /// The epoch history of the log.
     pub epochs: EpochHistory,
     /// The index where an agent without a log begins.
-    pub head: u64,
+    pub head: LogIndex,
     /// Ranks from the acting root to the sender, both included; empty while it searches a parent.
     pub path: Vec<Rank>,
     /// The acting root's standby.
@@ -288,7 +289,7 @@ pub struct Close {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Heartbeat {
     /// To a child: all matching events up to here were sent. To a parent: 0.
-    pub covered: u64,
+    pub covered: LogIndex,
     /// Of the epoch of `covered`; `None` to a parent.
     pub epoch: Option<Epoch>,
     /// To a parent: the highest epoch number known in the subtree.
@@ -331,7 +332,7 @@ pub enum UpItem {
         /// The epoch.
         epoch: Epoch,
         /// At least up to that index.
-        until: u64,
+        until: LogIndex,
         /// Its entries came up before this item; otherwise the root waits for them.
         re_proposed: bool,
     },
@@ -419,7 +420,7 @@ pub struct Down {
     /// The events, rising.
     pub items: Vec<Item>,
     /// All matching events up to here were sent.
-    pub covered: u64,
+    pub covered: LogIndex,
 }
 
 /// A request for older events. The answer is one [`HistoryReply`].
@@ -430,7 +431,7 @@ pub struct HistoryRequest {
     /// The newest epoch of the history that the index belongs to.
     pub epoch: Epoch,
     /// Events after this index.
-    pub after: u64,
+    pub after: LogIndex,
     /// Events from the first one on that is not older than this Unix time; `None`: all.
     pub since_ns: Option<u64>,
     /// They must match one of these.
@@ -447,7 +448,7 @@ pub struct HistoryReply {
     /// The events, rising.
     pub items: Vec<Item>,
     /// It has all matching events up to here.
-    pub covered: u64,
+    pub covered: LogIndex,
     /// There are no more for now.
     pub last: bool,
 }
@@ -459,7 +460,7 @@ pub struct ReplicaStart {
     /// Its epoch history.
     pub epochs: EpochHistory,
     /// It is complete behind this index.
-    pub after: u64,
+    pub after: LogIndex,
     /// Which copy of the sender's epoch it is; acknowledgements say it again.
     pub copy: u64,
 }
@@ -481,9 +482,9 @@ pub struct Replicate {
     /// Entries that the receiver has, since it sent them up, rising, between `items`.
     pub entry_refs: Vec<EntryRef>,
     /// Everything up to here was sent.
-    pub until: u64,
+    pub until: LogIndex,
     /// The commit index.
-    pub committed: u64,
+    pub committed: LogIndex,
     /// The copy is complete: the receiver counts as standby, or takes the log over.
     pub complete: bool,
     /// The receiver may forget what it has sent up, up to this [`Frame::Up`] of the link.
@@ -494,7 +495,7 @@ pub struct Replicate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryRef {
     /// The index of the first.
-    pub index: u64,
+    pub index: LogIndex,
     /// The [`Frame::Up`] of the link that had them, counted from 1.
     pub batch: u64,
     /// Sequence numbers of that batch before them.
@@ -505,8 +506,8 @@ pub struct EntryRef {
 
 impl EntryRef {
     /// The last index.
-    pub fn last(&self) -> u64 {
-        self.index + u64::from(self.count.max(1)) - 1
+    pub fn last(&self) -> LogIndex {
+        self.index + u64::from(self.count.saturating_sub(1))
     }
 }
 

@@ -402,7 +402,7 @@ impl FromAgent {
                 what: match rejected.what.ok_or(ClientWireError::Empty("agent"))? {
                     What::Subscription(id) => RefusedWhat::Subscription(SubscriptionId(id)),
                     What::Events(v1::SeqRange { first, last }) => {
-                        RefusedWhat::Events { first, last }
+                        RefusedWhat::Events { first: first.into(), last: last.into() }
                     }
                 },
                 code: core_code(rejected.code),
@@ -487,7 +487,7 @@ pub fn encode_close(reason: &str) -> v1::ToClient {
 /// and copies no events.
 pub fn encode_to_client(message: ToClient) -> v1::ToClient {
     to_client(match message {
-        ToClient::Confirmed { seq } => ClientMessage::Confirmed(v1::Confirmed { seq }),
+        ToClient::Confirmed { seq } => ClientMessage::Confirmed(v1::Confirmed { seq: seq.get() }),
         ToClient::Subscribed { subscription, active_after } => {
             ClientMessage::Subscribed(v1::Subscribed {
                 subscription: subscription.0,
@@ -497,7 +497,9 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
         ToClient::Refused { what, code, message } => ClientMessage::Rejected(v1::Rejected {
             what: Some(match what {
                 RefusedWhat::Subscription(id) => What::Subscription(id.0),
-                RefusedWhat::Events { first, last } => What::Events(v1::SeqRange { first, last }),
+                RefusedWhat::Events { first, last } => {
+                    What::Events(v1::SeqRange { first: first.get(), last: last.get() })
+                }
             }),
             code: wire_code(code),
             message,
@@ -506,7 +508,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
             let copied = |event: SealedRef<'_>| Bytes::copy_from_slice(event.bytes());
             let items = items.iter().map(|(index, run)| {
                 let sealed = run.iter().map(copied).collect();
-                v1::Item { index: *index, sealed }
+                v1::Item { index: index.get(), sealed }
             });
             ClientMessage::Deliver(v1::Deliver {
                 subscription: subscription.0,

@@ -11,7 +11,7 @@ pub(crate) fn wire_position(position: Position) -> v1::Position {
     v1::Position {
         epoch: position.epoch.number,
         epoch_root: position.epoch.root.0,
-        index: position.index,
+        index: position.index.get(),
     }
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn wire_position(position: Position) -> v1::Position {
 pub(crate) fn core_position(position: v1::Position) -> Position {
     Position {
         epoch: Epoch { number: position.epoch, root: OriginId(position.epoch_root) },
-        index: position.index,
+        index: position.index.into(),
     }
 }
 

@@ -287,7 +287,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     }
     let id = id.ok_or(EventWireError::Missing("id"))?;
     let event = event.ok_or(EventWireError::Missing("content"))?;
-    if id.seq == 0 || u64::from(covers) >= id.seq {
+    if u64::from(covers) >= id.seq.get() {
         return Err(EventWireError::Sequence);
     }
     let text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
@@ -411,19 +411,19 @@ fn parts_of(sealed: &[u8]) -> Result<(&[u8], Option<Folded>), EventWireError> {
 /// [`EventWireError`], as [`check_event`] with the largest payload.
 pub fn decode_event(bytes: &[u8]) -> Result<Event, EventWireError> {
     let publisher = PublisherId { account: 0, token: 0 };
-    let id = EventId { publisher, seq: 1 };
+    let id = EventId { publisher, seq: 1.into() };
     let stamps = Stamps { id, host: "", uid: 0, pid: 0, republished: false };
     Ok(unseal(Position::ZERO, &seal(&stamps, bytes, limits::PAYLOAD_BYTES_MAX)?)?.event)
 }
 
 /// An event id for the wire.
 pub fn wire_id(id: EventId) -> v1::EventId {
-    v1::EventId { account: id.publisher.account, token: id.publisher.token, seq: id.seq }
+    v1::EventId { account: id.publisher.account, token: id.publisher.token, seq: id.seq.get() }
 }
 
 /// An event id from the wire.
 pub fn core_id(id: v1::EventId) -> EventId {
-    EventId { publisher: PublisherId { account: id.account, token: id.token }, seq: id.seq }
+    EventId { publisher: PublisherId { account: id.account, token: id.token }, seq: id.seq.into() }
 }
 
 fn read_id(field: &Field, bytes: &[u8]) -> Result<EventId, EventWireError> {

@@ -118,17 +118,17 @@ fn body(frame: &Frame) -> Body<'_> {
             Wire::Close(v1::LinkClose { reason: close.reason.clone(), stopping: close.stopping })
         }
         Frame::Heartbeat(beat) => Wire::Heartbeat(v1::LinkHeartbeat {
-            covered: beat.covered,
+            covered: beat.covered.get(),
             epoch: beat.epoch.map(wire_epoch),
             epoch_seen: beat.epoch_seen,
         }),
         Frame::TreeState(state) => Wire::TreeState(wire_tree_state(state)),
         Frame::Resume { epoch, after } => {
-            Wire::Resume(v1::Resume { epoch: Some(wire_epoch(*epoch)), after: *after })
+            Wire::Resume(v1::Resume { epoch: Some(wire_epoch(*epoch)), after: after.get() })
         }
         Frame::Subscribe(interest) => Wire::Subscribe(wire_interest(interest)),
         Frame::FilterActive { version, index } => {
-            Wire::FilterActive(v1::FilterActive { version: *version, index: *index })
+            Wire::FilterActive(v1::FilterActive { version: *version, index: index.get() })
         }
         Frame::Up(batch) => return events::up_body(batch),
         Frame::Credit { bytes } => Wire::Credit(v1::Credit { bytes: *bytes }),
@@ -144,14 +144,14 @@ fn body(frame: &Frame) -> Body<'_> {
         Frame::HistoryReply(reply) => return events::history_reply_body(reply),
         Frame::ReplicaStart(start) => Wire::ReplicaStart(v1::ReplicaStart {
             epochs: wire_epochs(&start.epochs),
-            after: start.after,
+            after: start.after.get(),
             copy: start.copy,
         }),
         Frame::DedupRanges(dedup) => Wire::DedupRanges(wire_dedup(dedup)),
         Frame::Replicate(batch) => return events::replicate_body(batch),
         Frame::ReplicaAck { epoch, index, copy, kept_from } => Wire::ReplicaAck(v1::ReplicaAck {
             epoch: Some(wire_epoch(*epoch)),
-            index: *index,
+            index: index.get(),
             copy: *copy,
             kept_from: *kept_from,
         }),
@@ -176,7 +176,7 @@ fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
     v1::HistoryRequest {
         id: request.id,
         epoch: Some(wire_epoch(request.epoch)),
-        after: request.after,
+        after: request.after.get(),
         since_ns: request.since_ns,
         filters: request.filters.iter().map(ToString::to_string).collect(),
         conditions: request.conditions,
@@ -242,10 +242,10 @@ fn wire_hello(hello: &Hello) -> v1::LinkHello {
         origin: hello.origin.0,
         members_digest: hello.members_digest,
         epochs: wire_epochs(&hello.epochs),
-        commit_index: hello.commit_index,
+        commit_index: hello.commit_index.get(),
         log_range: hello
             .log_range
-            .map(|holds| v1::LogRange { after: holds.after, until: holds.until }),
+            .map(|holds| v1::LogRange { after: holds.after.get(), until: holds.until.get() }),
         epoch_seen: hello.epoch_seen,
         interest: Some(wire_interest(&hello.interest)),
         wall_ns: hello.wall_ns,
@@ -276,7 +276,7 @@ fn wire_epochs(epochs: &EpochHistory) -> Vec<v1::Segment> {
     let segments = epochs.segments().iter();
     let wire = |segment: &Segment| v1::Segment {
         epoch: Some(wire_epoch(segment.epoch)),
-        first: segment.first,
+        first: segment.first.get(),
         incomplete: segment.incomplete,
     };
     segments.map(wire).collect()
@@ -285,7 +285,7 @@ fn wire_epochs(epochs: &EpochHistory) -> Vec<v1::Segment> {
 fn wire_tree_state(tree_state: &TreeState) -> v1::TreeState {
     v1::TreeState {
         epochs: wire_epochs(&tree_state.epochs),
-        head: tree_state.head,
+        head: tree_state.head.get(),
         path: wire_ranks(&tree_state.path),
         standby: tree_state.standby.map(|rank| rank.0),
     }
@@ -394,18 +394,18 @@ fn read(bytes: Bytes) -> Result<Frame> {
             reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
         }),
         Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
-            covered: beat.covered,
+            covered: beat.covered.into(),
             epoch: beat.epoch.map(core_epoch).transpose()?,
             epoch_seen: epoch_number(beat.epoch_seen)?,
         }),
         Wire::TreeState(tree_state) => Frame::TreeState(Box::new(core_tree_state(tree_state)?)),
         Wire::Resume(resume) => Frame::Resume {
             epoch: core_epoch(need("resume", "epoch", resume.epoch)?)?,
-            after: resume.after,
+            after: resume.after.into(),
         },
         Wire::Subscribe(interest) => Frame::Subscribe(core_interest(interest)?),
         Wire::FilterActive(active) => {
-            Frame::FilterActive { version: active.version, index: active.index }
+            Frame::FilterActive { version: active.version, index: active.index.into() }
         }
         Wire::Credit(credit) => Frame::Credit { bytes: credit.bytes },
         Wire::Confirm(confirm) => Frame::Confirm(core_confirm(confirm)?),
@@ -414,13 +414,13 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::HistoryRequest(request) => Frame::HistoryRequest(core_history_request(request)?),
         Wire::ReplicaStart(start) => Frame::ReplicaStart(ReplicaStart {
             epochs: core_epochs(start.epochs)?,
-            after: start.after,
+            after: start.after.into(),
             copy: start.copy,
         }),
         Wire::DedupRanges(dedup) => Frame::DedupRanges(core_dedup(dedup)?),
         Wire::ReplicaAck(ack) => Frame::ReplicaAck {
             epoch: core_epoch(need("acknowledgement", "epoch", ack.epoch)?)?,
-            index: ack.index,
+            index: ack.index.into(),
             copy: ack.copy,
             kept_from: ack.kept_from,
         },
@@ -457,7 +457,7 @@ fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
     Ok(HistoryRequest {
         id: request.id,
         epoch: core_epoch(need("history request", "epoch", request.epoch)?)?,
-        after: request.after,
+        after: request.after.into(),
         since_ns: request.since_ns,
         filters: core_filters(request.filters)?,
         conditions: request.conditions,
@@ -509,8 +509,10 @@ fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
         origin: OriginId(hello.origin),
         members_digest: hello.members_digest,
         epochs: core_epochs(hello.epochs)?,
-        commit_index: hello.commit_index,
-        log_range: hello.log_range.map(|holds| LogRange { after: holds.after, until: holds.until }),
+        commit_index: hello.commit_index.into(),
+        log_range: hello
+            .log_range
+            .map(|holds| LogRange { after: holds.after.into(), until: holds.until.into() }),
         epoch_seen: epoch_number(hello.epoch_seen)?,
         interest: core_interest(need("hello", "interest", hello.interest)?)?,
         wall_ns: hello.wall_ns,
@@ -536,7 +538,7 @@ fn incompatible_hello(
         origin: OriginId(0),
         members_digest: 0,
         epochs: EpochHistory::new(),
-        commit_index: 0,
+        commit_index: 0.into(),
         log_range: None,
         epoch_seen: 0,
         interest: Interest::default(),
@@ -575,7 +577,7 @@ fn epoch_number(number: u64) -> Result<u64> {
 fn core_epochs(segments: Vec<v1::Segment>) -> Result<EpochHistory> {
     let segments = segments.into_iter().map(|segment| {
         let epoch = core_epoch(need("epoch history", "epoch", segment.epoch)?)?;
-        Ok(Segment { epoch, first: segment.first, incomplete: segment.incomplete })
+        Ok(Segment { epoch, first: segment.first.into(), incomplete: segment.incomplete })
     });
     Ok(EpochHistory::from_segments(segments.collect::<Result<_>>()?)?)
 }
@@ -588,7 +590,7 @@ fn core_ranks(ranks: Vec<u32>) -> Result<Vec<Rank>> {
 fn core_tree_state(tree_state: v1::TreeState) -> Result<TreeState> {
     Ok(TreeState {
         epochs: core_epochs(tree_state.epochs)?,
-        head: tree_state.head,
+        head: tree_state.head.into(),
         path: core_ranks(tree_state.path)?,
         standby: tree_state.standby.map(Rank),
     })

@@ -9,6 +9,7 @@
 use crate::event::{field_len, put_head};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ftb_core::Run;
+use ftb_core::numbers::LogIndex;
 use ftb_core::sealed::Span;
 use prost::Message;
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -119,7 +120,7 @@ pub(crate) const fn varint_key(number: u8) -> u8 {
 pub(crate) struct EventsItem<'a> {
     /// The item's field in its message, below 16.
     pub(crate) field: u8,
-    pub(crate) index: Option<u64>,
+    pub(crate) index: Option<LogIndex>,
     pub(crate) events: &'a Run,
 }
 
@@ -130,7 +131,7 @@ impl EventsItem<'_> {
     }
 
     fn content_len(&self) -> usize {
-        let index = self.index.map_or(0, |index| 1 + encoded_len_varint(index));
+        let index = self.index.map_or(0, |index| 1 + encoded_len_varint(index.get()));
         index + self.events.spans().map(|at| field_len(at.len as usize)).sum::<usize>()
     }
 
@@ -141,7 +142,7 @@ impl EventsItem<'_> {
         encode_varint(self.content_len() as u64, open);
         if let Some(index) = self.index {
             open.put_u8(varint_key(INDEX));
-            encode_varint(index, open);
+            encode_varint(index.get(), open);
         }
         let buffer = self.events.buffer();
         // Part of the buffer that is to be appended.

@@ -25,6 +25,7 @@ use ftb_core::epochs::EpochHistory;
 use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{Gap, GapReason, JournalPage, JournalRead, JournalWrite, Stored};
+use ftb_core::numbers::LogIndex;
 use ftb_core::ranges::PublisherRanges;
 use ftb_core::{EventSpace, Spaces};
 use std::collections::VecDeque;
@@ -99,9 +100,9 @@ pub struct LogStore {
     next_segment: u64,
     /// The next chunk starts a new segment.
     closed: bool,
-    last: u64,
+    last: LogIndex,
     /// Synced up to this index.
-    synced: u64,
+    synced: LogIndex,
     /// The last written checkpoint.
     checkpoint: Checkpoint,
     /// The checkpoint was written since the store was opened.
@@ -127,8 +128,8 @@ struct Void {
 #[derive(Clone, Copy)]
 struct Chunk {
     /// Its first and its last index.
-    first: u64,
-    last: u64,
+    first: LogIndex,
+    last: LogIndex,
     bytes: u64,
     written_ns: u64,
 }
@@ -136,7 +137,7 @@ struct Chunk {
 /// A chunk in memory.
 struct ReadChunk {
     segment: u64,
-    first: u64,
+    first: LogIndex,
     items: Vec<Item>,
 }
 
@@ -172,8 +173,8 @@ impl Segment {
     }
 
     /// The last index; 0 without chunks.
-    fn last(&self) -> u64 {
-        self.chunks.last().map_or(0, |chunk| chunk.last)
+    fn last(&self) -> LogIndex {
+        self.chunks.last().map_or(LogIndex::ZERO, |chunk| chunk.last)
     }
 
     fn all_bytes(&self) -> u64 {
@@ -181,7 +182,7 @@ impl Segment {
     }
 
     /// Takes the last chunk that has anything behind an index.
-    fn pop_behind(&mut self, after: u64) -> Option<Chunk> {
+    fn pop_behind(&mut self, after: LogIndex) -> Option<Chunk> {
         let chunk = self.chunks.pop_if(|chunk| chunk.last > after)?;
         self.bytes -= chunk.bytes;
         Some(chunk)
@@ -192,7 +193,7 @@ impl LogStore {
     /// The part of the log on disk.
     pub fn stored(&self) -> Stored {
         let first = self.segments.iter().flat_map(|segment| &segment.chunks).next();
-        let after = first.map_or(self.manifest.after, |chunk| chunk.first.saturating_sub(1));
+        let after = first.map_or(self.manifest.after, |chunk| chunk.first.before());
         Stored {
             epochs: self.manifest.epochs.clone(),
             after: after.max(self.manifest.after),
@@ -304,7 +305,7 @@ impl LogStore {
 
     /// Takes entries behind an index out of the checkpoint before they are truncated, synced: no
     /// crash may make them look lost. Entries that are missing already stay in it, to be reported.
-    fn take_back(&mut self, after: u64) -> Result<(), LogStoreError> {
+    fn take_back(&mut self, after: LogIndex) -> Result<(), LogStoreError> {
         self.synced = self.synced.min(after);
         let Checkpoint { segment, mut acknowledged, synced, .. } = self.checkpoint;
         if after < self.last {
@@ -391,8 +392,7 @@ impl LogStore {
         }
         let mut page = page.finish();
         // A look-back to a time that begins with the oldest entry here may reach back further.
-        if let Some(before) =
-            oldest.and_then(|first| first.checked_sub(1)).filter(|first| *first > 0)
+        if let Some(before) = oldest.map(LogIndex::before).filter(|first| *first > LogIndex::ZERO)
             && read.since_ns.is_some()
             && page.after == before
         {
@@ -403,12 +403,12 @@ impl LogStore {
     }
 
     /// The valid entries of a chunk.
-    fn chunk_items(&mut self, segment: u64, first: u64) -> Result<Vec<Item>, LogStoreError> {
+    fn chunk_items(&mut self, segment: u64, first: LogIndex) -> Result<Vec<Item>, LogStoreError> {
         let known = |open: &&ReadChunk| (open.segment, open.first) == (segment, first);
         if let Some(open) = self.open.as_ref().filter(known) {
             return Ok(open.items.clone());
         }
-        let chunk = Bytes::from(self.store.chunk(segment, first)?.unwrap_or_default());
+        let chunk = Bytes::from(self.store.chunk(segment, first.get())?.unwrap_or_default());
         let (items, _) = record::decode_chunk(&chunk);
         self.open = Some(ReadChunk { segment, first, items: items.clone() });
         Ok(items)
@@ -439,7 +439,7 @@ impl LogStore {
     /// Removes everything behind an index; returns the segments that are empty then.
     fn truncate(
         &mut self,
-        after: u64,
+        after: LogIndex,
         now_ns: u64,
         changes: &mut Vec<Change>,
     ) -> Result<Vec<u64>, LogStoreError> {
@@ -460,8 +460,8 @@ impl LogStore {
             // Damage lies behind the chunks of the newest segment.
             let is_cut = lowest.is_some() || (is_damaged && cuts.is_empty());
             if is_cut {
-                let from = lowest.map_or(after.saturating_add(1), |chunk| chunk.first);
-                cuts.push(Change::Cut { segment: id, from });
+                let from = lowest.map_or(after.next(), |chunk| chunk.first);
+                cuts.push(Change::Cut { segment: id, from: from.get() });
             }
             match (is_cut, segment.chunks.is_empty()) {
                 (_, false) => break,
@@ -481,9 +481,9 @@ impl LogStore {
             changes.extend(cuts);
             return Ok(emptied);
         };
-        self.logged = self.logged_until(id, after.min(first.saturating_sub(1)), is_damaged)?;
+        self.logged = self.logged_until(id, after.min(first.before()), is_damaged)?;
         if first <= after {
-            let chunk = Bytes::from(self.store.chunk(id, first)?.unwrap_or_default());
+            let chunk = Bytes::from(self.store.chunk(id, first.get())?.unwrap_or_default());
             // What of it is damaged lies behind what could be read, and is given up with that.
             let written_ns = record::chunk_head(&chunk)?.written_ns;
             let (mut items, _) = record::decode_chunk(&chunk);
@@ -501,7 +501,7 @@ impl LogStore {
     fn logged_until(
         &mut self,
         segment: u64,
-        last: u64,
+        last: LogIndex,
         is_damaged: bool,
     ) -> Result<PublisherRanges, LogStoreError> {
         let mut logged = PublisherRanges::new(PUBLISHERS_MAX);
@@ -512,7 +512,7 @@ impl LogStore {
                 if let Ok(head) = record::decode_head(chunk) {
                     add_ranges(&mut logged, &head.dedup);
                 }
-            } else if first <= last {
+            } else if first <= last.get() {
                 let (mut items, _) = record::decode_chunk(&Bytes::from(chunk));
                 items.retain(|item| item.index <= last);
                 note(&mut logged, &items);
@@ -529,14 +529,14 @@ impl LogStore {
         &mut self,
         written_ns: u64,
         items: &[Item],
-        last: u64,
+        last: LogIndex,
         now_ns: u64,
         changes: &mut Vec<Change>,
     ) {
         let Some(first) = items.first().map(|item| item.covers_after() + 1) else { return };
         if self.needs_segment(now_ns) {
             let id = self.next_segment;
-            let head = Head { after: first.saturating_sub(1), dedup: dedup_of(&self.logged) };
+            let head = Head { after: first.before(), dedup: dedup_of(&self.logged) };
             let chunk = record::encode_head(&head);
             let mut segment = Segment::new(id, now_ns);
             segment.head_bytes = stored_bytes(&chunk);
@@ -549,7 +549,7 @@ impl LogStore {
         let Some(segment) = self.segments.back_mut() else { return };
         let chunk = record::encode_chunk(written_ns, items);
         segment.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
-        changes.push(Change::Append { segment: segment.id, first, chunk });
+        changes.push(Change::Append { segment: segment.id, first: first.get(), chunk });
     }
 
     /// Whether the next chunk starts a new segment: the newest is full, old, or was cut.
@@ -594,9 +594,9 @@ impl LogStore {
 }
 
 /// A gap for all entries up to an index, with unknown content.
-fn missing(epochs: &EpochHistory, until: u64) -> Gap {
+fn missing(epochs: &EpochHistory, until: LogIndex) -> Gap {
     Gap {
-        after: epochs.position(0),
+        after: epochs.position(LogIndex::ZERO),
         until: epochs.position(until),
         reason: GapReason::Retention,
         count: 0,
@@ -629,7 +629,7 @@ fn note(logged: &mut PublisherRanges, items: &[Item]) {
 fn add_ranges(published: &mut PublisherRanges, dedup: &DedupRanges) {
     for (publisher, ranges) in &dedup.publishers {
         for (first, last) in ranges {
-            published.insert_range(*publisher, *first, *last);
+            published.insert_range(*publisher, (*first).into(), (*last).into());
         }
     }
 }

@@ -156,7 +156,7 @@ impl Opened {
         match opened {
             Ok(OpenedStore { log_store, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
-                tracing::info!(entries, last, folder = %plan.folder.display(), "journal read");
+                tracing::info!(entries, last = last.get(), folder = %plan.folder.display(), "journal read");
                 restored.damage = damage.take_pending();
                 task::log_unclean(&restored);
                 let statistics = Arc::new(Statistics::default());

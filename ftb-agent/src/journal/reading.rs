@@ -7,6 +7,7 @@ use ftb_core::limits::BATCH_BYTES_TARGET;
 use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{JournalPage, JournalRead};
 use ftb_core::node::{Reserve, Retained};
+use ftb_core::numbers::LogIndex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ pub(super) struct Reading {
     bytes: usize,
     bytes_max: usize,
     /// The entries follow this index,
-    pub(super) after: u64,
+    pub(super) after: LogIndex,
     /// and end with this one.
-    pub(super) last: u64,
+    pub(super) last: LogIndex,
     /// The oldest segment was seen.
     pub(super) has_oldest: bool,
     /// The first damage found.
@@ -39,12 +40,12 @@ pub(super) struct Reading {
 
 impl Reading {
     /// An empty log behind an index; only the newest `bytes_max` are kept.
-    pub(super) fn new(after: u64, bytes_max: usize, conditions: ConditionLimits) -> Self {
+    pub(super) fn new(after: LogIndex, bytes_max: usize, conditions: ConditionLimits) -> Self {
         let reserve = Reserve { bytes: 0, protected: Arc::default(), conditions };
         Self {
             reserve,
             items: VecDeque::new(),
-            older: Retained::new(0, conditions),
+            older: Retained::new(LogIndex::ZERO, conditions),
             bytes: 0,
             bytes_max,
             after,
@@ -56,7 +57,7 @@ impl Reading {
     }
 
     /// The log starts behind this index.
-    pub(super) fn begin(&mut self, after: u64) {
+    pub(super) fn begin(&mut self, after: LogIndex) {
         if after > self.last {
             (self.after, self.last) = (after, after);
         }
@@ -109,9 +110,9 @@ impl Reading {
 /// Entries examined for a page.
 pub(super) struct Scan<'a> {
     read: &'a JournalRead,
-    after: u64,
+    after: LogIndex,
     entries: Vec<Item>,
-    last: u64,
+    last: LogIndex,
     looked_bytes: u64,
     wanted_bytes: usize,
 }

@@ -10,6 +10,7 @@ use bytes::{Buf as _, BufMut as _, Bytes};
 use ftb_core::epochs::{EpochHistory, Segment};
 use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::api::{Gap, GapReason};
+use ftb_core::numbers::LogIndex;
 use ftb_core::{Epoch, EventSpace, OriginId, Position, PublisherId, Rank, Severity, Spaces};
 use ftb_proto::event::decode_sealed;
 
@@ -47,8 +48,8 @@ pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
     for item in items {
         match &item.content {
             Content::Events(run) => {
-                for (index, event) in (item.index..).zip(run.iter()) {
-                    encode_entry(&mut out, index, KIND_EVENT, event.len(), |out| {
+                for (index, event) in (item.index.get()..).zip(run.iter()) {
+                    encode_entry(&mut out, index.into(), KIND_EVENT, event.len(), |out| {
                         out.put_slice(event.bytes())
                     });
                 }
@@ -65,7 +66,7 @@ pub fn encode_chunk(written_ns: u64, items: &[Item]) -> Vec<u8> {
 /// Appends an entry whose content has `len` bytes, which `put` appends.
 fn encode_entry(
     out: &mut Vec<u8>,
-    index: u64,
+    index: LogIndex,
     kind: u8,
     len: usize,
     put: impl FnOnce(&mut Vec<u8>),
@@ -75,7 +76,7 @@ fn encode_entry(
     // An event has at most a few MiB.
     out.put_u32_le(u32::try_from(len).unwrap_or(u32::MAX));
     out.put_u8(kind);
-    out.put_u64_le(index);
+    out.put_u64_le(index.get());
     put(out);
     let crc = crc32c::crc32c(&out[start + 4..]);
     (&mut out[start..start + 4]).put_u32_le(crc);
@@ -139,7 +140,7 @@ fn decode_entry(rest: &mut Bytes) -> Result<Item, Damaged> {
         KIND_GAP => Content::Gap(decode_gap(content)?),
         _ => return Err(Damaged("an entry is of a kind that this version does not know")),
     };
-    Ok(Item { index, content })
+    Ok(Item { index: index.into(), content })
 }
 
 /// Before the names of its spaces, one a line.
@@ -194,12 +195,12 @@ fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
 
 fn put_position(out: &mut Vec<u8>, position: Position) {
     put_epoch(out, position.epoch);
-    out.put_u64_le(position.index);
+    out.put_u64_le(position.index.get());
 }
 
 fn get_position(bytes: &mut Bytes) -> Position {
     let epoch = get_epoch(bytes);
-    Position { epoch, index: bytes.get_u64_le() }
+    Position { epoch, index: bytes.get_u64_le().into() }
 }
 
 fn put_epoch(out: &mut Vec<u8>, epoch: Epoch) {
@@ -221,7 +222,7 @@ pub struct Manifest {
     /// Its epoch history.
     pub epochs: EpochHistory,
     /// It is complete behind this index.
-    pub after: u64,
+    pub after: LogIndex,
     /// Segments before this one belong to another log.
     pub segment: u64,
 }
@@ -249,11 +250,11 @@ fn checked(record: Vec<u8>) -> Result<Bytes, Damaged> {
 /// Makes the record of a beginning.
 pub fn encode_manifest(manifest: &Manifest) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u64_le(manifest.after);
+    out.put_u64_le(manifest.after.get());
     out.put_u64_le(manifest.segment);
     for segment in manifest.epochs.segments() {
         put_epoch(&mut out, segment.epoch);
-        out.put_u64_le(segment.first | if segment.incomplete { TORN } else { 0 });
+        out.put_u64_le(segment.first.get() | if segment.incomplete { TORN } else { 0 });
     }
     record(out)
 }
@@ -273,11 +274,15 @@ pub fn decode_manifest(bytes: Vec<u8>) -> Result<Manifest, Damaged> {
     while bytes.has_remaining() {
         let epoch = get_epoch(&mut bytes);
         let first = bytes.get_u64_le();
-        segments.push(Segment { epoch, first: first & !TORN, incomplete: first & TORN != 0 });
+        segments.push(Segment {
+            epoch,
+            first: (first & !TORN).into(),
+            incomplete: first & TORN != 0,
+        });
     }
     let epochs = EpochHistory::from_segments(segments)
         .map_err(|_| Damaged("the record of the epoch history is invalid"))?;
-    Ok(Manifest { epochs, after, segment })
+    Ok(Manifest { epochs, after: after.into(), segment })
 }
 
 /// Makes the record of which segment is the reserve of the log whose first segment is given.
@@ -304,7 +309,7 @@ pub fn decode_reserve(bytes: Vec<u8>) -> Result<(u64, u64), Damaged> {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Head {
     /// Its entries follow this index.
-    pub after: u64,
+    pub after: LogIndex,
     /// Events that were logged before.
     pub dedup: DedupRanges,
 }
@@ -312,7 +317,7 @@ pub struct Head {
 /// Makes the head of a segment.
 pub fn encode_head(head: &Head) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u64_le(head.after);
+    out.put_u64_le(head.after.get());
     put_dedup(&mut out, &head.dedup);
     record(out)
 }
@@ -326,7 +331,7 @@ pub fn decode_head(bytes: Vec<u8>) -> Result<Head, Damaged> {
     if bytes.len() < 8 {
         return Err(Damaged("the head of a segment ends too early"));
     }
-    Ok(Head { after: bytes.get_u64_le(), dedup: get_dedup(bytes)? })
+    Ok(Head { after: bytes.get_u64_le().into(), dedup: get_dedup(bytes)? })
 }
 
 /// Makes the record of the events that were logged before.
@@ -419,16 +424,16 @@ pub struct Checkpoint {
     /// The segment that the log began with then: of another log it says nothing.
     pub segment: u64,
     /// Acknowledged to the core up to this index.
-    pub acknowledged: u64,
+    pub acknowledged: LogIndex,
     /// and up to which it had been synced.
-    pub synced: u64,
+    pub synced: LogIndex,
     /// More may have been acknowledged since that was not synced: the checkpoint itself can be
     /// older than that.
     pub unsynced: bool,
     /// In which boot of the machine it was made, where that was known.
     pub boot: Option<u128>,
     /// The log begins behind this index; `None` in a checkpoint that does not state it.
-    pub begin: Option<u64>,
+    pub begin: Option<LogIndex>,
 }
 
 impl Checkpoint {
@@ -447,13 +452,13 @@ const SHORT_CHECKPOINT_BYTES: usize = 8 + 8 + 8 + 1 + 16;
 pub fn encode_checkpoint(checkpoint: &Checkpoint) -> Vec<u8> {
     let mut out = Vec::with_capacity(CHECKPOINT_BYTES);
     out.put_u64_le(checkpoint.segment);
-    out.put_u64_le(checkpoint.acknowledged);
-    out.put_u64_le(checkpoint.synced);
+    out.put_u64_le(checkpoint.acknowledged.get());
+    out.put_u64_le(checkpoint.synced.get());
     out.put_u8(checkpoint.unsynced.into());
     out.put_u128_le(checkpoint.boot.unwrap_or(0));
     // Always the same size: each checkpoint is written over the one before.
     out.put_u8(checkpoint.begin.is_some().into());
-    out.put_u64_le(checkpoint.begin.unwrap_or(0));
+    out.put_u64_le(checkpoint.begin.unwrap_or_default().get());
     record(out)
 }
 
@@ -466,11 +471,11 @@ pub fn decode_checkpoint(bytes: Vec<u8>) -> Result<Checkpoint, Damaged> {
     if ![CHECKPOINT_BYTES, SHORT_CHECKPOINT_BYTES].contains(&bytes.len()) {
         return Err(Damaged("it has the wrong size"));
     }
-    let (segment, acknowledged) = (bytes.get_u64_le(), bytes.get_u64_le());
-    let (synced, unsynced) = (bytes.get_u64_le(), bytes.get_u8() != 0);
+    let (segment, acknowledged) = (bytes.get_u64_le(), bytes.get_u64_le().into());
+    let (synced, unsynced) = (bytes.get_u64_le().into(), bytes.get_u8() != 0);
     let boot = Some(bytes.get_u128_le()).filter(|boot| *boot != 0);
     let states_begin = bytes.has_remaining() && bytes.get_u8() != 0;
-    let begin = states_begin.then(|| bytes.get_u64_le());
+    let begin = states_begin.then(|| bytes.get_u64_le().into());
     Ok(Checkpoint { segment, acknowledged, synced, unsynced, boot, begin })
 }
 
@@ -488,20 +493,20 @@ mod tests {
         let mut items: Vec<Item> = (5..9)
             .map(|index| {
                 let payload = "x".repeat(index as usize * 10);
-                let (name, severity) = ("FTB_TEST", Severity::Warning);
+                let (name, severity) = ("FTB_NODE_SUSPECT", Severity::Warning);
                 let (condition, about) = (None, None);
                 let announcement =
                     Announcement { name, severity, tags: Vec::new(), payload, condition, about };
                 let sealed = announcer.seal(now, announcement).unwrap();
-                Item { index, content: Content::Events(sealed.into()) }
+                Item { index: index.into(), content: Content::Events(sealed.into()) }
             })
             .collect();
         let position = |index| Position { epoch: Epoch { number: 3, root: OriginId(7) }, index };
         items.push(Item {
-            index: 9,
+            index: 9.into(),
             content: Content::Gap(Gap {
-                after: position(1),
-                until: position(4),
+                after: position(1.into()),
+                until: position(4.into()),
                 reason: GapReason::LogLost,
                 count: 3,
                 severity_max: Some(Severity::Fatal),
@@ -518,14 +523,14 @@ mod tests {
         assert_eq!(head, Ok(ChunkHead { written_ns: 77, count: 5 }));
         assert_eq!(read, items());
         let mut epochs = EpochHistory::new();
-        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
-        epochs.open(Epoch { number: 4, root: OriginId(3) }, 90, true);
-        let manifest = Manifest { epochs, after: 12, segment: 3 };
+        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1.into(), false);
+        epochs.open(Epoch { number: 4, root: OriginId(3) }, 90.into(), true);
+        let manifest = Manifest { epochs, after: 12.into(), segment: 3 };
         assert_eq!(decode_manifest(encode_manifest(&manifest)), Ok(manifest));
         let publisher = PublisherId { account: 1, token: 2 };
         let dedup = DedupRanges { publishers: vec![(publisher, vec![(1, 5), (9, 9)])] };
         assert_eq!(decode_dedup(encode_dedup(&dedup)).as_ref(), Ok(&dedup));
-        let head = Head { after: 7, dedup };
+        let head = Head { after: 7.into(), dedup };
         assert_eq!(decode_head(encode_head(&head)), Ok(head));
         let dynamic_members = vec![("guest".to_owned(), Rank::UNLISTED_FIRST)];
         assert_eq!(
@@ -563,8 +568,8 @@ mod tests {
     #[test]
     fn records_with_a_flipped_bit_are_refused() {
         let mut epochs = EpochHistory::new();
-        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1, false);
-        let manifest = encode_manifest(&Manifest { epochs, after: 12, segment: 3 });
+        epochs.open(Epoch { number: 1, root: OriginId(2) }, 1.into(), false);
+        let manifest = encode_manifest(&Manifest { epochs, after: 12.into(), segment: 3 });
         let publisher = PublisherId { account: 1, token: 2 };
         let before = DedupRanges { publishers: vec![(publisher, vec![(1, 5)])] };
         let dedup = encode_dedup(&before);
@@ -581,7 +586,7 @@ mod tests {
         }
         let listed = encode_dynamic_members(&[("node001".to_owned(), Rank(3))]);
         assert!(decode_dynamic_members(listed).is_err(), "a rank of the list");
-        let head = encode_head(&Head { after: 7, dedup: before });
+        let head = encode_head(&Head { after: 7.into(), dedup: before });
         for bit in 0..head.len() * 8 {
             let mut flipped = head.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -594,11 +599,11 @@ mod tests {
         }
         let checkpoint = Checkpoint {
             segment: 3,
-            acknowledged: 9,
-            synced: 7,
+            acknowledged: 9.into(),
+            synced: 7.into(),
             unsynced: true,
             boot: Some(1 << 100),
-            begin: Some(5),
+            begin: Some(5.into()),
         };
         let mut older = encode_checkpoint(&checkpoint)[4..][..SHORT_CHECKPOINT_BYTES].to_vec();
         older = record(older);

@@ -86,15 +86,16 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
     // Within a chunk, between two, within the first one, behind the last.
     for after in [310, 300, 5, 1_000] {
         winning = epochs();
-        winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
+        winning.open(Epoch { number: 2, root: OriginId(8) }, (after + 1).into(), false);
         let other = items(5_001, 5_030).into_iter().zip(after + 1..);
-        let other: Vec<Item> = other.map(|(item, index)| Item { index, ..item }).collect();
+        let other: Vec<Item> =
+            other.map(|(item, index)| Item { index: index.into(), ..item }).collect();
         let new = [&all[..after as usize], &other[..]].concat();
         let write = JournalWrite {
             generation: 2,
-            begin: Some(JournalBegin { epochs: winning.clone(), after, anew: None }),
+            begin: Some(JournalBegin { epochs: winning.clone(), after: after.into(), anew: None }),
             items: other,
-            until: after + 30,
+            until: (after + 30).into(),
             dynamic_members: None,
         };
         crash_after_each_step(&write, |restored, what| {
@@ -107,12 +108,12 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
             assert!(log.starts_with(read), "{what}: another entry");
         });
     }
-    let begin = JournalBegin { epochs: winning.clone(), after: 4_000, anew: Some(before()) };
+    let begin = JournalBegin { epochs: winning.clone(), after: 4_000.into(), anew: Some(before()) };
     let write = JournalWrite {
         generation: 2,
         begin: Some(begin),
         items: items(4_001, 4_030),
-        until: 4_030,
+        until: 4_030.into(),
         dynamic_members: None,
     };
     crash_after_each_step(&write, |restored, what| match restored.stored.epochs == epochs() {
@@ -128,13 +129,13 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let all = items(1, 1_000);
     let mut winning = epochs();
-    winning.open(Epoch { number: 2, root: OriginId(8) }, 311, false);
-    let begin = JournalBegin { epochs: winning, after: 310, anew: None };
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 311.into(), false);
+    let begin = JournalBegin { epochs: winning, after: 310.into(), anew: None };
     let write = JournalWrite {
         generation: 2,
         begin: Some(begin),
         items: items(311, 340),
-        until: 340,
+        until: 340.into(),
         dynamic_members: None,
     };
     let mut torn = 0;
@@ -212,7 +213,7 @@ fn crash_after_each_step(write: &JournalWrite, check: impl Fn(&Restored, &str)) 
             for item in &restored.items {
                 let Content::Events(run) = &item.content else { panic!("{what}: a gap") };
                 for event in run.iter() {
-                    logged.insert(event.id().seq);
+                    logged.insert(event.id().seq.get());
                 }
             }
             assert_eq!(restored.dedup.publishers[0].1, logged.ranges(), "{what}");

@@ -244,9 +244,13 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     let folder = Path::new("/journal");
     let store = world.storage.open(folder).unwrap();
     let (mut log_store, _) = LogStore::open(store, "test", bounds(), 1).unwrap();
-    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
-    let write =
-        JournalWrite { begin: Some(begin), items: items(1, 9), until: 9, ..Default::default() };
+    let begin = JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
+    let write = JournalWrite {
+        begin: Some(begin),
+        items: items(1, 9),
+        until: 9.into(),
+        ..Default::default()
+    };
     log_store.write(&write, 1, false).unwrap();
     network.disk("node01").set_unsyncable(true);
     let read = async || {
@@ -255,12 +259,16 @@ async fn a_journal_is_synced_before_it_is_begun_with() {
     };
     let opened = read().await;
     assert!(opened.failed.is_some_and(|why| why.reason().contains("could not be synced")));
-    assert_eq!(opened.restored.stored.last, 9, "it was read, and the agent can start with it");
+    assert_eq!(
+        opened.restored.stored.last,
+        9.into(),
+        "it was read, and the agent can start with it"
+    );
     network.disk("node01").set_unsyncable(false);
     network.disk("node01").set_free(Some(0));
     let opened = read().await;
     assert!(opened.failed.is_none(), "a full disk can be read and synced");
-    assert_eq!(opened.restored.stored.last, 9);
+    assert_eq!(opened.restored.stored.last, 9.into());
 }
 
 /// A disk that comes late and fails at first, when it is opened or when its log is to be made sure

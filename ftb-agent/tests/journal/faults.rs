@@ -28,11 +28,13 @@ fn a_log_that_begins_without_an_entry_is_gone_on_with() {
     let dir = tempfile::tempdir().unwrap();
     write_journal(dir.path());
     for after in [2_000, 3_000] {
-        let begin = JournalBegin { epochs: epochs(), after, anew: Some(Default::default()) };
-        let begin = JournalWrite { begin: Some(begin), until: after, ..JournalWrite::default() };
+        let begin =
+            JournalBegin { epochs: epochs(), after: after.into(), anew: Some(Default::default()) };
+        let begin =
+            JournalWrite { begin: Some(begin), until: after.into(), ..JournalWrite::default() };
         open(dir.path()).0.write(&begin, 2_000, false).unwrap();
         let (mut log_store, restored) = open(dir.path());
-        assert_eq!((restored.stored.last, restored.lost_until), (after, None));
+        assert_eq!((restored.stored.last, restored.lost_until), (after.into(), None));
         log_store.write(&more(items(after + 1, after + 10)), 2_000, false).unwrap();
         drop(log_store);
         let (mut log_store, restored) = open(dir.path());
@@ -138,7 +140,7 @@ fn newest(journal: &Path) -> u64 {
 /// Other entries than those that were there.
 fn other(from: u64, until: u64) -> Vec<Item> {
     let others = items(from + 5_000, until + 5_000).into_iter();
-    others.map(|item| Item { index: item.index - 5_000, ..item }).collect()
+    others.map(|item| Item { index: (item.index - 5_000.into()).into(), ..item }).collect()
 }
 
 /// The newest segment fails when it is read, in its middle and at once, and can be read again in
@@ -160,12 +162,15 @@ fn what_could_not_be_read_is_not_believed_later() {
             let bad = Some((newest(&journal), seen));
             let (mut log_store, restored) = Failing::open(&journal, bad, &good);
             let last = restored.stored.last;
-            assert!((500..1_050).contains(&last) && restored.damage.is_some(), "{what}: {last}");
-            assert_eq!(restored.items, all[..last as usize], "{what}: the good part");
-            let after = last - begin_after.unwrap_or(0);
+            assert!(
+                (500..1_050).contains(&last.get()) && restored.damage.is_some(),
+                "{what}: {last}"
+            );
+            assert_eq!(restored.items, all[..last.get() as usize], "{what}: the good part");
+            let after = last - begin_after.unwrap_or(0).into();
             let mut winning = epochs();
-            winning.open(Epoch { number: 2, root: OriginId(8) }, after + 1, false);
-            let begin = JournalBegin { epochs: winning, after, anew: None };
+            winning.open(Epoch { number: 2, root: OriginId(8) }, (after + 1).into(), false);
+            let begin = JournalBegin { epochs: winning, after: after.into(), anew: None };
             let begin = begin_after.map(|_| begin);
             let write = JournalWrite { begin, ..more(other(after + 1, after + 10)) };
             // Late enough for a new segment, whatever became of the newest.

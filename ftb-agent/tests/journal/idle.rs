@@ -75,7 +75,7 @@ impl Idle {
 fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
     let store = network.disk(HOST).open(Path::new(FOLDER)).unwrap();
     let (mut log_store, _) = LogStore::open(store, "test", bounds(), 1).unwrap();
-    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
     let begin = JournalWrite { begin: Some(begin), ..JournalWrite::default() };
     log_store.write(&begin, 1, false).unwrap();
     for index in 1..=last {
@@ -87,7 +87,7 @@ fn kill(network: &MemoryNetwork, synced: u64, last: u64) {
 /// One entry.
 fn more(index: u64) -> JournalWrite {
     let items = items(index, index);
-    JournalWrite { generation: 1, items, until: index, ..JournalWrite::default() }
+    JournalWrite { generation: 1, items, until: index.into(), ..JournalWrite::default() }
 }
 
 /// A killed life leaves a checkpoint that may be older than what it confirmed. The next life syncs
@@ -150,7 +150,7 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
             for index in [10, 11] {
                 idle.log_writer.writes.send(more(index)).await.unwrap();
                 let Input::Journaled { until, .. } = idle.input().await else { panic!("failed") };
-                assert_eq!(until, index);
+                assert_eq!(until, index.into());
             }
             disk.set_unsyncable(true);
         }
@@ -169,8 +169,8 @@ async fn an_fsync_error_turns_the_journal_off_until_the_agent_restarts() {
         let restored = Idle::open(&idle.network, fsync).await.restored;
         let last = restored.stored.last;
         // Entries of the first life are too old to be kept.
-        assert!(restored.items == items(restored.stored.after + 1, last));
-        let expected = if at_opening { (9, None) } else { (10, Some(11)) };
+        assert!(restored.items == items(restored.stored.after.get() + 1, last.get()));
+        let expected = if at_opening { (9.into(), None) } else { (10.into(), Some(11.into())) };
         assert_eq!((last, restored.lost_until), expected);
     }
 }

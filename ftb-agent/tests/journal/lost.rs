@@ -18,9 +18,15 @@ fn open(journal: &Path) -> Result<(LogStore, Restored), LogStoreError> {
 }
 
 fn begun(epochs: EpochHistory, last: u64) -> JournalWrite {
-    let begin = JournalBegin { epochs, after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs, after: 0.into(), anew: Some(Default::default()) };
     let (items, until) = (items(1, last), last);
-    JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None }
+    JournalWrite {
+        generation: 1,
+        begin: Some(begin),
+        items,
+        until: until.into(),
+        dynamic_members: None,
+    }
 }
 
 fn newest_segment(journal: &Path) -> PathBuf {
@@ -86,9 +92,10 @@ fn an_oldest_segment_that_is_gone_is_reported_with_its_range() {
     for _ in 0..2 {
         let (_, restored) = open(dir.path()).unwrap();
         let first = restored.items[0].index;
-        assert!(first > 1 && restored.items == all[(first - 1) as usize..]);
+        assert!(first > 1.into() && restored.items == all[(first - 1.into()) as usize..]);
         let damage = restored.damage.unwrap_or_default();
-        let range = format!("entries 1 to {} are missing: the oldest segment is gone", first - 1);
+        let range =
+            format!("entries 1 to {} are missing: the oldest segment is gone", first - 1.into());
         assert!(damage.contains(&range), "{damage}");
     }
     open(dir.path()).unwrap().0.acknowledge().unwrap();
@@ -105,7 +112,8 @@ fn a_segment_that_retention_removed_is_no_damage() {
     let oldest = oldest_segment(dir.path());
     for first in (1_001..).step_by(25) {
         let (items, until) = (items(first, first + 24), first + 24);
-        let write = JournalWrite { generation: 1, items, until, ..JournalWrite::default() };
+        let write =
+            JournalWrite { generation: 1, items, until: until.into(), ..JournalWrite::default() };
         log_store.write(&write, 2_000, false).unwrap();
         if oldest_segment(dir.path()) != oldest {
             break;
@@ -114,7 +122,7 @@ fn a_segment_that_retention_removed_is_no_damage() {
     }
     drop(log_store);
     let (_, restored) = open(dir.path()).unwrap();
-    assert!(restored.damage.is_none() && restored.stored.after > 0, "{:?}", restored.damage);
+    assert!(restored.damage.is_none() && restored.stored.after > 0.into(), "{:?}", restored.damage);
 }
 
 fn oldest_segment(journal: &Path) -> PathBuf {
@@ -200,7 +208,7 @@ fn damaged_records_are_mended_from_their_copy() {
 /// A journal with an epoch, or an index, that a hostile neighbour has set.
 fn poisoned(journal: &Path, number: u64, first: u64) {
     let mut epochs = EpochHistory::new();
-    epochs.open(Epoch { number, root: OriginId(9) }, first, false);
+    epochs.open(Epoch { number, root: OriginId(9) }, first.into(), false);
     let (mut log_store, _) = LogStore::open(open_store(journal), "test", bounds(), 1_000).unwrap();
     log_store.write(&begun(epochs, 50), 1_000, false).unwrap();
     log_store.acknowledge().unwrap();

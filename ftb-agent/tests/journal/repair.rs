@@ -19,13 +19,13 @@ fn open(journal: &Path) -> (LogStore, Restored) {
 
 /// Writes the entries that the peer has, as after a restart.
 fn go_on(log_store: &mut LogStore, after: u64) {
-    let begin = JournalBegin { epochs: epochs(), after, anew: None };
+    let begin = JournalBegin { epochs: epochs(), after: after.into(), anew: None };
     let items = items(after + 1, 1_000);
     let write = JournalWrite {
         generation: 1,
         begin: Some(begin),
         items,
-        until: 1_000,
+        until: 1_000.into(),
         ..JournalWrite::default()
     };
     log_store.write(&write, 3_000, true).unwrap();
@@ -52,9 +52,12 @@ fn damage_is_cut_off_and_not_reported_again() {
             });
             let (mut log_store, found) = open(&copy);
             assert!(found.damage.is_some(), "{what}");
-            assert_eq!(found.lost_until, Some(1_000), "{what}");
+            assert_eq!(found.lost_until, Some(1_000.into()), "{what}");
             let last = found.stored.last;
-            assert!(last < 1_000 && found.items == all[..last as usize], "{what}: {last}");
+            assert!(
+                last < 1_000.into() && found.items == all[..last.get() as usize],
+                "{what}: {last}"
+            );
             log_store.repair(2_000).unwrap();
             assert_eq!(log_store.stored().last, last, "{what}");
             drop(log_store);
@@ -64,7 +67,7 @@ fn damage_is_cut_off_and_not_reported_again() {
             assert_eq!(again.damage, Some(missing), "{what}: the damage itself is gone");
             assert!(again.items == found.items && again.dedup == found.dedup, "{what}");
             log_store.repair(2_000).unwrap();
-            go_on(&mut log_store, last);
+            go_on(&mut log_store, last.get());
             drop(log_store);
             let (_, whole) = open(&copy);
             assert_eq!((whole.damage, whole.lost_until), (None, None), "{what}");
@@ -85,13 +88,13 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     let len = std::fs::metadata(&path).unwrap().len();
     std::fs::File::options().write(true).open(&path).unwrap().set_len(len - 1).unwrap();
     let (mut log_store, restored) = open(dir.path());
-    assert_eq!((restored.stored.last, restored.lost_until), (975, Some(1_000)));
+    assert_eq!((restored.stored.last, restored.lost_until), (975.into(), Some(1_000.into())));
     log_store.repair(2_000).unwrap();
-    let begin = JournalBegin { epochs: epochs(), after: 975, anew: None };
+    let begin = JournalBegin { epochs: epochs(), after: 975.into(), anew: None };
     let write = JournalWrite {
         begin: Some(begin),
         items: items(976, 980),
-        until: 980,
+        until: 980.into(),
         ..JournalWrite::default()
     };
     log_store.write(&write, 2_000, false).unwrap();
@@ -99,7 +102,11 @@ fn what_is_written_in_the_place_of_what_is_missing_was_not_synced() {
     drop(log_store);
     let (_, restored) = open(dir.path());
     assert!(restored.items == all[..980]);
-    assert_eq!(restored.lost_until, Some(1_000), "the loss is reported until the log goes on");
+    assert_eq!(
+        restored.lost_until,
+        Some(1_000.into()),
+        "the loss is reported until the log goes on"
+    );
 }
 
 /// The disk of the standby is damaged while it is away. It returns, reports that once, gets the log
@@ -160,5 +167,5 @@ async fn the_log_of_a_damaged_disk_is_written_again_from_the_peer() {
     assert_eq!((restored.damage, restored.lost_until), (None, None));
     let is_gap = |item: &Item| matches!(item.content, Content::Gap(_));
     assert!(!restored.items.iter().any(is_gap) && restored.items.len() > 100);
-    assert_eq!(restored.items.first().map(|item| item.index), Some(1), "nothing is missing");
+    assert_eq!(restored.items.first().map(|item| item.index), Some(1.into()), "nothing is missing");
 }

@@ -18,17 +18,20 @@ fn small() -> Bounds {
 }
 
 fn item(index: u64, space: &str, severity: Severity) -> Item {
-    let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: index };
+    let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: index.into() };
     let stamps = Stamps { id, host: "node01", uid: 0, pid: 1, republished: false };
     let event = common::event_with(space, &"x".repeat(100), severity);
-    Item { index, content: Content::Events(seal(&stamps, &event, 1 << 20).unwrap().into()) }
+    Item {
+        index: index.into(),
+        content: Content::Events(seal(&stamps, &event, 1 << 20).unwrap().into()),
+    }
 }
 
 /// Writes batches of entries; each a second later.
 fn write(log_store: &mut LogStore, items: &[Item]) {
     for (at, items) in items.chunks(50).enumerate() {
         let anew = Some(Default::default());
-        let begin = JournalBegin { epochs: epochs(), after: 0, anew };
+        let begin = JournalBegin { epochs: epochs(), after: 0.into(), anew };
         let begins = log_store.stored().epochs.is_empty();
         let write = JournalWrite {
             generation: 1,
@@ -47,12 +50,18 @@ fn read(log_store: &mut LogStore, until: u64) -> (BTreeMap<String, u64>, u64) {
     let filters = FilterSet::merge([&Filter::everything()]);
     let (mut after, mut events, mut missing) = (0, BTreeMap::new(), 0);
     while after < until {
-        let read = JournalRead { read: 1, after, until, since_ns: None, filters: filters.clone() };
+        let read = JournalRead {
+            read: 1,
+            after: after.into(),
+            until: until.into(),
+            since_ns: None,
+            filters: filters.clone(),
+        };
         let page = log_store.page(&read).unwrap();
-        assert_eq!(page.after, after, "nothing is left out without a word");
+        assert_eq!(page.after, after.into(), "nothing is left out without a word");
         for item in page.items {
-            assert_eq!(item.covers_after(), after, "{item:?}");
-            after = item.last();
+            assert_eq!(item.covers_after(), after.into(), "{item:?}");
+            after = item.last().get();
             match item.content {
                 Content::Events(run) => {
                     for event in run.iter() {
@@ -65,7 +74,7 @@ fn read(log_store: &mut LogStore, until: u64) -> (BTreeMap<String, u64>, u64) {
                 }
             }
         }
-        assert_eq!(page.until, after);
+        assert_eq!(page.until, after.into());
     }
     (events, missing)
 }
@@ -92,7 +101,7 @@ fn a_flood_of_fatal_events_leaves_those_of_protected_spaces_on_disk() {
     drop(log_store);
     let (mut log_store, restored) =
         LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
-    assert_eq!((restored.damage, restored.stored.last), (None, LAST));
+    assert_eq!((restored.damage, restored.stored.last), (None, LAST.into()));
     check(&mut log_store);
 }
 
@@ -105,13 +114,14 @@ fn a_look_back_that_the_disk_cannot_reach_begins_with_a_gap() {
         LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
     write(&mut log_store, &all);
     let filters = FilterSet::merge([&Filter::everything()]);
-    let read = JournalRead { read: 1, after: 0, until: LAST, since_ns: Some(1), filters };
+    let read =
+        JournalRead { read: 1, after: 0.into(), until: LAST.into(), since_ns: Some(1), filters };
     let page = log_store.page(&read).unwrap();
     let Some(Content::Gap(gap)) = page.items.first().map(|item| &item.content) else {
         panic!("no gap comes first")
     };
     assert_eq!(gap.severity_max, Some(Severity::Info));
-    assert_eq!(gap.count, gap.until.index);
+    assert_eq!(gap.count, gap.until.index.get());
 }
 
 /// A crash leaves the reserve and the segment that was to go: nothing is read twice.
@@ -136,7 +146,7 @@ fn a_segment_that_should_have_gone_is_not_read_twice() {
     std::fs::write(path, bytes).unwrap();
     let (mut log_store, restored) =
         LogStore::open(open_store(dir.path()), "test", small(), SECOND).unwrap();
-    assert_eq!(restored.stored.last, LAST);
+    assert_eq!(restored.stored.last, LAST.into());
     let (events, missing) = read(&mut log_store, LAST);
     assert_eq!(events.values().sum::<u64>() + missing, LAST);
 }

@@ -23,19 +23,19 @@ pub(crate) fn bounds() -> Bounds {
 
 pub(crate) fn items(from: u64, until: u64) -> Vec<Item> {
     let publisher = PublisherId { account: 1, token: 2 };
-    let item = |index| {
-        let id = EventId { publisher, seq: index };
+    let item = |index: u64| {
+        let id = EventId { publisher, seq: index.into() };
         let stamps = Stamps { id, host: "node01", uid: 0, pid: 1, republished: false };
         let text = format!("event {index} {}", "x".repeat((index % 90) as usize));
         let sealed = seal(&stamps, &common::event("site.load", &text), 1 << 20).unwrap();
-        Item { index, content: Content::Events(sealed.into()) }
+        Item { index: index.into(), content: Content::Events(sealed.into()) }
     };
     (from..=until).map(item).collect()
 }
 
 pub(crate) fn epochs() -> EpochHistory {
     let mut epochs = EpochHistory::new();
-    epochs.open(Epoch { number: 1, root: OriginId(9) }, 1, false);
+    epochs.open(Epoch { number: 1, root: OriginId(9) }, 1.into(), false);
     epochs
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
     let (mut log_store, _) =
         LogStore::open(open_store(folder), "test", short_segments(), 1_000).unwrap();
     for (at, chunk) in all.chunks(25).enumerate() {
-        let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
+        let begin =
+            JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
         let write = JournalWrite {
             generation: 1,
             begin: (at == 0).then_some(begin),
@@ -129,10 +130,10 @@ fn read_damaged(folder: &Path, all: &[Item], what: &str) -> Option<usize> {
     let opened = open_when_free(&DiskStorage, folder).map_err(LogStoreError::from);
     match opened.and_then(|store| LogStore::open(store, "test", bounds(), 2_000)) {
         Ok((_, restored)) => {
-            let first = restored.items.first().map_or(1, |item| item.index);
+            let first = restored.items.first().map_or(1, |item| item.index.get());
             for (at, item) in restored.items.iter().enumerate() {
-                assert_eq!(item.index, first + at as u64, "{what}: a hole");
-                assert_eq!(item, &all[(item.index - 1) as usize], "{what}: a wrong entry");
+                assert_eq!(item.index, (first + at as u64).into(), "{what}: a hole");
+                assert_eq!(item, &all[(item.index - 1.into()) as usize], "{what}: a wrong entry");
             }
             let missing = restored.items.len() < all.len();
             assert!(!missing || restored.damage.is_some(), "{what}: a loss is not reported");
@@ -242,9 +243,12 @@ fn a_torn_tail_is_written_over() {
         let open = || LogStore::open(open_store(&copy), "test", short_segments(), 2_000).unwrap();
         let (mut log_store, restored) = open();
         let last = restored.stored.last;
-        assert!(last < 1_000 && restored.lost_until == Some(1_000), "{last}");
-        let write =
-            JournalWrite { items: items(last + 1, 1_000), until: 1_000, ..Default::default() };
+        assert!(last < 1_000.into() && restored.lost_until == Some(1_000.into()), "{last}");
+        let write = JournalWrite {
+            items: items(last.get() + 1, 1_000),
+            until: 1_000.into(),
+            ..Default::default()
+        };
         log_store.write(&write, 2_000, false).unwrap();
         drop(log_store);
         let (log_store, restored) = open();
@@ -366,9 +370,13 @@ fn ranks_that_are_written_alone_move_no_log() {
     let (mut log_store, _) = open();
     let dynamic_members = Some(vec![("node09".to_owned(), Rank(262_144))]);
     log_store
-        .write(&JournalWrite { until: 50, dynamic_members, ..JournalWrite::default() }, 1, true)
+        .write(
+            &JournalWrite { until: 50.into(), dynamic_members, ..JournalWrite::default() },
+            1,
+            true,
+        )
         .unwrap();
-    assert_eq!(log_store.stored().last, 0);
+    assert_eq!(log_store.stored().last, 0.into());
     drop(log_store);
     let (_, restored) = open();
     assert_eq!(
@@ -400,7 +408,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
     let (mut log_store, _) =
         LogStore::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second)
             .unwrap();
-    let begin = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
+    let begin = JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
     let mut begin = Some(begin);
     for index in 1..=2_000 {
         let items = items(index, index);
@@ -408,7 +416,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
             generation: 1,
             begin: begin.take(),
             items,
-            until: index,
+            until: index.into(),
             ..Default::default()
         };
         log_store.write(&write, second, false).unwrap();
@@ -423,13 +431,22 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
     let (mut log_store, restored) =
         LogStore::open(open_when_free(disk, folder).unwrap(), "test", small.clone(), second)
             .unwrap();
-    assert_eq!(restored.stored.last, 2_000);
-    assert!(restored.stored.after > 1_000 && restored.damage.is_none(), "{:?}", restored.damage);
+    assert_eq!(restored.stored.last, 2_000.into());
+    assert!(
+        restored.stored.after > 1_000.into() && restored.damage.is_none(),
+        "{:?}",
+        restored.damage
+    );
     assert_eq!(restored.dedup.publishers[0].1, [(1, 2_000)], "that they were logged is known");
     for (at, index) in (2_001..=2_020).enumerate() {
         let items = items(index, index);
-        let write =
-            JournalWrite { generation: 2, begin: None, items, until: index, ..Default::default() };
+        let write = JournalWrite {
+            generation: 2,
+            begin: None,
+            items,
+            until: index.into(),
+            ..Default::default()
+        };
         log_store.write(&write, (at as u64 + 2) * 100 * second, false).unwrap();
     }
     drop(log_store);
@@ -438,7 +455,7 @@ fn bounded(disk: &dyn Storage, folder: &Path) {
             .unwrap();
     let first = restored.items.first().unwrap().index;
     assert!(
-        (2_010..=2_015).contains(&first),
+        (2_010..=2_015).contains(&first.get()),
         "kept from {first}: eight of twenty are young enough"
     );
     assert_eq!(restored.dedup.publishers[0].1, [(1, 2_020)]);
@@ -459,14 +476,14 @@ fn a_torn_chunk_can_be_cut_where_another_log_begins() {
         log_store.acknowledge()
     };
     let (mut log_store, _) = open();
-    let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
+    let anew = JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
     write(&mut log_store, 1, anew, items(1, 50)).unwrap();
     disk.damage_chunks(|chunk| *chunk.last_mut().unwrap() ^= 1);
     let (mut log_store, restored) = open();
-    assert_eq!((restored.stored.last, restored.lost_until), (49, Some(50)));
+    assert_eq!((restored.stored.last, restored.lost_until), (49.into(), Some(50.into())));
     let mut winning = epochs();
-    winning.open(Epoch { number: 2, root: OriginId(8) }, 31, false);
-    let begin = JournalBegin { epochs: winning.clone(), after: 30, anew: None };
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 31.into(), false);
+    let begin = JournalBegin { epochs: winning.clone(), after: 30.into(), anew: None };
     write(&mut log_store, 2, begin, items(31, 33)).unwrap();
     let (_, restored) = open();
     assert_eq!((restored.items, restored.damage), (items(1, 33), None));
@@ -480,7 +497,7 @@ fn what_lies_behind_a_fork_is_given_up() {
     let folder = Path::new("/journal");
     let open = || LogStore::open(disk.open(folder).unwrap(), "test", bounds(), 1_000).unwrap();
     let (mut log_store, _) = open();
-    let anew = JournalBegin { epochs: epochs(), after: 0, anew: Some(Default::default()) };
+    let anew = JournalBegin { epochs: epochs(), after: 0.into(), anew: Some(Default::default()) };
     let mut begin = Some(anew);
     for from in (1..100).step_by(10) {
         let items = items(from, from + 9);
@@ -488,22 +505,24 @@ fn what_lies_behind_a_fork_is_given_up() {
             generation: 1,
             begin: begin.take(),
             items,
-            until: from + 9,
+            until: (from + 9).into(),
             ..Default::default()
         };
         log_store.write(&write, 1_000, false).unwrap();
     }
     let mut winning = epochs();
-    winning.open(Epoch { number: 2, root: OriginId(8) }, 56, false);
-    let begin = Some(JournalBegin { epochs: winning.clone(), after: 55, anew: None });
-    let other =
-        items(1_056, 1_058).into_iter().zip(56..).map(|(item, index)| Item { index, ..item });
+    winning.open(Epoch { number: 2, root: OriginId(8) }, 56.into(), false);
+    let begin = Some(JournalBegin { epochs: winning.clone(), after: 55.into(), anew: None });
+    let other = items(1_056, 1_058)
+        .into_iter()
+        .zip(56..)
+        .map(|(item, index)| Item { index: index.into(), ..item });
     let other: Vec<Item> = other.collect();
     let write = JournalWrite {
         generation: 2,
         begin,
         items: other.clone(),
-        until: 58,
+        until: 58.into(),
         ..Default::default()
     };
     log_store.write(&write, 1_000, false).unwrap();

@@ -157,13 +157,19 @@ impl Life {
         let is_first = self.epochs.is_empty();
         let begin = (is_first || after < self.written).then(|| {
             let number = self.epochs.head().number + 1;
-            self.epochs.open(Epoch { number, root: OriginId(9) }, after + 1, false);
+            self.epochs.open(Epoch { number, root: OriginId(9) }, (after + 1).into(), false);
             let anew = is_first.then(Default::default);
-            JournalBegin { epochs: self.epochs.clone(), after, anew }
+            JournalBegin { epochs: self.epochs.clone(), after: after.into(), anew }
         });
         self.written = after + count;
         let (items, until) = (items(after + 1, after + count), self.written);
-        let write = JournalWrite { generation: 1, begin, items, until, dynamic_members: None };
+        let write = JournalWrite {
+            generation: 1,
+            begin,
+            items,
+            until: until.into(),
+            dynamic_members: None,
+        };
         self.log_store().write(&write, 1_000, sync).unwrap();
         self.log_store().acknowledge().unwrap();
         self.acknowledged = self.written;
@@ -210,9 +216,9 @@ fn fail(life: &Life, scratch: &Path, what: &str) -> (usize, usize) {
                 "{what}: {cut} of {synced} to {len} bytes, {:?}",
                 decode_checkpoint(checkpoint.clone())
             );
-            assert_eq!(restored.items, items(1, last), "{what}");
+            assert_eq!(restored.items, items(1, last.get()), "{what}");
             let is_reported = restored.unclean.is_some() || restored.lost_until.is_some();
-            let is_lost = last < life.acknowledged;
+            let is_lost = last < life.acknowledged.into();
             assert!(is_reported || !is_lost, "{what}: a silent loss behind {last}");
             if is_reported {
                 reported += 1;
@@ -374,10 +380,14 @@ fn a_torn_head_is_reported_if_entries_follow_it() {
     bytes[20] ^= 1;
     std::fs::write(&logs[1], bytes).unwrap();
     let restored = open();
-    assert!(first > 1 && restored.items.is_empty() && restored.stored.last == first - 1);
+    assert!(
+        first > 1.into()
+            && restored.items.is_empty()
+            && restored.stored.last == (first - 1.into()).into()
+    );
     let damage = restored.damage.unwrap();
     assert!(damage.contains("the head of segment 2"), "{damage}");
-    assert_eq!(restored.lost_until, Some(1_000), "the log ends before the damage");
+    assert_eq!(restored.lost_until, Some(1_000.into()), "the log ends before the damage");
 }
 
 /// A loss is reported at each start until the next acknowledgement: an agent that ends before has
@@ -393,15 +403,15 @@ fn a_loss_is_reported_until_the_log_goes_on() {
     let mut epochs = open().1.stored.epochs;
     epochs.open(Epoch { number: 2, root: OriginId(9) }, last + 1, false);
     let begin = JournalBegin { epochs, after: last, anew: None };
-    let (items, until) = (items(last + 1, last + 1), last + 1);
+    let (items, until) = (items(last.get() + 1, last.get() + 1), last.next());
     let write =
         JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None };
     let (mut log_store, restored) = open();
-    assert_eq!(restored.lost_until, Some(1_000));
+    assert_eq!(restored.lost_until, Some(1_000.into()));
     log_store.write(&write, 1, true).unwrap();
     drop(log_store);
     let (mut log_store, restored) = open();
-    assert_eq!((restored.stored.last, restored.lost_until), (last + 1, Some(1_000)));
+    assert_eq!((restored.stored.last, restored.lost_until), (last.next(), Some(1_000.into())));
     log_store.acknowledge().unwrap();
     drop(log_store);
     let found = open().1;
@@ -481,6 +491,6 @@ async fn a_journal_is_marked_while_it_is_written_to() {
     process.signal(Signal::SIGTERM);
     assert_eq!(process.ended(), Some(0), "{}", process.log());
     let checkpoint = checkpoint(&journal);
-    assert!(!checkpoint.unsynced && checkpoint.synced >= 100, "{checkpoint:?}");
+    assert!(!checkpoint.unsynced && checkpoint.synced >= 100.into(), "{checkpoint:?}");
     assert_eq!(checkpoint.synced, checkpoint.acknowledged);
 }

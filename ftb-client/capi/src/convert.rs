@@ -120,7 +120,7 @@ pub(crate) fn delivered(event: &Parts<'_>) -> ReceiveEvent {
         client_extension: 0,
         pad0: 0,
         // The last 16 bits of the publisher's count where it is none of ours.
-        seqnum: seqnum.unwrap_or((event.id.seq & 0xffff) as u16),
+        seqnum: seqnum.unwrap_or((event.id.seq.get() & 0xffff) as u16),
         incoming_src: LocationId { hostname: field(event.host.as_bytes()), pid_starttime, pid },
         event_type: match event.kind {
             EventKind::Normal => EVENT_NORMAL,
@@ -214,7 +214,7 @@ pub(crate) mod tests {
     fn received(event: &Event) -> ReceiveEvent {
         let publisher = PublisherId { account: 1, token: 0xabc };
         delivered(&Parts {
-            id: EventId { publisher, seq: 65537 },
+            id: EventId { publisher, seq: 65537.into() },
             host: "node07",
             pid: 4242,
             space: event.space.as_str(),

@@ -168,11 +168,11 @@ mod tests {
     use ftb_client::PublisherId;
 
     fn id(seq: u64) -> EventId {
-        EventId { publisher: PublisherId { account: 1, token: 1 }, seq }
+        EventId { publisher: PublisherId { account: 1, token: 1 }, seq: seq.into() }
     }
 
     fn at(index: u64) -> Position {
-        Position { index, ..Position::ZERO }
+        Position { index: index.into(), ..Position::ZERO }
     }
 
     struct Fixture {

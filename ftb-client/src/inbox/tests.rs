@@ -11,13 +11,13 @@ use prost::Message as _;
 
 fn at(index: u64) -> Position {
     let epoch = Epoch { number: 1, root: OriginId(1) };
-    Position { epoch, index }
+    Position { epoch, index: index.into() }
 }
 
 /// As they come from an agent.
 fn batch(items: Vec<(u64, Sealed)>) -> EventBatch {
     let (subscription, epoch) = (SubscriptionId(1), at(0).epoch);
-    let items = items.into_iter().map(|(index, sealed)| (index, sealed.into())).collect();
+    let items = items.into_iter().map(|(index, sealed)| (index.into(), sealed.into())).collect();
     let message = encode_to_client(ToClient::Deliver { subscription, epoch, items });
     match FromAgent::decode(message.encode_to_vec().into()).unwrap() {
         FromAgent::Deliver { events, .. } => events,
@@ -30,7 +30,7 @@ fn item(index: u64) -> (u64, Sealed) {
     event.payload = Bytes::from(vec![0; 100]);
     let publisher = PublisherId { account: 1, token: 2 };
     let stamps = Stamps {
-        id: EventId { publisher, seq: index },
+        id: EventId { publisher, seq: index.into() },
         host: "node1",
         uid: 0,
         pid: 1,
@@ -48,7 +48,9 @@ fn asked(inbox: &mut Inbox) -> (SubscriptionId, Start) {
 
 fn indices_of(delivery: Option<Queued>) -> Vec<u64> {
     match delivery {
-        Some(Queued::Events(events)) => events.iter().map(|event| event.position().index).collect(),
+        Some(Queued::Events(events)) => {
+            events.iter().map(|event| event.position().index.get()).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -56,7 +58,7 @@ fn indices_of(delivery: Option<Queued>) -> Vec<u64> {
 fn indices(inbox: &mut Inbox, key: Key) -> Vec<u64> {
     let mut indices = Vec::new();
     while let (Some(Queued::Events(events)), _) = inbox.pop(key) {
-        indices.extend(events.iter().map(|event| event.position().index));
+        indices.extend(events.iter().map(|event| event.position().index.get()));
     }
     indices
 }

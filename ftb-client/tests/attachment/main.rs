@@ -33,11 +33,11 @@ fn said(text: &str) -> EventBuilder {
 }
 
 fn confirmed(seq: u64) -> ftb_proto::v1::ToClient {
-    encode_to_client(ToClient::Confirmed { seq })
+    encode_to_client(ToClient::Confirmed { seq: seq.into() })
 }
 
 fn deliver(subscription: SubscriptionId, indices: &[u64]) -> ftb_proto::v1::ToClient {
-    let items = indices.iter().map(|index| (*index, sealed(*index).into())).collect();
+    let items = indices.iter().map(|index| ((*index).into(), sealed(*index).into())).collect();
     encode_to_client(ToClient::Deliver { subscription, epoch: at(0).epoch, items })
 }
 
@@ -77,8 +77,8 @@ async fn what_is_published_before_an_agent_is_there_arrives_in_order_and_is_conf
     assert_eq!(attachment.published(2).await, expected);
     attachment.say(confirmed(2)).await;
     let id = soon(first.confirmed()).await.unwrap();
-    assert_eq!((id.publisher.account, id.publisher.token, id.seq), (ACCOUNT, hello.token, 1));
-    assert_eq!(soon(second.confirmed()).await.unwrap().seq, 2);
+    assert_eq!((id.publisher.account, id.publisher.token, id.seq.get()), (ACCOUNT, hello.token, 1));
+    assert_eq!(soon(second.confirmed()).await.unwrap().seq, 2.into());
     assert_eq!(client.stats().confirmed, 2);
 }
 
@@ -123,8 +123,8 @@ async fn what_was_not_confirmed_is_handed_to_the_next_agent_again() {
     let newer = client.publish(said("d")).unwrap();
     assert_eq!(attachment.published(1).await, [(4, false, "d".to_owned())]);
     attachment.say(confirmed(4)).await;
-    assert_eq!(soon(last.confirmed()).await.unwrap().seq, 3);
-    assert_eq!(soon(newer.confirmed()).await.unwrap().seq, 4);
+    assert_eq!(soon(last.confirmed()).await.unwrap().seq, 3.into());
+    assert_eq!(soon(newer.confirmed()).await.unwrap().seq, 4.into());
     assert_eq!(client.stats().attachments, 2);
 }
 
@@ -206,7 +206,7 @@ async fn an_event_over_a_bound_is_refused_before_it_is_sent() {
     assert_eq!(error.to_string(), "the payload has 11 bytes: at most 10 are allowed");
     let refused = client.publish(said("denied")).unwrap();
     attachment.published(1).await;
-    let what = RefusedWhat::Events { first: 1, last: 1 };
+    let what = RefusedWhat::Events { first: 1.into(), last: 1.into() };
     let message = "not yours".to_owned();
     let reported = ToClient::Refused { what, code: RejectCode::Denied, message };
     attachment.say(encode_to_client(reported)).await;
@@ -371,7 +371,7 @@ fn a_program_without_a_runtime_uses_the_blocking_client() {
     assert_eq!(subscription.next(Duration::from_millis(1)), Err(WaitError::Timeout));
     assert_eq!(subscription.try_next(), None);
     let receipt = client.publish(said("a")).unwrap();
-    assert_eq!(client.confirmed(receipt, PATIENCE).unwrap().unwrap().seq, 1);
+    assert_eq!(client.confirmed(receipt, PATIENCE).unwrap().unwrap().seq, 1.into());
     let mut batch = client.batch();
     for text in ["b", "c"] {
         batch.push(EventRef::from(&Event::from(said(text)))).unwrap();

@@ -66,7 +66,7 @@ async fn a_batch_goes_in_its_order_between_single_events() {
     assert_eq!(sent.into_iter().map(|(.., text)| text).collect::<Vec<_>>(), expected);
     attachment.say(confirmed(2)).await;
     let mut each = receipts.clone();
-    assert_eq!(soon(each.next().unwrap().confirmed()).await.unwrap().seq, 2);
+    assert_eq!(soon(each.next().unwrap().confirmed()).await.unwrap().seq, 2.into());
     assert_eq!((each.len(), each.next().unwrap().outcome()), (1, None), "not all are confirmed");
     attachment.say(confirmed(3)).await;
     soon(receipts.confirmed()).await.unwrap();

@@ -137,7 +137,7 @@ impl Attachment {
 }
 
 pub(crate) fn at(index: u64) -> Position {
-    Position { epoch: Epoch { number: 1, root: OriginId(5) }, index }
+    Position { epoch: Epoch { number: 1, root: OriginId(5) }, index: index.into() }
 }
 
 /// An event as it comes from somewhere in the cluster.
@@ -145,7 +145,7 @@ pub(crate) fn sealed(seq: u64) -> Sealed {
     let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
     event.payload = format!("event {seq}").into();
     let publisher = PublisherId { account: 8, token: 9 };
-    let id = EventId { publisher, seq };
+    let id = EventId { publisher, seq: seq.into() };
     let stamps = Stamps { id, host: "node9", uid: 0, pid: 1, republished: false };
     seal(&stamps, &encode_event(&event), 1000).unwrap()
 }

@@ -19,6 +19,7 @@
 
 use crate::condition::{RecommendedAction, Subject, Truth};
 use crate::ident::{EventId, OriginId};
+use crate::numbers::LogIndex;
 use crate::sealed::{ConditionRef, SealedRef};
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,7 @@ const ROW_BYTES: usize = 320;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionRow {
     /// The index of its event.
-    pub index: u64,
+    pub index: LogIndex,
     /// Its event.
     pub event: EventId,
     /// The publisher's statement: its event, or the one that this event repeats.
@@ -80,14 +81,14 @@ pub struct ConditionRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Support {
     /// The event that it says it replaces.
-    replaced: Option<u64>,
+    replaced: Option<LogIndex>,
     /// What has ended the last statement over which only a kept one counts.
-    release: Option<u64>,
+    release: Option<LogIndex>,
 }
 
 impl Support {
     /// Of a statement that counts over a row.
-    fn of(claim: &Claim, index: u64, old: &ConditionRow) -> Self {
+    fn of(claim: &Claim, index: LogIndex, old: &ConditionRow) -> Self {
         let is_bolt = |truth, is_kept| truth == Truth::True && is_kept;
         let release = match is_bolt(old.truth, old.is_kept) {
             _ if is_bolt(claim.truth, claim.is_kept) => None,
@@ -97,7 +98,7 @@ impl Support {
         Self { replaced: claim.replaces.map(|_| old.index), release }
     }
 
-    fn indices(self) -> impl Iterator<Item = u64> {
+    fn indices(self) -> impl Iterator<Item = LogIndex> {
         [self.replaced, self.release].into_iter().flatten()
     }
 }
@@ -160,7 +161,7 @@ impl ConditionRow {
     }
 
     /// The indices of its event and of those that support it.
-    fn events(&self) -> impl Iterator<Item = u64> {
+    fn events(&self) -> impl Iterator<Item = LogIndex> {
         std::iter::once(self.index).chain(self.support.indices())
     }
 
@@ -169,13 +170,13 @@ impl ConditionRow {
         !self.is_kept && self.truth != Truth::Unknown
     }
 
-    fn expiry(&self) -> Option<(u64, u64)> {
+    fn expiry(&self) -> Option<(u64, LogIndex)> {
         let at_ns = self.expires_at_ns.filter(|_| self.truth != Truth::Unknown)?;
         Some((at_ns, self.index))
     }
 
     /// Rows with a lower weight go first when the table is full.
-    fn weight(&self) -> (u8, Severity, u64) {
+    fn weight(&self) -> (u8, Severity, LogIndex) {
         let truth = match self.truth {
             Truth::False => 0,
             Truth::Unknown => 1,
@@ -194,7 +195,7 @@ pub enum Applied {
     /// statement's own may be among them.
     Counts {
         /// Their indices.
-        gone: Vec<u64>,
+        gone: Vec<LogIndex>,
     },
 }
 
@@ -203,17 +204,17 @@ pub enum Applied {
 pub struct ConditionTable {
     limits: ConditionLimits,
     rows: BTreeMap<Arc<Subject>, ConditionRow>,
-    by_index: BTreeMap<u64, Arc<Subject>>,
-    by_weight: BTreeSet<(u8, Severity, u64)>,
+    by_index: BTreeMap<LogIndex, Arc<Subject>>,
+    by_weight: BTreeSet<(u8, Severity, LogIndex)>,
     bytes: usize,
     /// Rows that hold or are unknown, and went because the table was full.
     dropped: u64,
     /// How many rows the loss of an agent would make unknown, by agent.
     owned: BTreeMap<OriginId, usize>,
     /// When rows become unknown, and their indices.
-    expiring: BTreeSet<(u64, u64)>,
+    expiring: BTreeSet<(u64, LogIndex)>,
     /// The indices of findings of agents about hosts.
-    findings: BTreeSet<u64>,
+    findings: BTreeSet<LogIndex>,
 }
 
 impl ConditionTable {
@@ -228,7 +229,7 @@ impl ConditionTable {
     }
 
     /// Takes the next event of the log, if it states a condition.
-    pub fn apply(&mut self, index: u64, event: SealedRef<'_>) -> Applied {
+    pub fn apply(&mut self, index: LogIndex, event: SealedRef<'_>) -> Applied {
         let Some(condition) = event.condition() else { return Applied::Ignored };
         let claim = Claim::of(event, condition);
         let subject = condition.subject();
@@ -236,7 +237,8 @@ impl ConditionTable {
         if old.is_some_and(|old| !claim.counts_over(&old.claim())) {
             return Applied::Ignored;
         }
-        let support = old.map(|old| Support::of(&claim, index, old)).unwrap_or_default();
+        let support =
+            old.map(|old| Support::of(&claim, index.get().into(), old)).unwrap_or_default();
         let Claim { event: id, source, truth, time_ns, is_kept, .. } = claim;
         let row = ConditionRow {
             index,
@@ -253,7 +255,7 @@ impl ConditionTable {
             bytes: event.len(),
             support,
         };
-        let mut gone: Vec<u64> =
+        let mut gone: Vec<LogIndex> =
             self.remove(&subject).iter().flat_map(ConditionRow::events).collect();
         gone.retain(|gone| support.indices().all(|index| index != *gone));
         self.insert(subject, row);
@@ -303,7 +305,7 @@ impl ConditionTable {
     }
 
     /// Forgets the rows up to an index.
-    pub(crate) fn forget_until(&mut self, index: u64) {
+    pub(crate) fn forget_until(&mut self, index: LogIndex) {
         while let Some(first) = self.by_index.first_entry().filter(|first| *first.key() <= index) {
             let subject = first.get().clone();
             self.remove(&subject);
@@ -332,7 +334,7 @@ impl ConditionTable {
 
     /// What agents have found out about hosts, as far as it is not over.
     pub(crate) fn findings(&self) -> impl Iterator<Item = (&Subject, &ConditionRow)> {
-        let row = |index: &u64| {
+        let row = |index: &LogIndex| {
             let subject = self.by_index.get(index)?;
             Some((&**subject, self.rows.get(subject)?))
         };
@@ -340,14 +342,14 @@ impl ConditionTable {
     }
 
     /// The indices of the rows about some hosts behind an index, rising.
-    pub(crate) fn indices_of(&self, hosts: &[String], after: u64) -> Vec<u64> {
+    pub(crate) fn indices_of(&self, hosts: &[String], after: LogIndex) -> Vec<LogIndex> {
         let of_host = |host: &String| {
             let first = Subject::new(host, "", "");
             let rows = self.rows.range(first..);
             let rows = rows.take_while(|(subject, _)| subject.host().eq_ignore_ascii_case(host));
-            rows.map(|(_, row)| row.index).collect::<Vec<u64>>()
+            rows.map(|(_, row)| row.index).collect::<Vec<LogIndex>>()
         };
-        let mut indices: Vec<u64> = hosts.iter().flat_map(of_host).collect();
+        let mut indices: Vec<LogIndex> = hosts.iter().flat_map(of_host).collect();
         indices.retain(|index| *index > after);
         indices.sort_unstable();
         indices.dedup();
@@ -355,8 +357,8 @@ impl ConditionTable {
     }
 
     /// The indices of rows behind an index, rising.
-    pub fn indices_after(&self, after: u64) -> impl Iterator<Item = u64> {
-        self.by_index.range(after.saturating_add(1)..).map(|(index, _)| *index)
+    pub fn indices_after(&self, after: LogIndex) -> impl Iterator<Item = LogIndex> {
+        self.by_index.range(after.next()..).map(|(index, _)| *index)
     }
 
     /// Number of rows.
@@ -402,7 +404,7 @@ mod tests {
     use Truth::{False, True};
 
     fn id(token: u64, seq: u64) -> EventId {
-        EventId { publisher: PublisherId { account: 1, token }, seq }
+        EventId { publisher: PublisherId { account: 1, token }, seq: seq.into() }
     }
 
     fn fan(token: u64, seq: u64, truth: Truth) -> Sealed {
@@ -412,7 +414,7 @@ mod tests {
     fn table(events: &[Sealed]) -> ConditionTable {
         let mut table = ConditionTable::default();
         for (index, event) in (1..).zip(events) {
-            table.apply(index, event.as_ref());
+            table.apply(LogIndex::new(index), event.as_ref());
         }
         table
     }
@@ -458,7 +460,10 @@ mod tests {
         let repeated =
             stated(&Stated { token: 9, seq: 1, provenance: source, ..Stated::default() });
         let rows = table(&[fan(1, 6, True), repeated.clone()]);
-        assert_eq!(rows.iter().next().map(|(_, row)| (row.index, row.source)), Some((2, id(1, 6))));
+        assert_eq!(
+            rows.iter().next().map(|(_, row)| (row.index.get(), row.source)),
+            Some((2, id(1, 6)))
+        );
         let cleared = [fan(1, 6, True), repeated, fan(1, 7, False)];
         assert_eq!(truth(&table(&cleared)), Some(False));
     }
@@ -478,10 +483,10 @@ mod tests {
     #[test]
     fn a_false_of_another_host_that_a_merge_brings_a_minute_late_never_counts() {
         let at = |account: u64, time_ns, truth| Claim {
-            source: EventId { publisher: PublisherId { account, token: account }, seq: 1 },
+            source: EventId { publisher: PublisherId { account, token: account }, seq: 1.into() },
             truth,
             time_ns,
-            event: EventId { publisher: PublisherId { account, token: account }, seq: 1 },
+            event: EventId { publisher: PublisherId { account, token: account }, seq: 1.into() },
             replaces: None,
             is_kept: false,
         };
@@ -529,16 +534,18 @@ mod tests {
             let mut all = ConditionTable::default();
             let mut kept = BTreeSet::new();
             for (index, event) in (1..).zip(&events[..until]) {
-                let Applied::Counts { gone } = all.apply(index, event.as_ref()) else { continue };
+                let Applied::Counts { gone } = all.apply(index.into(), event.as_ref()) else {
+                    continue;
+                };
                 kept.insert(index);
-                kept.retain(|index| !gone.contains(index));
+                kept.retain(|index: &u64| !gone.contains(&LogIndex::new(*index)));
             }
             // What a log retains beside them, for other reasons.
             for others in 0..1_u64 << until {
                 let is_here = |index: u64| kept.contains(&index) || others >> (index - 1) & 1 == 1;
                 let mut part = ConditionTable::default();
                 for (index, event) in (1..).zip(&events[..until]).filter(|(at, _)| is_here(*at)) {
-                    part.apply(index, event.as_ref());
+                    part.apply(index.into(), event.as_ref());
                 }
                 let rows = |table: &ConditionTable| {
                     table.iter().map(|(_, row)| (row.index, row.truth)).collect::<Vec<_>>()
@@ -559,8 +566,8 @@ mod tests {
         ];
         let all = table(&events);
         let mut rest = ConditionTable::default();
-        for index in all.indices_after(0) {
-            rest.apply(index, events[index as usize - 1].as_ref());
+        for index in all.indices_after(0.into()) {
+            rest.apply(index, events[index.get() as usize - 1].as_ref());
         }
         assert_eq!(rest, all);
     }
@@ -578,22 +585,25 @@ mod tests {
                 component: &component,
                 ..Stated::default()
             });
-            table.apply(seq, event.as_ref())
+            table.apply(seq.into(), event.as_ref())
         };
         for seq in 1..=100 {
             add(seq, if seq == 7 { False } else { True }, Severity::Error);
         }
         let next = 101;
-        assert_eq!(add(next, True, Severity::Error), Applied::Counts { gone: vec![7] });
-        assert_eq!(add(next + 1, True, Severity::Info), Applied::Counts { gone: vec![next + 1] });
-        assert_eq!(add(next + 2, True, Severity::Fatal), Applied::Counts { gone: vec![1] });
+        assert_eq!(add(next, True, Severity::Error), Applied::Counts { gone: vec![7.into()] });
+        assert_eq!(
+            add(next + 1, True, Severity::Info),
+            Applied::Counts { gone: vec![(next + 1).into()] }
+        );
+        assert_eq!(add(next + 2, True, Severity::Fatal), Applied::Counts { gone: vec![1.into()] });
         assert_eq!((table.len(), table.dropped()), (100, 2));
         assert!(table.bytes() <= limits.bytes, "{}", table.bytes());
         let mut narrow = ConditionTable::new(ConditionLimits { bytes: 4_096, ..limits });
         for seq in 1..=100 {
             let component = format!("fan/{seq}");
             let fan = stated(&Stated { seq, component: &component, ..Stated::default() });
-            narrow.apply(seq, fan.as_ref());
+            narrow.apply(seq.into(), fan.as_ref());
         }
         assert!(narrow.bytes() <= 4_096 && narrow.len() > 5, "{}", narrow.len());
         assert_eq!(narrow.dropped(), 100 - narrow.len() as u64);
@@ -610,12 +620,13 @@ mod tests {
                 let key = crate::condition::WATCHED;
                 let (seq, host, component) = (index, &host[..], space);
                 let watch = Stated { seq, host, component, key, ..Stated::default() };
-                table.apply(index, stated(&watch).as_ref());
+                table.apply(index.into(), stated(&watch).as_ref());
             }
         }
         assert_eq!((table.len(), table.dropped()), (30_000, 0));
         assert!(table.bytes() < table.limits().bytes / 3, "{}", table.bytes());
-        let one = table.indices_of(&["Compute-node-00007.cluster.example.org".to_owned()], 0);
-        assert_eq!(one, [22, 23, 24]);
+        let one =
+            table.indices_of(&["Compute-node-00007.cluster.example.org".to_owned()], 0.into());
+        assert_eq!(one, [22, 23, 24].map(LogIndex::new));
     }
 }

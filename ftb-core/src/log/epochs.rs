@@ -4,6 +4,7 @@
 //! began, so that two agents find the newest position that their logs have in common by comparing
 //! two short lists. Responsible for: that comparison. Not responsible for: what is in the log.
 
+use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 
 /// Most segments an epoch history remembers. An agent that was away for more epochs than that
@@ -16,7 +17,7 @@ pub struct Segment {
     /// Whose epoch.
     pub epoch: Epoch,
     /// The first index that it may have given out.
-    pub first: u64,
+    pub first: LogIndex,
     /// Its root had no copy of the log: what lies before may be in no log.
     pub incomplete: bool,
 }
@@ -33,7 +34,7 @@ pub enum Parting {
     /// They have no epoch in common.
     NeverMet,
     /// Behind this index.
-    Behind(u64),
+    Behind(LogIndex),
     /// They have the same newest epoch.
     Open,
 }
@@ -80,7 +81,7 @@ impl EpochHistory {
 
     /// Begins an epoch. Epochs without an entry before `first` are forgotten: no agent has an entry
     /// of them in this log. `incomplete`: the root has no copy of the entries before.
-    pub fn open(&mut self, epoch: Epoch, first: u64, mut incomplete: bool) {
+    pub fn open(&mut self, epoch: Epoch, first: LogIndex, mut incomplete: bool) {
         while let Some(empty) = self.segments.pop_if(|segment| segment.first >= first) {
             // The log is not mended by that.
             incomplete |= empty.incomplete;
@@ -92,20 +93,20 @@ impl EpochHistory {
     }
 
     /// In whose epoch an index was given out; [`Epoch::ZERO`] for older ones than it remembers.
-    pub fn epoch_of(&self, index: u64) -> Epoch {
+    pub fn epoch_of(&self, index: LogIndex) -> Epoch {
         let after = self.segments.partition_point(|segment| segment.first <= index);
         after.checked_sub(1).map_or(Epoch::ZERO, |at| self.segments[at].epoch)
     }
 
     /// The position of an index.
-    pub fn position(&self, index: u64) -> Position {
+    pub fn position(&self, index: LogIndex) -> Position {
         Position { epoch: self.epoch_of(index), index }
     }
 
     /// An index, or the last one of the epoch at that place of the list. The last epoch has no end
     /// yet.
-    fn up_to(&self, index: u64, at: usize) -> u64 {
-        self.segments.get(at + 1).map_or(index, |next| index.min(next.first - 1))
+    fn up_to(&self, index: LogIndex, at: usize) -> LogIndex {
+        self.segments.get(at + 1).map_or(index, |next| index.min(next.first.before()))
     }
 
     /// The place of an epoch in the list.
@@ -138,18 +139,18 @@ impl EpochHistory {
     }
 
     /// Whether a root without a copy of the log has followed on an index, or on one behind it.
-    pub fn is_incomplete_after(&self, index: u64) -> bool {
+    pub fn is_incomplete_after(&self, index: LogIndex) -> bool {
         self.segments.iter().any(|segment| segment.incomplete && segment.first > index)
     }
 
     /// The newest index up to which an agent that has consumed this log up to `consumed` has seen
     /// what the other log holds; `None` where it has seen something and they have no epoch in
     /// common.
-    pub fn common(&self, commit_index: u64, other: &Self) -> Option<u64> {
-        if commit_index == 0 {
+    pub fn common(&self, commit_index: LogIndex, other: &Self) -> Option<LogIndex> {
+        if commit_index == LogIndex::ZERO {
             // An agent without an entry agrees with every log. An epoch without an entry leaves no
             // trace in the history of the next.
-            return Some(0);
+            return Some(LogIndex::ZERO);
         }
         self.segments.iter().enumerate().rev().find_map(|(ours, segment)| {
             let theirs = other.find(segment.epoch)?;
@@ -163,15 +164,15 @@ impl EpochHistory {
         let shared = shared.filter_map(|(ours, s)| Some((ours, other.find(s.epoch)?))).next();
         let Some((ours, theirs)) = shared else { return Parting::NeverMet };
         let ends = [self.segments.get(ours + 1), other.segments.get(theirs + 1)];
-        let end = ends.into_iter().flatten().map(|next| next.first - 1).min();
+        let end = ends.into_iter().flatten().map(|next| next.first.before()).min();
         end.map_or(Parting::Open, Parting::Behind)
     }
 
     /// Behind which index of this log a reader at that position (of any log) resumes; `None` where
     /// its epoch is no part of this log: what they have in common is not known from the position.
-    pub fn resume_after(&self, position: Position) -> Option<u64> {
-        if position.index == 0 {
-            return Some(0);
+    pub fn resume_after(&self, position: Position) -> Option<LogIndex> {
+        if position.index == LogIndex::ZERO {
+            return Some(LogIndex::ZERO);
         }
         self.find(position.epoch).map(|at| self.up_to(position.index, at))
     }
@@ -189,7 +190,7 @@ mod tests {
     fn epochs(segments: &[(u64, u64)]) -> EpochHistory {
         let mut epochs = EpochHistory::new();
         for (number, first) in segments {
-            epochs.open(epoch(*number), *first, false);
+            epochs.open(epoch(*number), (*first).into(), false);
         }
         epochs
     }
@@ -198,44 +199,44 @@ mod tests {
     fn an_agent_resumes_where_the_logs_part() {
         let losing = epochs(&[(1, 1), (2, 50), (3, 90)]);
         let winning = epochs(&[(1, 1), (2, 50), (4, 80)]);
-        assert_eq!(losing.common(120, &winning), Some(79));
-        assert_eq!(winning.common(200, &losing), Some(79));
-        assert_eq!(losing.common(60, &winning), Some(60));
+        assert_eq!(losing.common(120.into(), &winning), Some(79.into()));
+        assert_eq!(winning.common(200.into(), &losing), Some(79.into()));
+        assert_eq!(losing.common(60.into(), &winning), Some(60.into()));
         // A parent of the same epoch may lag behind its child.
-        assert_eq!(losing.common(120, &losing), Some(120));
-        assert_eq!(losing.common(120, &epochs(&[(7, 1)])), None);
-        assert_eq!(epochs(&[(1, 1)]).common(0, &epochs(&[(2, 1)])), Some(0));
+        assert_eq!(losing.common(120.into(), &losing), Some(120.into()));
+        assert_eq!(losing.common(120.into(), &epochs(&[(7, 1)])), None);
+        assert_eq!(epochs(&[(1, 1)]).common(0.into(), &epochs(&[(2, 1)])), Some(LogIndex::ZERO));
     }
 
     #[test]
     fn an_epoch_without_an_entry_leaves_no_trace() {
         let mut empty = epochs(&[(1, 1), (2, 50)]);
-        empty.open(epoch(3), 50, false);
+        empty.open(epoch(3), 50.into(), false);
         assert_eq!(empty, epochs(&[(1, 1), (3, 50)]));
-        assert_eq!(epochs(&[(1, 1), (2, 50)]).common(49, &empty), Some(49));
+        assert_eq!(epochs(&[(1, 1), (2, 50)]).common(49.into(), &empty), Some(49.into()));
     }
 
     #[test]
     fn positions_of_a_dead_end_are_not_contained() {
         let log = epochs(&[(1, 1), (4, 80)]);
-        let at = |number, index| Position { epoch: epoch(number), index };
+        let at = |number, index: u64| Position { epoch: epoch(number), index: index.into() };
         assert!(log.contains(at(1, 79)) && log.contains(at(4, 80)));
         assert!(!log.contains(at(1, 80)) && !log.contains(at(2, 60)));
-        assert_eq!(log.resume_after(at(1, 90)), Some(79));
+        assert_eq!(log.resume_after(at(1, 90)), Some(79.into()));
         assert_eq!(log.resume_after(at(2, 90)), None);
-        assert_eq!(log.epoch_of(79), epoch(1));
+        assert_eq!(log.epoch_of(79.into()), epoch(1));
     }
 
     #[test]
     fn positions_before_an_incomplete_epoch_are_not_kept() {
-        let at = |number, index| Position { epoch: epoch(number), index };
+        let at = |number, index: u64| Position { epoch: epoch(number), index: index.into() };
         let mut log = epochs(&[(1, 1), (2, 50)]);
         assert!(log.keeps(at(1, 49)) && log.keeps(at(2, 60)) && !log.keeps(at(1, 50)));
-        log.open(epoch(3), 70, true);
-        log.open(epoch(4), 70, false);
+        log.open(epoch(3), 70.into(), true);
+        log.open(epoch(4), 70.into(), false);
         assert!(log.contains(at(2, 60)) && !log.keeps(at(2, 60)) && !log.keeps(at(1, 1)));
         assert!(log.keeps(at(4, 70)));
-        log.open(epoch(5), 90, false);
+        log.open(epoch(5), 90.into(), false);
         assert!(log.keeps(at(4, 89)) && !log.keeps(at(2, 60)));
     }
 
@@ -243,13 +244,13 @@ mod tests {
     fn an_epoch_history_is_bounded_and_hostile_ones_are_refused() {
         let mut long = EpochHistory::new();
         for number in 1..=2 * SEGMENTS_MAX as u64 {
-            long.open(epoch(number), number, false);
+            long.open(epoch(number), number.into(), false);
         }
         assert_eq!(long.segments().len(), SEGMENTS_MAX);
         assert!(EpochHistory::from_segments(long.segments().to_vec()).is_ok());
         let falling = [(2, 1), (1, 5)].map(|(of, first)| Segment {
             epoch: epoch(of),
-            first,
+            first: LogIndex::new(first),
             incomplete: false,
         });
         assert_eq!(EpochHistory::from_segments(falling.to_vec()), Err(EpochHistoryError));

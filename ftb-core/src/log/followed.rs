@@ -12,6 +12,7 @@ use crate::log::item::{Content, Item};
 use crate::log::reader::Reader;
 use crate::log::retained::Reserve;
 use crate::log::ring::{Evicted, Log};
+use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 use std::collections::BTreeMap;
 
@@ -23,27 +24,27 @@ pub(crate) struct FollowedLog {
     epochs: EpochHistory,
     entries: Log,
     /// Up to this index all readers may see it.
-    commit_index: u64,
+    commit_index: LogIndex,
     /// A root that took over without a copy has only what passed by up to this index.
-    complete_after: u64,
+    complete_after: LogIndex,
     /// Epochs that lost, and up to which index of this log they had gone along.
-    forks: BTreeMap<Epoch, u64>,
+    forks: BTreeMap<Epoch, LogIndex>,
 }
 
 /// Most rows of the table that are looked at for one page: the driver has other work.
 const ROWS_LOOKED_MAX: usize = 16_384;
 
 /// Items, up to which index they reach, and whether nothing follows.
-pub(crate) type Page = (Vec<Item>, u64, bool);
+pub(crate) type Page = (Vec<Item>, LogIndex, bool);
 
 impl FollowedLog {
     /// Of an agent that has never been in a tree.
     pub(crate) fn new(limits: ConditionLimits) -> Self {
         Self {
             epochs: EpochHistory::new(),
-            entries: Log::new(0, limits),
-            commit_index: 0,
-            complete_after: 0,
+            entries: Log::new(LogIndex::ZERO, limits),
+            commit_index: LogIndex::ZERO,
+            complete_after: LogIndex::ZERO,
             forks: BTreeMap::new(),
         }
     }
@@ -57,7 +58,7 @@ impl FollowedLog {
     }
 
     /// Up to this index all readers may see it.
-    pub(crate) fn commit_index(&self) -> u64 {
+    pub(crate) fn commit_index(&self) -> LogIndex {
         self.commit_index
     }
 
@@ -72,33 +73,33 @@ impl FollowedLog {
     }
 
     /// The last index.
-    pub(crate) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> LogIndex {
         self.entries.last()
     }
 
     /// A root that took over without a copy has only what passed by up to this index.
-    pub(crate) fn complete_after(&self) -> u64 {
+    pub(crate) fn complete_after(&self) -> LogIndex {
         self.complete_after
     }
 
     /// Behind which index the log of an acting root is complete, whatever is asked for.
-    pub(crate) fn memory_after(&self) -> u64 {
+    pub(crate) fn memory_after(&self) -> LogIndex {
         self.complete_after.max(self.entries.evicted())
     }
 
     /// After which index it is complete, but for what its gaps state.
-    pub(crate) fn known_after(&self, is_root: bool) -> u64 {
+    pub(crate) fn known_after(&self, is_root: bool) -> LogIndex {
         let known_after = self.entries.known_after();
         if is_root { known_after.max(self.complete_after) } else { known_after }
     }
 
     /// Up to which index a lost epoch had gone along.
-    pub(crate) fn fork_of(&self, epoch: Epoch) -> Option<u64> {
+    pub(crate) fn fork_of(&self, epoch: Epoch) -> Option<LogIndex> {
         self.forks.get(&epoch).copied()
     }
 
     /// Up to which index of this log a reader has read that has been at a position of any log.
-    pub(crate) fn place_of(&self, position: Position) -> Option<u64> {
+    pub(crate) fn place_of(&self, position: Position) -> Option<LogIndex> {
         let fork = || self.fork_of(position.epoch).map(|fork| position.index.min(fork));
         self.epochs.resume_after(position).or_else(fork)
     }
@@ -114,10 +115,10 @@ impl FollowedLog {
     /// takes, and up to which index that reaches.
     pub(crate) fn retained(
         &self,
-        (after, until): (u64, u64),
+        (after, until): (LogIndex, LogIndex),
         filters: &FilterSet,
         is_root: bool,
-    ) -> (Vec<Item>, u64) {
+    ) -> (Vec<Item>, LogIndex) {
         let begin = self.known_after(is_root);
         let mut items = Vec::new();
         if after < begin {
@@ -140,23 +141,23 @@ impl FollowedLog {
 
     /// Where a look-back to a Unix time begins in memory; with a gap where the log may not go back
     /// that far.
-    pub(crate) fn look_back(&self, since_ns: u64, is_root: bool) -> (u64, Option<Item>) {
+    pub(crate) fn look_back(&self, since_ns: u64, is_root: bool) -> (LogIndex, Option<Item>) {
         let (begin, reached) = self.entries.look_back(since_ns);
         let known_after = if is_root { self.known_after(true) } else { begin };
         let begin = begin.max(known_after);
-        let reached = reached && begin > known_after || begin == 0;
-        (begin, (!reached).then(|| self.unknown_gap(0, begin)))
+        let reached = reached && begin > known_after || begin == LogIndex::ZERO;
+        (begin, (!reached).then(|| self.unknown_gap(LogIndex::ZERO, begin)))
     }
 
     /// Whether something that memory has given up may not be older than a Unix time.
     pub(crate) fn is_older(&self, since_ns: u64) -> bool {
         let evicted = self.entries.evicted();
-        evicted > 0 && self.entries.before(since_ns) <= evicted
+        evicted > LogIndex::ZERO && self.entries.before(since_ns) <= evicted
     }
 
     /// The events of the rows of the table of conditions behind an index that some filters want, as
     /// many as one answer takes.
-    pub(crate) fn conditions_after(&self, after: u64, filters: &FilterSet) -> Page {
+    pub(crate) fn conditions_after(&self, after: LogIndex, filters: &FilterSet) -> Page {
         let (mut items, mut bytes) = (Vec::<Item>::new(), 0);
         let table = self.entries.conditions();
         let of_hosts = filters.subject_hosts().map(|hosts| table.indices_of(&hosts, after));
@@ -165,7 +166,7 @@ impl FollowedLog {
             of_hosts.into_iter().flatten().chain(of_all.into_iter().flatten()).enumerate()
         {
             if looked >= ROWS_LOOKED_MAX {
-                return (items, index - 1, false);
+                return (items, index.before(), false);
             }
             let Some(item) = self.entries.condition_event(index) else { continue };
             let wanted = match &item.content {
@@ -176,7 +177,7 @@ impl FollowedLog {
                 continue;
             }
             if bytes >= BATCH_BYTES_TARGET || items.len() >= BATCH_EVENTS_MAX / 2 {
-                return (items, index - 1, false);
+                return (items, index.before(), false);
             }
             bytes += item.len();
             items.push(item);
@@ -186,7 +187,7 @@ impl FollowedLog {
 
     /// What says that the log does not go back that far. Where the log has lost nothing but by
     /// retention, each index was an event.
-    fn retention_gap(&self, after: u64, until: u64) -> Item {
+    fn retention_gap(&self, after: LogIndex, until: LogIndex) -> Item {
         let mut item = self.unknown_gap(after, until);
         let incomplete = self.epochs.is_incomplete_after(after) || self.complete_after > after;
         if let Content::Gap(gap) = &mut item.content
@@ -198,7 +199,7 @@ impl FollowedLog {
     }
 
     /// The same where it is not known how much is missing.
-    fn unknown_gap(&self, after: u64, until: u64) -> Item {
+    fn unknown_gap(&self, after: LogIndex, until: LogIndex) -> Item {
         let range = (self.epochs.position(after), self.epochs.position(until));
         Item { index: until, content: Content::Gap(Gap::unknown(range, GapReason::Retention)) }
     }
@@ -206,13 +207,13 @@ impl FollowedLog {
     // Changes.
 
     /// Nothing of it is here yet: it goes on behind an index.
-    pub(crate) fn begin(&mut self, index: u64) {
+    pub(crate) fn begin(&mut self, index: LogIndex) {
         self.entries = Log::new(index, self.entries.conditions().limits());
         self.commit_index = index;
     }
 
     /// Goes back to an index; what is not committed goes too.
-    pub(crate) fn go_back(&mut self, index: u64) {
+    pub(crate) fn go_back(&mut self, index: LogIndex) {
         self.commit_index = self.commit_index.min(index);
         self.entries.truncate(self.commit_index);
     }
@@ -223,13 +224,13 @@ impl FollowedLog {
 
     /// Begins an epoch.
     pub(crate) fn open_epoch(&mut self, epoch: Epoch, is_incomplete: bool) {
-        self.epochs.open(epoch, self.last() + 1, is_incomplete);
+        self.epochs.open(epoch, self.last().next(), is_incomplete);
         self.apply_conditions();
     }
 
     /// Remembers where epochs that have lost left the log that goes on: positions of theirs may be
     /// asked for. `None`: the logs never met, no place in the last says anything about this one.
-    pub(crate) fn note_forks(&mut self, winning: &EpochHistory, fork: Option<u64>) {
+    pub(crate) fn note_forks(&mut self, winning: &EpochHistory, fork: Option<LogIndex>) {
         let Some(fork) = fork else { return self.forks.clear() };
         for segment in self.epochs.segments() {
             if !winning.knows(segment.epoch) {
@@ -246,11 +247,11 @@ impl FollowedLog {
     pub(crate) fn take_copy(&mut self, entries: Log) {
         let old = std::mem::replace(&mut self.entries, entries);
         self.entries.take_marks(old);
-        self.complete_after = 0;
+        self.complete_after = LogIndex::ZERO;
     }
 
     /// Goes on with another log, of which this one has that much.
-    pub(crate) fn install(&mut self, entries: Log, epochs: EpochHistory, common: Option<u64>) {
+    pub(crate) fn install(&mut self, entries: Log, epochs: EpochHistory, common: Option<LogIndex>) {
         self.note_forks(&epochs, common);
         self.commit_index = match common {
             Some(common) => self.commit_index.min(common),
@@ -258,12 +259,12 @@ impl FollowedLog {
             None => entries.last(),
         };
         (self.entries, self.epochs) = (entries, epochs);
-        self.complete_after = 0;
+        self.complete_after = LogIndex::ZERO;
     }
 
     /// It is the whole log.
     pub(crate) fn set_complete(&mut self) {
-        self.complete_after = 0;
+        self.complete_after = LogIndex::ZERO;
     }
 
     /// It has only what passed by.
@@ -274,11 +275,11 @@ impl FollowedLog {
 
     /// Adds an entry behind all others.
     pub(crate) fn append(&mut self, content: Content) {
-        self.entries.push(Item { index: self.last() + 1, content });
+        self.entries.push(Item { index: self.last().next(), content });
     }
 
     /// Committed entries have come down; gives the commit index before.
-    pub(crate) fn extend(&mut self, items: Vec<Item>, covered: u64) -> u64 {
+    pub(crate) fn extend(&mut self, items: Vec<Item>, covered: LogIndex) -> LogIndex {
         let from = self.commit_index;
         for item in items {
             if let Some(item) = item.behind(from) {
@@ -291,7 +292,7 @@ impl FollowedLog {
     }
 
     /// Commits; gives the commit index before, if it moves.
-    pub(crate) fn commit(&mut self, until: u64) -> Option<u64> {
+    pub(crate) fn commit(&mut self, until: LogIndex) -> Option<LogIndex> {
         let from = self.commit_index;
         if until <= from {
             return None;
@@ -307,7 +308,7 @@ impl FollowedLog {
     }
 
     /// Notes that events were delivered here before.
-    pub(crate) fn mark_repeated(&mut self, indices: Vec<u64>) {
+    pub(crate) fn mark_repeated(&mut self, indices: Vec<LogIndex>) {
         indices.into_iter().for_each(|index| self.entries.mark_repeated(index));
     }
 

@@ -2,6 +2,7 @@
 
 use super::gap::{GAP_BYTES, Gap, GapReason};
 use super::position::Position;
+use crate::numbers::LogIndex;
 use crate::run::Run;
 
 /// What some indices of the log hold.
@@ -40,7 +41,7 @@ impl Content {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The first index.
-    pub index: u64,
+    pub index: LogIndex,
     /// What they hold.
     pub content: Content,
 }
@@ -52,7 +53,7 @@ impl Item {
     }
 
     /// The last index.
-    pub fn last(&self) -> u64 {
+    pub fn last(&self) -> LogIndex {
         self.index + (self.count() as u64 - 1)
     }
 
@@ -78,15 +79,15 @@ impl Item {
     }
 
     /// The last index before it.
-    pub fn covers_after(&self) -> u64 {
+    pub fn covers_after(&self) -> LogIndex {
         match &self.content {
             Content::Gap(gap) if self.is_range() => gap.after.index,
-            _ => self.index.saturating_sub(1),
+            _ => self.index.before(),
         }
     }
 
     /// The part of a range between two indices.
-    fn part_of_range(&self, gap: &Gap, after: u64, until: u64) -> Self {
+    fn part_of_range(&self, gap: &Gap, after: LogIndex, until: LogIndex) -> Self {
         let at = |index| match index {
             index if index == gap.after.index => gap.after,
             index => Position { epoch: gap.until.epoch, index },
@@ -97,7 +98,7 @@ impl Item {
     }
 
     /// What of it lies behind an index; `None` where that is nothing.
-    pub fn behind(&self, index: u64) -> Option<Self> {
+    pub fn behind(&self, index: LogIndex) -> Option<Self> {
         if index <= self.covers_after() {
             return Some(self.clone());
         }
@@ -107,15 +108,15 @@ impl Item {
         match &self.content {
             Content::Gap(gap) => Some(self.part_of_range(gap, index, self.index)),
             Content::Events(run) => {
-                let skip = usize::try_from(index - self.index + 1).unwrap_or(usize::MAX);
+                let skip = usize::try_from(index.next() - self.index).unwrap_or(usize::MAX);
                 let content = Content::Events(run.slice(skip..run.count())?);
-                Some(Self { index: index + 1, content })
+                Some(Self { index: index.next(), content })
             }
         }
     }
 
     /// What of it lies not behind an index; `None` where that is nothing.
-    pub fn up_to(&self, index: u64) -> Option<Self> {
+    pub fn up_to(&self, index: LogIndex) -> Option<Self> {
         if self.last() <= index {
             return Some(self.clone());
         }
@@ -125,7 +126,7 @@ impl Item {
         match &self.content {
             Content::Gap(gap) => Some(self.part_of_range(gap, gap.after.index, index)),
             Content::Events(run) => {
-                let keep = usize::try_from(index + 1 - self.index).unwrap_or(usize::MAX);
+                let keep = usize::try_from(index.next() - self.index).unwrap_or(usize::MAX);
                 let content = Content::Events(run.slice(0..keep)?);
                 Some(Self { index: self.index, content })
             }

@@ -1,6 +1,7 @@
 //! Where in the log: epochs and positions.
 
 use crate::ident::OriginId;
+use crate::numbers::LogIndex;
 use core::fmt;
 use core::str::FromStr;
 
@@ -32,12 +33,12 @@ pub struct Position {
     /// In whose epoch it was logged.
     pub epoch: Epoch,
     /// The number in the log, from 1; 0 is before the first.
-    pub index: u64,
+    pub index: LogIndex,
 }
 
 impl Position {
     /// Before everything.
-    pub const ZERO: Self = Self { epoch: Epoch::ZERO, index: 0 };
+    pub const ZERO: Self = Self { epoch: Epoch::ZERO, index: LogIndex::ZERO };
 }
 
 impl fmt::Display for Position {
@@ -93,8 +94,11 @@ impl Trail {
     }
 
     /// How far it was in an epoch; 0 where it does not know.
-    pub fn index_in(&self, epoch: Epoch) -> u64 {
-        self.places().iter().find(|place| place.epoch == epoch).map_or(0, |place| place.index)
+    pub fn index_in(&self, epoch: Epoch) -> LogIndex {
+        self.places()
+            .iter()
+            .find(|place| place.epoch == epoch)
+            .map_or(LogIndex::ZERO, |place| place.index)
     }
 
     /// The furthest place of the newest epoch.
@@ -117,7 +121,7 @@ impl FromStr for Position {
             let (number, root) = epoch.split_once('-')?;
             let root = OriginId(u64::from_str_radix(root, 16).ok()?);
             let epoch = Epoch { number: number.parse().ok()?, root };
-            Some(Self { epoch, index: index.parse().ok()? })
+            Some(Self { epoch, index: LogIndex::new(index.parse().ok()?) })
         };
         parse().ok_or_else(|| PositionError(text.chars().take(64).collect()))
     }
@@ -129,13 +133,16 @@ mod tests {
 
     #[test]
     fn a_trail_keeps_the_furthest_position_of_the_newest_epochs() {
-        let at = |number, index| Position { epoch: Epoch { number, root: OriginId(1) }, index };
+        let at = |number, index: u64| Position {
+            epoch: Epoch { number, root: OriginId(1) },
+            index: index.into(),
+        };
         let mut trail = Trail::at(at(5, 20));
         for place in [at(3, 7), at(5, 18), at(9, 30), at(3, 9), at(5, 25)] {
             trail.note(place);
         }
         assert_eq!(trail.places(), [at(3, 9), at(5, 25), at(9, 30)]);
-        assert_eq!([3, 4, 5].map(|number| trail.index_in(at(number, 0).epoch)), [9, 0, 25]);
+        assert_eq!([3, 4, 5].map(|number| trail.index_in(at(number, 0).epoch).get()), [9, 0, 25]);
         for number in (10..13).chain([4, 1]) {
             trail.note(at(number, number));
         }
@@ -146,8 +153,10 @@ mod tests {
 
     #[test]
     fn positions_are_ordered_by_epoch_first_and_survive_their_text() {
-        let at =
-            |number, root, index| Position { epoch: Epoch { number, root: OriginId(root) }, index };
+        let at = |number, root, index: u64| Position {
+            epoch: Epoch { number, root: OriginId(root) },
+            index: index.into(),
+        };
         assert!(at(1, 9, 100) < at(2, 1, 1) && at(2, 1, 1) < at(2, 2, 1));
         let position = at(3, 0xab, 17);
         assert_eq!(position.to_string().parse(), Ok(position));

@@ -5,6 +5,7 @@
 //! forgotten first is what was touched longest ago.
 
 use crate::ident::{EventId, PublisherId};
+use crate::numbers::PublisherSeq;
 use crate::run::{Run, Stretch};
 use std::collections::BTreeMap;
 
@@ -95,10 +96,10 @@ impl PublisherRanges {
     /// Notes an event and the sequences that it stands for as well; false where it was noted
     /// before.
     pub fn mark(&mut self, id: EventId, covers: u32) -> bool {
-        match u64::from(covers) {
+        match covers {
             0 => self.insert(id),
             _ if self.contains(id) => false,
-            covers => self.insert_range(id.publisher, id.seq.saturating_sub(covers), id.seq),
+            covers => self.insert_range(id.publisher, id.seq.back(covers.into()), id.seq),
         }
     }
 
@@ -108,7 +109,12 @@ impl PublisherRanges {
     }
 
     /// Notes a range of one publisher's events; false where all were noted before.
-    pub fn insert_range(&mut self, publisher: PublisherId, first: u64, last: u64) -> bool {
+    pub fn insert_range(
+        &mut self,
+        publisher: PublisherId,
+        first: PublisherSeq,
+        last: PublisherSeq,
+    ) -> bool {
         self.touches += 1;
         let touched = self.touches;
         let by_age = &mut self.by_age;
@@ -121,7 +127,7 @@ impl PublisherRanges {
             by_age.insert(touched, publisher);
             entry.touched = touched;
         }
-        let new = entry.seqs.insert_range(first, last);
+        let new = entry.seqs.insert_range(first.get(), last.get());
         if entry.seqs.ranges.len() > RANGES_PER_PUBLISHER_MAX {
             entry.seqs.ranges.remove(0);
         }
@@ -145,13 +151,13 @@ impl PublisherRanges {
                 continue;
             }
             let entry = self.by_publisher.get(&publisher);
-            if entry.is_none_or(|entry| !entry.seqs.intersects(first, last)) {
+            if entry.is_none_or(|entry| !entry.seqs.intersects(first.get(), last.get())) {
                 self.insert_range(publisher, first, last);
                 continue;
             }
-            for seq in first..=last {
-                if !self.insert(EventId { publisher, seq }) {
-                    known.push(at + usize::try_from(seq - first).unwrap_or(usize::MAX));
+            for offset in 0..=last - first {
+                if !self.insert(EventId { publisher, seq: first + offset }) {
+                    known.push(at + usize::try_from(offset).unwrap_or(usize::MAX));
                 }
             }
         }
@@ -160,7 +166,7 @@ impl PublisherRanges {
 
     /// Whether an event was noted.
     pub fn contains(&self, id: EventId) -> bool {
-        self.by_publisher.get(&id.publisher).is_some_and(|entry| entry.seqs.contains(id.seq))
+        self.by_publisher.get(&id.publisher).is_some_and(|entry| entry.seqs.contains(id.seq.get()))
     }
 
     /// Everything noted, in order of the publishers' ids.
@@ -210,7 +216,10 @@ mod tests {
     #[test]
     fn the_publisher_that_was_silent_longest_is_forgotten() {
         let mut seen = PublisherRanges::new(2);
-        let id = |token, seq| EventId { publisher: PublisherId { account: 1, token }, seq };
+        let id = |token, seq: u64| {
+            let publisher = PublisherId { account: 1, token };
+            EventId { publisher, seq: seq.into() }
+        };
         assert!(seen.insert(id(1, 1)) && !seen.insert(id(1, 1)));
         assert!(seen.insert(id(2, 1)));
         for seq in 2..1000 {

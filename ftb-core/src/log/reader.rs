@@ -7,6 +7,7 @@ use crate::filter::{Filter, FilterSet};
 use crate::log::gap::{Gap, GapReason};
 use crate::log::item::{Content, Item};
 use crate::log::ring::{ENTRY_BYTES, Log};
+use crate::numbers::LogIndex;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
@@ -46,7 +47,7 @@ impl Wants for FilterSet {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reader {
     /// Everything wanted up to here was read.
-    pub(crate) cursor: u64,
+    pub(crate) cursor: LogIndex,
     kept: VecDeque<Item>,
     kept_bytes: usize,
     /// How many events it has lost by being slow.
@@ -71,13 +72,13 @@ pub(crate) struct ReadLimit {
     /// Most events.
     pub(crate) items: usize,
     /// Not behind this index.
-    pub(crate) until: u64,
+    pub(crate) until: LogIndex,
     /// Leave out what was delivered here before.
     pub(crate) skip_repeated: bool,
 }
 
 impl Reader {
-    pub(crate) fn new(cursor: u64) -> Self {
+    pub(crate) fn new(cursor: LogIndex) -> Self {
         Self { cursor, ..Self::default() }
     }
 
@@ -88,7 +89,7 @@ impl Reader {
     }
 
     /// Whether everything up to an index was read, or nothing can be read now.
-    pub(crate) fn is_at(&self, index: u64) -> bool {
+    pub(crate) fn is_at(&self, index: LogIndex) -> bool {
         self.kept.is_empty() && (self.cursor >= index || self.catching_up)
     }
 
@@ -98,7 +99,7 @@ impl Reader {
     }
 
     /// Older events have come from above: they are read before the log.
-    pub(crate) fn add_history(&mut self, items: Vec<Item>, covered: u64) {
+    pub(crate) fn add_history(&mut self, items: Vec<Item>, covered: LogIndex) {
         for item in items {
             if let Some(item) = item.behind(self.cursor) {
                 self.kept_bytes += item.len();
@@ -124,7 +125,7 @@ impl Reader {
     }
 
     /// Goes back (or on) to an index; what it kept behind it is void.
-    pub(crate) fn resume_after(&mut self, index: u64) {
+    pub(crate) fn resume_after(&mut self, index: LogIndex) {
         self.cursor = index;
         while self.kept.back().is_some_and(|item| item.last() > index) {
             let Some(item) = self.kept.pop_back() else { break };
@@ -272,9 +273,9 @@ impl Reader {
                 let count = places.len() as u64;
                 if first.severity() == severity {
                     self.shed += count;
-                    let last = index + count - 1;
+                    let last = (index + count).before();
                     let gap = Gap {
-                        after: epochs.position(index.saturating_sub(1)),
+                        after: epochs.position(index.before()),
                         until: epochs.position(last),
                         reason: GapReason::Shed,
                         count,
@@ -316,7 +317,7 @@ struct LostEvents {
     count: u64,
     severity_max: Option<Severity>,
     spaces: Option<Spaces>,
-    last: u64,
+    last: LogIndex,
 }
 
 impl LostEvents {
@@ -329,7 +330,7 @@ impl LostEvents {
     }
 
     /// The gap that reports it; `None` where it is nothing.
-    fn hole(self, epochs: &EpochHistory, after: u64, last: u64) -> Option<Item> {
+    fn hole(self, epochs: &EpochHistory, after: LogIndex, last: LogIndex) -> Option<Item> {
         let Self { count, severity_max, spaces, .. } = self;
         let gap = Gap {
             after: epochs.position(after),
@@ -379,7 +380,7 @@ impl ReadBatch {
     }
 
     /// Takes an item as far as there is room; up to which index it was read.
-    fn add(&mut self, item: Item) -> u64 {
+    fn add(&mut self, item: Item) -> LogIndex {
         match &item.content {
             Content::Gap(_) if self.is_full() => item.covers_after(),
             Content::Gap(_) => {
@@ -392,7 +393,7 @@ impl ReadBatch {
     }
 
     /// Takes some of a run as far as there is room; up to which index it was read.
-    fn add_part(&mut self, index: u64, run: &Run, places: Range<usize>) -> u64 {
+    fn add_part(&mut self, index: LogIndex, run: &Run, places: Range<usize>) -> LogIndex {
         let start = places.start;
         let (bytes, events) =
             (self.cut.bytes.saturating_sub(self.bytes), self.cut.items.saturating_sub(self.events));
@@ -401,15 +402,15 @@ impl ReadBatch {
             self.push(Item { index: index + start as u64, content: Content::Events(part) });
         }
         // The first index of anything is 1.
-        index + (start + fits) as u64 - 1
+        (index + (start + fits) as u64).before()
     }
 
     /// Takes what is wanted of a run, asked once for neighbours that no filter can tell apart; up
     /// to which index it was read.
-    fn add_groups(&mut self, index: u64, run: &Run, wants: &impl Wants) -> u64 {
-        let mut read = index - 1;
+    fn add_groups(&mut self, index: LogIndex, run: &Run, wants: &impl Wants) -> LogIndex {
+        let mut read = index.before();
         for (places, first) in run.groups() {
-            let last = index + places.end as u64 - 1;
+            let last = (index + places.end as u64).before();
             if self.is_full() {
                 return read;
             }
@@ -424,11 +425,11 @@ impl ReadBatch {
     /// The same, asked for each event.
     fn add_wanted(
         &mut self,
-        index: u64,
+        index: LogIndex,
         run: &Run,
-        mut wants: impl FnMut(u64, SealedRef<'_>) -> bool,
-    ) -> u64 {
-        let mut read = index - 1;
+        mut wants: impl FnMut(LogIndex, SealedRef<'_>) -> bool,
+    ) -> LogIndex {
+        let mut read = index.before();
         for (place, event) in run.iter().enumerate() {
             if self.is_full() {
                 return read;
@@ -450,32 +451,32 @@ mod tests {
     use crate::testing::sealed_with;
 
     fn log_of(severities: &[Severity]) -> Log {
-        let mut log = Log::new(0, ConditionLimits::default());
+        let mut log = Log::new(0.into(), ConditionLimits::default());
         for (at, severity) in severities.iter().enumerate() {
             let index = at as u64 + 1;
             let event = sealed_with(1, index, *severity);
-            log.push(Item { index, content: Content::Events(event.into()) });
+            log.push(Item { index: index.into(), content: Content::Events(event.into()) });
         }
         log
     }
 
     fn cut(items: usize, until: u64) -> ReadLimit {
-        ReadLimit { bytes: usize::MAX, items, until, skip_repeated: true }
+        ReadLimit { bytes: usize::MAX, items, until: until.into(), skip_repeated: true }
     }
 
     #[test]
     fn a_reader_reads_everything_once_in_batches_and_not_behind_the_cut() {
         let log = log_of(&[Severity::Info; 10]);
-        let mut reader = Reader::new(2);
+        let mut reader = Reader::new(2.into());
         let mut read = Vec::new();
         for _ in 0..5 {
             let items = reader.read(&log, cut(3, 8), &Filter::everything());
-            read.extend(items.iter().flat_map(|item| item.index..=item.last()));
+            read.extend(items.iter().flat_map(|item| item.index.get()..=item.last().get()));
         }
         assert_eq!(read, [3, 4, 5, 6, 7, 8]);
-        assert!(reader.is_at(8) && !reader.is_at(9));
+        assert!(reader.is_at(8.into()) && !reader.is_at(9.into()));
         assert!(reader.read(&log, cut(3, 10), &FilterSet::new()).is_empty());
-        assert!(reader.is_at(10));
+        assert!(reader.is_at(10.into()));
     }
 
     #[test]
@@ -483,9 +484,9 @@ mod tests {
         use Severity::{Error, Fatal, Info, Warning};
         let severities = [Info, Fatal, Info, Warning, Error, Info, Info, Fatal];
         let mut log = log_of(&severities);
-        let one = log.after(0).map(|item| item.len()).max().unwrap_or(0);
-        let mut reader = Reader::new(0);
-        while let Some(evicted) = log.evict(8) {
+        let one = log.after(0.into()).map(|item| item.len()).max().unwrap_or(0);
+        let mut reader = Reader::new(0.into());
+        while let Some(evicted) = log.evict(8.into()) {
             reader.keep(&evicted.item, 4 * one + 64, &EpochHistory::new(), &Filter::everything());
         }
         let mut got = Vec::new();
@@ -517,24 +518,24 @@ mod tests {
             spaces: Spaces::of("ftb.ib"),
         };
         let unknown = Gap { severity_max: None, spaces: Spaces::ANY, ..gap.clone() };
-        let mut log = Log::new(0, ConditionLimits::default());
-        log.push(Item { index: 1, content: Content::Gap(gap) });
-        log.push(Item { index: 2, content: Content::Gap(unknown) });
+        let mut log = Log::new(0.into(), ConditionLimits::default());
+        log.push(Item { index: 1.into(), content: Content::Gap(gap) });
+        log.push(Item { index: 2.into(), content: Content::Gap(unknown) });
         let reported = |text: &str| {
             let filter = Filter::parse(text).expect("a filter");
-            let mut reader = Reader::new(0);
+            let mut reader = Reader::new(0.into());
             let items = reader.read(&log, cut(10, 2), &filter);
-            assert!(reader.is_at(2));
-            items.iter().map(|item| item.index).collect::<Vec<u64>>()
+            assert!(reader.is_at(2.into()));
+            items.iter().map(|item| item.index.get()).collect::<Vec<u64>>()
         };
         assert_eq!(reported("severity>=error"), [2]);
         assert_eq!(reported("severity>=warning"), [1, 2]);
         assert_eq!(reported("event_space=ftb.x"), [2]);
         assert_eq!(reported("event_space=ftb.x|ftb.ib"), [1, 2]);
         assert_eq!(reported("event_space=ftb.*"), [1, 2]);
-        let mut slow = Reader::new(0);
+        let mut slow = Reader::new(0.into());
         let filter = Filter::parse("severity=fatal").expect("a filter");
-        while let Some(evicted) = log.evict(2) {
+        while let Some(evicted) = log.evict(2.into()) {
             slow.keep(&evicted.item, 1 << 20, &EpochHistory::new(), &filter);
         }
         assert_eq!(slow.kept.len(), 1);

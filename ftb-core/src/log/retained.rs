@@ -30,6 +30,7 @@ use crate::ident::EventId;
 use crate::log::conditions::{Applied, ConditionLimits, ConditionTable};
 use crate::log::gap::Gap;
 use crate::log::item::{Content, Item};
+use crate::numbers::LogIndex;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::severity::Severity;
@@ -80,8 +81,8 @@ fn rank(severity: Severity) -> usize {
 /// The retained part of a log.
 #[derive(Clone, Debug, Default)]
 pub struct Retained {
-    after: u64,
-    last: u64,
+    after: LogIndex,
+    last: LogIndex,
     /// By share and severity.
     lanes: [[VecDeque<RetainedBatch>; SEVERITIES]; 2],
     bytes: [usize; 2],
@@ -93,18 +94,22 @@ pub struct Retained {
     /// The table of conditions at `last`.
     conditions: ConditionTable,
     /// The event of each of its rows, by index.
-    pinned: BTreeMap<u64, Run>,
+    pinned: BTreeMap<LogIndex, Run>,
 }
 
 impl Retained {
     /// Of a log that begins after an index.
-    pub fn new(after: u64, limits: ConditionLimits) -> Self {
+    pub fn new(after: LogIndex, limits: ConditionLimits) -> Self {
         Self { after, last: after, conditions: ConditionTable::new(limits), ..Self::default() }
     }
 
     /// The events of conditions before an index, of a log of which nothing else is known up to
     /// there.
-    pub(crate) fn of_conditions(events: Vec<Item>, last: u64, limits: ConditionLimits) -> Self {
+    pub(crate) fn of_conditions(
+        events: Vec<Item>,
+        last: LogIndex,
+        limits: ConditionLimits,
+    ) -> Self {
         let Some(first) = events.first() else { return Self::new(last, limits) };
         let mut retained = Self::new(first.covers_after(), limits);
         let nothing = Reserve { bytes: 0, protected: Arc::default(), conditions: limits };
@@ -122,14 +127,14 @@ impl Retained {
     }
 
     /// The event of a row.
-    pub(crate) fn pinned_at(&self, index: u64) -> Option<Item> {
+    pub(crate) fn pinned_at(&self, index: LogIndex) -> Option<Item> {
         let run = self.pinned.get(&index)?.clone();
         Some(Item { index, content: Content::Events(run) })
     }
 
     /// The events of that table, rising.
     pub fn pinned(&self) -> impl Iterator<Item = Item> {
-        let item = |(index, run): (&u64, &Run)| Item {
+        let item = |(index, run): (&LogIndex, &Run)| Item {
             index: *index,
             content: Content::Events(run.clone()),
         };
@@ -137,12 +142,12 @@ impl Retained {
     }
 
     /// Everything up to this index is in no part of the log.
-    pub(crate) fn after(&self) -> u64 {
+    pub(crate) fn after(&self) -> LogIndex {
         self.after
     }
 
     /// The last index that is in this part of the log.
-    pub fn last(&self) -> u64 {
+    pub fn last(&self) -> LogIndex {
         self.last
     }
 
@@ -188,12 +193,12 @@ impl Retained {
         self.gaps.push_back(item.clone());
     }
 
-    fn take_run(&mut self, index: u64, run: &Run, reserve: &Reserve) {
+    fn take_run(&mut self, index: LogIndex, run: &Run, reserve: &Reserve) {
         // What came before an event is not newer.
         for tally in self.tallies.iter_mut().rev().take_while(|tally| tally.newest_ns.is_none()) {
             tally.newest_ns = Some(run.first().time_ns());
         }
-        let mut tally = Tally::new(index + run.count() as u64 - 1);
+        let mut tally = Tally::new((index + run.count() as u64).before());
         let mut kept: [[Vec<Range<usize>>; SEVERITIES]; 2] = Default::default();
         for (places, first) in run.groups() {
             let share = reserve.share(first.space());
@@ -221,7 +226,7 @@ impl Retained {
     }
 
     /// Takes an event that states a condition. Says whether it counts.
-    fn pin(&mut self, first: u64, run: &Run, place: usize) -> bool {
+    fn pin(&mut self, first: LogIndex, run: &Run, place: usize) -> bool {
         let index = first + place as u64;
         let Some(one) = run.slice(place..place + 1) else { return false };
         match self.conditions.apply(index, one.first()) {
@@ -287,7 +292,7 @@ impl Retained {
     }
 
     /// The tally that an index belongs to.
-    fn tally_of(&self, index: u64) -> usize {
+    fn tally_of(&self, index: LogIndex) -> usize {
         self.tallies.partition_point(|tally| tally.last < index)
     }
 
@@ -305,7 +310,7 @@ impl Retained {
     }
 
     /// Gives up what lies after an index.
-    pub(crate) fn truncate(&mut self, after: u64) {
+    pub(crate) fn truncate(&mut self, after: LogIndex) {
         for (share, lanes) in self.lanes.iter_mut().enumerate() {
             for lane in lanes {
                 while lane.back().is_some_and(|batch| batch.last() > after) {
@@ -323,12 +328,12 @@ impl Retained {
             let Some(gap) = self.gaps.pop_back() else { break };
             self.gap_bytes -= BATCH_BYTES + gap.len();
         }
-        drop(self.pinned.split_off(&after.saturating_add(1)));
+        drop(self.pinned.split_off(&after.next()));
         self.conditions = ConditionTable::new(self.conditions.limits());
         for (index, run) in &self.pinned {
             self.conditions.apply(*index, run.first());
         }
-        let whole = self.tally_of(after.saturating_add(1));
+        let whole = self.tally_of(after.next());
         self.tallies.truncate(whole + 1);
         self.after = self.after.min(after);
         self.last = self.last.min(after);
@@ -342,7 +347,7 @@ impl Retained {
     }
 
     /// Everything after an index in order: retained events, and a gap for each hole.
-    pub fn items<'a>(&'a self, after: u64, epochs: &'a EpochHistory) -> Items<'a> {
+    pub fn items<'a>(&'a self, after: LogIndex, epochs: &'a EpochHistory) -> Items<'a> {
         let at = after.max(self.after);
         let lanes = self.lanes.iter().flatten();
         let heads = lanes.map(|lane| {
@@ -356,8 +361,8 @@ impl Retained {
 
     /// The index after which everything is that may not be older than a Unix time; `None` where all
     /// of it is older.
-    pub(crate) fn since(&self, since_ns: u64) -> Option<u64> {
-        let end = self.last + 1;
+    pub(crate) fn since(&self, since_ns: u64) -> Option<LogIndex> {
+        let end = self.last.next();
         let lanes = || self.lanes.iter().flatten();
         let events = lanes().filter_map(|lane| {
             lane.iter().find_map(|batch| {
@@ -376,14 +381,14 @@ impl Retained {
             None => self.after,
         };
         let tally = self.tallies.iter().position(dropped).map_or(self.last, begins);
-        if tally + 1 >= event {
-            return (event < end).then(|| event - 1);
+        if tally.next() >= event {
+            return (event < end).then(|| event.before());
         }
         // Retained events before that are older.
         let older = lanes().filter_map(|lane| {
             let batch = lane.partition_point(|batch| batch.first < event).checked_sub(1)?;
             let batch = lane.get(batch)?;
-            Some(batch.index(batch.place_after(event - 1).checked_sub(1)?))
+            Some(batch.index(batch.place_after(event.before()).checked_sub(1)?))
         });
         (tally < self.last).then(|| older.max().unwrap_or(tally).max(tally))
     }

@@ -11,6 +11,7 @@ use crate::ident::EventId;
 use crate::log::conditions::{ConditionLimits, ConditionTable};
 use crate::log::item::{Content, Item};
 use crate::log::retained::{Items, Reserve, Retained};
+use crate::numbers::LogIndex;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Entries after `evicted` up to `last`. An index may be missing where no reader here wants it.
@@ -20,14 +21,14 @@ pub(crate) struct Log {
     bytes: usize,
     /// What is left of entries that were given up; they all lie before the others.
     retained: Retained,
-    evicted: u64,
-    last: u64,
+    evicted: LogIndex,
+    last: LogIndex,
     /// Indices of events that were delivered here before, in an epoch that has lost: local
     /// subscriptions skip them. Empty but after a merge.
-    repeated: BTreeSet<u64>,
+    repeated: BTreeSet<LogIndex>,
     /// The table of conditions at `applied`.
     conditions: ConditionTable,
-    applied: u64,
+    applied: LogIndex,
 }
 
 /// What an event costs in memory beside its bytes where it has a row of its batch's index for
@@ -71,14 +72,18 @@ pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -
 
 impl Log {
     /// Nothing yet; the next index is behind `after`.
-    pub(crate) fn new(after: u64, limits: ConditionLimits) -> Self {
+    pub(crate) fn new(after: LogIndex, limits: ConditionLimits) -> Self {
         let (retained, conditions) = (Retained::new(after, limits), ConditionTable::new(limits));
         let (evicted, last, applied) = (after, after, after);
         Self { retained, conditions, evicted, last, applied, ..Self::default() }
     }
 
     /// The same where the events of the conditions up to `after` are known.
-    pub(crate) fn with_conditions(after: u64, events: Vec<Item>, limits: ConditionLimits) -> Self {
+    pub(crate) fn with_conditions(
+        after: LogIndex,
+        events: Vec<Item>,
+        limits: ConditionLimits,
+    ) -> Self {
         let retained = Retained::of_conditions(events, after, limits);
         let conditions = retained.conditions().clone();
         Self { retained, conditions, ..Self::new(after, limits) }
@@ -90,7 +95,7 @@ impl Log {
     }
 
     /// Applies the statements up to an index, which are committed, to the table of conditions.
-    pub(crate) fn apply_conditions(&mut self, until: u64) {
+    pub(crate) fn apply_conditions(&mut self, until: LogIndex) {
         if until <= self.applied {
             return;
         }
@@ -124,10 +129,10 @@ impl Log {
     }
 
     /// The event of an index, which is that of a row of the table.
-    pub(crate) fn condition_event(&self, index: u64) -> Option<Item> {
+    pub(crate) fn condition_event(&self, index: LogIndex) -> Option<Item> {
         let start = place_behind(&self.entries, |entry| entry.last() < index);
         let entry = self.entries.get(start).filter(|entry| entry.index <= index);
-        let found = entry.and_then(|entry| entry.behind(index.saturating_sub(1)));
+        let found = entry.and_then(|entry| entry.behind(index.before()));
         match found {
             Some(item) => item.up_to(index),
             None => self.retained.pinned_at(index),
@@ -135,17 +140,17 @@ impl Log {
     }
 
     /// The last index that it covers.
-    pub(crate) fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> LogIndex {
         self.last
     }
 
     /// Entries up to this index may be gone.
-    pub(crate) fn evicted(&self) -> u64 {
+    pub(crate) fn evicted(&self) -> LogIndex {
         self.evicted
     }
 
     /// Each entry after this index is here, or a gap states that it is not.
-    pub(crate) fn known_after(&self) -> u64 {
+    pub(crate) fn known_after(&self) -> LogIndex {
         self.retained.after()
     }
 
@@ -172,12 +177,12 @@ impl Log {
     }
 
     /// Nothing (more) is to come up to this index.
-    pub(crate) fn cover(&mut self, index: u64) {
+    pub(crate) fn cover(&mut self, index: LogIndex) {
         self.last = self.last.max(index);
     }
 
     /// What lies behind an index.
-    pub(crate) fn after(&self, after: u64) -> impl Iterator<Item = Item> {
+    pub(crate) fn after(&self, after: LogIndex) -> impl Iterator<Item = Item> {
         let start = place_behind(&self.entries, |entry| entry.last() <= after);
         self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
@@ -185,7 +190,7 @@ impl Log {
     /// Everything after an index, with a gap for each hole.
     pub(crate) fn with_gaps<'a>(
         &'a self,
-        after: u64,
+        after: LogIndex,
         epochs: &'a EpochHistory,
     ) -> impl Iterator<Item = Item> {
         let retained = (after < self.retained.last()).then(|| self.retained.items(after, epochs));
@@ -195,20 +200,20 @@ impl Log {
 
     /// After which index a look-back to a Unix time begins, and whether this log goes back that
     /// far.
-    pub(crate) fn look_back(&self, since_ns: u64) -> (u64, bool) {
+    pub(crate) fn look_back(&self, since_ns: u64) -> (LogIndex, bool) {
         let begin = self.retained.since(since_ns).unwrap_or_else(|| self.before(since_ns));
-        (begin, begin > self.known_after() || begin == 0)
+        (begin, begin > self.known_after() || begin == LogIndex::ZERO)
     }
 
     /// The next entries behind an index up to another, as many as fit, and up to which index they
     /// reach.
     pub(crate) fn next(
         &self,
-        range: (u64, u64),
+        range: (LogIndex, LogIndex),
         bytes_max: usize,
         events_max: usize,
         epochs: &EpochHistory,
-    ) -> (Vec<Item>, u64) {
+    ) -> (Vec<Item>, LogIndex) {
         let (after, until) = range;
         let mut items: Vec<Item> = Vec::new();
         let (mut bytes, mut count) = (0, 0);
@@ -219,7 +224,7 @@ impl Log {
                 Content::Gap(_) => most.min(room).min(1),
             };
             let all = fits == item.count();
-            if let Some(part) = item.up_to((item.index + fits as u64).saturating_sub(1))
+            if let Some(part) = item.up_to((item.index + fits as u64).before())
                 && fits > 0
             {
                 bytes += part.len();
@@ -235,7 +240,7 @@ impl Log {
     }
 
     /// Whether an event was delivered here before.
-    pub(crate) fn is_repeated(&self, index: u64) -> bool {
+    pub(crate) fn is_repeated(&self, index: LogIndex) -> bool {
         !self.repeated.is_empty() && self.repeated.contains(&index)
     }
 
@@ -245,7 +250,7 @@ impl Log {
     }
 
     /// Notes that an event was delivered here before.
-    pub(crate) fn mark_repeated(&mut self, index: u64) {
+    pub(crate) fn mark_repeated(&mut self, index: LogIndex) {
         self.repeated.insert(index);
     }
 
@@ -256,12 +261,12 @@ impl Log {
     }
 
     /// Bytes of the entries behind an index.
-    pub(crate) fn bytes_after(&self, after: u64) -> usize {
+    pub(crate) fn bytes_after(&self, after: LogIndex) -> usize {
         self.after(after).map(|item| cost(&item)).sum()
     }
 
     /// Takes everything behind an index back, because it lies in an epoch that has lost.
-    pub(crate) fn truncate(&mut self, after: u64) {
+    pub(crate) fn truncate(&mut self, after: LogIndex) {
         while self.entries.back().is_some_and(|entry| entry.last() > after) {
             let Some(item) = self.entries.pop_back() else { break };
             self.bytes -= cost(&item);
@@ -280,11 +285,11 @@ impl Log {
             self.applied = self.evicted;
             self.apply_conditions(after);
         }
-        drop(self.repeated.split_off(&after.saturating_add(1)));
+        drop(self.repeated.split_off(&after.next()));
     }
 
     /// Gives the oldest entry up, as far as it is not behind `until`, and all that was retained.
-    pub(crate) fn evict(&mut self, until: u64) -> Option<Evicted> {
+    pub(crate) fn evict(&mut self, until: LogIndex) -> Option<Evicted> {
         let evicted = self.pop(until)?;
         self.retained = Retained::new(self.evicted, self.conditions.limits());
         self.conditions.forget_until(self.evicted);
@@ -292,13 +297,13 @@ impl Log {
     }
 
     /// The same, and retains what is severe.
-    pub(crate) fn retire(&mut self, until: u64, reserve: &Reserve) -> Option<Evicted> {
+    pub(crate) fn retire(&mut self, until: LogIndex, reserve: &Reserve) -> Option<Evicted> {
         let evicted = self.pop(until)?;
         self.retained.take(&evicted.item, reserve);
         Some(evicted)
     }
 
-    fn pop(&mut self, until: u64) -> Option<Evicted> {
+    fn pop(&mut self, until: LogIndex) -> Option<Evicted> {
         let item = self.entries.front()?.up_to(until)?;
         self.apply_conditions(item.last());
         let whole = self.entries.pop_front()?;
@@ -310,7 +315,7 @@ impl Log {
         }
         let mut repeated = BTreeSet::new();
         if !self.repeated.is_empty() {
-            let kept = self.repeated.split_off(&item.last().saturating_add(1));
+            let kept = self.repeated.split_off(&item.last().next());
             repeated = std::mem::replace(&mut self.repeated, kept);
         }
         Some(Evicted { item, repeated })
@@ -326,7 +331,7 @@ impl Log {
 
     /// The index of the first event that is not older than a Unix time, less one. A range that is
     /// missing right before it may not be older either.
-    pub(crate) fn before(&self, since_ns: u64) -> u64 {
+    pub(crate) fn before(&self, since_ns: u64) -> LogIndex {
         let mut hole = None;
         for entry in &self.entries {
             let Content::Events(run) = &entry.content else {
@@ -334,8 +339,8 @@ impl Log {
                 continue;
             };
             match run.iter().position(|event| event.time_ns() >= since_ns) {
-                Some(0) => return hole.unwrap_or(entry.index - 1),
-                Some(place) => return entry.index + place as u64 - 1,
+                Some(0) => return hole.unwrap_or(entry.index.before()),
+                Some(place) => return (entry.index + place as u64).before(),
                 None => hole = None,
             }
         }
@@ -347,7 +352,7 @@ impl Log {
 pub(crate) struct Evicted {
     pub(crate) item: Item,
     /// Indices of those that were delivered here before.
-    repeated: BTreeSet<u64>,
+    repeated: BTreeSet<LogIndex>,
 }
 
 impl Evicted {
@@ -357,7 +362,7 @@ impl Evicted {
         let mut rest = Some(self.item.clone());
         for index in &self.repeated {
             let Some(item) = rest else { return fresh };
-            fresh.extend(item.up_to(index - 1));
+            fresh.extend(item.up_to(index.before()));
             rest = item.behind(*index);
         }
         fresh.extend(rest);
@@ -375,11 +380,12 @@ mod tests {
     fn items(first: u64, count: u64) -> Item {
         let events: Vec<Sealed> = (first..first + count).map(|seq| sealed(1, seq)).collect();
         let run = Run::collect(events.iter().map(Sealed::as_ref)).expect("some events");
-        Item { index: first, content: Content::Events(run) }
+        Item { index: first.into(), content: Content::Events(run) }
     }
 
     fn indices(log: &Log, after: u64) -> Vec<u64> {
-        log.after(after).flat_map(|item| item.index..=item.last()).collect()
+        let indices = |item: Item| item.index.get()..=item.last().get();
+        log.after(after.into()).flat_map(indices).collect()
     }
 
     #[test]
@@ -394,40 +400,40 @@ mod tests {
 
     #[test]
     fn a_log_counts_its_bytes_through_push_evict_and_truncate() {
-        let mut log = Log::new(10, ConditionLimits::default());
+        let mut log = Log::new(10.into(), ConditionLimits::default());
         for index in [11, 13, 17] {
             log.push(items(index, 1));
         }
         log.push(items(17, 1));
         assert_eq!(indices(&log, 12), [13, 17], "an index comes once");
-        assert!(log.evict(10).is_none());
-        assert_eq!(log.evict(11).map(|evicted| evicted.item.index), Some(11));
-        assert_eq!((log.evicted(), log.last()), (11, 17));
-        log.truncate(13);
-        assert_eq!((indices(&log, 0), log.last()), (vec![13], 13));
-        assert_eq!(log.bytes(), log.bytes_after(0));
-        log.truncate(0);
+        assert!(log.evict(10.into()).is_none());
+        assert_eq!(log.evict(11.into()).map(|evicted| evicted.item.index.get()), Some(11));
+        assert_eq!((log.evicted().get(), log.last().get()), (11, 17));
+        log.truncate(13.into());
+        assert_eq!((indices(&log, 0), log.last().get()), (vec![13], 13));
+        assert_eq!(log.bytes(), log.bytes_after(0.into()));
+        log.truncate(0.into());
         assert_eq!(log.bytes(), 0);
     }
 
     #[test]
     fn a_run_is_cut_where_what_is_asked_for_begins_or_ends() {
-        let mut log = Log::new(0, ConditionLimits::default());
+        let mut log = Log::new(0.into(), ConditionLimits::default());
         log.push(items(1, 8));
         log.push(items(5, 8));
         assert_eq!(indices(&log, 0), (1..=12).collect::<Vec<_>>(), "what was there is not added");
         assert_eq!(indices(&log, 10), [11, 12]);
-        log.mark_repeated(2);
-        log.mark_repeated(7);
-        let evicted = log.evict(3).expect("three events");
-        assert_eq!((evicted.item.index, evicted.item.last()), (1, 3));
-        let fresh: Vec<u64> = evicted.fresh().iter().map(|item| item.index).collect();
+        log.mark_repeated(2.into());
+        log.mark_repeated(7.into());
+        let evicted = log.evict(3.into()).expect("three events");
+        assert_eq!((evicted.item.index.get(), evicted.item.last().get()), (1, 3));
+        let fresh: Vec<u64> = evicted.fresh().iter().map(|item| item.index.get()).collect();
         assert_eq!(fresh, [1, 3]);
-        assert!(log.is_repeated(7) && !log.is_repeated(2));
-        assert_eq!(log.before(6), 5);
-        log.truncate(6);
-        assert_eq!((indices(&log, 0), log.last()), (vec![4, 5, 6], 6));
-        assert!(!log.is_repeated(7));
-        assert_eq!(log.bytes(), log.bytes_after(0));
+        assert!(log.is_repeated(7.into()) && !log.is_repeated(2.into()));
+        assert_eq!(log.before(6), 5.into());
+        log.truncate(6.into());
+        assert_eq!((indices(&log, 0), log.last().get()), (vec![4, 5, 6], 6));
+        assert!(!log.is_repeated(7.into()));
+        assert_eq!(log.bytes(), log.bytes_after(0.into()));
     }
 }

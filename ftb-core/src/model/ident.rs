@@ -1,5 +1,6 @@
 //! Who and which: ranks, origins, publishers, event ids.
 
+use crate::numbers::PublisherSeq;
 use core::fmt;
 
 /// An agent's place in the ordered member list. Lower ranks are nearer to the root.
@@ -70,7 +71,7 @@ pub struct EventId {
     /// Who published it.
     pub publisher: PublisherId,
     /// The publisher's own count, from 1.
-    pub seq: u64,
+    pub seq: PublisherSeq,
 }
 
 impl fmt::Display for EventId {
@@ -99,7 +100,7 @@ impl core::str::FromStr for EventId {
                 account: half(&publisher[..16])?,
                 token: half(&publisher[16..])?,
             },
-            seq: seq.parse().map_err(|_| bad())?,
+            seq: PublisherSeq::new(seq.parse().map_err(|_| bad())?),
         })
     }
 }
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn an_event_id_survives_its_text() {
         let account = PublisherId::account_of("node001", 1000);
-        let id = EventId { publisher: PublisherId { account, token: 7 }, seq: 42 };
+        let id = EventId { publisher: PublisherId { account, token: 7 }, seq: 42.into() };
         assert_eq!(id.to_string().parse(), Ok(id));
         assert!("é".repeat(16).parse::<EventId>().is_err());
         assert!("12.3".parse::<EventId>().is_err());

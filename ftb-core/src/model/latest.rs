@@ -10,6 +10,7 @@
 //! Not responsible for: reporting one that is not.
 
 use crate::ident::{EventId, PublisherId};
+use crate::numbers::PublisherSeq;
 use std::collections::BTreeMap;
 
 /// Publishers that are remembered for certain, the latest first; at most twice as many, about 50
@@ -22,8 +23,8 @@ pub struct Latest {
     /// The last event: most follow one of their own publisher.
     last: Option<EventId>,
     /// Those that were heard of since the others grew old.
-    young: BTreeMap<PublisherId, u64>,
-    old: BTreeMap<PublisherId, u64>,
+    young: BTreeMap<PublisherId, PublisherSeq>,
+    old: BTreeMap<PublisherId, PublisherSeq>,
 }
 
 impl Latest {
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     fn id(token: u64, seq: u64) -> EventId {
-        EventId { publisher: PublisherId { account: 1, token }, seq }
+        EventId { publisher: PublisherId { account: 1, token }, seq: seq.into() }
     }
 
     #[test]

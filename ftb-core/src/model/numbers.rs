@@ -1,42 +1,94 @@
-//! Sequence numbers with types of their own, so that one is not taken for another.
+//! Numbers with types of their own, so that one is not taken for another.
 
-/// The number of an item of an origin, from 1 on, without a hole, across its runs. 0 stands before
-/// the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OriginSeq(u64);
+use core::fmt;
+use core::ops::{Add, Sub};
 
-impl OriginSeq {
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
+/// Defines a number that counts up from 1; 0 is before the first.
+macro_rules! counting {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u64);
 
-    /// The number after that many items.
-    #[must_use]
-    pub const fn plus(self, count: u64) -> Self {
-        Self(self.0.saturating_add(count))
-    }
+        impl $name {
+            /// Before the first.
+            pub const ZERO: Self = Self(0);
 
-    /// The next number.
-    #[must_use]
-    pub const fn next(self) -> Self {
-        self.plus(1)
-    }
+            /// The highest number.
+            pub const LAST: Self = Self(u64::MAX);
 
-    /// The number before.
-    #[must_use]
-    pub const fn before(self) -> Self {
-        Self(self.0.saturating_sub(1))
-    }
+            /// This number.
+            pub const fn new(number: u64) -> Self {
+                Self(number)
+            }
 
-    /// How many numbers lie from `first` on before this one.
-    pub const fn since(self, first: Self) -> u64 {
-        self.0.saturating_sub(first.0)
-    }
+            /// The number.
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// The next number.
+            #[must_use]
+            pub const fn next(self) -> Self {
+                Self(self.0.saturating_add(1))
+            }
+
+            /// The number that many others before; 0 where there is none.
+            #[must_use]
+            pub const fn back(self, count: u64) -> Self {
+                Self(self.0.saturating_sub(count))
+            }
+
+            /// The number before; of 0 it is 0.
+            #[must_use]
+            pub const fn before(self) -> Self {
+                self.back(1)
+            }
+        }
+
+        /// The number after that many others; the highest one where there is none.
+        impl Add<u64> for $name {
+            type Output = Self;
+
+            fn add(self, count: u64) -> Self {
+                Self(self.0.saturating_add(count))
+            }
+        }
+
+        /// How many numbers lie from the other on before this one.
+        impl Sub for $name {
+            type Output = u64;
+
+            fn sub(self, first: Self) -> u64 {
+                self.0.saturating_sub(first.0)
+            }
+        }
+
+        impl From<u64> for $name {
+            fn from(number: u64) -> Self {
+                Self(number)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
 }
 
-impl From<u64> for OriginSeq {
-    fn from(number: u64) -> Self {
-        Self(number)
-    }
+counting! {
+    /// The number of an item of an origin, without a hole, across its runs.
+    OriginSeq
+}
+
+counting! {
+    /// The number of an entry of the log. It goes on counting when an epoch follows another.
+    LogIndex
+}
+
+counting! {
+    /// The number of an event of a publisher.
+    PublisherSeq
 }

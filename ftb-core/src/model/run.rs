@@ -6,6 +6,7 @@
 //! Not responsible for: the meaning of the bytes, and how a message frames events (`ftb-proto`).
 
 use crate::ident::{EventId, PublisherId};
+use crate::numbers::PublisherSeq;
 use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
 use bytes::{Bytes, BytesMut};
 use core::ops::Range;
@@ -27,7 +28,7 @@ struct Batch {
 /// One event of a batch.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    seq: u64,
+    seq: PublisherSeq,
     time_ns: u64,
     /// Where its bytes lie in the buffer.
     at: Span,
@@ -53,9 +54,9 @@ pub struct Stretch {
     /// Their publisher.
     pub publisher: PublisherId,
     /// The sequence of the first.
-    pub first: u64,
+    pub first: PublisherSeq,
     /// The sequence of the last.
-    pub last: u64,
+    pub last: PublisherSeq,
     /// [`Head::covers`]: not 0 for a fold, which is alone.
     pub covers: u32,
 }
@@ -177,7 +178,8 @@ impl Run {
         let header = |entry: &Entry| &self.batch.headers[entry.header as usize];
         let follows = move |before: &Entry, this: &Entry| {
             let (one, other) = (header(before), header(this));
-            before.seq.checked_add(1) == Some(this.seq)
+            before.seq < this.seq
+                && this.seq - before.seq == 1
                 && one.id.publisher == other.id.publisher
                 && (one.covers, other.covers) == (0, 0)
         };
@@ -205,7 +207,7 @@ impl Run {
     /// Whether an event is in it, alone or in a fold.
     pub fn holds(&self, id: EventId) -> bool {
         self.stretches().any(|stretch| {
-            let first = stretch.first.saturating_sub(stretch.covers.into());
+            let first = stretch.first.back(stretch.covers.into());
             stretch.publisher == id.publisher && (first..=stretch.last).contains(&id.seq)
         })
     }

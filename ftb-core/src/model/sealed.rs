@@ -8,6 +8,7 @@
 
 use crate::condition::{Condition, Provenance, RecommendedAction, Subject, Truth};
 use crate::ident::EventId;
+use crate::numbers::PublisherSeq;
 use crate::severity::Severity;
 use bytes::Bytes;
 
@@ -116,7 +117,7 @@ impl Head {
     }
 
     /// The same of another event.
-    pub(crate) fn of(&self, seq: u64, time_ns: u64) -> Self {
+    pub(crate) fn of(&self, seq: PublisherSeq, time_ns: u64) -> Self {
         Self { id: EventId { seq, ..self.id }, time_ns, ..*self }
     }
 }
@@ -133,7 +134,7 @@ pub struct Sealed {
 pub struct SealedRef<'a> {
     /// Sequence number and time in it may be those of another event.
     head: &'a Head,
-    seq: u64,
+    seq: PublisherSeq,
     time_ns: u64,
     bytes: &'a [u8],
 }
@@ -239,7 +240,7 @@ impl Sealed {
 
 impl<'a> SealedRef<'a> {
     /// The spans of the head lie in these bytes; number and time replace those of the head.
-    pub(crate) fn of(head: &'a Head, seq: u64, time_ns: u64, bytes: &'a [u8]) -> Self {
+    pub(crate) fn of(head: &'a Head, seq: PublisherSeq, time_ns: u64, bytes: &'a [u8]) -> Self {
         Self { head, seq, time_ns, bytes }
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn sealed_with(token: u64, seq: u64, severity: Severity) -> Sealed {
     };
     let span = |start, len| Span { start, len };
     let head = Head {
-        id: EventId { publisher: PublisherId { account: 1, token }, seq },
+        id: EventId { publisher: PublisherId { account: 1, token }, seq: seq.into() },
         severity,
         uid: 0,
         pid: 1,

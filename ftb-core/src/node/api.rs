@@ -16,6 +16,8 @@ use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::ident::{PublisherId, Rank};
 use crate::node::config::MemberList;
+use crate::numbers::LogIndex;
+use crate::numbers::PublisherSeq;
 use crate::position::{Epoch, Position, Trail};
 use crate::run::Run;
 use crate::sealed::Sealed;
@@ -198,7 +200,7 @@ pub enum Input {
         /// The write's generation.
         generation: u64,
         /// The write's `until`.
-        until: u64,
+        until: LogIndex,
     },
     /// What [`Output::ReadJournal`] asked for; `None`: it cannot be read.
     JournalRead {
@@ -326,7 +328,7 @@ pub enum ToClient {
     /// All of the client's events up to this sequence are held by acting root and standby.
     Confirmed {
         /// The highest such.
-        seq: u64,
+        seq: PublisherSeq,
     },
     /// The subscription is active in the whole tree.
     Subscribed {
@@ -351,7 +353,7 @@ pub enum ToClient {
         /// The epoch of all of them.
         epoch: Epoch,
         /// Events whose indices follow each other, each with the index of the first.
-        items: Vec<(u64, Run)>,
+        items: Vec<(LogIndex, Run)>,
     },
     /// Events that this subscription will not get.
     Gap {
@@ -381,9 +383,9 @@ pub enum RefusedWhat {
     /// Events, by their publisher sequence numbers.
     Events {
         /// The first.
-        first: u64,
+        first: PublisherSeq,
         /// The last.
-        last: u64,
+        last: PublisherSeq,
     },
 }
 

@@ -15,6 +15,7 @@ use crate::log::ring::Log;
 use crate::node::api::{JournalBegin, JournalState, JournalWrite, Output, Stored};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
+use crate::numbers::LogIndex;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use crate::severity::Severity;
@@ -41,11 +42,11 @@ pub(crate) struct Journal {
 struct Disk {
     epochs: EpochHistory,
     /// The log on disk is complete behind this index,
-    after: u64,
+    after: LogIndex,
     /// and was handed out up to this one,
-    cursor: u64,
+    cursor: LogIndex,
     /// and acknowledged up to this one.
-    acked: u64,
+    acked: LogIndex,
     /// Counts up with each new beginning, over all stores: an acknowledgement of an older one is
     /// stale.
     generation: u64,
@@ -60,7 +61,7 @@ pub(crate) struct JournalSource<'a> {
     pub(crate) log: &'a Log,
     pub(crate) published: &'a PublisherRanges,
     /// It is complete after this index, but for what its gaps state.
-    pub(crate) after: u64,
+    pub(crate) after: LogIndex,
 }
 
 impl Disk {
@@ -132,10 +133,10 @@ impl Journal {
     }
 
     /// Up to which index a lone root may commit.
-    pub(crate) fn commit_limit(&self, head: Epoch, last: u64) -> u64 {
+    pub(crate) fn commit_limit(&self, head: Epoch, last: LogIndex) -> LogIndex {
         match self.waits() {
             Some(disk) if disk.epochs.head() == head && !disk.fresh => disk.acked.min(last),
-            Some(_) => 0,
+            Some(_) => LogIndex::ZERO,
             None => last,
         }
     }
@@ -152,7 +153,7 @@ impl Journal {
     /// Which part of a log can be read from the disk: behind the first index at best, up to the
     /// second. `None` where nothing can: a disk that begins anew has what it had before until it
     /// has acknowledged something.
-    pub(crate) fn range(&self, epochs: &EpochHistory) -> Option<(u64, u64)> {
+    pub(crate) fn range(&self, epochs: &EpochHistory) -> Option<(LogIndex, LogIndex)> {
         let disk = self.disk.as_ref().filter(|disk| !disk.epochs.is_empty())?;
         let until = disk.epochs.common(disk.acked, epochs)?;
         (disk.after < until).then_some((disk.after, until))
@@ -222,8 +223,8 @@ impl Journal {
     pub(crate) fn on_journaled(
         &mut self,
         cx: &mut Cx,
-        (generation, until): (u64, u64),
-        last: Option<u64>,
+        (generation, until): (u64, LogIndex),
+        last: Option<LogIndex>,
     ) {
         let known =
             |disk: &&mut Disk| generation == disk.generation && until <= disk.cursor && !disk.fresh;

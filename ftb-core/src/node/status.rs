@@ -8,6 +8,7 @@ use crate::node::STATEMENT_BYTES_MAX;
 use crate::node::api::{ClientId, JournalState};
 use crate::node::delivery::ClientUse;
 use crate::node::role::Role;
+use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 
 /// A node as an administrator sees it.
@@ -197,11 +198,14 @@ impl Node {
         let replica = self.role.replica().or(self.past.as_ref().map(|past| &past.replica));
         let copy = replica.map(|replica| (&replica.log, &replica.epochs));
         let logs = [(self.log.entries(), self.log.epochs())].into_iter().chain(copy);
-        let items = logs.flat_map(|(log, epochs)| log.after(0).map(move |item| (item, epochs)));
+        let items = logs
+            .flat_map(|(log, epochs)| log.after(LogIndex::ZERO).map(move |item| (item, epochs)));
         items.flat_map(|(item, epochs)| {
             let Content::Events(run) = &item.content else { return Vec::new() };
-            let places = (item.index..).map(|index| epochs.position(index));
-            run.iter().map(|event| event.id()).zip(places).collect()
+            let place = |(at, event): (usize, crate::SealedRef<'_>)| {
+                (event.id(), epochs.position(item.index + at as u64))
+            };
+            run.iter().enumerate().map(place).collect()
         })
     }
 

@@ -59,7 +59,7 @@ impl Agent {
         let frames = self.frames();
         let [Frame::HelloAck(hello_ack), ..] = &frames[..] else { panic!("{frames:?}") };
         self.epoch = hello_ack.tree_state.epochs.head();
-        self.say(Frame::Resume { epoch: self.epoch, after: 0 });
+        self.say(Frame::Resume { epoch: self.epoch, after: 0.into() });
     }
 
     pub fn handle(&mut self, input: Input) {
@@ -134,7 +134,7 @@ fn who_asks_and_does_not_read_is_answered_as_far_as_there_is_room() {
         Frame::HistoryRequest(HistoryRequest {
             id,
             epoch: Epoch::ZERO,
-            after: 0,
+            after: 0.into(),
             since_ns: None,
             filters,
             conditions: false,
@@ -269,11 +269,11 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
         tree_state: TreeState {
             epochs: EpochHistory::from_segments(vec![Segment {
                 epoch,
-                first: 1,
+                first: 1.into(),
                 incomplete: false,
             }])
             .unwrap(),
-            head: 100_000,
+            head: 100_000.into(),
             path: vec![Rank(0)],
             standby: None,
         },
@@ -292,7 +292,7 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
         agent.say(Frame::HistoryRequest(HistoryRequest {
             id,
             epoch,
-            after: 0,
+            after: 0.into(),
             since_ns: None,
             filters,
             conditions: false,

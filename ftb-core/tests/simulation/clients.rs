@@ -7,6 +7,7 @@ use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
 use ftb_core::log::conditions::ConditionTable;
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
+use ftb_core::numbers::LogIndex;
 use ftb_core::position::{Epoch, Position, Trail};
 use ftb_core::sealed::{Sealed, SealedRef};
 use ftb_core::spaces::Spaces;
@@ -47,7 +48,7 @@ pub struct Subscriber {
     /// Since when it is active, in simulated time.
     pub active_at: Option<u64>,
     pub trail: Option<Trail>,
-    pub by_epoch: BTreeMap<Epoch, u64>,
+    pub by_epoch: BTreeMap<Epoch, LogIndex>,
     pub got: BTreeSet<EventId>,
     /// As the client library has it: what comes behind newer events of its publisher is not given
     /// to the program, and reported as a gap.
@@ -145,7 +146,7 @@ impl Subscriber {
         // before: not owed.
         let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
-        let last = self.by_epoch.entry(position.epoch).or_insert(0);
+        let last = self.by_epoch.entry(position.epoch).or_default();
         if *last >= position.index {
             if owed && published >= self.gap_reported_ns {
                 return broken("Ordered", format!("{here} got {position} after index {last}"));
@@ -174,7 +175,7 @@ impl Subscriber {
     fn overtaken(&mut self, id: EventId, position: Position, sealed: SealedRef<'_>) {
         self.late.insert(id);
         self.gaps.push(Gap {
-            after: Position { index: position.index - 1, ..position },
+            after: Position { index: position.index.before(), ..position },
             until: position,
             reason: GapReason::Late,
             count: count_of(sealed),

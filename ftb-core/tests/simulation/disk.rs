@@ -5,6 +5,7 @@ use ftb_core::ident::EventId;
 use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored};
 use ftb_core::node::{Reserve, Retained};
+use ftb_core::numbers::LogIndex;
 
 /// Entries that are looked through for one page.
 const PAGE_ITEMS: usize = 40;
@@ -22,7 +23,7 @@ pub struct Disk {
 }
 
 /// Keeps what lies not behind an index.
-fn cut(items: &mut Vec<Item>, index: u64) {
+fn cut(items: &mut Vec<Item>, index: LogIndex) {
     *items = items.iter().filter_map(|item| item.up_to(index)).collect();
 }
 
@@ -33,7 +34,7 @@ impl Disk {
         }
         let Restored { stored, items, dedup, lost_until, .. } = &mut self.content;
         if let Some(begin) = write.begin {
-            cut(items, if begin.anew.is_none() { begin.after } else { 0 });
+            cut(items, if begin.anew.is_none() { begin.after } else { LogIndex::ZERO });
             if let Some(anew) = begin.anew {
                 *dedup = anew;
                 stored.after = begin.after;
@@ -86,7 +87,7 @@ impl Disk {
     pub fn tear(&mut self, count: u64, reported: bool) {
         let Restored { stored, items, lost_until, .. } = &mut self.content;
         let last = stored.last;
-        stored.last = last.saturating_sub(count).max(stored.after);
+        stored.last = last.back(count).max(stored.after);
         cut(items, stored.last);
         *lost_until = (reported && last > stored.last).then_some(last);
     }

@@ -59,7 +59,7 @@ pub fn seal_stated(
         provenance,
     });
     let head = Head {
-        id: EventId { publisher, seq },
+        id: EventId { publisher, seq: seq.into() },
         severity,
         uid: 1000,
         pid: 1,

@@ -28,7 +28,7 @@ pub fn hello_of_b() -> Hello {
         origin: OriginId(2),
         members_digest: 0,
         epochs: EpochHistory::new(),
-        commit_index: 0,
+        commit_index: 0.into(),
         log_range: None,
         epoch_seen: 0,
         interest: Interest::default(),

@@ -160,7 +160,7 @@ fn a_users_flood_of_fatal_events_leaves_the_faults_of_protected_spaces_in_the_lo
     const FLOOD: u64 = 40_000;
     let mut agent = Agent::alone();
     agent.attach();
-    let agents = agent.node.position().index;
+    let agents = agent.node.position().index.get();
     say(&mut agent, "ftb.ipmi.fans", Severity::Error, 1..REAL + 1);
     for first in (REAL + 1..).step_by(100).take_while(|first| *first <= FLOOD) {
         say(&mut agent, "app.flood", Severity::Fatal, first..first + 100);
@@ -170,7 +170,7 @@ fn a_users_flood_of_fatal_events_leaves_the_faults_of_protected_spaces_in_the_lo
         assert_eq!(events.get("ftb.ipmi.fans"), Some(&REAL), "{start:?}");
         assert_eq!(events.get(AGENT_SPACE).copied().unwrap_or(0), agents, "{start:?}");
         let reported: u64 = gaps.iter().map(|gap| gap.count).sum();
-        let last = agent.node.position().index;
+        let last = agent.node.position().index.get();
         assert_eq!(reported + events.values().sum::<u64>(), last, "{start:?}");
         assert!(reported > 10_000 && gaps.len() < 10, "{} gaps", gaps.len());
         assert!(gaps.iter().all(|gap| gap.severity_max == Some(Severity::Fatal)), "{gaps:?}");

@@ -26,12 +26,12 @@ struct Played {
 
 fn epochs(number: u64) -> EpochHistory {
     let mut epochs = EpochHistory::new();
-    epochs.open(Epoch { number, root: OriginId(8) }, 1, false);
+    epochs.open(Epoch { number, root: OriginId(8) }, 1.into(), false);
     epochs
 }
 
 fn start(epochs: EpochHistory) -> Frame {
-    Frame::ReplicaStart(ReplicaStart { epochs, after: 0, copy: 1 })
+    Frame::ReplicaStart(ReplicaStart { epochs, after: 0.into(), copy: 1 })
 }
 
 fn complete(epochs: &EpochHistory) -> Frame {
@@ -39,8 +39,8 @@ fn complete(epochs: &EpochHistory) -> Frame {
         epoch: epochs.head(),
         items: Vec::new(),
         entry_refs: Vec::new(),
-        until: 0,
-        committed: 0,
+        until: 0.into(),
+        committed: 0.into(),
         complete: true,
         refs_until: 0,
     })
@@ -151,7 +151,7 @@ impl Played {
                 rank: Rank(rank),
                 origin: OriginId(u64::from(rank) + 1),
                 assigned: None,
-                tree_state: TreeState { epochs, head: 0, path, standby: None },
+                tree_state: TreeState { epochs, head: 0.into(), path, standby: None },
                 window_bytes: 1 << 20,
                 send_log,
                 wall_ns: self.now.wall_ns,
@@ -185,7 +185,7 @@ impl Played {
             origin: OriginId(4),
             epoch_seen: epochs.head().number,
             epochs,
-            log_range: Some(LogRange { after: 0, until: 5 }),
+            log_range: Some(LogRange { after: 0.into(), until: 5.into() }),
             ..hello_of_b()
         };
         self.frame(link, Frame::Hello(Box::new(hello)));

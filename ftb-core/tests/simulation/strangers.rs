@@ -193,13 +193,13 @@ fn counted(world: &World, agent: usize, name: &str) -> u64 {
 #[test]
 fn a_number_that_is_out_of_range_does_not_split_the_tree() {
     const FAR: u64 = 1 << 62;
-    let opened = |number, first| {
+    let opened = |number, first: u64| {
         let mut epochs = EpochHistory::new();
-        epochs.open(Epoch { number, root: OriginId(66) }, first, false);
+        epochs.open(Epoch { number, root: OriginId(66) }, first.into(), false);
         epochs
     };
     let hello = |seen, epochs| Frame::Hello(Box::new(hello_of_node6(seen, epochs)));
-    let beat = Heartbeat { covered: 0, epoch: None, epoch_seen: FAR };
+    let beat = Heartbeat { covered: 0.into(), epoch: None, epoch_seen: FAR };
     let hellos = [
         vec![hello(FAR, EpochHistory::new())],
         vec![hello(0, opened(FAR, 1))],

@@ -21,6 +21,7 @@ use ftb_core::node::api::{
     ClientId, DialId, HostAnswer, Input, JournalPage, JournalWrite, LinkId, TreeNode,
 };
 use ftb_core::node::{Member, MemberList, Node, NodeConfig};
+use ftb_core::numbers::LogIndex;
 use ftb_core::position::Epoch;
 use ftb_core::time::Now;
 use staters::Stater;
@@ -102,7 +103,7 @@ struct Agent {
     skew_ns: i64,
     epoch: Epoch,
     /// How far it has heard that the log of each epoch went, in this life.
-    heard: BTreeMap<Epoch, u64>,
+    heard: BTreeMap<Epoch, LogIndex>,
     deaf: bool,
     announced: u64,
     origin: OriginId,

@@ -6,6 +6,7 @@ use crate::v1;
 use crate::wire::{EventsItem, Outbound, Pieces, bytes_key};
 use bytes::BufMut as _;
 use ftb_core::node::api::{SubscriptionId, ToClient};
+use ftb_core::numbers::LogIndex;
 use ftb_core::position::Epoch;
 use ftb_core::run::Run;
 use prost::Message as _;
@@ -45,7 +46,7 @@ impl Outbound for FromClient {
 fn write_deliver(
     subscription: SubscriptionId,
     epoch: Epoch,
-    items: &[(u64, Run)],
+    items: &[(LogIndex, Run)],
     out: &mut Pieces,
 ) {
     let head = v1::Deliver {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 fn position() -> impl Strategy<Value = Position> {
     any::<[u64; 3]>().prop_map(|[number, root, index]| Position {
         epoch: Epoch { number, root: OriginId(root) },
-        index,
+        index: index.into(),
     })
 }
 
@@ -18,7 +18,7 @@ fn sealed(seq: u64) -> Sealed {
     let event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
     let publisher = PublisherId { account: 1, token: 2 };
     let stamps = Stamps {
-        id: EventId { publisher, seq },
+        id: EventId { publisher, seq: seq.into() },
         host: "node1",
         uid: 0,
         pid: 1,
@@ -67,7 +67,7 @@ proptest! {
     fn what_a_damaged_delivery_leaves_can_be_read(
         at in any::<prop::sample::Index>(), byte in any::<u8>(),
     ) {
-        let items = (1..9).map(|seq| (seq, sealed(seq).into())).collect();
+        let items = (1..9).map(|seq| (seq.into(), sealed(seq).into())).collect();
         let epoch = Epoch { number: 1, root: OriginId(2) };
         let deliver = ToClient::Deliver { subscription: SubscriptionId(3), epoch, items };
         let mut bytes = encode_to_client(deliver).encode_to_vec();
@@ -98,7 +98,7 @@ proptest! {
             event.client_name = "some".to_owned();
             event.payload = vec![7; payload].into();
             let publisher = PublisherId { account: 1, token };
-            let id = EventId { publisher, seq };
+            let id = EventId { publisher, seq: seq.into() };
             let stamps = Stamps { id, host: "node1", uid: 5, pid: 1, republished: false };
             let bytes = encode_event(&event);
             sealed.push(seal(&stamps, &bytes, 300).unwrap().bytes().to_vec());
@@ -128,7 +128,7 @@ proptest! {
     ) {
         let subscription = SubscriptionId(number);
         let mut trail = Trail::at(after);
-        trail.note(Position { epoch: Epoch { number: seq, root: OriginId(7) }, index: seq });
+        trail.note(Position { epoch: Epoch { number: seq, root: OriginId(7) }, index: seq.into() });
         let behind = match trail.places() {
             [only] => Start::After(*only),
             _ => Start::Behind(trail),
@@ -188,7 +188,7 @@ proptest! {
         let message = ToClient::Subscribed { subscription, active_after: until };
         let expected = FromAgent::Subscribed { subscription, active_after: until };
         prop_assert_eq!(decode(encode_to_client(message)), Ok(expected));
-        let confirmed = encode_to_client(ToClient::Confirmed { seq });
+        let confirmed = encode_to_client(ToClient::Confirmed { seq: seq.into() });
         prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq }));
         let ack = HelloAck {
             protocol: PROTOCOL.max,
@@ -196,7 +196,7 @@ proptest! {
             cluster: "c".to_owned(),
             host: "node1".to_owned(),
             origin: OriginId(seq),
-            account: after.index,
+            account: after.index.get(),
             payload_bytes_max: 4096,
         };
         let sent = ack.clone().encode();
@@ -230,8 +230,10 @@ fn a_rejection_keeps_what_it_rejects_and_why() {
         RejectCode::Rate,
         RejectCode::Other,
     ];
-    let parts =
-        [RefusedWhat::Subscription(SubscriptionId(3)), RefusedWhat::Events { first: 9, last: 11 }];
+    let parts = [
+        RefusedWhat::Subscription(SubscriptionId(3)),
+        RefusedWhat::Events { first: 9.into(), last: 11.into() },
+    ];
     for (code, what) in codes.into_iter().flat_map(|code| parts.map(|what| (code, what))) {
         let message = "why".to_owned();
         let sent = ToClient::Refused { what, code, message: message.clone() };
@@ -278,7 +280,7 @@ fn a_version_that_this_release_does_not_speak_is_rejected_by_the_client() {
 }
 
 fn golden_position() -> Position {
-    Position { epoch: Epoch { number: 3, root: OriginId(9) }, index: 40 }
+    Position { epoch: Epoch { number: 3, root: OriginId(9) }, index: 40.into() }
 }
 
 fn field_to_agent(message: &FromClient) -> &'static str {
@@ -296,7 +298,7 @@ fn field_to_agent(message: &FromClient) -> &'static str {
 #[test]
 fn every_message_of_a_client_is_encoded_as_in_its_golden_file() {
     let mut trail = Trail::at(golden_position());
-    trail.note(Position { epoch: Epoch { number: 4, root: OriginId(8) }, index: 50 });
+    trail.note(Position { epoch: Epoch { number: 4, root: OriginId(8) }, index: 50.into() });
     let messages = [
         FromClient::Hello(Hello {
             versions: Versions { min: 7, max: 8 },
@@ -345,7 +347,7 @@ fn golden_to_client() -> Vec<(&'static str, Outgoing)> {
     };
     let gap = Gap {
         after: golden_position(),
-        until: Position { index: 45, ..golden_position() },
+        until: Position { index: 45.into(), ..golden_position() },
         reason: GapReason::LogLost,
         count: 5,
         severity_max: Some(Severity::Fatal),
@@ -353,14 +355,15 @@ fn golden_to_client() -> Vec<(&'static str, Outgoing)> {
     };
     let events: Vec<Sealed> = (1..4).map(sealed).collect();
     let run = ftb_core::Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
-    let what = RefusedWhat::Events { first: 3, last: 5 };
+    let what = RefusedWhat::Events { first: 3.into(), last: 5.into() };
     let rejected = ToClient::Refused { what, code: RejectCode::Rate, message: "slower".into() };
     let subscribed = ToClient::Subscribed { subscription, active_after: position };
-    let deliver = ToClient::Deliver { subscription, epoch: position.epoch, items: vec![(40, run)] };
+    let deliver =
+        ToClient::Deliver { subscription, epoch: position.epoch, items: vec![(40.into(), run)] };
     let covered = ToClient::Covered { subscription, position, history_ended: true };
     vec![
         ("hello_ack", Outgoing::Shell(ack.encode())),
-        ("confirmed", Outgoing::Core(ToClient::Confirmed { seq: 300 })),
+        ("confirmed", Outgoing::Core(ToClient::Confirmed { seq: 300.into() })),
         ("subscribed", Outgoing::Core(subscribed)),
         ("rejected", Outgoing::Core(rejected)),
         ("deliver", Outgoing::Core(deliver)),

@@ -7,6 +7,7 @@ use super::{EventReader, EventWireError, Folded, Received, Walker, core_id, part
 use super::{Value, walk_tag};
 use crate::v1;
 use bytes::Bytes;
+use ftb_core::numbers::LogIndex;
 use ftb_core::sealed::Span;
 use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Run, SealedRef, Severity, limits};
 use prost::Message as _;
@@ -24,7 +25,7 @@ pub struct EventBatch {
 /// One event of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Item {
-    index: u64,
+    index: LogIndex,
     /// Its place among the events of the message.
     place: u32,
     /// Where its payload lies in the message.
@@ -46,7 +47,7 @@ impl EventBatch {
                     return Err(malformed("it has too many events"));
                 }
                 let (place, payload) = (items.len() as u32, reader.push(event)?);
-                items.push(Item { index, place, payload });
+                items.push(Item { index: index.into(), place, payload });
             }
         }
         let events = reader.finish()?.ok_or(EventWireError::Missing("content"))?;
@@ -97,7 +98,7 @@ impl EventBatch {
     }
 
     /// Drops the events up to an index of the log.
-    pub fn skip_until(&mut self, index: u64) {
+    pub fn skip_until(&mut self, index: LogIndex) {
         self.keep(|_, item| item.index > index);
     }
 

@@ -5,6 +5,7 @@
 
 use super::condition::wire_condition;
 use bytes::Bytes;
+use ftb_core::numbers::PublisherSeq;
 use ftb_core::{Event, EventId, EventKind, EventRef, Tag};
 use prost::Message as _;
 
@@ -52,9 +53,9 @@ pub fn put_event(event: &EventRef<'_>, out: &mut Vec<u8>) {
             put_head(8, id_len(id), out);
             put_fixed64(1, id.publisher.account, out);
             put_fixed64(2, id.publisher.token, out);
-            if id.seq != 0 {
+            if id.seq != PublisherSeq::ZERO {
                 out.push(3 << 3);
-                put_varint(id.seq, out);
+                put_varint(id.seq.get(), out);
             }
         }
     }
@@ -116,7 +117,7 @@ fn id_len(id: EventId) -> usize {
     let fixed = |value: u64| if value == 0 { 0 } else { 9 };
     fixed(id.publisher.account)
         + fixed(id.publisher.token)
-        + if id.seq == 0 { 0 } else { 1 + varint_len(id.seq) }
+        + if id.seq == PublisherSeq::ZERO { 0 } else { 1 + varint_len(id.seq.get()) }
 }
 
 fn tag_len(tag: &Tag) -> usize {

@@ -11,6 +11,7 @@ use super::{bound, check_event, field_len, put_head, sealed_head, span_number};
 use crate::wire::EVENTS;
 use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{Condition, ConditionError, Provenance};
+use ftb_core::numbers::PublisherSeq;
 use ftb_core::run::{Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
 use ftb_core::{EventId, OriginId, Sealed, limits};
@@ -22,9 +23,9 @@ pub struct SealedBatch {
     /// The accepted events, in order; `None` without any.
     pub run: Option<Run>,
     /// Sequence numbers of the rejected events, and why.
-    pub refused: Vec<(u64, SealError)>,
+    pub refused: Vec<(PublisherSeq, SealError)>,
     /// Sequence numbers of accepted events whose pair states nothing valid, and why.
-    pub ignored: Vec<(u64, ConditionError)>,
+    pub ignored: Vec<(PublisherSeq, ConditionError)>,
 }
 
 /// Why an event was rejected.
@@ -118,7 +119,7 @@ where
 {
     let envelope = Envelope::new(stamps)?;
     let events = events.into_iter();
-    let last_seq = stamps.id.seq.saturating_add(events.len() as u64);
+    let last_seq = stamps.id.seq + events.len() as u64;
     let listed_len = |event: &[u8]| field_len(envelope.sealed_len(last_seq, event.len(), &[]));
     let mut buffer = Vec::with_capacity(events.clone().map(listed_len).sum());
     let mut builder = RunBuilder::default();
@@ -135,7 +136,7 @@ where
             }
             Err(error) => batch.refused.push((seq, error)),
         }
-        seq = seq.saturating_add(1);
+        seq = seq.next();
     }
     if !batch.refused.is_empty() {
         buffer.shrink_to_fit();
@@ -218,7 +219,7 @@ impl<'a> Envelope<'a> {
     fn new(stamps: &Stamps<'a>) -> Result<Self, EventWireError> {
         bound("host", stamps.host.len(), limits::HOST_BYTES_MAX)?;
         let EventId { publisher, seq } = stamps.id;
-        if seq == 0 {
+        if seq == PublisherSeq::ZERO {
             return Err(EventWireError::Sequence);
         }
         let (account, token) = (publisher.account, publisher.token);
@@ -233,11 +234,11 @@ impl<'a> Envelope<'a> {
         Ok(Self { stamps: *stamps, id: id.encode_to_vec(), rest: rest.encode_to_vec() })
     }
 
-    fn id_len(&self, seq: u64) -> usize {
-        self.id.len() + 1 + varint_len(seq)
+    fn id_len(&self, seq: PublisherSeq) -> usize {
+        self.id.len() + 1 + varint_len(seq.get())
     }
 
-    fn sealed_len(&self, seq: u64, event_len: usize, stated: &[u8]) -> usize {
+    fn sealed_len(&self, seq: PublisherSeq, event_len: usize, stated: &[u8]) -> usize {
         let stated_len = if stated.is_empty() { 0 } else { field_len(stated.len()) };
         field_len(self.id_len(seq)) + self.rest.len() + stated_len + field_len(event_len)
     }
@@ -246,7 +247,7 @@ impl<'a> Envelope<'a> {
     /// appended.
     fn put(
         &self,
-        seq: u64,
+        seq: PublisherSeq,
         event: &[u8],
         inner: &EventHead,
         stated: &[u8],
@@ -256,7 +257,7 @@ impl<'a> Envelope<'a> {
         put_head(Self::ID, self.id_len(seq), out);
         out.extend_from_slice(&self.id);
         out.push(Self::SEQ_KEY);
-        put_varint(seq, out);
+        put_varint(seq.get(), out);
         let host = match self.stamps.host.len() {
             0 => Span::default(),
             // The first field, with a key of one byte.

@@ -11,7 +11,7 @@ const PAYLOAD_MAX: usize = 300;
 fn any_id() -> impl Strategy<Value = EventId> {
     (any::<u64>(), any::<u64>(), 1..u64::MAX).prop_map(|(account, token, seq)| EventId {
         publisher: PublisherId { account, token },
-        seq,
+        seq: seq.into(),
     })
 }
 
@@ -63,7 +63,13 @@ fn any_condition() -> impl Strategy<Value = Condition> {
 }
 
 fn stamps(id: EventId) -> Stamps<'static> {
-    Stamps { id, host: "node017", uid: 1000, pid: 4711, republished: id.seq.is_multiple_of(2) }
+    Stamps {
+        id,
+        host: "node017",
+        uid: 1000,
+        pid: 4711,
+        republished: id.seq.get().is_multiple_of(2),
+    }
 }
 
 fn example() -> Event {
@@ -74,7 +80,7 @@ fn example() -> Event {
 }
 
 fn first_id() -> EventId {
-    EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3 }
+    EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() }
 }
 
 proptest! {
@@ -93,9 +99,9 @@ proptest! {
         prop_assert_eq!(head.time_ns, event.time_ns);
         prop_assert_eq!(head.severity, event.severity);
         prop_assert_eq!((head.id, head.uid, head.pid), (id, 1000, 4711));
-        prop_assert_eq!(head.republished, id.seq.is_multiple_of(2));
+        prop_assert_eq!(head.republished, id.seq.get().is_multiple_of(2));
         let epoch = ftb_core::Epoch { number: 1, root: OriginId(9) };
-        let position = Position { epoch, index: 5 };
+        let position = Position { epoch, index: 5.into() };
         let received = unseal(position, &arrived).unwrap();
         prop_assert_eq!(received.event, event);
         prop_assert_eq!((received.position, received.id), (position, id));
@@ -258,16 +264,16 @@ fn a_bad_event_of_a_batch_is_refused_alone() {
     other.space = "ftb.other".parse().unwrap();
     let other = encode_event(&other);
     let events = [&good[..], b"none", &other, &good];
-    let id = EventId { seq: 10, ..first_id() };
+    let id = EventId { seq: 10.into(), ..first_id() };
     let may = |space: &[u8]| match space {
         b"ftb.ipmi" => Rights::Publish,
         _ => Rights::None,
     };
     let batch = seal_batch(&stamps(id), events, &SealRules::plain(PAYLOAD_MAX), may).unwrap();
     let seqs: Vec<u64> =
-        batch.run.iter().flat_map(ftb_core::Run::iter).map(|e| e.id().seq).collect();
+        batch.run.iter().flat_map(ftb_core::Run::iter).map(|e| e.id().seq.get()).collect();
     assert_eq!(seqs, [10, 13]);
-    let refused: Vec<_> = batch.refused.iter().map(|(seq, _)| *seq).collect();
+    let refused: Vec<_> = batch.refused.iter().map(|(seq, _)| seq.get()).collect();
     assert_eq!(refused, [11, 12]);
     assert!(matches!(batch.refused[0].1, SealError::Event(_)));
     assert_eq!(batch.refused[1].1, SealError::Denied("ftb.other".to_owned()));
@@ -285,7 +291,7 @@ fn the_events_of_a_batch_are_what_they_are_alone_at_every_length_of_a_number() {
     let events: Vec<Bytes> =
         (0..).zip(lengths).map(|(time, payload)| event(payload, time)).collect();
     for seq in [1, 120, 125, 127, 128, 16_380, (1 << 35) - 3, u64::MAX - 20] {
-        let first = EventId { seq, ..first_id() };
+        let first = EventId { seq: seq.into(), ..first_id() };
         let stamps = Stamps { republished: false, ..stamps(first) };
         let slices = events.iter().map(|event| &event[..]);
         let rules = SealRules::plain(PAYLOAD_MAX);
@@ -293,7 +299,7 @@ fn the_events_of_a_batch_are_what_they_are_alone_at_every_length_of_a_number() {
         let run = batch.run.unwrap();
         assert_eq!(run.count(), events.len());
         for (offset, (sealed, event)) in (0..).zip(run.iter().zip(&events)) {
-            let id = EventId { seq: seq + offset, ..first };
+            let id = EventId { seq: (seq + offset).into(), ..first };
             let alone = seal(&Stamps { id, ..stamps }, event, PAYLOAD_MAX).unwrap();
             assert_eq!(sealed, alone.as_ref(), "{seq} and {offset}");
         }
@@ -303,7 +309,7 @@ fn the_events_of_a_batch_are_what_they_are_alone_at_every_length_of_a_number() {
 #[test]
 fn stamps_that_make_no_sense_are_refused() {
     let event = encode_event(&example());
-    let no_seq = EventId { seq: 0, ..first_id() };
+    let no_seq = EventId { seq: 0.into(), ..first_id() };
     assert_eq!(seal(&stamps(no_seq), &event, 64), Err(EventWireError::Sequence));
     let host = "x".repeat(256);
     let long = Stamps { host: &host, ..stamps(first_id()) };
@@ -316,7 +322,7 @@ fn stamps_that_make_no_sense_are_refused() {
 
 #[test]
 fn a_fold_is_the_last_event_with_a_stamp_that_travels() {
-    let id = EventId { seq: 9, ..first_id() };
+    let id = EventId { seq: 9.into(), ..first_id() };
     let last = seal(&stamps(id), &encode_event(&example()), PAYLOAD_MAX).unwrap();
     let stamp = Fold { count: 5, covers: 7, first_ns: 11, last_ns: 22 };
     let folded = fold(&last, &stamp);
@@ -346,7 +352,7 @@ fn an_event_and_its_envelope_are_encoded_as_in_their_golden_files() {
     let bytes = encode_event(&event);
     let golden = crate::golden::check("event", "event", &bytes);
     assert_eq!(decode_event(&golden), Ok(event.clone()));
-    let id = EventId { seq: 300, ..first_id() };
+    let id = EventId { seq: 300.into(), ..first_id() };
     let last = seal(&stamps(id), &bytes, PAYLOAD_MAX).unwrap();
     let folded = fold(&last, &Fold { count: 5, covers: 4, first_ns: 11, last_ns: 22 });
     let golden = crate::golden::check("event", "sealed", folded.bytes());
@@ -373,8 +379,8 @@ fn fan(truth: Truth) -> Condition {
 fn a_verified_statement_is_encoded_as_in_its_golden_file() {
     let provenance = Provenance {
         owner: OriginId(9),
-        source: Some(EventId { seq: 5, ..first_id() }),
-        replaces: Some(EventId { seq: 6, ..first_id() }),
+        source: Some(EventId { seq: 5.into(), ..first_id() }),
+        replaces: Some(EventId { seq: 6.into(), ..first_id() }),
         is_paired: false,
     };
     let stated = Stated { condition: fan(Truth::Unknown), provenance };

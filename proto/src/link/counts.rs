@@ -22,30 +22,28 @@ pub(super) fn check(frame: &Frame) -> Result<()> {
 fn highest(frame: &Frame) -> u64 {
     match frame {
         Frame::Hello(hello) => {
-            let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
-            let log = hello.commit_index.max(of_epochs(&hello.epochs));
+            let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until).get());
+            let log = hello.commit_index.get().max(of_epochs(&hello.epochs));
             held.max(log).max(hello.interest.version)
         }
         Frame::HelloAck(hello_ack) => of_tree_state(&hello_ack.tree_state),
         Frame::TreeState(tree_state) => of_tree_state(tree_state),
-        Frame::Heartbeat(beat) => beat.covered,
-        Frame::Resume { after, .. } => *after,
+        Frame::Heartbeat(beat) => beat.covered.get(),
+        Frame::Resume { after, .. } => after.get(),
         Frame::Subscribe(interest) => interest.version,
-        Frame::FilterActive { version, index } => *version.max(index),
+        Frame::FilterActive { version, index } => index.get().max(*version),
         Frame::Up(batch) => of_batch(batch),
-        Frame::Confirm(confirm) => confirm.seq.get().max(confirm.position.index),
+        Frame::Confirm(confirm) => confirm.seq.get().max(confirm.position.index.get()),
         Frame::Nak { run, .. } => *run,
-        Frame::Down(down) => down.covered.max(of_items(&down.items)),
-        Frame::HistoryRequest(request) => request.after,
-        Frame::HistoryReply(reply) => reply.covered.max(of_items(&reply.items)),
-        Frame::ReplicaStart(start) => start.after.max(of_epochs(&start.epochs)),
+        Frame::Down(down) => down.covered.get().max(of_items(&down.items)),
+        Frame::HistoryRequest(request) => request.after.get(),
+        Frame::HistoryReply(reply) => reply.covered.get().max(of_items(&reply.items)),
+        Frame::ReplicaStart(start) => start.after.get().max(of_epochs(&start.epochs)),
         Frame::Replicate(batch) => {
-            let places = batch.until.max(batch.committed).max(of_items(&batch.items));
+            let places = batch.until.max(batch.committed).get().max(of_items(&batch.items));
             places.max(batch.refs_until).max(of_entry_refs(&batch.entry_refs))
         }
-        Frame::ReplicaAck { index, kept_from, .. } => {
-            kept_from.map_or(*index, |from| from.max(*index))
-        }
+        Frame::ReplicaAck { index, kept_from, .. } => kept_from.unwrap_or(0).max(index.get()),
         // They carry none.
         _ => 0,
     }
@@ -53,21 +51,21 @@ fn highest(frame: &Frame) -> u64 {
 
 fn of_epochs(epochs: &EpochHistory) -> u64 {
     // They rise.
-    epochs.segments().last().map_or(0, |segment| segment.first)
+    epochs.segments().last().map_or(0, |segment| segment.first.get())
 }
 
 fn of_tree_state(tree_state: &TreeState) -> u64 {
-    tree_state.head.max(of_epochs(&tree_state.epochs))
+    tree_state.head.get().max(of_epochs(&tree_state.epochs))
 }
 
 fn of_gap(gap: &Gap) -> u64 {
-    gap.count.max(gap.after.index).max(gap.until.index)
+    gap.count.max(gap.after.index.max(gap.until.index).get())
 }
 
 fn of_items(items: &[Item]) -> u64 {
     let of_item = |item: &Item| match &item.content {
-        Content::Events(_) => item.index,
-        Content::Gap(gap) => item.index.max(of_gap(gap)),
+        Content::Events(_) => item.index.get(),
+        Content::Gap(gap) => item.index.get().max(of_gap(gap)),
     };
     items.iter().map(of_item).max().unwrap_or(0)
 }
@@ -75,7 +73,7 @@ fn of_items(items: &[Item]) -> u64 {
 fn of_entry_refs(entry_refs: &[EntryRef]) -> u64 {
     entry_refs
         .iter()
-        .map(|entry_ref| entry_ref.index.max(entry_ref.batch).max(entry_ref.skip))
+        .map(|entry_ref| entry_ref.index.get().max(entry_ref.batch).max(entry_ref.skip))
         .max()
         .unwrap_or(0)
 }
@@ -84,7 +82,7 @@ fn of_batch(batch: &UpBatch) -> u64 {
     let of_item = |item: &UpItem| match item {
         UpItem::Events(_) => 0,
         UpItem::Gap(gap) => of_gap(gap),
-        UpItem::Fork { until, .. } => *until,
+        UpItem::Fork { until, .. } => until.get(),
     };
     let items = batch.items.iter().map(of_item).max().unwrap_or(0);
     batch.run.max(batch.first.get()).max(items)

@@ -52,13 +52,13 @@ pub(super) fn up_body(batch: &UpBatch) -> Body<'_> {
 
 pub(super) fn down_body(down: &Down) -> Body<'_> {
     let epoch = Some(wire_epoch(down.epoch));
-    let head = v1::Down { epoch, items: Vec::new(), covered: down.covered };
+    let head = v1::Down { epoch, items: Vec::new(), covered: down.covered.get() };
     Body::Events(DOWN, head.encode_to_vec(), down.items.iter().map(log_part).collect())
 }
 
 pub(super) fn history_reply_body(reply: &HistoryReply) -> Body<'_> {
     let HistoryReply { id, covered, last, .. } = *reply;
-    let head = v1::HistoryReply { id, items: Vec::new(), covered, last };
+    let head = v1::HistoryReply { id, items: Vec::new(), covered: covered.get(), last };
     Body::Events(HISTORY_REPLY, head.encode_to_vec(), reply.items.iter().map(log_part).collect())
 }
 
@@ -66,8 +66,8 @@ pub(super) fn replicate_body(batch: &Replicate) -> Body<'_> {
     let head = v1::Replicate {
         epoch: Some(wire_epoch(batch.epoch)),
         items: Vec::new(),
-        until: batch.until,
-        committed: batch.committed,
+        until: batch.until.get(),
+        committed: batch.committed.get(),
         complete: batch.complete,
         entry_refs: batch.entry_refs.iter().map(wire_entry_ref).collect(),
         refs_until: batch.refs_until,
@@ -90,7 +90,7 @@ fn up_part(item: &UpItem) -> Part<'_> {
         UpItem::Gap(gap) => v1::UpItem { gap: Some(wire_gap(gap)), ..v1::UpItem::default() },
         UpItem::Fork { epoch, until, re_proposed } => {
             let (epoch, until, re_proposed) = (Some(wire_epoch(*epoch)), *until, *re_proposed);
-            let fork = Some(v1::Fork { epoch, until, re_proposed });
+            let fork = Some(v1::Fork { epoch, until: until.get(), re_proposed });
             v1::UpItem { fork, ..v1::UpItem::default() }
         }
     };
@@ -104,7 +104,7 @@ fn log_part(item: &Item) -> Part<'_> {
         }
         Content::Gap(gap) => {
             let (index, gap) = (item.index, Some(wire_gap(gap)));
-            let item = v1::LogItem { index, gap, events: Vec::new() };
+            let item = v1::LogItem { index: index.get(), gap, events: Vec::new() };
             Part::Encoded(LOG_ITEMS, item.encode_to_vec())
         }
     }
@@ -136,7 +136,7 @@ fn write_frame(number: u32, head: &[u8], parts: Vec<Part<'_>>, out: &mut Pieces)
 
 fn wire_entry_ref(entry_ref: &EntryRef) -> v1::EntryRef {
     v1::EntryRef {
-        index: entry_ref.index,
+        index: entry_ref.index.get(),
         batch: entry_ref.batch,
         skip: entry_ref.skip,
         count: entry_ref.count,
@@ -149,7 +149,7 @@ fn core_entry_ref(entry_ref: v1::EntryRef) -> Result<EntryRef> {
     if index == 0 || batch == 0 || count == 0 {
         return Err(LinkWireError::Range { what: "a reference to entries" });
     }
-    Ok(EntryRef { index, batch, skip, count })
+    Ok(EntryRef { index: index.into(), batch, skip, count })
 }
 
 /// An UpBatch that was decoded from `frame`.
@@ -170,12 +170,12 @@ pub(super) fn core_up(frame: Bytes, batch: v1::UpBatch) -> Result<UpBatch> {
 
 pub(super) fn core_down(frame: Bytes, down: v1::Down) -> Result<Down> {
     let epoch = core_epoch(need("down", "epoch", down.epoch)?)?;
-    Ok(Down { epoch, items: log_items(frame, down.items)?, covered: down.covered })
+    Ok(Down { epoch, items: log_items(frame, down.items)?, covered: down.covered.into() })
 }
 
 pub(super) fn core_fetched(frame: Bytes, reply: v1::HistoryReply) -> Result<HistoryReply> {
     let v1::HistoryReply { id, items, covered, last } = reply;
-    Ok(HistoryReply { id, items: log_items(frame, items)?, covered, last })
+    Ok(HistoryReply { id, items: log_items(frame, items)?, covered: covered.into(), last })
 }
 
 pub(super) fn core_replicate(frame: Bytes, batch: v1::Replicate) -> Result<Replicate> {
@@ -184,8 +184,8 @@ pub(super) fn core_replicate(frame: Bytes, batch: v1::Replicate) -> Result<Repli
         epoch: core_epoch(need("replicate", "epoch", batch.epoch)?)?,
         items: log_items(frame, batch.items)?,
         entry_refs: batch.entry_refs.into_iter().map(core_entry_ref).collect::<Result<_>>()?,
-        until: batch.until,
-        committed: batch.committed,
+        until: batch.until.into(),
+        committed: batch.committed.into(),
         complete: batch.complete,
         refs_until: batch.refs_until,
     })
@@ -196,13 +196,13 @@ fn log_items(frame: Bytes, items: Vec<v1::LogItem>) -> Result<Vec<Item>> {
     for item in items {
         collector.log_item(item)?;
     }
-    let item = |(index, item)| {
+    let item = |(index, item): (u64, UpItem)| {
         let content = match item {
             UpItem::Events(run) => Content::Events(run),
             UpItem::Gap(gap) => Content::Gap(gap),
             UpItem::Fork { .. } => return need("log item", "content", None),
         };
-        Ok(Item { index, content })
+        Ok(Item { index: index.into(), content })
     };
     collector.finish()?.into_iter().map(item).collect()
 }
@@ -264,7 +264,7 @@ impl Collector {
             ([], None, Some(fork)) => {
                 let epoch = core_epoch(need("fork", "epoch", fork.epoch)?)?;
                 let v1::Fork { until, re_proposed, .. } = fork;
-                self.other(0, UpItem::Fork { epoch, until, re_proposed })
+                self.other(0, UpItem::Fork { epoch, until: until.into(), re_proposed })
             }
             ([], None, None) => need("batch", "item", None),
             _ => Err(LinkWireError::Range { what: "more than one content" }),

@@ -16,7 +16,7 @@ fn sealed(seq: u64) -> Sealed {
     let space = EventSpace::new("ftb.ib.hca").unwrap();
     let mut event = Event::new(space, EventName::new("FTB_IB_PORT_ERR").unwrap());
     event.payload = Bytes::from_static(b"port 1");
-    let id = EventId { publisher: PublisherId { account: 3, token: 4 }, seq };
+    let id = EventId { publisher: PublisherId { account: 3, token: 4 }, seq: seq.into() };
     let stamps = Stamps { id, host: "node001", uid: 1000, pid: 17, republished: false };
     seal(&stamps, &encode_event(&event), PAYLOAD_BYTES_DEFAULT).unwrap()
 }
@@ -32,16 +32,16 @@ fn epoch(number: u64) -> Epoch {
 
 fn epochs() -> EpochHistory {
     let mut epochs = EpochHistory::new();
-    epochs.open(epoch(1), 1, false);
-    epochs.open(epoch(4), 70, true);
+    epochs.open(epoch(1), 1.into(), false);
+    epochs.open(epoch(4), 70.into(), true);
     epochs
 }
 
 fn gap() -> Gap {
     let at = |index| Position { epoch: epoch(4), index };
     Gap {
-        after: at(70),
-        until: at(75),
+        after: at(70.into()),
+        until: at(75.into()),
         reason: GapReason::Shed,
         count: 5,
         severity_max: Some(Severity::Error),
@@ -51,15 +51,20 @@ fn gap() -> Gap {
 
 fn items() -> Vec<Item> {
     vec![
-        Item { index: 60, content: Content::Events(run(1, 4)) },
-        Item { index: 66, content: Content::Events(run(5, 2)) },
-        Item { index: 71, content: Content::Events(run(1, 1)) },
-        Item { index: 75, content: Content::Gap(gap()) },
+        Item { index: 60.into(), content: Content::Events(run(1, 4)) },
+        Item { index: 66.into(), content: Content::Events(run(5, 2)) },
+        Item { index: 71.into(), content: Content::Events(run(1, 1)) },
+        Item { index: 75.into(), content: Content::Gap(gap()) },
     ]
 }
 
 fn tree_state() -> TreeState {
-    TreeState { epochs: epochs(), head: 75, path: vec![Rank(0), Rank(2)], standby: Some(Rank(1)) }
+    TreeState {
+        epochs: epochs(),
+        head: 75.into(),
+        path: vec![Rank(0), Rank(2)],
+        standby: Some(Rank(1)),
+    }
 }
 
 fn interest() -> Interest {
@@ -91,8 +96,8 @@ fn hello() -> Hello {
         origin: OriginId(5),
         members_digest: 6,
         epochs: epochs(),
-        commit_index: 71,
-        log_range: Some(LogRange { after: 3, until: 72 }),
+        commit_index: 71.into(),
+        log_range: Some(LogRange { after: 3.into(), until: 72.into() }),
         epoch_seen: 4,
         interest: interest(),
         wall_ns: 1234,
@@ -119,7 +124,7 @@ fn up_batch() -> UpBatch {
     let items = vec![
         UpItem::Events(run(2, 3)),
         UpItem::Gap(gap()),
-        UpItem::Fork { epoch: epoch(2), until: 60, re_proposed: true },
+        UpItem::Fork { epoch: epoch(2), until: 60.into(), re_proposed: true },
     ];
     UpBatch { origin: OriginId(5), run: 2, base: 3.into(), first: 4.into(), items }
 }
@@ -127,45 +132,45 @@ fn up_batch() -> UpBatch {
 /// One of each kind, with every field set.
 fn every_frame() -> Vec<Frame> {
     let dedup = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
-    let at = Position { epoch: epoch(4), index: 73 };
+    let at = Position { epoch: epoch(4), index: 73.into() };
     let redirect = vec![Rank(1), Rank(2)];
     vec![
         Frame::Hello(Box::new(hello())),
         Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
-        Frame::Heartbeat(Heartbeat { covered: 75, epoch: Some(epoch(4)), epoch_seen: 4 }),
+        Frame::Heartbeat(Heartbeat { covered: 75.into(), epoch: Some(epoch(4)), epoch_seen: 4 }),
         Frame::TreeState(Box::new(tree_state())),
-        Frame::Resume { epoch: epoch(4), after: 70 },
+        Frame::Resume { epoch: epoch(4), after: 70.into() },
         Frame::Subscribe(interest()),
-        Frame::FilterActive { version: 9, index: 75 },
+        Frame::FilterActive { version: 9, index: 75.into() },
         Frame::Up(up_batch()),
         Frame::Credit { bytes: 512 },
         Frame::Confirm(Confirm { origin: OriginId(5), seq: 6.into(), position: at }),
         Frame::Nak { origin: OriginId(5), run: 2 },
         Frame::Resend,
-        Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75 }),
+        Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75.into() }),
         Frame::HistoryRequest(HistoryRequest {
             id: 1,
             epoch: epoch(4),
-            after: 7,
+            after: 7.into(),
             since_ns: Some(8),
             filters: interest().filters,
             conditions: true,
         }),
-        Frame::HistoryReply(HistoryReply { id: 1, items: items(), covered: 75, last: true }),
-        Frame::ReplicaStart(ReplicaStart { epochs: epochs(), after: 3, copy: 2 }),
+        Frame::HistoryReply(HistoryReply { id: 1, items: items(), covered: 75.into(), last: true }),
+        Frame::ReplicaStart(ReplicaStart { epochs: epochs(), after: 3.into(), copy: 2 }),
         Frame::DedupRanges(DedupRanges { publishers: dedup }),
         Frame::Replicate(Replicate {
             epoch: epoch(4),
             items: items(),
-            entry_refs: vec![EntryRef { index: 74, batch: 9, skip: 3, count: 2 }],
-            until: 75,
-            committed: 74,
+            entry_refs: vec![EntryRef { index: 74.into(), batch: 9, skip: 3, count: 2 }],
+            until: 75.into(),
+            committed: 74.into(),
             complete: true,
             refs_until: 9,
         }),
-        Frame::ReplicaAck { epoch: epoch(4), index: 75, copy: 2, kept_from: Some(7) },
+        Frame::ReplicaAck { epoch: epoch(4), index: 75.into(), copy: 2, kept_from: Some(7) },
         Frame::Members(vec![member()]),
         Frame::TreeQuery { origin: OriginId(5), query: 1 },
         Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
@@ -219,8 +224,8 @@ fn every_state_of_a_member_survives_the_wire() {
 #[test]
 fn events_keep_their_bytes_and_share_the_frame() {
     let events = run(3, 2);
-    let items = vec![Item { index: 1, content: Content::Events(events.clone()) }];
-    let frame = Frame::Down(Down { epoch: epoch(1), items, covered: 2 });
+    let items = vec![Item { index: 1.into(), content: Content::Events(events.clone()) }];
+    let frame = Frame::Down(Down { epoch: epoch(1), items, covered: 2.into() });
     let bytes = frame.to_bytes();
     let whole = bytes.as_ptr_range();
     let Ok(Frame::Down(down)) = decode(bytes.clone()) else { panic!("no down frame") };
@@ -248,9 +253,9 @@ fn torn_and_twisted_frames_are_refused_or_read_but_never_panic() {
 fn what_is_over_a_bound_is_refused() {
     let refused = |frame: Frame| decode(frame.to_bytes()).unwrap_err().to_string();
     let many = (0..=BATCH_EVENTS_MAX as u64)
-        .map(|index| Item { index: index + 1, content: Content::Gap(gap()) })
+        .map(|index| Item { index: (index + 1).into(), content: Content::Gap(gap()) })
         .collect();
-    let message = refused(Frame::Down(Down { epoch: epoch(1), items: many, covered: 9 }));
+    let message = refused(Frame::Down(Down { epoch: epoch(1), items: many, covered: 9.into() }));
     assert_eq!(message, "a frame with 1025 events: at most 1024 are allowed");
     let empty =
         UpBatch { origin: OriginId(1), run: 1, base: 1.into(), first: 1.into(), items: Vec::new() };
@@ -278,9 +283,10 @@ fn what_is_over_a_bound_is_refused() {
         assert!(decode(bytes.into()).is_err(), "{snapshot:?}");
     }
     for index in [0, u64::MAX] {
-        let items = vec![Item { index, content: Content::Gap(gap()) }];
+        let items = vec![Item { index: index.into(), content: Content::Gap(gap()) }];
         assert!(
-            refused(Frame::Down(Down { epoch: epoch(1), items, covered: 1 })).contains("index")
+            refused(Frame::Down(Down { epoch: epoch(1), items, covered: 1.into() }))
+                .contains("index")
         );
     }
 }

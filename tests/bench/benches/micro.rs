@@ -104,7 +104,7 @@ fn encode(bencher: Bencher<'_, '_>) {
 fn seal(bencher: Bencher<'_, '_>) {
     let encoded = encode_event(&good(event(150)));
     let stamps = Stamps {
-        id: EventId { publisher: PUBLISHER, seq: 1 },
+        id: EventId { publisher: PUBLISHER, seq: 1.into() },
         host: "node001",
         uid: 1000,
         pid: 4242,
@@ -125,7 +125,7 @@ fn written(message: impl Outbound) -> Vec<Bytes> {
 }
 
 fn delivery() -> Outgoing {
-    let (subscription, items) = (SubscriptionId(1), vec![(1, run())]);
+    let (subscription, items) = (SubscriptionId(1), vec![(1.into(), run())]);
     Outgoing::Core(ToClient::Deliver { subscription, epoch: EPOCH, items })
 }
 
@@ -143,8 +143,8 @@ fn decode_delivery(bencher: Bencher<'_, '_>) {
 }
 
 fn down() -> Frame {
-    let items = vec![Item { index: 1, content: Content::Events(run()) }];
-    Frame::Down(Down { epoch: EPOCH, items, covered: BATCH as u64 })
+    let items = vec![Item { index: 1.into(), content: Content::Events(run()) }];
+    Frame::Down(Down { epoch: EPOCH, items, covered: (BATCH as u64).into() })
 }
 
 #[divan::bench]
@@ -170,18 +170,19 @@ fn journal_append(bencher: Bencher<'_, '_>) {
     let bounds = Bounds { bytes: 64 << 20, age, memory_bytes: 1 << 20, protected, conditions };
     let (mut log_store, _) = good(LogStore::open(store, "bench", bounds, 1));
     let mut epochs = EpochHistory::new();
-    epochs.open(EPOCH, 1, false);
-    let mut begin = Some(JournalBegin { epochs, after: 0, anew: Some(DedupRanges::default()) });
+    epochs.open(EPOCH, 1.into(), false);
+    let mut begin =
+        Some(JournalBegin { epochs, after: 0.into(), anew: Some(DedupRanges::default()) });
     let run = run();
     let mut index = 0;
     bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
-        let items = vec![Item { index: index + 1, content: Content::Events(run.clone()) }];
+        let items = vec![Item { index: (index + 1).into(), content: Content::Events(run.clone()) }];
         index += BATCH as u64;
         let write = JournalWrite {
             generation: 1,
             begin: begin.take(),
             items,
-            until: index,
+            until: index.into(),
             dynamic_members: None,
         };
         good(log_store.write(&write, 1, false));

@@ -44,7 +44,7 @@ pub fn event(payload_bytes: usize) -> Result<Event> {
 /// An event is not as it should be.
 pub fn sealed(first_seq: u64, count: usize) -> Result<Run> {
     let encoded = encode_event(&event(150)?);
-    let id = EventId { publisher: PUBLISHER, seq: first_seq };
+    let id = EventId { publisher: PUBLISHER, seq: first_seq.into() };
     let stamps = Stamps { id, host: "node001", uid: 1000, pid: 4242, republished: false };
     let events = vec![&encoded[..]; count];
     let batch =

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use ftb_core::frame::DedupRanges;
 use ftb_core::node::api::Restored;
 use ftb_core::node::check_stored;
+use ftb_core::numbers::LogIndex;
 use ftb_core::ranges::PublisherRanges;
 use std::collections::VecDeque;
 
@@ -126,7 +127,7 @@ impl LogStore {
 
     /// Compares what was read with the checkpoint. A log has a checkpoint from its first entry on:
     /// one without has lost it. `after`: where the log began when the manifest was written.
-    fn read_checkpoint(&mut self, after: u64, reading: &mut Reading) -> Ended {
+    fn read_checkpoint(&mut self, after: LogIndex, reading: &mut Reading) -> Ended {
         let no_mark = |error: &dyn std::fmt::Display| {
             format!("how far it was acknowledged cannot be read, its end may be missing: {error}")
         };
@@ -209,7 +210,7 @@ impl LogStore {
         };
         let read = self.store.read(id, &mut |first, chunk| match first {
             HEAD => found.head(chunk),
-            first => found.chunk(first, &Bytes::from(chunk)),
+            first => found.chunk(first.into(), &Bytes::from(chunk)),
         });
         let SegmentReading { segment, reading, logged, dedup, is_known, .. } = found;
         if let Err(error) = read {
@@ -235,7 +236,7 @@ impl LogStore {
 /// The end of a log that was read.
 struct Ended {
     /// Entries up to this index are missing.
-    lost_until: Option<u64>,
+    lost_until: Option<LogIndex>,
     /// The end of the log is unknown.
     end_unknown: bool,
     /// A power failure may have removed entries.
@@ -247,7 +248,7 @@ struct SegmentReading<'a> {
     segment: Segment,
     is_oldest: bool,
     /// Behind which index the log begins.
-    starts_after: &'a mut u64,
+    starts_after: &'a mut LogIndex,
     logged: &'a mut PublisherRanges,
     reading: &'a mut Reading,
     /// What its head says was logged before, until an entry follows.
@@ -273,7 +274,7 @@ impl SegmentReading<'_> {
         }
     }
 
-    fn begins(&mut self, after: u64) {
+    fn begins(&mut self, after: LogIndex) {
         self.is_known = true;
         if self.is_oldest {
             self.reading.begin(after);
@@ -282,10 +283,10 @@ impl SegmentReading<'_> {
         self.unfinished = after < self.reading.last && !self.is_oldest;
     }
 
-    fn chunk(&mut self, first: u64, chunk: &Bytes) {
+    fn chunk(&mut self, first: LogIndex, chunk: &Bytes) {
         if let Some(damaged) = self.no_head.take() {
             // Its first chunk says where it begins, too.
-            self.begins(first.saturating_sub(1));
+            self.begins(first.before());
             if !self.unfinished {
                 let id = self.segment.id;
                 self.reading.end(format!("the head of segment {id}: {damaged}"));
@@ -308,7 +309,7 @@ impl SegmentReading<'_> {
                 return;
             }
             // Its good entries are written again when the damage is cut off.
-            last += 1;
+            last = last.next();
         }
         add_ranges(self.logged, &self.dedup.take().unwrap_or_default());
         note(self.logged, &items);
@@ -318,7 +319,7 @@ impl SegmentReading<'_> {
 }
 
 /// Rejects a log with numbers that other agents would reject.
-fn check_range(manifest: &Manifest, last: u64, now_ns: u64) -> Result<(), LogStoreError> {
+fn check_range(manifest: &Manifest, last: LogIndex, now_ns: u64) -> Result<(), LogStoreError> {
     check_stored(&manifest.epochs, last, now_ns).map_err(|found| {
         LogStoreError::Damaged(format!("its log has {found}: no other agent would accept it"))
     })

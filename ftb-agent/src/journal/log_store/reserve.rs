@@ -18,6 +18,7 @@ use bytes::Bytes;
 use ftb_core::Run;
 use ftb_core::frame::{Content, DedupRanges, Item};
 use ftb_core::node::{Reserve, Retained};
+use ftb_core::numbers::LogIndex;
 use std::sync::Arc;
 
 /// The record of which segment is the reserve.
@@ -30,7 +31,7 @@ const CHUNK_ENTRIES: usize = 1_024;
 /// Entries that go, and when they were written.
 struct Source {
     items: Vec<Item>,
-    last: u64,
+    last: LogIndex,
     written_ns: u64,
 }
 
@@ -52,7 +53,7 @@ impl LogStore {
         let mut before = reserve;
         // After a crash it may have what is to be added already.
         if before.last() < first.first {
-            let retained = self.compact(first.first - 1, &sources, bytes_max, now_ns);
+            let retained = self.compact(first.first.before(), &sources, bytes_max, now_ns);
             match self.add_to(before, &retained, &sources, bytes_max)? {
                 None => return Ok(Vec::new()),
                 Some(too_long) => before = too_long,
@@ -69,7 +70,7 @@ impl LogStore {
         let mut sources = Vec::with_capacity(segment.chunks.len());
         let known = |first| segment.chunks.binary_search_by_key(&first, |chunk| chunk.first).ok();
         let read = self.store.read(segment.id, &mut |first, bytes| {
-            if let Some(chunk) = known(first).and_then(|at| segment.chunks.get(at)) {
+            if let Some(chunk) = known(first.into()).and_then(|at| segment.chunks.get(at)) {
                 let (items, _) = record::decode_chunk(&Bytes::from(bytes));
                 let (last, written_ns) = (chunk.last, chunk.written_ns);
                 sources.push(Source { items: runs(items), last, written_ns });
@@ -80,7 +81,13 @@ impl LogStore {
     }
 
     /// What is retained of entries that follow an index; nothing of those that are too old.
-    fn compact(&self, after: u64, sources: &[Source], bytes_max: u64, now_ns: u64) -> Retained {
+    fn compact(
+        &self,
+        after: LogIndex,
+        sources: &[Source],
+        bytes_max: u64,
+        now_ns: u64,
+    ) -> Retained {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (protected, conditions) = (&self.bounds.protected, self.bounds.conditions);
@@ -123,7 +130,7 @@ impl LogStore {
         let id = self.next_segment;
         self.next_segment += 1;
         let after = sources.iter().flat_map(|source| &source.items).next();
-        let after = after.map_or(0, Item::covers_after);
+        let after = after.map_or(LogIndex::ZERO, Item::covers_after);
         let retained = self.compact(after, sources, bytes_max / 4 * 3, now_ns);
         let head = record::encode_head(&Head { after, dedup: DedupRanges::default() });
         let mut reserve = Segment::new(id, now_ns);
@@ -139,7 +146,7 @@ impl LogStore {
 
     /// The chunks that hold what is retained; the segment knows of them then.
     fn chunks(&self, into: &mut Segment, retained: &Retained, sources: &[Source]) -> Vec<Change> {
-        let items: Vec<Item> = retained.items(0, &self.manifest.epochs).collect();
+        let items: Vec<Item> = retained.items(LogIndex::ZERO, &self.manifest.epochs).collect();
         let mut changes = Vec::new();
         for items in items.chunks(CHUNK_ENTRIES) {
             let (Some(first), Some(last)) = (items.first(), items.last()) else { continue };
@@ -148,7 +155,7 @@ impl LogStore {
             let written_ns = source.map_or(0, |source| source.written_ns);
             let chunk = record::encode_chunk(written_ns, items);
             into.push(Chunk { first, last, bytes: stored_bytes(&chunk), written_ns });
-            changes.push(Change::Append { segment: into.id, first, chunk });
+            changes.push(Change::Append { segment: into.id, first: first.get(), chunk });
         }
         changes
     }
@@ -180,7 +187,7 @@ impl LogStore {
                 (Ok(head), Some(last)) if damage.is_none() => {
                     let (last, written_ns) = (last.last(), head.written_ns);
                     items.iter().for_each(|item| reading.take_older(item));
-                    segment.push(Chunk { first, last, bytes, written_ns });
+                    segment.push(Chunk { first: first.into(), last, bytes, written_ns });
                 }
                 (Err(damaged), _) if damage.is_none() => {
                     damage = Some(format!("the retained events at entry {first}: {damaged}"));
@@ -197,7 +204,7 @@ impl LogStore {
             match (segment.chunks.last(), cut) {
                 (None, _) => void.segments.push(id),
                 (Some(last), cut) => {
-                    let from = cut.unwrap_or(last.last.saturating_add(1));
+                    let from = cut.unwrap_or(last.last.next().get());
                     void.reserve = Some(Change::Cut { segment: id, from });
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::{BATCH_BYTES, EVENT_BYTES};
 use crate::log::item::{Content, Item};
+use crate::numbers::LogIndex;
 use crate::run::Run;
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -10,34 +11,35 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(super) struct RetainedBatch {
     /// The index of the first.
-    pub(super) first: u64,
+    pub(super) first: LogIndex,
     /// The indices of all, where they do not follow each other.
-    indices: Option<Box<[u64]>>,
+    indices: Option<Box<[LogIndex]>>,
     pub(super) run: Run,
 }
 
 impl RetainedBatch {
-    pub(super) fn index(&self, place: usize) -> u64 {
+    pub(super) fn index(&self, place: usize) -> LogIndex {
         match &self.indices {
-            Some(indices) => indices.get(place).copied().unwrap_or(u64::MAX),
+            Some(indices) => indices.get(place).copied().unwrap_or(LogIndex::LAST),
             None => self.first + place as u64,
         }
     }
 
-    pub(super) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> LogIndex {
         self.index(self.run.count() - 1)
     }
 
     pub(super) fn cost(&self) -> usize {
-        let indices = self.indices.as_ref().map_or(0, |indices| indices.len() * size_of::<u64>());
+        let indices =
+            self.indices.as_ref().map_or(0, |indices| indices.len() * size_of::<LogIndex>());
         BATCH_BYTES + self.run.len() + EVENT_BYTES * self.run.count() + indices
     }
 
     /// The first place whose index is higher.
-    pub(super) fn place_after(&self, index: u64) -> usize {
+    pub(super) fn place_after(&self, index: LogIndex) -> usize {
         match &self.indices {
             Some(indices) => indices.partition_point(|at| *at <= index),
-            None => usize::try_from((index + 1).saturating_sub(self.first))
+            None => usize::try_from(index.next() - self.first)
                 .unwrap_or(usize::MAX)
                 .min(self.run.count()),
         }
@@ -47,7 +49,7 @@ impl RetainedBatch {
     pub(super) fn stretch(&self, place: usize) -> usize {
         let Some(indices) = &self.indices else { return self.run.count() - place };
         let rest = indices.get(place..).unwrap_or_default();
-        1 + rest.windows(2).take_while(|pair| pair[0] + 1 == pair[1]).count()
+        1 + rest.windows(2).take_while(|pair| pair[0].next() == pair[1]).count()
     }
 
     /// The events before a place; `None` without any.
@@ -59,7 +61,11 @@ impl RetainedBatch {
 }
 
 /// Some places of a run that begins at an index; `None` without any.
-pub(super) fn batch_of(index: u64, run: &Run, ranges: &[Range<usize>]) -> Option<RetainedBatch> {
+pub(super) fn batch_of(
+    index: LogIndex,
+    run: &Run,
+    ranges: &[Range<usize>],
+) -> Option<RetainedBatch> {
     let first = index + ranges.first()?.start as u64;
     if let [all] = ranges {
         let run = run.slice(all.clone())?.detached();
@@ -79,7 +85,7 @@ pub(super) struct LaneCursor<'a> {
 }
 
 impl LaneCursor<'_> {
-    pub(super) fn index(&self) -> Option<u64> {
+    pub(super) fn index(&self) -> Option<LogIndex> {
         Some(self.lane.get(self.batch)?.index(self.place))
     }
 

@@ -6,12 +6,13 @@ use super::tally::Tally;
 use crate::epochs::EpochHistory;
 use crate::log::gap::{Gap, GapReason};
 use crate::log::item::{Content, Item};
+use crate::numbers::LogIndex;
 
 /// Walks through the retained part of a log.
 pub struct Items<'a> {
     pub(super) retained: &'a Retained,
     pub(super) epochs: &'a EpochHistory,
-    pub(super) at: u64,
+    pub(super) at: LogIndex,
     pub(super) heads: Vec<LaneCursor<'a>>,
     pub(super) gap: usize,
 }
@@ -19,13 +20,13 @@ pub struct Items<'a> {
 impl Items<'_> {
     /// The hole between this index and another; it lies in one epoch, and is known or unknown as a
     /// whole.
-    fn hole(&self, until: u64) -> Item {
+    fn hole(&self, until: LogIndex) -> Item {
         let retained = self.retained;
         let segments = self.epochs.segments();
-        let next = segments.partition_point(|segment| segment.first <= self.at + 1);
-        let mut end = segments.get(next).map_or(until, |next| until.min(next.first - 1));
+        let next = segments.partition_point(|segment| segment.first <= self.at.next());
+        let mut end = segments.get(next).map_or(until, |next| until.min(next.first.before()));
         let mut whole: Option<Tally> = None;
-        for tally in retained.tallies.range(retained.tally_of(self.at + 1)..) {
+        for tally in retained.tallies.range(retained.tally_of(self.at.next())..) {
             match &mut whole {
                 None => whole = Some(tally.clone()),
                 Some(whole) if whole.last >= end => break,
@@ -60,13 +61,13 @@ impl Iterator for Items<'_> {
         let heads = self.heads.iter_mut();
         let head = heads.filter_map(|head| Some((head.index()?, head))).min_by_key(|head| head.0);
         let gap = retained.gaps.get(self.gap);
-        let pinned = retained.pinned.range(self.at + 1..).next();
+        let pinned = retained.pinned.range(self.at.next()..).next();
         let at_gap = gap.map(|gap| gap.index);
         let at_event = head.as_ref().map(|head| head.0);
         let at_pinned = pinned.map(|(index, _)| *index);
         let next = at_gap.into_iter().chain(at_event).chain(at_pinned).min();
-        let item = if next.is_none_or(|next| next > self.at + 1) {
-            self.hole(next.map_or(retained.last, |next| retained.last.min(next - 1)))
+        let item = if next.is_none_or(|next| next > self.at.next()) {
+            self.hole(next.map_or(retained.last, |next| retained.last.min(next.before())))
         } else if at_pinned == next && at_event != next {
             let (index, run) = pinned?;
             Item { index: *index, content: Content::Events(run.clone()) }

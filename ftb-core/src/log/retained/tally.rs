@@ -1,5 +1,6 @@
 //! What a log counts of the events that it has dropped.
 
+use crate::numbers::LogIndex;
 use crate::severity::Severity;
 use crate::spaces::Spaces;
 
@@ -7,7 +8,7 @@ use crate::spaces::Spaces;
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     /// The last index; the first follows the tally before.
-    pub(super) last: u64,
+    pub(super) last: LogIndex,
     pub(super) severity_max: Option<Severity>,
     /// `None`: nothing was dropped yet.
     pub(super) spaces: Option<Spaces>,
@@ -23,11 +24,11 @@ pub(super) fn newer(one_ns: Option<u64>, other_ns: Option<u64>) -> Option<u64> {
 }
 
 impl Tally {
-    pub(super) fn new(last: u64) -> Self {
+    pub(super) fn new(last: LogIndex) -> Self {
         Self { last, severity_max: None, spaces: None, newest_ns: Some(0), unknown: false }
     }
 
-    pub(super) fn unknown(last: u64) -> Self {
+    pub(super) fn unknown(last: LogIndex) -> Self {
         Self { unknown: true, newest_ns: None, spaces: Some(Spaces::ANY), ..Self::new(last) }
     }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::numbers::LogIndex;
 use crate::sealed::Sealed;
 use crate::testing::said;
 use Severity::{Error, Fatal, Info, Warning};
@@ -14,7 +15,7 @@ fn item(first: u64, events: &[(&str, Severity)]) -> Item {
         .map(|(index, (space, severity))| said(space, "X", index, *severity))
         .collect();
     let run = Run::collect(sealed.iter().map(Sealed::as_ref)).expect("some events");
-    Item { index: first, content: Content::Events(run) }
+    Item { index: first.into(), content: Content::Events(run) }
 }
 
 /// The last index of a hole, its count, and its highest severity.
@@ -24,16 +25,17 @@ type Hole = (u64, u64, Option<Severity>);
 fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
     let (mut there, mut holes) = (Vec::new(), Vec::new());
     let epochs = EpochHistory::new();
+    let after = LogIndex::new(after);
     let mut at = after;
     for item in retained.items(after, &epochs) {
         match &item.content {
             Content::Events(_) => {
-                assert_eq!(item.index, at + 1, "no index is left out");
-                there.extend(item.index..=item.last());
+                assert_eq!(item.index, at.next(), "no index is left out");
+                there.extend(item.index.get()..=item.last().get());
             }
             Content::Gap(gap) => {
                 assert_eq!((gap.after.index, gap.until.index), (at, item.index));
-                holes.push((item.index, gap.count, gap.severity_max));
+                holes.push((item.index.get(), gap.count, gap.severity_max));
             }
         }
         at = item.last();
@@ -44,7 +46,7 @@ fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
 
 #[test]
 fn info_goes_first_and_each_hole_states_its_count() {
-    let mut retained = Retained::new(10, ConditionLimits::default());
+    let mut retained = Retained::new(10.into(), ConditionLimits::default());
     let app = "app.x";
     let events = [(app, Info), (app, Fatal), (app, Info), (app, Info), (app, Warning)];
     retained.take(&item(11, &events), &reserve(1 << 20));
@@ -56,7 +58,7 @@ fn info_goes_first_and_each_hole_states_its_count() {
 
 #[test]
 fn what_does_not_fit_goes_mildest_and_oldest_first() {
-    let mut retained = Retained::new(0, ConditionLimits::default());
+    let mut retained = Retained::new(0.into(), ConditionLimits::default());
     let app = "app.x";
     for batch in 0..30 {
         let events = [(app, Warning), (app, Fatal), (app, Error), (app, Info)];
@@ -73,7 +75,7 @@ fn what_does_not_fit_goes_mildest_and_oldest_first() {
 
 #[test]
 fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
-    let mut retained = Retained::new(0, ConditionLimits::default());
+    let mut retained = Retained::new(0.into(), ConditionLimits::default());
     for index in 1..=10 {
         retained.take(&item(index, &[("ftb.ipmi", Warning)]), &reserve(100_000));
     }
@@ -89,25 +91,25 @@ fn a_flood_of_one_user_leaves_the_share_of_protected_spaces_alone() {
 
 #[test]
 fn a_look_back_by_time_finds_what_was_dropped_too() {
-    let mut retained = Retained::new(0, ConditionLimits::default());
+    let mut retained = Retained::new(0.into(), ConditionLimits::default());
     // The time of an event is its number.
     retained.take(&item(1, &[("app.x", Info); 5]), &reserve(1 << 20));
     retained.take(&item(6, &[("app.x", Fatal); 5]), &reserve(1 << 20));
-    assert_eq!(retained.since(0), Some(0));
-    assert_eq!(retained.since(8), Some(7));
+    assert_eq!(retained.since(0), Some(0.into()));
+    assert_eq!(retained.since(8), Some(7.into()));
     assert_eq!(retained.since(11), None);
 }
 
 #[test]
 fn what_is_taken_back_leaves_the_counts_right() {
-    let mut retained = Retained::new(0, ConditionLimits::default());
+    let mut retained = Retained::new(0.into(), ConditionLimits::default());
     for first in [1, 4, 7] {
         let events = [("app.x", Info), ("app.x", Fatal), ("app.x", Info)];
         retained.take(&item(first, &events), &reserve(1 << 20));
     }
-    retained.truncate(5);
+    retained.truncate(5.into());
     let holes = vec![(1, 1, Some(Info)), (4, 2, Some(Info))];
     assert_eq!(contents(&retained, 0), (vec![2, 5], holes));
-    retained.truncate(0);
+    retained.truncate(0.into());
     assert_eq!((retained.bytes(), contents(&retained, 0)), (0, (vec![], vec![])));
 }

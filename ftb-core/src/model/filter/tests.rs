@@ -12,7 +12,7 @@ fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> 
         bytes.extend_from_slice(text.as_bytes());
         Span { start, len: u32::try_from(text.len()).unwrap() }
     };
-    let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3 };
+    let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
     let (space, name, host, job_id) = (span(space), span(name), span(host), span(job));
     let head = Head {
         id,

@@ -18,15 +18,17 @@ fn a_run_is_cut_into_what_filters_can_tell_apart_and_ids_that_follow() {
     let groups = |run: &Run| run.groups().map(|(places, _)| places).collect::<Vec<_>>();
     assert_eq!(groups(&run), [0..2, 2..3, 3..5, 5..6]);
     let stretches = |run: &Run| {
-        run.stretches().map(|s| (s.at, s.publisher.token, s.first, s.last)).collect::<Vec<_>>()
+        run.stretches()
+            .map(|s| (s.at, s.publisher.token, s.first.get(), s.last.get()))
+            .collect::<Vec<_>>()
     };
     assert_eq!(stretches(&run), [(0, 1, 1, 3), (3, 2, 4, 4), (4, 2, 6, 7)]);
     let part = run.slice(1..5).expect("four events");
     assert_eq!(groups(&part), [0..1, 1..2, 2..4]);
     assert_eq!(stretches(&part), [(0, 1, 2, 3), (2, 2, 4, 4), (3, 2, 6, 6)]);
-    assert_eq!(part.first().id().seq, 2);
+    assert_eq!(part.first().id().seq, 2.into());
     assert!(run.slice(3..3).is_none());
-    let seqs = |run: &Run| run.iter().map(|event| event.id().seq).collect::<Vec<_>>();
+    let seqs = |run: &Run| run.iter().map(|event| event.id().seq.get()).collect::<Vec<_>>();
     let left: Vec<Vec<u64>> = run.without(&[0, 3, 4]).iter().map(seqs).collect();
     assert_eq!(left, [vec![2, 3], vec![7]]);
 }
@@ -68,7 +70,10 @@ fn consecutive_events_share_a_header_only_where_all_routing_texts_are_the_same()
     assert_eq!(groups, [(0..2, "ftb.a"), (2..4, "ftb.b"), (4..5, "ftb.a")]);
     assert_eq!(run.batch.headers.len(), 3);
     assert!(run.iter().zip(&events).all(|(one, alone)| one == alone.as_ref()));
-    assert_eq!(run.stretches().map(|s| (s.first, s.last)).collect::<Vec<_>>(), [(1, 5)]);
+    assert_eq!(
+        run.stretches().map(|s| (s.first.get(), s.last.get())).collect::<Vec<_>>(),
+        [(1, 5)]
+    );
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn consecutive_sequence_numbers_end_at_the_highest() {
     let seqs = [u64::MAX - 2, u64::MAX - 1, u64::MAX, u64::MAX];
     let events = seqs.map(|seq| sealed_with(1, seq, Severity::Info));
     let run = Run::collect(events.iter().map(Sealed::as_ref)).expect("four events");
-    assert!(run.iter().map(|event| event.head().id.seq).eq(seqs));
-    let last: Vec<u64> = run.stretches().map(|stretch| stretch.last).collect();
+    assert!(run.iter().map(|event| event.head().id.seq.get()).eq(seqs));
+    let last: Vec<u64> = run.stretches().map(|stretch| stretch.last.get()).collect();
     assert_eq!(last, [u64::MAX, u64::MAX]);
 }

@@ -8,6 +8,7 @@ use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::conditions::ConditionLimits;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::log::ring::Log;
+use crate::numbers::LogIndex;
 
 /// Which part of which log a journal holds.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -15,9 +16,9 @@ pub struct Stored {
     /// Its epoch history; empty for a journal that holds nothing.
     pub epochs: EpochHistory,
     /// It is complete behind this index,
-    pub after: u64,
+    pub after: LogIndex,
     /// up to this one.
-    pub last: u64,
+    pub last: LogIndex,
 }
 
 /// What an earlier life of an agent has left in its journal.
@@ -28,7 +29,7 @@ pub struct Restored {
     /// Its newest entries, rising.
     pub items: Vec<Item>,
     /// They are complete behind this index.
-    pub items_after: u64,
+    pub items_after: LogIndex,
     /// Events before that which state what still counts about conditions, rising.
     pub conditions: Vec<Item>,
     /// Events that were logged before the first of them.
@@ -36,7 +37,7 @@ pub struct Restored {
     /// Agents that are in no member list, and their ranks.
     pub dynamic_members: Vec<(String, Rank)>,
     /// Entries behind `stored.last` were there up to this index and could not be read.
-    pub lost_until: Option<u64>,
+    pub lost_until: Option<LogIndex>,
     /// More entries may have been there: nothing says how far the log went.
     pub end_unknown: bool,
     /// What is wrong with the journal; the agent announces it.
@@ -55,7 +56,7 @@ pub struct JournalWrite {
     /// The entries, rising.
     pub items: Vec<Item>,
     /// With this the journal holds the log up to this index.
-    pub until: u64,
+    pub until: LogIndex,
     /// Agents that are in no member list, and their ranks, in the place of what was written of
     /// them.
     pub dynamic_members: Option<Vec<(String, Rank)>>,
@@ -67,7 +68,7 @@ pub struct JournalBegin {
     /// Its epoch history.
     pub epochs: EpochHistory,
     /// What the journal holds behind this index is void.
-    pub after: u64,
+    pub after: LogIndex,
     /// What it holds up to there is void too, and the log begins there: with the events that were
     /// logged before. `None`: what it holds up to there is part of this log.
     pub anew: Option<DedupRanges>,
@@ -79,9 +80,9 @@ pub struct JournalRead {
     /// The node's number of it.
     pub read: u64,
     /// What follows this index,
-    pub after: u64,
+    pub after: LogIndex,
     /// up to this one.
-    pub until: u64,
+    pub until: LogIndex,
     /// From what was written at this Unix time on; `None`: from `after` on.
     pub since_ns: Option<u64>,
     /// Only what these want.
@@ -92,17 +93,21 @@ pub struct JournalRead {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct JournalPage {
     /// The part begins behind this index: what was asked for before that is not there.
-    pub after: u64,
+    pub after: LogIndex,
     /// What is wanted of it, rising.
     pub items: Vec<Item>,
     /// It ends with this index.
-    pub until: u64,
+    pub until: LogIndex,
 }
 
 impl JournalPage {
     /// What of some entries of a log is to be in the page that a read is answered with. The entries
     /// follow each other and begin behind `after`.
-    pub fn pick(read: &JournalRead, after: u64, entries: impl IntoIterator<Item = Item>) -> Self {
+    pub fn pick(
+        read: &JournalRead,
+        after: LogIndex,
+        entries: impl IntoIterator<Item = Item>,
+    ) -> Self {
         let mut log = Log::new(after, ConditionLimits::default());
         entries.into_iter().for_each(|entry| log.push(entry));
         // One more item may be the gap before them.

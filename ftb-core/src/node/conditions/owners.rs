@@ -8,6 +8,7 @@ use crate::catalog::names;
 use crate::condition::{AGENT_SPACE, Subject, Truth, WATCHED};
 use crate::ident::OriginId;
 use crate::log::conditions::{ConditionRow, ConditionTable};
+use crate::numbers::LogIndex;
 use crate::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +26,7 @@ pub(crate) struct Owners {
     missing: BTreeMap<OriginId, u64>,
     next_ns: Option<u64>,
     /// Findings about hosts whose agents are back, by index, and since when.
-    back: BTreeMap<u64, u64>,
+    back: BTreeMap<LogIndex, u64>,
     /// Rows up to this one were checked; the statements about them may be on their way.
     after: Option<Subject>,
 }
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn conditions_of_an_absent_agent_become_unknown_after_the_grace_time() {
         let mut table = ConditionTable::default();
-        table.apply(1, stated(&Stated::default()).as_ref());
+        table.apply(1.into(), stated(&Stated::default()).as_ref());
         let mut owners = Owners::default();
         assert_eq!(due(&mut owners, &table, 1, &[1]), 0);
         assert_eq!(due(&mut owners, &table, 2, &[7]), 0);
@@ -150,7 +151,7 @@ mod tests {
         for seq in 1..=600 {
             let component = format!("fan/{seq:03}");
             let fan = Stated { seq, component: &component, ..Stated::default() };
-            table.apply(seq, stated(&fan).as_ref());
+            table.apply(seq.into(), stated(&fan).as_ref());
         }
         let mut owners = Owners::default();
         assert_eq!(due(&mut owners, &table, 1, &[]), 0);
@@ -170,7 +171,7 @@ mod tests {
         let ended = |events: &[crate::sealed::Sealed], present: &[u64]| {
             let mut table = ConditionTable::default();
             for (index, event) in (1..).zip(events) {
-                table.apply(index, event.as_ref());
+                table.apply(LogIndex::new(index), event.as_ref());
             }
             let present = present.iter().map(|origin| OriginId(*origin)).collect();
             let found = Owners::default().over(1, GRACE_NS, &table, &present);
@@ -185,7 +186,7 @@ mod tests {
         // A merge brings the finding behind the watch: it is over when the agent stays.
         let mut table = ConditionTable::default();
         for (index, event) in (1..).zip([up, dead(Truth::True)]) {
-            table.apply(index, event.as_ref());
+            table.apply(LogIndex::new(index), event.as_ref());
         }
         let (mut owners, present) = (Owners::default(), [OriginId(1)].into());
         assert!(owners.over(1, GRACE_NS, &table, &present).is_empty());

@@ -262,7 +262,8 @@ mod tests {
         assert!(statements.on_statement(ClientId(6), None, again.as_ref()).is_ok());
         assert_eq!(statements.deadline_ns(), Some(100));
         assert!(statements.take_lost(99).is_empty());
-        let lost: Vec<u64> = statements.take_lost(100).iter().map(|(e, _)| e.id().seq).collect();
+        let lost: Vec<u64> =
+            statements.take_lost(100).iter().map(|(e, _)| e.id().seq.get()).collect();
         assert_eq!((lost, statements.len()), (vec![2], 1));
     }
 

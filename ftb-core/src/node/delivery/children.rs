@@ -9,6 +9,7 @@ use crate::log::ring::Evicted;
 use crate::node::api::LinkId;
 use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
+use crate::numbers::LogIndex;
 
 /// A child as a reader.
 pub(super) struct ChildReader {
@@ -24,7 +25,7 @@ pub(super) struct ChildReader {
 
 impl Delivery {
     /// An agent is a child now, and has read up to an index.
-    pub(crate) fn attach_child(&mut self, link: LinkId, index: u64) {
+    pub(crate) fn attach_child(&mut self, link: LinkId, index: LogIndex) {
         let child = ChildReader {
             filters: FilterSet::new(),
             inactive_version: None,
@@ -51,7 +52,7 @@ impl Delivery {
     }
 
     /// A child says where it resumes.
-    pub(crate) fn on_resume(&mut self, cx: &mut ReadCx<'_>, link: LinkId, after: u64) {
+    pub(crate) fn on_resume(&mut self, cx: &mut ReadCx<'_>, link: LinkId, after: LogIndex) {
         let Some(child) = self.children.get_mut(&link) else {
             return cx.impossible("ChildIsKnown");
         };
@@ -110,8 +111,11 @@ impl Delivery {
             ReadLimit { bytes: bytes_max, items: BATCH_EVENTS_MAX, until, skip_repeated: false };
         let items = child.reader.read(cx.log.entries(), cut, &child.filters);
         let reader = &child.reader;
-        let covered =
-            if reader.is_drained() { reader.cursor } else { items.last().map_or(0, Item::last) };
+        let covered = if reader.is_drained() {
+            reader.cursor
+        } else {
+            items.last().map_or(LogIndex::ZERO, Item::last)
+        };
         if reader.catching_up && reader.is_drained() {
             self.catch_up(cx, Requester::Child(link));
         }
@@ -132,7 +136,7 @@ impl Delivery {
 
     /// Committed entries behind `from` have become visible: wakes the children that want any, and
     /// moves those on that want none.
-    pub(super) fn wake_children(&mut self, cx: &mut ReadCx<'_>, from: u64) {
+    pub(super) fn wake_children(&mut self, cx: &mut ReadCx<'_>, from: LogIndex) {
         for (link, child) in &mut self.children {
             if !child.attached || child.reader.catching_up || cx.links.is_ready(*link) {
                 continue;

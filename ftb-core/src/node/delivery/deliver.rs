@@ -13,6 +13,7 @@ use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
+use crate::numbers::LogIndex;
 use crate::position::Position;
 use crate::spaces::Spaces;
 use core::cell::OnceCell;
@@ -25,14 +26,18 @@ impl Delivery {
     /// Committed entries behind `from` are visible. Gives the indices of those that were delivered
     /// here before.
     #[must_use]
-    pub(crate) fn became_visible(&mut self, cx: &mut ReadCx<'_>, from: u64) -> Vec<u64> {
+    pub(crate) fn became_visible(&mut self, cx: &mut ReadCx<'_>, from: LogIndex) -> Vec<LogIndex> {
         let repeated = self.wake_subscribers(cx, from);
         self.wake_children(cx, from);
         repeated
     }
 
     /// Committed entries behind `from` can be delivered here.
-    pub(super) fn wake_subscribers(&mut self, cx: &mut ReadCx<'_>, from: u64) -> Vec<u64> {
+    pub(super) fn wake_subscribers(
+        &mut self,
+        cx: &mut ReadCx<'_>,
+        from: LogIndex,
+    ) -> Vec<LogIndex> {
         let mut wake = Vec::new();
         let mut repeated = Vec::new();
         for item in cx.log.entries().after(from) {
@@ -88,7 +93,7 @@ impl Delivery {
         let passed = |(client, id): &&(ClientId, SubscriptionId)| {
             let found = self.clients.get(client).and_then(|found| found.subscriptions.get(id));
             found.is_some_and(|found| {
-                let until = found.history_until.unwrap_or(0);
+                let until = found.history_until.unwrap_or_default();
                 until <= cx.log.commit_index() && !found.reader.catching_up
             })
         };
@@ -303,7 +308,7 @@ impl Delivery {
     }
 
     /// All subscriptions go on behind an index of a log that has nothing to do with the last.
-    pub(crate) fn move_subscribers(&mut self, index: u64) {
+    pub(crate) fn move_subscribers(&mut self, index: LogIndex) {
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
@@ -322,8 +327,8 @@ impl Delivery {
     /// The log has gone back to an index: so do the subscriptions. `None`: none has read too far.
     /// Readers of the table of conditions may have taken statements that are not in the log any
     /// more: each gets a gap, and reads the table again.
-    pub(crate) fn rewind_subscribers(&mut self, index: Option<u64>, epochs: &EpochHistory) {
-        let rewound = |at: u64| index.map_or(at, |index| at.min(index));
+    pub(crate) fn rewind_subscribers(&mut self, index: Option<LogIndex>, epochs: &EpochHistory) {
+        let rewound = |at: LogIndex| index.map_or(at, |index| at.min(index));
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
@@ -348,7 +353,7 @@ impl Delivery {
 
     /// The log begins behind an index: subscriptions that stand before it get what is missing, or
     /// hear of it, when all catch up.
-    pub(crate) fn subscribers_catch_up(&mut self, oldest: u64) {
+    pub(crate) fn subscribers_catch_up(&mut self, oldest: LogIndex) {
         let mut any = false;
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
@@ -410,7 +415,7 @@ fn delivered(message: &ToClient) -> u64 {
 fn to_messages(
     subscription: SubscriptionId,
     items: Vec<Item>,
-    position: impl Fn(u64) -> Position,
+    position: impl Fn(LogIndex) -> Position,
 ) -> VecDeque<ToClient> {
     let mut messages = VecDeque::new();
     for item in items {
@@ -429,7 +434,9 @@ fn to_messages(
             let count = if position(last).epoch == epoch {
                 run.count()
             } else {
-                (index..=last).take_while(|index| position(*index).epoch == epoch).count()
+                (0..run.count())
+                    .take_while(|at| position(index + *at as u64).epoch == epoch)
+                    .count()
             };
             let Some(part) = run.slice(0..count) else { break };
             match messages.back_mut() {
@@ -443,7 +450,7 @@ fn to_messages(
                 }),
             }
             rest = run.slice(count..run.count());
-            index += count as u64;
+            index = index + count as u64;
         }
     }
     messages

@@ -16,6 +16,7 @@ use crate::node::cx::Cx;
 use crate::node::delivery::history_sources::HistorySearch;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
+use crate::numbers::LogIndex;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ const REQUESTS_MAX: usize = 65_536;
 /// A request for the events behind an index.
 fn request_after(
     log: &FollowedLog,
-    (after, since_ns): (u64, Option<u64>),
+    (after, since_ns): (LogIndex, Option<u64>),
     filters: &FilterSet,
 ) -> HistoryRequest {
     let filters = filters.filters().to_vec();
@@ -88,7 +89,12 @@ fn request_after(
 }
 
 /// The next rows of the table of conditions.
-fn conditions_reply(cx: &ReadCx<'_>, id: u64, after: u64, filters: &FilterSet) -> HistoryReply {
+fn conditions_reply(
+    cx: &ReadCx<'_>,
+    id: u64,
+    after: LogIndex,
+    filters: &FilterSet,
+) -> HistoryReply {
     let (items, covered, last) = cx.log.conditions_after(after, filters);
     HistoryReply { id, items, covered, last }
 }
@@ -96,7 +102,7 @@ fn conditions_reply(cx: &ReadCx<'_>, id: u64, after: u64, filters: &FilterSet) -
 impl Delivery {
     /// The index behind which everything that these filters match is in the log here; `None`: not
     /// yet known.
-    pub(super) fn complete_since(&self, cx: &ReadCx<'_>, filters: &FilterSet) -> Option<u64> {
+    pub(super) fn complete_since(&self, cx: &ReadCx<'_>, filters: &FilterSet) -> Option<LogIndex> {
         let known = self.interests.complete_since(filters);
         let since = match cx.around.is_root {
             true => Some(known.map_or(cx.log.complete_after(), |k| k.min(cx.log.complete_after()))),
@@ -175,7 +181,7 @@ impl Delivery {
     fn catch_up_conditions(
         &mut self,
         cx: &mut ReadCx<'_>,
-        (requester, cursor): (Requester, u64),
+        (requester, cursor): (Requester, LogIndex),
         filters: &FilterSet,
     ) {
         if !cx.around.is_root {
@@ -191,7 +197,7 @@ impl Delivery {
         &mut self,
         cx: &mut ReadCx<'_>,
         requester: Requester,
-        since: u64,
+        since: LogIndex,
         filters: &FilterSet,
     ) {
         let Some((reader, _)) = self.reader_of(requester) else {

@@ -3,12 +3,13 @@
 
 use crate::filter::{Filter, FilterSet};
 use crate::frame::Interest;
+use crate::numbers::LogIndex;
 
 /// A filter set, and the index behind which the agent's store has everything that it matches.
 #[derive(Clone, Debug)]
 struct Active {
     filters: FilterSet,
-    since: u64,
+    since: LogIndex,
 }
 
 /// Most older filter sets remembered; without them a widening would forget since when the narrower
@@ -22,7 +23,7 @@ pub(super) struct Interests {
     version: u64,
     active_version: u64,
     /// Where the stream from the parent began.
-    resumed: u64,
+    resumed: LogIndex,
     /// Oldest first; a later one covers all earlier ones.
     active: Vec<Active>,
 }
@@ -58,7 +59,7 @@ impl Interests {
     }
 
     /// That version is active up to the acting root; its matches behind the index come down.
-    pub(super) fn activate(&mut self, version: u64, index: u64) {
+    pub(super) fn activate(&mut self, version: u64, index: LogIndex) {
         if version != self.version || version == self.active_version {
             return;
         }
@@ -69,7 +70,7 @@ impl Interests {
 
     /// On a new link, or in another epoch history: all matches of the reported filters come down
     /// after that index.
-    pub(super) fn restart(&mut self, index: u64) {
+    pub(super) fn restart(&mut self, index: LogIndex) {
         for active in &mut self.active {
             active.since = active.since.min(index);
         }
@@ -77,7 +78,7 @@ impl Interests {
         self.set_active(index);
     }
 
-    fn set_active(&mut self, index: u64) {
+    fn set_active(&mut self, index: LogIndex) {
         let filters = self.reported.clone();
         let covering = self.active.iter().find(|old| old.filters.covers_set(&filters));
         let since = covering.map_or(index, |old| old.since);
@@ -89,7 +90,7 @@ impl Interests {
     }
 
     /// Since which index everything that a filter matches is here; `None`: it is not active.
-    pub(super) fn complete_since(&self, filters: &FilterSet) -> Option<u64> {
+    pub(super) fn complete_since(&self, filters: &FilterSet) -> Option<LogIndex> {
         self.active.iter().find(|active| active.filters.covers_set(filters)).map(|a| a.since)
     }
 
@@ -123,27 +124,27 @@ mod tests {
         let wide = set(&["event_space=ftb.ipmi", "event_space=ftb.ib.*"]);
         assert!(interests.want(narrow.clone()));
         assert!(!interests.want(narrow.clone()));
-        interests.activate(1, 10);
+        interests.activate(1, 10.into());
         assert!(interests.want(wide.clone()));
         assert_eq!(interests.complete_since(&wide), None);
-        interests.activate(1, 15);
-        interests.activate(2, 20);
-        assert_eq!(interests.complete_since(&narrow), Some(10));
-        assert_eq!(interests.complete_since(&wide), Some(20));
+        interests.activate(1, 15.into());
+        interests.activate(2, 20.into());
+        assert_eq!(interests.complete_since(&narrow), Some(10.into()));
+        assert_eq!(interests.complete_since(&wide), Some(20.into()));
         assert!(interests.want(narrow.clone()));
         assert_eq!(interests.complete_since(&wide), None, "it may have stopped to come");
         assert!(interests.want(wide.clone()));
-        interests.restart(40);
-        assert_eq!(interests.complete_since(&wide), Some(40));
-        assert_eq!(interests.complete_since(&narrow), Some(10));
+        interests.restart(40.into());
+        assert_eq!(interests.complete_since(&wide), Some(40.into()));
+        assert_eq!(interests.complete_since(&narrow), Some(10.into()));
         assert!(interests.want(narrow.clone()));
-        interests.activate(5, 30);
+        interests.activate(5, 30.into());
         assert!(interests.want(wide.clone()));
-        interests.activate(6, 35);
-        assert_eq!(interests.complete_since(&wide), Some(40), "the stream began there");
+        interests.activate(6, 35.into());
+        assert_eq!(interests.complete_since(&wide), Some(40.into()), "the stream began there");
         assert!(interests.want(narrow.clone()));
-        interests.activate(7, 50);
+        interests.activate(7, 50.into());
         assert_eq!(interests.complete_since(&wide), None);
-        assert_eq!(interests.complete_since(&narrow), Some(10));
+        assert_eq!(interests.complete_since(&narrow), Some(10.into()));
     }
 }

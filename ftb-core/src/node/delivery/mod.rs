@@ -20,6 +20,7 @@ use crate::log::followed::FollowedLog;
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::cx::Cx;
 use crate::node::journal::Journal;
+use crate::numbers::LogIndex;
 use crate::ranges::PublisherRanges;
 use budget::Budgets;
 use children::ChildReader;
@@ -52,7 +53,7 @@ pub(crate) struct Delivery {
     /// The parent must learn of another interest.
     subscribe_due: bool,
     /// The index behind which the parent said that our interest is active.
-    active_index: u64,
+    active_index: LogIndex,
     /// Questions for older events that were passed up.
     requests: BTreeMap<u64, PendingRequest>,
     next_request: u64,
@@ -67,7 +68,7 @@ pub(crate) struct ReadCx<'a> {
     /// The epoch history of the log that goes to the disk.
     pub(crate) written: &'a EpochHistory,
     /// Behind which index that log is in memory.
-    pub(crate) memory_after: u64,
+    pub(crate) memory_after: LogIndex,
 }
 
 impl Deref for ReadCx<'_> {
@@ -86,7 +87,7 @@ impl DerefMut for ReadCx<'_> {
 
 impl ReadCx<'_> {
     /// Which part of the log can be read from the disk.
-    fn disk_range(&self) -> Option<(u64, u64)> {
+    fn disk_range(&self) -> Option<(LogIndex, LogIndex)> {
         self.journal.range(self.written)
     }
 }
@@ -104,7 +105,7 @@ impl Delivery {
             delivered_before: None,
             interests: Interests::default(),
             subscribe_due: false,
-            active_index: 0,
+            active_index: LogIndex::ZERO,
             requests: BTreeMap::new(),
             next_request: 0,
             disk_reads: DiskReads::default(),

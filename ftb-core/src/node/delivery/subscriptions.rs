@@ -13,6 +13,7 @@ use crate::node::cx::Cx;
 use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
+use crate::numbers::LogIndex;
 use crate::position::Trail;
 
 /// One subscription.
@@ -23,9 +24,9 @@ pub(super) struct Subscription {
     active: bool,
     start: Start,
     /// The last index that its client knows to be covered.
-    pub(super) reported: u64,
+    pub(super) reported: LogIndex,
     /// It began in the past, which ends at this index.
-    pub(super) history_until: Option<u64>,
+    pub(super) history_until: Option<LogIndex>,
 }
 
 /// How far back a subscription reads again that resumes in a log that it has nothing in common
@@ -158,7 +159,7 @@ impl Delivery {
     }
 
     /// The parent says that our interest is active up to the root.
-    pub(crate) fn on_filter_active(&mut self, cx: &mut ReadCx<'_>, version: u64, index: u64) {
+    pub(crate) fn on_filter_active(&mut self, cx: &mut ReadCx<'_>, version: u64, index: LogIndex) {
         if version != self.interests.version() {
             return;
         }
@@ -174,17 +175,17 @@ impl Delivery {
     }
 
     /// Another log is followed from the commit index on.
-    pub(crate) fn restart_interest(&mut self, commit_index: u64) {
+    pub(crate) fn restart_interest(&mut self, commit_index: LogIndex) {
         self.interests.restart(commit_index);
     }
 
     /// The log went back.
-    pub(crate) fn rewind_interest(&mut self, commit_index: u64) {
+    pub(crate) fn rewind_interest(&mut self, commit_index: LogIndex) {
         self.active_index = self.active_index.min(commit_index);
     }
 
     /// Behind which index all matches of an active interest come.
-    pub(super) fn active_behind(&self, cx: &ReadCx<'_>) -> u64 {
+    pub(super) fn active_behind(&self, cx: &ReadCx<'_>) -> LogIndex {
         match cx.around.is_root {
             true => cx.log.last(),
             false => self.active_index.max(cx.log.commit_index()),
@@ -228,7 +229,7 @@ impl Delivery {
         cx: &mut ReadCx<'_>,
         (client, id): (ClientId, SubscriptionId),
         start: Start,
-        active: u64,
+        active: LogIndex,
     ) {
         let (begin, since_ns) = match start {
             Start::Now => return,
@@ -237,8 +238,10 @@ impl Delivery {
             }
             Start::Behind(trail) => (self.resume_index(cx, (client, id), &trail, active), None),
             // From the beginning of time on is the whole log.
-            Start::SinceNs(since_ns) => (0, Some(since_ns).filter(|since_ns| *since_ns > 0)),
-            Start::Conditions => (0, None),
+            Start::SinceNs(since_ns) => {
+                (LogIndex::ZERO, Some(since_ns).filter(|since_ns| *since_ns > 0))
+            }
+            Start::Conditions => (LogIndex::ZERO, None),
         };
         let found = self.clients.get_mut(&client);
         if let Some(found) = found.and_then(|found| found.subscriptions.get_mut(&id)) {
@@ -265,12 +268,12 @@ impl Delivery {
         cx: &mut ReadCx<'_>,
         (client, id): (ClientId, SubscriptionId),
         trail: &Trail,
-        active: u64,
-    ) -> u64 {
+        active: LogIndex,
+    ) -> LogIndex {
         let after = trail.newest();
         let newest = cx.log.place_of(after);
         let common = trail.places().iter().filter_map(|place| cx.log.place_of(*place)).max();
-        let begin = common.unwrap_or_else(|| active.saturating_sub(READ_AGAIN_MAX));
+        let begin = common.unwrap_or_else(|| active.back(READ_AGAIN_MAX));
         if newest.is_none() {
             let range = (after, cx.log.epochs().position(begin));
             let gap = Gap::unknown(range, GapReason::LogLost);

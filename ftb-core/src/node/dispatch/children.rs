@@ -6,6 +6,7 @@ use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
 use crate::node::links::LinkRole;
 use crate::node::tree::{Child, check_listed};
+use crate::numbers::LogIndex;
 use crate::position::Epoch;
 use crate::protocol::FEATURES;
 
@@ -155,7 +156,7 @@ impl Node {
     }
 
     /// A child says where it resumes in the epoch history that it got.
-    pub(crate) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: u64) {
+    pub(crate) fn on_resume(&mut self, link: LinkId, epoch: Epoch, after: LogIndex) {
         if epoch != self.log.head() {
             self.cx.counters.stale += 1;
             return;
@@ -224,7 +225,7 @@ impl Node {
     /// What a heartbeat to a child says.
     pub(crate) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
         let is_idle = self.delivery.is_child_idle(&self.log, link);
-        let covered = if is_idle { self.log.commit_index() } else { 0 };
+        let covered = if is_idle { self.log.commit_index() } else { LogIndex::ZERO };
         Heartbeat { covered, epoch: is_idle.then(|| self.log.head()), epoch_seen: 0 }
     }
 }

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::publishing::WayUp;
 use crate::node::role::Role;
+use crate::numbers::LogIndex;
 
 /// Most windows of batches that a standby keeps until the acting root refers to them.
 pub(crate) const KEPT_WINDOWS: u64 = 2;
@@ -116,6 +117,6 @@ impl Node {
 
     /// What a heartbeat to the parent says.
     pub(crate) fn parent_heartbeat(&self) -> Heartbeat {
-        Heartbeat { covered: 0, epoch: None, epoch_seen: self.epoch_seen }
+        Heartbeat { covered: LogIndex::ZERO, epoch: None, epoch_seen: self.epoch_seen }
     }
 }

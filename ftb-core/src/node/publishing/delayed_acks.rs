@@ -12,6 +12,7 @@ use crate::node::api::ClientId;
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
+use crate::numbers::PublisherSeq;
 use std::collections::VecDeque;
 
 /// The longest delay of an acknowledgement. After a pause of this length the next one goes at once.
@@ -24,9 +25,9 @@ pub const ACK_DELAY_EVENTS_MAX: u64 = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct AckState {
     /// The last sequence that acting root and standby hold.
-    until: u64,
+    until: PublisherSeq,
     /// The last sequence that the client knows of, and when it learned it.
-    reported: u64,
+    reported: PublisherSeq,
     reported_ns: u64,
     delayed: bool,
     /// It is in the queue of delayed acknowledgements.
@@ -37,14 +38,14 @@ pub(super) struct AckState {
 
 impl AckState {
     /// Everything up to that sequence is held.
-    pub(super) fn up_to(&mut self, seq: u64) {
+    pub(super) fn up_to(&mut self, seq: PublisherSeq) {
         self.until = self.until.max(seq);
     }
 
     /// The client gets the acknowledgement again, at once. Says whether there is one.
     pub(super) fn repeat_ack(&mut self) -> bool {
-        self.reported = 0;
-        self.late = self.until > 0;
+        self.reported = PublisherSeq::ZERO;
+        self.late = self.until > PublisherSeq::ZERO;
         self.late
     }
 
@@ -54,12 +55,12 @@ impl AckState {
     }
 
     /// The acknowledgement that goes before deliveries.
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<u64> {
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<PublisherSeq> {
         self.is_due().then(|| self.tell(now_ns))?
     }
 
     /// The acknowledgement that goes when there is nothing else.
-    pub(super) fn tell(&mut self, now_ns: u64) -> Option<u64> {
+    pub(super) fn tell(&mut self, now_ns: u64) -> Option<PublisherSeq> {
         self.late = false;
         (self.until > self.reported).then(|| {
             (self.reported, self.reported_ns) = (self.until, now_ns);

@@ -5,6 +5,7 @@ use crate::epochs::EpochHistory;
 use crate::frame::{UpBatch, UpItem};
 use crate::ident::{EventId, OriginId};
 use crate::log::ring::place_behind;
+use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use std::collections::{BTreeMap, VecDeque};
@@ -42,18 +43,18 @@ pub(crate) struct LosingLog {
     /// It has all that waits here, and all that was confirmed here, but for the hole.
     pub(crate) has_all: bool,
     /// Up to this index it has only what passed by: what was confirmed there may be in no log.
-    pub(crate) hole_until: u64,
+    pub(crate) hole_until: LogIndex,
 }
 
 impl OutboxItem {
     fn last(&self) -> OriginSeq {
-        self.first.plus(self.item.count() as u64).before()
+        (self.first + self.item.count() as u64).before()
     }
 }
 
 /// How many sequences lie before `seq` from `first` on.
 fn place(seq: OriginSeq, first: OriginSeq) -> usize {
-    usize::try_from(seq.since(first)).unwrap_or(usize::MAX)
+    usize::try_from(seq - first).unwrap_or(usize::MAX)
 }
 
 impl Outbox {
@@ -109,7 +110,7 @@ impl Outbox {
     pub(super) fn push(&mut self, item: UpItem) {
         self.waiting_bytes += item.len();
         let first = self.next;
-        self.next = self.next.plus(item.count() as u64);
+        self.next = self.next + item.count() as u64;
         self.items.push_back(OutboxItem { first, item, confirmed: None });
     }
 
@@ -155,7 +156,7 @@ impl Outbox {
                 break;
             }
         }
-        self.sent = self.sent.plus(count as u64);
+        self.sent = self.sent + count as u64;
         Some(UpBatch { origin, run: self.run, base: self.base, first, items })
     }
 
@@ -217,7 +218,7 @@ impl Outbox {
 
     /// What is kept of forks and was confirmed in other epochs only, each once, in order.
     fn forks_of_other_epochs(&self, head: Epoch) -> Vec<UpItem> {
-        let mut furthest: BTreeMap<(Epoch, bool), (u64, bool)> = BTreeMap::new();
+        let mut furthest: BTreeMap<(Epoch, bool), (LogIndex, bool)> = BTreeMap::new();
         for kept in &self.items {
             let UpItem::Fork { epoch, until, re_proposed } = kept.item else { continue };
             let said = kept.confirmed.is_none_or(|(position, _)| position.epoch == head);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     fn at(number: u64, index: u64) -> Position {
-        Position { epoch: epoch(number), index }
+        Position { epoch: epoch(number), index: index.into() }
     }
 
     fn filled(count: u64) -> Outbox {
@@ -323,7 +324,7 @@ mod tests {
             outbox.take(OriginId(1), usize::MAX, 6).map(|b| (b.first.get(), b.items.len())),
             Some((1, 6))
         );
-        assert_eq!(outbox.confirm(4.into(), at(1, 4), 0).last().map(|id| id.seq), Some(4));
+        assert_eq!(outbox.confirm(4.into(), at(1, 4), 0).last().map(|id| id.seq.get()), Some(4));
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
         assert_eq!(
@@ -331,7 +332,7 @@ mod tests {
             Some((2, 5, 5, 6))
         );
         assert!(outbox.take(OriginId(1), usize::MAX, 100).is_none());
-        assert_eq!(outbox.confirm(99.into(), at(1, 10), 0).last().map(|id| id.seq), Some(10));
+        assert_eq!(outbox.confirm(99.into(), at(1, 10), 0).last().map(|id| id.seq.get()), Some(10));
         assert_eq!(outbox.waiting_bytes(), 0);
     }
 
@@ -343,10 +344,10 @@ mod tests {
         let one = outbox.waiting_bytes() / 20;
         assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 4)), Some((1, 4)));
         assert_eq!(taken(outbox.take(OriginId(1), 8 * one, 100)), Some((5, 8)));
-        assert_eq!(outbox.confirm(7.into(), at(1, 7), 0).last().map(|id| id.seq), Some(7));
+        assert_eq!(outbox.confirm(7.into(), at(1, 7), 0).last().map(|id| id.seq.get()), Some(7));
         assert_eq!((outbox.waiting_bytes(), outbox.grace_bytes), (13 * one, 7 * one));
         assert_eq!(
-            outbox.confirm(15.into(), at(1, 9), 0).last().map(|id| id.seq),
+            outbox.confirm(15.into(), at(1, 9), 0).last().map(|id| id.seq.get()),
             Some(12),
             "only sent"
         );
@@ -364,8 +365,8 @@ mod tests {
         outbox.confirm(2.into(), at(1, 20), 100);
         outbox.confirm(5.into(), at(2, 25), 200);
         let mut epochs = EpochHistory::new();
-        epochs.open(epoch(1), 1, false);
-        epochs.open(epoch(3), 21, false);
+        epochs.open(epoch(1), 1.into(), false);
+        epochs.open(epoch(3), 21.into(), false);
         assert!(outbox.requeue(&epochs));
         outbox.rewind();
         assert_eq!(
@@ -391,12 +392,12 @@ mod tests {
         outbox.take(OriginId(1), usize::MAX, 100);
         outbox.confirm(2.into(), at(1, 2), 0);
         let mut winning = EpochHistory::new();
-        winning.open(epoch(1), 1, false);
-        winning.open(epoch(2), 2, false);
+        winning.open(epoch(1), 1.into(), false);
+        winning.open(epoch(2), 2.into(), false);
         let of_another = |seqs: core::ops::RangeInclusive<u64>| {
             seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
         };
-        let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2 };
+        let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2.into() };
         outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
@@ -405,7 +406,7 @@ mod tests {
         assert_eq!(batch.map(|b| (b.base.get(), b.first.get(), b.items.len())), Some((5, 5, 5)));
         outbox.confirm(9.into(), at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));
-        let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0 };
+        let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0.into() };
         outbox.re_propose(losing, &winning);
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
@@ -418,22 +419,22 @@ mod tests {
     fn the_next_root_learns_again_which_epochs_are_pending() {
         let fork = |until, re_proposed| UpItem::Fork { epoch: epoch(1), until, re_proposed };
         let mut outbox = filled(1);
-        outbox.push(fork(5, false));
-        outbox.push(fork(7, false));
+        outbox.push(fork(5.into(), false));
+        outbox.push(fork(7.into(), false));
         outbox.take(OriginId(1), usize::MAX, 100);
         outbox.confirm(3.into(), at(2, 20), 100);
         let mut epochs = EpochHistory::new();
-        epochs.open(epoch(2), 1, false);
+        epochs.open(epoch(2), 1.into(), false);
         assert!(!outbox.requeue(&epochs), "the root that has it goes on");
-        epochs.open(epoch(3), 21, false);
+        epochs.open(epoch(3), 21.into(), false);
         assert!(outbox.requeue(&epochs));
         let batch = outbox.take(OriginId(1), usize::MAX, 100).expect("it is said again");
-        assert_eq!((batch.first.get(), batch.items), (4, vec![fork(7, false)]));
+        assert_eq!((batch.first.get(), batch.items), (4, vec![fork(7.into(), false)]));
         assert!(!outbox.requeue(&epochs), "it is on its way");
         outbox.confirm(4.into(), at(3, 21), 200);
         assert!(!outbox.requeue(&epochs), "that root has it");
         outbox.expire(200, usize::MAX);
-        epochs.open(epoch(4), 22, false);
+        epochs.open(epoch(4), 22.into(), false);
         assert!(!outbox.requeue(&epochs), "its grace time is over");
     }
 }

@@ -13,6 +13,7 @@ use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
 use crate::node::publishing::delayed_acks::AckState;
 use crate::node::publishing::storm::StormDecision;
+use crate::numbers::PublisherSeq;
 use crate::position::Position;
 use crate::run::Run;
 use crate::sealed::Sealed;
@@ -34,12 +35,12 @@ const REFUSED_MAX: usize = 4_096;
 pub(super) struct Publisher {
     info: ClientInfo,
     /// The last sequence that was taken from it.
-    taken: u64,
+    taken: PublisherSeq,
     published: u64,
     /// Which of its events are acknowledged, and what it knows of that.
     pub(super) acks: AckState,
     /// Sequences of events that storm control shed and the client does not know of.
-    refused: VecDeque<(u64, u64)>,
+    refused: VecDeque<(PublisherSeq, PublisherSeq)>,
     limit_announced_ns: u64,
 }
 
@@ -62,7 +63,7 @@ impl Publishing {
         self.by_publisher.insert(info.publisher, client);
         let publisher = Publisher {
             info,
-            taken: 0,
+            taken: PublisherSeq::ZERO,
             published: 0,
             acks: AckState::default(),
             refused: VecDeque::new(),
@@ -151,7 +152,7 @@ impl Publishing {
         &mut self,
         cx: &mut Cx,
         id: ClientId,
-        seq: u64,
+        seq: PublisherSeq,
         (severity, space): (Severity, &Spaces),
     ) {
         cx.counters.rate_shed += 1;

@@ -11,6 +11,7 @@
 
 use crate::node::api::ClientId;
 use crate::node::config::ns;
+use crate::numbers::PublisherSeq;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::storm::{Fold, Folder, StormRule};
@@ -57,10 +58,10 @@ struct PublisherFlow {
     /// By rule; FATAL has its own.
     buckets: BTreeMap<(usize, bool), Bucket>,
     /// The last sequence that left or was shed: what is being folded lies behind it.
-    settled: u64,
+    settled: PublisherSeq,
     /// Folds that left together: the first sequence in them, and the last. Unless all of them are
     /// held, none of what is in them is.
-    together: VecDeque<(u64, u64)>,
+    together: VecDeque<(PublisherSeq, PublisherSeq)>,
 }
 
 type Kind = (Severity, Box<str>, Box<str>);
@@ -231,7 +232,7 @@ impl StormControl {
         for open in open {
             self.bytes -= open.last.len();
             let whole = open.last.id().seq == last;
-            let covers = if whole { last.saturating_sub(before + 1) } else { 0 };
+            let covers = if whole { last - before.next() } else { 0 };
             let fold = Fold {
                 count: open.count,
                 covers: u32::try_from(covers).unwrap_or(u32::MAX),
@@ -242,17 +243,17 @@ impl StormControl {
         }
         flow.settled = last;
         if many {
-            flow.together.push_back((before + 1, last));
+            flow.together.push_back((before.next(), last));
         }
     }
 
     /// Up to which sequence a client's events are held, where the event of that sequence is.
-    pub(super) fn acked_up_to(&mut self, client: ClientId, seq: u64) -> u64 {
+    pub(super) fn acked_up_to(&mut self, client: ClientId, seq: PublisherSeq) -> PublisherSeq {
         let Some(flow) = self.flows.get_mut(&client) else { return seq };
         while flow.together.front().is_some_and(|(_, last)| *last <= seq) {
             flow.together.pop_front();
         }
-        flow.together.front().map_or(seq, |(first, _)| seq.min(first - 1))
+        flow.together.front().map_or(seq, |(first, _)| seq.min(first.before()))
     }
 
     /// A client is gone: what is being folded of it leaves.

@@ -8,6 +8,7 @@
 //! ([`crate::node::role::standby`]).
 
 use crate::frame::{Content, EntryRef, Item, UpBatch, UpItem};
+use crate::numbers::LogIndex;
 use std::collections::VecDeque;
 
 /// Which entries of the log need not be sent, at the acting root.
@@ -50,7 +51,7 @@ impl FollowerEntries {
     }
 
     /// The first place behind an index.
-    pub(in crate::node) fn behind(&mut self, index: u64) -> Option<&EntryRef> {
+    pub(in crate::node) fn behind(&mut self, index: LogIndex) -> Option<&EntryRef> {
         while self.places.front().is_some_and(|entry_ref| entry_ref.index <= index) {
             self.places.pop_front();
         }
@@ -128,7 +129,7 @@ impl SentBatches {
             skip = 0;
             left -= part.count();
             let entry = Item { index, content: Content::Events(part) };
-            index = entry.last() + 1;
+            index = entry.last().next();
             entries.push(entry);
         }
         (left == 0).then_some(entries)
@@ -154,7 +155,7 @@ mod tests {
     }
 
     fn entry_ref(index: u64, batch: u64, skip: u64, count: u32) -> EntryRef {
-        EntryRef { index, batch, skip, count }
+        EntryRef { index: index.into(), batch, skip, count }
     }
 
     /// Indices and sequences.
@@ -162,14 +163,14 @@ mod tests {
         let entries = kept.entries(entry_ref)?;
         let events = entries.iter().flat_map(|item| {
             let Content::Events(run) = &item.content else { panic!("no events") };
-            run.iter().zip(item.index..).map(|(event, index)| (index, event.id().seq))
+            run.iter().zip(item.index.get()..).map(|(event, index)| (index, event.id().seq.get()))
         });
         Some(events.collect())
     }
 
     #[test]
     fn an_echo_stands_for_what_was_sent() {
-        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, re_proposed: false };
+        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1.into(), re_proposed: false };
         let mut kept = SentBatches::default();
         kept.push(&batch(vec![run(1, 3)]));
         assert_eq!(kept.bytes(), 0, "no child wants it yet");
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_echo_of_what_was_not_sent_is_none() {
-        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1, re_proposed: false };
+        let fork = UpItem::Fork { epoch: Epoch::ZERO, until: 1.into(), re_proposed: false };
         let mut kept = SentBatches::default();
         kept.begin(2);
         kept.push(&batch(vec![run(10, 3), fork]));
@@ -212,9 +213,9 @@ mod tests {
         entry_refs.begin(Some(9));
         assert!(!entry_refs.wants(2) && entry_refs.wants(3));
         assert!(!entry_refs.on_batch(3, vec![entry_ref(5, 3, 0, 2), entry_ref(9, 3, 2, 1)]));
-        assert_eq!(entry_refs.behind(4), Some(&entry_ref(5, 3, 0, 2)));
-        assert_eq!(entry_refs.behind(6), Some(&entry_ref(9, 3, 2, 1)));
-        assert_eq!(entry_refs.behind(9), None);
+        assert_eq!(entry_refs.behind(4.into()), Some(&entry_ref(5, 3, 0, 2)));
+        assert_eq!(entry_refs.behind(6.into()), Some(&entry_ref(9, 3, 2, 1)));
+        assert_eq!(entry_refs.behind(9.into()), None);
         assert!(entry_refs.on_batch(4, Vec::new()) && entry_refs.is_due());
         assert_eq!(entry_refs.all_sent(), 4);
         assert!(!entry_refs.is_due());

@@ -5,6 +5,7 @@ use crate::frame::{Item, TreeState};
 use crate::node::Node;
 use crate::node::api::{Gap, GapReason};
 use crate::node::role::{Role, RoleCause};
+use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 
 impl Node {
@@ -66,7 +67,7 @@ impl Node {
     }
 
     /// Committed events have come down.
-    pub(in crate::node) fn on_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: u64) {
+    pub(in crate::node) fn on_down(&mut self, epoch: Epoch, items: Vec<Item>, covered: LogIndex) {
         if epoch != self.log.head() {
             if epoch < self.log.head() {
                 self.cx.counters.fenced += 1;
@@ -84,7 +85,7 @@ impl Node {
     }
 
     /// Entries behind `from` up to `consumed` can be read.
-    pub(in crate::node) fn became_visible(&mut self, from: u64) {
+    pub(in crate::node) fn became_visible(&mut self, from: LogIndex) {
         let repeated = self.reading(|delivery, cx| delivery.became_visible(cx, from));
         self.log.mark_repeated(repeated);
     }

@@ -16,6 +16,7 @@ use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Offer, Role, RoleCause};
+use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
 use std::collections::BTreeMap;
@@ -29,13 +30,13 @@ const FORKS_MAX: usize = 256;
 /// Epochs outside the log: pending, and settled (re-proposed, or reported as lost).
 #[derive(Default)]
 pub(in crate::node) struct PendingForks {
-    pending: BTreeMap<Epoch, (u64, u64)>,
-    settled: BTreeMap<Epoch, u64>,
+    pending: BTreeMap<Epoch, (LogIndex, u64)>,
+    settled: BTreeMap<Epoch, LogIndex>,
 }
 
 impl PendingForks {
     /// An agent has followed a fork up to an index.
-    pub(in crate::node) fn expect(&mut self, epoch: Epoch, until: u64, deadline_ns: u64) {
+    pub(in crate::node) fn expect(&mut self, epoch: Epoch, until: LogIndex, deadline_ns: u64) {
         let known = self.settled.get(&epoch).is_some_and(|settled| *settled >= until);
         if epoch == Epoch::ZERO || known {
             return;
@@ -48,7 +49,7 @@ impl PendingForks {
     }
 
     /// What a fork had logged is in the log now.
-    pub(in crate::node) fn re_proposed(&mut self, epoch: Epoch, until: u64) {
+    pub(in crate::node) fn re_proposed(&mut self, epoch: Epoch, until: LogIndex) {
         if self.pending.get(&epoch).is_some_and(|(pending, _)| *pending <= until) {
             self.pending.remove(&epoch);
         }
@@ -56,7 +57,7 @@ impl PendingForks {
     }
 
     /// A fork is settled up to an index: the root does not wait for it again.
-    fn settle(&mut self, epoch: Epoch, until: u64) {
+    fn settle(&mut self, epoch: Epoch, until: LogIndex) {
         let known = self.settled.entry(epoch).or_insert(until);
         *known = until.max(*known);
         if self.settled.len() > FORKS_MAX {
@@ -78,9 +79,10 @@ impl PendingForks {
     }
 
     /// Forks that no agent has re-proposed in time.
-    fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, u64)> {
+    fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, LogIndex)> {
         let late = self.pending.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
-        let late: Vec<(Epoch, u64)> = late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
+        let late: Vec<(Epoch, LogIndex)> =
+            late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
         for (epoch, until) in &late {
             self.pending.remove(epoch);
             self.settle(*epoch, *until);
@@ -100,20 +102,17 @@ impl Node {
         if matches!(root.phase, RootPhase::Installing { .. }) {
             return Some(false);
         }
-        let fork = self.log.epochs().common(self.log.last(), &hello.epochs).unwrap_or(0);
+        let fork = self.log.epochs().common(self.log.last(), &hello.epochs).unwrap_or_default();
         let own: usize = self.log.entries().after(fork).map(|item| item.count()).sum();
         // What is given up is appended again: it must be whole, or an origin would put back what is
         // missing of it behind the rest.
         let whole = self.log.memory_after() <= fork;
         // A root with a past that takes over a log which has lost some of it would lose its own,
         // too.
-        let past = fork > 0 || self.tree.children().next().is_some();
+        let past = fork > LogIndex::ZERO || self.tree.children().next().is_some();
         let incomplete = past && hello.epochs.is_incomplete_after(fork);
         let worth = hello.log_range.is_some_and(|holds| {
-            whole
-                && !incomplete
-                && own <= REPROPOSED_EVENTS_MAX
-                && holds.until.saturating_sub(fork) > own as u64
+            whole && !incomplete && own <= REPROPOSED_EVENTS_MAX && holds.until - fork > own as u64
         });
         if worth {
             return Some(true);
@@ -131,7 +130,7 @@ impl Node {
         let known = epoch == Epoch::ZERO
             || self.log.epochs().is_empty()
             || self.log.epochs().contains(seen);
-        if until > 0 && !known {
+        if until > LogIndex::ZERO && !known {
             self.publishing.push(UpItem::Fork { epoch, until, re_proposed: false });
             self.flush_outbox();
         }
@@ -230,7 +229,7 @@ impl Node {
         if items.is_empty() {
             return;
         }
-        let losing = LosingLog { items, has_all: false, hole_until: 0 };
+        let losing = LosingLog { items, has_all: false, hole_until: LogIndex::ZERO };
         self.publishing.re_propose(&mut self.cx, losing, winning);
         self.flush_outbox();
     }
@@ -307,7 +306,7 @@ impl Node {
     /// appended again; the dedup ranges drop those that the log has.
     fn install_log(&mut self, from: LinkId, replica: Replica) {
         let common = self.log.epochs().common(self.log.last(), &replica.epochs);
-        let fork = common.unwrap_or(0);
+        let fork = common.unwrap_or_default();
         let own: Vec<UpItem> =
             self.log.entries().after(fork).map(|item| UpItem::from(item.content)).collect();
         self.reading(|delivery, cx| delivery.flush_subscribers(cx));

@@ -25,6 +25,7 @@ use crate::node::role::Role;
 use crate::node::role::entry_refs::SentBatches;
 use crate::node::role::re_proposal::items_behind;
 use crate::node::role::standby::Replica;
+use crate::numbers::LogIndex;
 use crate::position::Position;
 use crate::severity::Severity;
 
@@ -32,7 +33,7 @@ use crate::severity::Severity;
 pub(in crate::node) struct Past {
     pub(in crate::node) replica: Replica,
     /// Entries up to this index were on disk and could not be read.
-    lost_until: Option<u64>,
+    lost_until: Option<LogIndex>,
     /// More entries may have been there.
     end_unknown: bool,
 }
@@ -94,7 +95,7 @@ impl Node {
     }
 
     /// The parent has that much of the epoch: a log of the past that ends there holds nothing else.
-    pub(in crate::node) fn past_is_covered(&mut self, covered: u64) {
+    pub(in crate::node) fn past_is_covered(&mut self, covered: LogIndex) {
         let head = self.log.head();
         let known = |past: &mut Past| {
             past.replica.epochs.head() == head && past.replica.log.last() <= covered
@@ -132,14 +133,14 @@ impl Node {
     }
 
     /// The disk has what was handed out up to an index.
-    pub(in crate::node) fn on_journaled(&mut self, generation: u64, until: u64) {
+    pub(in crate::node) fn on_journaled(&mut self, generation: u64, until: LogIndex) {
         let last = self.role.journal_source(&self.log).map(|source| source.log.last());
         self.journal.on_journaled(&mut self.cx, (generation, until), last);
     }
 
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
     /// committed.
-    pub(in crate::node) fn skip_slow_journal(&mut self, until: u64) -> bool {
+    pub(in crate::node) fn skip_slow_journal(&mut self, until: LogIndex) -> bool {
         let is_lone = self.role.root().is_some_and(|root| root.standby.is_none());
         self.journal.skip_if_slow(&mut self.cx, is_lone && self.log.last() > until)
     }
@@ -151,7 +152,7 @@ impl Node {
     }
 
     /// Entries behind `from` are committed.
-    pub(in crate::node) fn journal_committed(&mut self, from: u64) {
+    pub(in crate::node) fn journal_committed(&mut self, from: LogIndex) {
         if !self.journal.is_open() {
             return;
         }
@@ -220,7 +221,7 @@ impl Node {
             self.past = undecided.then_some(past);
             return;
         }
-        let losing = LosingLog { items, has_all: false, hole_until: 0 };
+        let losing = LosingLog { items, has_all: false, hole_until: LogIndex::ZERO };
         self.publishing.re_propose(&mut self.cx, losing, winning);
         self.flush_outbox();
     }
@@ -233,7 +234,7 @@ impl Past {
         let Replica { epochs, log, .. } = &self.replica;
         let last = log.last();
         let lost_until = self.lost_until.filter(|until| *until > last);
-        let until = lost_until.or(self.end_unknown.then_some(last + 1))?;
+        let until = lost_until.or(self.end_unknown.then_some(last.next()))?;
         let after = epochs.position(last);
         let range = (after, Position { epoch: epochs.head(), index: until });
         let count = lost_until.map_or(0, |until| until - last);

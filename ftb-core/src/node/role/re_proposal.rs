@@ -4,16 +4,17 @@ use crate::epochs::EpochHistory;
 use crate::frame::{Content, UpItem};
 use crate::log::ring::Log;
 use crate::node::api::{Gap, GapReason};
+use crate::numbers::LogIndex;
 use crate::position::Position;
 use crate::ranges::PublisherRanges;
 use crate::spaces::Spaces;
 
 /// What is missing of a hole whose entries are there up to an index; `None`: nothing.
-pub(in crate::node) fn unfilled(gap: Gap, until: u64) -> Option<Gap> {
+pub(in crate::node) fn unfilled(gap: Gap, until: LogIndex) -> Option<Gap> {
     if until <= gap.after.index {
         return Some(gap);
     }
-    let left = gap.until.index.saturating_sub(until);
+    let left = gap.until.index - until;
     (left > 0).then(|| {
         let after = Position { epoch: gap.until.epoch, index: until };
         Gap { after, count: if gap.count > 0 { left } else { 0 }, ..gap }
@@ -25,11 +26,11 @@ pub(in crate::node) fn unfilled(gap: Gap, until: u64) -> Option<Gap> {
 pub(in crate::node) fn items_behind(
     log: &Log,
     epochs: &EpochHistory,
-    oldest: u64,
+    oldest: LogIndex,
     winning: &EpochHistory,
 ) -> Vec<UpItem> {
     let last = log.last();
-    let fork = epochs.common(last, winning).unwrap_or(0);
+    let fork = epochs.common(last, winning).unwrap_or_default();
     let is_incomplete = fork < oldest && log.evicted() < oldest;
     let missing = match fork < oldest {
         true if is_incomplete => passed_by(log, fork, oldest),
@@ -39,7 +40,7 @@ pub(in crate::node) fn items_behind(
     let events = log.after(fork.max(oldest)).map(|item| UpItem::from(item.content));
     let segments = epochs.segments();
     let reported = segments.iter().enumerate().filter_map(|(at, segment)| {
-        let end = segments.get(at + 1).map_or(last, |next| next.first - 1).min(last);
+        let end = segments.get(at + 1).map_or(last, |next| next.first.before()).min(last);
         // The root waits for an agent that has the epoch whole before it reports a gap.
         let re_proposed = !(is_incomplete && end <= oldest);
         let until = match winning.knows(segment.epoch) {
@@ -54,7 +55,12 @@ pub(in crate::node) fn items_behind(
 }
 
 /// What a log retains of a range that it has given up, and one gap for all that it does not.
-fn retained_between(log: &Log, epochs: &EpochHistory, after: u64, until: u64) -> Vec<UpItem> {
+fn retained_between(
+    log: &Log,
+    epochs: &EpochHistory,
+    after: LogIndex,
+    until: LogIndex,
+) -> Vec<UpItem> {
     let begin = log.known_after();
     let range = (epochs.position(after), epochs.position(until));
     let mut gap = Gap::unknown(range, GapReason::Retention);
@@ -82,7 +88,7 @@ fn retained_between(log: &Log, epochs: &EpochHistory, after: u64, until: u64) ->
 
 /// What has passed by before a log is complete, and is not in the rest of it: that has come again
 /// there, with what was between.
-fn passed_by(log: &Log, after: u64, until: u64) -> Vec<UpItem> {
+fn passed_by(log: &Log, after: LogIndex, until: LogIndex) -> Vec<UpItem> {
     let mut later = PublisherRanges::new(usize::MAX);
     for item in log.after(after.max(until)).filter(|_| after < until) {
         if let Content::Events(run) = &item.content {

@@ -13,6 +13,7 @@ use crate::node::role::journal::Past;
 use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Role, RoleCause};
+use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
@@ -31,7 +32,7 @@ pub(in crate::node) struct Root {
     /// The log on its way to the two.
     pub(in crate::node) shippers: BTreeMap<LinkId, LogShipper>,
     /// The standby holds the log up to here, and said so last then.
-    pub(in crate::node) acked: u64,
+    pub(in crate::node) acked: LogIndex,
     pub(in crate::node) last_ack_ns: u64,
     /// How many copies of the log were begun.
     pub(in crate::node) copies: u64,
@@ -67,16 +68,20 @@ struct OriginRun {
 }
 
 struct Unconfirmed {
-    index: u64,
+    index: LogIndex,
     origin: OriginId,
     seq: OriginSeq,
 }
 
 /// A gap gets the position of its entry, unless it has one. It is one entry, not a range of this
 /// log.
-fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
+fn placed(gap: Gap, epochs: &EpochHistory, index: LogIndex) -> Gap {
     if gap.until == Position::ZERO {
-        return Gap { after: epochs.position(index - 1), until: epochs.position(index), ..gap };
+        return Gap {
+            after: epochs.position(index.before()),
+            until: epochs.position(index),
+            ..gap
+        };
     }
     let item = Item { index, content: Content::Gap(gap.clone()) };
     if item.is_range() { Gap { after: gap.until, ..gap } } else { gap }
@@ -86,7 +91,7 @@ fn placed(gap: Gap, epochs: &EpochHistory, index: u64) -> Gap {
 fn push_entry_ref(entry_refs: &mut Vec<EntryRef>, entry_ref: EntryRef) {
     match entry_refs.last_mut() {
         Some(last)
-            if last.last() + 1 == entry_ref.index
+            if last.last().next() == entry_ref.index
                 && last.skip + u64::from(last.count) == entry_ref.skip =>
         {
             last.count += entry_ref.count;
@@ -107,7 +112,7 @@ impl Root {
             standby: None,
             syncing: None,
             shippers: BTreeMap::new(),
-            acked: 0,
+            acked: LogIndex::ZERO,
             last_ack_ns: 0,
             copies: 0,
             skipped: None,
@@ -187,7 +192,7 @@ impl Node {
         if lost {
             // More may have been confirmed than is here. One more index stands for that: up to the
             // commit index the entries are part of this log, and no root would wait for them.
-            root.forks.expect(head, self.log.commit_index() + 1, grace_until_ns);
+            root.forks.expect(head, self.log.commit_index().next(), grace_until_ns);
             self.cx.counters.logs_lost += 1;
         }
         self.cx.transition("root", "", "searching", "acting root", why);
@@ -257,8 +262,8 @@ impl Node {
             }
             return;
         }
-        let next = batch.first.plus(batch.count());
-        let mut known = usize::try_from(run.next.since(batch.first)).unwrap_or(usize::MAX);
+        let next = batch.first + batch.count();
+        let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
         run.next = run.next.max(next);
         let mut passed = 0;
         for item in batch.items {
@@ -273,7 +278,7 @@ impl Node {
                 && events
                 && self.log.last() - before == count as u64
             {
-                let (index, skip) = (before + 1, (passed - count) as u64);
+                let (index, skip) = (before.next(), (passed - count) as u64);
                 push_entry_ref(entry_refs, EntryRef { index, batch: 0, skip, count: count as u32 });
             }
         }
@@ -296,7 +301,7 @@ impl Node {
                 run.without(&known)
             }
             UpItem::Gap(gap) => {
-                let gap = placed(gap, self.log.epochs(), self.log.last() + 1);
+                let gap = placed(gap, self.log.epochs(), self.log.last().next());
                 return self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {

@@ -13,6 +13,7 @@ use crate::node::api::LinkId;
 use crate::node::config::{NodeConfig, ns};
 use crate::node::role::entry_refs::{FollowerEntries, SentBatches};
 use crate::node::role::{Role, RoleCause};
+use crate::numbers::LogIndex;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
 use std::collections::VecDeque;
@@ -22,12 +23,12 @@ pub(in crate::node) struct LogShipper {
     start: Option<ReplicaStart>,
     dedup: VecDeque<DedupRanges>,
     /// Entries up to here were sent.
-    cursor: u64,
+    cursor: LogIndex,
     /// The dedup ranges cover all events up to here. Entries that the log drops before that may be
     /// missing in the copy too.
-    marked: u64,
+    marked: LogIndex,
     /// With the entries up to here the copy was complete for the first time.
-    complete_at: Option<u64>,
+    complete_at: Option<LogIndex>,
     /// Which copy of this epoch it is.
     copy: u64,
     /// What has come up from there.
@@ -44,7 +45,7 @@ struct Piece {
 /// What a standby says of its copy, as [`Frame::ReplicaAck`] tells it.
 #[derive(Clone, Copy)]
 pub(in crate::node) struct CopyAck {
-    pub(in crate::node) index: u64,
+    pub(in crate::node) index: LogIndex,
     pub(in crate::node) copy: u64,
     pub(in crate::node) kept_from: Option<u64>,
 }
@@ -66,7 +67,7 @@ impl LogShipper {
     /// Of everything after the first of these indices; `published` is of the log up to the second.
     pub(in crate::node) fn new(
         epochs: &EpochHistory,
-        (after, marked): (u64, u64),
+        (after, marked): (LogIndex, LogIndex),
         published: &PublisherRanges,
         copy: u64,
     ) -> Self {
@@ -123,13 +124,13 @@ impl LogShipper {
         while self.cursor < log.last() && piece.entry_refs.len() < BATCH_EVENTS_MAX {
             let entry_ref = self.entry_refs.behind(self.cursor);
             if let Some(entry_ref) =
-                entry_ref.filter(|entry_ref| entry_ref.index == self.cursor + 1)
+                entry_ref.filter(|entry_ref| entry_ref.index == self.cursor.next())
             {
                 piece.entry_refs.push(*entry_ref);
                 self.cursor = entry_ref.last();
                 continue;
             }
-            let end = entry_ref.map_or(log.last(), |entry_ref| entry_ref.index - 1);
+            let end = entry_ref.map_or(log.last(), |entry_ref| entry_ref.index.before());
             let (items, until) = log.next((self.cursor, end), bytes, events, epochs);
             bytes = bytes.saturating_sub(items.iter().map(Item::len).sum());
             events -= items.iter().map(Item::count).sum::<usize>();
@@ -159,7 +160,7 @@ impl Replica {
     pub(in crate::node) fn mark(&mut self, dedup: &DedupRanges) {
         for (publisher, ranges) in &dedup.publishers {
             for (first, last) in ranges {
-                self.published.insert_range(*publisher, *first, *last);
+                self.published.insert_range(*publisher, (*first).into(), (*last).into());
             }
         }
     }
@@ -226,7 +227,7 @@ impl Node {
     fn stop_shipper(&mut self, link: LinkId) {
         let shipper = self.role.root_mut().and_then(|root| root.shippers.remove(&link));
         if shipper.is_some() && self.tree.child(link).is_some() {
-            let stop = ReplicaStart { epochs: EpochHistory::new(), after: 0, copy: 0 };
+            let stop = ReplicaStart { epochs: EpochHistory::new(), after: LogIndex::ZERO, copy: 0 };
             self.cx.send(link, Frame::ReplicaStart(stop));
         }
     }

@@ -15,6 +15,7 @@ use crate::epochs::EpochHistory;
 use crate::frame::{Frame, UpItem};
 use crate::node::cx::Cx;
 use crate::node::links::LinkRole;
+use crate::numbers::LogIndex;
 use crate::position::Epoch;
 
 /// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
@@ -33,14 +34,14 @@ fn bounds(now_ns: u64, clocks_apart: u64) -> Said {
     let now_ns = now_ns.saturating_add(CLOCKS_APART_NS.saturating_mul(clocks_apart));
     let (epoch, index) =
         ((now_ns / EPOCH_NS).max(EPOCH_FLOOR), (now_ns / INDEX_NS).max(INDEX_FLOOR));
-    Said { epoch, index }
+    Said { epoch, index: index.into() }
 }
 
 /// Whether a log that was read from a disk can be one. `now_ns`: Unix nanoseconds.
 ///
 /// # Errors
 /// Which number is out of range.
-pub fn check_stored(epochs: &EpochHistory, last: u64, now_ns: u64) -> Result<(), String> {
+pub fn check_stored(epochs: &EpochHistory, last: LogIndex, now_ns: u64) -> Result<(), String> {
     Said::of_log(epochs, last).above(bounds(now_ns, 1)).map_or(Ok(()), Err)
 }
 
@@ -48,7 +49,7 @@ pub fn check_stored(epochs: &EpochHistory, last: u64, now_ns: u64) -> Result<(),
 #[derive(Clone, Copy, Default)]
 struct Said {
     epoch: u64,
-    index: u64,
+    index: LogIndex,
 }
 
 impl Said {
@@ -65,18 +66,19 @@ impl Said {
             .then(|| format!("index {}, which is out of range (at most {})", self.index, max.index))
     }
 
-    fn of_log(epochs: &EpochHistory, last: u64) -> Self {
+    fn of_log(epochs: &EpochHistory, last: LogIndex) -> Self {
         Self { epoch: epochs.head().number, index: last.max(first_of(epochs)) }
     }
 
-    fn of_epoch(epoch: Epoch, index: u64) -> Self {
+    fn of_epoch(epoch: Epoch, index: LogIndex) -> Self {
         Self { epoch: epoch.number, index }
     }
 
     fn of_frame(frame: &Frame) -> Self {
         match frame {
             Frame::Hello(hello) => {
-                let held = hello.log_range.map_or(0, |holds| holds.after.max(holds.until));
+                let held =
+                    hello.log_range.map_or(LogIndex::ZERO, |holds| holds.after.max(holds.until));
                 let said = Self::of_log(&hello.epochs, hello.commit_index.max(held));
                 Self { epoch: said.epoch.max(hello.epoch_seen), ..said }
             }
@@ -99,11 +101,11 @@ impl Said {
             Frame::FilterActive { index, .. } => Self { epoch: 0, index: *index },
             Frame::HistoryReply(fetched) => Self { epoch: 0, index: fetched.covered },
             Frame::Replicate(batch) => {
-                let last = batch.items.iter().map(|item| item.last()).max().unwrap_or(0);
+                let last = batch.items.iter().map(|item| item.last()).max().unwrap_or_default();
                 Self::of_epoch(batch.epoch, batch.until.max(last))
             }
             Frame::Down(down) => {
-                let last = down.items.iter().map(|item| item.last()).max().unwrap_or(0);
+                let last = down.items.iter().map(|item| item.last()).max().unwrap_or_default();
                 Self::of_epoch(down.epoch, down.covered.max(last))
             }
             _ => Self::default(),
@@ -111,8 +113,8 @@ impl Said {
     }
 }
 
-fn first_of(epochs: &EpochHistory) -> u64 {
-    epochs.segments().last().map_or(0, |segment| segment.first)
+fn first_of(epochs: &EpochHistory) -> LogIndex {
+    epochs.segments().last().map_or(LogIndex::ZERO, |segment| segment.first)
 }
 
 /// What a frame says that is out of range, in words. What is accepted from one neighbour is passed

@@ -71,8 +71,8 @@ impl World {
         match message {
             ToClient::Deliver { items, .. } => {
                 for (first, run) in &items {
-                    for (index, event) in (*first..).zip(run.iter()) {
-                        reader.table.apply(index, event);
+                    for (index, event) in (first.get()..).zip(run.iter()) {
+                        reader.table.apply(index.into(), event);
                     }
                 }
             }

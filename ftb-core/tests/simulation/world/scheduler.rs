@@ -300,14 +300,14 @@ impl World {
         if let ToClient::Refused { what: RefusedWhat::Events { first, last }, .. } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };
-            publisher.unconfirmed.retain(|seq, _| !(first..=last).contains(seq));
+            publisher.unconfirmed.retain(|seq, _| !(first.get()..=last.get()).contains(seq));
             publisher.refused += last - first + 1;
             return Ok(());
         }
         if let ToClient::Confirmed { seq } = message {
             let publisher = self.publishers.iter_mut().find(|p| p.client == client);
             let Some(publisher) = publisher else { return Ok(()) };
-            let unconfirmed = publisher.unconfirmed.split_off(&(seq + 1));
+            let unconfirmed = publisher.unconfirmed.split_off(&seq.next().get());
             let confirmed = std::mem::replace(&mut publisher.unconfirmed, unconfirmed);
             for sealed in confirmed.values() {
                 if let Some(published) = self.books.published.get_mut(&sealed.id()) {
@@ -328,7 +328,9 @@ impl World {
                 }
             }
             ToClient::Deliver { epoch, items, .. } => {
-                let events = items.iter().flat_map(|(first, run)| (*first..).zip(run.iter()));
+                let events = items.iter().flat_map(|(first, run)| {
+                    run.iter().enumerate().map(|(at, sealed)| (*first + at as u64, sealed))
+                });
                 for (index, sealed) in events {
                     let position = ftb_core::position::Position { epoch, index };
                     subscriber.deliver(&mut self.books, position, sealed)?;

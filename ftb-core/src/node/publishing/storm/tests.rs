@@ -47,7 +47,7 @@ impl Feeder {
     }
 
     fn note(&mut self, out: &[Sealed]) {
-        self.left.extend(out.iter().map(|sealed| (sealed.id().seq, sealed.head().covers)));
+        self.left.extend(out.iter().map(|sealed| (sealed.id().seq.get(), sealed.head().covers)));
     }
 
     fn left(&mut self) -> Vec<(u64, u32)> {
@@ -97,7 +97,7 @@ fn other_spaces_worse_severities_and_republished_events_pass_in_their_order() {
     assert_eq!(feeder.storms.take(5, ALICE, other, &mut out), StormDecision::Passed);
     let again = republished(&said("ftb.test", "DOWN", 7, Severity::Info));
     assert_eq!(feeder.storms.take(5, ALICE, again, &mut out), StormDecision::Passed);
-    let seqs: Vec<u64> = out.iter().map(|sealed| sealed.id().seq).collect();
+    let seqs: Vec<u64> = out.iter().map(|sealed| sealed.id().seq.get()).collect();
     assert_eq!(seqs, [5, 6, 7]);
 }
 
@@ -110,10 +110,10 @@ fn two_kinds_that_alternate_are_two_folds_and_none_is_held_before_both_are() {
     }
     feeder.tick(1_000);
     assert_eq!(feeder.left(), [(1, 0), (2, 0), (19, 0), (20, 17)]);
-    assert_eq!(feeder.storms.acked_up_to(ALICE, 2), 2);
-    assert_eq!(feeder.storms.acked_up_to(ALICE, 19), 2);
-    assert_eq!(feeder.storms.acked_up_to(ALICE, 20), 20);
-    assert_eq!(feeder.storms.acked_up_to(ALICE, 25), 25);
+    assert_eq!(feeder.storms.acked_up_to(ALICE, 2.into()), 2.into());
+    assert_eq!(feeder.storms.acked_up_to(ALICE, 19.into()), 2.into());
+    assert_eq!(feeder.storms.acked_up_to(ALICE, 20.into()), 20.into());
+    assert_eq!(feeder.storms.acked_up_to(ALICE, 25.into()), 25.into());
 }
 
 #[test]

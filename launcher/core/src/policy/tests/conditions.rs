@@ -17,7 +17,7 @@ fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report 
         severity: Some(event.severity),
         ..Condition::new(key, truth)
     };
-    let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq };
+    let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: seq.into() };
     let mut report = plain(&event);
     let claim =
         Claim { event: source, source, replaces: None, truth, time_ns: seq, is_kept: false };
@@ -221,7 +221,7 @@ fn rules_match_tags_conditions_and_severity() {
     disk.event.space = EventSpace::new("site.disk").unwrap();
     assert_eq!(says(&mut policy, 1, &disk, 4), [], "no slot");
     disk.event.tags.push(Tag { key: "slot".to_owned(), value: "3".to_owned() });
-    disk.stated.as_mut().unwrap().claim.source.seq = 2;
+    disk.stated.as_mut().unwrap().claim.source.seq = 2.into();
     let drained = says(&mut policy, 2, &disk, 4);
     assert!(matches!(&wants(&drained)[..], [Request::Drain { .. }]), "{drained:?}");
     let mut corrected = event("ftb.ipmi", "FTB_IPMI_MEMERR");

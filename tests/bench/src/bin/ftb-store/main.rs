@@ -103,20 +103,22 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
     let items = items(batch)?;
     let each = items.first().map_or(0, |item| item.content.len()) as u64;
     let mut epochs = EpochHistory::new();
-    epochs.open(Epoch { number: 1, root: OriginId(1) }, 1, false);
-    let mut begin = Some(JournalBegin { epochs, after: 0, anew: Some(DedupRanges::default()) });
+    epochs.open(Epoch { number: 1, root: OriginId(1) }, 1.into(), false);
+    let mut begin =
+        Some(JournalBegin { epochs, after: 0.into(), anew: Some(DedupRanges::default()) });
     let mut times = Vec::new();
     let mut index = 0;
     let start = Instant::now();
     while start.elapsed() < RUN && index * each < bytes {
         let numbered = items.iter().zip(index + 1..);
-        let items = numbered.map(|(item, index)| Item { index, ..item.clone() }).collect();
+        let items =
+            numbered.map(|(item, index)| Item { index: index.into(), ..item.clone() }).collect();
         index += batch;
         let write = JournalWrite {
             generation: 1,
             begin: begin.take(),
             items,
-            until: index,
+            until: index.into(),
             dynamic_members: None,
         };
         let before = Instant::now();
@@ -134,7 +136,11 @@ fn measure(name: &str, folder: &Path, batch: u64, sync: bool, bytes: u64) -> Res
     let before = Instant::now();
     if name != "plain file" {
         let (_, restored) = LogStore::open(open(name, folder)?, "bench", bounds(), 1)?;
-        ensure!(restored.stored.last == index, "{} of {index} entries", restored.stored.last);
+        ensure!(
+            restored.stored.last == index.into(),
+            "{} of {index} entries",
+            restored.stored.last
+        );
     } else {
         let mut all = Vec::new();
         File::open(folder.join("file"))?.read_to_end(&mut all)?;
@@ -159,16 +165,16 @@ fn items(count: u64) -> Result<Vec<Item>> {
     let mut event = Event::new(EventSpace::new("bench.store")?, EventName::new("EVENT")?);
     event.payload = Bytes::from(vec![b'x'; PAYLOAD]);
     let event = encode_event(&event);
-    let item = |seq| {
+    let item = |seq: u64| {
         let stamps = Stamps {
-            id: EventId { publisher, seq },
+            id: EventId { publisher, seq: seq.into() },
             host: "node001",
             uid: 0,
             pid: 1,
             republished: false,
         };
         let sealed = seal(&stamps, &event, 1 << 20)?;
-        Ok(Item { index: seq, content: Content::Events(sealed.into()) })
+        Ok(Item { index: seq.into(), content: Content::Events(sealed.into()) })
     };
     (1..=count).map(item).collect()
 }
