@@ -17,6 +17,13 @@ impl Jl {
             self.job.refused += 1;
             return;
         };
+        // It shows that the launch agent lives, not that requests reach it.
+        if let FromNla::Progress(report) = message {
+            if !row.lost {
+                self.on_progress(now, &node, report);
+            }
+            return;
+        }
         row.silences = 0;
         if row.lost {
             self.job.refused += 1;
@@ -47,7 +54,6 @@ impl Jl {
                 self.on_exited(now, &node, rank, incarnation, how)
             }
             FromNla::State { .. } => self.tell_usable(),
-            FromNla::Progress(report) => self.on_progress(now, &node, report),
             FromNla::Hang { .. } => {}
             message => self.on_answer(now, &node, &message),
         }

@@ -671,3 +671,67 @@ fn only_the_node_that_reports_a_barrier_again_gets_its_result_again() {
     };
     assert_eq!(job.out.iter().filter(result).count(), 1);
 }
+
+/// A launch agent whose agent hangs gets no requests, whatever it reports by itself.
+#[test]
+fn progress_is_no_answer_to_a_question() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    for _ in 0..120 {
+        job.seconds += 1;
+        job.feed(JlInput::Tick);
+        let report = crate::progress::NodeReport::default();
+        job.says("a", FromNla::Progress(report));
+    }
+    assert!(job.reported("node a is lost: its launch agent does not answer"), "{:?}", job.out);
+}
+
+/// A job with a set whose rank 0 is stopped.
+fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
+    use crate::progress::{NodeReport, RankReport, RunState};
+    let mut job = Clocked::started(Interval::Never, true);
+    (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (on_hang, on_death);
+    job.meet(true);
+    want(&mut job.jl, Request::Checkpoint { reason: "test".to_owned() });
+    save(&mut job);
+    for seconds in 0..30 {
+        let ms = seconds * 1000;
+        let (incarnation, state) = (job.jl.job.ranks[0].incarnation, RunState::Stopped);
+        let still =
+            RankReport { incarnation, state, state_ms: ms, still_ms: ms, ..Default::default() };
+        let stopped = NodeReport { still: vec![still], ..NodeReport::default() };
+        let moves = NodeReport { moving: Ranks::from_iter([1]), ..NodeReport::default() };
+        job.says("a", FromNla::Progress(stopped));
+        job.says("b", FromNla::Progress(moves));
+        job.wait(1);
+    }
+    job
+}
+
+#[test]
+fn a_hung_rank_is_killed_to_go_back_whatever_follows_a_death() {
+    let mut job = stopped(OnHang::RollBack, OnDeath::Stop);
+    let kills = |output: &JlOutput| matches!(output, JlOutput::Publish(FromJl::Hang(notice)) if notice.kill);
+    assert!(job.out.iter().any(kills), "{:?}", job.out);
+    let (episode, incarnation) = (job.jl.job.episode, job.jl.job.ranks[0].incarnation);
+    let how = ExitCause::Signal(9);
+    job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
+    assert!(!job.reported("the job ends"), "{:?}", job.out);
+    assert!(job.reported("rank 0 died: signal 9: the job restarts from set"), "{:?}", job.out);
+}
+
+#[test]
+fn a_hung_rank_that_nothing_ends_makes_the_job_start_anew() {
+    let mut job = stopped(OnHang::RollBack, OnDeath::Rollback);
+    job.wait(30);
+    assert!(job.reported("hung: rank 0, which SIGKILL does not end"), "{:?}", job.out);
+}
+
+#[test]
+fn a_job_in_which_a_rank_hangs_ends_where_that_is_wanted() {
+    let job = stopped(OnHang::Kill, OnDeath::Rollback);
+    assert!(job.reported("the job ends: hung: rank 0"), "{:?}", job.out);
+    let job = stopped(OnHang::Report, OnDeath::Rollback);
+    assert!(job.reported("rank 0 on a (pid 0) is hung: is stopped by a signal for"));
+    assert!(job.jl.open().is_none(), "{:?}", job.out);
+}
