@@ -711,7 +711,10 @@ fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
 #[test]
 fn a_hung_rank_is_killed_to_go_back_whatever_follows_a_death() {
     let mut job = stopped(OnHang::RollBack, OnDeath::Stop);
-    let kills = |output: &JlOutput| matches!(output, JlOutput::Publish(FromJl::Hang(notice)) if notice.kill);
+    let kills = |output: &JlOutput| match output {
+        JlOutput::Publish(FromJl::Hang(notice)) => notice.kill,
+        _ => false,
+    };
     assert!(job.out.iter().any(kills), "{:?}", job.out);
     let (episode, incarnation) = (job.jl.job.episode, job.jl.job.ranks[0].incarnation);
     let how = ExitCause::Signal(9);
