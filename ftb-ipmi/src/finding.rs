@@ -3,7 +3,7 @@
 use crate::monitor::{Cause, Finding, FindingKind, Watched};
 use crate::sdr::SensorClass;
 use ftb_core::catalog::names;
-use ftb_core::condition::{Condition, RecommendedAction, Truth};
+use ftb_core::condition::{CHASSIS_OFF, Condition, RecommendedAction, Truth};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 
 /// The event space of this program.
@@ -23,6 +23,8 @@ pub fn event_name(kind: FindingKind) -> &'static str {
         FindingKind::Interrupt => names::FTB_IPMI_CRITICAL_INTERRUPT,
         FindingKind::LogFull => names::FTB_IPMI_SEL_FULL,
         FindingKind::LogCleared => names::FTB_IPMI_SEL_CLEARED,
+        FindingKind::ChassisOff => names::FTB_IPMI_CHASSIS_OFF,
+        FindingKind::ChassisOn => names::FTB_IPMI_CHASSIS_ON,
         FindingKind::BmcLost => names::FTB_IPMI_BMC_LOST,
         FindingKind::BmcBack => names::FTB_IPMI_BMC_BACK,
         FindingKind::ControllerLost => names::FTB_IPMI_CONTROLLER_LOST,
@@ -94,6 +96,11 @@ fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
         _ if finding.is_momentary => None,
         (FindingKind::Normal, _) => Some(watch),
         (FindingKind::BmcLost, _) => Some(Condition { truth: Truth::Unknown, ..watch }),
+        (FindingKind::ChassisOff, _) => {
+            let off = of_node(String::new(), CHASSIS_OFF, Truth::True)?;
+            Some(Condition { action: RecommendedAction::Reboot, ..off })
+        }
+        (FindingKind::ChassisOn, _) => of_node(String::new(), CHASSIS_OFF, Truth::False),
         (FindingKind::ControllerLost, _) => of_node(controller(), "CONTROLLER_LOST", Truth::True),
         (FindingKind::ControllerBack, _) => of_node(controller(), "CONTROLLER_LOST", Truth::False),
         (kind, Some(watched)) => {

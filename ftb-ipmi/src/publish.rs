@@ -6,9 +6,13 @@ use crate::monitor::FindingKind;
 use crate::watch::Report;
 use ftb_client::daemon::Failure;
 use ftb_client::json::EventObject;
-use ftb_client::{Client, ConditionState, EventName, Tag, clear_former};
+use ftb_client::{Client, ConditionState, Delivery, EventName, Start, Tag, clear_former};
+use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Client name at the agent.
 const CLIENT_NAME: &str = "ftb-ipmi";
@@ -72,6 +76,33 @@ impl Outlet {
                 serde_json::to_writer(&mut out, &EventObject::from(&event))?;
                 writeln!(out)?;
                 out.flush()
+            }
+        }
+    }
+
+    /// Asks for the power of each node that an agent misses. Ends with the client.
+    pub fn follow_missed(
+        &self,
+        nodes: BTreeMap<String, Arc<Notify>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let client = match self {
+            Self::Agent(client) => Some(client.clone()),
+            Self::Print => None,
+        };
+        async move {
+            let Some(client) = client else { return };
+            let filter =
+                format!("event_space=ftb.agent, event_name={FTB_NODE_QUIET}|{FTB_NODE_SUSPECT}");
+            let mut suspects = match client.subscribe(&filter, Start::Now).await {
+                Ok(suspects) => suspects,
+                Err(error) => return tracing::error!(%error, "lost nodes are not asked for power"),
+            };
+            while let Some(delivery) = suspects.next().await {
+                let Delivery::Event(received) = delivery else { continue };
+                let host = received.event.tag("host").map(str::to_ascii_lowercase);
+                if let Some(missed) = host.and_then(|host| nodes.get(&host)) {
+                    missed.notify_one();
+                }
             }
         }
     }

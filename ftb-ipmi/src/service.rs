@@ -5,7 +5,7 @@ use crate::publish::Outlet;
 use crate::table;
 use crate::watch::{Plan, Progress, Report, Watcher};
 use ftb_client::daemon::{self, Failure, Signals};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,12 +84,15 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
         rules: config.rules.clone().into(),
     };
     let mut tasks = tokio::task::JoinSet::new();
+    let mut missed = BTreeMap::new();
     for node in &config.nodes {
         let watcher =
             Watcher::new(node.clone(), plan.clone(), reports_in.clone(), progress_in.clone());
+        missed.insert(node.node.to_ascii_lowercase(), watcher.missed());
         tasks.spawn(watcher.run());
     }
     drop((reports_in, progress_in));
+    let listener = tokio::spawn(outlet.follow_missed(missed));
     daemon::notify_ready(&format!("watching {} BMCs", config.nodes.len()));
     let mut startup = Startup::new(config);
     let result = loop {
@@ -113,6 +116,7 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
         }
     };
     daemon::notify_stopping();
+    listener.abort();
     drop(reports);
     let closing = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(STOP_DEADLINE, closing).await;

@@ -6,10 +6,11 @@ mod log;
 mod poll;
 mod relays;
 
+use crate::bmc::command::GetPower;
 use crate::bmc::{Bmc, BmcError};
 use crate::config::WatchedNode;
 use crate::inventory::{self, Records};
-use crate::monitor::{EventSource, Finding, Input, Monitor};
+use crate::monitor::{EventSource, Finding, FindingKind, Input, Monitor};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
 use log::LogReader;
@@ -19,7 +20,7 @@ pub(crate) use relays::is_unreached;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// First pause after a failure. Pauses double up to [`PAUSE_MAX`].
@@ -98,6 +99,10 @@ pub struct Watcher {
     progress: mpsc::Sender<Progress>,
     has_worked: bool,
     is_lost: bool,
+    /// An agent misses the node: its power is to be read now.
+    missed: Arc<Notify>,
+    /// The node was powered off when its power was read last.
+    is_off: bool,
 }
 
 impl Watcher {
@@ -124,7 +129,14 @@ impl Watcher {
             progress,
             has_worked: false,
             is_lost: false,
+            missed: Arc::default(),
+            is_off: false,
         }
+    }
+
+    /// Notified, it reads and reports at once whether the node is powered on.
+    pub fn missed(&self) -> Arc<Notify> {
+        Arc::clone(&self.missed)
     }
 
     /// Runs until the receiver of findings is dropped, then closes an open session.
@@ -188,6 +200,10 @@ impl Watcher {
     async fn handle(&mut self, input: Input) {
         let mut findings = Vec::new();
         self.monitor.handle(self.now_ms(), input, &mut findings);
+        self.report(findings).await;
+    }
+
+    async fn report(&self, findings: Vec<Finding>) {
         for finding in findings {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             let report = Report {
@@ -223,10 +239,15 @@ impl Watcher {
         let sel_interval = self.plan.sel_interval;
         self.log.begin_session();
         let mut next_log = (!sel_interval.is_zero()).then(Instant::now);
+        let missed = self.missed();
         loop {
             tokio::select! {
+                () = missed.notified() => self.read_power(bmc, true).await?,
                 _ = polls.tick() => {
                     self.poll(bmc).await?;
+                    if self.is_off {
+                        self.read_power(bmc, false).await?;
+                    }
                     *pause = PAUSE_MIN;
                 }
                 () = sleep_until(next_log) => {
@@ -274,6 +295,23 @@ impl Watcher {
         let is_powered = !self.monitor.needs_power(&samples) || poll::is_powered(bmc).await?;
         let is_whole = is_whole && is_complete;
         self.handle(Input::Samples { samples, is_whole, is_powered }).await;
+        Ok(())
+    }
+
+    /// Reports whether the node is powered on, if it `is_missed` or that is news; nothing if the BMC
+    /// cannot say.
+    async fn read_power(&mut self, bmc: &mut Bmc, is_missed: bool) -> Result<(), BmcError> {
+        let is_on = match bmc.run(GetPower).await {
+            Ok(is_on) => is_on,
+            Err(error) if error.is_lost() => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let was_off = std::mem::replace(&mut self.is_off, !is_on);
+        if !is_missed && was_off != is_on {
+            return Ok(());
+        }
+        let kind = if is_on { FindingKind::ChassisOn } else { FindingKind::ChassisOff };
+        self.report(vec![Finding::node(kind, None)]).await;
         Ok(())
     }
 

@@ -17,6 +17,8 @@ use core::str::FromStr;
 
 /// The key of a watch: its publisher watches the component, an event space, on the host.
 pub const WATCHED: &str = "WATCHED";
+/// The key of a host that its BMC says is powered off.
+pub const CHASSIS_OFF: &str = "CHASSIS_OFF";
 /// The event space of agents; the component of their watches.
 pub const AGENT_SPACE: &str = "ftb.agent";
 /// The tag with space and name of the event whose statement an agent repeats.

@@ -80,6 +80,8 @@ pub struct Node {
 
     /// What clients here state about conditions, and what becomes unknown.
     conditions: conditions::Conditions,
+    /// Hosts of suspects that are powered off, as this input says.
+    powered_off: Vec<String>,
 }
 
 impl Node {
@@ -109,6 +111,7 @@ impl Node {
             delivery: Delivery::new(config.publishers_max),
             publishing: Publishing::new(&config),
             conditions: conditions::Conditions::default(),
+            powered_off: Vec::new(),
             cx: Cx::new(now, config, seed),
         };
         let wait_ns = node.log_wait_ns();
@@ -129,6 +132,7 @@ impl Node {
             self.apply_assignments();
             self.end_overfull_links();
             self.commit();
+            self.follow_power();
             self.evict();
             self.follow_conditions();
         }

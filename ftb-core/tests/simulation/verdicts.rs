@@ -29,6 +29,71 @@ fn a_silent_host_is_called_dead_once_and_back_when_it_returns() {
     assert_eq!(others, 1, "{:?}", world.announced);
 }
 
+/// Runs until an event about a host is announced; gives the milliseconds, `None` after 5 s.
+fn until_said(world: &mut World, name: &str, host: &str) -> Option<u64> {
+    (0..500).find_map(|step| {
+        world.run_ms(10).unwrap();
+        (said(world, name, host) > 0).then_some(10 * (step + 1))
+    })
+}
+
+/// A host is lost; its BMC is asked when it is quiet. Gives the time until it is declared dead.
+fn verdict_ms(lost: u32, seed: u64, bmc_says_off: Option<bool>) -> u64 {
+    let mut world = boot(seven(), seed).unwrap();
+    let host = format!("node{lost}");
+    for _ in 0..5 {
+        world.operate(Op::Publish(1)).unwrap();
+        world.run_ms(100).unwrap();
+    }
+    world.operate(Op::HostDown(lost)).unwrap();
+    let quiet_ms = until_said(&mut world, "FTB_NODE_QUIET", &host).expect("it is quiet");
+    if let Some(is_off) = bmc_says_off {
+        world.state_power(3, &host, is_off).unwrap();
+    }
+    let dead_ms = until_said(&mut world, "FTB_NODE_DEAD", &host).expect("it is dead");
+    world.run_ms(10_000).unwrap();
+    assert_eq!(said(&world, "FTB_NODE_DEAD", &host), 1, "once");
+    quiet_ms + dead_ms
+}
+
+#[test]
+fn a_host_that_is_powered_off_is_dead_before_its_silence_counts() {
+    // Below the root, and below another agent.
+    for (lost, seed) in [(2, 1), (5, 1), (5, 2), (6, 3)] {
+        let ms = verdict_ms(lost, seed, Some(true));
+        assert!(ms < 2_000, "{lost}: {ms} ms");
+        let unasked = verdict_ms(lost, seed, None);
+        assert!(unasked > ms, "{lost}: {ms}, {unasked}");
+        assert_eq!(verdict_ms(lost, seed, Some(false)), unasked, "a BMC that says on is no vote");
+    }
+}
+
+#[test]
+fn a_live_host_wins_against_a_bmc_that_says_off() {
+    let mut world = boot(seven(), 1).unwrap();
+    world.state_power(3, "node5", true).unwrap();
+    world.run_ms(5_000).unwrap();
+    world.operate(Op::Pause(5)).unwrap();
+    world.run_ms(1_900).unwrap();
+    world.state_power(3, "node5", true).unwrap();
+    world.run_ms(4_000).unwrap();
+    world.operate(Op::Continue(5)).unwrap();
+    // Its agent alone has died: its host refuses.
+    world.operate(Op::Kill(6)).unwrap();
+    world.state_power(3, "node6", true).unwrap();
+    world.run_ms(6_000).unwrap();
+    assert_eq!(said(&world, "FTB_AGENT_LOST", "node6"), 1, "{:?}", world.announced);
+    // Only its parent does not reach it.
+    for (from, to) in [(0, 2), (2, 0)] {
+        world.operate(Op::CutOneWay(from, to)).unwrap();
+    }
+    world.run_ms(1_800).unwrap();
+    world.state_power(3, "node2", true).unwrap();
+    world.run_ms(6_000).unwrap();
+    let dead = world.announced.iter().any(|(name, _)| *name == "FTB_NODE_DEAD");
+    assert!(!dead, "{:?}", world.announced);
+}
+
 #[test]
 fn a_crashed_agent_on_a_live_host_is_no_dead_node() {
     let script: Script = vec![(S, Op::Kill(5)), (12 * S, Op::Start(5))];

@@ -38,7 +38,7 @@ pub struct Finding {
 
 impl Finding {
     /// A finding about the whole node.
-    pub(super) fn node(kind: FindingKind, note: Option<String>) -> Self {
+    pub(crate) fn node(kind: FindingKind, note: Option<String>) -> Self {
         Self {
             kind,
             severity: kind.severity(),
@@ -87,6 +87,10 @@ pub enum FindingKind {
     LogFull,
     /// The event log accepts entries again.
     LogCleared,
+    /// The node is powered off.
+    ChassisOff,
+    /// The node is powered on.
+    ChassisOn,
     /// The BMC does not answer: the health of the node is unknown.
     BmcLost,
     /// The BMC answers again.
@@ -107,11 +111,13 @@ impl FindingKind {
             | Self::MemErr
             | Self::Voltage
             | Self::CpuFail
+            | Self::ChassisOff
             | Self::Interrupt => Severity::Error,
             Self::BmcLost | Self::ControllerLost | Self::LogFull => Severity::Warning,
             Self::Normal
             | Self::Cleared
             | Self::BmcBack
+            | Self::ChassisOn
             | Self::ControllerBack
             | Self::LogCleared => Severity::Info,
         }

@@ -16,6 +16,9 @@ pub struct Setup {
     pub is_odd: bool,
     /// Capacity of the event log in entries.
     pub log_entries: u16,
+    /// Whether the BMC knows the power of its machine: `set("power", 0)`. It is on at first; without
+    /// that it is always off.
+    pub has_power: bool,
 }
 
 impl Default for Setup {
@@ -26,6 +29,7 @@ impl Default for Setup {
             satellite: false,
             is_odd: false,
             log_entries: 1000,
+            has_power: false,
         }
     }
 }

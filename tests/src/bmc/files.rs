@@ -4,6 +4,7 @@ use super::analog::{Analog, FILE_POLL_MS, record_head};
 use super::board::{ANALOG, DISCRETE, Discrete, ODD, ODD_STATES, REAR_FAN, SATELLITE, Setup};
 use super::{PASSWORD, Ports, USER};
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::{fs, io};
 
@@ -39,7 +40,17 @@ pub(super) fn write(dir: &Path, ports: Ports, setup: Setup) -> io::Result<()> {
         let _ = writeln!(emulation, "mc_enable {SATELLITE}");
         records.push_str(&REAR_FAN.record(SATELLITE, true));
     }
-    fs::write(dir.join("lan.conf"), lan_conf(ports, setup.auths))?;
+    let mut lan = lan_conf(ports, setup.auths);
+    if setup.has_power {
+        let (power, program) = (values.join("power"), dir.join("power.sh"));
+        write_value(&power, 1)?;
+        let text =
+            format!("#!/bin/sh\n[ \"$1\" = get ] && echo power:$(cat {})\n", power.display());
+        fs::write(&program, text)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        let _ = writeln!(lan, "  chassis_control \"{}\"", program.display());
+    }
+    fs::write(dir.join("lan.conf"), lan)?;
     fs::write(dir.join("bmc.emu"), emulation)?;
     fs::write(dir.join("bmc.sdrs"), records)
 }

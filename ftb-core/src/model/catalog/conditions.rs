@@ -153,6 +153,15 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         cleared_by: &[names::FTB_IPMI_SEL_CLEARED],
     },
     ConditionEntry {
+        key: "CHASSIS_OFF",
+        subject: "a host",
+        meaning: "The BMC says that the host is powered off. An agent that misses the host \
+                  declares it dead at once. Power it on, or find out who turned it off.",
+        action: "reboot",
+        set_by: &[names::FTB_IPMI_CHASSIS_OFF],
+        cleared_by: &[names::FTB_IPMI_CHASSIS_ON],
+    },
+    ConditionEntry {
         key: "CONTROLLER_LOST",
         subject: "a controller behind the BMC of a host",
         meaning: "A controller answers no more: its sensors are not watched.",

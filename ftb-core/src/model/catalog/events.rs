@@ -30,8 +30,12 @@ catalog! {
         FTB_NODE_SUSPECT: "warning", "", "host rank",
             "A link to the host ended without Close, or was silent for `detection.silence`. A \
              verdict follows within seconds.";
+        FTB_NODE_QUIET: "info", "", "host rank",
+            "The host has been silent for most of `detection.silence` and has not answered a \
+             probe: ftb-ipmi reads the power of its chassis.";
         FTB_NODE_DEAD: "fatal", "", "host rank votes",
-            "The host answers none of at least two probes; tag `votes` names the probers.";
+            "The host answers none of at least two probes, or none and its BMC says that it is \
+             off; tag `votes` names the probers.";
         FTB_AGENT_LOST: "error", "", "host rank votes",
             "The host answers, its agent does not.";
         FTB_NODE_UNREACHABLE: "error", "", "host rank votes",
@@ -100,6 +104,10 @@ catalog! {
             "The event log of the BMC is full or drops entries. Run `ipmitool sel clear`.";
         FTB_IPMI_SEL_CLEARED: "info", "host of the node", "node bmc",
             "The event log of the BMC has room again.";
+        FTB_IPMI_CHASSIS_OFF: "error", "host of the node", "node bmc",
+            "The node is powered off. An agent that misses it declares it dead at once.";
+        FTB_IPMI_CHASSIS_ON: "info", "host of the node", "node bmc",
+            "The node is powered on: it was off before, or an agent misses it.";
         FTB_IPMI_BMC_LOST: "warning", "host of the node", "node bmc reason",
             "The BMC is silent: the watch over the node is unknown. Check address, user, password.";
         FTB_IPMI_BMC_BACK: "info", "host of the node", "node bmc",

@@ -16,6 +16,7 @@ mod subscriptions;
 pub use history_sources::JOURNAL_READS_MAX;
 
 use crate::epochs::EpochHistory;
+use crate::filter::Filter;
 use crate::log::followed::FollowedLog;
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::cx::Cx;
@@ -50,6 +51,8 @@ pub(crate) struct Delivery {
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
     delivered_before: Option<PublisherRanges>,
     interests: Interests,
+    /// Reports of hosts that are powered off, while a suspect may be.
+    power: Option<Filter>,
     /// The parent must learn of another interest.
     subscribe_due: bool,
     /// The index behind which the parent said that our interest is active.
@@ -104,6 +107,7 @@ impl Delivery {
             seen: PublisherRanges::new(publishers_max),
             delivered_before: None,
             interests: Interests::default(),
+            power: None,
             subscribe_due: false,
             active_index: LogIndex::ZERO,
             requests: BTreeMap::new(),

@@ -3,6 +3,7 @@
 //! Responsible for: a subscription until it is active up to the root, and where it then stands. Not
 //! responsible for: what comes ([`crate::node::delivery::deliver`]).
 
+use crate::condition::CHASSIS_OFF;
 use crate::filter::{Filter, FilterSet};
 use crate::frame::Interest;
 use crate::log::reader::Reader;
@@ -132,12 +133,21 @@ impl Delivery {
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);
         let below = self.children.values().flat_map(|child| child.filters.filters());
-        let wanted = FilterSet::merge(own.chain(below));
+        let wanted = FilterSet::merge(own.chain(below).chain(&self.power));
         if self.interests.want(wanted)
             && let Some(link) = cx.around.parent_link()
         {
             self.subscribe_due = true;
             cx.wake(link);
+        }
+    }
+
+    /// Whether this agent itself wants reports of hosts that are powered off.
+    pub(crate) fn want_power(&mut self, cx: &mut Cx, is_wanted: bool) {
+        if is_wanted != self.power.is_some() {
+            let filter = || Filter::parse(&format!("condition={CHASSIS_OFF}")).ok();
+            self.power = is_wanted.then(filter).flatten();
+            self.interest_changed(cx);
         }
     }
 

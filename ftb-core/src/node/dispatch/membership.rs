@@ -1,6 +1,7 @@
 //! What membership needs of tree and role, and what it has for them.
 
-use crate::frame::{Frame, Hello, HelloNack, MemberReport, NackCode};
+use crate::condition::{CHASSIS_OFF, Truth};
+use crate::frame::{Content, Frame, Hello, HelloNack, MemberReport, NackCode};
 use crate::ident::OriginId;
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
@@ -9,6 +10,7 @@ use crate::node::config::UNLISTED_MAX;
 use crate::node::links::LinkRole;
 use crate::node::membership::Assignment;
 use crate::node::publishing::Route;
+use crate::space::lies_in;
 
 impl Node {
     /// Parent, children or role have changed: the other parts learn it.
@@ -34,6 +36,44 @@ impl Node {
             }),
             children: self.tree.child_views(),
         }
+    }
+
+    /// Committed entries behind an index: the power of a suspect's host may be among them.
+    pub(crate) fn note_power(&mut self, after: LogIndex) {
+        if !self.membership.asks_for_power() {
+            return;
+        }
+        let protected = &self.cx.config.protected;
+        let entries = self.log.entries().after(after);
+        let entries = entries.map_while(|item| item.up_to(self.log.commit_index()));
+        for item in entries {
+            let Content::Events(run) = &item.content else { continue };
+            for (_, event) in run.groups() {
+                let is_protected =
+                    || protected.iter().any(|s| lies_in(event.space().as_bytes(), s.as_str()));
+                let off = event.condition().filter(|condition| {
+                    condition.head().truth == Truth::True
+                        && condition.key().eq_ignore_ascii_case(CHASSIS_OFF)
+                        && is_protected()
+                });
+                self.powered_off.extend(off.map(|condition| condition.host().to_owned()));
+            }
+        }
+    }
+
+    /// Called after each input: hosts that are powered off, and what is to be read of others.
+    pub(crate) fn follow_power(&mut self) {
+        for host in std::mem::take(&mut self.powered_off) {
+            let Some(rank) = self.membership.on_power_off(&mut self.cx, &host) else { continue };
+            let child = self.tree.children().find(|(_, child)| child.rank == rank);
+            if let Some(link) = child.map(|(link, _)| link) {
+                let why = "its host is powered off";
+                self.cx.close(link, None, why);
+                self.lose_child(link, MemberState::Suspect, why);
+            }
+        }
+        let asks = self.membership.asks_for_power() && !self.role.is_root();
+        self.reading(|delivery, cx| delivery.want_power(cx, asks));
     }
 
     /// A question for the tree has come from below.

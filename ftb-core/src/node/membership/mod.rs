@@ -38,6 +38,11 @@ impl Membership {
         self.members.origins_up()
     }
 
+    /// Whether the power of a suspect's host would decide.
+    pub(crate) fn asks_for_power(&self) -> bool {
+        self.suspicions.asks_for_power()
+    }
+
     /// Whether that many listed agents are known to be somewhere below.
     pub(crate) fn are_listed_up(&self, count: usize) -> bool {
         self.members.are_listed_up(count)

@@ -47,6 +47,10 @@ impl ProbeDials {
         (PROBE_DIALS_MAX / 2).saturating_sub(self.0.len())
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.0.values().map(|dial| dial.deadline_ns).min()
     }

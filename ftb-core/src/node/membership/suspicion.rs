@@ -8,6 +8,10 @@
 //! alive. A host that refuses is alive without its agent. A host is dead when it answers no prober,
 //! of at least two.
 //!
+//! The BMC of a host has a vote: a member that does not answer is announced while the suspicion is
+//! still tentative, so that ftb-ipmi reads the power of its chassis. A host that is powered off and
+//! answers no prober is dead at once.
+//!
 //! Each parent suspects its children. Acting root and standby have no parent: the agents below
 //! suspect them tentatively, and the next root opens the suspicion.
 //!
@@ -23,7 +27,7 @@ use crate::node::api::{HostAnswer, LinkId, MemberState};
 use crate::node::around::Sighting;
 use crate::node::config::ns;
 use crate::node::cx::Cx;
-use crate::node::links::LinkRole;
+use crate::node::links::{LinkRole, probe_ms};
 use crate::node::membership::Membership;
 use crate::node::membership::probes::{ProbeDials, ProbeResult};
 use crate::node::timers::Timer;
@@ -88,6 +92,10 @@ struct Round {
     host: String,
     deadline_ns: u64,
     own: Option<ProbeResult>,
+    /// A tentative suspicion is announced then, unless the host has answered.
+    quiet_at_ns: Option<u64>,
+    /// Its BMC says that the host is powered off.
+    is_off: bool,
     /// Whether the host answered each neighbour.
     witnesses: BTreeMap<Rank, Option<bool>>,
 }
@@ -107,6 +115,12 @@ impl Round {
         self.own.is_some_and(|own| own != ProbeResult::Host(HostAnswer::Nothing))
     }
 
+    /// The BMC says that the host is off, and no prober has reached it: a live host wins.
+    fn is_proven_off(&self) -> bool {
+        let alive = self.witnesses.values().any(|report| *report == Some(true));
+        self.is_off && !self.is_answered() && !alive
+    }
+
     fn is_complete(&self) -> bool {
         self.own.is_some() && self.witnesses.values().all(Option::is_some)
     }
@@ -116,6 +130,7 @@ impl Round {
         // An agent without a witness may be the one that is cut off.
         let witness = self.witnesses.values().any(|report| *report == Some(false));
         match self.own {
+            _ if self.is_proven_off() => SuspicionOutcome::Dead,
             Some(ProbeResult::Agent) => SuspicionOutcome::Elsewhere,
             Some(ProbeResult::Host(HostAnswer::Refused)) => SuspicionOutcome::AgentLost("is gone"),
             Some(ProbeResult::Host(HostAnswer::Taken)) => {
@@ -135,7 +150,8 @@ impl Round {
         };
         let witnesses =
             self.witnesses.iter().map(|(rank, report)| format!("{rank}={}", word(report)));
-        witnesses.collect::<Vec<String>>().join(" ")
+        let bmc = self.is_off.then(|| "bmc=off".to_owned());
+        witnesses.chain(bmc).collect::<Vec<String>>().join(" ")
     }
 }
 
@@ -167,7 +183,21 @@ impl Suspicions {
             Phase::Reprobe(back_off) if is_root => back_off.next_ns,
             _ => None,
         });
-        rounds.chain(again).chain(self.dials.deadline_ns()).min()
+        let quiet = self.by_rank.values().filter_map(|found| found.round.as_ref()?.quiet_at_ns);
+        rounds.chain(again).chain(quiet).chain(self.dials.deadline_ns()).min()
+    }
+
+    /// Whether the power of a suspect's host would decide.
+    pub(crate) fn asks_for_power(&self) -> bool {
+        // Called after each input: mostly nothing is probed.
+        !self.dials.is_empty()
+            && self.by_rank.values().any(|found| {
+                let round = found.round.as_ref().filter(|round| !round.is_answered());
+                round.is_some_and(|round| match found.phase {
+                    Phase::Tentative => round.quiet_at_ns.is_none(),
+                    Phase::Open | Phase::Reprobe(_) => true,
+                })
+            })
     }
 }
 
@@ -182,6 +212,42 @@ impl Membership {
                 self.evaluate(cx, member.rank, false);
             }
             _ => self.open_suspicion(cx, member, host, Phase::Open),
+        }
+    }
+
+    /// Quiet children whose hosts have not answered are announced: their power is to be read.
+    fn announce_quiet(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
+        for (rank, found) in &mut self.suspicions.by_rank {
+            let Some(round) = &mut found.round else { continue };
+            let is_due = round.quiet_at_ns.take_if(|at_ns| *at_ns <= now_ns).is_some();
+            let is_tentative = matches!(found.phase, Phase::Tentative);
+            if is_due && is_tentative && !round.is_answered() && !cx.is_above(*rank) {
+                let tags = vec![("host", round.host.clone()), ("rank", rank.to_string())];
+                let why = format!("{} is quiet and has not answered a probe yet", round.host);
+                cx.announce(names::FTB_NODE_QUIET, Severity::Info, tags, why);
+            }
+        }
+    }
+
+    /// The BMC of a host says that it is powered off. Gives a child whose link is to end for that.
+    pub(crate) fn on_power_off(&mut self, cx: &mut Cx, host: &str) -> Option<Rank> {
+        let mut suspects = self.suspicions.by_rank.iter_mut();
+        let (rank, found) = suspects.find(|(_, found)| {
+            found.round.as_ref().is_some_and(|round| round.host.eq_ignore_ascii_case(host))
+        })?;
+        let (rank, is_tentative) = (*rank, matches!(found.phase, Phase::Tentative));
+        let round = found.round.as_mut()?;
+        round.is_off = true;
+        if !round.is_proven_off() {
+            return None;
+        }
+        match is_tentative {
+            true => Some(rank),
+            false => {
+                self.evaluate(cx, rank, false);
+                None
+            }
         }
     }
 
@@ -281,8 +347,17 @@ impl Membership {
         self.probe_host_for_round(cx, rank, number);
         // A neighbour dials, and its answer takes the way back.
         let deadline_ns = cx.after_ms(2 * cx.config.dial_ms);
-        cx.timers.set_earlier(Timer::Suspicion, deadline_ns);
-        Round { number, host: host.to_owned(), deadline_ns, own: None, witnesses }
+        let quiet_ns = cx.after_ms(probe_ms(&cx.config) / 2);
+        cx.timers.set_earlier(Timer::Suspicion, deadline_ns.min(quiet_ns));
+        Round {
+            number,
+            host: host.to_owned(),
+            deadline_ns,
+            own: None,
+            quiet_at_ns: Some(quiet_ns),
+            is_off: false,
+            witnesses,
+        }
     }
 
     /// The own probe of a round has a result.
@@ -335,6 +410,7 @@ impl Membership {
         let Some((round, found)) = round else { return cx.impossible("SuspectHasRound") };
         let certain = match found.phase {
             Phase::Tentative => false,
+            _ if round.is_proven_off() => true,
             // Former children of an agent above are about to attach, and have probed it.
             Phase::Open if is_above && round.witnesses.is_empty() && !alone => round.is_answered(),
             Phase::Open | Phase::Reprobe(_) => round.is_answered() || round.is_complete(),
@@ -414,6 +490,7 @@ impl Membership {
     /// Probes and rounds reach their deadlines, and pauses end.
     pub(crate) fn on_suspicion_timer(&mut self, cx: &mut Cx) {
         let now_ns = cx.now.mono_ns;
+        self.announce_quiet(cx);
         for dial in self.suspicions.dials.late(now_ns) {
             self.on_probe_failed(cx, dial, HostAnswer::Nothing);
         }

@@ -4,7 +4,7 @@
 use super::World;
 use crate::clients::{Published, Violation, broken};
 use crate::events::{AGENT_SPACE, Said, seal_stated};
-use ftb_core::condition::{Condition, Provenance, Subject, Truth};
+use ftb_core::condition::{CHASSIS_OFF, Condition, Provenance, Subject, Truth};
 use ftb_core::ident::PublisherId;
 use ftb_core::node::Node;
 use ftb_core::node::api::{ClientId, Input};
@@ -91,6 +91,23 @@ impl World {
             Some(events) => self.feed(agent, Input::Restate { client, events }),
             None => Ok(()),
         }
+    }
+
+    /// A program at an agent states what the BMC of a host says of its power.
+    pub fn state_power(&mut self, agent: usize, host: &str, is_off: bool) -> Result<(), Violation> {
+        let client = self.new_client();
+        let id = PublisherId { account: 9_000, token: client.0 };
+        self.feed(agent, Input::ClientAttached { client, info: super::life::info(id) })?;
+        let truth = if is_off { Truth::True } else { Truth::False };
+        let condition = Condition { host: host.to_owned(), ..Condition::new(CHASSIS_OFF, truth) };
+        let provenance = Provenance::direct(self.agents[agent].origin);
+        let (own, severity) = (format!("node{agent}"), Severity::Error);
+        let (space, name) = ("ftb.ipmi", "FTB_IPMI_CHASSIS_OFF");
+        let said = Said { severity, space, name, host: &own, payload: 20 };
+        let sealed = seal_stated(id, 1, &said, Some((condition, provenance)));
+        let published = Published::new(self.now_ns, sealed.clone());
+        self.books.published.insert(sealed.id(), published);
+        self.feed(agent, Input::Publish { client, events: Run::from(sealed) })
     }
 
     fn state_next(&mut self, at: usize) -> Result<(), Violation> {
