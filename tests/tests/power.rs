@@ -21,7 +21,8 @@ impl Publisher {
         let (socket, address) = (cluster.socket(2).display(), bmc.address());
         let node = cluster.host(LOST);
         let text = format!(
-            "interval = '5s'\n[agent]\nsocket = '{socket}'\n[[target]]\nbmc = '{address}'\nnode = '{node}'\n\
+            "interval = '5s'\n[agent]\nsocket = '{socket}'\n\
+             [[target]]\nbmc = '{address}'\nnode = '{node}'\n\
              user = '{USER}'\npassword = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '300ms'\n"
         );
         let path = cluster.dir().join("ipmi.toml");

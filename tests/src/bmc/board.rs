@@ -16,8 +16,8 @@ pub struct Setup {
     pub is_odd: bool,
     /// Capacity of the event log in entries.
     pub log_entries: u16,
-    /// Whether the BMC knows the power of its machine: `set("power", 0)`. It is on at first; without
-    /// that it is always off.
+    /// Whether the BMC knows the power of its machine, which is on at first: `set("power", 0)`.
+    /// Without that the machine is always off.
     pub has_power: bool,
 }
 
