@@ -298,7 +298,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reports whether the node is powered on, if it `is_missed` or that is news. Reports nothing if
+    /// Reports whether the node is powered on, if it `is_missed` or that is news. No report if
     /// the BMC cannot say.
     async fn read_power(&mut self, bmc: &mut Bmc, is_missed: bool) -> Result<(), BmcError> {
         let is_on = match bmc.run(GetPower).await {

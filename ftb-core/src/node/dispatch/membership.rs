@@ -10,6 +10,7 @@ use crate::node::config::UNLISTED_MAX;
 use crate::node::links::LinkRole;
 use crate::node::membership::Assignment;
 use crate::node::publishing::Route;
+use crate::numbers::LogIndex;
 use crate::space::lies_in;
 
 impl Node {
