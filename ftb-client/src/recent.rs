@@ -1,10 +1,9 @@
-//! Which events a subscription has had: lately by their ids, of each publisher the newest.
+//! Which events a subscription had: the last ones by their ids, and the newest of each publisher.
 //!
-//! When a subscription goes on after an interruption in which two parts of the cluster became one,
-//! events that it had can come again at other positions: these it knows by their ids. And events
-//! that it has not had can come behind newer ones of their publishers: they are not given, a gap
-//! tells them. It is held here, in the program, and not at its agent: an agent that starts again
-//! has forgotten it.
+//! Two parts of the cluster may become one during an interruption. Then events that the
+//! subscription had can arrive again at other positions: their ids identify them. Events that it
+//! did not have can arrive behind newer ones of their publishers: they are dropped, and a gap
+//! reports them. The program holds this state, because an agent that starts again has lost it.
 
 use ftb_core::latest::Latest;
 use ftb_core::node::api::{Gap, GapReason};
@@ -12,7 +11,7 @@ use ftb_core::{EventId, Position, PublisherId, Spaces};
 use ftb_proto::event::{EventBatch, EventView};
 use std::collections::{HashSet, VecDeque};
 
-/// How many ids of delivered events are remembered.
+/// Most ids of delivered events that are kept.
 const RECENT_IDS_MAX: usize = 16 * 1024;
 
 /// Consecutive ids of one publisher.
@@ -28,26 +27,26 @@ struct IdRange {
 pub(crate) struct Recent {
     ranges: VecDeque<IdRange>,
     count: usize,
-    /// What may come again: what was delivered before the last interruption, and since. Empty as
-    /// long as nothing was interrupted.
+    /// What may arrive again: what was delivered before the last interruption, and since. Empty
+    /// without an interruption.
     suspects: HashSet<EventId>,
-    /// For how many more events that is looked at.
+    /// How many more events are compared with them.
     checks_left: usize,
     /// The newest of each publisher.
     latest: Latest,
 }
 
-/// What was taken out of a delivery.
+/// What was removed from a delivery.
 #[derive(Debug, Default)]
 pub(crate) struct Sifted {
-    /// How many had come before.
+    /// Number of events that had arrived before.
     pub(crate) copies: usize,
-    /// Those that came behind newer ones of their publishers.
+    /// Events that arrived behind newer ones of their publishers.
     pub(crate) late: Option<Gap>,
 }
 
 impl Recent {
-    /// An interruption: what was delivered before may come again.
+    /// After an interruption: what was delivered before may arrive again.
     pub(crate) fn suspect(&mut self) {
         let ids = |range: &IdRange| {
             let IdRange { publisher, first_seq, count } = *range;
@@ -58,8 +57,8 @@ impl Recent {
         self.checks_left = RECENT_IDS_MAX;
     }
 
-    /// Takes out what was delivered before and, unless all is wanted `as_logged`, what comes behind
-    /// newer events of its publisher. Remembers the rest.
+    /// Removes what was delivered before and, unless `as_logged`, what arrives behind newer events
+    /// of its publisher. Notes the rest.
     pub(crate) fn sift(&mut self, events: &mut EventBatch, as_logged: bool) -> Sifted {
         let before = events.len();
         if self.checks_left > 0 {
@@ -96,7 +95,7 @@ impl Recent {
         true
     }
 
-    /// Remembers an id and forgets the oldest.
+    /// Notes an id and drops the oldest one beyond the limit.
     fn note(&mut self, id: EventId) {
         match self.ranges.back_mut() {
             Some(range)
@@ -124,7 +123,7 @@ impl Recent {
     }
 }
 
-/// Adds an event to the hole that tells of late ones.
+/// Adds an event to the gap that reports late ones.
 fn add_late(late: &mut Option<Gap>, event: &EventView<'_>) {
     let spaces = Spaces::of(event.space());
     let (until, severity) = (event.position(), event.severity());
