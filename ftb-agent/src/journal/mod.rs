@@ -156,7 +156,8 @@ impl Opened {
         match opened {
             Ok(OpenedStore { log_store, mut restored, failed }) => {
                 let (entries, last) = (restored.items.len(), restored.stored.last);
-                tracing::info!(entries, last = last.get(), folder = %plan.folder.display(), "journal read");
+                let folder = plan.folder.display();
+                tracing::info!(entries, last = last.get(), %folder, "journal read");
                 restored.damage = damage.take_pending();
                 task::log_unclean(&restored);
                 let statistics = Arc::new(Statistics::default());

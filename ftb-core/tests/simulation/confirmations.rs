@@ -99,7 +99,8 @@ fn a_delayed_acknowledgement_goes_behind_other_messages() {
     root.publish(2, 1);
     let heard = woken(&mut root).expect("it is delivered to");
     assert!(
-        matches!(heard[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq }] if seq.get() == 2),
+        matches!(heard[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq }]
+            if seq.get() == 2),
         "{heard:?}"
     );
 }
