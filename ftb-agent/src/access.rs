@@ -182,6 +182,11 @@ impl Access {
         agents.into_iter().chain(closed.cloned()).collect()
     }
 
+    /// Whether it is root or the agent's own user.
+    pub fn is_trusted(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.agent_uid
+    }
+
     /// The rights of one client.
     pub fn of(self: &Arc<Self>, who: Credentials) -> Allowed {
         let allow = |rule: &AccessRule| Grant {
@@ -234,7 +239,7 @@ impl Allowed {
             _ if lies_in(space, AGENT_SPACE) => Rights::None,
             None => Rights::None,
             Some(grant) => {
-                let is_trusted = self.who.uid == 0 || self.who.uid == self.source.agent_uid;
+                let is_trusted = self.source.is_trusted(self.who.uid);
                 match (grant.is_protected, is_trusted) {
                     (true, true) => Rights::StateAnyHost,
                     (false, false) => Rights::Publish,

@@ -2,14 +2,19 @@
 //!
 //! It serves `ftbctl status` and `ftbctl tree` from the core's data.
 
+use crate::access::Access;
 use crate::clients::Terms;
 use crate::handle::{self, Handle};
 use crate::journal::Statistics;
+use arc_swap::ArcSwap;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
-use ftb_proto::link::wire_member_state;
+use ftb_core::trace::EventTrace;
+use ftb_proto::event::core_id;
+use ftb_proto::link::{wire_member_state, wire_trace};
 use ftb_proto::v1;
 use ftb_proto::v1::AgentRole;
+use ftb_transport::Credentials;
 use ftb_transport::limiter::Peer;
 use ftb_transport::peer_errors::PeerErrors;
 use std::sync::Arc;
@@ -32,6 +37,8 @@ pub struct AdminService {
     pub terms: Arc<Terms>,
     /// How much is on disk; `None` without a journal.
     pub journal: Option<Arc<Statistics>>,
+    /// Who may read which events.
+    pub access: Arc<ArcSwap<Access>>,
 }
 
 fn admit<T>(request: &Request<T>) -> Result<(), Status> {
@@ -56,13 +63,31 @@ impl v1::admin_server::Admin for AdminService {
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
         admit(&request)?;
-        let timeout_ms = request.get_ref().timeout_ms;
-        let within = timeout_ms.map_or(TREE_DEFAULT, |ms| Duration::from_millis(ms.into()));
-        let within = within.min(TREE_MAX);
+        let within = within(request.get_ref().timeout_ms);
         let tree = self.handle.tree(within).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
         Ok(Response::new(v1::TreeReply { nodes, complete: tree.complete }))
     }
+
+    async fn trace(
+        &self,
+        request: Request<v1::EventTraceRequest>,
+    ) -> Result<Response<v1::EventTraceReply>, Status> {
+        admit(&request)?;
+        let peer = request.extensions().get::<Peer>();
+        let who = peer.and_then(Peer::credentials);
+        let who = who.ok_or_else(|| Status::permission_denied("the agent does not know you"))?;
+        let v1::EventTraceRequest { event, timeout_ms } = request.into_inner();
+        let event = event.ok_or_else(|| Status::invalid_argument("which event?"))?;
+        let within = within(timeout_ms);
+        let trace = self.handle.trace(core_id(event), within).await.map_err(stopping)?;
+        self.check_readable(&trace, who)?;
+        Ok(Response::new(v1::EventTraceReply { trace: Some(wire_trace(&trace)) }))
+    }
+}
+
+fn within(timeout_ms: Option<u32>) -> Duration {
+    timeout_ms.map_or(TREE_DEFAULT, |ms| Duration::from_millis(ms.into())).min(TREE_MAX)
 }
 
 fn stopping(error: handle::Stopping) -> Status {
@@ -70,6 +95,26 @@ fn stopping(error: handle::Stopping) -> Status {
 }
 
 impl AdminService {
+    /// A path is as private as its event. Where no agent has the event any more, root and the
+    /// agent's user may read the path.
+    #[allow(clippy::result_large_err)] // As tonic has it.
+    fn check_readable(&self, trace: &EventTrace, who: Credentials) -> Result<(), Status> {
+        let access = self.access.load();
+        let denied = |why: String| Err(Status::permission_denied(why));
+        match &trace.event {
+            Some(event) if access.of(who).may_subscribe(event.space.as_bytes()) => Ok(()),
+            Some(event) => {
+                denied(format!("your user may not read events of event space {}", event.space))
+            }
+            None if trace.agents.is_empty() || access.is_trusted(who.uid) => Ok(()),
+            None => denied(
+                "no agent has the event in memory, so that none can say whether you may read it; \
+                 root may"
+                    .to_owned(),
+            ),
+        }
+    }
+
     fn describe(&self, status: handle::Status) -> v1::StatusReply {
         let node = status.node;
         let shell = self.errors.counters().into_iter();

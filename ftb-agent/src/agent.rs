@@ -307,7 +307,7 @@ fn services(
         ended,
     };
     let journal = journal.map(|journal| Arc::clone(&journal.statistics));
-    (clients, AdminService { handle, errors, terms, journal })
+    (clients, AdminService { handle, errors, terms, journal, access: Arc::clone(access) })
 }
 
 /// What all connections share: counters, and what a reload replaces. The configuration was checked

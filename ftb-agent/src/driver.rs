@@ -11,13 +11,14 @@ use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
 use crate::repeats::Repeats;
 use crate::world::{Alarm, Clock};
-use ftb_core::Now;
 use ftb_core::frame::Frame;
 use ftb_core::limits::{BATCH_BYTES_TARGET, LINK_BYTES_TARGET};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
     ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
+use ftb_core::trace::EventTrace;
+use ftb_core::{EventId, Now};
 use ftb_proto::client::Outgoing;
 use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Commands taken from one inbox before the other inbox.
 const TURN_COMMANDS_MAX: usize = 128;
-/// Pending queries about the tree; a further one drops the oldest.
+/// Pending queries about the tree, and about paths; a further one drops the oldest.
 const QUERIES_MAX: usize = 64;
 /// Input below this size is passed on within the thread: waking a second thread takes longer.
 const SMALL_BYTES: u64 = 8 * 1024;
@@ -63,6 +64,7 @@ pub struct Driver {
     /// The core has received input in this turn.
     is_fed: bool,
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
+    traces: BTreeMap<QueryId, oneshot::Sender<EventTrace>>,
     heap: Heap,
     repeats: Repeats,
     /// The last transition, for status reports.
@@ -108,6 +110,7 @@ impl Driver {
             given_bytes: 0,
             is_fed: false,
             queries: BTreeMap::new(),
+            traces: BTreeMap::new(),
             heap: Heap::default(),
             repeats: Repeats::default(),
             role,
@@ -236,6 +239,7 @@ impl Driver {
                 let _ = reply.send(Status { node, started_ns, now_ns });
             }
             Command::Tree { within, reply } => self.ask_tree(within, reply),
+            Command::Trace { event, within, reply } => self.ask_trace(event, within, reply),
             Command::Stop => {
                 self.stopping = true;
                 self.feed(Input::Stop);
@@ -254,6 +258,16 @@ impl Driver {
         self.queries.insert(query, reply);
         let deadline_ns = self.clock.now().deadline_ns(within);
         self.feed(Input::QueryTree { query, deadline_ns });
+    }
+
+    fn ask_trace(&mut self, event: EventId, within: Duration, reply: oneshot::Sender<EventTrace>) {
+        if self.traces.len() >= QUERIES_MAX {
+            self.traces.pop_first();
+        }
+        let query = QueryId(self.links.handle.next_id());
+        self.traces.insert(query, reply);
+        let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        self.feed(Input::QueryTrace { query, event, within_ms });
     }
 
     fn feed(&mut self, input: Input) {
@@ -291,6 +305,11 @@ impl Driver {
             Output::Tree { query, nodes, complete } => {
                 if let Some(reply) = self.queries.remove(&query) {
                     let _ = reply.send(Tree { nodes, complete });
+                }
+            }
+            Output::Trace { query, trace } => {
+                if let Some(reply) = self.traces.remove(&query) {
+                    let _ = reply.send(*trace);
                 }
             }
             Output::Transition(transition) => self.log(now, &transition),

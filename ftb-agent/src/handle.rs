@@ -4,8 +4,10 @@
 //! clients have separate channels, so that a storm of clients does not delay links. Not responsible
 //! for: how the driver handles a command.
 
+use ftb_core::EventId;
 use ftb_core::frame::Frame;
 use ftb_core::node::api::{ClientId, ClientInfo, DialId, Input, LinkId, TreeNode};
+use ftb_core::trace::EventTrace;
 use ftb_proto::client::Outgoing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -59,6 +61,15 @@ pub enum Command {
         within: Duration,
         /// The channel for the answer.
         reply: oneshot::Sender<Tree>,
+    },
+    /// Returns the path of an event.
+    Trace {
+        /// The event.
+        event: EventId,
+        /// Time for the answers of other agents.
+        within: Duration,
+        /// The channel for the answer.
+        reply: oneshot::Sender<EventTrace>,
     },
     /// Closes everything; the driver ends when everything is sent.
     Stop,
@@ -197,6 +208,16 @@ impl Handle {
     pub async fn status(&self) -> Result<Status, Stopping> {
         let (reply, answer) = oneshot::channel();
         self.client_command(Command::Status(reply)).await?;
+        answer.await.map_err(|_| Stopping)
+    }
+
+    /// The path of an event, as the agents remember it.
+    ///
+    /// # Errors
+    /// The agent stops.
+    pub async fn trace(&self, event: EventId, within: Duration) -> Result<EventTrace, Stopping> {
+        let (reply, answer) = oneshot::channel();
+        self.client_command(Command::Trace { event, within, reply }).await?;
         answer.await.map_err(|_| Stopping)
     }
 

@@ -5,7 +5,8 @@
 
 use crate::connection::{self, Ended};
 use core::time::Duration;
-use ftb_core::limits;
+use ftb_core::{EventId, limits};
+use ftb_proto::event::wire_id;
 use ftb_proto::v1;
 use ftb_proto::v1::admin_client::AdminClient;
 use std::path::Path;
@@ -73,11 +74,24 @@ impl Admin {
     /// # Errors
     /// [`AdminError`].
     pub async fn tree(&mut self) -> Result<v1::TreeReply, AdminError> {
-        // The agent has most of the time to ask the root, and some is left for its own view.
-        let patience = self.deadline.mul_f64(0.8).as_millis();
-        let timeout_ms = u32::try_from(patience).unwrap_or(u32::MAX);
-        let answer = self.client.tree(v1::TreeRequest { timeout_ms: Some(timeout_ms) });
-        answered(self.deadline, answer).await
+        let timeout_ms = Some(self.patience_ms());
+        answered(self.deadline, self.client.tree(v1::TreeRequest { timeout_ms })).await
+    }
+
+    /// The path of an event, as the agents remember it.
+    ///
+    /// # Errors
+    /// [`AdminError`]; also when the user may not read the event.
+    pub async fn trace(&mut self, event: EventId) -> Result<v1::EventTrace, AdminError> {
+        let timeout_ms = Some(self.patience_ms());
+        let request = v1::EventTraceRequest { event: Some(wire_id(event)), timeout_ms };
+        let reply = answered(self.deadline, self.client.trace(request)).await?;
+        Ok(reply.trace.unwrap_or_default())
+    }
+
+    /// The agent has most of the time to ask others; some is left for its own answer.
+    fn patience_ms(&self) -> u32 {
+        u32::try_from(self.deadline.mul_f64(0.8).as_millis()).unwrap_or(u32::MAX)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::position::{Epoch, Position};
 use crate::protocol::{Features, Versions};
 use crate::ranges::RangeSet;
 use crate::run::Run;
+use crate::trace::{EventTrace, TraceRequest};
 use std::sync::Arc;
 
 pub use crate::log::item::{Content, Item};
@@ -138,6 +139,10 @@ pub enum Frame {
     Probe(Probe),
     /// The answer, back on the same path.
     ProbeAnswer(ProbeAnswer),
+    /// Both ways, to neighbours with [`Features::TRACE`]: a request for the path of an event.
+    TraceRequest(TraceRequest),
+    /// The answer of an agent and all behind it.
+    TraceAnswer(Box<TraceAnswer>),
 }
 
 /// The first frame of a child.
@@ -569,6 +574,17 @@ pub struct ProbeAnswer {
     pub prober: Rank,
     /// The host answered, even if its agent did not.
     pub alive: bool,
+}
+
+/// What an agent and those behind it remember of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceAnswer {
+    /// The agent that asked first.
+    pub requester: OriginId,
+    /// Its number of the request.
+    pub request: u64,
+    /// What they remember.
+    pub trace: EventTrace,
 }
 
 /// A hash by which two agents compare their member lists: FNV-1a over the hosts in order.

@@ -21,7 +21,7 @@ pub(crate) use model::testing;
 pub use log::{epochs, position, ranges};
 pub use model::{
     catalog, condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol,
-    run, sealed, severity, space, spaces, storm, time, tree,
+    run, sealed, severity, space, spaces, storm, time, trace, tree,
 };
 
 pub use event::{Event, EventKind, EventRef, Tag};

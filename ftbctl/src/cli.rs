@@ -107,6 +107,12 @@ pub(crate) enum Command {
     /// jobs on this host that differ from it.
     #[command(after_help = EXPLAIN)]
     Explain(ExplainArgs),
+    /// Show the path of an event: each step of each agent, with its delay
+    ///
+    /// Agents remember the steps of events of ERROR and FATAL, and of those published with --trace,
+    /// in a ring of 192 KiB. You see the paths of events that you may read.
+    #[command(after_help = TRACE)]
+    Trace(TraceArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
     /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
@@ -130,6 +136,11 @@ command ends when no shown condition holds or is unknown.";
 const EXPLAIN: &str = "\
 NAME is a name (FTB_IPMI_FANFAIL), a key of a condition (FANFAIL), an event space (ftb.ib), or the
 beginning of a word (fan). More than two matches become a list.";
+
+const TRACE: &str = "\
+Delays count from the first step. Between hosts they contain the difference of the clocks; a step
+before the first one shows as negative. Exit code 1: no agent remembers the event. Exit code 3:
+some agents did not answer (a line for each).";
 
 const HEALTH_CODES: &str = "\
 Exit codes:
@@ -166,6 +177,9 @@ pub(crate) struct Publish {
     /// The job of the event
     #[arg(long, value_name = "ID", default_value = "")]
     pub(crate) job_id: String,
+    /// Agents remember the path of the event, whatever its severity is (ftbctl trace)
+    #[arg(long)]
+    pub(crate) trace: bool,
     /// The id of the event that this event answers
     #[arg(long, value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) response_to: Option<EventId>,
@@ -222,6 +236,13 @@ pub(crate) struct ExplainArgs {
     /// Show what this policy of ftb-launch does, instead
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// The id of the event, as publish and events --json print it
+    #[arg(value_name = "EVENT_ID", value_parser = parse::<EventId>)]
+    pub(crate) event: EventId,
 }
 
 #[derive(Debug, Args)]

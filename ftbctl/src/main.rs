@@ -10,6 +10,7 @@ mod output;
 mod publish;
 mod status;
 mod text;
+mod trace;
 mod tree;
 
 use clap::Parser as _;
@@ -48,6 +49,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Tree => tree::run(&common, output).await,
                 Command::Conditions(args) => conditions::run(&common, args, output).await,
                 Command::Health(args) => conditions::health(&common, args, output).await,
+                Command::Trace(args) => trace::run(&common, &args, output).await,
                 Command::Status => status::run(&common, output).await,
                 Command::Generate(_) | Command::Demo { .. } | Command::Explain(_) => Ok(()),
             }

@@ -4,6 +4,7 @@ use crate::cli::{Common, Publish};
 use crate::failure::Failure;
 use crate::output::Output;
 use ftb_client::{Condition, Event, EventKind, Tag, limits};
+use ftb_core::catalog::TRACE_TAG;
 use serde_json::json;
 use std::io::Read as _;
 use std::path::Path;
@@ -46,6 +47,9 @@ fn event_of(args: Publish) -> Result<Event, Failure> {
     event.severity = args.severity;
     event.job_id = args.job_id;
     event.tags = args.tags.into_iter().map(|(key, value)| Tag { key, value }).collect();
+    if args.trace {
+        event.tags.push(Tag { key: TRACE_TAG.to_owned(), value: "true".to_owned() });
+    }
     if let Some(id) = args.response_to {
         event.kind = EventKind::Response(Some(id));
     }

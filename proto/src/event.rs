@@ -11,6 +11,7 @@
 
 use crate::v1;
 use bytes::{Bytes, BytesMut};
+use ftb_core::catalog::TRACE_TAG;
 use ftb_core::condition::{Condition, ConditionError, Provenance};
 use ftb_core::event::EventError;
 use ftb_core::node::Fold;
@@ -114,6 +115,8 @@ pub struct EventHead {
     pub severity: Severity,
     /// When, in Unix nanoseconds.
     pub time_ns: u64,
+    /// Its path is remembered.
+    pub is_traced: bool,
     /// The event space.
     pub space: Span,
     /// The event name.
@@ -180,7 +183,7 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
     let (mut severity, mut time_ns) = (0, 0);
     let [mut space, mut name, mut client_name, mut job_id, mut payload] = [Span::default(); 5];
     let (mut response, mut answers, mut condition) = (false, false, None);
-    let mut tags = 0;
+    let (mut tags, mut is_traced) = (0, false);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => space = span,
@@ -196,7 +199,8 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
             }
             (9, Value::Bytes(span)) => {
                 tags += 1;
-                walk_tag(walker.slice(span))?;
+                let [key, _] = walk_tag(walker.slice(span))?;
+                is_traced |= key == TRACE_TAG;
                 continue;
             }
             (10, Value::Bytes(span)) => condition = Some(span),
@@ -226,7 +230,18 @@ pub fn check_event(bytes: &[u8], payload_bytes_max: usize) -> Result<EventHead, 
     bounded_text("client name", walker.slice(client_name), short)?;
     bounded_text("job id", walker.slice(job_id), short)?;
     let severity = severity_of(severity)?;
-    Ok(EventHead { severity, time_ns, space, name, job_id, client_name, payload, condition })
+    let is_traced = is_traced || severity >= Severity::Error;
+    Ok(EventHead {
+        severity,
+        time_ns,
+        is_traced,
+        space,
+        name,
+        job_id,
+        client_name,
+        payload,
+        condition,
+    })
 }
 
 const SEALED: &str = "sealed event";
@@ -241,6 +256,7 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
         republished: stamps.republished,
         covers: 0,
         time_ns: inner.time_ns,
+        is_traced: inner.is_traced,
         space: shift(inner.space),
         name: shift(inner.name),
         host,

@@ -50,6 +50,11 @@ mod tests {
     fn every_message_for_administrators_is_encoded_as_in_its_golden_file() {
         check_admin("status_request", &v1::StatusRequest {});
         check_admin("tree_request", &v1::TreeRequest { timeout_ms: Some(500) });
+        let event = Some(v1::EventId { account: 1, token: 2, seq: 3 });
+        let request = v1::EventTraceRequest { event, timeout_ms: Some(500) };
+        check_admin("event_trace_request", &request);
+        let trace = v1::EventTrace { answered: 2, since_ns: 9, ..v1::EventTrace::default() };
+        check_admin("event_trace_reply", &v1::EventTraceReply { trace: Some(trace) });
         let peer = v1::Peer { host: "node2".into(), rank: 2, queued_bytes: 300, connected_ms: 4 };
         let client = v1::ClientStatus {
             name: "monitor".into(),

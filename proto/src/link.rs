@@ -30,7 +30,10 @@ use std::sync::Arc;
 
 mod counts;
 mod events;
+mod trace;
+
 use events::Body;
+pub use trace::wire_trace;
 
 /// The gRPC method of the stream between two agents.
 pub const EXCHANGE_METHOD: &str = "/ftb.v1.Link/Exchange";
@@ -169,6 +172,8 @@ fn body(frame: &Frame) -> Body<'_> {
         }),
         Frame::Probe(probe) => Wire::Probe(wire_probe(probe)),
         Frame::ProbeAnswer(answer) => Wire::ProbeAnswer(wire_probe_answer(answer)),
+        Frame::TraceRequest(request) => Wire::TraceRequest(trace::wire_request(request)),
+        Frame::TraceAnswer(answer) => Wire::TraceAnswer(trace::wire_answer(answer)),
     })
 }
 
@@ -431,6 +436,8 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::MembershipSnapshot(snapshot) => {
             Frame::MembershipSnapshot(Arc::new(core_snapshot(&snapshot.bounds)?))
         }
+        Wire::TraceRequest(request) => Frame::TraceRequest(trace::core_request(request)?),
+        Wire::TraceAnswer(answer) => Frame::TraceAnswer(Box::new(trace::core_answer(answer)?)),
         Wire::TreeQuery(query) => {
             Frame::TreeQuery { origin: OriginId(query.origin), query: query.query }
         }

@@ -47,7 +47,7 @@ const BANNED_PHRASES: [[&str; 2]; 4] =
     [["in", "vain"], ["so", "many"], ["so", "long"], ["so", "often"]];
 
 /// What a part of `node` may import: what lies below it, and no other part.
-const BELOW_PARTS: [&str; 10] = [
+const BELOW_PARTS: [&str; 11] = [
     "model",
     "log",
     "frame",
@@ -58,13 +58,14 @@ const BELOW_PARTS: [&str; 10] = [
     "node/counters",
     "node/around",
     "node/cx",
+    "node/trace",
 ];
 
 /// Which areas of `ftb-core` may import from which others. An area is a folder or a file of
 /// `ftb-core/src`. The areas of one row may import from each other: the parts of `node` have a row
 /// each. The role machine is `Node` itself: role and dispatch may import all parts. No part may
 /// import them.
-const CORE_AREAS: [(&[&str], &[&[&str]]); 11] = [
+const CORE_AREAS: [(&[&str], &[&[&str]]); 12] = [
     (&["model"], &[]),
     (&["log"], &[&["model"]]),
     (&["frame"], &[&["model", "log"]]),
@@ -72,6 +73,7 @@ const CORE_AREAS: [(&[&str], &[&[&str]]); 11] = [
     (&["node/journal"], &[&BELOW_PARTS]),
     (&["node/membership"], &[&BELOW_PARTS]),
     (&["node/publishing"], &[&BELOW_PARTS]),
+    (&["node/tracing"], &[&BELOW_PARTS]),
     (&["node/conditions"], &[&BELOW_PARTS]),
     (&["node/delivery"], &[&BELOW_PARTS, &["node/journal"]]),
     (&["node/tree"], &[&BELOW_PARTS]),

@@ -43,6 +43,9 @@ impl Wants for FilterSet {
     }
 }
 
+/// Most runs of traced events that are remembered until the caller takes them.
+const SHED_TRACED_MAX: usize = 16;
+
 /// A place in the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reader {
@@ -52,6 +55,8 @@ pub(crate) struct Reader {
     kept_bytes: usize,
     /// How many events it has lost by being slow.
     pub(crate) shed: u64,
+    /// Traced ones among them that the caller has not taken, at most [`SHED_TRACED_MAX`] runs.
+    shed_traced: Vec<Run>,
     /// What it wants next is not (all) in the log here and is fetched from above.
     pub(crate) catching_up: bool,
     /// It begins with the first event that is not older than this Unix time; `None`: where it
@@ -273,6 +278,7 @@ impl Reader {
                 let count = places.len() as u64;
                 if first.severity() == severity {
                     self.shed += count;
+                    self.note_shed(first.is_traced().then(|| run.slice(places)).flatten());
                     let last = (index + count).before();
                     let gap = Gap {
                         after: epochs.position(index.before()),
@@ -288,6 +294,17 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn note_shed(&mut self, run: Option<Run>) {
+        if self.shed_traced.len() < SHED_TRACED_MAX {
+            self.shed_traced.extend(run);
+        }
+    }
+
+    /// Traced events that it has lost since the last call.
+    pub(crate) fn take_shed_traced(&mut self) -> Vec<Run> {
+        std::mem::take(&mut self.shed_traced)
     }
 
     /// Keeps something behind all else; a hole joins the hole before it.

@@ -23,4 +23,5 @@ pub mod storm;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod time;
+pub mod trace;
 pub mod tree;

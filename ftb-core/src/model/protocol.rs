@@ -9,7 +9,7 @@ use core::fmt;
 /// The versions that this release speaks.
 pub const PROTOCOL: Versions = Versions { min: 7, max: 7 };
 /// The optional features that this release supports.
-pub const FEATURES: Features = Features(0);
+pub const FEATURES: Features = Features::TRACE;
 
 /// A range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,14 @@ impl fmt::Display for Versions {
 pub struct Features(pub u64);
 
 impl Features {
+    /// Requests for the path of an event, and their answers.
+    pub const TRACE: Self = Self(1);
+
+    /// Whether all of these are among them.
+    pub fn contains(self, features: Self) -> bool {
+        self.0 & features.0 == features.0
+    }
+
     /// The features that both support.
     #[must_use]
     pub fn common(self, other: Self) -> Self {

@@ -23,6 +23,8 @@ struct Batch {
     /// header and all routing texts in common share one.
     headers: Vec<Head>,
     entries: Vec<Entry>,
+    /// Whether any of them is traced.
+    is_traced: bool,
 }
 
 /// One event of a batch.
@@ -108,7 +110,8 @@ impl RunBuilder {
         self.headers.shrink_to_fit();
         let Self { headers, entries } = self;
         let to = entries.len() as u32;
-        let batch = Arc::new(Batch { bytes, headers, entries });
+        let is_traced = headers.iter().any(|header| header.is_traced);
+        let batch = Arc::new(Batch { bytes, headers, entries, is_traced });
         Ok((to > 0).then_some(Run { batch, from: 0, to }))
     }
 }
@@ -204,6 +207,11 @@ impl Run {
         })
     }
 
+    /// False: no event is traced. True: one of its batch is.
+    pub fn may_be_traced(&self) -> bool {
+        self.batch.is_traced
+    }
+
     /// Whether an event is in it, alone or in a fold.
     pub fn holds(&self, id: EventId) -> bool {
         self.stretches().any(|stretch| {
@@ -294,7 +302,8 @@ impl From<Sealed> for Run {
         let len = u32::try_from(event.len()).unwrap_or(u32::MAX);
         let at = Span { start: 0, len };
         let entries = vec![Entry { seq, time_ns, at, end_bytes: len, header: 0 }];
-        let batch = Batch { bytes: event.into_bytes(), headers: vec![head], entries };
+        let (bytes, is_traced) = (event.into_bytes(), head.is_traced);
+        let batch = Batch { bytes, headers: vec![head], entries, is_traced };
         Self { batch: Arc::new(batch), from: 0, to: 1 }
     }
 }

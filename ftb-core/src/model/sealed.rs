@@ -53,6 +53,8 @@ pub struct Head {
     pub covers: u32,
     /// When, in Unix nanoseconds on the publisher's clock.
     pub time_ns: u64,
+    /// Agents remember its path: it is of ERROR or FATAL, or its publisher wants that.
+    pub is_traced: bool,
     /// The event space.
     pub space: Span,
     /// The event name.
@@ -257,6 +259,11 @@ impl<'a> SealedRef<'a> {
     /// When, in Unix nanoseconds on the publisher's clock.
     pub fn time_ns(self) -> u64 {
         self.time_ns
+    }
+
+    /// Whether agents remember its path.
+    pub fn is_traced(self) -> bool {
+        self.head.is_traced
     }
 
     /// How bad it is.

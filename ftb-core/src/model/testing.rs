@@ -27,6 +27,7 @@ pub(crate) fn sealed_with(token: u64, seq: u64, severity: Severity) -> Sealed {
         republished: false,
         covers: 0,
         time_ns: seq,
+        is_traced: severity >= Severity::Error,
         space: span(0, 8),
         name: span(8, 5),
         host: span(13, 4),

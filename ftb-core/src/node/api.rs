@@ -14,7 +14,7 @@ pub use journal::{
 use crate::condition::{Condition, Provenance};
 use crate::filter::Filter;
 use crate::frame::Frame;
-use crate::ident::{PublisherId, Rank};
+use crate::ident::{EventId, PublisherId, Rank};
 use crate::node::config::MemberList;
 use crate::numbers::LogIndex;
 use crate::numbers::PublisherSeq;
@@ -23,6 +23,7 @@ use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::storm::StormRule;
+use crate::trace::EventTrace;
 
 pub use crate::log::gap::{Gap, GapReason};
 pub use crate::model::member::MemberState;
@@ -184,6 +185,15 @@ pub enum Input {
         /// When the local view must do, on the monotonic clock.
         deadline_ns: u64,
     },
+    /// A client of this node asks for the path of an event.
+    QueryTrace {
+        /// The shell's name for the question.
+        query: QueryId,
+        /// The event.
+        event: EventId,
+        /// Time for the answer, in milliseconds.
+        within_ms: u32,
+    },
     /// The journal failed, and can be written again. The next write has a `begin`.
     JournalOpened {
         /// What it holds now.
@@ -274,6 +284,13 @@ pub enum Output {
         nodes: Vec<TreeNode>,
         /// Whether the acting root said so; else it is this agent's own view.
         complete: bool,
+    },
+    /// Answer to `QueryTrace`.
+    Trace {
+        /// Which question.
+        query: QueryId,
+        /// What the agents remember.
+        trace: Box<EventTrace>,
     },
     /// A state transition, one log line.
     Transition(Transition),

@@ -11,6 +11,7 @@ use crate::node::config::NodeConfig;
 use crate::node::counters::Counters;
 use crate::node::links::{LinkRole, Links, control_bytes_max};
 use crate::node::timers::TimerTable;
+use crate::node::trace::TraceRing;
 use crate::severity::Severity;
 use crate::time::Now;
 
@@ -27,6 +28,8 @@ pub(crate) struct Cx {
     pub(crate) counters: Counters,
     pub(crate) timers: TimerTable,
     pub(crate) links: Links,
+    /// The steps of traced events.
+    pub(crate) trace: TraceRing,
     /// Parent and children; the node keeps it up to date.
     pub(crate) around: Around,
     random: u64,
@@ -48,6 +51,7 @@ impl Cx {
             counters: Counters::default(),
             timers: TimerTable::default(),
             links: Links::default(),
+            trace: TraceRing::default(),
             around: Around::default(),
             random: seed,
             dials: 0,

@@ -8,6 +8,8 @@
 use crate::frame::{Frame, Item, MemberReport, TreeState};
 use crate::node::api::LinkId;
 use crate::node::config::{NodeConfig, ns};
+use crate::protocol::Features;
+use crate::trace::{AgentTrace, EventTrace};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Most control frames that wait for one link. A link with more is closed.
@@ -48,6 +50,8 @@ struct Link {
     heard_at_ns: u64,
     sent_at_ns: u64,
     certified_hosts: Option<Vec<String>>,
+    /// What both ends support.
+    features: Features,
 }
 
 /// All links.
@@ -138,8 +142,20 @@ impl Links {
             heard_at_ns: now_ns,
             sent_at_ns: now_ns,
             certified_hosts,
+            features: Features::default(),
         };
         self.0.insert(id, link);
+    }
+
+    pub(crate) fn set_features(&mut self, id: LinkId, features: Features) {
+        if let Some(link) = self.0.get_mut(&id) {
+            link.features = features;
+        }
+    }
+
+    /// What both ends of a link support.
+    pub(crate) fn features(&self, id: LinkId) -> Features {
+        self.0.get(&id).map_or(Features::default(), |link| link.features)
     }
 
     /// Host names that the certificate of a peer vouches for; `None` without TLS.
@@ -371,6 +387,14 @@ fn weight(frame: &Frame) -> usize {
             + size_of_val(tree_state.epochs.segments())
             + size_of_val(tree_state.path.as_slice())
     };
+    let of_trace = |trace: &EventTrace| -> usize {
+        let of_agent = |agent: &AgentTrace| {
+            let hops = agent.hops.iter().map(|(hop, what)| size_of_val(hop) + what.len());
+            agent.host.len() + hops.sum::<usize>()
+        };
+        let silent = trace.silent.iter().map(String::len).sum::<usize>();
+        trace.agents.iter().map(of_agent).sum::<usize>() + silent
+    };
     let more = match frame {
         Frame::Hello(hello) => {
             size_of_val(&**hello)
@@ -403,6 +427,7 @@ fn weight(frame: &Frame) -> usize {
         }
         Frame::MembershipSnapshot(ranks) => size_of_val(ranks.ranges()),
         Frame::Probe(probe) => probe.host.len() + probe.address.len(),
+        Frame::TraceAnswer(answer) => of_trace(&answer.trace),
         Frame::Heartbeat(_)
         | Frame::Resume { .. }
         | Frame::FilterActive { .. }
@@ -412,6 +437,7 @@ fn weight(frame: &Frame) -> usize {
         | Frame::Resend
         | Frame::ReplicaAck { .. }
         | Frame::TreeQuery { .. }
+        | Frame::TraceRequest(_)
         | Frame::ProbeAnswer(_) => 0,
     };
     size_of::<Frame>() + more

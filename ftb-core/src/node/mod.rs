@@ -24,6 +24,8 @@ mod publishing;
 mod role;
 mod status;
 mod timers;
+mod trace;
+mod tracing;
 mod tree;
 
 pub use crate::log::retained::{Items as RetainedItems, Reserve, Retained};
@@ -34,6 +36,7 @@ pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_defa
 pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{ChildStatus, ClientStatus, NodeStatus, TreeRole};
+pub use trace::TRACE_BYTES_MAX;
 pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
 use crate::frame::{Close, Frame};
@@ -77,6 +80,8 @@ pub struct Node {
     log_wait_until_ns: Option<u64>,
     delivery: Delivery,
     publishing: Publishing,
+    /// Requests for paths of events.
+    tracing: tracing::Tracing,
 
     /// What clients here state about conditions, and what becomes unknown.
     conditions: conditions::Conditions,
@@ -110,6 +115,7 @@ impl Node {
             log_wait_until_ns: None,
             delivery: Delivery::new(config.publishers_max),
             publishing: Publishing::new(&config),
+            tracing: tracing::Tracing::default(),
             conditions: conditions::Conditions::default(),
             powered_off: Vec::new(),
             cx: Cx::new(now, config, seed),
@@ -236,6 +242,7 @@ impl Node {
             | Timer::RetryBusy
             | Timer::BetterParent => self.tree.deadline_ns(&self.cx, timer),
             Timer::TreeQuery => self.membership.tree_query_ns(),
+            Timer::Trace => self.tracing.deadline_ns(),
             Timer::Snapshot | Timer::Reconcile => {
                 self.cx.timers.get(timer).filter(|_| self.role.is_root())
             }
@@ -278,6 +285,7 @@ impl Node {
             }
             Timer::BetterParent => self.probe_better(),
             Timer::TreeQuery => self.membership.on_tree_query_timer(&mut self.cx),
+            Timer::Trace => self.tracing.on_timer(&mut self.cx),
             Timer::Suspicion => self.membership.on_suspicion_timer(&mut self.cx),
             Timer::Snapshot => {
                 self.cx.timers.stop(timer);
@@ -333,6 +341,9 @@ impl Node {
             Input::QueryTree { query, deadline_ns } => {
                 self.membership.on_query_tree(&mut self.cx, query, deadline_ns)
             }
+            Input::QueryTrace { query, event, within_ms } => {
+                self.on_query_trace(query, event, within_ms)
+            }
             Input::JournalOpened { stored, restored, damage } => {
                 self.journal_damaged(damage);
                 self.on_journal_opened(stored, restored.map(|restored| *restored));
@@ -364,6 +375,7 @@ impl Node {
     }
 
     fn link_gone(&mut self, link: LinkId, role: LinkRole, why: &str) {
+        self.tracing.on_link_gone(&mut self.cx, link);
         match role {
             LinkRole::Child => self.lose_child(link, self.why_child_left(), why),
             LinkRole::Parent => self.on_parent_lost(false, why),

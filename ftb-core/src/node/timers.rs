@@ -23,6 +23,8 @@ pub(crate) enum Timer {
     BetterParent,
     /// A client's question for the tree has no answer.
     TreeQuery,
+    /// Neighbours have not answered a request for the path of an event.
+    Trace,
     /// Probes of a suspicion have no answer, or the acting root probes an expected member again.
     Suspicion,
     /// The acting root sends its membership snapshot.
@@ -61,7 +63,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -70,6 +72,7 @@ impl Timer {
         Self::RetryBusy,
         Self::BetterParent,
         Self::TreeQuery,
+        Self::Trace,
         Self::Reconcile,
         Self::Snapshot,
         Self::Suspicion,
@@ -136,6 +139,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 24);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 25);
     }
 }

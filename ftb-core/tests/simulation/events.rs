@@ -65,6 +65,7 @@ pub fn seal_stated(
         pid: 1,
         republished: false,
         covers: 0,
+        is_traced: severity >= Severity::Error,
         time_ns: 1,
         space,
         name,

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
+use ftb_core::frame::TraceAnswer;
 use ftb_core::frame::{Content, Down, EntryRef, HistoryReply, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::EventId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
@@ -9,6 +10,7 @@ use ftb_core::node::api::GapReason;
 use ftb_core::position::Position;
 use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
+use ftb_core::trace::{AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TracedEvent};
 use ftb_core::{Event, EventName, EventSpace, Severity, Spaces};
 use prost::Message;
 
@@ -172,6 +174,8 @@ fn every_frame() -> Vec<Frame> {
         }),
         Frame::ReplicaAck { epoch: epoch(4), index: 75.into(), copy: 2, kept_from: Some(7) },
         Frame::Members(vec![member()]),
+        Frame::TraceRequest(trace_request()),
+        Frame::TraceAnswer(Box::new(trace_answer())),
         Frame::TreeQuery { origin: OriginId(5), query: 1 },
         Frame::TreeAnswer { origin: OriginId(5), query: 1, members: vec![member()], last: true },
         Frame::DynamicMembers(vec![
@@ -358,6 +362,8 @@ fn field(frame: &Frame) -> &'static str {
         Frame::MembershipSnapshot(_) => "membership_snapshot",
         Frame::Probe(_) => "probe",
         Frame::ProbeAnswer(_) => "probe_answer",
+        Frame::TraceRequest(_) => "trace_request",
+        Frame::TraceAnswer(_) => "trace_answer",
     }
 }
 
@@ -372,4 +378,38 @@ fn every_frame_is_encoded_as_in_its_golden_file() {
         assert_eq!(decode(golden).as_ref(), Ok(&frame), "{name}");
     }
     assert!(fields.is_empty(), "{fields:?} have no golden file");
+}
+
+fn trace_request() -> TraceRequest {
+    let event = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
+    TraceRequest { requester: OriginId(5), request: 1, event, within_ms: 500 }
+}
+
+fn trace_answer() -> TraceAnswer {
+    TraceAnswer { requester: OriginId(5), request: 1, trace: event_trace() }
+}
+
+fn event_trace() -> EventTrace {
+    let hop = |step, number| Hop { step, at_ns: 7, number };
+    EventTrace {
+        answered: 3,
+        event: Some(TracedEvent {
+            space: "ftb.x".to_owned(),
+            name: "X".to_owned(),
+            severity: Severity::Error,
+            client: "ftbctl".to_owned(),
+        }),
+        agents: vec![AgentTrace {
+            host: "node1".to_owned(),
+            rank: Some(Rank(1)),
+            hops: vec![
+                (hop(TraceStep::Published, 9), "ftbctl".to_owned()),
+                (hop(TraceStep::SentUp, 0), "node0".to_owned()),
+            ],
+        }],
+        omitted: 1,
+        silent: vec!["node2".to_owned()],
+        silent_more: 2,
+        since_ns: 5,
+    }
 }

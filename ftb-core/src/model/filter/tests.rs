@@ -21,6 +21,7 @@ fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> 
         pid: 1,
         republished: false,
         covers: 0,
+        is_traced: false,
         time_ns: 0,
         space,
         name,

@@ -15,6 +15,7 @@ use crate::node::cx::Cx;
 use crate::node::delivery::clients::Client;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::severity::Severity;
+use crate::trace::TraceStep;
 use std::collections::BTreeMap;
 
 /// Batches of events that may be on their way to one client, at most.
@@ -206,11 +207,16 @@ impl Delivery {
     }
 
     fn shed_of(&mut self, cx: &mut ReadCx<'_>, uid: u32, severity: Severity) {
-        let clients = self.clients.values_mut().filter(|client| client.uid == uid);
-        for found in clients.flat_map(|client| client.subscriptions.values_mut()) {
-            let before = found.reader.shed;
-            found.reader.shed_all(severity, cx.log.epochs());
-            cx.counters.shed += found.reader.shed - before;
+        let now_ns = cx.now.wall_ns;
+        for (id, client) in self.clients.iter_mut().filter(|(_, client)| client.uid == uid) {
+            for found in client.subscriptions.values_mut() {
+                let before = found.reader.shed;
+                found.reader.shed_all(severity, cx.log.epochs());
+                cx.counters.shed += found.reader.shed - before;
+                for run in found.reader.take_shed_traced() {
+                    cx.trace.note_run(now_ns, &run, TraceStep::Shed, id.0);
+                }
+            }
         }
     }
 }

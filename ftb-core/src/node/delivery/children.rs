@@ -10,6 +10,7 @@ use crate::node::api::LinkId;
 use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::numbers::LogIndex;
+use crate::trace::TraceStep;
 
 /// A child as a reader.
 pub(super) struct ChildReader {
@@ -122,6 +123,9 @@ impl Delivery {
         if items.is_empty() {
             return None;
         }
+        let rank = cx.around.child(link).map_or(0, |child| child.sighting.rank.0);
+        let now_ns = cx.now.wall_ns;
+        cx.trace.note_items(now_ns, &items, TraceStep::SentDown, rank.into());
         cx.counters.events_down += items.iter().map(|item| item.count() as u64).sum::<u64>();
         Some(Frame::Down(Down { epoch: cx.log.head(), items, covered }))
     }
@@ -159,11 +163,16 @@ impl Delivery {
         for item in evicted.fresh() {
             self.keep_for_subscribers(cx, &item);
         }
-        for child in self.children.values_mut().filter(|child| child.attached) {
+        let now_ns = cx.now.wall_ns;
+        for (link, child) in self.children.iter_mut().filter(|(_, child)| child.attached) {
             let before = child.reader.shed;
             let (lag_bytes, filters) = (cx.config.lag_bytes, &child.filters);
             child.reader.keep(&evicted.item, lag_bytes, cx.log.epochs(), filters);
             cx.counters.shed += child.reader.shed - before;
+            for run in child.reader.take_shed_traced() {
+                let rank = cx.around.child(*link).map_or(0, |child| child.sighting.rank.0);
+                cx.trace.note_run(now_ns, &run, TraceStep::ShedBelow, rank.into());
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::node::timers::Timer;
 use crate::numbers::LogIndex;
 use crate::position::Position;
 use crate::spaces::Spaces;
+use crate::trace::TraceStep;
 use core::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -53,6 +54,9 @@ impl Delivery {
                     continue;
                 }
             };
+            let step = if cx.around.is_root { TraceStep::Committed } else { TraceStep::FromAbove };
+            let now_ns = cx.now.wall_ns;
+            cx.trace.note_indexed(now_ns, item.index, run, step);
             for (places, event) in run.groups() {
                 let mut wanted = false;
                 for (id, subscription) in self.index.candidates(event) {
@@ -176,6 +180,8 @@ impl Delivery {
         let mut first = None;
         if let Some(last) = items.last() {
             found.reported = last.last();
+            let now_ns = cx.now.wall_ns;
+            cx.trace.note_items(now_ns, &items, TraceStep::Delivered, client.0);
             reader_client.turn = Some(id);
             let mut messages = to_messages(id, items, |index| cx.log.epochs().position(index));
             let count: u64 = messages.iter().map(delivered).sum();
@@ -198,9 +204,9 @@ impl Delivery {
             Content::Gap(_) => self.active_subscriptions(),
         };
         let (clients, epochs, budgets) = (&mut self.clients, cx.log.epochs(), &mut self.budgets);
-        let mut over = BTreeSet::new();
-        let mut keep = |(client, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
-            let Some(client) = clients.get_mut(&client) else { return 0 };
+        let (mut over, mut lost) = (BTreeSet::new(), Vec::new());
+        let mut keep = |(of, id): (ClientId, SubscriptionId), entry: &dyn Fn() -> Item| {
+            let Some(client) = clients.get_mut(&of) else { return 0 };
             let uid = client.uid;
             let Some(found) = client.subscriptions.get_mut(&id) else { return 0 };
             if !found.is_active() || found.reader.cursor >= item.last() {
@@ -211,6 +217,7 @@ impl Delivery {
             if budgets.grew(uid, found.reader.held_bytes().saturating_sub(held)) {
                 over.insert(uid);
             }
+            lost.extend(found.reader.take_shed_traced().into_iter().map(|run| (of, run)));
             found.reader.shed - before
         };
         let all = all.into_iter().map(|subscription| keep(subscription, &|| item.clone()));
@@ -230,6 +237,10 @@ impl Delivery {
             }
         }
         cx.counters.shed += shed;
+        let now_ns = cx.now.wall_ns;
+        for (client, run) in lost {
+            cx.trace.note_run(now_ns, &run, TraceStep::Shed, client.0);
+        }
         over.into_iter().for_each(|uid| self.enforce_budget(cx, uid));
     }
 

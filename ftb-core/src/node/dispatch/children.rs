@@ -99,7 +99,9 @@ impl Node {
         let Some(own_rank) = self.cx.rank else { return self.cx.impossible("ParentHasRank") };
         let is_ours = self.log.epochs().contains(hello.epochs.position(hello.commit_index));
         let tree_state = self.tree_state();
+        let features = hello.features.common(FEATURES);
         self.cx.links.set_role(link, LinkRole::Child);
+        self.cx.links.set_features(link, features);
         let child = Child::new(&self.cx, &hello, rank, tree_state.epochs.head());
         self.tree.add_child(link, child);
         self.publishing.attach_child(link);
@@ -109,7 +111,7 @@ impl Node {
         let versions = self.cx.config.versions;
         let hello_ack = HelloAck {
             protocol: versions.common(hello.versions).unwrap_or(versions.max),
-            features: hello.features.common(FEATURES),
+            features,
             host: self.cx.config.host.clone(),
             rank: own_rank,
             origin: self.cx.config.origin,

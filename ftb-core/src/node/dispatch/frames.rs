@@ -120,6 +120,8 @@ impl Node {
             Frame::TreeQuery { origin, query } => self.on_tree_query(link, origin, query),
             Frame::Probe(probe) => self.membership.on_probe(&mut self.cx, link, probe),
             Frame::ProbeAnswer(answer) => self.membership.on_probe_answer(&mut self.cx, &answer),
+            Frame::TraceRequest(request) => self.on_trace_request(link, request),
+            Frame::TraceAnswer(answer) => self.on_trace_answer(link, *answer),
             Frame::Close(close) => {
                 self.on_child_close(link, close.stopping, &close.reason);
                 self.cx.close(link, None, "the child said goodbye");
@@ -152,6 +154,8 @@ impl Node {
             Frame::Resend => self.on_uplink_change(),
             Frame::Probe(probe) => self.membership.on_probe(&mut self.cx, link, probe),
             Frame::ProbeAnswer(answer) => self.membership.on_probe_answer(&mut self.cx, &answer),
+            Frame::TraceRequest(request) => self.on_trace_request(link, request),
+            Frame::TraceAnswer(answer) => self.on_trace_answer(link, *answer),
             Frame::ReplicaStart(start) => self.on_replica_start(start),
             Frame::DedupRanges(dedup) => self.on_dedup_ranges(&dedup),
             Frame::Replicate(batch) => self.on_replicate(link, batch),

@@ -5,6 +5,7 @@ mod clients;
 mod conditions;
 mod frames;
 mod membership;
+mod trace;
 mod uplink;
 mod upward;
 

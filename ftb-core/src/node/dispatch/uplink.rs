@@ -131,6 +131,7 @@ impl Node {
             self.cx.counters.moves += 1;
         }
         self.cx.links.set_role(link, LinkRole::Parent);
+        self.cx.links.set_features(link, hello_ack.features.common(FEATURES));
         if let Some(rank) = hello_ack.assigned {
             self.membership.take_rank(&mut self.cx, rank);
         }
@@ -242,7 +243,7 @@ impl Node {
         self.search_on();
     }
 
-    fn host_of_rank(&self, rank: Rank) -> String {
+    pub(super) fn host_of_rank(&self, rank: Rank) -> String {
         self.membership.member(&self.cx, rank).map(|(host, _)| host).unwrap_or_default()
     }
 

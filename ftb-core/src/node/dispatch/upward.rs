@@ -1,6 +1,6 @@
 //! The way up, through publishing, role and tree.
 
-use crate::frame::{Frame, Heartbeat, UpBatch};
+use crate::frame::{Frame, Heartbeat, UpBatch, UpItem};
 use crate::ident::OriginId;
 use crate::limits::LINK_BYTES_TARGET;
 use crate::node::Node;
@@ -8,6 +8,7 @@ use crate::node::api::LinkId;
 use crate::node::publishing::WayUp;
 use crate::node::role::Role;
 use crate::numbers::LogIndex;
+use crate::trace::TraceStep;
 
 /// Most windows of batches that a standby keeps until the acting root refers to them.
 pub(crate) const KEPT_WINDOWS: u64 = 2;
@@ -24,6 +25,8 @@ impl Node {
     /// Events have come up from a child.
     pub(super) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
         let attached = self.tree.is_attached(link);
+        let rank = self.cx.around.child(link).map_or(0, |child| child.sighting.rank.0);
+        self.note_batch(&batch, TraceStep::FromBelow, rank);
         let way = (self.way_up(), attached);
         let batch = match self.publishing.on_up(&mut self.cx, link, batch, way) {
             Ok(Some(batch)) => batch,
@@ -36,6 +39,14 @@ impl Node {
             self.note_entry_refs(link, places);
         } else {
             self.root_accept(batch, None);
+        }
+    }
+
+    fn note_batch(&mut self, batch: &UpBatch, step: TraceStep, rank: u32) {
+        for item in &batch.items {
+            if let UpItem::Events(run) = item {
+                self.cx.trace.note_run(self.cx.now.wall_ns, run, step, rank.into());
+            }
         }
     }
 
@@ -106,6 +117,8 @@ impl Node {
             return None;
         }
         let batch = self.publishing.next_batch(&mut self.cx, bytes_max.min(LINK_BYTES_TARGET))?;
+        let rank = self.cx.around.parent.as_ref().map_or(0, |parent| parent.sighting.rank.0);
+        self.note_batch(&batch, TraceStep::SentUp, rank);
         let parent = self.role.parent_mut()?;
         parent.credit -= i64::try_from(batch.bytes()).unwrap_or(i64::MAX);
         parent.batches += 1;

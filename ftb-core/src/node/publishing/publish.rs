@@ -20,6 +20,7 @@ use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::spaces::Spaces;
 use crate::storm::StormRule;
+use crate::trace::TraceStep;
 use std::collections::VecDeque;
 
 /// Subscribers learn of shed events as one gap, at this time after the first of them.
@@ -94,6 +95,7 @@ impl Publishing {
     /// Takes a client's events in.
     pub(crate) fn on_publish(&mut self, cx: &mut Cx, client: ClientId, events: Run) {
         if client == ClientId::AGENT {
+            cx.trace.note_run(cx.now.wall_ns, &events, TraceStep::Published, client.0);
             return self.outbox.push(UpItem::Events(events));
         }
         let Some(publisher) = self.publishers.get_mut(&client) else {
@@ -105,6 +107,7 @@ impl Publishing {
         let known = events.iter().take_while(|event| event.id().seq <= taken).count();
         if let Some(new) = events.slice(known..events.count()) {
             let count = new.count() as u64;
+            cx.trace.note_run(cx.now.wall_ns, &new, TraceStep::Published, client.0);
             publisher.taken = new.iter().next_back().map_or(taken, |last| last.id().seq);
             publisher.published += count;
             cx.counters.published += count;
@@ -135,8 +138,12 @@ impl Publishing {
             let space = Spaces::of(event.space());
             match self.storms.take(cx.now.mono_ns, client, event.to_sealed(), &mut left) {
                 StormDecision::Passed => {}
-                StormDecision::Folded => cx.counters.folded += 1,
+                StormDecision::Folded => {
+                    cx.counters.folded += 1;
+                    cx.trace.note(cx.now.wall_ns, event, TraceStep::Folded, 0);
+                }
                 StormDecision::Shed { begins } => {
+                    cx.trace.note(cx.now.wall_ns, event, TraceStep::Limited, 0);
                     self.shed_publication(cx, client, seq, (severity, &space));
                     if begins {
                         self.report_limited(cx, client);

@@ -17,6 +17,7 @@ use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
+use crate::trace::TraceStep;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What only an acting root has.
@@ -298,6 +299,9 @@ impl Node {
             UpItem::Events(run) => {
                 let known = root.published.insert_run(&run);
                 self.cx.counters.copies += known.len() as u64;
+                for event in known.iter().filter_map(|place| run.get(*place)) {
+                    self.cx.trace.note(self.cx.now.wall_ns, event, TraceStep::Duplicate, 0);
+                }
                 run.without(&known)
             }
             UpItem::Gap(gap) => {
@@ -330,6 +334,10 @@ impl Node {
         if self.log.last() <= root.acked {
             // The standby had acknowledged everything: its time to answer begins now.
             root.last_ack_ns = self.cx.now.mono_ns;
+        }
+        if let Content::Events(run) = &content {
+            let first = self.log.last().next();
+            self.cx.trace.note_indexed(self.cx.now.wall_ns, first, run, TraceStep::Logged);
         }
         self.journal.appended(content.len());
         self.log.append(content);

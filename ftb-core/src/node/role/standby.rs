@@ -16,6 +16,7 @@ use crate::node::role::{Role, RoleCause};
 use crate::numbers::LogIndex;
 use crate::position::Epoch;
 use crate::ranges::PublisherRanges;
+use crate::trace::TraceStep;
 use std::collections::VecDeque;
 
 /// A log on its way to another agent.
@@ -414,8 +415,14 @@ impl Node {
             self.cx.counters.stale += 1;
             return;
         }
-        let committed = batch.committed;
+        let (committed, before) = (batch.committed, replica.log.last());
         let added = replica.add(batch);
+        for item in replica.log.after(before) {
+            if let Content::Events(run) = &item.content {
+                let step = TraceStep::Replicated;
+                self.cx.trace.note_indexed(self.cx.now.wall_ns, item.index, run, step);
+            }
+        }
         replica.log.apply_conditions(committed.min(replica.log.last()));
         if !added {
             self.stop_copy("an entry reference names no batch");

@@ -159,9 +159,8 @@ impl World {
                 Output::ClientReady(client) => self.pump_client(agent, client)?,
                 Output::PauseClient(client) => self.set_paused(client, true),
                 Output::ResumeClient(client) => self.set_paused(client, false),
-                Output::Tree { nodes, .. } => {
-                    self.trees.insert(agent, nodes);
-                }
+                Output::Trace { .. } => {}
+                Output::Tree { nodes, .. } => drop(self.trees.insert(agent, nodes)),
                 Output::Transition(transition) => {
                     if transition.machine == "role" {
                         let change = (transition.from, transition.to);

@@ -1,0 +1,83 @@
+//! What this agent remembers of an event, with the names that the other parts know.
+
+use crate::frame::{Content, TraceAnswer};
+use crate::ident::{EventId, Rank};
+use crate::node::Node;
+use crate::node::api::{ClientId, LinkId, QueryId};
+use crate::numbers::LogIndex;
+use crate::trace::{AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TracedEvent};
+
+impl Node {
+    /// A client of this agent asks for the path of an event.
+    pub(crate) fn on_query_trace(&mut self, query: QueryId, event: EventId, within_ms: u32) {
+        let requester = self.cx.config.origin;
+        let request = TraceRequest { requester, request: query.0, event, within_ms };
+        let own = self.own_trace(event);
+        self.tracing.on_query(&mut self.cx, query, request, own);
+    }
+
+    /// A neighbour asks for the path of an event.
+    pub(super) fn on_trace_request(&mut self, link: LinkId, request: TraceRequest) {
+        let own = self.own_trace(request.event);
+        self.tracing.on_request(&mut self.cx, link, request, own);
+    }
+
+    /// A neighbour answers.
+    pub(super) fn on_trace_answer(&mut self, link: LinkId, answer: TraceAnswer) {
+        self.tracing.on_answer(&mut self.cx, link, answer);
+    }
+
+    fn own_trace(&self, event: EventId) -> EventTrace {
+        let hops = self.cx.trace.of(event);
+        let known = hops.iter().find_map(|hop| self.logged_event(event, hop));
+        let since_ns = self.cx.trace.since_ns().max(self.cx.started.wall_ns);
+        let named = hops.into_iter().map(|hop| (hop, self.name_of(&hop)));
+        let hops: Vec<(Hop, String)> = named.collect();
+        let (host, rank) = (self.cx.config.host.clone(), self.cx.rank);
+        let agents = match hops.is_empty() {
+            true => Vec::new(),
+            false => vec![AgentTrace { host, rank, hops }],
+        };
+        EventTrace { answered: 1, event: known, agents, since_ns, ..EventTrace::default() }
+    }
+
+    /// The event itself, if the log has it at the index of a step.
+    fn logged_event(&self, id: EventId, hop: &Hop) -> Option<TracedEvent> {
+        let before = hop.number.checked_sub(1).filter(|_| hop.step.has_index())?;
+        let item = self.log.entries().after(LogIndex::new(before)).next()?;
+        let Content::Events(run) = &item.content else { return None };
+        let place = usize::try_from(hop.number.checked_sub(item.index.get())?).ok()?;
+        let event = run.get(place).filter(|event| event.id() == id)?;
+        let (space, name) = (event.space().to_owned(), event.name().to_owned());
+        let (severity, client) = (event.severity(), event.client_name().to_owned());
+        Some(TracedEvent { space, name, severity, client })
+    }
+
+    /// The host or client that the number of a step stands for; empty: a client that has gone.
+    fn name_of(&self, hop: &Hop) -> String {
+        match hop.step {
+            TraceStep::SentUp
+            | TraceStep::FromBelow
+            | TraceStep::SentDown
+            | TraceStep::ShedBelow => {
+                let rank = Rank(u32::try_from(hop.number).unwrap_or(u32::MAX));
+                match self.host_of_rank(rank) {
+                    host if host.is_empty() => format!("rank {rank}"),
+                    host => host,
+                }
+            }
+            TraceStep::Published | TraceStep::Delivered | TraceStep::Shed => {
+                let client = ClientId(hop.number);
+                if client == ClientId::AGENT {
+                    return "the agent itself".to_owned();
+                }
+                match self.publishing.client(client) {
+                    Some((info, _)) if info.job_id.is_empty() => info.name.clone(),
+                    Some((info, _)) => format!("{} (job {})", info.name, info.job_id),
+                    None => String::new(),
+                }
+            }
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Requests for the path of an event, on their way through the tree.
+//!
+//! An agent passes a request on to its other neighbours, waits for their answers, and adds its own.
+//! So each link carries one request and one answer. Each agent gives its neighbours less time than
+//! it has, so that it can name those that do not answer. Not responsible for: what this agent
+//! remembers ([`crate::node::trace`]).
+
+use crate::frame::{Frame, TraceAnswer};
+use crate::ident::OriginId;
+use crate::node::api::{LinkId, Output, QueryId};
+use crate::node::cx::Cx;
+use crate::protocol::Features;
+use crate::trace::{EventTrace, TraceRequest};
+use std::collections::BTreeMap;
+
+/// Most requests that an agent waits for. Further ones get what it remembers itself.
+const REQUESTS_MAX: usize = 16;
+/// The part of its time that an agent keeps for its own answer, at least [`OWN_MS_MIN`].
+const OWN_SHARE: u32 = 8;
+const OWN_MS_MIN: u32 = 20;
+
+/// Whom the answer goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Shell(QueryId),
+    Link(LinkId),
+}
+
+struct PendingTrace {
+    asker: Asker,
+    /// Neighbours that have not answered, with their hosts.
+    waiting: BTreeMap<LinkId, String>,
+    trace: EventTrace,
+    deadline_ns: u64,
+}
+
+/// The requests that wait for answers.
+#[derive(Default)]
+pub(crate) struct Tracing {
+    pending: BTreeMap<(OriginId, u64), PendingTrace>,
+}
+
+impl Tracing {
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        self.pending.values().map(|pending| pending.deadline_ns).min()
+    }
+
+    /// A client of this agent asks. `own`: what this agent remembers.
+    pub(crate) fn on_query(
+        &mut self,
+        cx: &mut Cx,
+        query: QueryId,
+        request: TraceRequest,
+        own: EventTrace,
+    ) {
+        self.begin(cx, Asker::Shell(query), request, own);
+    }
+
+    /// A neighbour asks.
+    pub(crate) fn on_request(
+        &mut self,
+        cx: &mut Cx,
+        link: LinkId,
+        request: TraceRequest,
+        own: EventTrace,
+    ) {
+        if self.pending.contains_key(&(request.requester, request.request)) {
+            // The tree has changed on the way: this agent answers another neighbour.
+            let empty = EventTrace::default();
+            return answer(cx, Asker::Link(link), (request.requester, request.request), empty);
+        }
+        self.begin(cx, Asker::Link(link), request, own);
+    }
+
+    fn begin(&mut self, cx: &mut Cx, asker: Asker, request: TraceRequest, mut own: EventTrace) {
+        let key = (request.requester, request.request);
+        let kept_ms = (request.within_ms / OWN_SHARE).max(OWN_MS_MIN);
+        let within_ms = request.within_ms.saturating_sub(kept_ms);
+        let parent = cx.around.parent.iter().map(|parent| (parent.link, parent.host.clone()));
+        let children = cx.around.children.iter().map(|child| (child.link, child.host.clone()));
+        let others = parent.chain(children).filter(|(link, _)| asker != Asker::Link(*link));
+        let others: Vec<(LinkId, String)> = others.collect();
+        let is_full = self.pending.len() >= REQUESTS_MAX;
+        let mut waiting = BTreeMap::new();
+        for (link, host) in others {
+            if is_full || within_ms == 0 || !cx.links.features(link).contains(Features::TRACE) {
+                own.add_silent(host);
+                continue;
+            }
+            cx.send_if_room(link, Frame::TraceRequest(TraceRequest { within_ms, ..request }));
+            waiting.insert(link, host);
+        }
+        if waiting.is_empty() {
+            return answer(cx, asker, key, own);
+        }
+        let deadline_ns = cx.after_ms(request.within_ms.saturating_sub(kept_ms / 2).into());
+        self.pending.insert(key, PendingTrace { asker, waiting, trace: own, deadline_ns });
+    }
+
+    /// A neighbour answers.
+    pub(crate) fn on_answer(&mut self, cx: &mut Cx, link: LinkId, answered: TraceAnswer) {
+        let key = (answered.requester, answered.request);
+        let Some(pending) = self.pending.get_mut(&key) else {
+            cx.counters.stale += 1;
+            return;
+        };
+        if pending.waiting.remove(&link).is_none() {
+            cx.counters.stale += 1;
+            return;
+        }
+        pending.trace.merge(answered.trace);
+        if pending.waiting.is_empty() {
+            self.finish(cx, key);
+        }
+    }
+
+    /// A neighbour is gone.
+    pub(crate) fn on_link_gone(&mut self, cx: &mut Cx, link: LinkId) {
+        let mut over = Vec::new();
+        for (key, pending) in &mut self.pending {
+            if let Some(host) = pending.waiting.remove(&link) {
+                pending.trace.add_silent(host);
+                if pending.waiting.is_empty() {
+                    over.push(*key);
+                }
+            }
+        }
+        over.into_iter().for_each(|key| self.finish(cx, key));
+    }
+
+    /// Neighbours that have not answered in time are named.
+    pub(crate) fn on_timer(&mut self, cx: &mut Cx) {
+        let now_ns = cx.now.mono_ns;
+        let late = self.pending.iter().filter(|(_, pending)| pending.deadline_ns <= now_ns);
+        for key in late.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.finish(cx, key);
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Cx, key: (OriginId, u64)) {
+        let Some(mut pending) = self.pending.remove(&key) else { return };
+        pending.waiting.into_values().for_each(|host| pending.trace.add_silent(host));
+        answer(cx, pending.asker, key, pending.trace);
+    }
+}
+
+fn answer(cx: &mut Cx, asker: Asker, (requester, request): (OriginId, u64), trace: EventTrace) {
+    match asker {
+        Asker::Shell(query) => cx.push(Output::Trace { query, trace: Box::new(trace) }),
+        Asker::Link(link) => {
+            let answer = TraceAnswer { requester, request, trace };
+            cx.send_if_room(link, Frame::TraceAnswer(Box::new(answer)));
+        }
+    }
+}
