@@ -46,6 +46,7 @@ fn steps(cluster: &Cluster, rank: usize, id: &str) -> Vec<(String, String, Strin
 #[tokio::test]
 async fn each_step_of_an_event_is_shown_with_its_host_from_anywhere() {
     let mut cluster = Plan::new(7, 2).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
     cluster.wait_safe().await.unwrap();
     // 5 is below 2, and 3 below 1.
     let subscriber = Client::builder("watcher").agent(cluster.socket(3)).build().unwrap();
