@@ -356,17 +356,19 @@ pub(crate) struct Evicted {
 }
 
 impl Evicted {
-    /// What of it was not delivered here before.
-    pub(crate) fn fresh(&self) -> Vec<Item> {
-        let mut fresh = Vec::new();
+    /// Its parts, in order, and whether each was delivered here before.
+    pub(crate) fn parts(&self) -> Vec<(Item, bool)> {
+        let mut parts = Vec::new();
         let mut rest = Some(self.item.clone());
         for index in &self.repeated {
-            let Some(item) = rest else { return fresh };
-            fresh.extend(item.up_to(index.before()));
+            let Some(item) = rest else { return parts };
+            parts.extend(item.up_to(index.before()).map(|fresh| (fresh, false)));
+            let here = item.behind(index.before()).and_then(|item| item.up_to(*index));
+            parts.extend(here.map(|repeated| (repeated, true)));
             rest = item.behind(*index);
         }
-        fresh.extend(rest);
-        fresh
+        parts.extend(rest.map(|fresh| (fresh, false)));
+        parts
     }
 }
 
@@ -427,8 +429,9 @@ mod tests {
         log.mark_repeated(7.into());
         let evicted = log.evict(3.into()).expect("three events");
         assert_eq!((evicted.item.index.get(), evicted.item.last().get()), (1, 3));
-        let fresh: Vec<u64> = evicted.fresh().iter().map(|item| item.index.get()).collect();
-        assert_eq!(fresh, [1, 3]);
+        let parts = evicted.parts();
+        let parts: Vec<_> = parts.iter().map(|(item, again)| (item.index.get(), *again)).collect();
+        assert_eq!(parts, [(1, false), (2, true), (3, false)]);
         assert!(log.is_repeated(7.into()) && !log.is_repeated(2.into()));
         assert_eq!(log.before(6), 5.into());
         log.truncate(6.into());

@@ -160,8 +160,8 @@ impl Delivery {
 
     /// The log gives an entry up: readers that have not read it keep it within their bound.
     pub(crate) fn on_evicted(&mut self, cx: &mut ReadCx<'_>, evicted: &Evicted) {
-        for item in evicted.fresh() {
-            self.keep_for_subscribers(cx, &item);
+        for (item, is_repeated) in evicted.parts() {
+            self.keep_for_subscribers(cx, &item, is_repeated);
         }
         let now_ns = cx.now.wall_ns;
         for (link, child) in self.children.iter_mut().filter(|(_, child)| child.attached) {

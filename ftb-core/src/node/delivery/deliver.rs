@@ -197,7 +197,13 @@ impl Delivery {
     }
 
     /// The log gives an entry up: subscriptions that have not read it keep it within their bound.
-    pub(super) fn keep_for_subscribers(&mut self, cx: &mut ReadCx<'_>, item: &Item) {
+    /// `is_repeated`: it was delivered here before, to others than those that read repeated events.
+    pub(super) fn keep_for_subscribers(
+        &mut self,
+        cx: &mut ReadCx<'_>,
+        item: &Item,
+        is_repeated: bool,
+    ) {
         let lag_bytes = cx.config.lag_bytes;
         let all = match &item.content {
             Content::Events(_) => Vec::new(),
@@ -209,7 +215,8 @@ impl Delivery {
             let Some(client) = clients.get_mut(&of) else { return 0 };
             let uid = client.uid;
             let Some(found) = client.subscriptions.get_mut(&id) else { return 0 };
-            if !found.is_active() || found.reader.cursor >= item.last() {
+            let had = found.reader.cursor >= item.last();
+            if !found.is_active() || had || is_repeated && !found.reader.reads_repeated {
                 return 0;
             }
             let (before, held) = (found.reader.shed, found.reader.held_bytes());

@@ -319,3 +319,55 @@ fn a_reported_gap_of_an_epoch_does_not_come_behind_its_events() {
     script.sort_by_key(|(at, _)| *at);
     must_reach("reported", &nine().on_disk(), 210_171, &script, WITNESS);
 }
+
+/// A subscription that read its past stood behind others of its agent, and the log gave up what
+/// those had from above: it got neither the events nor a gap.
+#[test]
+fn a_subscription_in_its_past_keeps_what_others_had_when_the_log_gives_it_up() {
+    const WITNESS: &[Reached] =
+        &[Reached::Counter("repeated"), Reached::Counter("history_requests")];
+    let script: Script = vec![
+        (10_000_000, Op::State),
+        (10_100_000, Op::Publish(2)),
+        (10_200_000, Op::Publish(2)),
+        (10_600_000, Op::Publish(2)),
+        (10_633_345, Op::Subscribe(1, 2)),
+        (10_700_000, Op::Publish(2)),
+        (10_800_000, Op::Publish(2)),
+        (10_900_000, Op::Publish(2)),
+        (11_000_000, Op::Publish(2)),
+        (11_000_000, Op::State),
+        (11_100_000, Op::Publish(2)),
+        (13_700_000, Op::Publish(2)),
+        (13_800_000, Op::Publish(2)),
+        (13_900_000, Op::Publish(2)),
+        (14_000_000, Op::Publish(2)),
+        (14_000_000, Op::State),
+        (14_100_000, Op::Publish(2)),
+        (14_200_000, Op::Publish(2)),
+        (14_300_000, Op::Publish(2)),
+        (14_400_000, Op::Publish(2)),
+        (14_464_876, Op::Kill(1)),
+        (14_500_000, Op::Publish(2)),
+        (14_600_000, Op::Publish(2)),
+        (14_700_000, Op::Publish(2)),
+        (14_800_000, Op::Publish(2)),
+        (14_900_000, Op::Publish(2)),
+        (15_000_000, Op::Publish(2)),
+        (15_000_000, Op::State),
+        (15_100_000, Op::Publish(2)),
+        (15_200_000, Op::Publish(2)),
+        (15_300_000, Op::Publish(2)),
+        (15_400_000, Op::Publish(2)),
+        (15_500_000, Op::Publish(2)),
+        (15_500_000, Op::State),
+        (15_600_000, Op::Publish(2)),
+        (15_700_000, Op::Publish(2)),
+        (15_800_000, Op::Publish(2)),
+        (16_000_000, Op::Publish(2)),
+        (16_000_000, Op::State),
+    ];
+    let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+    let setup = Setup { tune: crate::chaos::small, unlisted: 3, ..setup };
+    must_reach("in its past", &setup.on_disk().with_conditions(), 113, &script, WITNESS);
+}
