@@ -11,7 +11,7 @@
 //!    statement counts over it.
 //! 5. Otherwise *s* counts.
 //!
-//! A log retains the event of each row and its [`Support`]. Of the others it may drop any, and
+//! A log retains the event of each row and its `Support`. Of the others it may drop any, and
 //! yields the same table: the row of a subject is its last statement that counts.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
