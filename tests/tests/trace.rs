@@ -95,6 +95,7 @@ async fn an_agent_that_does_not_answer_is_named() {
     // The default silence would let the tree heal before the deadline.
     let times = "[detection]\nsilence = \"30s\"\n";
     let mut cluster = Plan::new(5, 2).extra(times).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
     cluster.wait_safe().await.unwrap();
     let id = publish(&cluster, 4, &["ftb.x", "BROKEN", "-s", "fatal"]);
     cluster.signal(3, Signal::SIGSTOP).unwrap();
@@ -109,6 +110,7 @@ async fn an_agent_that_does_not_answer_is_named() {
 #[tokio::test]
 async fn a_full_ring_forgets_the_oldest_event_and_says_so() {
     let mut cluster = Plan::new(3, 2).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
     cluster.wait_safe().await.unwrap();
     let old = publish(&cluster, 2, &["ftb.x", "OLD", "-s", "error"]);
     assert_eq!(trace(&cluster, 0, &old).0, 0);
@@ -134,6 +136,7 @@ async fn a_user_sees_the_paths_of_readable_events_only() {
     let access = "[[access]]\nspace = \"site.secret\"\npublish = [\"root\"]\n\
                   subscribe = [\"root\"]\n";
     let mut cluster = Plan::new(3, 2).extra(access).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
     cluster.wait_safe().await.unwrap();
     std::fs::set_permissions(cluster.dir(), Permissions::from_mode(0o755)).unwrap();
     let program = cluster.dir().join("ftbctl");
