@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let event = &received.event;
                 println!("{} {} {} {:?}", event.severity, received.host, event.name, event.tags);
             }
-            Delivery::Gap(gap) => println!("{} events are missing: {:?}", gap.count, gap.reason),
+            Delivery::Gap(gap) => println!("{:?} events are missing: {:?}", gap.count, gap.reason),
         }
     }
     Ok(())

@@ -330,7 +330,7 @@ impl Inbox {
         self.counts.delivered += events.len() as u64;
         // The gap ends after this batch: a reader that resumes there misses and repeats nothing.
         let late = late.map(|gap| Gap { until, ..gap });
-        self.counts.overtaken += late.as_ref().map_or(0, |gap| gap.count);
+        self.counts.overtaken += late.as_ref().and_then(|gap| gap.count).unwrap_or(0);
         self.counts.gaps += u64::from(late.is_some());
         let events = (!events.is_empty()).then_some(Queued::Events(events));
         self.queue(id, events.into_iter().chain(late.map(Queued::Gap)))
@@ -363,7 +363,7 @@ impl Inbox {
 
     /// Queues a gap. An empty one is ignored.
     pub(crate) fn gap(&mut self, id: SubscriptionId, gap: Gap) -> Option<Waker> {
-        if gap.after == gap.until && gap.count == 0 {
+        if gap.after == gap.until && gap.count.unwrap_or(0) == 0 {
             return None;
         }
         let entry = self.by_id(id)?;

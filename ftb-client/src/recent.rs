@@ -131,12 +131,12 @@ fn add_late(late: &mut Option<Gap>, event: &EventView<'_>) {
         after: Position { index: until.index.before(), ..until },
         until,
         reason: GapReason::Late,
-        count: 0,
+        count: Some(0),
         severity_max: None,
         spaces: spaces.clone(),
     });
     gap.until = until;
-    gap.count += 1;
+    gap.count = gap.count.map(|count| count + 1);
     gap.severity_max = gap.severity_max.max(Some(severity));
     gap.spaces = gap.spaces.joined(&spaces);
 }

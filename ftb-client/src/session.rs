@@ -439,7 +439,7 @@ mod tests {
         let at = |index| Position { epoch: Epoch { number: 1, root: OriginId(1) }, index };
         let gap = |index| {
             let (after, until) = (at(index), at(index + 1));
-            let (reason, count, spaces) = (GapReason::Retention, 1, Spaces::of("ftb.test"));
+            let (reason, count, spaces) = (GapReason::Retention, Some(1), Spaces::of("ftb.test"));
             let gap = Gap { after, until, reason, count, severity_max: None, spaces };
             FromAgent::Gap { subscription, gap }
         };

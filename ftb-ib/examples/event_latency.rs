@@ -51,7 +51,7 @@ async fn main() -> Result<()> {
 async fn one_event(events: &mut Subscription) -> Result<u64> {
     match events.next().await {
         Some(Delivery::Event(received)) => Ok(received.event.time_ns),
-        Some(Delivery::Gap(gap)) => bail!("{} events were lost", gap.count),
+        Some(Delivery::Gap(gap)) => bail!("events were lost: {gap:?}"),
         None => bail!("the subscription has ended"),
     }
 }

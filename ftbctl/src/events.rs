@@ -171,8 +171,8 @@ fn event_line(received: &Received, utc: bool) -> String {
 
 fn gap_line(gap: &Gap) -> String {
     let count = match gap.count {
-        0 => "an unknown number of".to_owned(),
-        count => count.to_string(),
+        None => "an unknown number of".to_owned(),
+        Some(count) => count.to_string(),
     };
     let reason = match gap.reason {
         GapReason::Shed => "overload",
@@ -193,7 +193,7 @@ fn gap_object(gap: &Gap) -> Value {
         "after": position(gap.after),
         "until": position(gap.until),
         "reason": gap.reason.as_str(),
-        "count": (gap.count > 0).then_some(gap.count),
+        "count": gap.count,
         "severity_max": gap.severity_max.map(|severity| severity.as_str()),
         "spaces": spaces.iter().map(ToString::to_string).collect::<Value>(),
     })
@@ -209,7 +209,7 @@ mod tests {
             after: Position::ZERO,
             until: Position::ZERO,
             reason: GapReason::Retention,
-            count: 0,
+            count: None,
             severity_max: None,
             spaces: Default::default(),
         };
@@ -219,7 +219,7 @@ mod tests {
         let unknown = ["after", "until", "count", "severity_max"];
         assert!(unknown.iter().all(|key| json.get(key).is_some_and(|value| value.is_null())));
         let severity_max = Some(ftb_client::Severity::Error);
-        let known = Gap { count: 7, severity_max, reason: GapReason::Shed, ..gap };
+        let known = Gap { count: Some(7), severity_max, reason: GapReason::Shed, ..gap };
         assert_eq!(gap_line(&known), "GAP: 7 events lost (overload), highest severity error");
     }
 }

@@ -9,7 +9,7 @@
 use crate::backplane;
 use crate::refused::Reason;
 use core::time::Duration;
-use ftb_client::{Client, ConditionState, Delivery, Received, Start, Subscription};
+use ftb_client::{Client, ConditionState, Delivery, Gap, Received, Start, Subscription};
 use ftb_core::hostlist;
 use ftb_core::limits::FILTER_BYTES_MAX;
 use ftb_launcher_core::names::NodeName;
@@ -76,7 +76,7 @@ async fn follow_conditions(
                 Err(_) => return,
             },
             Some(Delivery::Gap(gap)) => {
-                let (count, reason) = (gap.count, gap.reason);
+                let (count, reason) = (lost(&gap), gap.reason);
                 gate.refuse(
                     Reason::Missed,
                     format_args!("{count} conditions, {reason:?}: the table is read again"),
@@ -108,12 +108,17 @@ async fn follow_events(
                 }
             }
             Delivery::Gap(gap) => {
-                let (count, reason) = (gap.count, gap.reason);
+                let (count, reason) = (lost(&gap), gap.reason);
                 gate.refuse(Reason::Missed, format_args!("{count} events of {space}, {reason:?}"));
             }
         }
     }
     tracing::error!(%space, "the agent ended a subscription to events");
+}
+
+/// How many events a gap stands for.
+fn lost(gap: &Gap) -> String {
+    gap.count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string())
 }
 
 fn report(received: Received) -> Report {

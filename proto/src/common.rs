@@ -46,7 +46,7 @@ pub(crate) fn wire_gap(gap: &Gap) -> v1::Gap {
         after: Some(wire_position(gap.after)),
         until: Some(wire_position(gap.until)),
         reason: reason.into(),
-        count: known(gap.count),
+        count: gap.count,
         severity_max: gap.severity_max.map_or(0, Severity::to_wire),
         spaces: names.iter().map(|space| space.as_str().to_owned()).collect(),
     }
@@ -70,7 +70,7 @@ pub(crate) fn core_gap(gap: v1::Gap) -> Result<Gap, &'static str> {
         after: core_position(gap.after.ok_or("the beginning of a gap")?),
         until: core_position(gap.until.ok_or("the end of a gap")?),
         reason,
-        count: gap.count.unwrap_or(0),
+        count: gap.count,
         severity_max: Severity::from_wire(gap.severity_max),
     })
 }

@@ -599,7 +599,7 @@ fn missing(epochs: &EpochHistory, until: LogIndex) -> Gap {
         after: epochs.position(LogIndex::ZERO),
         until: epochs.position(until),
         reason: GapReason::Retention,
-        count: 0,
+        count: None,
         severity_max: None,
         spaces: Spaces::ANY,
     }

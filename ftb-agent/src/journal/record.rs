@@ -157,7 +157,8 @@ fn encode_gap(gap: &Gap) -> Vec<u8> {
         GapReason::LogLost => 3,
         GapReason::Late => 4,
     });
-    out.put_u64_le(gap.count);
+    // 0: unknown. A gap in a log stands for one event at least.
+    out.put_u64_le(gap.count.unwrap_or(0));
     let severity = gap.severity_max.map_or(0, Severity::to_wire);
     out.put_u8(u8::try_from(severity).unwrap_or(0));
     let names = gap.spaces.names().unwrap_or_default();
@@ -190,7 +191,7 @@ fn decode_gap(mut bytes: Bytes) -> Result<Gap, Damaged> {
     let names = core::str::from_utf8(&bytes).map_err(|_| wrong)?;
     let names = names.split('\n').filter(|name| !name.is_empty());
     let spaces = Spaces::named(names).map_err(|_| wrong)?;
-    Ok(Gap { after, until, reason, count, severity_max, spaces })
+    Ok(Gap { after, until, reason, count: (count > 0).then_some(count), severity_max, spaces })
 }
 
 fn put_position(out: &mut Vec<u8>, position: Position) {
@@ -508,7 +509,7 @@ mod tests {
                 after: position(1.into()),
                 until: position(4.into()),
                 reason: GapReason::LogLost,
-                count: 3,
+                count: Some(3),
                 severity_max: Some(Severity::Fatal),
                 spaces: Spaces::named(["ftb.ib", "ftb.ipmi.fan"]).unwrap(),
             }),

@@ -53,7 +53,7 @@ fn read(subscription: &mut blocking::BlockingSubscription, in_batches: bool) -> 
                         received += u64::from(event.severity() == Severity::Info);
                     }
                 }
-                Deliveries::Gap(gap) => missing += gap.count,
+                Deliveries::Gap(gap) => missing += gap.count.unwrap_or(1),
             }
         } else {
             match subscription.next(PATIENCE)?.context("the subscription has ended")? {
@@ -61,7 +61,7 @@ fn read(subscription: &mut blocking::BlockingSubscription, in_batches: bool) -> 
                     return Ok((received, missing));
                 }
                 Delivery::Event(_) => received += 1,
-                Delivery::Gap(gap) => missing += gap.count,
+                Delivery::Gap(gap) => missing += gap.count.unwrap_or(1),
             }
         }
     }

@@ -92,9 +92,9 @@ impl Loss {
 impl From<&Gap> for Loss {
     fn from(gap: &Gap) -> Self {
         Self {
-            count: gap.count,
+            count: gap.count.unwrap_or(0),
             severity_max: gap.severity_max,
-            at_least: gap.count == 0 || gap.severity_max.is_none(),
+            at_least: gap.count.is_none() || gap.severity_max.is_none(),
             gaps: 1,
         }
     }
@@ -165,7 +165,14 @@ mod tests {
     fn gap(count: u64, severity_max: Option<Severity>) -> Loss {
         let (after, until) = (Position::ZERO, Position::ZERO);
         let reason = GapReason::Retention;
-        Loss::from(&Gap { after, until, reason, count, severity_max, spaces: Spaces::ANY })
+        Loss::from(&Gap {
+            after,
+            until,
+            reason,
+            count: (count > 0).then_some(count),
+            severity_max,
+            spaces: Spaces::ANY,
+        })
     }
 
     #[test]

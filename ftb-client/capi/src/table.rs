@@ -271,7 +271,7 @@ mod tests {
         let fatal = table.add(mask("severity=fatal"), None).unwrap();
         let wants = table.add(mask("event_space=a.b.c, severity=info"), None).unwrap();
         let (after, until) = (Position::ZERO, Position::ZERO);
-        let (reason, count, spaces) = (GapReason::Retention, 7, Spaces::of("a.b.c"));
+        let (reason, count, spaces) = (GapReason::Retention, Some(7), Spaces::of("a.b.c"));
         let severity_max = Some(Severity::Warning);
         table.miss(&Gap { after, until, reason, count, severity_max, spaces });
         assert_eq!(table.take_loss(other), Err(Code::GotNoEvent));

@@ -104,10 +104,10 @@ impl ConditionParts {
     }
 }
 
-/// Between which positions, why, how many (0: unknown), the worst, in which event spaces (`None`:
+/// Between which positions, why, how many (`None`: unknown), the worst, in which event spaces (`None`:
 /// any).
 pub(crate) type GapParts =
-    (String, String, &'static str, u64, Option<&'static str>, Option<Vec<String>>);
+    (String, String, &'static str, Option<u64>, Option<&'static str>, Option<Vec<String>>);
 
 pub(crate) fn gap_parts(gap: &Gap) -> GapParts {
     let worst = gap.severity_max.map(Severity::as_str);

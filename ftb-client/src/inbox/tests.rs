@@ -101,7 +101,7 @@ fn an_event_older_than_one_delivered_of_its_publisher_becomes_a_gap() {
         assert_eq!(indices_of(inbox.pop(key).0), [1, 3, 5]);
         let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
         assert_eq!((gap.after, gap.until, gap.reason), (at(1), at(5), GapReason::Late));
-        assert_eq!((gap.count, gap.severity_max), (2, Some(Severity::Info)));
+        assert_eq!((gap.count, gap.severity_max), (Some(2), Some(Severity::Info)));
         assert_eq!(gap.spaces, Spaces::of("ftb.test"));
         assert_eq!((inbox.counts().overtaken, inbox.counts().gaps), (2, 1));
         // A batch that is all late leaves the gap alone; a gap is reported once.
@@ -110,7 +110,7 @@ fn an_event_older_than_one_delivered_of_its_publisher_becomes_a_gap() {
         inbox.subscribed(id, at(5));
         come(&mut inbox, id, &[(6, 5), (7, 4)]);
         let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
-        assert_eq!((gap.after, gap.until, gap.count), (at(6), at(7), 1));
+        assert_eq!((gap.after, gap.until, gap.count), (at(6), at(7), Some(1)));
         assert_eq!(inbox.counts().copies, 1);
         assert!(inbox.pop(key).0.is_none());
     }
@@ -133,7 +133,7 @@ fn of_a_run_that_begins_behind_newer_events_only_the_beginning_is_late() {
     come(&mut inbox, (4..=10).zip(7..).collect());
     assert_eq!(indices_of(inbox.pop(key).0), [7, 8, 9, 10]);
     let Some(Queued::Gap(gap)) = inbox.pop(key).0 else { panic!("no gap") };
-    assert_eq!((gap.after, gap.until, gap.count), (at(3), at(10), 3));
+    assert_eq!((gap.after, gap.until, gap.count), (at(3), at(10), Some(3)));
     come(&mut inbox, vec![(11, 13), (12, 14)]);
     assert_eq!(indices(&mut inbox, key), [12], "the newest was noted");
 }
@@ -167,7 +167,7 @@ fn who_looks_back_gets_the_past_as_it_was_logged() {
     let [Queued::HistoryEnd, Queued::Events(events), Queued::Gap(gap)] = &queued[..] else {
         panic!("{queued:?}")
     };
-    assert_eq!((events.len(), gap.count, gap.reason), (1, 1, GapReason::Late));
+    assert_eq!((events.len(), gap.count, gap.reason), (1, Some(1), GapReason::Late));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn unread_gaps_are_bounded() {
                 after,
                 until,
                 reason: GapReason::Shed,
-                count: 1,
+                count: Some(1),
                 severity_max: None,
                 spaces: Spaces::ANY,
             },
@@ -268,12 +268,12 @@ fn a_gap_moves_the_position_and_a_refusal_ends_it() {
         after: at(1),
         until: at(9),
         reason: GapReason::Shed,
-        count: 8,
+        count: Some(8),
         severity_max: None,
         spaces: Spaces::ANY,
     };
     let until = Position::ZERO;
-    inbox.gap(id, Gap { after: Position::ZERO, until, count: 0, ..gap.clone() });
+    inbox.gap(id, Gap { after: Position::ZERO, until, count: None, ..gap.clone() });
     inbox.gap(id, gap.clone());
     assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(queued)) if queued == gap));
     assert_eq!(inbox.take(), None);

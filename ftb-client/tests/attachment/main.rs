@@ -159,7 +159,7 @@ async fn a_subscription_is_there_when_it_is_active_and_goes_on_after_a_restart()
         after: at(6),
         until: at(8),
         reason: GapReason::Retention,
-        count: 2,
+        count: Some(2),
         severity_max: Some(Severity::Error),
         spaces: ftb_core::Spaces::of("ftb.test"),
     };

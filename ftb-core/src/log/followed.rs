@@ -193,7 +193,7 @@ impl FollowedLog {
         if let Content::Gap(gap) = &mut item.content
             && !incomplete
         {
-            gap.count = until - after;
+            gap.count = Some(until - after);
         }
         item
     }
@@ -344,8 +344,8 @@ fn join_holes(items: &mut Vec<Item>, item: Item) {
         && gap.reason == next.reason
         && gap.severity_max.is_some()
         && next.severity_max.is_some()
-        && gap.count > 0
-        && next.count > 0
+        && gap.count.is_some()
+        && next.count.is_some()
     {
         *index = item.index;
         gap.join(next);

@@ -16,8 +16,8 @@ pub struct Gap {
     pub until: Position,
     /// Why.
     pub reason: GapReason,
-    /// How many events are known to be missing; 0 where it is unknown.
-    pub count: u64,
+    /// How many events are missing; `None` where it is unknown.
+    pub count: Option<u64>,
     /// The worst among them; `None` where it is unknown.
     pub severity_max: Option<Severity>,
     /// The event spaces of all of them, as far as they are known.
@@ -27,13 +27,13 @@ pub struct Gap {
 impl Gap {
     /// A gap of which nothing is known but its range: behind the first position, up to the second.
     pub const fn unknown((after, until): (Position, Position), reason: GapReason) -> Self {
-        Self { after, until, reason, count: 0, severity_max: None, spaces: Spaces::ANY }
+        Self { after, until, reason, count: None, severity_max: None, spaces: Spaces::ANY }
     }
 
     /// Becomes one with the gap behind it.
     pub(crate) fn join(&mut self, next: &Self) {
         self.until = next.until;
-        self.count += next.count;
+        self.count = self.count.zip(next.count).map(|(own, further)| own + further);
         self.severity_max = self.severity_max.max(next.severity_max);
         self.spaces = self.spaces.joined(&next.spaces);
     }

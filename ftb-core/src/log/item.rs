@@ -75,7 +75,7 @@ impl Item {
         gap.reason == GapReason::Retention
             && until == self.index
             && after < until
-            && (gap.count == 0 || gap.count == until - after)
+            && gap.count.is_none_or(|count| count == until - after)
     }
 
     /// The last index before it.
@@ -92,7 +92,7 @@ impl Item {
             index if index == gap.after.index => gap.after,
             index => Position { epoch: gap.until.epoch, index },
         };
-        let count = if gap.count == 0 { 0 } else { until - after };
+        let count = gap.count.map(|_| until - after);
         let gap = Gap { after: at(after), until: at(until), count, ..gap.clone() };
         Self { index: until, content: Content::Gap(gap) }
     }

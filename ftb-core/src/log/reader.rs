@@ -198,13 +198,15 @@ impl Reader {
         for item in self.read(log, all, wants) {
             let last = item.last();
             match &item.content {
-                Content::Gap(gap) if gap.count == 0 => {
+                Content::Gap(Gap { count: None, .. }) => {
                     let before = item.covers_after();
                     holes.extend(std::mem::take(&mut lost).hole(epochs, after, before));
                     after = last;
                     holes.push(item);
                 }
-                Content::Gap(gap) => lost.add(gap.count, gap.severity_max, &gap.spaces),
+                Content::Gap(Gap { count: Some(count), severity_max, spaces, .. }) => {
+                    lost.add(*count, *severity_max, spaces);
+                }
                 Content::Events(run) => {
                     self.shed += run.count() as u64;
                     for (places, first) in run.groups() {
@@ -284,7 +286,7 @@ impl Reader {
                         after: epochs.position(index.before()),
                         until: epochs.position(last),
                         reason: GapReason::Shed,
-                        count,
+                        count: Some(count),
                         severity_max: Some(severity),
                         spaces: Spaces::of(first.space()),
                     };
@@ -319,7 +321,7 @@ impl Reader {
             last.spaces = last.spaces.joined(&gap.spaces);
             self.kept_bytes += last.spaces.len();
             last.until = gap.until;
-            last.count += gap.count;
+            last.count = last.count.zip(gap.count).map(|(own, further)| own + further);
             last.severity_max = last.severity_max.max(gap.severity_max);
             return;
         }
@@ -353,7 +355,7 @@ impl LostEvents {
             after: epochs.position(after),
             until: epochs.position(last),
             reason: GapReason::Shed,
-            count,
+            count: Some(count),
             severity_max,
             spaces: spaces.unwrap_or_default(),
         };
@@ -513,7 +515,7 @@ mod tests {
                 Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
                 Content::Gap(gap) => {
                     assert!(gap.severity_max <= Some(Warning));
-                    reported += gap.count;
+                    reported += gap.count.unwrap();
                 }
             }
         }
@@ -530,7 +532,7 @@ mod tests {
             after: Position::ZERO,
             until: Position::ZERO,
             reason: GapReason::Shed,
-            count: 3,
+            count: Some(3),
             severity_max: Some(Severity::Warning),
             spaces: Spaces::of("ftb.ib"),
         };

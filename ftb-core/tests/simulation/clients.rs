@@ -178,7 +178,7 @@ impl Subscriber {
             after: Position { index: position.index.before(), ..position },
             until: position,
             reason: GapReason::Late,
-            count: count_of(sealed),
+            count: Some(count_of(sealed)),
             severity_max: Some(sealed.severity()),
             spaces: Spaces::of(sealed.space()),
         });
@@ -221,7 +221,7 @@ impl Subscriber {
         });
         let missing: Vec<EventId> =
             owed.map(|p| p.sealed.id()).filter(|id| !self.got.contains(id)).collect();
-        let reported: u64 = self.gaps.iter().map(|gap| gap.count).sum();
+        let reported: u64 = self.gaps.iter().filter_map(|gap| gap.count).sum();
         // A fold that takes the place of many says how many; what was shed by rule is refused.
         if missing.len() as u64 > reported + self.folded {
             let what = format!(
@@ -245,7 +245,7 @@ impl Subscriber {
         // An event that is in several logs may be missing in another, and be counted there.
         let mut places: BTreeMap<EventId, usize> = BTreeMap::new();
         books.order.values().for_each(|id| *places.entry(*id).or_insert(0) += 1);
-        for gap in self.gaps.iter().filter(|gap| gap.count > 0).filter(of_log) {
+        for gap in self.gaps.iter().filter(|gap| gap.count.is_some()).filter(of_log) {
             let epoch = gap.until.epoch;
             let first = Position { epoch, index: gap.after.index + 1 };
             // One over several epochs is of a log that has lost: what that retained comes
@@ -255,10 +255,10 @@ impl Subscriber {
             }
             let others =
                 || self.gaps.iter().filter(|other| other.after < gap.until && other.until >= first);
-            if others().any(|other| other.count == 0 || other.severity_max.is_none()) {
+            if others().any(|other| other.count.is_none() || other.severity_max.is_none()) {
                 continue;
             }
-            let reported: u64 = others().map(|other| other.count).sum();
+            let reported: u64 = others().filter_map(|other| other.count).sum();
             let worst_reported = others().map(|other| other.severity_max).max().flatten();
             let missing = books.order.range(first..=gap.until).filter_map(|(_, id)| {
                 let event = &books.published.get(id)?.sealed;

@@ -74,7 +74,7 @@ fn read(agent: &mut Agent, client: ClientId) -> BTreeMap<u32, (BTreeMap<Severity
             ToClient::Gap { subscription, gap } => {
                 assert_eq!(gap.reason, GapReason::Shed);
                 assert_eq!(gap.severity_max, Some(Severity::Info));
-                read.entry(subscription.0).or_default().1 += gap.count;
+                read.entry(subscription.0).or_default().1 += gap.count.unwrap_or(0);
             }
             _ => {}
         }

@@ -177,7 +177,7 @@ proptest! {
         for reason in GapReason::ALL {
             for severity_max in [None, Some(Severity::Fatal)] {
                 let spaces = if seq % 2 == 0 { Spaces::ANY } else { Spaces::of("ftb.ib") };
-                let gap = Gap { after, until, reason, count: seq, severity_max, spaces };
+                let gap = Gap { after, until, reason, count: Some(seq), severity_max, spaces };
                 let bytes = encode_to_client(ToClient::Gap { subscription, gap: gap.clone() });
                 prop_assert_eq!(
                     decode(bytes),
@@ -349,7 +349,7 @@ fn golden_to_client() -> Vec<(&'static str, Outgoing)> {
         after: golden_position(),
         until: Position { index: 45.into(), ..golden_position() },
         reason: GapReason::LogLost,
-        count: 5,
+        count: Some(5),
         severity_max: Some(Severity::Fatal),
         spaces: Spaces::of("ftb.ib"),
     };

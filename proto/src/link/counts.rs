@@ -59,7 +59,7 @@ fn of_tree_state(tree_state: &TreeState) -> u64 {
 }
 
 fn of_gap(gap: &Gap) -> u64 {
-    gap.count.max(gap.after.index.max(gap.until.index).get())
+    gap.count.unwrap_or(0).max(gap.after.index.max(gap.until.index).get())
 }
 
 fn of_items(items: &[Item]) -> u64 {

@@ -45,7 +45,7 @@ fn gap() -> Gap {
         after: at(70.into()),
         until: at(75.into()),
         reason: GapReason::Shed,
-        count: 5,
+        count: Some(5),
         severity_max: Some(Severity::Error),
         spaces: Spaces::named(["ftb.ib", "ftb.ipmi.fan"]).unwrap(),
     }

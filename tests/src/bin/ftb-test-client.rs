@@ -76,7 +76,7 @@ async fn read(client: &Client, space: &str, count: u64) -> Result<()> {
     while seen + reported < count {
         match subscription.next_batch().await {
             Some(Deliveries::Events(batch)) => seen += batch.len() as u64,
-            Some(Deliveries::Gap(gap)) => reported += gap.count,
+            Some(Deliveries::Gap(gap)) => reported += gap.count.unwrap_or(0),
             None => bail!("the subscription has ended"),
         }
     }

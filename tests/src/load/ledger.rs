@@ -159,8 +159,8 @@ impl Ledger {
         let mut faults = Faults {
             strange: self.strange,
             gaps: self.gaps.len() as u64,
-            reported: self.gaps.iter().map(|gap| gap.count).sum(),
-            vague: self.gaps.iter().filter(|gap| gap.count == 0).count() as u64,
+            reported: self.gaps.iter().filter_map(|gap| gap.count).sum(),
+            vague: self.gaps.iter().filter(|gap| gap.count.is_none()).count() as u64,
             ..Faults::default()
         };
         for (publisher, sent) in (0..).zip(sent) {
@@ -220,7 +220,7 @@ mod tests {
             after: Position::ZERO,
             until: Position::ZERO,
             reason: GapReason::Shed,
-            count: 2,
+            count: Some(2),
             severity_max: None,
             spaces: ftb_core::Spaces::ANY,
         });

@@ -217,8 +217,8 @@ class Gap:
     until: str
     #: "shed", "retention", "log-lost" or "late".
     reason: str
-    #: How many are known to be missing; 0: unknown.
-    count: int
+    #: How many are missing; `None`: unknown.
+    count: Optional[int]
     #: The worst of them, where that is known.
     severity_max: Optional[Severity]
     #: The event spaces of all that is missing; `None`: it may be any.

@@ -42,7 +42,7 @@ impl Items<'_> {
             after: self.epochs.position(self.at),
             until: self.epochs.position(end),
             reason: GapReason::Retention,
-            count: known.as_ref().map_or(0, |_| end - self.at),
+            count: known.as_ref().map(|_| end - self.at),
             severity_max: known.as_ref().and_then(|known| known.severity_max),
             spaces: known.and_then(|known| known.spaces).unwrap_or_default(),
         };

@@ -35,7 +35,7 @@ fn contents(retained: &Retained, after: u64) -> (Vec<u64>, Vec<Hole>) {
             }
             Content::Gap(gap) => {
                 assert_eq!((gap.after.index, gap.until.index), (at, item.index));
-                holes.push((item.index.get(), gap.count, gap.severity_max));
+                holes.push((item.index.get(), gap.count.unwrap_or(0), gap.severity_max));
             }
         }
         at = item.last();

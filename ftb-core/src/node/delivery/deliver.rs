@@ -359,7 +359,7 @@ impl Delivery {
                         let at = epochs.position(rewound(cursor));
                         let (reason, spaces) = (GapReason::LogLost, Spaces::ANY);
                         let (after, until, severity_max) = (at, at, None);
-                        let gap = Gap { after, until, reason, count: 0, severity_max, spaces };
+                        let gap = Gap { after, until, reason, count: None, severity_max, spaces };
                         client.control.push_back(ToClient::Gap { subscription: *id, gap });
                     }
                 }

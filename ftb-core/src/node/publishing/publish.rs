@@ -251,7 +251,7 @@ impl Publishing {
                 after: Position::ZERO,
                 until: Position::ZERO,
                 reason: GapReason::Shed,
-                count: shed.count,
+                count: Some(shed.count),
                 severity_max: Some(shed.severity),
                 spaces: shed.spaces,
             };

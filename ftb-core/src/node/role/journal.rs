@@ -229,7 +229,7 @@ impl Node {
 
 impl Past {
     /// The hole behind its last entry. Where nothing says how far the log went, one entry stands
-    /// for all that may be missing, and the count is unknown (0).
+    /// for all that may be missing, and the count is unknown.
     pub(in crate::node) fn lost(&self) -> Option<Gap> {
         let Replica { epochs, log, .. } = &self.replica;
         let last = log.last();
@@ -237,7 +237,7 @@ impl Past {
         let until = lost_until.or(self.end_unknown.then_some(last.next()))?;
         let after = epochs.position(last);
         let range = (after, Position { epoch: epochs.head(), index: until });
-        let count = lost_until.map_or(0, |until| until - last);
+        let count = lost_until.map(|until| until - last);
         Some(Gap { count, ..Gap::unknown(range, GapReason::LogLost) })
     }
 }

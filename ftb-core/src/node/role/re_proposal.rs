@@ -17,7 +17,7 @@ pub(in crate::node) fn unfilled(gap: Gap, until: LogIndex) -> Option<Gap> {
     let left = gap.until.index - until;
     (left > 0).then(|| {
         let after = Position { epoch: gap.until.epoch, index: until };
-        Gap { after, count: if gap.count > 0 { left } else { 0 }, ..gap }
+        Gap { after, count: gap.count.map(|_| left), ..gap }
     })
 }
 
@@ -64,12 +64,12 @@ fn retained_between(
     let begin = log.known_after();
     let range = (epochs.position(after), epochs.position(until));
     let mut gap = Gap::unknown(range, GapReason::Retention);
-    let (mut unknown, mut spaces, mut events) = (after < begin, None::<Spaces>, Vec::new());
+    gap.count = (begin <= after).then_some(0);
+    let (mut spaces, mut events) = (None::<Spaces>, Vec::new());
     for item in log.with_gaps(after, epochs).map_while(|item| item.up_to(until)) {
         match item.content {
             Content::Gap(hole) if hole.reason == GapReason::Retention => {
-                unknown |= hole.count == 0;
-                gap.count += hole.count;
+                gap.count = gap.count.zip(hole.count).map(|(sum, further)| sum + further);
                 gap.severity_max = gap.severity_max.max(hole.severity_max);
                 let joined = spaces.map_or_else(|| hole.spaces.clone(), |s| s.joined(&hole.spaces));
                 spaces = Some(joined);
@@ -77,12 +77,11 @@ fn retained_between(
             content => events.push(UpItem::from(content)),
         }
     }
-    if unknown {
-        gap = Gap::unknown(range, GapReason::Retention);
-    } else {
-        gap.spaces = spaces.unwrap_or_default();
+    match gap.count {
+        None => gap = Gap::unknown(range, GapReason::Retention),
+        Some(_) => gap.spaces = spaces.unwrap_or_default(),
     }
-    let is_missing = unknown || gap.count > 0;
+    let is_missing = gap.count != Some(0);
     is_missing.then_some(UpItem::Gap(gap)).into_iter().chain(events).collect()
 }
 
