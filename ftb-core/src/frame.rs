@@ -293,10 +293,9 @@ pub struct Close {
 /// The frame of an idle link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Heartbeat {
-    /// To a child: all matching events up to here were sent. To a parent: 0.
-    pub covered: LogIndex,
-    /// Of the epoch of `covered`; `None` to a parent.
-    pub epoch: Option<Epoch>,
+    /// To a child: all matching events up to here were sent. `None`: some are on their way, or the
+    /// frame goes to a parent.
+    pub covered: Option<Position>,
     /// To a parent: the highest epoch number known in the subtree.
     pub epoch_seen: u64,
 }

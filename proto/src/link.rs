@@ -22,6 +22,7 @@ use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
 use ftb_core::node::api::{Gap, MemberState};
 use ftb_core::position::Epoch;
+use ftb_core::position::Position;
 use ftb_core::protocol::{Features, PROTOCOL, Versions};
 use ftb_core::ranges::{RANGES_PER_PUBLISHER_MAX, RangeSet};
 use ftb_core::sealed::SpanError;
@@ -121,8 +122,8 @@ fn body(frame: &Frame) -> Body<'_> {
             Wire::Close(v1::LinkClose { reason: close.reason.clone(), stopping: close.stopping })
         }
         Frame::Heartbeat(beat) => Wire::Heartbeat(v1::LinkHeartbeat {
-            covered: beat.covered.get(),
-            epoch: beat.epoch.map(wire_epoch),
+            covered: beat.covered.map_or(0, |covered| covered.index.get()),
+            epoch: beat.covered.map(|covered| wire_epoch(covered.epoch)),
             epoch_seen: beat.epoch_seen,
         }),
         Frame::TreeState(state) => Wire::TreeState(wire_tree_state(state)),
@@ -399,8 +400,10 @@ fn read(bytes: Bytes) -> Result<Frame> {
             reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
         }),
         Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
-            covered: beat.covered.into(),
-            epoch: beat.epoch.map(core_epoch).transpose()?,
+            covered: match beat.epoch.map(core_epoch).transpose()? {
+                Some(epoch) => Some(Position { epoch, index: beat.covered.into() }),
+                None => None,
+            },
             epoch_seen: epoch_number(beat.epoch_seen)?,
         }),
         Wire::TreeState(tree_state) => Frame::TreeState(Box::new(core_tree_state(tree_state)?)),

@@ -28,7 +28,7 @@ fn highest(frame: &Frame) -> u64 {
         }
         Frame::HelloAck(hello_ack) => of_tree_state(&hello_ack.tree_state),
         Frame::TreeState(tree_state) => of_tree_state(tree_state),
-        Frame::Heartbeat(beat) => beat.covered.get(),
+        Frame::Heartbeat(beat) => beat.covered.map_or(0, |covered| covered.index.get()),
         Frame::Resume { after, .. } => after.get(),
         Frame::Subscribe(interest) => interest.version,
         Frame::FilterActive { version, index } => index.get().max(*version),

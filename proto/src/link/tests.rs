@@ -141,7 +141,10 @@ fn every_frame() -> Vec<Frame> {
         Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
-        Frame::Heartbeat(Heartbeat { covered: 75.into(), epoch: Some(epoch(4)), epoch_seen: 4 }),
+        Frame::Heartbeat(Heartbeat {
+            covered: Some(Position { epoch: epoch(4), index: 75.into() }),
+            epoch_seen: 4,
+        }),
         Frame::TreeState(Box::new(tree_state())),
         Frame::Resume { epoch: epoch(4), after: 70.into() },
         Frame::Subscribe(interest()),

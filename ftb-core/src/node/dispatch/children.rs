@@ -8,6 +8,7 @@ use crate::node::links::LinkRole;
 use crate::node::tree::{Child, check_listed};
 use crate::numbers::LogIndex;
 use crate::position::Epoch;
+use crate::position::Position;
 use crate::protocol::FEATURES;
 
 impl Node {
@@ -227,7 +228,7 @@ impl Node {
     /// What a heartbeat to a child says.
     pub(crate) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
         let is_idle = self.delivery.is_child_idle(&self.log, link);
-        let covered = if is_idle { self.log.commit_index() } else { LogIndex::ZERO };
-        Heartbeat { covered, epoch: is_idle.then(|| self.log.head()), epoch_seen: 0 }
+        let covered = Position { epoch: self.log.head(), index: self.log.commit_index() };
+        Heartbeat { covered: is_idle.then_some(covered), epoch_seen: 0 }
     }
 }

@@ -8,6 +8,7 @@ use crate::node::api::LinkId;
 use crate::node::links::LinkRole;
 use crate::node::role::standby::CopyAck;
 use crate::node::tree::implausible;
+use crate::position::Position;
 
 impl Node {
     pub(crate) fn on_accepted(&mut self, link: LinkId, certified_hosts: Option<Vec<String>>) {
@@ -133,8 +134,8 @@ impl Node {
     fn frame_from_parent(&mut self, link: LinkId, frame: Frame) {
         match frame {
             Frame::Heartbeat(heartbeat) => {
-                if let Some(epoch) = heartbeat.epoch {
-                    self.on_down(epoch, Vec::new(), heartbeat.covered);
+                if let Some(Position { epoch, index }) = heartbeat.covered {
+                    self.on_down(epoch, Vec::new(), index);
                 }
             }
             Frame::TreeState(tree_state) => self.on_tree_state(*tree_state),

@@ -7,7 +7,6 @@ use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::publishing::WayUp;
 use crate::node::role::Role;
-use crate::numbers::LogIndex;
 use crate::trace::TraceStep;
 
 /// Most windows of batches that a standby keeps until the acting root refers to them.
@@ -130,6 +129,6 @@ impl Node {
 
     /// What a heartbeat to the parent says.
     pub(crate) fn parent_heartbeat(&self) -> Heartbeat {
-        Heartbeat { covered: LogIndex::ZERO, epoch: None, epoch_seen: self.epoch_seen }
+        Heartbeat { covered: None, epoch_seen: self.epoch_seen }
     }
 }

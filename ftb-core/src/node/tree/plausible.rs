@@ -17,6 +17,7 @@ use crate::node::cx::Cx;
 use crate::node::links::LinkRole;
 use crate::numbers::LogIndex;
 use crate::position::Epoch;
+use crate::position::Position;
 
 /// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
 pub const EPOCH_FLOOR: u64 = 1 << 40;
@@ -88,8 +89,8 @@ impl Said {
             Frame::TreeState(tree_state) => Self::of_log(&tree_state.epochs, tree_state.head),
             Frame::ReplicaStart(start) => Self::of_log(&start.epochs, start.after),
             Frame::Heartbeat(heartbeat) => {
-                let epoch = heartbeat.epoch.unwrap_or(Epoch::ZERO).number;
-                Self { epoch: epoch.max(heartbeat.epoch_seen), index: heartbeat.covered }
+                let Position { epoch, index } = heartbeat.covered.unwrap_or(Position::ZERO);
+                Self { epoch: epoch.number.max(heartbeat.epoch_seen), index }
             }
             Frame::Resume { epoch, after } => Self::of_epoch(*epoch, *after),
             Frame::Up(batch) => batch.items.iter().fold(Self::default(), |said, item| match item {
