@@ -104,8 +104,8 @@ impl ConditionParts {
     }
 }
 
-/// Between which positions, why, how many (`None`: unknown), the worst, in which event spaces (`None`:
-/// any).
+/// Between which positions, why, how many and how bad (`None`: unknown), in which event spaces
+/// (`None`: any).
 pub(crate) type GapParts =
     (String, String, &'static str, Option<u64>, Option<&'static str>, Option<Vec<String>>);
 
