@@ -3,6 +3,7 @@
 //! The names of the fields are documented in `docs/ftbctl.md` and stay; others may be added. An
 //! event that was not published yet has no `position`, `id`, `host`, `uid` and `pid`.
 
+use ftb_core::condition::Condition;
 use ftb_core::{Event, EventKind, Tag};
 use ftb_proto::event::Received;
 use serde::ser::SerializeMap as _;
@@ -32,6 +33,47 @@ pub struct EventObject<'a> {
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    condition: Option<Statement<'a>>,
+}
+
+/// What an event states; after publishing also with what its agent has filled in.
+#[derive(Serialize)]
+struct Statement<'a> {
+    host: &'a str,
+    component: &'a str,
+    key: &'a str,
+    state: &'static str,
+    severity: &'static str,
+    action: &'static str,
+    onset_ns: u64,
+    /// `None`: never.
+    expires_ms: Option<u32>,
+    is_kept: bool,
+    /// The event of the publisher, if an agent repeats it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    /// The only statement that this one may replace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<String>,
+}
+
+impl<'a> Statement<'a> {
+    fn new(condition: &'a Condition, of: &Event) -> Self {
+        Self {
+            host: &condition.host,
+            component: &condition.component,
+            key: &condition.key,
+            state: condition.truth.as_str(),
+            severity: condition.severity.unwrap_or(of.severity).as_str(),
+            action: condition.action.as_str(),
+            onset_ns: condition.onset_ns,
+            expires_ms: (condition.expires_ms > 0).then_some(condition.expires_ms),
+            is_kept: condition.is_kept,
+            source: None,
+            replaces: None,
+        }
+    }
 }
 
 /// What publishing adds.
@@ -85,6 +127,7 @@ impl<'a> From<&'a Event> for EventObject<'a> {
             tags: Tags(&event.tags),
             payload: payload.ok(),
             payload_hex: payload.is_err().then(|| hex(&event.payload)),
+            condition: event.condition.as_ref().map(|condition| Statement::new(condition, event)),
         }
     }
 }
@@ -103,7 +146,12 @@ impl<'a> From<&'a Received> for EventObject<'a> {
             Some(folded) => (folded.count, folded.first_ns),
             None => (plain.count, plain.first_time_ns),
         };
-        Self { sealed: Some(sealed), count, first_time_ns, ..plain }
+        let condition = received.stated.as_ref().map(|stated| Statement {
+            source: stated.provenance.source.map(|id| id.to_string()),
+            replaces: stated.provenance.replaces.map(|id| id.to_string()),
+            ..Statement::new(&stated.condition, &received.event)
+        });
+        Self { sealed: Some(sealed), count, first_time_ns, condition, ..plain }
     }
 }
 
@@ -134,7 +182,7 @@ mod tests {
         assert_eq!((&object["type"], &object["name"]), (&"event".into(), &"DISK_FULL".into()));
         assert_eq!(object["tags"], serde_json::json!({"disk": "/scratch"}));
         assert_eq!(object["payload_hex"], "ff00");
-        for absent in ["payload", "position", "id", "host"] {
+        for absent in ["payload", "position", "id", "host", "condition"] {
             assert_eq!(object.get(absent), None, "{absent}");
         }
     }

@@ -551,7 +551,7 @@ impl JobLauncher {
                 self.publish(wire::answer(&answer)).await;
             }
             JobRequest::Drain(node) => self.policy.drain(node),
-            JobRequest::Usable(node) => self.policy.usable(node),
+            JobRequest::Usable(node) => self.policy.usable(self.clock.now(), node),
             JobRequest::Checkpoint | JobRequest::Migrate(_) | JobRequest::Kill => {}
         }
         if let Some(want) = Request::of_request(asked) {
@@ -592,7 +592,7 @@ impl JobLauncher {
             let Some(node) = self.node_of(report) else { continue };
             let of_row = self.policy.event(now, report, &node, &facts);
             if ignores {
-                self.policy.overrule(&node);
+                self.policy.usable(now, &node);
             } else {
                 actions.extend(of_row);
             }
@@ -610,8 +610,9 @@ impl JobLauncher {
         later
     }
 
-    /// Passes waiting faults of an earlier launcher to the policy.
+    /// Passes orders and waiting faults of an earlier launcher to the policy.
     fn adopt_faults(&mut self) {
+        self.policy.adopt_orders(self.state.orders.clone());
         let now = self.clock.now();
         self.policy.follow(self.state.jl.job().faults.newest());
         for (fault, node, reason) in self.state.jl.waiting_faults() {
@@ -708,6 +709,7 @@ impl JobLauncher {
             JlOutput::Save => {
                 let time = Stopwatch::start();
                 self.state.addresses.clone_from(&locked(&self.links.addresses));
+                self.state.orders.clone_from(self.policy.orders());
                 if let Err(error) = self.dir.write("state.json", &self.state) {
                     tracing::error!(%error, "the state of the job is not on disk");
                 }

@@ -11,6 +11,7 @@ use super::spec::{NlaSpec, StartMethod, Starting};
 use ftb_launcher_core::jl::Jl;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
+use ftb_launcher_core::policy::Orders;
 use ftb_launcher_pods::images;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,9 @@ pub struct StateFile {
     pub nlas: BTreeMap<NodeName, u32>,
     /// Where the NLAs listen, for a JL that takes over.
     pub addresses: BTreeMap<NodeName, String>,
+    /// Orders about nodes.
+    #[serde(default)]
+    pub orders: Orders,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
 }

@@ -6,10 +6,15 @@
 mod site;
 
 use anyhow::{Result, ensure};
-use ftb_tests::cluster::binary;
+use ftb_client::{Client, Condition, Severity, Truth, event};
+use ftb_tests::cluster::{Plan, binary};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use site::{Site, nothing_left, result, run, start, text};
+use std::fs::File;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// States a condition of a sensor, as root does.
 fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
@@ -18,6 +23,25 @@ fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
     command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
     let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
     ensure!(output.status.success(), "{}", text(&output.stderr));
+    Ok(())
+}
+
+/// A log in which the flood below has room for a part only.
+const LITTLE_LOG: &str = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n\
+                          [limits]\nlog_bytes = 2097152\n";
+const FLOOD: u64 = 30_000;
+
+/// Another publisher states a condition of the node again and again; no rule is about it.
+async fn flood(site: &Site, node: &str) -> Result<()> {
+    let client = Client::builder("flood").agent(site.cluster.socket(0)).build()?;
+    for number in 0..FLOOD {
+        let truth = if number % 2 == 0 { Truth::True } else { Truth::False };
+        let condition = Condition { host: node.to_owned(), ..Condition::new("SITE_LOAD", truth) };
+        let event = event("ftb.ipmi", "SITE_LOAD")?.severity(Severity::Info);
+        let event = event.payload("x".repeat(200)).condition(condition);
+        drop(client.publish_wait(event).await?);
+    }
+    client.flush(Duration::from_secs(60)).await?;
     Ok(())
 }
 
@@ -107,4 +131,98 @@ async fn a_job_on_one_node_leaves_it_when_mvapich2s_trigger_names_it() -> Result
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left("FTB_JOB_ID=one").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launcher_with_a_gap_reads_again_misses_no_fault_and_acts_once() -> Result<()> {
+    let site = Site::planned(Plan::new(4, 2).extra(LITTLE_LOG)).await?;
+    let expected = site.undisturbed().await?;
+    let reported = site.jobs.path().join("reported");
+    let printed = site.jobs.path().join("printed");
+    let mut command = site.counting("gap", &["--hosts", "node[01-02]", "--spares", "node[03-04]"]);
+    let (out, err) = (File::create(&printed)?, File::create(&reported)?);
+    let mut launcher = command.stdout(out).stderr(err).spawn()?;
+    site.wait_met("gap").await?;
+    fan(&site, "node01", "FANFAIL")?;
+    let on = |node: &'static str, ranks: [u32; 2]| {
+        move |status: &Value| status["nodes"][node]["ranks"] == serde_json::json!(ranks)
+    };
+    site.wait_status("gap", "the ranks of node01 to move", on("node03", [0, 1])).await?;
+    let pid = Pid::from_raw(i32::try_from(launcher.id())?);
+    kill(pid, Signal::SIGSTOP)?;
+    fan(&site, "node02", "FANFAIL")?;
+    flood(&site, "node02").await?;
+    kill(pid, Signal::SIGCONT)?;
+    site.wait_status("gap", "the ranks of node02 to move", on("node04", [2, 3])).await?;
+    site.release()?;
+    let status = tokio::task::spawn_blocking(move || launcher.wait()).await??;
+    let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reported)?);
+    let reported = text(&stderr);
+    assert_eq!(result(&std::process::Output { status, stdout, stderr })?, expected);
+    assert!(reported.contains("the table is read again"), "{reported}");
+    for words in ["moved from node01 to node03", "moved from node02 to node04"] {
+        assert_eq!(reported.matches(words).count(), 1, "{words}: {reported}");
+    }
+    assert!(!reported.contains("fault 3"), "{reported}");
+    nothing_left("FTB_JOB_ID=gap").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_launcher_uses_the_nodes_that_a_person_wants_to_be_used() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    fan(&site, "node02", "FANFAIL")?;
+    let hosts = ["--hosts", "node[01-02]", "--spares", "node03", "--ignore-conditions"];
+    let mut first = site.counting("keeps", &hosts);
+    let mut launcher = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    site.wait_met("keeps").await?;
+    fan(&site, "node03", "FANFAIL")?;
+    let unusable = |status: &Value| status["nodes"]["node03"]["unusable"].is_string();
+    site.wait_status("keeps", "node03 to be unusable", unusable).await?;
+    site.ask(&["usable", "keeps", "node03"]).await?;
+    launcher.kill()?;
+    launcher.wait()?;
+    let second = start(site.command(&["attach", "keeps"]));
+    site.wait_spare("keeps", "node03").await?;
+    site.checkpoint("keeps").await?;
+    let shown = status(&site, "keeps").await?;
+    assert_eq!(shown["nodes"]["node02"]["ranks"], serde_json::json!([2, 3]), "{shown}");
+    assert!(shown["nodes"]["node03"]["unusable"].is_null(), "{shown}");
+    // A fan that fails anew counts.
+    fan(&site, "node02", "FANFAIL=clear")?;
+    fan(&site, "node02", "FANFAIL")?;
+    let has_left = |status: &Value| status["nodes"]["node03"]["ranks"] == serde_json::json!([2, 3]);
+    site.wait_status("keeps", "the ranks of node02 to move", has_left).await?;
+    site.release()?;
+    let output = second.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("moved from node02 to node03").count(), 1, "{reported}");
+    nothing_left("FTB_JOB_ID=keeps").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_stream_with_conditions_is_replayed() -> Result<()> {
+    let site = Site::without_examples(1).await?;
+    for condition in ["FANFAIL", "FANFAIL=clear"] {
+        fan(&site, "node01", condition)?;
+    }
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    let words = ["events", "condition=FANFAIL", "--since", "1h", "--json"];
+    let recorded = command.args(words).output()?.stdout;
+    let first = text(&recorded).lines().next().unwrap_or_default().to_owned();
+    let first: Value = serde_json::from_str(&first)?;
+    let stated = &first["condition"];
+    for (field, value) in [("host", "node01"), ("component", "FAN 1"), ("state", "true")] {
+        assert_eq!(stated[field], value, "{first}");
+    }
+    let file = site.jobs.path().join("events.json");
+    std::fs::write(&file, recorded)?;
+    let replayed = run(site.command(&["policy", "test", &file.display().to_string()])).await?;
+    let shown = text(&replayed.stdout);
+    assert!(replayed.status.success(), "{}", text(&replayed.stderr));
+    let done: Vec<&str> = shown.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(done, ["unusable", "tell", "migrate", "tell", "usable"], "{shown}");
+    Ok(())
 }

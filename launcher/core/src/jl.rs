@@ -34,7 +34,9 @@ pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, OnHang, Rank, Unusable};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 
-use crate::message::{Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays};
+use crate::message::{
+    Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays, TimeLeft,
+};
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use crate::nla::MigrationState;
 use crate::progress::{Finding, HangJudge};
@@ -169,6 +171,15 @@ pub enum JlOutput {
 struct QueuedRequest {
     want: Request,
     by: Initiator,
+    /// The remedy was chosen already, by this.
+    #[serde(default)]
+    left: Option<TimeLeft>,
+}
+
+impl QueuedRequest {
+    fn new(want: Request, by: Initiator) -> Self {
+        Self { want, by, left: None }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -546,6 +557,7 @@ impl Jl {
             words,
             phases,
             fault: open.by.fault(),
+            left: open.left,
         }));
         // The source of a migration may be usable again.
         self.tell_usable();

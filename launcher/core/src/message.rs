@@ -164,6 +164,16 @@ pub struct Closed {
     pub phases: String,
     /// The fault that the policy acted on.
     pub fault: Option<FaultId>,
+    /// Of a predicted failure: what the remedy was chosen by.
+    pub left: Option<TimeLeft>,
+}
+
+/// The time before a predicted failure, and the measured durations (p95) of the remedies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeLeft {
+    pub left_ms: u64,
+    pub checkpoint_p95_ms: Option<u64>,
+    pub migration_p95_ms: Option<u64>,
 }
 
 /// A hung rank, or all ranks.

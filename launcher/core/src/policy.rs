@@ -12,12 +12,14 @@
 
 mod conditions;
 mod faults;
+mod orders;
 mod reactions;
 mod report;
 mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use orders::Orders;
 pub use reactions::Reaction;
 pub use report::{Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
@@ -105,7 +107,7 @@ pub struct Policy {
     settling: Vec<Settling>,
     actions: VecDeque<u64>,
     open: bool,
-    drained: BTreeSet<NodeName>,
+    orders: Orders,
     faults: FaultTable,
     conditions: ConditionsByNode,
 }
@@ -129,7 +131,7 @@ impl Policy {
             settling: Vec::new(),
             actions: VecDeque::new(),
             open: false,
-            drained: BTreeSet::new(),
+            orders: Orders::default(),
             faults: FaultTable::default(),
             conditions: ConditionsByNode::default(),
         })
@@ -187,13 +189,23 @@ impl Policy {
 
     /// Takes the node out; no event makes it usable again.
     pub fn drain(&mut self, node: &NodeName) {
-        self.drained.insert(node.clone());
+        self.orders.drain(node);
     }
 
     /// A person puts the node back, whatever its conditions are.
-    pub fn usable(&mut self, node: &NodeName) {
-        self.drained.remove(node);
+    pub fn usable(&mut self, now: Now, node: &NodeName) {
+        self.orders.usable(node, now.wall_ns);
         self.conditions.overrule(node);
+    }
+
+    /// What the next launcher must know.
+    pub fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
+    /// Continues with the orders of an earlier launcher.
+    pub fn adopt_orders(&mut self, orders: Orders) {
+        self.orders = orders;
     }
 
     /// When [`Policy::tick`] is due, in monotonic nanoseconds.
@@ -237,7 +249,8 @@ impl Policy {
         let holds = report.holding().is_some();
         let by = rules.iter().find(keeps_out).copied().filter(|_| holds);
         let was_out = self.conditions.out(node);
-        let change = self.conditions.take(node, report, by);
+        let is_overruled = self.orders.overrules(node, report);
+        let change = self.conditions.take(node, report, by, is_overruled);
         if change == Change::Known {
             return out;
         }
@@ -293,11 +306,6 @@ impl Policy {
         }
     }
 
-    /// The user wants the node to be used although conditions hold.
-    pub fn overrule(&mut self, node: &NodeName) {
-        self.conditions.overrule(node);
-    }
-
     /// A node that an earlier launcher did not use recovers if no condition holds any more.
     pub fn adopt_unusable(&mut self, now: Now, node: &NodeName) -> Vec<Action> {
         let mut out = Vec::new();
@@ -327,7 +335,7 @@ impl Policy {
             return;
         }
         self.faults.close_node(node);
-        if !self.drained.contains(node) {
+        if !self.orders.is_drained(node) {
             let what = ActionKind::Usable.words();
             out.push(Action::Tell(format!("policy: {what} ({reason}, node {node})")));
             let want = Request::Usable { node: node.clone() };
@@ -471,7 +479,7 @@ impl Policy {
         let want = match kind {
             ActionKind::Migrate => Request::Migrate { node, reason, fails_ns },
             ActionKind::Drain => {
-                self.drained.insert(node.clone());
+                self.orders.drain(&node);
                 Request::Drain { node, reason }
             }
             ActionKind::Checkpoint => Request::Checkpoint { reason },

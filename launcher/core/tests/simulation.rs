@@ -7,10 +7,12 @@
 mod sim;
 
 use core::time::Duration;
+use ftb_core::{Event, Now, Tag};
 use ftb_launcher_core::jl::{self, Interval, JlConfig, OnDeath};
 use ftb_launcher_core::message::{FromRank, RankSays};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use ftb_launcher_core::nla::MigrationState;
+use ftb_launcher_core::policy::{Action, DEFAULT, Facts, Policy, Report};
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
 use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
@@ -529,4 +531,54 @@ fn the_states_of_the_nodes_after_a_migration_are_those_of_the_thesis() {
     assert_eq!(world.state_of("node00"), Some(MigrationState::Ready));
     assert_eq!(world.state_of("node01"), Some(MigrationState::Inactive));
     assert_eq!(world.state_of("spare00"), Some(MigrationState::Ready));
+}
+
+/// What the default policy wants at which time, when ftb-ipmi predicts a failure at `now_ms`.
+fn predicted(now_ms: u64, name: &str, ramp_s: u64) -> (u64, Happens) {
+    let at = |ms: u64| Now { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 };
+    let space = "ftb.ipmi".parse().unwrap();
+    let mut hot = Event::new(space, "FTB_IPMI_OVERTEMP".parse().unwrap());
+    hot.time_ns = at(now_ms).wall_ns;
+    let tag = |key: &str, value: String| Tag { key: key.to_owned(), value };
+    hot.tags.push(tag("cause", "predicted".to_owned()));
+    hot.tags.push(tag("seconds_left_min", ramp_s.to_string()));
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let facts = Facts { nodes: [node("node00"), node("spare00")].into(), owner: 0 };
+    policy.event(at(now_ms), &Report::new(hot, name), &node(name), &facts);
+    let due_ms = policy.next_deadline_ns() / 1_000_000;
+    let wants = policy.tick(at(due_ms), &facts).into_iter().find_map(|action| match action {
+        Action::Request { want, .. } => Some(Happens::Request(want)),
+        _ => None,
+    });
+    (due_ms, wants.unwrap())
+}
+
+/// The node dies when the ramp ends. With time enough the ranks have left it by then.
+#[test]
+fn ramps_of_5_20_60_and_300_seconds_end_well_and_long_ones_without_a_loss() {
+    const BEGIN_MS: u64 = 120_000;
+    seeds("ramps", 10, |seed| {
+        for ramp_s in [5, 20, 60, 300] {
+            let faults = Faults { delay_ms_max: 1500, ..Faults::default() };
+            let mut world = World::new(seed, config(2, 2, 1), faults);
+            world.work = 50_000;
+            world.at(10_000, checkpoint());
+            world.at(40_000, migrate("node01"));
+            world.at(90_000, usable("node01"));
+            let (due_ms, wants) = predicted(BEGIN_MS, "node00", ramp_s);
+            world.at(due_ms, wants);
+            world.at(BEGIN_MS + ramp_s * 1000, Happens::KillNode(node("node00")));
+            assert_eq!(world.run(HOUR_MS), 0, "{ramp_s}: {:#?}", world.reported);
+            assert!(world.has_reported("node00 fails in"), "{ramp_s}: {:#?}", world.reported);
+            if ramp_s >= 60 {
+                let saved = ["checkpoint", "migration"].map(|kind| (kind.to_owned(), true));
+                assert!(world.closed.ends_with(&end_of(saved)), "{ramp_s}: {:?}", world.closed);
+            }
+        }
+    });
+}
+
+/// These episodes, and then the end of the job.
+fn end_of(last: [(String, bool); 2]) -> Vec<(String, bool)> {
+    last.into_iter().chain([("end".to_owned(), true)]).collect()
 }

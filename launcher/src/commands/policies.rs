@@ -3,15 +3,19 @@
 use super::policy_text;
 use super::tools::{json, line};
 use ftb_client::daemon::Failure;
+use ftb_core::condition::Condition;
 use ftb_core::hostlist::Hostlist;
-use ftb_core::{Event, EventName, EventSpace, Now, Severity, Tag};
+use ftb_core::log::conditions::Claim;
+use ftb_core::{Event, EventId, EventName, EventSpace, Now, PublisherId, Severity, Tag};
 use ftb_launcher_core::jl::Request;
 use ftb_launcher_core::names::{FaultId, NodeName};
-use ftb_launcher_core::policy::{Action, Facts, Policy, Report};
+use ftb_launcher_core::policy::{Action, Facts, Policy, Report, Statement};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::io::Read as _;
 use std::path::Path;
+use std::str::FromStr;
 
 /// Largest file of recorded events in bytes.
 pub const EVENTS_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -42,23 +46,79 @@ struct Recorded {
     payload: Option<String>,
     #[serde(default)]
     uid: u32,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    condition: Option<RecordedCondition>,
+}
+
+#[derive(Deserialize)]
+struct RecordedCondition {
+    #[serde(default)]
+    host: String,
+    #[serde(default)]
+    component: String,
+    key: String,
+    state: String,
+    #[serde(default)]
+    severity: Option<String>,
+    #[serde(default)]
+    onset_ns: u64,
+    #[serde(default)]
+    source: Option<String>,
+    #[serde(default)]
+    replaces: Option<String>,
+}
+
+impl RecordedCondition {
+    /// `event`: its event. Without an id of a publisher each statement is its own source.
+    fn stated(&self, event: EventId, of: &Recorded) -> Result<Statement, String> {
+        let id = |text: &Option<String>| text.as_deref().map(parsed).transpose();
+        let truth = parsed(&self.state)?;
+        let host = if self.host.is_empty() { &of.host } else { &self.host };
+        let condition = Condition {
+            host: host.clone(),
+            component: self.component.clone(),
+            severity: self.severity.as_deref().map(parsed).transpose()?,
+            onset_ns: self.onset_ns,
+            ..Condition::new(&self.key, truth)
+        };
+        condition.check().map_err(|error| error.to_string())?;
+        let claim = Claim {
+            event,
+            source: id(&self.source)?.unwrap_or(event),
+            replaces: id(&self.replaces)?,
+            truth,
+            time_ns: of.time_ns()?,
+            is_kept: false,
+        };
+        Ok(Statement { condition, claim })
+    }
+}
+
+fn parsed<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: T::Err| error.to_string())
 }
 
 /// Time in nanoseconds, node, report.
 type RecordedEvent = (u64, NodeName, Report);
 
 impl Recorded {
-    fn heard(&self) -> Result<RecordedEvent, String> {
+    /// `line`: an id for an event without one.
+    fn heard(&self, line: u64) -> Result<RecordedEvent, String> {
         let space = EventSpace::new(&self.space).map_err(|error| error.to_string())?;
         let name = EventName::new(&self.name).map_err(|error| error.to_string())?;
         let mut event = Event::new(space, name);
         if let Some(word) = &self.severity {
-            event.severity = word.parse::<Severity>().map_err(|error| error.to_string())?;
+            event.severity = parsed::<Severity>(word)?;
         }
         let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
         event.tags = self.tags.iter().map(tag).collect();
         event.payload = self.payload.clone().unwrap_or_default().into();
-        let report = Report { uid: self.uid, ..Report::new(event, &self.host) };
+        let of_line = EventId { publisher: PublisherId { account: 0, token: line }, seq: 1.into() };
+        let id = self.id.as_deref().map(parsed).transpose()?.unwrap_or(of_line);
+        let stated = self.condition.as_ref().map(|stated| stated.stated(id, self)).transpose()?;
+        let report = Report { uid: self.uid, stated, ..Report::new(event, &self.host) };
         let node = report.node().ok_or_else(|| format!("{:?} is no node", self.host))?;
         Ok((self.time_ns()?, node, report))
     }
@@ -95,7 +155,7 @@ fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, Failure> {
             Failure::bad_input(format!("{name} line {number}: {}", problem.replace('\n', " ")))
         };
         let one: Recorded = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
-        events.push(one.heard().map_err(bad)?);
+        events.push(one.heard(number).map_err(bad)?);
     }
     events.sort_by_key(|(time_ns, _, _)| *time_ns);
     Ok(events)

@@ -217,8 +217,10 @@ catalog! {
             "Deliver a signal to every rank.";
         FTB_JL_KILL: "info", "reason", "episode",
             "The job ends: SIGTERM, SIGKILL after the grace; launch agents leave.";
-        FTB_JL_EPISODE: "info, warning", "", "episode kind outcome phases fault?",
-            "An episode is closed; `phases`: `leave=12 copy=30` in milliseconds.";
+        FTB_JL_EPISODE: "info, warning", "",
+            "episode kind outcome phases fault? left_ms? checkpoint_p95_ms? migration_p95_ms?",
+            "An episode is closed; `phases`: `leave=12 copy=30` in milliseconds. `left_ms`: time \
+             before a predicted failure when its remedy was chosen, by these durations.";
         FTB_JL_HUNG: "warning", "", "episode kind node? rank? incarnation? pid? kill?",
             "A rank is hung, or all are; `kind`: `stopped`, `debugger`, `unread`, `io`, `steps`, \
              `all`. `on_hang` of the policy says what follows.";

@@ -8,7 +8,7 @@ use super::job::Job;
 use super::migration::Migration;
 use super::rollback::Rollback;
 use super::start::Start;
-use crate::message::{ExitCause, FromJl, FromNla, FromRank};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank, TimeLeft};
 use crate::names::{Episode, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
@@ -221,6 +221,9 @@ pub struct Open {
     pub(super) by: Initiator,
     #[serde(default)]
     pub(super) reason: String,
+    /// Of a predicted failure: what the remedy was chosen by.
+    #[serde(default)]
+    pub(super) left: Option<TimeLeft>,
 }
 
 impl Open {
@@ -237,6 +240,7 @@ impl Open {
             phases: Vec::new(),
             by,
             reason: String::new(),
+            left: None,
         }
     }
 

@@ -78,7 +78,7 @@ impl Jl {
         let words = by.words();
         self.job.tell(format!("the ranks of {node} can move now ({reason}){words}"));
         let want = Request::Migrate { node, reason, fails_ns: None };
-        self.wanted.push_back(QueuedRequest { want, by });
+        self.wanted.push_back(QueuedRequest::new(want, by));
         self.job.out.push(JlOutput::Save);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! A migration that was never measured counts as long as a checkpoint, which saves more ranks.
 
+use crate::message::TimeLeft;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -33,8 +34,12 @@ fn p95(all: &VecDeque<u64>) -> Option<Duration> {
     sorted.get(at).copied().map(Duration::from_millis)
 }
 
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn add(all: &mut VecDeque<u64>, took: Duration) {
-    all.push_back(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+    all.push_back(millis(took));
     if all.len() > SAMPLES_MAX {
         all.pop_front();
     }
@@ -49,9 +54,19 @@ impl Remedies {
         add(&mut self.checkpoints_ms, took);
     }
 
-    /// The safest remedy that fits into `left`; if none does, the fastest. Also the reason with its
-    /// numbers.
-    pub(super) fn choose(&self, left: Duration) -> (Remedy, String) {
+    /// The safest remedy that fits into `left`; if none does, the fastest. Also its numbers and
+    /// reason.
+    pub(super) fn choose(&self, left: Duration) -> (Remedy, TimeLeft, String) {
+        let numbers = TimeLeft {
+            left_ms: millis(left),
+            checkpoint_p95_ms: p95(&self.checkpoints_ms).map(millis),
+            migration_p95_ms: p95(&self.migrations_ms).map(millis),
+        };
+        let (remedy, why) = self.fitting(left);
+        (remedy, numbers, why)
+    }
+
+    fn fitting(&self, left: Duration) -> (Remedy, String) {
         let saving = p95(&self.checkpoints_ms);
         let (moving, how) = match p95(&self.migrations_ms) {
             Some(moving) => (Some(moving), "p95"),
@@ -100,7 +115,9 @@ mod tests {
         let ramps = [5, 20, 60, 300].map(|left_s| chosen(&slow_moves, left_s));
         assert_eq!(ramps, [Remedy::Save, Remedy::Save, Remedy::Save, Remedy::SaveThenMove]);
         assert_eq!(chosen(&slow_moves, 1), Remedy::Save, "nothing fits: the fastest");
-        let (_, words) = job.choose(Duration::from_secs(20));
+        let (_, numbers, words) = job.choose(Duration::from_secs(20));
+        let p95 = (numbers.checkpoint_p95_ms, numbers.migration_p95_ms);
+        assert_eq!((numbers.left_ms, p95), (20_000, (Some(40_000), Some(12_000))));
         let expected = "checkpoint 40.0s (p95), migration 12.0s (p95): the ranks move";
         assert_eq!(words, expected);
     }

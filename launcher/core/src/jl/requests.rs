@@ -6,7 +6,7 @@ use super::{
     Open, Outcome, Pending, QueuedRequest, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
-use crate::message::{FromJl, NumberedRequest};
+use crate::message::{FromJl, NumberedRequest, TimeLeft};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
@@ -85,9 +85,8 @@ impl Jl {
     pub(super) fn cancel(&mut self, faults: &BTreeSet<FaultId>, reason: &str) {
         let is_off = |by: Initiator| by.fault().is_some_and(|of| faults.contains(&of));
         let pending = self.take_pending(|pending| is_off(pending.by)).into_iter();
-        let pending = pending.map(|Pending { node, reason, by, .. }| QueuedRequest {
-            want: Request::Migrate { node, reason, fails_ns: None },
-            by,
+        let pending = pending.map(|Pending { node, reason, by, .. }| {
+            QueuedRequest::new(Request::Migrate { node, reason, fails_ns: None }, by)
         });
         let mut gone: Vec<QueuedRequest> = pending.collect();
         gone.extend(self.take_waiting(|waiting| is_off(waiting.by)));
@@ -139,7 +138,7 @@ impl Jl {
             None => "it is under way".to_owned(),
         };
         self.reply(by, Outcome::Accepted, &words);
-        self.wanted.push_back(QueuedRequest { want, by });
+        self.wanted.push_back(QueuedRequest::new(want, by));
         self.job.out.push(JlOutput::Save);
     }
 
@@ -216,7 +215,7 @@ impl Jl {
             if !met || self.waits_for_barrier(now) {
                 return;
             }
-            let Some(QueuedRequest { want, by }) = self.wanted.pop_front() else {
+            let Some(QueuedRequest { want, by, left }) = self.wanted.pop_front() else {
                 return;
             };
             if let Some(why) = refusal {
@@ -225,7 +224,7 @@ impl Jl {
             }
             match want {
                 Request::Migrate { node, reason, fails_ns } => {
-                    self.migrate(now, node, &reason, fails_ns, by)
+                    self.migrate(now, node, &reason, (fails_ns, left), by)
                 }
                 Request::Checkpoint { reason } => self.checkpoint(now, &reason, by),
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
@@ -274,7 +273,7 @@ impl Jl {
         now: Now,
         node: NodeName,
         reason: &str,
-        fails_ns: Option<u64>,
+        (fails_ns, mut left): (Option<u64>, Option<TimeLeft>),
         by: Initiator,
     ) {
         if self.ranks_have_ended(by) {
@@ -288,15 +287,20 @@ impl Jl {
             return self.without_spare(now, node, reason, by);
         }
         if let Some(fails_ns) = fails_ns.filter(|_| self.job.moves() != Moves::Anew) {
-            let left = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
-            let (remedy, why) = self.remedies.choose(left);
+            let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
+            let (remedy, numbers, why) = self.remedies.choose(time);
             let words = by.words();
-            self.job.tell(format!("{node} fails in {left:.1?} or later{words}: {why}"));
+            self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {why}"));
+            left = Some(numbers);
             if remedy != Remedy::Move {
                 let reason = reason.to_owned();
                 let want = Request::Migrate { node, reason, fails_ns: None };
-                self.wanted.push_front(QueuedRequest { want, by });
-                return self.save_job(now, None, Initiator::Internal);
+                self.wanted.push_front(QueuedRequest { want, by, left });
+                self.save_job(now, None, Initiator::Internal);
+                if let Some(open) = &mut self.open {
+                    open.left = left;
+                }
+                return;
             }
         }
         self.job.tell(format!("the ranks of {node} move: {reason}{}", by.words()));
@@ -308,6 +312,7 @@ impl Jl {
         self.begin(now, episode, Workflow::Migration(migration), by, transition);
         if let Some(open) = &mut self.open {
             reason.clone_into(&mut open.reason);
+            open.left = left;
         }
     }
 

@@ -645,6 +645,14 @@ fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
     }
     job.wait(1);
     assert_eq!(open(&job), "migration");
+    // The events of both episodes show the numbers.
+    let numbers = job.jl.open.as_ref().unwrap().left.unwrap();
+    assert_eq!((numbers.left_ms, numbers.checkpoint_p95_ms), (60_000, Some(10_000)));
+    let shows = |o: &JlOutput| match o {
+        JlOutput::Publish(FromJl::Closed(closed)) => closed.left == Some(numbers),
+        _ => false,
+    };
+    assert!(job.out.iter().any(shows), "{:?}", job.out);
     // Less time: it moves at once.
     let mut job = Clocked::started(Interval::Never, true);
     job.meet(true);

@@ -64,7 +64,14 @@ pub(super) struct ConditionsByNode {
 
 impl ConditionsByNode {
     /// Takes a report. `rule` is the one that would leave the node while the condition holds.
-    pub(super) fn take(&mut self, node: &NodeName, report: &Report, rule: Option<usize>) -> Change {
+    /// `is_overruled`: a person has said so to an earlier launcher.
+    pub(super) fn take(
+        &mut self,
+        node: &NodeName,
+        report: &Report,
+        rule: Option<usize>,
+        is_overruled: bool,
+    ) -> Change {
         let Some(stated) = &report.stated else {
             return Change::News;
         };
@@ -86,7 +93,8 @@ impl ConditionsByNode {
         let old = of_node.rows.get(&subject).cloned();
         let is_known = old.as_ref().is_some_and(|old| old.claim.source == claim.source);
         let ends = truth == Truth::False;
-        let is_overruled = !ends && old.as_ref().is_some_and(|old| old.is_overruled);
+        let was_overruled = old.as_ref().is_some_and(|old| old.is_overruled);
+        let is_overruled = !ends && (is_overruled || was_overruled);
         let rule = match &old {
             _ if ends || is_overruled => None,
             Some(old) if is_known || truth == Truth::Unknown => old.rule.or(rule),

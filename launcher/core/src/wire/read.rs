@@ -3,7 +3,7 @@
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
-    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays,
+    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays, TimeLeft,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
@@ -164,9 +164,21 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             words: read.payload()?.to_owned(),
             phases: read.text("phases")?.to_owned(),
             fault: event.tag("fault").map(|_| read.parsed("fault").map(FaultId)).transpose()?,
+            left: time_left(&read)?,
         }),
         _ => return read.unknown(),
     })
+}
+
+fn time_left(read: &Reader<'_>) -> Result<Option<TimeLeft>, WireError> {
+    let Some(left_ms) = read.parsed_if("left_ms")? else {
+        return Ok(None);
+    };
+    Ok(Some(TimeLeft {
+        left_ms,
+        checkpoint_p95_ms: read.parsed_if("checkpoint_p95_ms")?,
+        migration_p95_ms: read.parsed_if("migration_p95_ms")?,
+    }))
 }
 
 fn hang(read: &Reader<'_>, episode: Episode, name: &str) -> Result<HangNotice, WireError> {

@@ -5,7 +5,7 @@
 use super::*;
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
-    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays,
+    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays, TimeLeft,
 };
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -17,6 +17,10 @@ const EPISODE: Episode = Episode(7);
 
 fn node() -> NodeName {
     NodeName::new("node01").unwrap()
+}
+
+fn time_left() -> TimeLeft {
+    TimeLeft { left_ms: 19_000, checkpoint_p95_ms: None, migration_p95_ms: Some(12) }
 }
 
 fn set() -> SetId {
@@ -92,6 +96,7 @@ fn jl_messages() -> Vec<FromJl> {
             words: "moved".to_owned(),
             phases: "leave=1".to_owned(),
             fault: Some(crate::names::FaultId(3)),
+            left: Some(time_left()),
         }),
     ]
 }

@@ -132,6 +132,9 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
                 .tag("outcome", if closed.done { "done" } else { "failed" })
                 .tag("phases", &closed.phases)
                 .maybe("fault", closed.fault)
+                .maybe("left_ms", closed.left.map(|left| left.left_ms))
+                .maybe("checkpoint_p95_ms", closed.left.and_then(|left| left.checkpoint_p95_ms))
+                .maybe("migration_p95_ms", closed.left.and_then(|left| left.migration_p95_ms))
         }
         FromJl::Alive => draft(names::FTB_JL_ALIVE, Info, ""),
     };

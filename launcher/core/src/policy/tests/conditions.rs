@@ -135,10 +135,31 @@ fn a_launcher_that_takes_over_acts_on_what_it_missed_and_once() {
 fn a_person_may_use_a_node_whose_condition_holds_until_it_fails_anew() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     says(&mut policy, 1, &fan(1, 5, Truth::True), 4);
-    policy.usable(&node(5));
+    policy.usable(at(2), &node(5));
     assert_eq!(says(&mut policy, 600, &fan(2, 5, Truth::True), 5), [], "it is overruled");
     says(&mut policy, 601, &fan(3, 5, Truth::False), 5);
     assert!(is_migration(&says(&mut policy, 700, &fan(4, 5, Truth::True), 5), 5));
+}
+
+#[test]
+fn the_next_launcher_keeps_what_a_person_has_ordered() {
+    let mut first = Policy::parse(DEFAULT).unwrap();
+    let row = |number, onset_ns| {
+        let mut row = Report { is_initial: true, ..fan(1, number, Truth::True) };
+        row.stated.as_mut().unwrap().condition.onset_ns = onset_ns;
+        row
+    };
+    let ordered = Now { mono_ns: 5, wall_ns: 1000 };
+    first.drain(&node(3));
+    first.usable(ordered, &node(3));
+    first.usable(ordered, &node(4));
+    first.drain(&node(5));
+    let text = serde_json::to_string(first.orders()).unwrap();
+    let mut next = Policy::parse(DEFAULT).unwrap();
+    next.adopt_orders(serde_json::from_str(&text).unwrap());
+    assert_eq!(says(&mut next, 1, &row(3, 1000), 4), [], "it is used although the fan has failed");
+    assert!(is_migration(&says(&mut next, 1, &row(4, 1001), 4), 4), "it failed after the order");
+    assert_eq!(wants(&ipmi(&mut next, 2, "FTB_IPMI_NORMAL", 5)), [], "it is drained");
 }
 
 #[test]

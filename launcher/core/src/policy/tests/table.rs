@@ -66,9 +66,10 @@ impl PolicyWorld {
                 Some(Vec::new())
             }
             DRAIN => {
-                let drained = self.policy.drained.contains(&node(1));
-                let change = if drained { Policy::usable } else { Policy::drain };
-                change(&mut self.policy, &node(1));
+                match self.policy.orders.is_drained(&node(1)) {
+                    true => self.policy.usable(self.now(), &node(1)),
+                    false => self.policy.drain(&node(1)),
+                }
                 Some(Vec::new())
             }
             _ => {
@@ -91,7 +92,7 @@ impl PolicyWorld {
         if policy.open {
             words.push("breaker open".to_owned());
         }
-        if policy.drained.contains(&node(1)) {
+        if policy.orders.is_drained(&node(1)) {
             words.push("drained".to_owned());
         }
         if policy.conditions.out(&node(1)).is_some() {

@@ -1,0 +1,39 @@
+//! Orders about nodes that outlive a launcher: which are drained, and which are used although
+//! conditions hold.
+
+use super::Report;
+use crate::names::NodeName;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The orders about the nodes of a job, at most two for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// No event makes these usable again.
+    drained: BTreeSet<NodeName>,
+    /// When the order came, in Unix nanoseconds. Conditions that began later count.
+    overruled: BTreeMap<NodeName, u64>,
+}
+
+impl Orders {
+    pub(super) fn drain(&mut self, node: &NodeName) {
+        self.drained.insert(node.clone());
+    }
+
+    pub(super) fn is_drained(&self, node: &NodeName) -> bool {
+        self.drained.contains(node)
+    }
+
+    /// The node is used, whatever holds at this time.
+    pub(super) fn usable(&mut self, node: &NodeName, wall_ns: u64) {
+        self.drained.remove(node);
+        self.overruled.insert(node.clone(), wall_ns);
+    }
+
+    /// Whether the row of the table holds since before the order to use the node.
+    pub(super) fn overrules(&self, node: &NodeName, row: &Report) -> bool {
+        let onset_ns = row.stated.as_ref().map(|stated| stated.condition.onset_ns);
+        let ordered_ns = self.overruled.get(node);
+        row.is_initial && onset_ns.zip(ordered_ns).is_some_and(|(onset, order)| onset <= *order)
+    }
+}
