@@ -1,4 +1,4 @@
-//! The seconds that a node has left: a simulated BMC grows hot, ftb-ipmi predicts when it fails, and
+//! The seconds that a node has left: a simulated BMC grows hot, ftb-ipmi predicts its failure, and
 //! the launcher of a job chooses the safest remedy that fits by what it has measured.
 
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -51,7 +51,8 @@ impl Publisher {
             "interval = '250ms'\n[agent]\nsocket = '{socket}'\n\
              [[target]]\nbmc = '{address}'\nnode = '{node}'\nuser = '{USER}'\n\
              password = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '1s'\n\
-             [[rule]]\nname = 'Baseboard Temp'\npredict = '{predict}s'\npredict_over = '{over}s'\n"
+             [[rule]]\nname = 'Baseboard Temp'\npredict = '{predict}s'\n\
+             predict_over = '{over}s'\n"
         );
         let path = site.cluster.dir().join(format!("ipmi-{node}.toml"));
         std::fs::write(&path, text)?;
