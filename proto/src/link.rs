@@ -400,10 +400,8 @@ fn read(bytes: Bytes) -> Result<Frame> {
             reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
         }),
         Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
-            covered: match beat.epoch.map(core_epoch).transpose()? {
-                Some(epoch) => Some(Position { epoch, index: beat.covered.into() }),
-                None => None,
-            },
+            covered: (beat.epoch.map(core_epoch).transpose()?)
+                .map(|epoch| Position { epoch, index: beat.covered.into() }),
             epoch_seen: epoch_number(beat.epoch_seen)?,
         }),
         Wire::TreeState(tree_state) => Frame::TreeState(Box::new(core_tree_state(tree_state)?)),

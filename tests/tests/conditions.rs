@@ -284,7 +284,7 @@ async fn a_refused_statement_refuses_its_event_alone() {
 
 /// A process that states a failed fan until it is killed.
 #[tokio::test]
-#[ignore = "a process of the next test"]
+#[ignore = "no test: the process that the next test starts and kills"]
 async fn publisher_process() {
     let Some(socket) = std::env::var_os("FTB_CONDITION_SOCKET") else { return };
     let publisher = client(Path::new(&socket));
@@ -383,7 +383,7 @@ async fn the_table_is_right_or_unknown_whatever_process_is_killed() {
 
 /// Prints figures; asserts no time.
 #[tokio::test]
-#[ignore = "a report: cargo test -p ftb-tests --test conditions numbers -- --ignored --nocapture"]
+#[ignore = "prints figures of release programs: `make test-long` runs it"]
 async fn numbers_of_conditions() {
     const ROWS: usize = 20_000;
     let cluster = Plan::new(3, 1).extra(TIMES).start().await.unwrap();
