@@ -515,7 +515,7 @@ mod tests {
                 Content::Events(run) => got.extend(run.iter().map(SealedRef::severity)),
                 Content::Gap(gap) => {
                     assert!(gap.severity_max <= Some(Warning));
-                    reported += gap.count.unwrap();
+                    reported += gap.count.expect("the number of lost events is known");
                 }
             }
         }
