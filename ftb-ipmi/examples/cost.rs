@@ -3,7 +3,7 @@
 //!
 //! `cargo build --release -p ftb-ipmi --bins --examples && target/release/examples/cost [SECONDS]`
 
-use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use ftb_tests::bmc::{self, PASSWORD, SimulatedBmc, USER};
 use nix::time::ClockId;
 use nix::unistd::Pid;
 use std::error::Error;
@@ -46,7 +46,7 @@ fn start(bmc: &SimulatedBmc, folder: &std::path::Path) -> Result<Child, Box<dyn 
         text.push_str(&format!("[[rule]]\nname = '{name}'\nignore = true\n"));
     }
     let config = folder.join("ipmi.toml");
-    fs::write(&config, text)?;
+    bmc::write_private(&config, &text)?;
     let daemon = std::env::current_exe()?.with_file_name("../ftb-ipmi");
     let mut command = Command::new(daemon);
     command.arg("--config").arg(config).arg("--print").stdout(Stdio::null());

@@ -15,8 +15,7 @@ pub struct Cli {
     /// Configuration file.
     #[arg(long, default_value = "/etc/ftb/ipmi.toml", value_name = "FILE")]
     pub config: PathBuf,
-    /// Check the configuration and exit. Missing passwords, and passwords in files that other users
-    /// can read, are bad input.
+    /// Check the configuration and exit. A missing password is bad input.
     #[arg(long)]
     pub check_config: bool,
     /// Dry run: read every sensor once, print a table with the verdicts, publish nothing.

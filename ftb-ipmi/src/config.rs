@@ -57,8 +57,7 @@ pub struct Config {
     pub nodes: Vec<WatchedNode>,
     /// The rules, those of included files first.
     pub rules: Vec<Rule>,
-    /// Missing passwords, and passwords that other users can read, one line each. `--check-config`
-    /// rejects them; the daemon only logs them.
+    /// Missing passwords, one line each. `--check-config` rejects them; the daemon only logs them.
     pub concerns: Vec<String>,
 }
 
@@ -120,7 +119,7 @@ pub struct TargetFile {
     pub password_file: Option<PathBuf>,
     /// The key of the BMCs (K_G), if they have one.
     pub group_key: Option<String>,
-    /// `auto`, `rmcp+` or `ipmi-1.5`.
+    /// `rmcp+` (default) or `ipmi-1.5`.
     pub protocol: Option<String>,
     /// 3 or 17; default: 17, then 3.
     pub cipher_suite: Option<u8>,
@@ -161,7 +160,10 @@ impl Config {
         }
         let (mut nodes, mut concerns) = (Vec::new(), Vec::new());
         for target in &file.target {
-            concerns.extend(target.concerns(Some(path)));
+            if let Some(problem) = target.public_secret(path) {
+                return Err(ConfigError(problem));
+            }
+            concerns.extend(target.missing_password(Some(path)));
             nodes.extend(target.expand().map_err(|problem| wrong(path.display(), problem))?);
         }
         let config = Self {
@@ -192,7 +194,7 @@ impl Config {
             agent_socket: None,
             nodes,
             rules: Vec::new(),
-            concerns: target.concerns(None),
+            concerns: target.missing_password(None).into_iter().collect(),
         };
         config.check().map_err(|problem| wrong("--bmc", problem))?;
         Ok(config)
@@ -357,13 +359,9 @@ impl TargetFile {
                 Err("cipher_suite requires protocol = \"rmcp+\"".to_owned())
             }
             (None | Some("rmcp+"), Some(suite)) => Ok(Protocol::RmcpPlus([Some(suite), None])),
-            (Some("rmcp+"), None) => {
-                Ok(Protocol::RmcpPlus([Some(CipherSuite::Seventeen), Some(CipherSuite::Three)]))
-            }
-            (None | Some("auto"), None) => Ok(Protocol::Auto),
-            (Some("auto"), Some(_)) => Err("cipher_suite requires protocol = \"rmcp+\"".to_owned()),
+            (None | Some("rmcp+"), None) => Ok(Protocol::RMCP_PLUS),
             (Some(other), _) => {
-                Err(format!("unknown protocol {other:?}: expected auto, rmcp+ or ipmi-1.5"))
+                Err(format!("unknown protocol {other:?}: expected rmcp+ or ipmi-1.5"))
             }
         }
     }
@@ -381,27 +379,34 @@ impl TargetFile {
         }
     }
 
-    /// Problems with the secrets of this target; `path` is the configuration file.
-    fn concerns(&self, path: Option<&Path>) -> Vec<String> {
-        let mut concerns = Vec::new();
-        if self.bmc.trim().starts_with('/') {
-            return concerns;
-        }
+    fn is_device(&self) -> bool {
+        self.bmc.trim().starts_with('/')
+    }
+
+    /// The problem of a file with a secret that other users can read; `path` is the configuration.
+    fn public_secret(&self, path: &Path) -> Option<String> {
         let is_secret = |secret: &Option<String>| secret.as_ref().is_some_and(|s| !s.is_empty());
         let holds_secret = is_secret(&self.password) || is_secret(&self.group_key);
-        let files = [path.filter(|_| holds_secret), self.password_file.as_deref()];
-        concerns.extend(files.into_iter().flatten().filter_map(public_secret));
+        let files = [Some(path).filter(|_| holds_secret), self.password_file.as_deref()];
+        let files = files.into_iter().filter(|_| !self.is_device());
+        files.flatten().find_map(public_secret)
+    }
+
+    /// That no password is set; `path` is the configuration file.
+    fn missing_password(&self, path: Option<&Path>) -> Option<String> {
         // The password "" is set on purpose.
-        if self.password.is_none() && self.password().is_ok_and(|password| password.is_empty()) {
-            let place = self.password_file.as_deref().or(path);
-            let place = place.map_or(String::new(), |place| format!("{}: ", place.display()));
-            concerns.push(format!(
+        let is_missing = !self.is_device()
+            && self.password.is_none()
+            && self.password().is_ok_and(|password| password.is_empty());
+        let place = self.password_file.as_deref().or(path);
+        let place = place.map_or(String::new(), |place| format!("{}: ", place.display()));
+        is_missing.then(|| {
+            format!(
                 "{place}no password for bmc {:?}: set password_file or {PASSWORD_ENV}, or \
                  password = \"\" if the BMC needs none",
                 self.bmc
-            ));
-        }
-        concerns
+            )
+        })
     }
 }
 
@@ -447,6 +452,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ipmi.toml");
         fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(dir.path().join("board.toml"), "[[rule]]\nname = 'x*'\noptional = true\n")
             .unwrap();
         Config::load(&path).map_err(|error| error.to_string())
@@ -482,7 +488,8 @@ mod tests {
             ("[[target]]\nbmc = 'b[1-2]'\n", "node is missing"),
             ("[[target]]\nbmc = 'b'\nnode='n'\n[[target]]\nbmc='c'\nnode='N'\n", "two BMCs"),
             ("[[target]]\nbmc = 'b'\ncipher_suite = 7\n", "unsupported cipher_suite 7"),
-            ("[[target]]\nbmc = 'b'\nprotocol = 'x'\n", "expected auto, rmcp+ or ipmi-1.5"),
+            ("[[target]]\nbmc = 'b'\nprotocol = 'x'\n", "expected rmcp+ or ipmi-1.5"),
+            ("[[target]]\nbmc = 'b'\nprotocol = 'auto'\n", "unknown protocol \"auto\""),
             ("[[target]]\nbmc = 'b:x'\n", "is not a port"),
             ("[[target]]\nbmc = 'b'\npassword = '123456789012345678901'\n", "20 bytes"),
             ("[[target]]\nbmc = 'b'\n[[rule]]\nname='x'\ndebounce=0\n", "rule 1"),
@@ -495,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn only_missing_and_public_passwords_are_concerns() {
+    fn a_public_password_is_refused_and_a_missing_one_reported() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str, mode: u32, text: &str| {
             let path = dir.path().join(name);
@@ -522,9 +529,14 @@ mod tests {
             (0o600, String::new(), Some("ipmi.toml: no password for bmc \"b\"")),
         ] {
             let path = at("ipmi.toml", mode, &format!("[[target]]\nbmc = 'b'\n{line}\n"));
-            let concerns = Config::load(&path).unwrap().concerns;
-            assert_eq!(concerns.len(), usize::from(expected.is_some()), "{line}: {concerns:?}");
-            let found = concerns.first().map_or("", String::as_str);
+            let is_public = expected.is_some_and(|text| !text.contains("no password"));
+            let problems = match Config::load(&path) {
+                Ok(config) if !is_public => config.concerns,
+                Err(error) if is_public => vec![error.to_string()],
+                other => panic!("{line} with mode {mode:o}: {other:?}"),
+            };
+            assert_eq!(problems.len(), usize::from(expected.is_some()), "{line}: {problems:?}");
+            let found = problems.first().map_or("", String::as_str);
             assert!(found.contains(expected.unwrap_or_default()), "{line}: {found}");
         }
         let path = at("ipmi.toml", 0o644, "[[target]]\nbmc = '/dev/ipmi0'\n");
@@ -551,8 +563,7 @@ mod tests {
             .filter(|line| !line.contains("rules = [") && !line.contains("password_file"))
             .map(|line| format!("{}\n", line.trim_start_matches("#:").trim_start()))
             .collect();
-        let with_examples =
-            with_examples.replace("\"auto\"", "\"rmcp+\"").replace("\"\"", "\"key\"");
+        let with_examples = with_examples.replace("\"\"", "\"key\"");
         assert_eq!(load(&with_examples).unwrap().nodes.len(), 65);
     }
 

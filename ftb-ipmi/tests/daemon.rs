@@ -6,7 +6,7 @@ mod common;
 
 use common::Daemon;
 use common::proxy::{Proxy, Treatment};
-use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER};
+use ftb_tests::bmc::{PASSWORD, SATELLITE, Setup, SimulatedBmc, USER, write_private};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
@@ -440,7 +440,7 @@ fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
     let bmc = SimulatedBmc::start().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ipmi.toml");
-    std::fs::write(&path, config(&target(&bmc, "node001", PATIENTLY))).unwrap();
+    write_private(&path, &config(&target(&bmc, "node001", PATIENTLY))).unwrap();
     for flag in ["--print", "--once"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
         command.arg("--config").arg(&path).arg(flag);
@@ -491,7 +491,7 @@ fn a_wrong_password_is_tried_once_and_reported_once_without_a_table() {
 }
 
 #[test]
-fn the_check_of_the_configuration_finds_missing_and_public_passwords() {
+fn a_missing_password_fails_the_check_and_a_public_one_every_start() {
     let good = "[[target]]\nbmc = 'b'\nnode = 'n'\nuser = 'ftb'\n";
     let (code, line) = common::run_to_end(good, "--check-config");
     assert_eq!(code, Some(2), "{line}");
@@ -505,6 +505,11 @@ fn the_check_of_the_configuration_finds_missing_and_public_passwords() {
         let (code, line) = common::run_to_end(&with_file, "--check-config");
         assert_eq!(code, expected, "{mode:o}: {line}");
         assert_eq!(line.contains("other users can read"), expected == Some(2), "{line}");
+        if expected == Some(2) {
+            let (code, line) = common::run_to_end(&with_file, "--print");
+            assert_eq!(code, Some(2), "{line}");
+            assert!(line.contains("other users can read"), "{line}");
+        }
     }
 }
 

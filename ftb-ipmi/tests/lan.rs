@@ -1,10 +1,14 @@
 //! Sessions with a real BMC implementation over RMCP+ and IPMI 1.5.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::proxy::Proxy;
 use ftb_ipmi::bmc::{Bmc, CipherSuite, LanConfig, Protocol, Target};
 use ftb_ipmi::inventory;
 use ftb_ipmi::watch::read_once;
 use ftb_tests::bmc::{Names, PASSWORD, SATELLITE, SENSORS, Setup, SimulatedBmc, USER};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -137,10 +141,32 @@ async fn a_sensor_behind_the_bmc_is_read_or_unavailable() {
 }
 
 #[tokio::test]
-async fn auto_selects_the_best_protocol_of_the_bmc() {
+async fn the_default_is_the_best_suite_of_the_bmc() {
     let simulated = SimulatedBmc::start().unwrap();
-    let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::Auto)).await.unwrap();
+    let mut bmc = Bmc::connect(&target(simulated.port(), Protocol::RMCP_PLUS)).await.unwrap();
     assert_eq!(inventory::read(&mut bmc, &[], &mut None).await.unwrap().watched.len(), SENSORS);
+}
+
+/// The proxy acts as an attacker on the network: it drops RMCP+ and denies that the BMC has it.
+#[tokio::test]
+async fn nobody_on_the_network_can_force_a_login_of_ipmi_1_5() {
+    let simulated = SimulatedBmc::start().unwrap();
+    let proxy = Proxy::start(simulated.port());
+    proxy.hide_rmcp_plus();
+    let address: SocketAddr = proxy.address().parse().unwrap();
+    for protocol in [Protocol::RMCP_PLUS, SUITE_3] {
+        let Target::Lan(config) = target(address.port(), protocol) else { unreachable!() };
+        let impatient = LanConfig { timeout: Duration::from_millis(300), retries: 3, ..config };
+        let error = Bmc::connect(&Target::Lan(impatient)).await.err().unwrap();
+        assert!(error.is_permanent(), "{error}");
+        assert!(error.to_string().contains("does not offer RMCP+"), "{error}");
+    }
+    assert!(proxy.logins() >= 2, "the BMC was asked for RMCP+");
+    assert_eq!(proxy.challenges(), 0, "no login of IPMI 1.5 began");
+    // On request it works, so the proxy forwards such a login.
+    let mut bmc = Bmc::connect(&target(address.port(), Protocol::Ipmi15)).await.unwrap();
+    assert_eq!(inventory::read(&mut bmc, &[], &mut None).await.unwrap().watched.len(), SENSORS);
+    assert!(proxy.challenges() > 0);
 }
 
 #[tokio::test]

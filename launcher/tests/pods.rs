@@ -358,7 +358,7 @@ fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
         bmc::USER,
         bmc::PASSWORD,
     );
-    std::fs::write(&config, text)?;
+    bmc::write_private(&config, &text)?;
     let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
     command.arg("--config").arg(config).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(Process(command.spawn()?))

@@ -7,7 +7,7 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, Event, Start, Subscription};
-use ftb_tests::bmc::{PASSWORD, SimulatedBmc, USER};
+use ftb_tests::bmc::{self, PASSWORD, SimulatedBmc, USER};
 use ftb_tests::cluster::{binary, tied};
 use nix::sys::signal::{Signal, kill};
 use site::{Site, nothing_left, result, start, text};
@@ -55,7 +55,7 @@ impl Publisher {
              predict_over = '{over}s'\n"
         );
         let path = site.cluster.dir().join(format!("ipmi-{node}.toml"));
-        std::fs::write(&path, text)?;
+        bmc::write_private(&path, &text)?;
         let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
         command.arg("--config").arg(path);
         Ok(Self(tied(&command).spawn()?))

@@ -13,9 +13,10 @@ mod files;
 pub use board::{Names, ODD_SENSORS, SATELLITE, SENSORS, Setup};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -39,6 +40,17 @@ struct Ports {
     lan: u16,
     console: u16,
     machine: u16,
+}
+
+/// Writes a file that only its owner reads, as ftb-ipmi demands of one with a password.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut file =
+        File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text.as_bytes())
 }
 
 /// Reserves a UDP port for one simulator, also while that is dead. Without it, two simulators could

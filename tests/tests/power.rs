@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use ftb_client::{Client, Start, event};
-use ftb_tests::bmc::{PASSWORD, Setup, SimulatedBmc, USER};
+use ftb_tests::bmc::{self, PASSWORD, Setup, SimulatedBmc, USER};
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, binary, tied};
 use ftb_tests::netns::{Net, Way, impossible};
 use ftb_tests::reported::Reported;
@@ -26,7 +26,7 @@ impl Publisher {
              user = '{USER}'\npassword = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '300ms'\n"
         );
         let path = cluster.dir().join("ipmi.toml");
-        std::fs::write(&path, text).unwrap();
+        bmc::write_private(&path, &text).unwrap();
         let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi").unwrap());
         command.arg("--config").arg(path);
         Self(tied(&command).spawn().unwrap())

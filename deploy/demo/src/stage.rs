@@ -46,7 +46,7 @@ impl Stage {
             bmc::USER,
             bmc::PASSWORD,
         );
-        std::fs::write(&config, text)?;
+        bmc::write_private(&config, &text)?;
         let log = File::create(config.with_extension("log"))?;
         Command::new(binary("ftb-ipmi", "ftb-ipmi")?)
             .arg("--config")

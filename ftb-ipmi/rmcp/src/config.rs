@@ -13,20 +13,23 @@ const PASSWORD_BYTES_MAX: usize = 20;
 /// The protocol of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// The best that the BMC offers: RMCP+ with suite 17, RMCP+ with suite 3, IPMI 1.5.
-    Auto,
-    /// RMCP+ with these suites, in this order.
+    /// RMCP+ with these suites, in this order. No answer of a BMC changes it to IPMI 1.5.
     RmcpPlus([Option<CipherSuite>; 2]),
-    /// IPMI 1.5, for boards without RMCP+.
+    /// IPMI 1.5, for boards without RMCP+. Others on the network can read and forge its messages,
+    /// and can find the password from a recorded login.
     Ipmi15,
 }
 
 impl Protocol {
+    /// RMCP+ with the strongest suite that the BMC offers.
+    pub const RMCP_PLUS: Self =
+        Self::RmcpPlus([Some(CipherSuite::Seventeen), Some(CipherSuite::Three)]);
+
     /// Longest password in bytes.
     pub fn password_bytes_max(self) -> usize {
         match self {
             Self::Ipmi15 => PASSWORD_15_BYTES_MAX,
-            Self::Auto | Self::RmcpPlus(_) => PASSWORD_BYTES_MAX,
+            Self::RmcpPlus(_) => PASSWORD_BYTES_MAX,
         }
     }
 }

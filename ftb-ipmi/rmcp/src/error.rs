@@ -84,16 +84,18 @@ pub enum LoginError {
     /// The BMC has no free session.
     #[error("the BMC has no free session: close others, or wait until they expire")]
     Busy,
-    /// The BMC lacks the protocol version, or offers no authentication that we have.
+    /// The BMC answers IPMI 1.5 only, which was not requested.
     #[error(
-        "the BMC and this program share no protocol version and authentication: enable one on the \
-         BMC"
+        "the BMC does not offer RMCP+: enable it on the BMC, or set protocol = \"ipmi-1.5\", whose \
+         sessions others on the network can read and forge"
     )]
-    Protocol,
-    /// The BMC has only IPMI 1.5, and the password is too long for it.
+    NoRmcpPlus,
+    /// With IPMI 1.5: the BMC offers no authentication that we have.
+    #[error("the BMC offers no IPMI 1.5 authentication that this program has: enable MD5")]
+    NoAuthentication,
+    /// The password is too long for IPMI 1.5.
     #[error(
-        "the BMC speaks only IPMI 1.5, whose passwords have at most {PASSWORD_15_BYTES_MAX} bytes: \
-         shorten it"
+        "passwords of IPMI 1.5 have at most {PASSWORD_15_BYTES_MAX} bytes: shorten the password"
     )]
     LongPassword,
     /// An answer during the login is too short.

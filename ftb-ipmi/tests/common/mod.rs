@@ -4,9 +4,7 @@
 pub mod proxy;
 
 use serde_json::Value;
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -28,7 +26,7 @@ pub struct Daemon {
 fn write_config(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("ipmi.toml");
-    std::fs::write(&path, text).expect("a configuration");
+    ftb_tests::bmc::write_private(&path, text).expect("a configuration");
     (dir, path)
 }
 
@@ -128,10 +126,9 @@ pub fn run_to_end(text: &str, flag: &str) -> (Option<i32>, String) {
     (output.status.code(), errors.lines().last().unwrap_or_default().to_owned())
 }
 
-/// Runs the daemon until it ends, with a configuration that only its owner can read.
+/// Runs the daemon until it ends.
 pub fn output_of(text: &str, flag: &str) -> Output {
     let (_dir, path) = write_config(text);
-    std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ftb-ipmi"));
     command.arg("--config").arg(path).arg(flag).env_remove("FTB_IPMI_PASSWORD");
     command.output().expect("the daemon starts")

@@ -1,4 +1,5 @@
-//! A proxy between the daemon and a BMC: counts logins, changes answers of unencrypted sessions.
+//! A proxy between the daemon and a BMC: counts logins, changes answers of unencrypted sessions,
+//! hides RMCP+.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,6 +10,12 @@ use std::time::Duration;
 const MESSAGE_AT: usize = 14;
 /// Network function of answers about the event log, and the command Get SEL Info.
 const GET_SEL_INFO: (u8, u8) = (0x0B, 0x40);
+/// Commands outside a session of IPMI 1.5: Get Channel Authentication Capabilities, Get Session
+/// Challenge.
+const GET_CAPABILITIES: u8 = 0x38;
+const GET_CHALLENGE: u8 = 0x39;
+/// Network function of a request of group "application"; answers have the next number.
+const APPLICATION: u8 = 0x06;
 /// Payload type of the request that opens a session of RMCP+.
 const OPEN_SESSION: u8 = 0x10;
 /// How often the proxy checks whether it must end.
@@ -29,6 +36,8 @@ struct Shared {
     treatment: Mutex<Treatment>,
     treated: AtomicUsize,
     logins: AtomicUsize,
+    challenges: AtomicUsize,
+    hides_rmcp_plus: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -49,6 +58,8 @@ impl Proxy {
             treatment: Mutex::new(Treatment::Pass),
             treated: AtomicUsize::new(0),
             logins: AtomicUsize::new(0),
+            challenges: AtomicUsize::new(0),
+            hides_rmcp_plus: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         for socket in [&outside, &inside] {
@@ -61,6 +72,12 @@ impl Proxy {
             *sender.lock().expect("no panic") = Some(from);
             if packet.get(4..6) == Some(&[0x06, OPEN_SESSION]) {
                 shared.logins.fetch_add(1, Ordering::Relaxed);
+                if shared.hides_rmcp_plus.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+            if is_message(packet, APPLICATION, GET_CHALLENGE) {
+                shared.challenges.fetch_add(1, Ordering::Relaxed);
             }
             // A BMC that is down receives nothing.
             let _ = bmc.send(packet);
@@ -88,6 +105,16 @@ impl Proxy {
             let treated = self.shared.treated.load(Ordering::Relaxed) - start;
             (treated >= count).then_some(())
         });
+    }
+
+    /// Drops requests to open a session of RMCP+, and removes RMCP+ from what the BMC offers.
+    pub fn hide_rmcp_plus(&self) {
+        self.shared.hides_rmcp_plus.store(true, Ordering::Relaxed);
+    }
+
+    /// Number of requests to log in with IPMI 1.5.
+    pub fn challenges(&self) -> usize {
+        self.shared.challenges.load(Ordering::Relaxed)
     }
 
     /// Number of requests to open a session of RMCP+.
@@ -121,10 +148,15 @@ impl Shared {
     fn treat(&self, packet: &[u8]) -> Vec<u8> {
         let mut answer = packet.to_vec();
         let treatment = *self.treatment.lock().expect("no panic");
-        let is_info = packet.get(4) == Some(&0)
-            && packet.get(MESSAGE_AT + 1).map(|byte| byte >> 2) == Some(GET_SEL_INFO.0)
-            && packet.get(MESSAGE_AT + 5) == Some(&GET_SEL_INFO.1);
-        if !is_info {
+        if self.hides_rmcp_plus.load(Ordering::Relaxed)
+            && is_message(packet, APPLICATION + 1, GET_CAPABILITIES)
+        {
+            // Completion code, channel, authentication types, status, extended capabilities.
+            answer[MESSAGE_AT + 10] &= !0x02;
+            set_checksum(&mut answer);
+            return answer;
+        }
+        if !is_message(packet, GET_SEL_INFO.0, GET_SEL_INFO.1) {
             return answer;
         }
         self.treated.fetch_add(1, Ordering::Relaxed);
@@ -139,9 +171,23 @@ impl Shared {
             }
             _ => answer.truncate(completion + 2),
         }
-        let sum = answer[MESSAGE_AT + 3..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-        answer.push(sum.wrapping_neg());
+        answer.push(0);
+        set_checksum(&mut answer);
         answer[MESSAGE_AT - 1] = u8::try_from(answer.len() - MESSAGE_AT).expect("it is shorter");
         answer
     }
+}
+
+/// Whether a packet without authentication carries a message of this function and command.
+fn is_message(packet: &[u8], netfn: u8, command: u8) -> bool {
+    packet.get(4) == Some(&0)
+        && packet.get(MESSAGE_AT + 1).map(|byte| byte >> 2) == Some(netfn)
+        && packet.get(MESSAGE_AT + 5) == Some(&command)
+}
+
+/// Sets the last byte, the checksum of the data.
+fn set_checksum(packet: &mut [u8]) {
+    let Some((last, before)) = packet.split_last_mut() else { return };
+    let sum = before[MESSAGE_AT + 3..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    *last = sum.wrapping_neg();
 }

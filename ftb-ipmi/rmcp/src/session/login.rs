@@ -25,7 +25,7 @@ struct Capabilities {
 }
 
 impl Session {
-    /// Opens the session of the configured protocol, or the best that both sides offer.
+    /// Opens the session of the configured protocol.
     ///
     /// A refusal counts only if the second attempt meets it too, because a damaged packet of the
     /// key exchange looks like one. A wrong password counts at once: BMCs count attempts and lock
@@ -42,15 +42,12 @@ impl Session {
     }
 
     async fn try_login(&mut self) -> Result<Established, SessionError> {
-        const STRONGEST_FIRST: [Option<CipherSuite>; 2] =
-            [Some(CipherSuite::Seventeen), Some(CipherSuite::Three)];
-        if let Protocol::RmcpPlus(suites) = self.config.protocol {
-            return self.login_20(&suites).await;
-        }
-        let offered = self.capabilities().await?;
-        match offered.has_rmcp_plus && self.config.protocol == Protocol::Auto {
-            true => self.login_20(&STRONGEST_FIRST).await,
-            false => self.login_15(&offered).await,
+        match self.config.protocol {
+            Protocol::RmcpPlus(suites) => self.login_20(&suites).await,
+            Protocol::Ipmi15 => {
+                let offered = self.capabilities().await?;
+                self.login_15(&offered).await
+            }
         }
     }
 
@@ -88,9 +85,12 @@ impl Session {
                 Err(error @ SessionError::Login { error: LoginError::Suite, .. }) => {
                     refusal = error;
                 }
-                Err(error @ SessionError::Timeout { .. }) if *suite == CipherSuite::Seventeen => {
-                    refusal = error;
-                }
+                // Anyone can forge the answer that RMCP+ is missing. It only names the error.
+                Err(error @ SessionError::Timeout { .. }) => match self.capabilities().await {
+                    Ok(offered) if offered.has_rmcp_plus => refusal = error,
+                    Ok(_) => return Err(self.refused(LoginError::NoRmcpPlus)),
+                    Err(_) => return Err(error),
+                },
                 other => return other.map(Established::V20),
             }
         }
@@ -166,8 +166,7 @@ impl Session {
             .find(|auth| {
                 offered.auths & (1 << auth.code()) != 0 && has_password == (*auth != Auth15::None)
             })
-            .ok_or_else(|| self.refused(LoginError::Protocol))?;
-        // `Protocol::Auto` allows longer passwords.
+            .ok_or_else(|| self.refused(LoginError::NoAuthentication))?;
         let password = padded::<PASSWORD_15_BYTES_MAX>(&config.password)
             .ok_or_else(|| self.refused(LoginError::LongPassword))?;
         let user =

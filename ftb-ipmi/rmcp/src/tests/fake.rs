@@ -89,7 +89,7 @@ pub(crate) fn config(port: u16) -> LanConfig {
         password: PASSWORD.to_owned(),
         group_key: None,
         privilege: 2,
-        protocol: Protocol::Auto,
+        protocol: Protocol::RMCP_PLUS,
         timeout: Duration::from_millis(50),
         retries: 5,
     }
