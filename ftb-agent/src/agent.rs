@@ -103,7 +103,7 @@ impl Agent {
         world: World,
     ) -> Result<Self, StartError> {
         let host = config.host(system_host);
-        let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
+        let tls = load_certificates(&config)?;
         examine_certificate(&config, &host);
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
@@ -254,13 +254,20 @@ impl Agent {
     }
 }
 
+fn load_certificates(config: &Config) -> Result<Option<Arc<Tls>>, TlsError> {
+    let load = |files| Tls::load(files, &config.cluster.0).map(Arc::new);
+    config.tls.as_ref().map(load).transpose()
+}
+
 /// Logs what is wrong with the certificate. That may be temporary: the agent starts, and serves its
 /// own host meanwhile.
 fn examine_certificate(config: &Config, host: &str) {
-    match config.tls.as_ref().map(|files| tls::examine(files, host)) {
+    match config.tls.as_ref().map(|files| tls::examine(files, &config.cluster.0, host)) {
         None | Some(Ok(None)) => {}
         Some(Ok(Some(doubt))) => tracing::warn!("{doubt}"),
-        Some(Err(error)) => tracing::error!(%error, "the certificate is for another host"),
+        Some(Err(error)) => {
+            tracing::error!(%error, "the certificate is for another host or cluster")
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::stream::client::open_stream;
 use ftb_transport::stream::server::StreamService;
 use ftb_transport::stream::{InboundStream, StreamError, Windows};
-use ftb_transport::tls::Tls;
+use ftb_transport::tls::{Tls, is_distrust};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl Links {
 
     /// Logs a rejected certificate: for the core it looks like a silent host.
     fn distrusted(&self, dial: &Dial, error: &io::Error) {
-        if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if is_distrust(error) {
             let peer = format!("{} at {}", dial.host, dial.address);
             self.errors.count("handshake_failed", &peer, &error.to_string());
         }

@@ -49,7 +49,8 @@ pub struct Args {
 pub fn read_config(args: &Args) -> Result<Config, String> {
     let config = Config::read(&args.config).map_err(|error| error.to_string())?;
     if let Some(files) = &config.tls {
-        Tls::load(files).map_err(|error| format!("{}: [tls]: {error}", args.config.display()))?;
+        Tls::load(files, &config.cluster.0)
+            .map_err(|error| format!("{}: [tls]: {error}", args.config.display()))?;
     }
     Ok(config)
 }
@@ -70,7 +71,7 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
 pub fn describe(args: &Args, config: &Config) -> ExitCode {
     let host = config.host(&system_host());
     if let Some(files) = &config.tls {
-        match tls::examine(files, &host) {
+        match tls::examine(files, &config.cluster.0, &host) {
             Err(error) => return refuse(&format!("{}: [tls]: {error}", args.config.display())),
             Ok(Some(doubt)) => eprintln!("ftb-agent: {}: [tls]: {doubt}", args.config.display()),
             Ok(None) => {}

@@ -9,9 +9,12 @@ use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
 use ftb_agent::system;
 use ftb_proto::v1::link_client::LinkClient;
-use ftb_transport::tls::{Tls, TlsFiles};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use ftb_transport::tls::names;
+use ftb_transport::tls::{self, Tls, TlsFiles};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// A CA and the folder that its certificates go to.
@@ -22,8 +25,19 @@ struct Authority {
 
 impl Authority {
     fn new(dir: &Path) -> Self {
+        Self::with_uris(dir, &[])
+    }
+
+    /// One that signs only certificates that name a cluster.
+    fn marked(dir: &Path, cluster: &str) -> Self {
+        Self::with_uris(dir, &[names::ca_mark(cluster)])
+    }
+
+    fn with_uris(dir: &Path, uris: &[String]) -> Self {
         std::fs::create_dir_all(dir).unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        let uri = |uri: &String| SanType::URI(uri.as_str().try_into().unwrap());
+        params.subject_alt_names = uris.iter().map(uri).collect();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let cert = params.self_signed(&key).unwrap();
@@ -38,9 +52,20 @@ impl Authority {
 
     /// One for a host of several names.
     fn issue_for(&self, file: &str, hosts: &[&str]) -> TlsFiles {
-        let key = KeyPair::generate().unwrap();
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
-        let params = CertificateParams::new(hosts).unwrap();
+        self.sign(file, CertificateParams::new(hosts).unwrap())
+    }
+
+    /// One that names cluster and host.
+    fn issue_in(&self, file: &str, cluster: &str, host: &str) -> TlsFiles {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let binding = names::binding(cluster, host);
+        params.subject_alt_names.push(SanType::URI(binding.try_into().unwrap()));
+        self.sign(file, params)
+    }
+
+    fn sign(&self, file: &str, params: CertificateParams) -> TlsFiles {
+        let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let files = TlsFiles {
             ca: self.dir.join("ca.pem"),
@@ -49,8 +74,13 @@ impl Authority {
         };
         std::fs::write(&files.cert, cert.pem()).unwrap();
         std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        allow(&files.key, 0o600);
         files
     }
+}
+
+fn allow(file: &Path, mode: u32) {
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// One agent of two, with certificates; `addresses` has where both listen.
@@ -144,12 +174,21 @@ async fn the_one_that_dials_demands_the_host_it_meant() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new(dir.path());
     let server = start(config(dir.path(), "node01", &ca.issue("1", "node01"), &[])).await;
-    let tls = Tls::load(&ca.issue("2", "node02")).unwrap();
+    let tls = Tls::load(&ca.issue("2", "node02"), "test").unwrap();
     let tcp = TcpStream::connect(&server.address).await.unwrap();
     assert!(soon("a handshake", tls.connect(Box::new(tcp), "node01")).await.is_ok());
     let tcp = TcpStream::connect(&server.address).await.unwrap();
     let error = soon("a handshake", tls.connect(Box::new(tcp), "node03")).await.err().unwrap();
     assert!(error.to_string().contains("not valid for name"), "{error}");
+    // A wildcard does not count here either.
+    let wild = Authority::new(&dir.path().join("wild"));
+    let wild_server =
+        start(config(wild.dir.as_path(), "node01", &wild.issue_for("1", &["*.site.org"]), &[]));
+    let (wild_server, tls) =
+        (wild_server.await, Tls::load(&wild.issue("2", "node02"), "test").unwrap());
+    let tcp = TcpStream::connect(&wild_server.address).await.unwrap();
+    let error = soon("a handshake", tls.connect(Box::new(tcp), "a.site.org")).await.err().unwrap();
+    assert!(error.to_string().contains("for *.site.org, not for a.site.org"), "{error}");
 }
 
 #[tokio::test]
@@ -162,7 +201,7 @@ async fn a_stranger_and_a_plain_speaker_are_dropped_and_counted() {
     let other = Authority::new(&dir.path().join("other"));
     let mut files = other.issue("2", "node02");
     files.ca = dir.path().join("ca.pem");
-    let tls = Tls::load(&files).unwrap();
+    let tls = Tls::load(&files, "test").unwrap();
     let tcp = TcpStream::connect(&server.address).await.unwrap();
     // In TLS 1.3 the client learns of its refusal with the first answer.
     if let Ok(io) = soon("a handshake", tls.connect(Box::new(tcp), "node01")).await
@@ -203,7 +242,7 @@ async fn new_certificates_count_from_the_reload_and_bad_ones_change_nothing() {
     let files = ca.issue("1", "node01");
     let mut server = start(config(dir.path(), "node01", &files, &[])).await;
     let address = server.address.clone();
-    let tls = Tls::load(&ca.issue("2", "node02")).unwrap();
+    let tls = Tls::load(&ca.issue("2", "node02"), "test").unwrap();
     let is = async |host: &str| {
         let tcp = TcpStream::connect(&address).await.unwrap();
         soon("a handshake", tls.connect(Box::new(tcp), host)).await.is_ok()
@@ -227,7 +266,7 @@ async fn a_plain_agent_does_not_link_over_tls_by_mistake() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new(dir.path());
     let lone = Lone::start("[limits]\nhello = \"500ms\"\n").await;
-    let tls = Tls::load(&ca.issue("2", "node02")).unwrap();
+    let tls = Tls::load(&ca.issue("2", "node02"), "test").unwrap();
     let tcp = TcpStream::connect(&lone.agent.address).await.unwrap();
     assert!(soon("an end", tls.connect(Box::new(tcp), "node01")).await.is_err());
 }
@@ -266,4 +305,97 @@ fn the_check_refuses_a_certificate_of_another_host() {
     let (code, output) = check(&files);
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("would refuse it") && output.lines().count() == 1, "{output}");
+}
+
+/// One CA, two clusters: a host of one is no host of the other, and an old certificate without a
+/// cluster is none at all below a CA that always names one.
+#[tokio::test]
+async fn a_certificate_of_another_cluster_of_the_same_ca_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::marked(dir.path(), "test");
+    let first = ca.issue_in("1", "test", "node01");
+    let first = start(config(dir.path(), "node01", &first, &[])).await;
+    let at = [("node01", port_of(&first))];
+    let mut refusals = 0;
+    let cases = [
+        (ca.issue_in("2", "other", "node02"), "for cluster \"other\", this agent is in cluster"),
+        (ca.issue("4", "node02"), "names no cluster"),
+    ];
+    for (files, reason) in cases {
+        // The agent itself says what is wrong with its certificate.
+        let error = tls::examine(&files, "test", "node02").unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        let second = start(config(dir.path(), "node02", &files, &at)).await;
+        until("a refusal", async || counter(&first, "handshake_failed") > refusals).await;
+        assert_eq!(second.handle().status().await.unwrap().node.parent, None);
+        second.stop().await;
+        refusals = counter(&first, "handshake_failed");
+    }
+    // The one that dials looks for the cluster too.
+    let tls = Tls::load(&ca.issue_in("3", "other", "node02"), "other").unwrap();
+    let tcp = TcpStream::connect(&first.address).await.unwrap();
+    let error = soon("a handshake", tls.connect(Box::new(tcp), "node01")).await.err().unwrap();
+    assert!(error.to_string().contains("for cluster \"test\""), "{error}");
+    let second = ca.issue_in("2", "test", "node02");
+    let second = start(config(dir.path(), "node02", &second, &at)).await;
+    until("a link", async || {
+        let status = second.handle().status().await.unwrap().node;
+        status.parent.as_deref() == Some("node01")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tls_before_version_1_3_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let server = start(config(dir.path(), "node01", &ca.issue("1", "node01"), &[])).await;
+    // A ClientHello of TLS 1.2: two suites, P-256, ECDSA with SHA-256, ALPN is left out.
+    let suites: &[u8] = &[0, 4, 0xc0, 0x2b, 0xc0, 0x2f];
+    let extensions: &[u8] = &[
+        0, 10, 0, 4, 0, 2, 0, 23, // supported_groups
+        0, 11, 0, 2, 1, 0, // ec_point_formats
+        0, 13, 0, 4, 0, 2, 4, 3, // signature_algorithms
+        0, 23, 0, 0, // extended_master_secret
+    ];
+    let length = |bytes: &[u8]| u16::try_from(bytes.len()).unwrap().to_be_bytes();
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.push(0);
+    body.extend(suites);
+    body.extend([1, 0]);
+    body.extend(length(extensions));
+    body.extend(extensions);
+    let hello = [&[1, 0][..], &length(&body), &body].concat();
+    let record = [&[22, 3, 1][..], &length(&hello), &hello].concat();
+    let mut tcp = TcpStream::connect(&server.address).await.unwrap();
+    tcp.write_all(&record).await.unwrap();
+    let mut answer = [0; 7];
+    soon("an answer", tcp.read_exact(&mut answer)).await.unwrap();
+    // An alert: fatal, protocol_version.
+    assert_eq!((answer[0], &answer[5..]), (21, &[2, 70][..]), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_key_that_every_user_can_read_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let files = ca.issue("1", "node01");
+    let mut server = start(config(dir.path(), "node01", &files, &[])).await;
+    let tls = Tls::load(&ca.issue("2", "node02"), "test").unwrap();
+    // At a reload the old certificate stays.
+    ca.issue_for("1", &["node01", "renamed"]);
+    allow(&files.key, 0o644);
+    server.reload(config(dir.path(), "node01", &files, &[]), 0).await;
+    let tcp = TcpStream::connect(&server.address).await.unwrap();
+    assert!(soon("a handshake", tls.connect(Box::new(tcp), "node01")).await.is_ok());
+    let tcp = TcpStream::connect(&server.address).await.unwrap();
+    assert!(soon("a handshake", tls.connect(Box::new(tcp), "renamed")).await.is_err());
+    // At the start nothing listens.
+    let refused = Agent::start(config(dir.path(), "node02", &files, &[]), "x", 0, system::world());
+    let error = refused.await.err().unwrap().to_string();
+    assert!(error.contains("(mode 0644)") && error.contains("chmod 640"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    allow(&files.key, 0o640);
+    assert!(Tls::load(&files, "test").is_ok());
 }

@@ -2,26 +2,31 @@
 //!
 //! Both sides present a certificate of the cluster's own CA. The dialing side requires the name of
 //! the host it dialed. The accepting side reports the certified names, so that the tree can refuse
-//! a host that claims another name. Not responsible for: what a name permits.
+//! a host that claims another name. TLS 1.3 only. Not responsible for: what a name permits.
+
+pub mod names;
 
 use crate::BoxIo;
 use crate::limiter::{InspectedIo, LimitedIo};
 use arc_swap::ArcSwap;
+use names::{MarkedCas, NameError, certified_hosts, check_host};
+use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::NoServerSessionStorage;
 use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use serde::Deserialize;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, BufReader};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// Most host names that are read from one certificate.
-const CERTIFIED_HOSTS_MAX: usize = 64;
 /// The protocol inside: HTTP/2.
 const ALPN: &[u8] = b"h2";
 
@@ -42,7 +47,7 @@ pub struct TlsFiles {
     /// This agent's certificate chain, its own certificate first. The subject alternative names
     /// must contain this host's name as in the member list.
     pub cert: PathBuf,
-    /// The private key of `cert`.
+    /// The private key of `cert`. The agent refuses a key that every user can read.
     pub key: PathBuf,
 }
 
@@ -60,21 +65,24 @@ fn failed(path: &Path, reason: impl ToString) -> TlsError {
 
 /// Certificates of this agent, for handshakes.
 pub struct Tls {
+    cluster: String,
     current: ArcSwap<Configs>,
 }
 
 struct Configs {
+    marked: MarkedCas,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files of an agent of this cluster.
     ///
     /// # Errors
     /// [`TlsError`] names the file.
-    pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
-        Ok(Self { current: ArcSwap::from_pointee(configs(files)?) })
+    pub fn load(files: &TlsFiles, cluster: &str) -> Result<Self, TlsError> {
+        let current = ArcSwap::from_pointee(configs(files)?);
+        Ok(Self { cluster: cluster.to_owned(), current })
     }
 
     /// Reads the files again and returns the warning of [`examine`]. Open connections stay open.
@@ -83,12 +91,12 @@ impl Tls {
     /// As [`Tls::load`] and [`examine`]; the old certificates stay in use.
     pub fn reload(&self, files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
         let configs = configs(files)?;
-        let warning = examine(files, host)?;
+        let warning = examine(files, &self.cluster, host)?;
         self.current.store(Arc::new(configs));
         Ok(warning)
     }
 
-    /// The handshake of the dialing side. The peer must be `host`.
+    /// The handshake of the dialing side. The peer must be `host` of this cluster.
     ///
     /// # Errors
     /// The certificate is not for `host`, the peer rejects ours, or it does not speak TLS.
@@ -96,25 +104,36 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             io::Error::other(format!("{host:?} is not a valid name in a certificate"))
         })?;
-        let connector = TlsConnector::from(Arc::clone(&self.current.load().client));
+        let configs = self.current.load_full();
+        let connector = TlsConnector::from(Arc::clone(&configs.client));
         let mut stream = connector.connect(name, buffered(io)).await?;
         stream.get_mut().1.set_buffer_limit(Some(WRITE_BYTES));
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let hosts = certified_hosts(chain, &configs.marked, &self.cluster);
+        hosts.and_then(|hosts| check_host(&hosts, host)).map_err(io::Error::other)?;
         Ok(Box::new(stream))
     }
 
     /// The handshake of the accepting side.
     ///
     /// # Errors
-    /// The peer has no certificate of our CA, does not speak TLS, or is late.
+    /// The peer has no certificate of our CA and cluster, does not speak TLS, or is late.
     pub async fn accept(&self, limited: LimitedIo) -> io::Result<InspectedIo> {
         let peer = limited.peer().clone();
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.load().server));
+        let configs = self.current.load_full();
+        let acceptor = TlsAcceptor::from(Arc::clone(&configs.server));
         let mut stream = acceptor.accept(buffered(limited)).await?;
         stream.get_mut().1.set_buffer_limit(Some(WRITE_BYTES));
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let hosts = chain.first().map(certified_hosts).unwrap_or_default();
+        let hosts = certified_hosts(chain, &configs.marked, &self.cluster);
+        let hosts = hosts.map_err(io::Error::other)?;
         Ok(InspectedIo::certified(Box::new(stream), peer, hosts))
     }
+}
+
+/// Whether a handshake failed because of a certificate.
+pub fn is_distrust(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<NameError>())
 }
 
 /// A read buffer: rustls reads 4 KiB at a time, one system call each.
@@ -123,12 +142,15 @@ fn buffered<I: AsyncRead>(io: I) -> BufReader<I> {
 }
 
 fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
+    let cas = certificates(&files.ca)?;
+    let marked = MarkedCas::among(&cas);
     let mut roots = RootCertStore::empty();
-    for cert in certificates(&files.ca)? {
+    for cert in cas {
         roots.add(cert).map_err(|error| failed(&files.ca, error))?;
     }
     let roots = Arc::new(roots);
     let chain = certificates(&files.cert)?;
+    check_mode(&files.key)?;
     let key =
         PrivateKeyDer::from_pem_file(&files.key).map_err(|error| failed(&files.key, error))?;
     let provider = Arc::new(provider());
@@ -138,20 +160,41 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
             .map_err(|error| failed(&files.ca, error))?;
     let unfit = |error: rustls::Error| failed(&files.cert, unfit(&error));
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&[&TLS13])
         .map_err(unfit)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(unfit)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
+    // A resumed session would pass over the check of the certificate. Links are long.
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
     let mut client = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&[&TLS13])
         .map_err(unfit)?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
         .map_err(unfit)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Configs { server: Arc::new(server), client: Arc::new(client) })
+    client.resumption = Resumption::disabled();
+    Ok(Configs { marked, server: Arc::new(server), client: Arc::new(client) })
+}
+
+/// Refuses a key that every user can read. Its group may: the service's user must.
+fn check_mode(key: &Path) -> Result<(), TlsError> {
+    const OTHERS: u32 = 0o007;
+    let mode = fs::metadata(key).map_err(|error| failed(key, error))?.mode() & 0o777;
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    let place = key.display();
+    Err(failed(
+        key,
+        format!(
+            "every user can use this private key (mode {mode:04o}): change its group to the \
+             group of the agent (chgrp) and run: chmod 640 {place}"
+        ),
+    ))
 }
 
 /// Why this agent cannot use its own certificate. `openssl x509` makes version 1 if no names are
@@ -171,24 +214,23 @@ fn unfit(error: &rustls::Error) -> String {
 /// (the CA is being replaced).
 ///
 /// # Errors
-/// [`TlsError`] names the hosts in the certificate.
-pub fn examine(files: &TlsFiles, host: &str) -> Result<Option<String>, TlsError> {
+/// [`TlsError`] names the hosts or the cluster in the certificate.
+pub fn examine(files: &TlsFiles, cluster: &str, host: &str) -> Result<Option<String>, TlsError> {
     let chain = certificates(&files.cert)?;
     let Some((own, above)) = chain.split_first() else { return Ok(None) };
-    let names = certified_hosts(own);
-    if !names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
-        let whom = match names.is_empty() {
-            true => "no host".to_owned(),
-            false => names.join(", "),
-        };
+    let cas = certificates(&files.ca)?;
+    let names = certified_hosts(&chain, &MarkedCas::among(&cas), cluster);
+    let names = names.map_err(|error| failed(&files.cert, error))?;
+    if check_host(&names, host).is_err() {
         let reason = format!(
-            "it is for {whom}, and other agents would refuse {host} with it: make one with \
-             {host} among its subject alternative names"
+            "it is for {}, and other agents would refuse {host} with it: make one with {host} \
+             among its subject alternative names",
+            names::in_words(&names)
         );
         return Err(failed(&files.cert, reason));
     }
     let mut roots = RootCertStore::empty();
-    for cert in certificates(&files.ca)? {
+    for cert in cas {
         roots.add(cert).map_err(|error| failed(&files.ca, error))?;
     }
     let verifier =
@@ -221,15 +263,4 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         true => Err(failed(path, "there is no certificate in it: expected PEM")),
         false => Ok(certs),
     }
-}
-
-/// The DNS names among the subject alternative names.
-fn certified_hosts(cert: &CertificateDer<'_>) -> Vec<String> {
-    let Ok((_, cert)) = X509Certificate::from_der(cert) else { return Vec::new() };
-    let Ok(Some(names)) = cert.subject_alternative_name() else { return Vec::new() };
-    let dns = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        _ => None,
-    };
-    names.value.general_names.iter().filter_map(dns).take(CERTIFIED_HOSTS_MAX).collect()
 }
