@@ -20,6 +20,7 @@ use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::stream::client::open_stream;
 use ftb_transport::stream::server::StreamService;
 use ftb_transport::stream::{InboundStream, StreamError, Windows};
+use ftb_transport::tls::trust::PeerTrust;
 use ftb_transport::tls::{Tls, is_distrust};
 use std::io;
 use std::pin::pin;
@@ -119,9 +120,11 @@ impl Links {
     ) -> io::Result<Transport> {
         let mut io = self.net.dial(&dial.address).await?.io;
         answered.store(true, Ordering::Relaxed);
+        let mut trust = None;
         if let Some(tls) = &self.tls {
             let distrusted = |error: &io::Error| self.distrusted(dial, error);
-            io = tls.connect(io, &dial.host).await.inspect_err(distrusted)?;
+            let (encrypted, peer) = tls.connect(io, &dial.host).await.inspect_err(distrusted)?;
+            (io, trust) = (encrypted, Some(peer));
         }
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
@@ -129,7 +132,10 @@ impl Links {
         let answer =
             open_stream(executor, io, WINDOWS, EXCHANGE_METHOD, frames, MESSAGE_BYTES_MAX).await;
         let inbound = answer.map_err(|status| io::Error::other(StreamError::from(status)))?;
-        Ok(Transport { inbound, outbox, cancel })
+        if let Some(trust) = &trust {
+            trust.bind(&cancel);
+        }
+        Ok(Transport { inbound, outbox, cancel, trust })
     }
 
     /// Logs a rejected certificate: for the core it looks like a silent host.
@@ -142,7 +148,7 @@ impl Links {
 
     async fn open_dialed(&self, dial: &Dial, transport: Transport) {
         let link = LinkId(self.handle.next_id());
-        let Transport { inbound, outbox, cancel } = transport;
+        let Transport { inbound, outbox, cancel, trust } = transport;
         let opened = Command::LinkOpened {
             link,
             origin: LinkOrigin::Dialed(dial.id),
@@ -150,7 +156,8 @@ impl Links {
             cancel: cancel.clone(),
         };
         if self.handle.command(opened).await.is_ok() {
-            self.receive(link, &dial.address, inbound, cancel, || true).await;
+            let peer = format!("{} at {}", dial.host, dial.address);
+            self.receive(link, &peer, inbound, cancel, || true, trust.as_deref()).await;
         }
     }
 
@@ -162,13 +169,20 @@ impl Links {
         mut inbound: InboundStream,
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
+        trust: Option<&PeerTrust>,
     ) {
         // One future for all frames: a new one for each frame is slower than the rest of its path.
         let mut cancelled = pin!(cancel.cancelled());
         let error = loop {
             let message = tokio::select! {
                 biased;
-                () = &mut cancelled => break "closed here, or the connection broke".to_owned(),
+                () = &mut cancelled => break match trust.and_then(PeerTrust::distrust) {
+                    None => "closed here, or the connection broke".to_owned(),
+                    Some(why) => {
+                        self.errors.count("link_distrusted", peer, &why);
+                        why
+                    }
+                },
                 message = inbound.message() => message,
             };
             let message = match message {
@@ -212,6 +226,7 @@ struct Transport {
     inbound: InboundStream,
     outbox: mpsc::Sender<Frame>,
     cancel: CancellationToken,
+    trust: Option<Arc<PeerTrust>>,
 }
 
 fn frames(receiver: mpsc::Receiver<Frame>, cancel: CancellationToken) -> Frames {
@@ -246,6 +261,9 @@ impl StreamService for LinkService {
         let outbound = frames(receiver, cancel.clone());
         let links = self.0.clone();
         executor.spawn(async move {
+            if let Some(trust) = peer.trust() {
+                trust.bind(&cancel);
+            }
             let link = LinkId(links.handle.next_id());
             let certified_hosts = peer.certified_hosts().map(<[String]>::to_vec);
             let opened = Command::LinkOpened {
@@ -264,7 +282,7 @@ impl StreamService for LinkService {
                     false
                 }
             };
-            links.receive(link, peer.address(), inbound, cancel, heard).await;
+            links.receive(link, peer.address(), inbound, cancel, heard, peer.trust()).await;
             peer.close();
         });
         Ok(outbound)

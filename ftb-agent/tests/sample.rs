@@ -29,6 +29,7 @@ fn uncommented() -> String {
         "#set =",
         "#clear =",
         "#key =",
+        "#crl =",
         "#host_in_payload =",
         "#component =",
         "#action =",

@@ -11,7 +11,10 @@ use ftb_agent::system;
 use ftb_proto::v1::link_client::LinkClient;
 use ftb_transport::tls::names;
 use ftb_transport::tls::{self, Tls, TlsFiles};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -64,11 +67,34 @@ impl Authority {
         self.sign(file, params)
     }
 
-    fn sign(&self, file: &str, params: CertificateParams) -> TlsFiles {
+    /// Revokes the certificates of these files, and no other.
+    fn revoke(&self, files: &[&str]) -> PathBuf {
+        let revoked = |file: &&str| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(file.as_bytes()),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: files.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.dir.join("crl.pem");
+        std::fs::write(&path, list.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+
+    fn sign(&self, file: &str, mut params: CertificateParams) -> TlsFiles {
+        params.serial_number = Some(SerialNumber::from_slice(file.as_bytes()));
         let key = KeyPair::generate().unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let files = TlsFiles {
             ca: self.dir.join("ca.pem"),
+            crl: None,
             cert: self.dir.join(format!("{file}.pem")),
             key: self.dir.join(format!("{file}.key")),
         };
@@ -90,10 +116,12 @@ fn config(dir: &Path, host: &str, files: &TlsFiles, addresses: &[(&str, u16)]) -
         table.push_str(&format!("{host} = \"127.0.0.1:{port}\"\n"));
     }
     let port = addresses.iter().find(|(name, _)| *name == host).map_or(0, |(_, port)| *port);
+    let crl = files.crl.as_ref().map_or(String::new(), |crl| format!("crl = {crl:?}\n"));
     let text = format!(
-        "cluster = \"test\"\nmembers = \"node01,node02\"\nhost = \"{host}\"\n\
+        "cluster = \"test\"\nmembers = \"node[01-03]\"\nhost = \"{host}\"\n\
          listen = \"127.0.0.1:{port}\"\nsocket = \"{}\"\n[tls]\nca = \"{}\"\ncert = \"{}\"\n\
-         key = \"{}\"\n[detection]\nsearch = \"200ms\"\nprobe = \"100ms\"\n[addresses]\n{table}",
+         key = \"{}\"\n{crl}[detection]\nsearch = \"200ms\"\n\
+         probe = \"100ms\"\n[addresses]\n{table}",
         dir.join(format!("{host}.sock")).display(),
         files.ca.display(),
         files.cert.display(),
@@ -204,7 +232,7 @@ async fn a_stranger_and_a_plain_speaker_are_dropped_and_counted() {
     let tls = Tls::load(&files, "test").unwrap();
     let tcp = TcpStream::connect(&server.address).await.unwrap();
     // In TLS 1.3 the client learns of its refusal with the first answer.
-    if let Ok(io) = soon("a handshake", tls.connect(Box::new(tcp), "node01")).await
+    if let Ok((io, _)) = soon("a handshake", tls.connect(Box::new(tcp), "node01")).await
         && let Ok(channel) = channel_over(io).await
     {
         let exchange = LinkClient::new(channel).exchange(tokio_stream::pending()).await;
@@ -398,4 +426,71 @@ async fn a_key_that_every_user_can_read_is_refused() {
     assert_eq!(error.lines().count(), 1, "{error}");
     allow(&files.key, 0o640);
     assert!(Tls::load(&files, "test").is_ok());
+}
+
+async fn is_below(agent: &Agent, parent: &str) -> bool {
+    agent.handle().status().await.unwrap().node.parent.as_deref() == Some(parent)
+}
+
+#[tokio::test]
+async fn a_reload_closes_the_links_of_revoked_certificates_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let crl = ca.revoke(&[]);
+    let issue = |file, host| TlsFiles { crl: Some(crl.clone()), ..ca.issue(file, host) };
+    let files = issue("1", "node01");
+    let mut first = start(config(dir.path(), "node01", &files, &[])).await;
+    let at = [("node01", port_of(&first))];
+    let second = start(config(dir.path(), "node02", &issue("2", "node02"), &at)).await;
+    let third_files = issue("3", "node03");
+    let mut third = start(config(dir.path(), "node03", &third_files, &at)).await;
+    until("the tree", async || {
+        is_below(&second, "node01").await && is_below(&third, "node01").await
+    })
+    .await;
+    // A list that revokes none of them changes nothing.
+    first.reload(config(dir.path(), "node01", &files, &[]), 0).await;
+    assert_eq!(counter(&first, "link_distrusted"), 0);
+    ca.revoke(&["2"]);
+    first.reload(config(dir.path(), "node01", &files, &[]), 0).await;
+    until("the end of the link", async || !is_below(&second, "node01").await).await;
+    assert_eq!(counter(&first, "link_distrusted"), 1);
+    // It tries again, and is refused.
+    until("a refusal", async || counter(&first, "handshake_failed") > 0).await;
+    assert!(!is_below(&second, "node01").await && is_below(&third, "node01").await);
+    // The one that dialed closes too, when its parent is revoked.
+    ca.revoke(&["1", "2"]);
+    third.reload(config(dir.path(), "node03", &third_files, &at), 0).await;
+    until("the end of the other", async || !is_below(&third, "node01").await).await;
+    assert_eq!(counter(&third, "link_distrusted"), 1);
+    // A broken list changes nothing.
+    std::fs::write(&crl, "no list").unwrap();
+    let error = Tls::load(&files, "test").err().unwrap().to_string();
+    assert!(error.contains("crl.pem"), "{error}");
+}
+
+#[tokio::test]
+async fn a_reload_closes_the_links_of_a_ca_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (Authority::new(dir.path()), Authority::new(&dir.path().join("new")));
+    let both = dir.path().join("both.pem");
+    let pem = |ca: &Authority| std::fs::read_to_string(ca.dir.join("ca.pem")).unwrap();
+    std::fs::write(&both, pem(&old) + &pem(&new)).unwrap();
+    let trusts_both = |files: TlsFiles| TlsFiles { ca: both.clone(), ..files };
+    let files = trusts_both(new.issue("1", "node01"));
+    let mut first = start(config(dir.path(), "node01", &files, &[])).await;
+    let at = [("node01", port_of(&first))];
+    let second = trusts_both(old.issue("2", "node02"));
+    let second = start(config(dir.path(), "node02", &second, &at)).await;
+    let third = trusts_both(new.issue("3", "node03"));
+    let third = start(config(dir.path(), "node03", &third, &at)).await;
+    until("the tree", async || {
+        is_below(&second, "node01").await && is_below(&third, "node01").await
+    })
+    .await;
+    std::fs::write(&both, pem(&new)).unwrap();
+    first.reload(config(dir.path(), "node01", &files, &[]), 0).await;
+    until("the end of the link", async || !is_below(&second, "node01").await).await;
+    assert_eq!(counter(&first, "link_distrusted"), 1);
+    assert!(is_below(&third, "node01").await);
 }

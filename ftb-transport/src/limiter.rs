@@ -8,6 +8,7 @@
 use crate::close_signal::{CloseSignal, CloseWatch};
 use crate::inspector::{Flood, Inspector};
 use crate::peer_errors::PeerErrors;
+use crate::tls::trust::PeerTrust;
 use crate::{BoxIo, Connection, Credentials};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -112,6 +113,7 @@ impl ConnectionLimiter {
             address: connection.address.into(),
             credentials: connection.credentials,
             certified_hosts: None,
+            trust: None,
             permit,
         };
         LimitedIo {
@@ -178,6 +180,7 @@ pub struct Peer {
     address: Arc<str>,
     credentials: Option<Credentials>,
     certified_hosts: Option<Arc<[String]>>,
+    trust: Option<Arc<PeerTrust>>,
     permit: Arc<Permit>,
 }
 
@@ -195,6 +198,11 @@ impl Peer {
     /// The host names in the peer's certificate; `None` without TLS.
     pub fn certified_hosts(&self) -> Option<&[String]> {
         self.certified_hosts.as_deref()
+    }
+
+    /// The peer's certificate; `None` without TLS.
+    pub fn trust(&self) -> Option<&PeerTrust> {
+        self.trust.as_deref()
     }
 
     /// The peer has said a valid hello, so its deadline no longer applies. Idempotent.
@@ -381,8 +389,14 @@ impl InspectedIo {
     }
 
     /// A connection with TLS, and the host names in the peer's certificate.
-    pub(crate) fn certified(io: BoxIo, mut peer: Peer, hosts: Vec<String>) -> Self {
+    pub(crate) fn certified(
+        io: BoxIo,
+        mut peer: Peer,
+        hosts: Vec<String>,
+        trust: Arc<PeerTrust>,
+    ) -> Self {
         peer.certified_hosts = Some(hosts.into());
+        peer.trust = Some(trust);
         Self::new(io, peer)
     }
 

@@ -5,17 +5,23 @@
 //! a host that claims another name. TLS 1.3 only. Not responsible for: what a name permits.
 
 pub mod names;
+pub mod trust;
 
 use crate::BoxIo;
 use crate::limiter::{InspectedIo, LimitedIo};
 use arc_swap::ArcSwap;
 use names::{MarkedCas, NameError, certified_hosts, check_host};
 use rustls::client::Resumption;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
+};
 use rustls::server::NoServerSessionStorage;
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use serde::Deserialize;
@@ -26,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, BufReader};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use trust::{PeerTrust, Peers};
 
 /// The protocol inside: HTTP/2.
 const ALPN: &[u8] = b"h2";
@@ -44,6 +51,8 @@ const WRITE_BYTES: usize = 256 * 1024;
 pub struct TlsFiles {
     /// One or more CAs that sign the certificates of agents.
     pub ca: PathBuf,
+    /// Certificates that the CAs have revoked: one or more revocation lists.
+    pub crl: Option<PathBuf>,
     /// This agent's certificate chain, its own certificate first. The subject alternative names
     /// must contain this host's name as in the member list.
     pub cert: PathBuf,
@@ -67,9 +76,11 @@ fn failed(path: &Path, reason: impl ToString) -> TlsError {
 pub struct Tls {
     cluster: String,
     current: ArcSwap<Configs>,
+    peers: Peers,
 }
 
 struct Configs {
+    verifiers: Verifiers,
     marked: MarkedCas,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
@@ -82,10 +93,11 @@ impl Tls {
     /// [`TlsError`] names the file.
     pub fn load(files: &TlsFiles, cluster: &str) -> Result<Self, TlsError> {
         let current = ArcSwap::from_pointee(configs(files)?);
-        Ok(Self { cluster: cluster.to_owned(), current })
+        Ok(Self { cluster: cluster.to_owned(), current, peers: Peers::default() })
     }
 
-    /// Reads the files again and returns the warning of [`examine`]. Open connections stay open.
+    /// Reads the files again and returns the warning of [`examine`]. A connection whose
+    /// peer does not verify any more is ended ([`PeerTrust::bind`]); the others stay.
     ///
     /// # Errors
     /// As [`Tls::load`] and [`examine`]; the old certificates stay in use.
@@ -93,14 +105,28 @@ impl Tls {
         let configs = configs(files)?;
         let warning = examine(files, &self.cluster, host)?;
         self.current.store(Arc::new(configs));
+        self.check_peers();
         Ok(warning)
+    }
+
+    fn check_peers(&self) {
+        let configs = self.current.load_full();
+        self.peers.check(|peer| configs.check(peer, &self.cluster));
+    }
+
+    /// Follows a peer after its handshake. A reload during the handshake applies to it too.
+    fn follow(&self, configs: &Arc<Configs>, peer: &Arc<PeerTrust>) {
+        self.peers.add(peer);
+        if !Arc::ptr_eq(configs, &self.current.load()) {
+            self.check_peers();
+        }
     }
 
     /// The handshake of the dialing side. The peer must be `host` of this cluster.
     ///
     /// # Errors
     /// The certificate is not for `host`, the peer rejects ours, or it does not speak TLS.
-    pub async fn connect(&self, io: BoxIo, host: &str) -> io::Result<BoxIo> {
+    pub async fn connect(&self, io: BoxIo, host: &str) -> io::Result<(BoxIo, Arc<PeerTrust>)> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
             io::Error::other(format!("{host:?} is not a valid name in a certificate"))
         })?;
@@ -111,7 +137,9 @@ impl Tls {
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let hosts = certified_hosts(chain, &configs.marked, &self.cluster);
         hosts.and_then(|hosts| check_host(&hosts, host)).map_err(io::Error::other)?;
-        Ok(Box::new(stream))
+        let trust = PeerTrust::new(chain, Some(host));
+        self.follow(&configs, &trust);
+        Ok((Box::new(stream), trust))
     }
 
     /// The handshake of the accepting side.
@@ -127,7 +155,76 @@ impl Tls {
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let hosts = certified_hosts(chain, &configs.marked, &self.cluster);
         let hosts = hosts.map_err(io::Error::other)?;
-        Ok(InspectedIo::certified(Box::new(stream), peer, hosts))
+        let trust = PeerTrust::new(chain, None);
+        self.follow(&configs, &trust);
+        Ok(InspectedIo::certified(Box::new(stream), peer, hosts, trust))
+    }
+}
+
+impl Configs {
+    /// Checks a peer as a handshake does now.
+    fn check(&self, peer: &PeerTrust, cluster: &str) -> Result<(), String> {
+        let Some((own, above)) = peer.chain.split_first() else { return Ok(()) };
+        let (now, Verifiers { client, server }) = (UnixTime::now(), &self.verifiers);
+        match peer.dialed.as_deref().map(ServerName::try_from) {
+            None => client.verify_client_cert(own, above, now).map(drop),
+            Some(Ok(name)) => server.verify_server_cert(own, above, &name, &[], now).map(drop),
+            Some(Err(_)) => Ok(()),
+        }
+        .map_err(|error| {
+            format!("the certificate of the peer does not verify any more: {error}")
+        })?;
+        let hosts = certified_hosts(&peer.chain, &self.marked, cluster);
+        let checked = hosts.and_then(|hosts| match &peer.dialed {
+            Some(host) => check_host(&hosts, host),
+            None => Ok(()),
+        });
+        checked.map_err(|error| error.to_string())
+    }
+}
+
+/// What checks the certificates of peers.
+struct Verifiers {
+    client: Arc<dyn ClientCertVerifier>,
+    server: Arc<WebPkiServerVerifier>,
+}
+
+impl Verifiers {
+    /// By these CAs, and the revocation lists if there are some. A CA needs no list.
+    fn new(files: &TlsFiles, cas: Vec<CertificateDer<'static>>) -> Result<Self, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for ca in cas {
+            roots.add(ca).map_err(|error| failed(&files.ca, error))?;
+        }
+        let (roots, provider) = (Arc::new(roots), Arc::new(provider()));
+        let lists = match &files.crl {
+            Some(file) => revocation_lists(file)?,
+            None => Vec::new(),
+        };
+        let file = files.crl.as_ref().unwrap_or(&files.ca);
+        let unfit = |error| failed(file, error);
+        let client =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .with_crls(lists.clone())
+                .allow_unknown_revocation_status()
+                .build()
+                .map_err(unfit)?;
+        let server = WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .with_crls(lists)
+            .allow_unknown_revocation_status()
+            .build()
+            .map_err(unfit)?;
+        Ok(Self { client, server })
+    }
+}
+
+fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let read = CertificateRevocationListDer::pem_file_iter(path);
+    let lists = read.and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let lists = lists.map_err(|error| failed(path, error))?;
+    match lists.is_empty() {
+        true => Err(failed(path, "there is no revocation list in it: expected PEM")),
+        false => Ok(lists),
     }
 }
 
@@ -144,25 +241,17 @@ fn buffered<I: AsyncRead>(io: I) -> BufReader<I> {
 fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
     let cas = certificates(&files.ca)?;
     let marked = MarkedCas::among(&cas);
-    let mut roots = RootCertStore::empty();
-    for cert in cas {
-        roots.add(cert).map_err(|error| failed(&files.ca, error))?;
-    }
-    let roots = Arc::new(roots);
+    let verifiers = Verifiers::new(files, cas)?;
     let chain = certificates(&files.cert)?;
     check_mode(&files.key)?;
     let key =
         PrivateKeyDer::from_pem_file(&files.key).map_err(|error| failed(&files.key, error))?;
     let provider = Arc::new(provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
-            .build()
-            .map_err(|error| failed(&files.ca, error))?;
     let unfit = |error: rustls::Error| failed(&files.cert, unfit(&error));
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])
         .map_err(unfit)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::clone(&verifiers.client))
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(unfit)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
@@ -172,12 +261,12 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(unfit)?
-        .with_root_certificates(roots)
+        .with_webpki_verifier(Arc::clone(&verifiers.server))
         .with_client_auth_cert(chain, key)
         .map_err(unfit)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
     client.resumption = Resumption::disabled();
-    Ok(Configs { marked, server: Arc::new(server), client: Arc::new(client) })
+    Ok(Configs { verifiers, marked, server: Arc::new(server), client: Arc::new(client) })
 }
 
 /// Refuses a key that every user can read. Its group may: the service's user must.
@@ -229,14 +318,7 @@ pub fn examine(files: &TlsFiles, cluster: &str, host: &str) -> Result<Option<Str
         );
         return Err(failed(&files.cert, reason));
     }
-    let mut roots = RootCertStore::empty();
-    for cert in cas {
-        roots.add(cert).map_err(|error| failed(&files.ca, error))?;
-    }
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider()))
-            .build()
-            .map_err(|error| failed(&files.ca, error))?;
+    let verifier = Verifiers::new(files, cas)?.client;
     let verified = verifier.verify_client_cert(own, above, UnixTime::now());
     Ok(verified.err().map(|error| {
         format!(
