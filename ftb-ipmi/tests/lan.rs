@@ -149,7 +149,7 @@ async fn the_default_is_the_best_suite_of_the_bmc() {
 
 /// The proxy acts as an attacker on the network: it drops RMCP+ and denies that the BMC has it.
 #[tokio::test]
-async fn nobody_on_the_network_can_force_a_login_of_ipmi_1_5() {
+async fn no_forged_answer_forces_a_login_of_ipmi_1_5() {
     let simulated = SimulatedBmc::start().unwrap();
     let proxy = Proxy::start(simulated.port());
     proxy.hide_rmcp_plus();
