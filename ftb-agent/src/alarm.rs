@@ -11,44 +11,38 @@ use crate::world::{Alarm, Clock};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd, RawFd};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe::Receiver;
 
 /// A deadline that has moved on by less than this needs no system call: the alarm then rings
 /// that much too early, and is set anew. An agent that is busy moves its deadline with each
 /// message.
 const SLACK_NS: u64 = 125_000_000;
 
+/// Size of what a read of a timer returns: how often it has rung.
+const EXPIRATIONS_BYTES: usize = size_of::<u64>();
+
 /// An alarm that is a `timerfd` of the monotonic clock.
 pub(crate) struct KernelAlarm {
     clock: Arc<dyn Clock>,
-    timer: AsyncFd<Timer>,
+    timer: TimerFd,
+    /// The same timer: readable while it has rung unread. tokio has a safe type
+    /// of a descriptor that is read for pipes only; this constructor does not ask what it is.
+    rung: Receiver,
     /// For when it is set; `None`: it is not.
     set_ns: Option<u64>,
 }
 
-struct Timer(TimerFd);
-
-impl AsRawFd for Timer {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
 impl KernelAlarm {
     /// One that is not set.
-    #[allow(unsafe_code, reason = "tokio cannot know that the timer keeps its descriptor")]
     pub(crate) fn new(clock: Arc<dyn Clock>) -> io::Result<Self> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        let timer = Timer(TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?);
-        // SAFETY: the timer owns its descriptor and always returns the same one. It is not moved
-        // out before the registration ends.
-        let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE)? };
-        Ok(Self { clock, timer, set_ns: None })
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        let rung = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
+        Ok(Self { clock, timer, rung, set_ns: None })
     }
 
     /// Sets it, unless it rings at the right time, or a little before, as it is.
@@ -58,7 +52,7 @@ impl KernelAlarm {
         }
         let distance = Duration::from_nanos(at_ns.saturating_sub(now_ns).max(1));
         let expiration = Expiration::OneShot(TimeSpec::from_duration(distance));
-        match self.timer.get_ref().0.set(expiration, TimerSetTimeFlags::empty()) {
+        match self.timer.set(expiration, TimerSetTimeFlags::empty()) {
             Ok(()) => self.set_ns = Some(at_ns),
             // Only a time that is none is refused, and this one is.
             Err(error) => tracing::error!(%error, at_ns, "cannot set a timer"),
@@ -75,14 +69,14 @@ impl Alarm for KernelAlarm {
                 return Poll::Ready(());
             }
             self.set(now_ns, at_ns);
-            let Ok(mut ringing) = ready!(self.timer.poll_read_ready(context)) else {
+            let Ok(()) = ready!(self.rung.poll_read_ready(context)) else {
                 // The runtime is shutting down.
                 return Poll::Pending;
             };
-            // It has rung, now or for an earlier deadline that was moved since.
-            match ringing.try_io(|timer| Ok(timer.get_ref().0.wait()?)) {
-                Ok(_) => self.set_ns = None,
-                Err(_would_block) => {}
+            // It has rung, now or for an earlier deadline that was moved since. A read that would
+            // block makes the next poll wait.
+            if self.rung.try_read(&mut [0; EXPIRATIONS_BYTES]).is_ok() {
+                self.set_ns = None;
             }
         }
     }

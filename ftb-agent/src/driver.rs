@@ -5,7 +5,7 @@
 
 use crate::announce::Announcer;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
-use crate::heap::{self, Heap};
+use crate::heap::Heap;
 use crate::journal::{LogWriter, WRITE_BYTES};
 use crate::links::{Dial, Links};
 use crate::outbox::Outboxes;
@@ -189,7 +189,7 @@ impl Driver {
     fn tick_if_due(&mut self) {
         let now = self.clock.now();
         if self.heap.is_over(now.mono_ns) {
-            heap::trim();
+            ftb_transport::heap::trim();
         }
         if self.node.next_deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
             self.feed(Input::Tick);

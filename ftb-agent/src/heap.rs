@@ -57,16 +57,6 @@ impl Heap {
     }
 }
 
-/// Returns free memory to the system. Takes milliseconds.
-#[allow(unsafe_code, reason = "a function of glibc")]
-pub(crate) fn trim() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it takes no pointer, and locks the allocator.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

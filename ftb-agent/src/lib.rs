@@ -4,6 +4,8 @@
 //! rules, the journal, configuration, log, orderly start and stop. Not responsible for: anything
 //! that decides; tree, log, routing, retention and shedding are [`ftb_core::node`].
 
+#![forbid(unsafe_code)]
+
 pub mod access;
 pub mod admin;
 pub mod agent;

@@ -10,6 +10,7 @@
 //! | [`stream`] | messages of one gRPC stream, as client and as server |
 //! | [`frame_body`] | one message as slices of shared buffers, sent as one DATA frame |
 //! | [`outbound`] | a channel of values as the sending half of a stream |
+//! | [`heap`] | returns the memory of messages to the system |
 //! | [`unix`] | Unix sockets with fewer wake-ups than tokio's |
 //! | [`tls`] | mutual TLS and certificate checks |
 //! | [`limiter`] | limits on connections, deadlines for their first message |
@@ -20,6 +21,7 @@
 mod close_signal;
 pub mod executor;
 pub mod frame_body;
+pub mod heap;
 mod inspector;
 pub mod limiter;
 pub mod outbound;

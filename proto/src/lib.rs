@@ -4,6 +4,8 @@
 //! conversions to core types check bounds, texts and numbers once, later hops trust them. Not
 //! responsible for: sockets, and what is done with a message.
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 mod common;
 pub mod event;
