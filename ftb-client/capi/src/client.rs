@@ -294,12 +294,14 @@ impl Connected {
             payload: publication.payload,
         };
         let fatal = event.severity == Severity::Fatal;
-        let published = if self.link.connected() {
+        let demands_agent = self.demands_agent();
+        let published = if demands_agent || self.link.connected() {
             // Nearly always there is room: the publisher does not wait.
             match self.link.publish_if_room(event).transpose() {
                 Some(published) => published,
                 None => {
-                    let published = publish_with_room(self.link.clone(), self.owned(publication));
+                    let (link, event) = (self.link.clone(), self.owned(publication));
+                    let published = publish_with_room(link, event, demands_agent);
                     let room_max = self.shared.settings.patience(ROOM_MAX);
                     self.engine.wait(room_max, published).ok_or(Code::NetworkGeneral)?
                 }
@@ -318,6 +320,11 @@ impl Connected {
             // The agent takes only smaller ones.
             Err(PublishError::Event(_)) => Err(Code::General),
         }
+    }
+
+    /// Whether the program demands an agent: then it also waits while its agent is away.
+    fn demands_agent(&self) -> bool {
+        self.shared.settings.connect_wait.is_some()
     }
 
     fn owned(&self, publication: Publication<'_>) -> Event {
@@ -349,7 +356,8 @@ impl Connected {
             return true;
         }
         let alone = longest.min(FLUSH_ALONE_MAX);
-        let deadline = if self.link.connected() { longest } else { alone };
+        let waits = self.demands_agent() || self.link.connected();
+        let deadline = if waits { longest } else { alone };
         let link = self.link.clone();
         let flushed = self.engine.wait(deadline, async move { link.flush(deadline).await });
         flushed.is_some_and(|flushed| flushed.is_ok())
@@ -382,12 +390,16 @@ impl Connected {
     }
 }
 
-/// Publishes when there is room. When the agent goes meanwhile, no room comes: then the mildest
-/// goes.
-async fn publish_with_room(link: Client, event: Event) -> Result<Receipt, PublishError> {
+/// Publishes when there is room. When the agent goes meanwhile, no room comes: then the event of
+/// the lowest severity is shed, unless the program demands an agent.
+async fn publish_with_room(
+    link: Client,
+    event: Event,
+    demands_agent: bool,
+) -> Result<Receipt, PublishError> {
     let event = EventRef::from(&event);
     let gone = async {
-        while link.connected() {
+        while demands_agent || link.connected() {
             tokio::time::sleep(GONE_SEEN_AFTER).await;
         }
     };

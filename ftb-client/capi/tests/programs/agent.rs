@@ -151,6 +151,26 @@ async fn programs_outlive_their_agent_and_events_go_on() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_demands_an_agent_waits_for_it_instead_of_losing_events() -> Result<()> {
+    let mut cluster = Cluster::start(1, 2).await?;
+    let workshop = Workshop::new()?;
+    let program = workshop.compile("patient", Link::Shared)?;
+    let stderr = workshop.dir().join("stderr");
+    let mut command = workshop.command(&program, cluster.socket(0));
+    let mut talk = Talk::start(command.stderr(std::fs::File::create(&stderr)?))?;
+    talk.read_to("connected")?;
+    cluster.crash(0)?;
+    talk.go_on()?;
+    talk.read_to("waits")?;
+    cluster.run(0)?;
+    let said = talk.finish()?;
+    ensure!(said.contains("FTB_SUCCESS"), "{said}");
+    let reported = std::fs::read_to_string(&stderr)?;
+    ensure!(reported.is_empty(), "{reported}");
+    Ok(())
+}
+
 /// An agent that accepts and then hangs: nothing waits for it without a bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn programs_do_not_hang_with_their_agent() -> Result<()> {

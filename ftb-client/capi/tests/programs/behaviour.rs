@@ -1,7 +1,7 @@
 //! Every function, code and limit, as golden output.
 
 use crate::support::{Link, Talk, Workshop, assert_golden, run, run_loud};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Cluster, Plan};
 use std::path::Path;
 
@@ -11,7 +11,8 @@ async fn golden(name: &str, arguments: &[&str]) -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile(name, Link::Shared)?;
     let mut command = workshop.command(&program, cluster.socket(0));
-    assert_golden(name, &run(command.args(arguments))?)
+    let found = run(command.args(arguments)).with_context(|| cluster.logs())?;
+    assert_golden(name, &found)
 }
 
 #[tokio::test]
