@@ -9,7 +9,7 @@
 //!
 //! [`message`] has the messages between them, [`wire`] encodes most of these as events of the
 //! backplane.
-//! `docs/launcher-protocol.md` is the contract. Not responsible for: processes, sockets, files
+//! `launcher/core/protocol.md` is the contract. Not responsible for: processes, sockets, files
 //! (`ftb-launcher`, `ftb-launcher-pods`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 

@@ -5,7 +5,7 @@
 //! - [`session`]: the numbered messages between the JL and one node, resumed after an interruption
 //! - [`router`]: the connections of one process: which node lies behind which
 //!
-//! `docs/launcher-protocol.md` is the contract. Not responsible for: sockets, randomness.
+//! `launcher/core/protocol.md` is the contract. Not responsible for: sockets, randomness.
 
 pub mod cipher;
 pub mod packet;

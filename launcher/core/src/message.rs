@@ -1,5 +1,5 @@
 //! The typed messages of JL, NLAs and ranks. [`crate::wire`] encodes them as events;
-//! `docs/launcher-protocol.md` is the contract.
+//! `launcher/core/protocol.md` is the contract.
 
 use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;

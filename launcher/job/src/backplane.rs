@@ -30,7 +30,7 @@ impl RequestSink {
     }
 }
 
-/// A notice of a rank: an event of the space `ftb.mpi` (docs/launcher-protocol.md).
+/// A notice of a rank: an event of the space `ftb.mpi` (launcher/core/protocol.md).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// `FTB_MPI_SUSPENDED`: its channels are drained.

@@ -1,4 +1,4 @@
-//! The environment of a rank (docs/launcher-protocol.md).
+//! The environment of a rank (launcher/core/protocol.md).
 //!
 //! Also runs without a launcher, as a job of one rank, and under any other PMI-1 launcher, then
 //! without checkpoints.

@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! Responsible for the rank's side of docs/launcher-protocol.md. Not responsible for starting
+//! Responsible for the rank's side of launcher/core/protocol.md. Not responsible for starting
 //! processes, for which images count, nor for when to checkpoint or move: the launcher decides.
 
 mod agreement;
@@ -59,7 +59,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// In every program that links this library. The launcher looks for these bytes in a program's file
 /// before it starts anything: such a program saves itself and needs no pod
-/// (docs/launcher-protocol.md).
+/// (launcher/core/protocol.md).
 pub static MARK: [u8; 29] = *b"ftb-job.mark.5e2b7c41d0a9f386";
 
 /// A poisoned lock is harmless: every critical section here is a few assignments.

@@ -38,7 +38,7 @@ pub const UNLINKED_MAX: Duration = Duration::from_secs(1);
 /// How long one peer has to introduce itself on a new connection.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a rank that moves waits for the confirmation of its last event (see
-/// docs/launcher-protocol.md).
+/// launcher/core/protocol.md).
 pub const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a starting rank waits for its subscription before it goes on without.
 pub const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);

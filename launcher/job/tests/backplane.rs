@@ -1,5 +1,5 @@
 //! A job on a real backplane: three agents, real processes, and a launcher of a few lines that says
-//! what docs/launcher-protocol.md makes the real one say.
+//! what launcher/core/protocol.md makes the real one say.
 #![allow(clippy::unwrap_used)]
 
 mod harness;

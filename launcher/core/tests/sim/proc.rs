@@ -1,4 +1,4 @@
-//! A model rank: follows `docs/launcher-protocol.md` and checks its inputs.
+//! A model rank: follows `launcher/core/protocol.md` and checks its inputs.
 
 use super::happens::Happens;
 use super::world::World;

@@ -1,5 +1,5 @@
 //! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract
-//! of `docs/launcher-protocol.md`, and a backplane that loses, doubles and delays messages.
+//! of `launcher/core/protocol.md`, and a backplane that loses, doubles and delays messages.
 
 use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng};
 use super::proc::{Phase, Proc};

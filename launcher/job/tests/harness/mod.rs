@@ -1,5 +1,5 @@
 //! A job whose ranks are threads of this process, with a real PMI-1 server, real sockets and real
-//! image files: what the launcher would do, to the letter of docs/launcher-protocol.md.
+//! image files: what the launcher would do, to the letter of launcher/core/protocol.md.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, missing_docs)]
 
 pub mod chain;

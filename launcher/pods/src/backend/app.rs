@@ -1,5 +1,5 @@
 //! `app`: programs that link `ftb-job` save themselves at a safe point and move by the protocol of
-//! `docs/launcher-protocol.md`. The node agent runs no commands.
+//! `launcher/core/protocol.md`. The node agent runs no commands.
 
 use super::{Backend, Manner, Moment, Moves, Need, Saver, Step, Unit};
 

@@ -106,7 +106,7 @@ impl Found {
              (`launcher/core/src/jl/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib table`\n\
              writes it). The jobs have three ranks on two nodes with two spares, use each backend, start\n\
              anew or from a set, with `on_death = \"rollback\"`. `docs/launcher.md` explains the\n\
-             phases, `docs/launcher-protocol.md` the events.\n\n\
+             phases, `launcher/core/protocol.md` the events.\n\n\
              ## Requests of each phase, repeated each second until they are answered\n\n\
              | workflow | phase | requests, if needed |\n|---|---|---|\n",
         );
