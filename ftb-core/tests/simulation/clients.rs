@@ -7,7 +7,7 @@ use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
 use ftb_core::log::conditions::ConditionTable;
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
-use ftb_core::numbers::LogIndex;
+use ftb_core::numbers::{LogIndex, PublisherSeq};
 use ftb_core::position::{Epoch, Position, Trail};
 use ftb_core::sealed::{Sealed, SealedRef};
 use ftb_core::spaces::Spaces;
@@ -94,6 +94,18 @@ pub struct Books {
     /// forgotten what it had sent into a component that was cut off cannot put it before what it
     /// sends into another.
     pub restarted: BTreeSet<PublisherId>,
+    /// Events that an agent re-proposed which is not their own: one that had followed a log has only
+    /// what its subtree wanted of it, so older ones of the same publisher may be missing.
+    pub re_proposed: BTreeSet<EventId>,
+}
+
+impl Books {
+    /// Whether newer events of the publisher may have come before this one without a fault.
+    fn may_be_late(&self, id: EventId) -> bool {
+        let newest = EventId { seq: PublisherSeq::from(u64::MAX), ..id };
+        self.restarted.contains(&id.publisher)
+            || self.re_proposed.range(id..=newest).any(|newer| newer.seq > id.seq)
+    }
 }
 
 /// A promise that was broken: the name of the invariant, and how.
@@ -164,7 +176,7 @@ impl Subscriber {
         self.overtaken(id, position, sealed);
         // Nothing comes late but what was reported to it as lost or missing, or what was sent into
         // two components.
-        if owed && published >= self.gap_reported_ns && !books.restarted.contains(&id.publisher) {
+        if owed && published >= self.gap_reported_ns && !books.may_be_late(id) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
         }

@@ -19,6 +19,9 @@ pub(crate) struct Conditions {
     owners: Owners,
     /// The log and the parent by which the statements were repeated last.
     repeated_in: (Option<Epoch>, Option<LinkId>),
+    /// Log or parent have changed: a merge may yet bring older statements, also of an earlier life
+    /// of this agent. So the statements are repeated once more.
+    repeats_again: bool,
     /// Rows that had been dropped from the full table when that was reported.
     dropped_reported: u64,
     /// When this agent declares that it watches its host; `None`: it is in no tree yet, or has
@@ -56,7 +59,18 @@ impl Conditions {
 
     /// Whether log or parent differ from those of the last call.
     pub(crate) fn has_moved(&mut self, log: Option<Epoch>, parent: Option<LinkId>) -> bool {
-        std::mem::replace(&mut self.repeated_in, (log, parent)) != (log, parent)
+        let has_moved = std::mem::replace(&mut self.repeated_in, (log, parent)) != (log, parent);
+        self.repeats_again |= has_moved;
+        has_moved
+    }
+
+    /// Statements are repeated at the latest `later_ns` from now, and `again_ns` after those that
+    /// followed a change of log or parent.
+    pub(crate) fn arm_repeats(&mut self, now_ns: u64, again_ns: u64, later_ns: u64) {
+        let pause_ns = if self.repeats_again { again_ns } else { later_ns };
+        if self.statements.arm(now_ns.saturating_add(pause_ns)) {
+            self.repeats_again = false;
+        }
     }
 
     /// The agent is in a tree: it declares its watch then, once.

@@ -180,12 +180,16 @@ impl Statements {
         self.repeat = Some((at_ns, None));
     }
 
-    /// Statements are repeated at the latest then.
-    pub(crate) fn arm(&mut self, at_ns: u64) {
-        match self.all.is_empty() {
-            true => self.repeat = None,
-            false => drop(self.repeat.get_or_insert((at_ns, None))),
+    /// Statements are repeated at the latest then. Returns whether no earlier time was set.
+    pub(crate) fn arm(&mut self, at_ns: u64) -> bool {
+        if self.all.is_empty() {
+            self.repeat = None;
         }
+        let is_new = self.repeat.is_none() && !self.all.is_empty();
+        if is_new {
+            self.repeat = Some((at_ns, None));
+        }
+        is_new
     }
 
     /// When something is due.

@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 
 /// Agents do not repeat their statements all at once: each waits up to this time.
 const REPEAT_SPREAD_MS: u64 = 250;
+/// They repeat them once more after this many grace times. By then the acting root has made unknown
+/// what a merge brought back of publishers that are gone.
+const REPEAT_AGAIN_GRACES: u64 = 3;
 
 impl Node {
     /// The table of conditions, as far as the log here is committed. Acting root and standby have
@@ -154,8 +157,9 @@ impl Node {
         {
             self.conditions.plan_declaration(self.cx.after_ms(after_ms));
         }
-        let later_ns = self.cx.now.mono_ns.saturating_add(ns(self.cx.config.condition_repeat_ms));
-        self.conditions.statements().arm(later_ns);
+        let later_ns = ns(self.cx.config.condition_repeat_ms);
+        let again_ns = ns(self.cx.config.condition_grace_ms).saturating_mul(REPEAT_AGAIN_GRACES);
+        self.conditions.arm_repeats(self.cx.now.mono_ns, again_ns.min(later_ns), later_ns);
         if self.role.is_root() {
             self.log.apply_conditions();
         }

@@ -77,3 +77,25 @@ fn a_disk_that_begins_anew_has_nothing_before_it_says_so() {
         WITNESS,
     );
 }
+
+/// A merge brought the watch of an agent's earlier life behind that of its present one. The acting
+/// root made it unknown, and the agent, whose log had not changed since, repeated it minutes later.
+#[test]
+fn a_watch_of_an_earlier_life_does_not_hide_that_of_the_present_one_for_long() {
+    const WITNESS: &[Reached] = &[
+        Reached::Counter("conditions_repeated"),
+        Reached::Counter("restored"),
+        Reached::Role("root", "member"),
+    ];
+    let script: Script = vec![
+        (6_300_000, Op::Publish(2)),
+        (6_332_410, Op::TearDisk(0, 20)),
+        (8_614_298, Op::Stop(7)),
+        (9_563_400, Op::Start(7)),
+        (9_836_140, Op::Pause(1)),
+        (10_275_928, Op::Kill(2)),
+        (12_993_319, Op::Start(0)),
+        (14_700_000, Op::Publish(2)),
+    ];
+    must_reach("two lives", &nine().on_disk().with_conditions(), 2113, &script, WITNESS);
+}

@@ -371,3 +371,24 @@ fn a_subscription_in_its_past_keeps_what_others_had_when_the_log_gives_it_up() {
     let setup = Setup { tune: crate::chaos::small, unlisted: 3, ..setup };
     must_reach("in its past", &setup.on_disk().with_conditions(), 113, &script, WITNESS);
 }
+
+/// An agent that had followed a log became root of a part. It re-proposed what its subtree had wanted
+/// of that log, so the other events of the same publishers came late to a subscriber of another part.
+#[test]
+fn what_a_follower_re_proposes_makes_older_events_late_and_loses_none_silently() {
+    const WITNESS: &[Reached] = &[
+        Reached::Counter("re_proposed"),
+        Reached::Role("member", "searching"),
+        Reached::Role("root", "member"),
+    ];
+    let script: Script = vec![
+        (4_263_720, Op::Pause(4)),
+        (7_100_000, Op::Publish(2)),
+        (7_200_000, Op::Publish(2)),
+        (7_242_018, Op::Split(4)),
+        (9_615_325, Op::Continue(4)),
+        (15_000_000, Op::State),
+    ];
+    let setup = nine().on_disk().with_conditions();
+    must_reach("a follower re-proposes", &setup, 2077, &script, WITNESS);
+}

@@ -3,7 +3,7 @@
 use super::{End, Happening, Host, MS, POLL_BYTES, World};
 use crate::clients::{Published, Violation, broken};
 use crate::events::{AGENT_SPACE, Said, seal_stated};
-use ftb_core::frame::{Frame, UpItem};
+use ftb_core::frame::{Frame, UpBatch, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
@@ -11,6 +11,7 @@ use ftb_core::node::api::{
     SubscriptionId, ToClient,
 };
 use ftb_core::run::Run;
+use ftb_core::sealed::SealedRef;
 
 impl World {
     /// Runs everything that happens until then.
@@ -228,6 +229,7 @@ impl World {
             .as_mut()
             .and_then(|n| n.poll_link(now, link, POLL_BYTES, &mut out))
         {
+            self.note_re_proposed(agent, &frame);
             let Some(peer) = peer.filter(|_| !(self.loses)(&frame)) else { continue };
             if self.trace && !matches!(frame, Frame::Heartbeat(_)) {
                 let text = format!("{frame:?}");
@@ -240,6 +242,17 @@ impl World {
             self.send(agent, peer, Happening::Arrive { end: peer, from: agent, frame });
         }
         self.carry_out(agent, out)
+    }
+
+    /// Notes the events of other hosts that an agent sends up as its own items.
+    fn note_re_proposed(&mut self, agent: usize, frame: &Frame) {
+        let Frame::Up(batch) = frame else { return };
+        if batch.origin != self.agents[agent].origin {
+            return;
+        }
+        let host = format!("node{agent}");
+        let others = runs_in(batch).flat_map(Run::iter).filter(|event| event.host() != host);
+        self.books.re_proposed.extend(others.map(SealedRef::id));
     }
 
     /// Takes what is to be written; it is on disk a little later, or never.
@@ -377,10 +390,13 @@ fn subscription_of(message: &ToClient) -> Option<SubscriptionId> {
 /// The events that go up in a frame, for a trace.
 fn events_in(frame: &Frame) -> String {
     let Frame::Up(batch) = frame else { return String::new() };
-    let runs = batch.items.iter().filter_map(|item| match item {
+    let ids = runs_in(batch).flat_map(|run| run.iter().map(|event| event.id().to_string()));
+    format!(" {}", ids.collect::<Vec<String>>().join(" "))
+}
+
+fn runs_in(batch: &UpBatch) -> impl Iterator<Item = &Run> {
+    batch.items.iter().filter_map(|item| match item {
         UpItem::Events(run) => Some(run),
         _ => None,
-    });
-    let ids = runs.flat_map(|run| run.iter().map(|event| event.id().to_string()));
-    format!(" {}", ids.collect::<Vec<String>>().join(" "))
+    })
 }
