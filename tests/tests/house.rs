@@ -133,6 +133,19 @@ fn every_promise_has_a_test_that_exists() {
     }
 }
 
+/// Each promise of the threat model (`T1`…) has its section in SPECIFICATION.md.
+#[test]
+fn the_threat_model_promises_what_the_specification_tests() {
+    let ids = |text: String, start: &str| -> Vec<u32> {
+        let rows = text.lines().filter_map(|line| line.strip_prefix(start));
+        let number = |row: &str| row.split_once(' ')?.0.parse().ok();
+        rows.filter_map(number).collect()
+    };
+    let promised = ids(read("docs/security.md"), "| T");
+    assert!(promised.is_sorted() && !promised.is_empty(), "{promised:?}");
+    assert_eq!(promised, ids(read("SPECIFICATION.md"), "### T"));
+}
+
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
