@@ -13,8 +13,11 @@ use std::sync::Arc;
 
 /// The event space of the agents; no client may publish in it.
 pub const AGENT_SPACE: &str = "ftb.agent";
-/// The event spaces of the hardware publishers, whose events move jobs.
-const HARDWARE_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.ib"];
+/// The event spaces of the hardware publishers, whose events move jobs, and the accounts that their
+/// units start them as.
+const HARDWARE_SPACES: [(&str, &str); 2] = [("ftb.ipmi", "ftb-ipmi"), ("ftb.ib", "ftb-ib")];
+/// The account of the publisher that watches other hosts too, where it may publish.
+const WATCHER: &str = "ftb-ipmi";
 
 /// One configured rule.
 #[derive(Clone, Debug, Deserialize)]
@@ -150,18 +153,29 @@ impl Who {
 pub struct Access {
     rules: Vec<AccessRule>,
     agent_uid: u32,
+    /// [`WATCHER`], if this host has it.
+    watcher: Option<Who>,
 }
 
 impl Access {
-    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root and
-    /// the agent's own user publish in the hardware spaces; all users publish elsewhere and
-    /// subscribe everywhere.
+    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root, the
+    /// agent's own user and the publisher's account publish in a hardware space; all users publish
+    /// elsewhere and subscribe everywhere. An account that the host does not have publishes nothing.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
-        let hardware = HARDWARE_SPACES.map(|space| AccessRule {
+        Self::with_accounts(configured, agent_uid, |name| user(name).ok())
+    }
+
+    fn with_accounts(
+        configured: &[AccessRule],
+        agent_uid: u32,
+        account: impl Fn(&str) -> Option<Who>,
+    ) -> Self {
+        let hardware = HARDWARE_SPACES.map(|(space, name)| AccessRule {
             space: SpaceRule::of(space),
-            publish: vec![Who::Uid(0), Who::Agent],
+            publish: [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect(),
             subscribe: everyone(),
         });
+        let watcher = account(WATCHER);
         let everywhere =
             AccessRule { space: SpaceRule(None), publish: everyone(), subscribe: everyone() };
         let mut rules = configured.to_vec();
@@ -170,7 +184,7 @@ impl Access {
                 rules.push(rule);
             }
         }
-        Self { rules, agent_uid }
+        Self { rules, agent_uid, watcher }
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the
@@ -231,8 +245,8 @@ impl Allowed {
     }
 
     /// What it may do in this event space. Conditions move jobs: root, the agent's user and the
-    /// publishers of a protected event space may state those of this host. Root and the agent's
-    /// user may state those of any host there.
+    /// publishers of a protected event space may state those of this host. Root, the agent's user
+    /// and ftb-ipmi may state those of any host there.
     pub fn rights(&self, space: &[u8]) -> Rights {
         let granted = self.deciding(space).filter(|grant| grant.publish);
         match granted {
@@ -240,8 +254,9 @@ impl Allowed {
             None => Rights::None,
             Some(grant) => {
                 let is_trusted = self.source.is_trusted(self.who.uid);
+                let watches = self.source.watcher == Some(Who::Uid(self.who.uid));
                 match (grant.is_protected, is_trusted) {
-                    (true, true) => Rights::StateAnyHost,
+                    (true, _) if is_trusted || watches => Rights::StateAnyHost,
                     (false, false) => Rights::Publish,
                     _ => Rights::StateOwnHost,
                 }
@@ -332,6 +347,26 @@ mod tests {
             (ANN, "site.disk", Rights::StateOwnHost),
             (AGENT, "ftb.ipmi", Rights::StateAnyHost),
             (ROOT, "ftb.agent", Rights::None),
+        ] {
+            assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
+        }
+    }
+
+    #[test]
+    fn each_publishers_account_publishes_in_its_own_space_only() {
+        let account = |name: &str| match name {
+            "ftb-ipmi" => Some(Who::Uid(ANN.uid)),
+            "ftb-ib" => Some(Who::Uid(BEN.uid)),
+            _ => None,
+        };
+        let access = Arc::new(Access::with_accounts(&[], AGENT.uid, account));
+        for (who, space, rights) in [
+            (ANN, "ftb.ipmi", Rights::StateAnyHost),
+            (ANN, "ftb.ib", Rights::None),
+            (BEN, "ftb.ib", Rights::StateOwnHost),
+            (BEN, "ftb.ipmi", Rights::None),
+            (ANN, "site", Rights::Publish),
+            (ANN, "ftb.agent", Rights::None),
         ] {
             assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
         }

@@ -1,13 +1,14 @@
 #!/bin/sh
-# root.sh FOLDER FILE PATH COMMAND...: becomes the command, as nobody and without a capability, with the folder for
-# its root and the file at that path of it: the system's programs and libraries to be read, its own /proc without
+# root.sh UID FOLDER FILE PATH COMMAND...: becomes the command, as that user and without a capability, with the folder
+# for its root, FOLDER/passwd for its /etc/passwd, and the file at that path of it: the system's programs and libraries to be read, its own /proc without
 # other users' processes, a handful of devices, an empty /tmp, and what else the folder has (FOLDER/run and FOLDER/var
 # can be written where the user may). Meant for a mount namespace of its own (unshare --mount).
 set -eu
-root=${1%/}
-file=$2
-path=$3
-shift 3
+user=$1
+root=${2%/}
+file=$3
+path=$4
+shift 4
 mount --bind "$root" "$root"
 mount --bind "$file" "$root$path"
 mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root/run" "$root/var"
@@ -20,6 +21,7 @@ for folder in bin sbin lib lib32 lib64 usr etc; do
         mount -o remount,bind,ro "$root/$folder"
     fi
 done
+mount --bind "$root/passwd" "$root/etc/passwd"
 mount -t proc -o hidepid=invisible,subset=pid proc "$root/proc"
 mount --bind /sys "$root/sys"
 mount -o remount,bind,ro "$root/sys"
@@ -34,4 +36,4 @@ mount --bind "$root/run" "$root/run"
 mount --bind "$root/var" "$root/var"
 mount -o remount,bind,ro "$root"
 cd "$root"
-exec chroot . setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs "$@"
+exec chroot . setpriv --reuid="$user" --regid="$user" --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs "$@"

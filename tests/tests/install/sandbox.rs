@@ -3,9 +3,10 @@
 //! There need be no systemd running: a mount namespace of its own and a seccomp filter stand in for
 //! it (`tests/src/sandbox`), made from the directives of the unit as it is installed. Taken from
 //! the unit: the command lines, folders, system calls, address families. The same for all of them:
-//! an unprivileged user without capabilities, a system that cannot be written, no home, no devices,
+//! unprivileged users without capabilities, a system that cannot be written, no home, no devices,
 //! no other user's processes, no memory that can be written and executed, no new namespaces. Not
-//! imitated: limits of realtime, of set-user-id files and of the kernel's tunables.
+//! imitated: paths that cannot be reached, limits of realtime, of set-user-id files and of the
+//! kernel's tunables.
 
 use crate::{built, make};
 use ftb_agent::journal::record::decode_checkpoint;
@@ -26,8 +27,8 @@ use std::time::{Duration, Instant};
 
 /// Where everything is installed in the sandbox.
 const PREFIX: &str = "/opt/ftb";
-/// User and group id of the daemons in there, without rights elsewhere.
-const USER: u32 = 65_534;
+/// User and group ids of the daemons in there, without rights elsewhere, by their names in the units.
+const USERS: [(&str, u32); 3] = [("ftb", 65_534), ("ftb-ipmi", 65_533), ("ftb-ib", 65_532)];
 /// The worst that `systemd-analyze security` may say of a unit, in tenths: 0 is no exposure, 100
 /// all of it.
 const EXPOSURE_MAX: &str = "20";
@@ -83,6 +84,13 @@ impl Unit {
 
     fn words<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.lines(key).flat_map(str::split_whitespace)
+    }
+
+    /// The user that it starts its daemon as.
+    fn user(&self) -> u32 {
+        let name = self.words("User").next().unwrap();
+        assert_eq!(self.words("Group").next(), Some(name));
+        USERS.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
     /// The system calls that `SystemCallFilter=` leaves, line by line as systemd reads it.
@@ -162,6 +170,9 @@ impl Sandbox {
         built(&tree);
         make(&tree, "install", &root, PREFIX);
         fs::create_dir_all(root.join("run")).unwrap();
+        let account = |(name, uid): &(&str, u32)| format!("{name}:x:{uid}:{uid}::/:/bin/false\n");
+        let passwd: String = USERS.iter().map(account).collect();
+        fs::write(root.join("passwd"), format!("root:x:0:0::/root:/bin/sh\n{passwd}")).unwrap();
         let notify = UnixDatagram::bind(root.join("run/notify")).unwrap();
         fs::set_permissions(root.join("run/notify"), fs::Permissions::from_mode(0o777)).unwrap();
         Self { dir, notify }
@@ -193,7 +204,8 @@ impl Sandbox {
         let script = self.dir.path().join("root.sh");
         fs::write(&script, include_str!("../../src/sandbox/root.sh")).unwrap();
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh"]).args([&script, &self.at("/"), program]).arg(line[0]);
+        command.args(["--mount", "sh"]).arg(&script).arg(unit.user().to_string());
+        command.args([&self.at("/"), program]).arg(line[0]);
         command.arg(inside).args(line).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("NOTIFY_SOCKET", "/run/notify");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -208,7 +220,7 @@ impl Sandbox {
             for name in unit.words(key) {
                 let path = format!("{parent}/{name}");
                 fs::create_dir_all(self.at(&path)).unwrap();
-                chown(self.at(&path), Some(USER), Some(USER)).unwrap();
+                chown(self.at(&path), Some(unit.user()), Some(unit.user())).unwrap();
                 command.env(variable, path);
             }
         }
@@ -222,7 +234,7 @@ impl Sandbox {
         let path = self.at(&format!("{PREFIX}/etc/ftb/{}", config_of(&unit)));
         fs::write(&path, config).unwrap();
         // It may hold a password: only the user of the service reads it.
-        chown(&path, Some(USER), Some(USER)).unwrap();
+        chown(&path, Some(unit.user()), Some(unit.user())).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let line = |key| unit.words(key).collect::<Vec<_>>();
         let checked =
@@ -306,6 +318,29 @@ fn assert_closed(sandbox: &Sandbox) {
     assert_eq!(said, "done\n", "{reported}");
 }
 
+/// The key of the agent, as docs/agent.md installs it: its daemon reads it, the publishers do not.
+fn assert_key_is_the_agents(sandbox: &Sandbox) {
+    let key = format!("{PREFIX}/etc/ftb/tls/agent.key");
+    fs::create_dir_all(sandbox.at(&key).parent().unwrap()).unwrap();
+    fs::write(sandbox.at(&key), "secret").unwrap();
+    let agent = sandbox.unit("ftb-agent.service").user();
+    chown(sandbox.at(&key), Some(0), Some(agent)).unwrap();
+    fs::set_permissions(sandbox.at(&key), fs::Permissions::from_mode(0o640)).unwrap();
+    let mut users = BTreeSet::new();
+    for name in UNITS {
+        let unit = sandbox.unit(name);
+        let program = unit.words("ExecStart").next().unwrap();
+        let line = [program, "-c", &format!("cat {key} || test $? = 1")];
+        let output = sandbox.command(&unit, Path::new("/bin/sh"), &line).output().unwrap();
+        let is_agent = name == "ftb-agent.service";
+        let expected = if is_agent { "secret" } else { "" };
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{name}: {output:?}");
+        let closed = format!("-{PREFIX}/etc/ftb/tls");
+        assert_eq!(unit.words("InaccessiblePaths").any(|path| path == closed), !is_agent, "{name}");
+        assert!(users.insert(unit.user()), "{name}: its user is also another daemon's");
+    }
+}
+
 /// Agent and publishers in their sandboxes on one node, and a subscriber outside, who hears both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemons_work_in_the_sandboxes_of_their_units() {
@@ -319,6 +354,7 @@ async fn the_daemons_work_in_the_sandboxes_of_their_units() {
     }
     let sandbox = Sandbox::new();
     assert_closed(&sandbox);
+    assert_key_is_the_agents(&sandbox);
     let agent = "cluster = \"test\"\nmembers = \"node01\"\nhost = \"node01\"\ninsecure = true\n\
                  listen = \"127.0.0.1:0\"\n";
     let agent = sandbox.start("ftb-agent", "ftb-agent.service", agent);
@@ -343,8 +379,11 @@ async fn the_daemons_work_in_the_sandboxes_of_their_units() {
         let Ok(Some(Delivery::Event(received))) = next else {
             panic!("{next:?}, nothing from {missing:?}: {}", logs())
         };
-        if missing.remove(received.event.space.as_str()) {
-            assert_eq!(received.uid, USER, "{received:?}");
+        let space = received.event.space.as_str();
+        if missing.remove(space) {
+            // By the built-in access rules.
+            let unit = sandbox.unit(&format!("{}.service", space.replace('.', "-")));
+            assert_eq!(received.uid, unit.user(), "{received:?}");
         }
     }
     client.close(PATIENCE).await.unwrap();
