@@ -24,6 +24,7 @@ use ftb_core::node::api::Input;
 use ftb_core::node::{Node, NodeConfig};
 use ftb_transport::limiter::{ConnectionLimiter, Limits};
 use ftb_transport::peer_errors::PeerErrors;
+use ftb_transport::tls::validity::validities;
 use ftb_transport::tls::{self, Tls, TlsError};
 use std::io;
 use std::sync::Arc;
@@ -147,6 +148,7 @@ impl Agent {
         // Distinguishes the agents of one process in tests.
         let span = tracing::debug_span!("agent", host);
         let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
+        watch_expiry(&config, &handle).await;
         Ok(Self {
             host,
             address,
@@ -194,10 +196,15 @@ impl Agent {
     pub async fn reload(&mut self, config: Config, agent_uid: u32) {
         match (&self.tls, &config.tls) {
             (Some(tls), Some(files)) => match tls.reload(files, &self.host) {
-                Ok(None) => tracing::info!("certificates read again"),
-                Ok(Some(doubt)) => tracing::warn!("certificates read again: {doubt}"),
                 Err(error) => {
                     tracing::error!(%error, "certificates not taken: the old ones stay in use");
+                }
+                Ok(doubt) => {
+                    match doubt {
+                        None => tracing::info!("certificates read again"),
+                        Some(doubt) => tracing::warn!("certificates read again: {doubt}"),
+                    }
+                    watch_expiry(&config, &self.handle).await;
                 }
             },
             (None, None) => {}
@@ -268,6 +275,16 @@ fn examine_certificate(config: &Config, host: &str) {
         Some(Err(error)) => {
             tracing::error!(%error, "the certificate is for another host or cluster")
         }
+    }
+}
+
+/// The driver warns before the certificates end. It has just been started, or runs: if it stops, no
+/// warning is needed.
+async fn watch_expiry(config: &Config, handle: &Handle) {
+    match config.tls.as_ref().map(validities) {
+        None => {}
+        Some(Ok(files)) => drop(handle.command(Command::Certificates(files)).await),
+        Some(Err(error)) => tracing::error!(%error, "it is not known when the certificates end"),
     }
 }
 

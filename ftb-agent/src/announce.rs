@@ -44,6 +44,11 @@ impl Announcer {
         Self { host: host.to_owned(), publisher, uid, pid, next_seq: 1, owner: origin, pairs }
     }
 
+    /// The host of the agent.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Encodes an announcement. Truncates texts beyond their limits, so that a long reason loses no
     /// event.
     ///

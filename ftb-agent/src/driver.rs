@@ -4,6 +4,7 @@
 //! clients, log transitions, publish announcements. Not responsible for: decisions and sockets.
 
 use crate::announce::Announcer;
+use crate::expiry::Expiry;
 use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
 use crate::heap::Heap;
 use crate::journal::{LogWriter, WRITE_BYTES};
@@ -15,10 +16,10 @@ use ftb_core::frame::Frame;
 use ftb_core::limits::{BATCH_BYTES_TARGET, LINK_BYTES_TARGET};
 use ftb_core::node::Node;
 use ftb_core::node::api::{
-    ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
+    Announcement, ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
 use ftb_core::trace::EventTrace;
-use ftb_core::{EventId, Now};
+use ftb_core::{EventId, Now, Severity};
 use ftb_proto::client::Outgoing;
 use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,6 +67,7 @@ pub struct Driver {
     queries: BTreeMap<QueryId, oneshot::Sender<Tree>>,
     traces: BTreeMap<QueryId, oneshot::Sender<EventTrace>>,
     heap: Heap,
+    expiry: Expiry,
     repeats: Repeats,
     /// The last transition, for status reports.
     role: watch::Sender<String>,
@@ -91,6 +93,7 @@ impl Driver {
         role: watch::Sender<String>,
     ) -> Self {
         let started = clock.now();
+        let expiry = Expiry::new(announcer.host());
         Self {
             node,
             clock,
@@ -112,6 +115,7 @@ impl Driver {
             queries: BTreeMap::new(),
             traces: BTreeMap::new(),
             heap: Heap::default(),
+            expiry,
             repeats: Repeats::default(),
             role,
             stopping: false,
@@ -182,7 +186,8 @@ impl Driver {
 
     /// The next deadline.
     fn due_ns(&self) -> Option<u64> {
-        let deadlines = [self.node.next_deadline_ns(), self.heap.deadline_ns()];
+        let (heap_ns, expiry_ns) = (self.heap.deadline_ns(), self.expiry.deadline_ns());
+        let deadlines = [self.node.next_deadline_ns(), heap_ns, expiry_ns];
         deadlines.into_iter().flatten().min()
     }
 
@@ -190,6 +195,10 @@ impl Driver {
         let now = self.clock.now();
         if self.heap.is_over(now.mono_ns) {
             ftb_transport::heap::trim();
+        }
+        if self.expiry.deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
+            let announcement = self.expiry.on_time(now);
+            self.announce(now, announcement);
         }
         if self.node.next_deadline_ns().is_some_and(|deadline| deadline <= now.mono_ns) {
             self.feed(Input::Tick);
@@ -240,6 +249,11 @@ impl Driver {
             }
             Command::Tree { within, reply } => self.ask_tree(within, reply),
             Command::Trace { event, within, reply } => self.ask_trace(event, within, reply),
+            Command::Certificates(files) => {
+                let now = self.clock.now();
+                let announcement = self.expiry.on_files(now, files);
+                self.announce(now, announcement);
+            }
             Command::Stop => {
                 self.stopping = true;
                 self.feed(Input::Stop);
@@ -285,6 +299,19 @@ impl Driver {
                 inputs.extend(self.act(now, output));
             }
             self.out = out;
+        }
+    }
+
+    /// Publishes an announcement of the shell, and logs it.
+    fn announce(&mut self, now: Now, announcement: Option<Announcement>) {
+        let Some(announcement) = announcement else { return };
+        let (name, text) = (announcement.name, &announcement.payload);
+        match announcement.severity {
+            Severity::Info => tracing::info!(name, "{text}"),
+            _ => tracing::warn!(name, "{text}"),
+        }
+        if let Some(input) = self.act(now, Output::Announce(Box::new(announcement))) {
+            self.feed_at(now, input);
         }
     }
 

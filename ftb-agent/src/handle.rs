@@ -9,6 +9,7 @@ use ftb_core::frame::Frame;
 use ftb_core::node::api::{ClientId, ClientInfo, DialId, Input, LinkId, TreeNode};
 use ftb_core::trace::EventTrace;
 use ftb_proto::client::Outgoing;
+use ftb_transport::tls::validity::Validity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub enum Command {
         /// The channel for the answer.
         reply: oneshot::Sender<EventTrace>,
     },
+    /// The certificates of a start or a reload, and when they end.
+    Certificates(Vec<Validity>),
     /// Closes everything; the driver ends when everything is sent.
     Stop,
 }

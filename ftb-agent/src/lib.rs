@@ -15,6 +15,7 @@ pub mod clients;
 pub mod condition;
 pub mod config;
 pub mod driver;
+pub mod expiry;
 pub mod handle;
 mod heap;
 pub mod journal;

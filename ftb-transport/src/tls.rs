@@ -6,6 +6,7 @@
 
 pub mod names;
 pub mod trust;
+pub mod validity;
 
 use crate::BoxIo;
 use crate::limiter::{InspectedIo, LimitedIo};

@@ -383,8 +383,8 @@ impl ConditionTable {
 }
 
 /// Keys of what agents find out about hosts.
-pub(crate) const FINDINGS: [&str; 4] =
-    ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED"];
+pub(crate) const FINDINGS: [&str; 5] =
+    ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED", "CERTIFICATE_EXPIRES"];
 
 fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
     row.truth != Truth::False && subject.component().is_empty() && FINDINGS.contains(&subject.key())

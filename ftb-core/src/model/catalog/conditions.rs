@@ -91,6 +91,13 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         "replace",
         "The log is in memory only: a loss of power loses events. Check the disk of the journal.",
     ),
+    host(
+        "CERTIFICATE_EXPIRES",
+        &[names::FTB_CERTIFICATE_EXPIRES],
+        &[names::FTB_CERTIFICATE_RENEWED],
+        "watch",
+        "Soon no other agent accepts the certificate of this one. Renew it, and reload the agent.",
+    ),
     sensor(
         "FANFAIL",
         &[names::FTB_IPMI_FANFAIL],

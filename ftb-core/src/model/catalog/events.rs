@@ -70,6 +70,11 @@ catalog! {
             "The table of conditions dropped rows. Clear conditions that no longer matter.";
         FTB_PUBLISHER_LIMITED: "warning", "", "client job_id uid pid",
             "Storm control limits a program. At most once a minute for each.";
+        FTB_CERTIFICATE_EXPIRES: "warning, error", "", "host file until days",
+            "The certificate of the agent, its CA or a revocation list ends within 30, 7 or 1 days \
+             (ERROR). Renew it (`ftbctl ca issue`), install the files, and reload the agent.";
+        FTB_CERTIFICATE_RENEWED: "info", "", "host",
+            "No certificate and no revocation list of the agent ends within 30 days any more.";
         FTB_JOURNAL_FAILED: "fatal", "", "host reason",
             "The journal cannot be written. The log is in memory only.";
         FTB_JOURNAL_BACK: "info", "", "host",

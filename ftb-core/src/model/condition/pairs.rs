@@ -242,7 +242,7 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     let host = || InTag("host".to_owned());
     let port = ["adapter", "port"];
     let counter = ["adapter", "port", "counter"];
-    let rows: [Row<'_>; 14] = [
+    let rows: [Row<'_>; 15] = [
         ("ftb.agent", "FTB_NODE_DEAD", &["FTB_NODE_BACK"], host(), &[], Replace),
         (
             "ftb.agent",
@@ -254,6 +254,7 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
         ),
         ("ftb.agent", "FTB_NODE_UNREACHABLE", &["FTB_NODE_REACHABLE"], host(), &[], Watch),
         ("ftb.agent", "FTB_JOURNAL_FAILED", &["FTB_JOURNAL_BACK"], host(), &[], Replace),
+        ("ftb.agent", "FTB_CERTIFICATE_EXPIRES", &["FTB_CERTIFICATE_RENEWED"], host(), &[], Watch),
         ("ftb.ipmi", "FTB_IPMI_FANFAIL", &["FTB_IPMI_NORMAL"], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_OVERTEMP", &[], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_SEL_FULL", &["FTB_IPMI_SEL_CLEARED"], node(), &["bmc"], Watch),

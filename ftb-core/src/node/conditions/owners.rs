@@ -88,7 +88,8 @@ impl Owners {
     /// Findings that are over, each with the event that ends it: the agent of the host is in the
     /// tree, and has declared its watch since then or is there for the grace time. The event that
     /// should have ended it may be lost with a root, or stand before a finding that a merge brought
-    /// late. A failed journal is over when the agent was started again and does not report it.
+    /// late. What an agent finds about itself, a failed journal or a certificate that ends, is over when
+    /// the agent was started again and does not report it.
     pub(crate) fn over(
         &mut self,
         now_ns: u64,
@@ -102,9 +103,11 @@ impl Owners {
                 "NODE_DEAD" => names::FTB_NODE_BACK,
                 "AGENT_LOST" => names::FTB_AGENT_BACK,
                 "NODE_UNREACHABLE" => names::FTB_NODE_REACHABLE,
+                "CERTIFICATE_EXPIRES" => names::FTB_CERTIFICATE_RENEWED,
                 _ => names::FTB_JOURNAL_BACK,
             };
-            let holds = subject.key() != "JOURNAL_FAILED" || row.truth == Truth::Unknown;
+            let is_own = ["JOURNAL_FAILED", "CERTIFICATE_EXPIRES"].contains(&subject.key());
+            let holds = !is_own || row.truth == Truth::Unknown;
             let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
             let watch =
                 watch.filter(|watch| watch.truth == Truth::True && present.contains(&watch.owner));
@@ -192,5 +195,28 @@ mod tests {
         assert!(owners.over(1, GRACE_NS, &table, &present).is_empty());
         assert!(owners.over(GRACE_NS, GRACE_NS, &table, &present).is_empty());
         assert_eq!(owners.over(GRACE_NS + 1, GRACE_NS, &table, &present).len(), 1);
+    }
+
+    #[test]
+    fn what_an_agent_finds_about_itself_is_over_when_its_next_life_does_not_find_it() {
+        let rows = [
+            ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
+            ("CERTIFICATE_EXPIRES", "FTB_CERTIFICATE_RENEWED"),
+        ];
+        for (key, event) in rows {
+            let over = |truth| {
+                let (component, watched) = (AGENT_SPACE, WATCHED);
+                let up = Stated { seq: 1, component, key: watched, ..Stated::default() };
+                let found = Stated { token: 2, key, truth, ..Stated::default() };
+                let mut table = ConditionTable::default();
+                for (index, event) in (1..).zip([stated(&found), stated(&up)]) {
+                    table.apply(LogIndex::new(index), event.as_ref());
+                }
+                Owners::default().over(1, GRACE_NS, &table, &[OriginId(1)].into())
+            };
+            assert!(over(Truth::True).is_empty(), "{key}: it holds");
+            let ended: Vec<_> = over(Truth::Unknown).into_iter().map(|(_, event)| event).collect();
+            assert_eq!(ended, [event]);
+        }
     }
 }
