@@ -1,23 +1,33 @@
 #!/bin/sh
-# Starts three agents on this machine, to try ftb without root and certificates: each has a host
-# name, a loopback address and a socket of its own. Ctrl-C ends them.
+# Starts three agents on this machine, to try ftb without root: each has a host name, a loopback
+# address and a socket of its own. Ctrl-C ends them. With CA, a folder of `ftbctl ca` that has
+# certificates of node[1-3], they authenticate each other by TLS.
 #
-#   deploy/dev/three-agents.sh [FOLDER]        needs ftb-agent on the PATH
+#   deploy/dev/three-agents.sh [FOLDER [CA]]        needs ftb-agent on the PATH
 set -eu
 folder=${1:-$(mktemp -d)}
+net=${FTB_LOOPBACK:-127.0.0}
 mkdir -p "$folder"
+[ $# -lt 2 ] || ca=$(cd "$2" && pwd)
 for i in 1 2 3; do
   cat > "$folder/$i.toml" <<END
 cluster = "try"
 members = "node[1-3]"
 host = "node$i"
-insecure = true
-listen = "127.0.0.$i:14451"
+listen = "$net.$i:14451"
 socket = "$folder/$i.sock"
+${ca+#}insecure = true
 [addresses]
-node1 = "127.0.0.1:14451"
-node2 = "127.0.0.2:14451"
-node3 = "127.0.0.3:14451"
+node1 = "$net.1:14451"
+node2 = "$net.2:14451"
+node3 = "$net.3:14451"
+END
+  [ -z "${ca-}" ] || cat >> "$folder/$i.toml" <<END
+[tls]
+ca = "$ca/ca.pem"
+crl = "$ca/crl.pem"
+cert = "$ca/hosts/node$i/agent.pem"
+key = "$ca/hosts/node$i/agent.key"
 END
   ftb-agent --config "$folder/$i.toml" 2> "$folder/$i.log" &
 done

@@ -494,32 +494,3 @@ async fn a_reload_closes_the_links_of_a_ca_that_is_gone() {
     assert_eq!(counter(&first, "link_distrusted"), 1);
     assert!(is_below(&third, "node01").await);
 }
-
-/// The scripts of the documentation make files that the agent takes.
-#[test]
-fn the_scripts_make_bound_certificates_and_revoke_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let script = |name: &str, words: &[&str]| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/dev").join(name);
-        let mut command = std::process::Command::new(path);
-        let output = command.args(words).current_dir(dir.path()).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    script("certificates.sh", &["test", "node01", "node02"]);
-    script("revoke.sh", &["node02"]);
-    let path = |name: String| dir.path().join(name);
-    let examined = |host: &str, cluster: &str| {
-        let files = TlsFiles {
-            ca: path("ca.pem".to_owned()),
-            crl: Some(path("crl.pem".to_owned())),
-            cert: path(format!("{host}.pem")),
-            key: path(format!("{host}.key")),
-        };
-        assert!(Tls::load(&files, cluster).is_ok());
-        tls::examine(&files, cluster, host)
-    };
-    assert_eq!(examined("node01", "test").unwrap(), None);
-    let doubt = examined("node02", "test").unwrap().unwrap();
-    assert!(doubt.contains("Revoked"), "{doubt}");
-    assert!(examined("node01", "other").is_err());
-}

@@ -1,5 +1,6 @@
 //! The command line: the one source of help, man pages and completion.
 
+use crate::ca::CaArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Moment, parse_duration};
@@ -124,10 +125,17 @@ pub(crate) enum Command {
     },
     /// Show the status of the local agent
     Status,
+    /// Create, renew and revoke the certificates of agents
+    #[command(after_help = CA)]
+    Ca(CaArgs),
     /// Write a man page or shell completion to standard output
     #[command(hide = true)]
     Generate(Generate),
 }
+
+const CA: &str = "\
+The folder has ca.pem and crl.pem for every host, hosts/HOST/agent.pem and agent.key for one host,
+and ca.key, which never leaves it. Keys are ECDSA P-256. Needs no agent.";
 
 const CONDITIONS: &str = "\
 Watches (key WATCHED) and conditions that do not hold are shown with --all. With --wait-clear the

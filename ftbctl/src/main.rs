@@ -1,5 +1,6 @@
 //! The command line of ftb.
 
+mod ca;
 mod cli;
 mod conditions;
 mod demo;
@@ -36,6 +37,9 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Explain(args) = &cli.command {
         return explain::run(args, output);
     }
+    if let Command::Ca(args) = &cli.command {
+        return ca::run(args, output);
+    }
     if let Command::Demo { arguments } = &cli.command {
         return Err(demo::become_it(arguments));
     }
@@ -51,7 +55,10 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Trace(args) => trace::run(&common, &args, output).await,
                 Command::Status => status::run(&common, output).await,
-                Command::Generate(_) | Command::Demo { .. } | Command::Explain(_) => Ok(()),
+                Command::Generate(_)
+                | Command::Ca(_)
+                | Command::Demo { .. }
+                | Command::Explain(_) => Ok(()),
             }
         };
         tokio::select! {

@@ -55,6 +55,12 @@ pub(crate) fn time(time_ns: u64, utc: bool) -> String {
     time.to_zoned_datetime(zone(utc)).strftime(format).to_string()
 }
 
+/// Unix nanoseconds as a date, in local time or in UTC.
+pub(crate) fn date(time_ns: u64, utc: bool) -> String {
+    let time = Timestamp::from_nanosecond(time_ns.into()).unwrap_or(Timestamp::MAX);
+    time.to_zoned_datetime(zone(utc)).strftime("%Y-%m-%d").to_string()
+}
+
 fn zone(utc: bool) -> TimeZone {
     if utc { TimeZone::UTC } else { TimeZone::system() }
 }
@@ -176,6 +182,7 @@ mod tests {
         assert_eq!(time(1_500_000_000_123_456_789, true), "2017-07-14T02:40:00.123Z");
         assert!(time(1_500_000_000_123_456_789, false).contains(".123"));
         assert!(time(u64::MAX, true).starts_with("2554-"));
+        assert_eq!(date(1_500_000_000_123_456_789, true), "2017-07-14");
         assert_eq!(duration(Duration::from_millis(12)), "12ms");
         assert_eq!(duration(Duration::from_secs(59)), "59s");
         assert_eq!(duration(Duration::from_secs(11_520)), "3h 12m");

@@ -34,7 +34,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-capi", &["ftb-core", "ftb-client"]),
         ("ftb-python", &["ftb-core", "ftb-client"]),
         ("ftb-agent", &["ftb-core", "ftb-proto", "ftb-transport"]),
-        ("ftbctl", &["ftb-core", "ftb-proto", "ftb-client", "ftb-launcher-core"]),
+        ("ftbctl", &["ftb-core", "ftb-proto", "ftb-transport", "ftb-client", "ftb-launcher-core"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
         ("ftb-rmcp", &[]),
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),

@@ -5,11 +5,9 @@
 
 use super::PORT;
 use ftb_core::hostlist::Hostlist;
+use ftb_core::ident::check_cluster;
 use ftb_core::limits;
 use serde::Deserialize;
-
-/// Longest name of a cluster, in bytes.
-const CLUSTER_BYTES_MAX: usize = 63;
 
 /// Rewords parser errors in terms of the file.
 pub(super) fn in_words(message: &str) -> String {
@@ -36,16 +34,7 @@ impl TryFrom<String> for ClusterName {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let good = !text.is_empty()
-            && text.len() <= CLUSTER_BYTES_MAX
-            && text.chars().all(|c| c.is_ascii_graphic());
-        match good {
-            true => Ok(Self(text)),
-            false => Err(format!(
-                "a cluster's name has 1 to {CLUSTER_BYTES_MAX} printable ASCII characters without \
-             blanks"
-            )),
-        }
+        check_cluster(&text).map(|()| Self(text))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who and which: ranks, origins, publishers, event ids.
 
+use crate::limits;
 use crate::numbers::PublisherSeq;
 use core::fmt;
 
@@ -17,12 +18,24 @@ impl Rank {
     }
 }
 
-const _: () = assert!(Rank::UNLISTED_FIRST.0 as usize == crate::limits::HOSTLIST_HOSTS_MAX);
+const _: () = assert!(Rank::UNLISTED_FIRST.0 as usize == limits::HOSTLIST_HOSTS_MAX);
 
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
+}
+
+/// Checks the name of a cluster: short printable text without blanks.
+///
+/// # Errors
+/// What is expected, in words.
+pub fn check_cluster(name: &str) -> Result<(), String> {
+    let max = limits::CLUSTER_BYTES_MAX;
+    let is_good = (1..=max).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_graphic());
+    is_good.then_some(()).ok_or_else(|| {
+        format!("a cluster's name has 1 to {max} printable ASCII characters without blanks")
+    })
 }
 
 /// One incarnation of one agent: drawn at random (never 0) each time an agent starts, so that a

@@ -13,6 +13,8 @@ pub const GAP_SPACES_MAX: usize = 8;
 pub const NAME_BYTES_MAX: usize = 63;
 /// Longest client name and job id in bytes.
 pub const CLIENT_NAME_BYTES_MAX: usize = 63;
+/// Longest name of a cluster in bytes.
+pub const CLUSTER_BYTES_MAX: usize = 63;
 /// Longest host name in bytes (RFC 1035).
 pub const HOST_BYTES_MAX: usize = 255;
 /// Most tags of one event.

@@ -1,7 +1,7 @@
 //! The names in a certificate: hosts, and the cluster that they belong to.
 //!
 //! A host is certified by a DNS name among the subject alternative names. A certificate of
-//! `deploy/dev/certificates.sh` also has the URI `ftb://CLUSTER/HOST`, and its CA `ftb://CLUSTER`.
+//! `ftbctl ca` also has the URI `ftb://CLUSTER/HOST`, and its CA `ftb://CLUSTER`.
 //! Such a CA is marked: below it every certificate must name cluster and host. Certificates of
 //! other CAs may name hosts only. Dialing and accepting side apply the same rule. Not responsible
 //! for: chains.
