@@ -159,8 +159,8 @@ pub struct Access {
 
 impl Access {
     /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root, the
-    /// agent's own user and the publisher's account publish in a hardware space; all users publish
-    /// elsewhere and subscribe everywhere. An account that the host does not have publishes nothing.
+    /// agent's own user and the publisher's account, if the host has it, publish in a hardware
+    /// space; all users publish elsewhere and subscribe everywhere.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
         Self::with_accounts(configured, agent_uid, |name| user(name).ok())
     }
@@ -194,6 +194,21 @@ impl Access {
         let closed = self.rules.iter().filter(closed).filter_map(|rule| rule.space.space());
         let agents = EventSpace::new(AGENT_SPACE).ok();
         agents.into_iter().chain(closed.cloned()).collect()
+    }
+
+    /// Root, the agent's user, and the users that rules of protected event spaces name one by one:
+    /// no budget limits them.
+    pub fn unbounded_uids(&self) -> Vec<u32> {
+        let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
+        let closed = self.rules.iter().filter(closed).filter(|rule| rule.space.space().is_some());
+        let named = closed.flat_map(|rule| &rule.publish).filter_map(|who| match who {
+            Who::Uid(uid) => Some(*uid),
+            _ => None,
+        });
+        let mut uids: Vec<u32> = [0, self.agent_uid].into_iter().chain(named).collect();
+        uids.sort_unstable();
+        uids.dedup();
+        uids
     }
 
     /// Whether it is root or the agent's own user.
@@ -370,6 +385,7 @@ mod tests {
         ] {
             assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
         }
+        assert_eq!(access.unbounded_uids(), [0, AGENT.uid, ANN.uid, BEN.uid]);
     }
 
     #[test]

@@ -129,14 +129,13 @@ impl Agent {
         let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
         let limiters = limiters(&config, &errors);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
-        let (link_limiter, links_served) = (Arc::clone(&limiters[0]), LinkService(links.clone()));
-        sockets.serve_links(link_listener, link_limiter, tls.clone(), links_served);
+        let links_served = LinkService(links.clone());
+        sockets.serve_links(link_listener, Arc::clone(&limiters[0]), tls.clone(), links_served);
         sockets.serve_clients(client_listener, Arc::clone(&limiters[1]), clients, admin);
-        let ended = sockets.ended;
 
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
         let mut node = config.node(&host, origin);
-        node.unbounded_uids = vec![0, agent_uid];
+        node.unbounded_uids = access.load().unbounded_uids();
         let node = Node::with_journal(world.clock.now(), node, seed, restored);
         let announcer =
             Announcer::new(&host, origin, agent_uid, std::process::id(), Arc::clone(&pairs));
@@ -162,7 +161,7 @@ impl Agent {
             limiters,
             role,
             closing,
-            ended,
+            ended: sockets.ended,
             tasks,
             journal,
             driver,

@@ -1,4 +1,4 @@
-//! `ftbctl ca`: its certificates against the checks of real agents, and the example of docs/agent.md.
+//! `ftbctl ca`: its certificates and the checks of real agents; the example of docs/agent.md.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use ftb_tests::cluster::{PATIENCE, binary};
@@ -283,7 +283,7 @@ fn an_agent_whose_certificate_ends_in_20_days_warns_until_a_reload_with_a_newer_
         let row = rows.iter().find(|row| row["key"] == "CERTIFICATE_EXPIRES")?;
         (row["state"] == state && (state != "true" || row["severity"] == severity)).then_some(())
     };
-    let mut processes = Processes(vec![agent(dir, "node01")]);
+    let processes = Processes(vec![agent(dir, "node01")]);
     until("the warning", || holds("true", "WARNING"));
     // A day is left after this reload: it is worse.
     ca(dir, &["issue", "node01", "--days", "1", "--force"]);
@@ -295,6 +295,6 @@ fn an_agent_whose_certificate_ends_in_20_days_warns_until_a_reload_with_a_newer_
     drop(processes);
     // A restart with a certificate that ends soon states it again, and one with a newer ends it.
     ca(dir, &["issue", "node01", "--days", "5", "--force"]);
-    processes = Processes(vec![agent(dir, "node01")]);
+    let _processes = Processes(vec![agent(dir, "node01")]);
     until("the warning", || holds("true", "WARNING"));
 }

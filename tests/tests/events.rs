@@ -34,6 +34,7 @@ const NO_EVENTS: [&str; 26] = [
     "FTB_INCARNATION",
     "FTB_IPMI_PASSWORD",
     "FTB_JOBS_DIR",
+    "FTB_CA_DIR",
     "FTB_JOB_ADDRESS",
     "FTB_JOB_ID",
     "FTB_JOB_PEER_GRACE_S",

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 /// Where everything is installed in the sandbox.
 const PREFIX: &str = "/opt/ftb";
-/// User and group ids of the daemons in there, without rights elsewhere, by their names in the units.
+/// User and group ids of the daemons in there, by their names in the units.
 const USERS: [(&str, u32); 3] = [("ftb", 65_534), ("ftb-ipmi", 65_533), ("ftb-ib", 65_532)];
 /// The worst that `systemd-analyze security` may say of a unit, in tenths: 0 is no exposure, 100
 /// all of it.
@@ -71,6 +71,25 @@ fn systemd_reads_the_units_without_a_complaint() {
         let output = command.arg(&unit).output().unwrap();
         let reported = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}: {reported}", unit.display());
+    }
+}
+
+#[test]
+fn each_daemon_gets_a_user_of_its_own() {
+    if systemd().is_none() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("etc")).unwrap();
+    let users = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/ftb.sysusers");
+    let users = fs::canonicalize(users).unwrap();
+    let mut command = Command::new("systemd-sysusers");
+    let output = command.arg("--root").arg(root.path()).arg(users).output().unwrap();
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !reported.contains("not a valid"), "{reported}");
+    let made = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
+    for (name, _) in USERS {
+        assert!(made.lines().any(|line| line.starts_with(&format!("{name}:"))), "{made}");
     }
 }
 

@@ -88,8 +88,8 @@ impl Owners {
     /// Findings that are over, each with the event that ends it: the agent of the host is in the
     /// tree, and has declared its watch since then or is there for the grace time. The event that
     /// should have ended it may be lost with a root, or stand before a finding that a merge brought
-    /// late. What an agent finds about itself, a failed journal or a certificate that ends, is over when
-    /// the agent was started again and does not report it.
+    /// late. What an agent finds about itself, such as a failed journal, is over when the agent was
+    /// started again and does not report it.
     pub(crate) fn over(
         &mut self,
         now_ns: u64,
