@@ -23,10 +23,11 @@ const PUBLISHERS: [&str; 11] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 26] = [
+const NO_EVENTS: [&str; 27] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
+    "FTB_CA_DIR",
     "FTB_CRIU",
     "FTB_EPISODE",
     "FTB_IMAGE",
@@ -34,7 +35,6 @@ const NO_EVENTS: [&str; 26] = [
     "FTB_INCARNATION",
     "FTB_IPMI_PASSWORD",
     "FTB_JOBS_DIR",
-    "FTB_CA_DIR",
     "FTB_JOB_ADDRESS",
     "FTB_JOB_ID",
     "FTB_JOB_PEER_GRACE_S",
