@@ -80,7 +80,7 @@ async fn outlives_a_fault(site: &Site, job: &'static str, program: &[&str]) -> R
     launched.has_reported("these programs can neither be saved nor moved").await?;
     fan_fails(site, "node02").await?;
     launched
-        .has_reported("the ranks of node02 stay (fan failed) (fault 1: FTB_IPMI_FANFAIL on node02")
+        .has_reported("node02 stay (fan failed) (fault 1: FTB_IPMI_FANFAIL (HARDWARE) on node02")
         .await?;
     is_refused(site, &["migrate", job, "node01"]).await?;
     is_refused(site, &["checkpoint", job]).await?;
