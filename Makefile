@@ -43,6 +43,8 @@ test: deps ## every test, those with real servers, drivers and BMCs included
 test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
+	$(CARGO) build -p ftb-ipmi --bins
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps -- --ignored --nocapture
 	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture
@@ -94,7 +96,7 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
 	@for b in $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson; do \
 	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$b) $(DEBUG)$(PREFIX)/libexec/ftb || exit 1; done
-	@for unit in deploy/systemd/*.service; do \
+	@for unit in deploy/systemd/*.service deploy/systemd/*.timer; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
@@ -130,7 +132,7 @@ install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
 	chmod 0644 $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 
 uninstall: ## what install put there, but not your configuration
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl

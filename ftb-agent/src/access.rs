@@ -16,6 +16,8 @@ pub const AGENT_SPACE: &str = "ftb.agent";
 /// The event spaces of the hardware publishers, whose events move jobs, and the accounts that their
 /// units start them as.
 const HARDWARE_SPACES: [(&str, &str); 2] = [("ftb.ipmi", "ftb-ipmi"), ("ftb.ib", "ftb-ib")];
+/// The event space of drills that all jobs answer.
+const DRILL_SPACE: &str = "ftb.drill";
 /// The account of the publisher that watches other hosts too, where it may publish.
 const WATCHER: &str = "ftb-ipmi";
 
@@ -160,7 +162,8 @@ pub struct Access {
 impl Access {
     /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root, the
     /// agent's own user and the publisher's account, if the host has it, publish in a hardware
-    /// space; all users publish elsewhere and subscribe everywhere.
+    /// space; root and the agent's own user drill all jobs; all users publish elsewhere and
+    /// subscribe everywhere.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
         Self::with_accounts(configured, agent_uid, |name| user(name).ok())
     }
@@ -175,11 +178,16 @@ impl Access {
             publish: [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect(),
             subscribe: everyone(),
         });
+        let drill = AccessRule {
+            space: SpaceRule::of(DRILL_SPACE),
+            publish: vec![Who::Uid(0), Who::Agent],
+            subscribe: everyone(),
+        };
         let watcher = account(WATCHER);
         let everywhere =
             AccessRule { space: SpaceRule(None), publish: everyone(), subscribe: everyone() };
         let mut rules = configured.to_vec();
-        for rule in hardware.into_iter().chain([everywhere]) {
+        for rule in hardware.into_iter().chain([drill, everywhere]) {
             if !rules.iter().any(|ours| ours.space == rule.space) {
                 rules.push(rule);
             }
@@ -327,6 +335,8 @@ mod tests {
             let allowed = access.of(who);
             assert_eq!(allowed.may_publish(b"ftb.ipmi"), hardware);
             assert_eq!(allowed.may_publish(b"FTB.IB.hca"), hardware);
+            assert_eq!(allowed.may_publish(b"ftb.drill"), hardware);
+            assert!(allowed.may_publish(b"ftb.job.drill"), "of an own job");
             assert!(allowed.may_publish(b"ftb.jl"));
             assert!(allowed.may_publish(b"ftb.ibx"), "a longer part is another space");
             assert!(!allowed.may_publish(b"ftb.agent"), "not even root forges a verdict");
@@ -393,9 +403,9 @@ mod tests {
         let names = |access: Arc<Access>| {
             access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
         };
-        assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib"]);
+        assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.drill"]);
         let site = [rule("site.*", &["root"], &["everyone"]), rule("ftb.ib", &["everyone"], &[])];
-        assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi"]);
+        assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi", "ftb.drill"]);
     }
 
     #[test]

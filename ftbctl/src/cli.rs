@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
 use ftb_client::config::SOCKET_ENV;
 use ftb_client::{ClientBuilder, Condition, EventId, Position, RecommendedAction, Severity, Truth};
+use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
 /// Default deadline of one answer.
@@ -114,6 +115,13 @@ pub(crate) enum Command {
     /// in a ring of 192 KiB. You see the paths of events that you may read.
     #[command(after_help = TRACE)]
     Trace(TraceArgs),
+    /// Suppose that a fan of a node has failed: test the path of a fault up to the decisions
+    ///
+    /// The event takes the path of a real fault: agent, acting root, commit, subscriptions. Each
+    /// launcher answers what it would do, and does nothing. No condition is set. Root and the
+    /// agent's user drill all jobs, others their own with --job.
+    #[command(after_help = DRILL)]
+    Drill(DrillArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
     /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
@@ -149,6 +157,12 @@ const TRACE: &str = "\
 Delays count from the first step. Between hosts they contain the difference of the clocks; a step
 before the first one shows as negative. Exit code 1: no agent remembers the event. Exit code 3:
 some agents did not answer (a line for each).";
+
+const DRILL: &str = "\
+Times count from the publish: the local agent took the event, it was committed, a subscription here
+got it, the last launcher answered. Exit code 0: passed; without a job that runs the path is tested
+up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer, or you
+may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ERROR if it failed).";
 
 const HEALTH_CODES: &str = "\
 Exit codes:
@@ -251,6 +265,16 @@ pub(crate) struct TraceArgs {
     /// The id of the event, as publish and events --json print it
     #[arg(value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) event: EventId,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillArgs {
+    /// The node [default: this host, with --job the first one with ranks]
+    #[arg(long, value_name = "NODE", value_parser = parse::<NodeName>)]
+    pub(crate) node: Option<NodeName>,
+    /// Ask only the launcher of this job
+    #[arg(long, value_name = "JOB", value_parser = parse::<JobId>)]
+    pub(crate) job: Option<JobId>,
 }
 
 #[derive(Debug, Args)]

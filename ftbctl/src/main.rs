@@ -4,6 +4,7 @@ mod ca;
 mod cli;
 mod conditions;
 mod demo;
+mod drill;
 mod events;
 mod explain;
 mod failure;
@@ -54,6 +55,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Conditions(args) => conditions::run(&common, args, output).await,
                 Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Trace(args) => trace::run(&common, &args, output).await,
+                Command::Drill(args) => drill::run(&common, args, output).await,
                 Command::Status => status::run(&common, output).await,
                 Command::Generate(_)
                 | Command::Ca(_)

@@ -14,10 +14,11 @@ use super::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use super::streams::{self, InputNews};
 use super::transfer::{self, Addresses, ImageServer, Origin};
 use crate::clock::Clock;
-use crate::{control, nla, nodedir, reports, starter, waiting};
+use crate::{control, drills, nla, nodedir, reports, starter, waiting};
 use core::time::Duration;
 use ftb_client::{Client, Start};
-use ftb_core::Event;
+use ftb_core::{Event, EventId};
+use ftb_launcher_core::drill::{self, Drill};
 use ftb_launcher_core::jl::{Initiator, JlInput, JlOutput, Request};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::{FromNode, ToNode};
@@ -36,7 +37,7 @@ use ftb_launcher_pods::pod::{self, net::PodNet};
 use ftb_launcher_pods::timeline::Stopwatch;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
@@ -115,6 +116,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     let nodes = run.file.specs.keys();
     let begun = reports::begin(&client, run.policy.spaces(), nodes, &gate).await?;
     let (conditions, mut reports) = begun;
+    let mut drills = drills::begin(&client, job.as_str(), &gate).await?;
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
@@ -144,6 +146,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
             Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
             Some(report) = reports.recv() => shell.on_report(&report).await,
+            Some((id, drill)) = drills.recv() => shell.on_drill(id, &drill).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
         }
         shell.gate.look();
@@ -567,6 +570,14 @@ impl JobLauncher {
         }
     }
 
+    /// Answers what would be done. Nothing is.
+    async fn on_drill(&self, id: EventId, drill: &Drill) {
+        let (now, jl) = (self.clock.now(), &self.state.jl);
+        let answer = drill::decide(now, drill, id, &self.policy, jl, &self.facts());
+        tracing::info!(drill = %drill.number, "{}", answer.words);
+        self.publish(drill::answer(&answer, id)).await;
+    }
+
     /// The node of the job that a report is about, if its publisher may speak about it.
     fn node_of(&self, report: &Report) -> Option<NodeName> {
         let node = report.node().filter(|node| self.state.jl.job().nodes.contains_key(node))?;
@@ -634,7 +645,13 @@ impl JobLauncher {
                     self.handle(JlInput::Unusable { node, why }).await;
                 }
                 Action::Request { want, fault } => {
-                    let by = fault.map_or(Initiator::Internal, Initiator::Fault);
+                    let by = match fault {
+                        Some((fault, cause)) => {
+                            self.handle(JlInput::Explained { fault, cause }).await;
+                            Initiator::Fault(fault)
+                        }
+                        None => Initiator::Internal,
+                    };
                     self.handle(JlInput::Request { want, by }).await;
                 }
                 Action::Cancel { faults, reason } => {
@@ -664,10 +681,33 @@ impl JobLauncher {
     async fn handle(&mut self, input: JlInput) {
         let mut out = Vec::new();
         self.state.jl.handle(self.clock.now(), input, &mut out);
-        for output in out {
-            self.output(output).await;
+        let mut out = VecDeque::from(out);
+        while let Some(output) = out.pop_front() {
+            match output {
+                JlOutput::Save => self.save(&mut out),
+                output => self.output(output).await,
+            }
         }
         self.progress.look(self.clock.now(), &self.state.jl);
+    }
+
+    /// Writes the state. If that fails, the core takes back what the batch has decided.
+    fn save(&mut self, batch: &mut VecDeque<JlOutput>) {
+        let time = Stopwatch::start();
+        self.state.addresses.clone_from(&locked(&self.links.addresses));
+        self.state.orders.clone_from(self.policy.orders());
+        let saved = self.dir.write("state.json", &self.state);
+        time.done(&"launcher", "write the job's state");
+        let (now, jl, mut more) = (self.clock.now(), &mut self.state.jl, Vec::new());
+        match saved {
+            Ok(()) if jl.is_unsaved() => jl.handle(now, JlInput::Saved, &mut more),
+            Ok(()) => {}
+            Err(why) => {
+                jl.handle(now, JlInput::SaveFailed { why }, &mut more);
+                batch.retain(|output| !jl.is_taken_back(output));
+            }
+        }
+        batch.extend(more);
     }
 
     async fn publish(&self, event: Event) {
@@ -706,15 +746,8 @@ impl JobLauncher {
 
     async fn output(&mut self, output: JlOutput) {
         match output {
-            JlOutput::Save => {
-                let time = Stopwatch::start();
-                self.state.addresses.clone_from(&locked(&self.links.addresses));
-                self.state.orders.clone_from(self.policy.orders());
-                if let Err(error) = self.dir.write("state.json", &self.state) {
-                    tracing::error!(%error, "the state of the job is not on disk");
-                }
-                time.done(&"launcher", "write the job's state");
-            }
+            // Before all others of its batch.
+            JlOutput::Save => {}
             JlOutput::Publish(message) => self.say(None, message).await,
             JlOutput::Repeat { node, message } => self.say(Some(node), message).await,
             JlOutput::Answer(answer) => self.publish(wire::answer(&answer)).await,

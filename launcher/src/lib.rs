@@ -13,6 +13,7 @@ pub mod commands;
 pub mod connection;
 pub mod console;
 pub mod control;
+pub mod drills;
 pub mod guard;
 pub mod jl;
 pub mod jobdir;

@@ -147,7 +147,10 @@ async fn a_job_with_a_hung_rank_starts_again_from_its_last_set() -> Result<()> {
     let site = Site::new(2).await?;
     let (out, reported, code) = stopped(&site, "anew", "restart").await?;
     assert_eq!((code, out.matches("result ").count()), (0, 1), "{reported}");
-    assert!(reported.contains("hung: rank 2: the job restarts from set set-000002"), "{reported}");
+    assert!(
+        reported.contains("hung: rank 2 (on_hang = restart): the job restarts from set set-000002"),
+        "{reported}"
+    );
     nothing_left("FTB_JOB_ID=anew").await
 }
 

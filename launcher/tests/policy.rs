@@ -197,14 +197,14 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
         Ok(())
     };
     fails("node02").await?;
-    has_reported("(fault 1): ranks 2,3 moved from node02 to node03").await?;
+    has_reported("on node02, rule fan failed): ranks 2,3 moved from node02 to node03").await?;
     fails("node01").await?;
     let open = "fault 2: the circuit breaker is open, nothing is done: would migrate";
     has_reported(&format!("{open} (fan failed, node node01)")).await?;
     let answer = site.ask(&["policy", "reset", "weary"]).await?;
     assert_eq!(answer, "the policy acts again");
     fails("node01").await?;
-    has_reported("(fault 2): ranks 0,1 moved from node01 to node04").await?;
+    has_reported("on node01, rule fan failed): ranks 0,1 moved from node01 to node04").await?;
     site.release()?;
     let status = tokio::task::spawn_blocking(move || launcher.wait()).await??;
     let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reported)?);

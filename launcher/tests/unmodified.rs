@@ -79,7 +79,9 @@ async fn outlives_a_fault(site: &Site, job: &'static str, program: &[&str]) -> R
     let launched = Launched::start(site, job_of)?;
     launched.has_reported("these programs can neither be saved nor moved").await?;
     fan_fails(site, "node02").await?;
-    launched.has_reported("the ranks of node02 stay (fan failed) (fault 1)").await?;
+    launched
+        .has_reported("node02 stay (fan failed) (fault 1: FTB_IPMI_FANFAIL (HARDWARE) on node02")
+        .await?;
     is_refused(site, &["migrate", job, "node01"]).await?;
     is_refused(site, &["checkpoint", job]).await?;
     is_refused(site, &["drain", job, "node01"]).await?;
@@ -151,7 +153,9 @@ async fn an_unmodified_program_gets_pods_by_itself_and_leaves_a_failing_node() -
     site.wait_met("auto").await?;
     assert_eq!(backend_of(&site, "auto")?, "criu");
     fan_fails(&site, "node02").await?;
-    launched.has_reported("(fault 1): ranks 1 moved from node02 to node03").await?;
+    launched
+        .has_reported("on node02, rule fan failed): ranks 1 moved from node02 to node03")
+        .await?;
     site.release()?;
     assert_eq!(results(&launched.output().await?)?, results(&alone)?);
     nothing_left("FTB_JOB_ID=auto\0").await
@@ -200,10 +204,12 @@ async fn a_fault_that_finds_no_spare_is_acted_on_when_one_appears() -> Result<()
     site.wait_met("waits").await?;
     site.ask(&["drain", "waits", "node03"]).await?;
     fan_fails(&site, "node02").await?;
-    launched.has_reported("they move when there is a spare (fault 1)").await?;
-    launched.has_reported("(fault 1): set ").await?;
+    launched.has_reported("they move when there is a spare (fault 1: FTB_IPMI_FANFAIL").await?;
+    launched.has_reported("on node02, rule fan failed): set ").await?;
     site.ask(&["usable", "waits", "node03"]).await?;
-    launched.has_reported("(fault 1): ranks 2,3 moved from node02 to node03").await?;
+    launched
+        .has_reported("on node02, rule fan failed): ranks 2,3 moved from node02 to node03")
+        .await?;
     site.ask(&["usable", "waits", "node02"]).await?;
     let status = site.ask(&["status", "waits", "--json"]).await?;
     let status: serde_json::Value = serde_json::from_str(&status)?;

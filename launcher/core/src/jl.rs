@@ -20,9 +20,11 @@ mod job;
 mod joined;
 mod migration;
 mod pending;
+mod preview;
 mod remedies;
 mod requests;
 mod rollback;
+mod saving;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -33,9 +35,10 @@ pub use faults::{Faults, Initiator};
 pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, OnHang, Rank, Unusable};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
+pub use preview::Preview;
 
 use crate::message::{
-    Answer, Closed, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays, TimeLeft,
+    Answer, Closed, FaultCause, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays, TimeLeft,
 };
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use crate::nla::MigrationState;
@@ -50,6 +53,7 @@ use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
 use remedies::Remedies;
 use rollback::Rollback;
+use saving::Unsaved;
 use serde::{Deserialize, Serialize};
 use start::Start;
 use std::collections::{BTreeSet, VecDeque};
@@ -89,6 +93,11 @@ pub enum JlInput {
         want: Request,
         by: Initiator,
     },
+    /// The cause of a fault that a request of the policy will name.
+    Explained {
+        fault: FaultId,
+        cause: FaultCause,
+    },
     /// The policy has chosen another action for these faults. Their queued requests are cancelled.
     Cancel {
         faults: BTreeSet<FaultId>,
@@ -100,6 +109,13 @@ pub enum JlInput {
         episode: Episode,
         result: Result<u64, String>,
     },
+    /// The state that [`JlOutput::Save`] asked for is not on disk. The next input after its batch;
+    /// then only outputs that are not taken back ([`Jl::is_taken_back`]) are executed.
+    SaveFailed {
+        why: String,
+    },
+    /// The state is on disk again ([`Jl::is_unsaved`]).
+    Saved,
     /// Forward a signal to all ranks.
     Signal(i32),
     /// Events were missed: ask all NLAs.
@@ -174,11 +190,29 @@ struct QueuedRequest {
     /// The remedy was chosen already, by this.
     #[serde(default)]
     left: Option<TimeLeft>,
+    /// When the node is predicted to fail, in Unix nanoseconds: for the next launcher.
+    #[serde(default)]
+    fails_wall_ns: Option<u64>,
 }
 
 impl QueuedRequest {
     fn new(want: Request, by: Initiator) -> Self {
-        Self { want, by, left: None }
+        Self { want, by, left: None, fails_wall_ns: None }
+    }
+
+    /// Remembers by the wall clock when the node is predicted to fail.
+    fn dated(self, now: Now) -> Self {
+        let Request::Migrate { fails_ns: Some(fails_ns), .. } = self.want else { return self };
+        let left_ns = fails_ns.saturating_sub(now.mono_ns);
+        Self { fails_wall_ns: Some(now.wall_ns.saturating_add(left_ns)), ..self }
+    }
+
+    /// The monotonic clock of an earlier launcher means nothing here.
+    fn adopt(&mut self, now: Now) {
+        if let Request::Migrate { fails_ns, .. } = &mut self.want {
+            let left_ns = self.fails_wall_ns.map(|at_ns| at_ns.saturating_sub(now.wall_ns));
+            *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
+        }
     }
 }
 
@@ -214,6 +248,14 @@ pub struct Jl {
     /// Deadline of a checkpoint that waits for ranks in a PMI barrier, in monotonic nanoseconds.
     #[serde(skip)]
     barrier_until_ns: Option<u64>,
+    #[serde(skip)]
+    unsaved: Option<Unsaved>,
+    /// The episode that the last input has opened.
+    #[serde(skip)]
+    opened: Option<Episode>,
+    /// The episode that was taken back because its state could not be saved.
+    #[serde(skip)]
+    taken_back: Option<Episode>,
     /// After a takeover: nodes that have not reported since. The JL starts no episode before they
     /// do.
     #[serde(skip)]
@@ -239,6 +281,9 @@ impl Jl {
             told_immovable: false,
             exit: None,
             barrier_until_ns: None,
+            unsaved: None,
+            opened: None,
+            taken_back: None,
             unheard: BTreeSet::new(),
         }
     }
@@ -288,7 +333,8 @@ impl Jl {
         let join = self.join_ns.unwrap_or(u64::MAX);
         let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(barrier);
         let hangs = self.hangs.next_deadline_ns();
-        workflow.min(clock).min(self.checkpoint_timer.due_ns()).min(hangs)
+        let saving = self.save_again_ns();
+        workflow.min(clock).min(self.checkpoint_timer.due_ns()).min(hangs).min(saving)
     }
 
     pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
@@ -306,6 +352,8 @@ impl Jl {
             self.on_unusable(now, node, why.clone());
             return self.put_out(out);
         }
+        let opened = self.opened.take();
+        let cannot_save = matches!(input, JlInput::SaveFailed { .. });
         match input {
             JlInput::Started => self.on_started(now),
             JlInput::Adopted => self.on_adopted(now),
@@ -314,8 +362,11 @@ impl Jl {
             JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
             JlInput::Unusable { node, why } => self.on_unusable(now, &node, why),
             JlInput::Request { want, by } => self.want(now, want, by),
+            JlInput::Explained { fault, cause } => return self.explain(fault, cause),
             JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
             JlInput::Stored { episode, result } => self.on_stored(now, episode, result),
+            JlInput::SaveFailed { why } => self.on_save_failed(now, &why, opened),
+            JlInput::Saved => self.on_saved(now),
             JlInput::Signal(signal) => {
                 let episode = self.job.open();
                 self.job.publish(FromJl::Signal { episode, signal });
@@ -328,6 +379,9 @@ impl Jl {
         self.judge(now);
         self.next_wanted(now);
         self.put_out(out);
+        if cannot_save {
+            out.retain(|output| *output != JlOutput::Save);
+        }
     }
 
     /// Saves the state once, before every other output: an output must never precede the state that
@@ -345,7 +399,9 @@ impl Jl {
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         let episode = self.job.open();
         let (start, transition) = Start::first(&mut self.job);
-        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
+        let by = Initiator::Internal;
+        self.begin(now, episode, Workflow::Start(start), by, transition, "the job was submitted");
+        self.tell_on_hang();
     }
 
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
@@ -364,11 +420,7 @@ impl Jl {
             node.silences = 0;
         }
         self.unheard = self.job.alive().into_iter().collect();
-        for waiting in &mut self.wanted {
-            if let Request::Migrate { fails_ns, .. } = &mut waiting.want {
-                *fails_ns = None;
-            }
-        }
+        self.wanted.iter_mut().for_each(|waiting| waiting.adopt(now));
         self.job.publish(FromJl::Ask);
         self.tell_usable();
         if let Some(open) = &mut self.open {
@@ -380,6 +432,7 @@ impl Jl {
     }
 
     fn on_tick(&mut self, now: Now) {
+        self.save_again(now);
         if now.mono_ns >= self.alive_ns {
             self.alive_ns = now.deadline_ns(ALIVE);
             self.job.publish(FromJl::Alive);
@@ -489,8 +542,10 @@ impl Jl {
         workflow: Workflow,
         by: Initiator,
         transition: Transition,
+        why: &str,
     ) {
-        self.open = Some(Open::new(episode, workflow, by));
+        self.opened = Some(episode);
+        self.open = Some(Open::new(episode, workflow, by, why));
         self.transition(now, transition);
     }
 
@@ -534,6 +589,9 @@ impl Jl {
             let (node, tried) = (migration.source().clone(), migration.tried().to_vec());
             self.keep_pending(node, open.reason.clone(), open.by, tried);
         }
+        // A fault that closes forgets its cause.
+        let fault = self.job.faults.words(open.by);
+        let cause = open.by.fault().and_then(|fault| self.job.faults.cause(fault)).cloned();
         self.settle(open.by, outcome, &words);
         if matches!(open.workflow, Workflow::Start(_)) {
             self.expect_to_join(now);
@@ -547,7 +605,6 @@ impl Jl {
             _ => {}
         }
         let phases = open.phases_text();
-        let fault = open.by.words();
         self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.workflow.kind()));
         self.job.out.push(JlOutput::Save);
         self.job.publish(FromJl::Closed(Closed {
@@ -557,6 +614,9 @@ impl Jl {
             words,
             phases,
             fault: open.by.fault(),
+            cause,
+            choice: open.workflow.choice(),
+            why: open.why,
             left: open.left,
         }));
         // The source of a migration may be usable again.
@@ -597,7 +657,7 @@ impl Jl {
         }
         let episode = self.job.open();
         let (end, transition) = End::open(&self.job, episode, code, words);
-        self.begin(now, episode, Workflow::End(end), Initiator::Internal, transition);
+        self.begin(now, episode, Workflow::End(end), Initiator::Internal, transition, words);
     }
 
     /// Restarts the job from its last set, on other nodes.
@@ -607,18 +667,25 @@ impl Jl {
             return;
         };
         let episode = self.job.open();
-        let (start, transition) = Start::again(&mut self.job, episode, set, &words);
-        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
+        let (start, transition) = Start::again(&mut self.job, episode, Some(set), &words);
+        let by = Initiator::Internal;
+        self.begin(now, episode, Workflow::Start(start), by, transition, &words);
     }
 
     /// A rank or a node with ranks has died: the policy (`on_death`) decides.
     fn died(&mut self, now: Now, code: i32, reason: &str) {
-        match self.job.config.on_death {
+        let on_death = self.job.config.on_death;
+        let (is_killed, on_hang) = (!self.killed.is_empty(), self.job.config.on_hang);
+        let reason = &match is_killed {
+            true => format!("{reason} (on_hang = {})", on_hang.as_str()),
+            false => format!("{reason} (on_death = {})", on_death.as_str()),
+        };
+        match on_death {
             OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
                 self.recover(now, code, reason)
             }
             // It was killed to go back.
-            OnDeath::Stop if !self.killed.is_empty() => self.recover(now, code, reason),
+            OnDeath::Stop if is_killed => self.recover(now, code, reason),
             OnDeath::Stop => self.end(now, code, reason),
         }
     }
@@ -649,6 +716,9 @@ impl Jl {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
+        if self.waits_to_recover(code, reason, in_place) {
+            return;
+        }
         let (settled, again) = match self.open.as_ref().map(|open| &open.workflow) {
             // The place of each rank is known.
             None | Some(Workflow::Checkpoint(_)) => (true, false),
@@ -670,19 +740,15 @@ impl Jl {
             match Rollback::open(&mut self.job, episode, set.clone()) {
                 Ok((rollback, transition)) => {
                     self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
-                    return self.begin(
-                        now,
-                        episode,
-                        Workflow::Rollback(rollback),
-                        Initiator::Internal,
-                        transition,
-                    );
+                    let (rollback, by) = (Workflow::Rollback(rollback), Initiator::Internal);
+                    return self.begin(now, episode, rollback, by, transition, reason);
                 }
                 Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
             }
         }
         self.job.tell(format!("{reason}: the job restarts from set {set}"));
-        let (start, transition) = Start::again(&mut self.job, episode, set, reason);
-        self.begin(now, episode, Workflow::Start(start), Initiator::Internal, transition);
+        let (start, transition) = Start::again(&mut self.job, episode, Some(set), reason);
+        let (start, by) = (Workflow::Start(start), Initiator::Internal);
+        self.begin(now, episode, start, by, transition, reason);
     }
 }

@@ -3,6 +3,7 @@
 //! - [`jl`]: the job launcher, one for each job
 //! - [`nla`]: the node launch agent, one for each node of a job, with its PMI server
 //! - [`policy`]: what becomes of a fault
+//! - [`drill`]: what both would do about a fault, without doing it
 //! - [`progress`]: which ranks are hung
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
@@ -13,6 +14,7 @@
 //! (`ftb-launcher`, `ftb-launcher-pods`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
+pub mod drill;
 pub mod jl;
 pub mod link;
 pub mod manner;

@@ -152,6 +152,15 @@ pub enum FromJl {
     Alive,
 }
 
+/// Why the policy acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultCause {
+    /// `FTB_IPMI_FANFAIL of FAN 1 on node03`.
+    pub what: String,
+    /// The name of the rule.
+    pub rule: String,
+}
+
 /// How an episode ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
@@ -164,6 +173,12 @@ pub struct Closed {
     pub phases: String,
     /// The fault that the policy acted on.
     pub fault: Option<FaultId>,
+    /// Why the policy acted.
+    pub cause: Option<FaultCause>,
+    /// What was chosen: `move ranks 2,3 from node03 to node05`.
+    pub choice: String,
+    /// Why that was chosen.
+    pub why: String,
     /// Of a predicted failure: what the remedy was chosen by.
     pub left: Option<TimeLeft>,
 }

@@ -25,6 +25,7 @@ pub use report::{Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
 use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
+use crate::message::FaultCause;
 use crate::names::{FaultId, NodeName};
 use crate::progress::HangTimes;
 use conditions::{Change, ConditionsByNode};
@@ -61,7 +62,7 @@ pub enum Action {
     Request {
         want: Request,
         /// `None`: a fault has passed.
-        fault: Option<FaultId>,
+        fault: Option<(FaultId, FaultCause)>,
     },
     /// The node gets no ranks until it may be used again.
     Unusable {
@@ -93,6 +94,8 @@ struct Settling {
     held: bool,
     /// When the node is predicted to fail, in monotonic nanoseconds.
     fails_ns: Option<u64>,
+    /// What was reported; empty: the node has recovered.
+    what: String,
 }
 
 #[derive(Clone, Debug)]
@@ -135,6 +138,11 @@ impl Policy {
             faults: FaultTable::default(),
             conditions: ConditionsByNode::default(),
         })
+    }
+
+    /// A copy that a drill may ask: nothing waits in it for its time.
+    pub fn for_drill(&self) -> Self {
+        Self { settling: Vec::new(), ..self.clone() }
     }
 
     pub fn spaces(&self) -> BTreeSet<String> {
@@ -322,8 +330,9 @@ impl Policy {
         match rules.iter().position(|rule| rule.action == ActionKind::Usable) {
             Some(rule) if !rules[rule].settle.is_zero() => {
                 let at_ns = now.deadline_ns(rules[rule].settle);
-                let (node, fault, fails_ns) = (node.clone(), None, None);
-                self.settling.push(Settling { rule, node, fault, at_ns, held: false, fails_ns });
+                let (node, fault, fails_ns, what) = (node.clone(), None, None, String::new());
+                let held = false;
+                self.settling.push(Settling { rule, node, fault, at_ns, held, fails_ns, what });
             }
             _ => self.put_back(node, "its conditions have cleared", out),
         }
@@ -399,19 +408,19 @@ impl Policy {
         // A node that fails soon does not wait for the larger picture.
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
+        let (at_ns, held, what) = (now.deadline_ns(settle), false, report.words());
+        let node = node.clone();
+        let settling = Settling { rule: index, node, fault, at_ns, held, fails_ns, what };
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
-            return self.act(now, index, node, fault, fails_ns, out);
+            return self.act(now, settling, out);
         }
-        if !self.settling.iter().any(|s| s.rule == index && s.node == *node) {
-            let at_ns = now.deadline_ns(settle);
-            let (_, name) = report.name();
-            let words = rule.action.words();
-            let who = who(fault);
+        if !self.settling.iter().any(|s| s.rule == index && s.node == settling.node) {
+            let Settling { node, what, .. } = &settling;
+            let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
             out.push(Action::Tell(format!(
-                "{who}: {name} on {node}: {words} in {settle:?} unless it passes"
+                "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
             )));
-            let (rule, node) = (index, node.clone());
-            self.settling.push(Settling { rule, node, fault, at_ns, held: false, fails_ns });
+            self.settling.push(settling);
         }
     }
 
@@ -432,50 +441,48 @@ impl Policy {
             .into_iter()
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);
         self.settling = rest;
-        for Settling { rule, node, fault, held, fails_ns, .. } in due {
+        for mut settling in due {
+            let (rule, node) = (settling.rule, &settling.node);
             // The node has no ranks any more.
             let moves = self.config.rule[rule].action == ActionKind::Migrate;
-            if (held || moves) && !facts.nodes.contains(&node) {
+            if (settling.held || moves) && !facts.nodes.contains(node) {
                 continue;
             }
             // An earlier rule may hold by now.
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
                 let same = before.shares_triggers(&self.config.rule[rule]);
-                same && before.nodes_over.is_some() && self.fulfilled(now, index, &node, facts)
+                same && before.nodes_over.is_some() && self.fulfilled(now, index, node, facts)
             });
             if !superseded {
-                let fault = if held { self.fault_of(now, rule, &node) } else { fault };
-                self.act(now, rule, &node, fault, fails_ns, &mut out);
+                if settling.held {
+                    settling.fault = self.fault_of(now, rule, node);
+                }
+                self.act(now, settling, &mut out);
             }
         }
         out
     }
 
-    fn act(
-        &mut self,
-        now: Now,
-        index: usize,
-        node: &NodeName,
-        fault: Option<FaultId>,
-        fails_ns: Option<u64>,
-        out: &mut Vec<Action>,
-    ) {
-        let rule = &self.config.rule[index];
+    fn act(&mut self, now: Now, settled: Settling, out: &mut Vec<Action>) {
+        let rule = &self.config.rule[settled.rule];
         let (kind, reason) = (rule.action, rule.name.clone());
         if kind == ActionKind::Usable {
-            return self.put_back(node, &reason, out);
+            return self.put_back(&settled.node, &reason, out);
         }
-        let what = format!("{} ({reason}, node {node})", kind.words());
+        let (node, fault) = (&settled.node, settled.fault);
+        let what = format!("{} ({reason}, node {node}): {}", kind.words(), settled.what);
         if let Some(fault) = fault.filter(|_| kind.has_power()) {
-            if !self.may_act(now, index, node, fault, &what, out) {
+            if !self.may_act(now, &settled, fault, &what, out) {
                 return;
             }
             self.faults.acted(fault, now);
-            self.take_over(index, &reason, out);
+            self.take_over(settled.rule, &reason, out);
         }
         out.push(Action::Tell(format!("{}: {what}", who(fault))));
-        let node = node.clone();
+        let cause =
+            FaultCause { what: format!("{} on {node}", settled.what), rule: reason.clone() };
+        let Settling { node, fails_ns, .. } = settled;
         let want = match kind {
             ActionKind::Migrate => Request::Migrate { node, reason, fails_ns },
             ActionKind::Drain => {
@@ -487,21 +494,21 @@ impl Policy {
             ActionKind::Lost => return out.push(Action::Gone { node, reason }),
             ActionKind::Notify | ActionKind::Usable => return,
         };
-        out.push(Action::Request { want, fault });
+        out.push(Action::Request { want, fault: fault.map(|fault| (fault, cause)) });
     }
 
     /// Whether the brakes allow the action now.
     fn may_act(
         &mut self,
         now: Now,
-        index: usize,
-        node: &NodeName,
+        settled: &Settling,
         fault: FaultId,
         what: &str,
         out: &mut Vec<Action>,
     ) -> bool {
+        let (index, node) = (settled.rule, &settled.node);
         if let Some(until_ns) = self.held_until(now, index, node) {
-            self.put_off(now, until_ns, index, node, fault, out);
+            self.put_off(now, until_ns, settled, fault, out);
             return false;
         }
         if self.config.shadow {
@@ -538,28 +545,28 @@ impl Policy {
         &mut self,
         now: Now,
         until_ns: u64,
-        index: usize,
-        node: &NodeName,
+        settled: &Settling,
         fault: FaultId,
         out: &mut Vec<Action>,
     ) {
-        let rule = &self.config.rule[index];
-        let known = self.settling.iter().any(|s| s.rule == index && s.node == *node);
+        let Settling { rule: index, node, what, .. } = settled;
+        let rule = &self.config.rule[*index];
+        let known = self.settling.iter().any(|s| s.rule == *index && s.node == *node);
         if rule.action.is_about_the_job() || known || self.settling.len() >= SETTLING_MAX {
             return;
         }
         // The fault was acted on; this is a repetition.
         if !self.faults.has_acted(fault) {
             let wait = Duration::from_nanos(until_ns.saturating_sub(now.mono_ns));
+            let (name, action) = (&rule.name, rule.action.words());
             out.push(Action::Tell(format!(
-                "fault {fault}: {} on {node} within the hold-down: {} in {wait:.0?} unless it passes",
-                rule.name,
-                rule.action.words()
+                "fault {fault}: {name} on {node} ({what}) within the hold-down: {action} in \
+                 {wait:.0?} unless it passes"
             )));
         }
-        let (rule, node, fault) = (index, node.clone(), Some(fault));
-        let (at_ns, fails_ns) = (until_ns, None);
-        self.settling.push(Settling { rule, node, fault, at_ns, held: true, fails_ns });
+        let fault = Some(fault);
+        let (at_ns, fails_ns, held) = (until_ns, None, true);
+        self.settling.push(Settling { fault, at_ns, held, fails_ns, ..settled.clone() });
     }
 
     /// End of the hold-down of this node, or of the job for a checkpoint.

@@ -253,7 +253,7 @@ impl<'a> ActionLine<'a> {
             },
         };
         let faults = match action {
-            Action::Request { fault, .. } => fault.iter().copied().collect(),
+            Action::Request { fault, .. } => fault.iter().map(|(fault, _)| *fault).collect(),
             Action::Cancel { faults, .. } => faults.clone(),
             Action::Tell(_) | Action::Gone { .. } | Action::Unusable { .. } => BTreeSet::new(),
         };

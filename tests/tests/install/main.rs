@@ -130,6 +130,9 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
             assert!(file.starts_with(config), "{unit}: {starts}");
             assert!(installed(&format!("{file}.sample")).is_file(), "{unit}: {starts}");
         }
+        let drill = fs::read_to_string(units.join("ftb-drill.service")).unwrap();
+        assert!(drill.contains(&format!("ExecStart={prefix}/bin/ftbctl ")), "{drill}");
+        assert!(units.join("ftb-drill.timer").is_file(), "it runs the drill");
         let sample = installed(&format!("{config}/agent.toml.sample"));
         Config::read(&sample).unwrap();
         let page = installed(&format!("{prefix}/share/man/man8/ftb-agent.8"));

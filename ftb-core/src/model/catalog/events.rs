@@ -187,6 +187,19 @@ catalog! {
         FTB_IB_PORT_CONGESTED: "warning", "`A::P::C`", "adapter port counter rate_per_minute",
             "A port waits too much for its neighbour.";
     }
+    "ftb.drill" by "ftbctl" {
+        FTB_DRILL: "info", "host of the node", "drill fault severity condition? node?",
+            "A drill: launchers answer what they would do about the event in tag `fault`. No \
+             fault: it states no condition, and nothing is done. In `ftb.job.drill` for an own \
+             job.";
+        FTB_DRILL_DONE: "info, error", "",
+            "drill node result published_ms? committed_ms? delivered_ms? decided_ms? jobs",
+            "A drill has ended (`ftbctl drill`). ERROR: a stage, or a launcher, did not answer.";
+    }
+    "ftb.jl.drill" by "ftb-launch" {
+        FTB_DRILL_ANSWER: "info", "", "drill node? choice rule? target?",
+            "What the launcher would do about the fault of a drill. Nothing was done.";
+    }
     "ftb.jl" by "ftb-launch" {
         FTB_JL_LAUNCH: "info", "`node01=0,1 node02=2,3`",
             "episode incarnation barrier size set? set_size?",
@@ -223,8 +236,10 @@ catalog! {
         FTB_JL_KILL: "info", "reason", "episode",
             "The job ends: SIGTERM, SIGKILL after the grace; launch agents leave.";
         FTB_JL_EPISODE: "info, warning", "",
-            "episode kind outcome phases fault? left_ms? checkpoint_p95_ms? migration_p95_ms?",
-            "An episode is closed; `phases`: `leave=12 copy=30` in milliseconds. `left_ms`: time \
+            "episode kind outcome phases choice why fault? cause? rule? left_ms? \
+             checkpoint_p95_ms? migration_p95_ms?",
+            "An episode is closed: what was chosen and why, for which fault (`cause`) by which \
+             rule of the policy; `phases`: `leave=12 copy=30` in milliseconds. `left_ms`: time \
              before a predicted failure when its remedy was chosen, by these durations.";
         FTB_JL_HUNG: "warning", "", "episode kind node? rank? incarnation? pid? kill?",
             "A rank is hung, or all are; `kind`: `stopped`, `debugger`, `unread`, `io`, `steps`, \

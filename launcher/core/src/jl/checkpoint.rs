@@ -64,6 +64,18 @@ impl Checkpoint {
         job.out.push(output);
     }
 
+    pub(super) fn choice(&self) -> String {
+        match &self.leaving {
+            Some(node) => format!("save the job and start it without {node}"),
+            None => "save the job".to_owned(),
+        }
+    }
+
+    /// The node without which the job starts anew afterwards.
+    pub(super) fn leaving(&self) -> Option<&NodeName> {
+        self.leaving.as_ref()
+    }
+
     pub(super) fn set(&self) -> &SetId {
         &self.set
     }
@@ -137,13 +149,13 @@ impl Handler for Checkpoint {
         }
     }
 
-    fn on_exit(&mut self, _: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition {
+    fn on_exit(&mut self, context: &mut Context<'_>, rank: u32, how: ExitCause) -> Transition {
         match how {
             ExitCause::Exit(0) | ExitCause::Left if self.storing => Transition::Stay,
             ExitCause::Exit(0) | ExitCause::Left => {
                 Self::failed(format!("rank {rank} ended before it was saved"))
             }
-            how => Transition::died(rank, how),
+            how => Transition::died(context.job, rank, how),
         }
     }
 

@@ -76,8 +76,10 @@ impl Transition {
         Self::Overdue { reason: reason.into() }
     }
 
-    pub(super) fn died(rank: u32, how: ExitCause) -> Self {
-        Self::Died { code: how.code(), reason: format!("rank {rank} died: {how}") }
+    pub(super) fn died(job: &Job, rank: u32, how: ExitCause) -> Self {
+        let row = job.ranks.get(rank as usize);
+        let on = row.map(|row| format!(" on {}", row.node)).unwrap_or_default();
+        Self::Died { code: how.code(), reason: format!("rank {rank}{on} died: {how}") }
     }
 }
 
@@ -166,6 +168,17 @@ impl Workflow {
         }
     }
 
+    /// What was chosen, for the user.
+    pub(super) fn choice(&self) -> String {
+        match self {
+            Self::Start(_) => "start all ranks".to_owned(),
+            Self::Checkpoint(checkpoint) => checkpoint.choice(),
+            Self::Migration(migration) => migration.choice(),
+            Self::Rollback(_) => "go back to the last set in place".to_owned(),
+            Self::End(_) => "end the job".to_owned(),
+        }
+    }
+
     pub(super) fn handler(&mut self) -> &mut dyn Handler {
         match self {
             Self::Start(start) => start,
@@ -221,13 +234,16 @@ pub struct Open {
     pub(super) by: Initiator,
     #[serde(default)]
     pub(super) reason: String,
+    /// Why this was chosen, for the user.
+    #[serde(default)]
+    pub(super) why: String,
     /// Of a predicted failure: what the remedy was chosen by.
     #[serde(default)]
     pub(super) left: Option<TimeLeft>,
 }
 
 impl Open {
-    pub(super) fn new(episode: Episode, workflow: Workflow, by: Initiator) -> Self {
+    pub(super) fn new(episode: Episode, workflow: Workflow, by: Initiator, why: &str) -> Self {
         Self {
             episode,
             workflow,
@@ -240,6 +256,7 @@ impl Open {
             phases: Vec::new(),
             by,
             reason: String::new(),
+            why: why.to_owned(),
             left: None,
         }
     }

@@ -2,12 +2,16 @@
 //! fault closes when its workflow has ended or was cancelled. Later actions for a closed fault are
 //! refused and counted.
 
+use crate::message::FaultCause;
 use crate::names::FaultId;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Closed faults that are remembered one by one. All older faults count as closed.
 pub(super) const CLOSED_MAX: usize = 1024;
+
+/// Most open faults whose causes are remembered.
+const CAUSES_MAX: usize = 1024;
 
 /// Who requested something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,17 +39,15 @@ impl Initiator {
             Self::Internal | Self::Fault(_) => None,
         }
     }
-
-    /// ` (fault 3)`, for display.
-    pub(super) fn words(self) -> String {
-        self.fault().map(|fault| format!(" (fault {fault})")).unwrap_or_default()
-    }
 }
 
-/// Closed faults, and the newest known fault.
+/// Closed faults, the causes of open ones, and the newest known fault.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Faults {
     newest: FaultId,
+    /// Of open faults; of the newest ones only.
+    #[serde(default)]
+    causes: BTreeMap<FaultId, FaultCause>,
     /// All up to this one are closed.
     below: FaultId,
     closed: BTreeSet<FaultId>,
@@ -62,12 +64,34 @@ impl Faults {
         fault <= self.below || self.closed.contains(&fault)
     }
 
+    /// The policy acts because of this.
+    pub(super) fn explain(&mut self, fault: FaultId, cause: FaultCause) {
+        self.causes.insert(fault, cause);
+        while self.causes.len() > CAUSES_MAX {
+            self.causes.pop_first();
+        }
+    }
+
+    pub(super) fn cause(&self, fault: FaultId) -> Option<&FaultCause> {
+        self.causes.get(&fault)
+    }
+
+    /// ` (fault 3: FTB_IPMI_FANFAIL on node03, rule fan failed)`, for display.
+    pub(super) fn words(&self, by: Initiator) -> String {
+        let Some(fault) = by.fault() else { return String::new() };
+        match self.cause(fault) {
+            Some(FaultCause { what, rule }) => format!(" (fault {fault}: {what}, rule {rule})"),
+            None => format!(" (fault {fault})"),
+        }
+    }
+
     pub(super) fn hear(&mut self, fault: FaultId) {
         self.newest = self.newest.max(fault);
     }
 
     pub(super) fn close(&mut self, fault: FaultId) {
         self.hear(fault);
+        self.causes.remove(&fault);
         if fault > self.below {
             self.closed.insert(fault);
         }

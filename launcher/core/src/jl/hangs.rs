@@ -3,7 +3,7 @@
 //! Ranks may stand still while a start, a migration or a recovery is under way, and while their
 //! agents save them. A person who debugs a rank has the job alone: nothing is done meanwhile.
 
-use super::{Jl, JlOutput, OnHang, Workflow};
+use super::{Initiator, Jl, JlOutput, OnDeath, OnHang, Start, Workflow};
 use crate::message::{FromJl, HangNotice, HungRank};
 use crate::names::{NodeName, Ranks};
 use crate::progress::{Finding, HangChange, HangKind, NodeReport};
@@ -91,8 +91,34 @@ impl Jl {
         self.hangs.found().iter().any(|finding| finding.kind == HangKind::Debugger)
     }
 
+    /// Whether a job with a hung rank starts from its beginning: it has no set, and its owner lets
+    /// it restart.
+    fn begins_anew(&self) -> bool {
+        self.job.sets.is_empty() && self.job.config.on_death == OnDeath::Restart
+    }
+
+    /// Informs the user at the start what a hung rank leads to before the first set.
+    pub(super) fn tell_on_hang(&mut self) {
+        let on_hang = self.job.config.on_hang;
+        if !matches!(on_hang, OnHang::Restart | OnHang::RollBack) || !self.job.sets.is_empty() {
+            return;
+        }
+        let on_hang = on_hang.as_str();
+        self.job.tell(match self.begins_anew() {
+            true => format!(
+                "on_hang = {on_hang}: before the first set the job starts anew from its beginning"
+            ),
+            false => format!(
+                "on_hang = {on_hang}: before the first set a hung rank is only reported; with \
+                 --on-death restart the job would start anew from its beginning"
+            ),
+        });
+    }
+
     fn acts_on_hangs(&self) -> bool {
-        let restores = self.job.config.on_hang == OnHang::Kill || !self.job.sets.is_empty();
+        let restores = self.job.config.on_hang == OnHang::Kill
+            || !self.job.sets.is_empty()
+            || self.begins_anew();
         self.job.config.on_hang != OnHang::Report && restores && !self.has_debugger()
     }
 
@@ -102,6 +128,7 @@ impl Jl {
             _ if self.has_debugger() => ": nothing is done while a debugger is attached",
             OnHang::Report => " (on_hang = report)",
             OnHang::Kill => ": the job ends (on_hang = kill)",
+            _ if self.begins_anew() => ": the job starts anew from its beginning, it has no set",
             _ if self.job.sets.is_empty() => ": there is no set to go back to, so nothing is done",
             OnHang::RollBack if finding.rank.is_some() => ": it is killed (on_hang = roll-back)",
             OnHang::RollBack => ": the job restarts (on_hang = roll-back)",
@@ -127,9 +154,13 @@ impl Jl {
             true => "all ranks are hung".to_owned(),
             false => format!("hung: rank {}", ranks.join(", ")),
         };
+        let reason = format!("{reason} (on_hang = {})", self.job.config.on_hang.as_str());
         match self.job.config.on_hang {
             OnHang::Report => {}
             OnHang::Kill => self.end(now, HUNG, &reason),
+            OnHang::RollBack | OnHang::Restart if self.begins_anew() => {
+                self.begin_anew(now, &reason);
+            }
             OnHang::RollBack if !all => {
                 let until_ns = now.deadline_ns(self.job.config.deadlines.reset);
                 self.killed.extend(ranks.iter().map(|rank| (rank, until_ns)));
@@ -137,6 +168,22 @@ impl Jl {
             }
             OnHang::RollBack | OnHang::Restart => self.recover_by(now, HUNG, &reason, false),
         }
+    }
+
+    /// All ranks end and start from the beginning.
+    fn begin_anew(&mut self, now: Now, reason: &str) {
+        let restarts = self.job.restarts;
+        if restarts >= self.job.config.restarts_max {
+            let words = format!("{reason}; {restarts} recoveries without a new set in between");
+            return self.end(now, HUNG, &words);
+        }
+        self.job.restarts += 1;
+        self.close(now, false, reason.to_owned());
+        let episode = self.job.open();
+        self.job.tell(format!("{reason}: the job starts anew from its beginning"));
+        let (start, transition) = Start::again(&mut self.job, episode, None, reason);
+        let (start, by) = (Workflow::Start(start), Initiator::Internal);
+        self.begin(now, episode, start, by, transition, reason);
     }
 
     /// Repeats the order to kill hung ranks. Where that has no effect, the job starts anew: a node

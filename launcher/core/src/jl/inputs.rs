@@ -171,7 +171,7 @@ impl Jl {
         match &self.open {
             Some(_) => self.with_open(now, |handler, context| handler.on_exit(context, rank, how)),
             None if well => {}
-            None => self.transition(now, Transition::died(rank, how)),
+            None => self.transition(now, Transition::died(&self.job, rank, how)),
         }
     }
 

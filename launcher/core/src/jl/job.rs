@@ -96,6 +96,30 @@ pub enum OnDeath {
     Stop,
 }
 
+impl OnDeath {
+    /// The word in policy files.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Rollback => "rollback",
+            Self::Restart => "restart",
+            Self::Shrink => "shrink",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+impl OnHang {
+    /// The word in policy files.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::Restart => "restart",
+            Self::RollBack => "roll-back",
+            Self::Kill => "kill",
+        }
+    }
+}
+
 /// What is done about a hung rank. Without a set it is only reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -147,6 +171,8 @@ fn mtbf() -> Duration {
 
 /// Unanswered questions after which an NLA counts as lost when the next one is due.
 pub(super) const SILENCES_MAX: u32 = 5;
+/// Most spares that a message explains one by one.
+const SPARES_SHOWN: usize = 4;
 /// Unanswered questions, the newest included, at which the user is informed.
 pub(super) const SILENCES_TOLD: u32 = 4;
 /// Most answers each second. NLAs of large jobs are asked less often.
@@ -474,6 +500,42 @@ impl Job {
         let free = |name: &&NodeName| self.is_spare(name) && !tried.contains(*name);
         let all = self.config.spares.iter().chain(self.nodes.keys());
         all.into_iter().find(free).cloned()
+    }
+
+    /// Why [`Job::spare`] chooses its node, and not one before it; without one, why none.
+    pub(super) fn spares_words(&self, tried: &[NodeName]) -> String {
+        let chosen = self.spare(tried);
+        let others = self.config.spares.iter().take_while(|name| Some(*name) != chosen.as_ref());
+        let why = |name: &NodeName| Some(format!("{name} {}", self.no_spare_words(name, tried)?));
+        let mut words: Vec<String> = others.filter_map(why).collect();
+        if words.len() > SPARES_SHOWN {
+            let more = words.len() - SPARES_SHOWN;
+            words.truncate(SPARES_SHOWN);
+            words.push(format!("{more} more"));
+        }
+        let words = words.join("; ");
+        match chosen {
+            Some(name) if words.is_empty() => format!("{name} is the first free spare"),
+            Some(name) => format!("{name} is the first free spare ({words})"),
+            None if words.is_empty() => "the job has no spares".to_owned(),
+            None => words,
+        }
+    }
+
+    /// Why a node takes no ranks of another one.
+    fn no_spare_words(&self, name: &NodeName, tried: &[NodeName]) -> Option<String> {
+        let node = self.nodes.get(name)?;
+        Some(match (&node.unusable, node.state) {
+            _ if node.lost => "is lost".to_owned(),
+            _ if tried.contains(name) => "could not take them".to_owned(),
+            _ if node.avoid => "is to be left".to_owned(),
+            (Some(fault), _) => format!("gets no ranks ({})", fault.why),
+            (None, Some(MigrationState::Ready)) => "has ranks".to_owned(),
+            (None, Some(MigrationState::Arm)) => "is being left".to_owned(),
+            (None, Some(MigrationState::Inactive)) => "was left".to_owned(),
+            (None, Some(MigrationState::Spare)) => return None,
+            (None, None) => "has not reported".to_owned(),
+        })
     }
 
     /// Whether that node can take ranks.

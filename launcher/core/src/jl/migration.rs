@@ -111,6 +111,12 @@ impl Migration {
         Transition::next(phase, deadline, requests.into_iter().flatten().collect())
     }
 
+    pub(super) fn choice(&self) -> String {
+        let (ranks, source) = (self.ranks.join(","), &self.source);
+        let target = self.target.as_ref().map_or("a spare", NodeName::as_str);
+        format!("move ranks {ranks} from {source} to {target}")
+    }
+
     pub(super) fn source(&self) -> &NodeName {
         &self.source
     }
@@ -125,7 +131,6 @@ impl Migration {
     }
 
     /// The target, once chosen.
-    #[cfg(test)]
     pub(super) fn target(&self) -> Option<&NodeName> {
         self.target.as_ref()
     }
@@ -140,7 +145,9 @@ impl Migration {
             if job.nodes.get(&self.source).is_none_or(|node| node.lost) {
                 return Transition::restart(format!("source {} was lost", self.source));
             }
-            job.tell(format!("no hot spare is left: node {} takes its ranks back", self.source));
+            let why = job.spares_words(&self.tried);
+            let source = &self.source;
+            job.tell(format!("no hot spare is left: node {source} takes its ranks back: {why}"));
             let (source, ranks) = (self.source.clone(), self.ranks.clone());
             return self.restart_on(job, episode, source, ranks);
         };
@@ -347,7 +354,7 @@ impl Handler for Migration {
                 self.check_aborted(context.job, context.episode)
             }
             ExitCause::Exit(0) | ExitCause::Left => Transition::Stay,
-            how => Transition::died(rank, how),
+            how => Transition::died(context.job, rank, how),
         }
     }
 

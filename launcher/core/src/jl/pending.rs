@@ -75,7 +75,7 @@ impl Jl {
             return;
         };
         let Pending { node, reason, by, .. } = self.pending.remove(at);
-        let words = by.words();
+        let words = self.job.faults.words(by);
         self.job.tell(format!("the ranks of {node} can move now ({reason}){words}"));
         let want = Request::Migrate { node, reason, fails_ns: None };
         self.wanted.push_back(QueuedRequest::new(want, by));

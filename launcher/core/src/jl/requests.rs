@@ -6,7 +6,7 @@ use super::{
     Open, Outcome, Pending, QueuedRequest, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
-use crate::message::{FromJl, NumberedRequest, TimeLeft};
+use crate::message::{FaultCause, FromJl, NumberedRequest, TimeLeft};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
@@ -28,6 +28,17 @@ impl Request {
             JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
             JobRequest::ResetBreaker => return None,
         })
+    }
+
+    /// Why; of a request of the policy the name of its rule.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Migrate { reason, .. }
+            | Self::Drain { reason, .. }
+            | Self::Checkpoint { reason }
+            | Self::Kill { reason, .. } => Some(reason),
+            Self::Usable { .. } => None,
+        }
     }
 
     /// For display.
@@ -58,8 +69,15 @@ impl Jl {
                 self.settle(by, Outcome::Done, "the job ends");
             }
             Request::Usable { node } => self.usable(&node, by),
-            Request::Drain { node, reason } => self.drain(node, reason, by),
-            want => self.queue(want, by),
+            Request::Drain { node, reason } => self.drain(now, node, reason, by),
+            want => self.queue(now, want, by),
+        }
+    }
+
+    /// A fault that is closed already needs no cause.
+    pub(super) fn explain(&mut self, fault: FaultId, cause: FaultCause) {
+        if !self.job.faults.is_closed(fault) {
+            self.job.faults.explain(fault, cause);
         }
     }
 
@@ -91,7 +109,7 @@ impl Jl {
         let mut gone: Vec<QueuedRequest> = pending.collect();
         gone.extend(self.take_waiting(|waiting| is_off(waiting.by)));
         for waiting in &gone {
-            let words = waiting.by.words();
+            let words = self.job.faults.words(waiting.by);
             self.job.tell(format!("{} is cancelled{words}: {reason}", waiting.want.words()));
             self.settle(waiting.by, Outcome::Refused, reason);
         }
@@ -101,14 +119,17 @@ impl Jl {
     }
 
     /// Removes matching requests from the queue.
-    fn take_waiting(&mut self, of: impl Fn(&QueuedRequest) -> bool) -> VecDeque<QueuedRequest> {
+    pub(super) fn take_waiting(
+        &mut self,
+        of: impl Fn(&QueuedRequest) -> bool,
+    ) -> VecDeque<QueuedRequest> {
         let gone;
         (gone, self.wanted) = core::mem::take(&mut self.wanted).into_iter().partition(of);
         gone
     }
 
     /// Leaves a node with ranks. A spare stops to be one until it is marked as usable.
-    fn drain(&mut self, node: NodeName, reason: String, by: Initiator) {
+    fn drain(&mut self, now: Now, node: NodeName, reason: String, by: Initiator) {
         let idle = self.job.ranks_on(&node).is_empty();
         match self.job.nodes.get_mut(&node) {
             Some(row) if idle && !row.lost => {
@@ -117,14 +138,14 @@ impl Jl {
                 let words = format!("node {node} has no ranks of the job, and gets none");
                 self.settle(by, Outcome::Done, &words);
             }
-            _ => self.queue(Request::Migrate { node, reason, fails_ns: None }, by),
+            _ => self.queue(now, Request::Migrate { node, reason, fails_ns: None }, by),
         }
     }
 
     /// Queues a request: at most one for a node, and one checkpoint.
-    fn queue(&mut self, want: Request, by: Initiator) {
+    fn queue(&mut self, now: Now, want: Request, by: Initiator) {
         if let Err(why) = self.check(&want) {
-            self.job.tell(format!("{why}{}", by.words()));
+            self.job.tell(format!("{why}{}", self.job.faults.words(by)));
             self.settle(by, Outcome::Refused, &why);
             return;
         }
@@ -135,17 +156,18 @@ impl Jl {
             Some(open) => format!("it is next: {} is under way", open.words()),
             None if !self.job.met => "it waits until all ranks have joined ftb-job".to_owned(),
             None if !self.unheard.is_empty() => "it waits until all nodes have reported".to_owned(),
+            None if self.is_unsaved() => "it waits until the state can be saved".to_owned(),
             None => "it is under way".to_owned(),
         };
         self.reply(by, Outcome::Accepted, &words);
-        self.wanted.push_back(QueuedRequest::new(want, by));
+        self.wanted.push_back(QueuedRequest::new(want, by).dated(now));
         self.job.out.push(JlOutput::Save);
     }
 
     /// The ranks can be neither saved nor moved. The fault of a node stays open in case that
     /// changes.
     fn refuse(&mut self, want: Request, by: Initiator, why: &str) {
-        let words = by.words();
+        let words = self.job.faults.words(by);
         match want {
             Request::Migrate { node, reason, .. } if by.fault().is_some() => {
                 self.job.tell(format!("the ranks of {node} stay ({reason}){words}: {why}"));
@@ -164,7 +186,7 @@ impl Jl {
         let waits = |w: &QueuedRequest| matches!(w.want, Request::Checkpoint { .. });
         let saving = |open: &Open| matches!(open.workflow, Workflow::Checkpoint(_));
         let busy = self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving);
-        !busy && !self.ends() && self.refusal().is_none()
+        !busy && !self.ends() && !self.is_unsaved() && self.refusal().is_none()
     }
 
     fn check(&self, want: &Request) -> Result<(), String> {
@@ -208,6 +230,9 @@ impl Jl {
 
     /// Starts the next request when no episode is open and all ranks have met.
     pub(super) fn next_wanted(&mut self, now: Now) {
+        if self.is_unsaved() {
+            return;
+        }
         self.resume_pending();
         while self.open.is_none() && self.unheard.is_empty() && !self.over() {
             let refusal = self.refusal();
@@ -215,7 +240,7 @@ impl Jl {
             if !met || self.waits_for_barrier(now) {
                 return;
             }
-            let Some(QueuedRequest { want, by, left }) = self.wanted.pop_front() else {
+            let Some(QueuedRequest { want, by, left, .. }) = self.wanted.pop_front() else {
                 return;
             };
             if let Some(why) = refusal {
@@ -226,7 +251,7 @@ impl Jl {
                 Request::Migrate { node, reason, fails_ns } => {
                     self.migrate(now, node, &reason, (fails_ns, left), by)
                 }
-                Request::Checkpoint { reason } => self.checkpoint(now, &reason, by),
+                Request::Checkpoint { reason } => self.checkpoint(now, &reason, by, &reason),
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
         }
@@ -248,7 +273,7 @@ impl Jl {
         self.barrier_until_ns = None;
         if let Some(QueuedRequest { by, .. }) = self.wanted.pop_front() {
             let why = "no checkpoint: ranks wait for others in a PMI barrier: ask again";
-            self.job.tell(format!("{why}{}", by.words()));
+            self.job.tell(format!("{why}{}", self.job.faults.words(by)));
             self.settle(by, Outcome::Refused, why);
             self.job.out.push(JlOutput::Save);
         }
@@ -286,30 +311,33 @@ impl Jl {
         if self.job.spare(&[]).is_none() {
             return self.without_spare(now, node, reason, by);
         }
+        let mut why = self.job.spares_words(&[]);
         if let Some(fails_ns) = fails_ns.filter(|_| self.job.moves() != Moves::Anew) {
             let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
-            let (remedy, numbers, why) = self.remedies.choose(time);
-            let words = by.words();
-            self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {why}"));
+            let (remedy, numbers, chosen) = self.remedies.choose(time);
+            let words = self.job.faults.words(by);
+            self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {chosen}"));
+            why = format!("it fails in {time:.1?} or later: {chosen}; {why}");
             left = Some(numbers);
             if remedy != Remedy::Move {
                 let reason = reason.to_owned();
                 let want = Request::Migrate { node, reason, fails_ns: None };
-                self.wanted.push_front(QueuedRequest { want, by, left });
-                self.save_job(now, None, Initiator::Internal);
+                self.wanted.push_front(QueuedRequest { left, ..QueuedRequest::new(want, by) });
+                self.save_job(now, None, Initiator::Internal, &why);
                 if let Some(open) = &mut self.open {
                     open.left = left;
                 }
                 return;
             }
         }
-        self.job.tell(format!("the ranks of {node} move: {reason}{}", by.words()));
+        let words = self.job.faults.words(by);
+        self.job.tell(format!("the ranks of {node} move: {reason}{words}; {why}"));
         if self.job.moves() == Moves::Anew {
-            return self.save_job(now, Some(node), by);
+            return self.save_job(now, Some(node), by, &why);
         }
         let episode = self.job.open();
         let (migration, transition) = Migration::open(&self.job, episode, node);
-        self.begin(now, episode, Workflow::Migration(migration), by, transition);
+        self.begin(now, episode, Workflow::Migration(migration), by, transition, &why);
         if let Some(open) = &mut self.open {
             reason.clone_into(&mut open.reason);
             open.left = left;
@@ -319,32 +347,37 @@ impl Jl {
     /// Without a spare the job is saved instead. A person gets an answer; a fault stays open until
     /// a spare appears.
     fn without_spare(&mut self, now: Now, node: NodeName, reason: &str, by: Initiator) {
+        let why = self.job.spares_words(&[]);
         let words = format!(
-            "no hot spare is left for the ranks of {node} ({reason}): the job is saved instead"
+            "no hot spare is left for the ranks of {node} ({reason}; {why}): the job is saved \
+             instead"
         );
         let fault = by.fault().map_or(Initiator::Internal, Initiator::Fault);
         if fault == Initiator::Internal {
             self.job.tell(words.clone());
         } else {
-            self.job.tell(format!("{words}, and they move when there is a spare{}", by.words()));
+            let of = self.job.faults.words(by);
+            self.job.tell(format!("{words}, and they move when there is a spare{of}"));
             self.keep_pending(node, reason.to_owned(), by, Vec::new());
         }
         self.reply(by, Outcome::Failed, &words);
-        self.checkpoint(now, reason, fault);
+        let why = format!("no hot spare is left: {why}");
+        self.checkpoint(now, reason, fault, &why);
     }
 
-    fn checkpoint(&mut self, now: Now, reason: &str, by: Initiator) {
+    fn checkpoint(&mut self, now: Now, reason: &str, by: Initiator, why: &str) {
         if self.ranks_have_ended(by) {
             return;
         }
-        self.job.tell(format!("the job is saved: {reason}{}", by.words()));
-        self.save_job(now, None, by);
+        let words = self.job.faults.words(by);
+        self.job.tell(format!("the job is saved: {reason}{words}"));
+        self.save_job(now, None, by, why);
     }
 
-    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator) {
+    fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator, why: &str) {
         let episode = self.job.open();
         let (checkpoint, transition) = Checkpoint::open(&self.job, episode, leaving);
-        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition);
+        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
     /// The fault of a node has passed. Its queued migration is cancelled; an inactive node becomes
@@ -375,7 +408,7 @@ impl Jl {
             self.settle(waiting.by, Outcome::Refused, &why);
         }
         for pending in self.take_pending(|pending| pending.node == *node) {
-            let words = pending.by.words();
+            let words = self.job.faults.words(pending.by);
             self.job.tell(format!("the ranks of {node} stay{words}: {why}"));
             self.settle(pending.by, Outcome::Refused, &why);
         }

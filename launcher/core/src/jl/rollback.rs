@@ -318,7 +318,7 @@ impl Handler for Rollback {
         let well = matches!(how, ExitCause::Exit(0) | ExitCause::Left);
         match self.stage {
             RollbackStage::Resume if well => Transition::Stay,
-            RollbackStage::Resume => Transition::died(rank, how),
+            RollbackStage::Resume => Transition::died(context.job, rank, how),
             _ if well || how == ExitCause::Exit(EXIT_TORN_IMAGE) => Transition::Restart {
                 code: how.code(),
                 reason: format!("rank {rank} ended while the job went back in place: {how}"),

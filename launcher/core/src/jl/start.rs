@@ -60,10 +60,11 @@ impl Start {
         self.stage == StartStage::Gather
     }
 
+    /// A start of ranks that have run before; without a set from their beginning.
     pub(super) fn again(
         job: &mut Job,
         episode: Episode,
-        set: SetId,
+        set: Option<SetId>,
         reason: &str,
     ) -> (Self, Transition) {
         job.met = false;
@@ -74,7 +75,7 @@ impl Start {
             row.ended = None;
         }
         let mut start = Self {
-            set: Some(set),
+            set,
             placement: job.placement(),
             stage: StartStage::Reset,
             waiting: job.alive().into_iter().collect(),

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod drill;
+mod saving;
 mod table;
+mod words;
 
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
@@ -696,12 +699,24 @@ fn progress_is_no_answer_to_a_question() {
 
 /// A job with a set whose rank 0 is stopped.
 fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
-    use crate::progress::{NodeReport, RankReport, RunState};
-    let mut job = Clocked::started(Interval::Never, true);
-    (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (on_hang, on_death);
-    job.meet(true);
+    let mut job = begun(on_hang, on_death);
     want(&mut job.jl, Request::Checkpoint { reason: "test".to_owned() });
     save(&mut job);
+    hang(&mut job);
+    job
+}
+
+fn begun(on_hang: OnHang, on_death: OnDeath) -> Clocked {
+    let mut job = Clocked::new(Interval::Never);
+    (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (on_hang, on_death);
+    job.start(true);
+    job.meet(true);
+    job
+}
+
+/// Rank 0 is stopped; rank 1 moves.
+fn hang(job: &mut Clocked) {
+    use crate::progress::{NodeReport, RankReport, RunState};
     for seconds in 0..30 {
         let ms = seconds * 1000;
         let (incarnation, state) = (job.jl.job.ranks[0].incarnation, RunState::Stopped);
@@ -713,7 +728,36 @@ fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
         job.says("b", FromNla::Progress(moves));
         job.wait(1);
     }
-    job
+}
+
+#[test]
+fn a_job_that_hangs_before_its_first_set_starts_anew_where_its_owner_lets_it_restart() {
+    for on_hang in [OnHang::Restart, OnHang::RollBack] {
+        let mut job = begun(on_hang, OnDeath::Restart);
+        assert!(job.reported("before the first set the job starts anew"), "{:?}", job.out);
+        hang(&mut job);
+        let words = format!("hung: rank 0 (on_hang = {})", on_hang.as_str());
+        let words = format!("{words}: the job starts anew from its beginning");
+        assert!(job.reported(&words), "{:?}", job.out);
+        for name in ["a", "b", "s"] {
+            let episode = job.jl.open().unwrap().episode;
+            job.says(name, FromNla::Reset { episode });
+        }
+        let afresh = |output: &JlOutput| match output {
+            JlOutput::Publish(FromJl::Launch(launch)) => {
+                launch.set.is_none() && launch.incarnation > 0
+            }
+            _ => false,
+        };
+        assert!(job.out.iter().any(afresh), "{:?}", job.out);
+        // Otherwise the user knows from the start that it is only reported.
+        let mut job = begun(on_hang, OnDeath::Rollback);
+        let words = "before the first set a hung rank is only reported; with --on-death restart";
+        assert!(job.reported(words), "{:?}", job.out);
+        hang(&mut job);
+        assert!(job.reported("there is no set to go back to, so nothing is done"));
+        assert!(job.jl.open().is_none(), "{:?}", job.out);
+    }
 }
 
 #[test]
@@ -728,7 +772,8 @@ fn a_hung_rank_is_killed_to_go_back_whatever_follows_a_death() {
     let how = ExitCause::Signal(9);
     job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
     assert!(!job.reported("the job ends"), "{:?}", job.out);
-    assert!(job.reported("rank 0 died: signal 9: the job restarts from set"), "{:?}", job.out);
+    let words = "rank 0 on a died: signal 9 (on_hang = roll-back): the job restarts from set";
+    assert!(job.reported(words), "{:?}", job.out);
 }
 
 #[test]

@@ -51,6 +51,22 @@ impl Report {
         self.event.tag(ORIGINAL).and_then(|text| text.split_once(' ')).unwrap_or(own)
     }
 
+    /// The event, with component and key of its condition where the name does not say them:
+    /// `FTB_IPMI_FANFAIL of FAN 1`.
+    pub(super) fn words(&self) -> String {
+        let (_, name) = self.name();
+        let mut words = name.to_owned();
+        if let Some(Statement { condition, .. }) = &self.stated {
+            if !condition.component.is_empty() {
+                words = format!("{words} of {}", condition.component);
+            }
+            if !name.to_ascii_uppercase().ends_with(&condition.key.to_ascii_uppercase()) {
+                words = format!("{words} ({})", condition.key);
+            }
+        }
+        words
+    }
+
     pub fn severity(&self) -> Severity {
         let stated = self.stated.as_ref().and_then(|stated| stated.condition.severity);
         stated.unwrap_or(self.event.severity)

@@ -182,7 +182,9 @@ fn a_dead_node_is_reported_without_brakes_and_a_drained_one_stays_out() {
 /// Faults of requests and of cancellations.
 fn faults(actions: &[Action]) -> Vec<(&'static str, BTreeSet<FaultId>)> {
     let fault = |action: &Action| match action {
-        Action::Request { fault, .. } => Some(("wanted", fault.iter().copied().collect())),
+        Action::Request { fault, .. } => {
+            Some(("wanted", fault.iter().map(|(fault, _)| *fault).collect()))
+        }
         Action::Cancel { faults, .. } => Some(("off", faults.clone())),
         Action::Tell(_) | Action::Gone { .. } | Action::Unusable { .. } => None,
     };
@@ -199,9 +201,9 @@ fn a_fault_keeps_its_number_until_it_has_passed_or_the_hold_down_is_over() {
     policy.follow(FaultId(10));
     let first = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
     assert_eq!(faults(&first), [("wanted", ids([11]))]);
-    assert!(
-        first.contains(&Action::Tell("fault 11: migrate (fan failed, node node02)".to_owned()))
-    );
+    assert!(first.contains(&Action::Tell(
+        "fault 11: migrate (fan failed, node node02): FTB_IPMI_FANFAIL".to_owned()
+    )));
     // A repetition, and a fault of another node.
     assert!(ipmi(&mut policy, 2, "FTB_IPMI_FANFAIL", 2).is_empty());
     assert_eq!(faults(&ipmi(&mut policy, 3, "FTB_IPMI_FANFAIL", 1)), [("wanted", ids([12]))]);

@@ -2,8 +2,9 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
-    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays, TimeLeft,
+    Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
+    HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays,
+    TimeLeft,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
@@ -164,6 +165,12 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             words: read.payload()?.to_owned(),
             phases: read.text("phases")?.to_owned(),
             fault: event.tag("fault").map(|_| read.parsed("fault").map(FaultId)).transpose()?,
+            cause: event.tag("cause").map(|what| FaultCause {
+                what: what.to_owned(),
+                rule: event.tag("rule").unwrap_or_default().to_owned(),
+            }),
+            choice: event.tag("choice").unwrap_or_default().to_owned(),
+            why: event.tag("why").unwrap_or_default().to_owned(),
             left: time_left(&read)?,
         }),
         _ => return read.unknown(),

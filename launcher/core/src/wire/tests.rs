@@ -4,8 +4,8 @@
 
 use super::*;
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
-    JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays, TimeLeft,
+    Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
+    HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays, TimeLeft,
 };
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -29,6 +29,24 @@ fn set() -> SetId {
 
 fn ranks() -> Ranks {
     Ranks::from_iter([2, 3])
+}
+
+fn closed() -> Closed {
+    Closed {
+        episode: EPISODE,
+        kind: "migration".to_owned(),
+        done: true,
+        words: "moved".to_owned(),
+        phases: "leave=1".to_owned(),
+        fault: Some(crate::names::FaultId(3)),
+        cause: Some(FaultCause {
+            what: "FTB_IPMI_FANFAIL on node03".to_owned(),
+            rule: "fan failed".to_owned(),
+        }),
+        choice: "move ranks 2,3 from node03 to node05".to_owned(),
+        why: "node05 is the first free spare".to_owned(),
+        left: Some(time_left()),
+    }
 }
 
 fn jl_messages() -> Vec<FromJl> {
@@ -89,15 +107,7 @@ fn jl_messages() -> Vec<FromJl> {
         FromJl::Evict { episode, target },
         FromJl::Ask,
         FromJl::Alive,
-        FromJl::Closed(Closed {
-            episode,
-            kind: "migration".to_owned(),
-            done: true,
-            words: "moved".to_owned(),
-            phases: "leave=1".to_owned(),
-            fault: Some(crate::names::FaultId(3)),
-            left: Some(time_left()),
-        }),
+        FromJl::Closed(closed()),
     ]
 }
 

@@ -2,8 +2,8 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
-    Answer, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch, NlaSays,
-    NumberedRequest, Outcome, Placement, RankSays,
+    Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch,
+    NlaSays, NumberedRequest, Outcome, Placement, RankSays,
 };
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use bytes::Bytes;
@@ -124,21 +124,27 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
         }
         FromJl::Hang(notice) => hang(notice),
         FromJl::Ask => draft(names::FTB_JL_ASK, Info, ""),
-        FromJl::Closed(closed) => {
-            let severity = if closed.done { Info } else { Warning };
-            draft(names::FTB_JL_EPISODE, severity, &closed.words)
-                .episode(closed.episode)
-                .tag("kind", &closed.kind)
-                .tag("outcome", if closed.done { "done" } else { "failed" })
-                .tag("phases", &closed.phases)
-                .maybe("fault", closed.fault)
-                .maybe("left_ms", closed.left.map(|left| left.left_ms))
-                .maybe("checkpoint_p95_ms", closed.left.and_then(|left| left.checkpoint_p95_ms))
-                .maybe("migration_p95_ms", closed.left.and_then(|left| left.migration_p95_ms))
-        }
+        FromJl::Closed(closed) => episode(closed),
         FromJl::Alive => draft(names::FTB_JL_ALIVE, Info, ""),
     };
     Some(draft.0)
+}
+
+fn episode(closed: &Closed) -> Draft {
+    let severity = if closed.done { Severity::Info } else { Severity::Warning };
+    Draft::new(SPACE_JL, names::FTB_JL_EPISODE, severity, &*closed.words)
+        .episode(closed.episode)
+        .tag("kind", &closed.kind)
+        .tag("outcome", if closed.done { "done" } else { "failed" })
+        .tag("phases", &closed.phases)
+        .maybe("fault", closed.fault)
+        .maybe("cause", closed.cause.as_ref().map(|cause| &cause.what))
+        .maybe("rule", closed.cause.as_ref().map(|cause| &cause.rule))
+        .tag("choice", &closed.choice)
+        .tag("why", &closed.why)
+        .maybe("left_ms", closed.left.map(|left| left.left_ms))
+        .maybe("checkpoint_p95_ms", closed.left.and_then(|left| left.checkpoint_p95_ms))
+        .maybe("migration_p95_ms", closed.left.and_then(|left| left.migration_p95_ms))
 }
 
 fn hang(notice: &HangNotice) -> Draft {

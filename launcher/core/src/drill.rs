@@ -1,0 +1,291 @@
+//! A drill: what policy and launcher would do about a fault, without doing it. Copies of both take
+//! the fault; their outputs are not executed.
+//!
+//! A drill is an event of a name and a space of its own, INFO and without a condition. So no rule,
+//! no pair of conditions and no filter by severity takes it for a fault; a launcher that does not
+//! know drills ignores it.
+//!
+//! Not responsible for: who may drill (the shell checks the publisher), the verdict (`ftbctl
+//! drill`).
+
+mod wire;
+
+pub use wire::{answer, from_answer, from_drill, to_drill};
+
+use crate::jl::{Initiator, Jl, JlInput, Preview, Request};
+use crate::names::{FaultId, NodeName};
+use crate::policy::{Action, Facts, Policy, Report, Statement};
+use core::fmt;
+use core::str::FromStr;
+use ftb_core::condition::{Condition, Truth};
+use ftb_core::log::conditions::Claim;
+use ftb_core::{Event, EventId, EventName, EventSpace, Now, Severity};
+
+/// The event space of drills by root and the agent's user; no other user may publish there.
+pub const SPACE: &str = "ftb.drill";
+/// The event space of drills by the owner of a job.
+pub const SPACE_OF_JOB: &str = "ftb.job.drill";
+/// The event space of answers.
+pub const SPACE_OF_ANSWERS: &str = "ftb.jl.drill";
+/// Longest reason in an answer, in bytes.
+pub const WORDS_BYTES_MAX: usize = 2048;
+/// The component of the condition that a drill supposes.
+const COMPONENT: &str = "drill";
+/// Most delays of rules that a drill skips.
+const SETTLES_MAX: usize = 4;
+
+/// The number of a drill, drawn by its publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DrillId(pub u64);
+
+impl fmt::Display for DrillId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl FromStr for DrillId {
+    type Err = core::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// A fault that is supposed to happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drill {
+    pub number: DrillId,
+    /// The event of the fault.
+    pub fault: (EventSpace, EventName),
+    pub severity: Severity,
+    /// The condition that it would set.
+    pub condition: Option<String>,
+    /// `None`: the first node with ranks.
+    pub node: Option<NodeName>,
+    /// Only this job answers; empty: all.
+    pub job: String,
+}
+
+/// What a launcher would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    Migrate,
+    Checkpoint,
+    /// End the job.
+    End,
+    /// The node counts as lost.
+    Lost,
+    /// Queued until ranks, nodes or a running episode allow it.
+    Wait,
+    /// Report only.
+    Nothing,
+    /// The node is not part of the job.
+    NotOfJob,
+}
+
+impl Choice {
+    const ALL: [Self; 7] = [
+        Self::Migrate,
+        Self::Checkpoint,
+        Self::End,
+        Self::Lost,
+        Self::Wait,
+        Self::Nothing,
+        Self::NotOfJob,
+    ];
+
+    /// The word in events and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Migrate => "migrate",
+            Self::Checkpoint => "checkpoint",
+            Self::End => "end",
+            Self::Lost => "lost",
+            Self::Wait => "wait",
+            Self::Nothing => "nothing",
+            Self::NotOfJob => "not-of-job",
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
+        known.ok_or("this choice is not known")
+    }
+}
+
+/// The answer of a launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrillAnswer {
+    pub number: DrillId,
+    /// `None`: the job has no rank on any node.
+    pub node: Option<NodeName>,
+    pub choice: Choice,
+    /// The rule of the policy that acts.
+    pub rule: Option<String>,
+    /// Where the ranks would go.
+    pub target: Option<NodeName>,
+    /// For people.
+    pub words: String,
+}
+
+impl Drill {
+    /// The fault, as its publisher would report it.
+    fn report(&self, now: Now, id: EventId, node: &NodeName) -> Report {
+        let (space, name) = self.fault.clone();
+        let mut event = Event::new(space, name);
+        event.severity = self.severity;
+        event.time_ns = now.wall_ns;
+        event.payload = node.to_string().into();
+        let statement = |key: &String| {
+            let (truth, time_ns) = (Truth::True, now.wall_ns);
+            let condition = Condition {
+                host: node.to_string(),
+                component: COMPONENT.to_owned(),
+                severity: Some(self.severity),
+                onset_ns: time_ns,
+                ..Condition::new(key, truth)
+            };
+            let claim =
+                Claim { event: id, source: id, replaces: None, truth, time_ns, is_kept: false };
+            Statement { condition, claim }
+        };
+        let stated = self.condition.as_ref().map(statement);
+        Report { stated, ..Report::new(event, node.as_str()) }
+    }
+}
+
+/// What the policy decides.
+#[derive(Default)]
+struct Decision {
+    inputs: Vec<JlInput>,
+    lines: Vec<String>,
+    rule: Option<String>,
+    fault: Option<FaultId>,
+    is_final: bool,
+}
+
+impl Decision {
+    fn add(&mut self, action: Action) {
+        match action {
+            Action::Tell(words) => self.lines.push(words),
+            Action::Unusable { node, why } => self.inputs.push(JlInput::Unusable { node, why }),
+            Action::Cancel { faults, reason } => {
+                self.inputs.push(JlInput::Cancel { faults, reason });
+            }
+            Action::Gone { node, reason } => {
+                self.rule = Some(reason.clone());
+                self.is_final = true;
+                self.inputs.push(JlInput::Gone { node, reason });
+            }
+            Action::Request { want, fault } => {
+                self.is_final = true;
+                self.rule = want.reason().map(str::to_owned);
+                let mut by = Initiator::Internal;
+                if let Some((fault, cause)) = fault {
+                    self.fault = Some(fault);
+                    by = Initiator::Fault(fault);
+                    self.inputs.push(JlInput::Explained { fault, cause });
+                }
+                self.inputs.push(JlInput::Request { want, by });
+            }
+        }
+    }
+
+    /// Asks a copy of the policy, and skips the delays of its rules.
+    fn of(now: Now, policy: &Policy, report: &Report, node: &NodeName, facts: &Facts) -> Self {
+        let mut policy = policy.for_drill();
+        let mut decision = Self::default();
+        let actions = policy.event(now, report, node, facts);
+        actions.into_iter().for_each(|action| decision.add(action));
+        for _ in 0..SETTLES_MAX {
+            let mono_ns = policy.next_deadline_ns();
+            if decision.is_final || mono_ns == u64::MAX {
+                break;
+            }
+            let actions = policy.tick(Now { mono_ns, ..now }, facts);
+            actions.into_iter().for_each(|action| decision.add(action));
+        }
+        decision
+    }
+}
+
+/// What policy and launcher would do if the fault of the drill happened now. Changes neither.
+/// `id`: the event of the drill.
+pub fn decide(
+    now: Now,
+    drill: &Drill,
+    id: EventId,
+    policy: &Policy,
+    jl: &Jl,
+    facts: &Facts,
+) -> DrillAnswer {
+    let number = drill.number;
+    let node = drill.node.clone().or_else(|| facts.nodes.first().cloned());
+    let known = node.clone().filter(|node| jl.job().nodes.contains_key(node));
+    let Some(known) = known else {
+        let words = match &node {
+            Some(node) => format!("node {node} is not part of the job"),
+            None => "the job has no ranks yet".to_owned(),
+        };
+        let choice = Choice::NotOfJob;
+        return DrillAnswer { number, node, choice, rule: None, target: None, words };
+    };
+    let report = drill.report(now, id, &known);
+    let Decision { inputs, lines, rule, fault, is_final } =
+        Decision::of(now, policy, &report, &known, facts);
+    let preview = jl.preview(now, inputs.clone());
+    let choice = choice(&inputs, &preview);
+    let target = preview.target.clone();
+    // The policy announces what the launcher says in full.
+    let lines = if is_final { &preview.lines } else { &lines };
+    let mut words = would(choice, &known, target.as_ref(), rule.as_deref());
+    match lines.is_empty() {
+        true if !is_final => words.push_str(": no rule of the policy acts"),
+        true => {}
+        false => words = format!("{words}: {}", lines.join("; ")),
+    }
+    if let Some(fault) = fault {
+        // Its number goes to the next fault that happens.
+        words = words.replace(&format!("fault {fault}"), "this drill");
+    }
+    while words.len() > WORDS_BYTES_MAX {
+        words.pop();
+    }
+    DrillAnswer { number, node, choice, rule, target, words }
+}
+
+fn choice(inputs: &[JlInput], preview: &Preview) -> Choice {
+    let is_end =
+        |input: &JlInput| matches!(input, JlInput::Request { want: Request::Kill { .. }, .. });
+    let is_request = |input: &JlInput| matches!(input, JlInput::Request { .. });
+    match preview.opens {
+        _ if inputs.iter().any(|input| matches!(input, JlInput::Gone { .. })) => Choice::Lost,
+        _ if inputs.iter().any(is_end) => Choice::End,
+        Some("migration") => Choice::Migrate,
+        Some("checkpoint") if preview.target.is_some() => Choice::Migrate,
+        Some("checkpoint") => Choice::Checkpoint,
+        _ if inputs.iter().any(is_request) => Choice::Wait,
+        _ => Choice::Nothing,
+    }
+}
+
+fn would(choice: Choice, node: &NodeName, to: Option<&NodeName>, rule: Option<&str>) -> String {
+    let to = to.map(|to| format!(" to {to}")).unwrap_or_default();
+    let what = match choice {
+        Choice::Migrate => format!("would migrate the ranks of {node}{to}"),
+        Choice::Checkpoint => "would save the job".to_owned(),
+        Choice::End => "would end the job".to_owned(),
+        Choice::Lost => format!("would count node {node} as lost"),
+        Choice::Wait => "would wait".to_owned(),
+        Choice::Nothing | Choice::NotOfJob => format!("would leave node {node} as it is"),
+    };
+    rule.map_or(what.clone(), |rule| format!("{what} (rule {rule:?})"))
+}
+
+#[cfg(test)]
+mod tests;

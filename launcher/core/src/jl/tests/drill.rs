@@ -1,0 +1,107 @@
+//! A drill names the decision that the same fault leads to, and changes nothing.
+
+use super::*;
+use crate::drill::{Choice, Drill, DrillAnswer, DrillId, decide};
+use crate::policy::{DEFAULT, Facts, Policy};
+use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
+use ftb_core::numbers::PublisherSeq;
+use ftb_core::{Event, EventId, EventName, EventSpace, PublisherId, Severity};
+
+const ID: EventId =
+    EventId { publisher: PublisherId { account: 1, token: 2 }, seq: PublisherSeq::new(3) };
+
+fn drill(name: &str, condition: &str, node_name: Option<&str>) -> Drill {
+    Drill {
+        number: DrillId(0xfeed),
+        fault: (EventSpace::new("ftb.ipmi").unwrap(), EventName::new(name).unwrap()),
+        severity: Severity::Error,
+        condition: Some(condition.to_owned()),
+        node: node_name.map(node),
+        job: String::new(),
+    }
+}
+
+fn fan(node_name: &str) -> Drill {
+    drill("FTB_IPMI_FANFAIL", "FANFAIL", Some(node_name))
+}
+
+fn answered(job: &Clocked, policy: &Policy, drill: &Drill) -> DrillAnswer {
+    let now = Now { mono_ns: job.seconds * 1_000_000_000, wall_ns: 5 };
+    let facts = Facts { nodes: job.jl.job.placement().into_keys().collect(), owner: 7 };
+    let before = serde_json::to_string(&job.jl).unwrap();
+    let answer = decide(now, drill, ID, policy, &job.jl, &facts);
+    assert_eq!(serde_json::to_string(&job.jl).unwrap(), before, "a drill changes nothing");
+    answer
+}
+
+fn with_spare(spare: bool) -> Clocked {
+    let mut job = Clocked::started(Interval::Never, spare);
+    job.meet(true);
+    job
+}
+
+#[test]
+fn a_drill_names_the_migration_its_rule_and_the_spare() {
+    let policy = Policy::parse(DEFAULT).unwrap();
+    let job = with_spare(true);
+    let answer = answered(&job, &policy, &fan("a"));
+    assert_eq!((answer.choice, answer.target.clone()), (Choice::Migrate, Some(node("s"))));
+    assert_eq!(answer.rule.as_deref(), Some("fan failed"));
+    let begin = "would migrate the ranks of a to s (rule \"fan failed\"): ";
+    assert!(answer.words.starts_with(begin), "{}", answer.words);
+    assert!(!answer.words.contains("fault 1"), "no fault has a number: {}", answer.words);
+    // The policy is asked again: it held nothing back.
+    assert_eq!(answered(&job, &policy, &fan("a")), answer);
+    // Without a node it is the first one with ranks.
+    let first = answered(&job, &policy, &drill("FTB_IPMI_FANFAIL", "FANFAIL", None));
+    assert_eq!(first.node, Some(node("a")));
+}
+
+#[test]
+fn a_drill_skips_the_delay_of_its_rule() {
+    let policy = Policy::parse(DEFAULT).unwrap();
+    let hot = drill("FTB_IPMI_OVERTEMP", "OVERTEMP", Some("b"));
+    let answer = answered(&with_spare(true), &policy, &hot);
+    assert_eq!((answer.choice, answer.target), (Choice::Migrate, Some(node("s"))));
+}
+
+#[test]
+fn a_drill_says_why_nothing_would_move() {
+    let policy = Policy::parse(DEFAULT).unwrap();
+    let saved = answered(&with_spare(false), &policy, &fan("a"));
+    assert_eq!(saved.choice, Choice::Checkpoint);
+    assert!(saved.words.contains("no hot spare is left"), "{}", saved.words);
+    let job = with_spare(true);
+    let idle = answered(&job, &policy, &fan("s"));
+    assert_eq!(idle.choice, Choice::Nothing, "it would get no ranks: {}", idle.words);
+    let foreign = answered(&job, &policy, &fan("elsewhere"));
+    assert_eq!(foreign.choice, Choice::NotOfJob);
+    let unknown = answered(&job, &policy, &drill("SITE_ODD", "ODD", Some("a")));
+    assert_eq!(unknown.choice, Choice::Nothing);
+    assert!(unknown.words.ends_with("no rule of the policy acts"), "{}", unknown.words);
+    let text = DEFAULT.replace("shadow = false", "shadow = true");
+    let shadow = answered(&job, &Policy::parse(&text).unwrap(), &fan("a"));
+    assert_eq!(shadow.choice, Choice::Nothing);
+    assert!(shadow.words.contains("shadow mode: would migrate"), "{}", shadow.words);
+    let mut busy = with_spare(true);
+    busy.fails(1, "b");
+    let waits = answered(&busy, &policy, &fan("a"));
+    assert_eq!(waits.choice, Choice::Wait, "{}", waits.words);
+}
+
+/// The event of a drill is no fault to any reader: no rule matches it, it states nothing.
+#[test]
+fn no_policy_and_no_pair_takes_a_drill_for_a_fault() {
+    let event: Event = crate::drill::to_drill(&fan("a"), false);
+    assert_eq!((event.severity, &event.condition), (Severity::Info, &None));
+    let stated = ConditionPairs::built_in();
+    let is_named =
+        |pair: &ConditionPair| pair.set == event.name || pair.clear.contains(&event.name);
+    assert!(!stated.all().iter().any(is_named));
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let spaces = policy.spaces();
+    assert!(!spaces.contains(event.space.as_str()), "an old launcher does not even hear it");
+    let report = crate::policy::Report::new(event, "a");
+    let facts = Facts { nodes: [node("a")].into(), owner: 7 };
+    assert_eq!(policy.event(Now::default(), &report, &node("a"), &facts), []);
+}

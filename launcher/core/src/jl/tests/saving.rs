@@ -1,0 +1,114 @@
+//! A decision whose state cannot be saved is not executed; the ranks go on.
+
+use super::*;
+
+fn met() -> Clocked {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    job.out.clear();
+    job
+}
+
+/// As the shell: a batch whose state cannot be saved, without what is taken back.
+fn fail(job: &mut Clocked) {
+    let mut batch = core::mem::take(&mut job.out);
+    assert!(batch.contains(&JlOutput::Save), "{batch:?}");
+    job.feed(JlInput::SaveFailed { why: "no space".to_owned() });
+    assert!(!job.out.contains(&JlOutput::Save), "it would fail again at once");
+    batch.retain(|output| !job.jl.is_taken_back(output));
+    batch.append(&mut job.out);
+    job.out = batch;
+}
+
+fn kind(job: &Clocked) -> Option<&'static str> {
+    job.jl.open().map(|open| open.workflow.kind())
+}
+
+#[test]
+fn a_migration_whose_state_cannot_be_saved_waits_until_it_can() {
+    let mut job = met();
+    job.fails(1, "a");
+    fail(&mut job);
+    assert!(!job.asked_of_ranks() && kind(&job).is_none(), "{:?}", job.out);
+    let words = "the state of the job cannot be saved: no space: the ranks go on";
+    assert!(job.reported(words), "{:?}", job.out);
+    job.out.clear();
+    // It is tried again, and reported once.
+    job.wait(3);
+    assert!(job.out.contains(&JlOutput::Save));
+    fail(&mut job);
+    assert!(!job.reported("cannot be saved") && !job.asked_of_ranks(), "{:?}", job.out);
+    job.feed(JlInput::Saved);
+    assert!(job.reported("the state of the job can be saved again"));
+    assert!(job.asked_of_ranks() && kind(&job) == Some("migration"), "{:?}", job.out);
+    assert!(!job.jl.job.faults.is_closed(FaultId(1)));
+}
+
+#[test]
+fn a_request_is_refused_while_the_state_cannot_be_saved() {
+    let mut job = met();
+    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+    fail(&mut job);
+    assert_eq!(job.answers(), [Outcome::Accepted, Outcome::Refused]);
+    assert!(!job.asked_of_ranks(), "{:?}", job.out);
+    // The next request tries to save.
+    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+    assert!(job.out.contains(&JlOutput::Save) && !job.asked_of_ranks());
+    job.feed(JlInput::Saved);
+    assert!(job.asked_of_ranks(), "{:?}", job.out);
+}
+
+#[test]
+fn an_episode_that_has_begun_goes_on() {
+    let mut job = met();
+    job.fails(1, "a");
+    assert!(job.asked_of_ranks());
+    job.out.clear();
+    let episode = job.jl.open().unwrap().episode;
+    let (set, ranks) = (SetId::of_migration(episode), Ranks::from_iter([0]));
+    job.says("a", FromNla::Pic { episode, ranks, set });
+    fail(&mut job);
+    assert_eq!(kind(&job), Some("migration"));
+    let copies = |output: &JlOutput| matches!(output, JlOutput::Publish(FromJl::Copy { .. }));
+    assert!(job.out.iter().any(copies), "{:?}", job.out);
+}
+
+#[test]
+fn a_recovery_waits_while_the_state_cannot_be_saved() {
+    let mut job = met();
+    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+    save(&mut job);
+    let resumed = |job: &mut Clocked| {
+        let episode = job.jl.job.episode;
+        for rank in 0..2 {
+            job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+        }
+    };
+    resumed(&mut job);
+    job.wait(1);
+    assert_eq!(kind(&job), None);
+    fail(&mut job);
+    let episode = job.jl.job.episode;
+    let how = ExitCause::Signal(9);
+    job.says("b", FromNla::Exited { episode, rank: 1, incarnation: 0, how });
+    assert!(job.reported("the recovery waits until the state can be saved"), "{:?}", job.out);
+    assert_eq!(kind(&job), None);
+    job.feed(JlInput::Saved);
+    assert!(kind(&job).is_some_and(|kind| kind != "end"), "{:?}", job.out);
+}
+
+/// The time of a predicted failure outlives the launcher: it is kept by the wall clock too.
+#[test]
+fn a_queued_migration_keeps_its_predicted_time_over_a_takeover() {
+    let mut job = met();
+    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+    job.fails_at(1, "a", Some(job.seconds * 1_000_000_000 + 60_000_000_000));
+    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    // The next launcher's clock begins anew; ten seconds have passed.
+    let later = Now { mono_ns: 5_000_000_000, wall_ns: 10_000_000_000 };
+    job.jl.handle(later, JlInput::Adopted, &mut Vec::new());
+    let Some(Request::Migrate { fails_ns, .. }) = job.jl.wanted.front().map(|w| &w.want) else {
+        panic!("{:?}", job.jl.wanted);
+    };
+    assert_eq!(*fails_ns, Some(55_000_000_000), "50 s are left");
+}
