@@ -11,6 +11,7 @@ use crate::cli::{OnDeath, OnHang, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
+use crate::sets::{Manifest, SetKey};
 use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use crate::{clash, console, control, program, streams, waiting};
 use core::time::Duration;
@@ -70,12 +71,12 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
-    let token = new_secret()?;
+    let secrets = Secrets { token: new_secret()?, sets: SetKey::new(new_secret()?) };
     if run.job.is_some() && !dir.path().exists() {
         clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
     }
     let lock = dir.create().map_err(Failure::bad_input)?;
-    let file = job_file(&job, &place, &program, &run.how, &dir, &token, policy.0);
+    let file = job_file(&job, &place, &program, &run.how, &dir, secrets, policy.0);
     let jl = Jl::new(config);
     start(file, (dir, lock), jl, policy.1, &run.how, place.starting).await
 }
@@ -89,15 +90,12 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let set_dir = set
         .canonicalize()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", set.display())))?;
-    let manifest = jobdir::verify(&set_dir).map_err(Failure::bad_input)?;
-    let jobs = set_dir.ancestors().nth(3).map(Path::to_owned);
-    let dir = JobDir::new(&jobs.unwrap_or_default(), &manifest.job);
-    if dir.sets().join(manifest.set.as_str()) != set_dir {
-        let problem = format!("{} is not JOBDIR/sets/SET of job {}", set.display(), manifest.job);
-        return Err(Failure::bad_input(problem));
-    }
+    let dir = job_of_set(&set_dir).ok_or_else(|| {
+        Failure::bad_input(format!("{} is not JOBDIR/sets/SET of a job", set.display()))
+    })?;
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
+    let manifest = jobdir::verify(&set_dir, &old.job, &old.set_key).map_err(Failure::bad_input)?;
     let before: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
     let place = Where::of(place, manifest.size)?;
     let spec = old.specs.values().next();
@@ -119,11 +117,35 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         let set = Some(manifest.set.clone());
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
-    let token = new_secret()?;
-    let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
+    let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
+    let file = job_file(&manifest.job, &place, &program, how, &dir, secrets, policy.0);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job());
     start(file, (dir, lock), jl, policy.1, how, place.starting).await
+}
+
+/// The directory of the job with this set.
+fn job_of_set(set: &Path) -> Option<JobDir> {
+    let (job, jobs) = (set.ancestors().nth(2)?, set.ancestors().nth(3)?);
+    let dir = JobDir::new(jobs, &JobId::new(job.file_name()?.to_str()?).ok()?);
+    (set.parent()? == dir.sets()).then_some(dir)
+}
+
+/// The key for the sets of a job that starts again. A job of a version without codes gets one, and
+/// the set, which was verified by its sums, a code.
+fn key_of(old: &JobFile, dir: &JobDir, manifest: &Manifest) -> Result<SetKey, Failure> {
+    if !old.set_key.is_none() {
+        return Ok(old.set_key.clone());
+    }
+    let key = SetKey::new(new_secret()?);
+    let sealed = key.seal(&dir.sets(), manifest.clone()).map_err(Failure::failed)?;
+    dir.commit(&sealed).map_err(Failure::failed)?;
+    console::err().line(&format!(
+        "ftb-launch: set {} was made by a version without codes: its checksums are right, and it has \
+         a code from now on",
+        manifest.set
+    ));
+    Ok(key)
 }
 
 fn no_such(job: &JobId) -> Failure {
@@ -388,13 +410,19 @@ fn hang_times(how: &RunOptions, policy: &Policy) -> Result<HangTimes, String> {
     times.check().map(|()| times)
 }
 
+/// The secrets of a job: of its connections, new at each start, and of its sets.
+struct Secrets {
+    token: String,
+    sets: SetKey,
+}
+
 fn job_file(
     job: &JobId,
     place: &Where,
     program: &Program,
     how: &RunOptions,
     dir: &JobDir,
-    token: &str,
+    secrets: Secrets,
     policy: String,
 ) -> JobFile {
     let mut pods = pod_nets(&program.backend, place.plan.nodes.len()).into_iter();
@@ -415,7 +443,7 @@ fn job_file(
             // Set when the launcher listens.
             uplinks: Vec::new(),
             stdin,
-            token: token.to_owned(),
+            token: secrets.token.clone(),
             argv: program.argv.clone(),
             env: program.env.clone(),
             cwd: program.cwd.clone(),
@@ -440,6 +468,7 @@ fn job_file(
         prefix: how.prefix,
         starting: Some(place.starting.clone()),
         precopy: program.backend.pods().map(installed::tracks_memory),
+        set_key: secrets.sets,
     }
 }
 
