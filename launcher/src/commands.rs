@@ -24,6 +24,7 @@ use ftb_launcher_core::policy::{self, Orders, Policy};
 use ftb_launcher_core::progress::HangTimes;
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
 use ftb_launcher_pods::installed;
+use ftb_launcher_pods::owner::{self, Holder};
 use ftb_launcher_pods::pod::net::{self, PodNet};
 use place::Where;
 use std::collections::BTreeMap;
@@ -76,7 +77,9 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
         clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
     }
     let lock = dir.create().map_err(Failure::bad_input)?;
-    let file = job_file(&job, &place, &program, &run.how, &dir, secrets, policy.0);
+    let holder = holder(&program.backend, &place)?;
+    let held = holder.as_ref().map(Holder::pid);
+    let file = job_file(&job, &place, &program, &run.how, &dir, secrets, policy.0, held);
     let jl = Jl::new(config);
     start(file, (dir, lock), jl, policy.1, &run.how, place.starting).await
 }
@@ -118,7 +121,9 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
     let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
-    let file = job_file(&manifest.job, &place, &program, how, &dir, secrets, policy.0);
+    let holder = holder(&program.backend, &place)?;
+    let held = holder.as_ref().map(Holder::pid);
+    let file = job_file(&manifest.job, &place, &program, how, &dir, secrets, policy.0, held);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job());
     start(file, (dir, lock), jl, policy.1, how, place.starting).await
@@ -172,6 +177,8 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
         return Err(Failure::bad_input(format!("job {job} is done (exit code {code})")));
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
+    let holders = file.specs.values().filter_map(|spec| spec.pod.as_ref()?.holder);
+    let _holder = holders.last().and_then(|holder| owner::keep(holder).ok());
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
     let run = crate::jl::LaunchJob {
         file,
@@ -278,6 +285,13 @@ fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     let Some(criu) = choice.pods() else {
         return Ok(());
     };
+    if criu.bridge().is_some() && !nix::unistd::Uid::effective().is_root() {
+        return Err(
+            "only root can join pods to a bridge of the host: leave `bridge` out, with all \
+                    nodes on this host, or run as root"
+                .to_owned(),
+        );
+    }
     if criu.bridge().is_none() && place.starting.means != StartMethod::Local {
         let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
         return Err(problem.to_owned());
@@ -416,6 +430,7 @@ struct Secrets {
     sets: SetKey,
 }
 
+#[expect(clippy::too_many_arguments, reason = "one for each part of the file")]
 fn job_file(
     job: &JobId,
     place: &Where,
@@ -424,8 +439,9 @@ fn job_file(
     dir: &JobDir,
     secrets: Secrets,
     policy: String,
+    holder: Option<u32>,
 ) -> JobFile {
-    let mut pods = pod_nets(&program.backend, place.plan.nodes.len()).into_iter();
+    let mut pods = pod_nets(&program.backend, place.plan.nodes.len(), holder).into_iter();
     let mut part = |entry| NodePart { pod: pods.next(), ..place.part(entry, job, dir) };
     let parts: Vec<NodePart> = place.plan.nodes.values().map(&mut part).collect();
     let master = master(&parts, &place.plan).unwrap_or_else(|| place.master(&parts));
@@ -472,8 +488,16 @@ fn job_file(
     }
 }
 
+/// The user namespace for the pods of an ordinary user's job.
+fn holder(backend: &Choice, place: &Where) -> Result<Option<Holder>, Failure> {
+    if backend.pods().is_none() || nix::unistd::Uid::effective().is_root() {
+        return Ok(None);
+    }
+    Holder::start(&place.starting.program).map(Some).map_err(Failure::failed)
+}
+
 /// The networks of all pods. The backend has checked the number of addresses.
-fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
+fn pod_nets(backend: &Choice, nodes: usize, holder: Option<u32>) -> Vec<PodNet> {
     let Some(criu) = backend.pods() else {
         return Vec::new();
     };
@@ -481,8 +505,8 @@ fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
     let own = criu.bridge().is_none();
     let bridge = criu.bridge().map_or_else(|| net::own_bridge(mark), str::to_owned);
     let addresses = criu.addresses(nodes, mark).unwrap_or_default();
-    let net =
-        |address| PodNet { address, prefix: criu.prefix(), bridge: bridge.clone(), own, mark };
+    let prefix = criu.prefix();
+    let net = |address| PodNet { address, prefix, bridge: bridge.clone(), own, mark, holder };
     addresses.into_iter().map(net).collect()
 }
 

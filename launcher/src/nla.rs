@@ -34,6 +34,7 @@ use ftb_launcher_pods::images;
 use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::output::Frame;
+use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
 use ftb_launcher_pods::saver::{self, Member};
@@ -152,6 +153,9 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
+    let holder = spec.pod.as_ref().and_then(|net| net.holder);
+    let _holder = holder.map(owner::keep).transpose();
+    let _holder = _holder.map_err(|error| format!("the pods' user namespace is gone: {error}"))?;
     let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     let core = Nla::new(clock.now(), spec.config(), spec.spare);
