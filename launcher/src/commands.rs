@@ -93,9 +93,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let set_dir = set
         .canonicalize()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", set.display())))?;
-    let dir = job_of_set(&set_dir).ok_or_else(|| {
-        Failure::bad_input(format!("{} is not JOBDIR/sets/SET of a job", set.display()))
-    })?;
+    let dir = job_of_set(&set_dir).map_err(Failure::bad_input)?;
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
     let manifest = jobdir::verify(&set_dir, &old.job, &old.set_key).map_err(Failure::bad_input)?;
@@ -130,10 +128,13 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
 }
 
 /// The directory of the job with this set.
-fn job_of_set(set: &Path) -> Option<JobDir> {
-    let (job, jobs) = (set.ancestors().nth(2)?, set.ancestors().nth(3)?);
-    let dir = JobDir::new(jobs, &JobId::new(job.file_name()?.to_str()?).ok()?);
-    (set.parent()? == dir.sets()).then_some(dir)
+fn job_of_set(set: &Path) -> Result<JobDir, String> {
+    let Manifest { job, set: name, .. } = jobdir::unchecked_manifest(set)?;
+    let dir = JobDir::new(set.ancestors().nth(3).unwrap_or(set), &job);
+    if dir.sets().join(name.as_str()) != set {
+        return Err(format!("{} is not JOBDIR/sets/SET of job {job}", set.display()));
+    }
+    Ok(dir)
 }
 
 /// The key for the sets of a job that starts again. A job of a version without codes gets one, and
@@ -177,8 +178,8 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
         return Err(Failure::bad_input(format!("job {job} is done (exit code {code})")));
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
-    let holders = file.specs.values().filter_map(|spec| spec.pod.as_ref()?.holder);
-    let _holder = holders.last().and_then(|holder| owner::keep(holder).ok());
+    let mut holders = file.specs.values().filter_map(|spec| spec.pod.as_ref()?.holder);
+    let _holder = holders.next().and_then(|holder| owner::keep(holder).ok());
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
     let run = crate::jl::LaunchJob {
         file,

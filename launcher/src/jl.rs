@@ -191,8 +191,7 @@ fn join(
 ) -> (JobLinks, mpsc::Receiver<NlaSays>, JoinHandle<()>) {
     let secret = run.file.secret();
     let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
-    let (job, key) = (run.file.job.clone(), run.file.set_key.clone());
-    let images = ImageServer::of_store(run.dir.sets(), job, key);
+    let images = ImageServer::of_store(&run.dir, &run.file);
     let (to_tree, accepted) = mpsc::channel(INPUTS_MAX);
     tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
     let router = Router::of_jl(control::random() | 1, run.file.specs.keys().cloned());

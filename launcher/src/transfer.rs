@@ -5,13 +5,14 @@
 //! Each image has a connection of its own ([`super::connection`]) from its source to its target.
 //! Over the launch tree it would pass through the hosts in between, and through the JL.
 //!
-//! The client requests `GET SET RANK`. The answer is `OK LENGTH` and the bytes, or `TREE` and the
-//! files; else `ERR reason`. `AWAIT SET RANK` requests an image that may still grow
-//! ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends copy
-//! with blocking streams on threads.
+//! The client requests `GET SET RANK`. The answer is `OK LENGTH SHA256` and the bytes, or `TREE
+//! SHA256` and the files; else `ERR reason`. Only the store of a job knows the SHA-256, from the
+//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still
+//! grow ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends
+//! copy with blocking streams on threads.
 
 use crate::connection::{BlockingConnection, Connection, Purpose, STALL_MAX, dial};
-use crate::jobdir;
+use crate::jobdir::{self, JobDir, JobFile};
 use crate::sets::SetKey;
 use crate::spec::NlaSpec;
 use core::time::Duration;
@@ -71,8 +72,9 @@ impl ImageServer {
     }
 
     /// Serves the store of a job: only images of authentic sets.
-    pub fn of_store(root: PathBuf, job: JobId, key: SetKey) -> Self {
-        Self { store: Some(Arc::new((job, key))), ..Self::new(root) }
+    pub fn of_store(dir: &JobDir, file: &JobFile) -> Self {
+        let store = Some(Arc::new((file.job.clone(), file.set_key.clone())));
+        Self { store, ..Self::new(dir.sets()) }
     }
 
     /// The digest that an image of the store must have; empty where none is known.

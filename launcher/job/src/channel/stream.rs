@@ -637,7 +637,7 @@ mod tests {
         dials.reach(0).unwrap();
     }
 
-    /// The listener relays a rank's introduction, as somebody between the ranks would.
+    /// The test relays a rank's introduction, as an attacker between the ranks would.
     #[test]
     fn a_recorded_introduction_is_refused_the_second_time() {
         let ((_listens, at), (dials, _)) = (opened(0), opened(1));
