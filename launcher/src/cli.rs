@@ -279,7 +279,7 @@ pub struct RunOptions {
     /// (any program), or a TOML file with a table [backend.criu] or [backend.command]
     ///
     /// auto selects criu for a program that does not contain ftb-job, if the job has spares or a
-    /// checkpoint interval, all nodes are this host, and pods can be made (root, CRIU); otherwise
+    /// checkpoint interval, all nodes are this host, and pods can be made (CRIU); otherwise
     /// app. For restart the default is the backend of the job.
     #[arg(long, value_name = "NAME|FILE")]
     pub backend: Option<String>,

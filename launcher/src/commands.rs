@@ -11,6 +11,7 @@ use crate::cli::{OnDeath, OnHang, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
+use crate::sets::{Manifest, SetKey};
 use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use crate::{clash, console, control, program, streams, waiting};
 use core::time::Duration;
@@ -23,6 +24,7 @@ use ftb_launcher_core::policy::{self, Orders, Policy};
 use ftb_launcher_core::progress::HangTimes;
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
 use ftb_launcher_pods::installed;
+use ftb_launcher_pods::owner::{self, Holder};
 use ftb_launcher_pods::pod::net::{self, PodNet};
 use place::Where;
 use std::collections::BTreeMap;
@@ -70,12 +72,14 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
-    let token = new_secret()?;
+    let secrets = Secrets { token: new_secret()?, sets: SetKey::new(new_secret()?) };
     if run.job.is_some() && !dir.path().exists() {
         clash::check(&place.agent, &job).await.map_err(Failure::bad_input)?;
     }
     let lock = dir.create().map_err(Failure::bad_input)?;
-    let file = job_file(&job, &place, &program, &run.how, &dir, &token, policy.0);
+    let holder = holder(&program.backend, &place)?;
+    let held = holder.as_ref().map(Holder::pid);
+    let file = job_file(&job, &place, &program, &run.how, &dir, secrets, policy.0, held);
     let jl = Jl::new(config);
     start(file, (dir, lock), jl, policy.1, &run.how, place.starting).await
 }
@@ -89,15 +93,10 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     let set_dir = set
         .canonicalize()
         .map_err(|error| Failure::bad_input(format!("{}: {error}", set.display())))?;
-    let manifest = jobdir::verify(&set_dir).map_err(Failure::bad_input)?;
-    let jobs = set_dir.ancestors().nth(3).map(Path::to_owned);
-    let dir = JobDir::new(&jobs.unwrap_or_default(), &manifest.job);
-    if dir.sets().join(manifest.set.as_str()) != set_dir {
-        let problem = format!("{} is not JOBDIR/sets/SET of job {}", set.display(), manifest.job);
-        return Err(Failure::bad_input(problem));
-    }
+    let dir = job_of_set(&set_dir).map_err(Failure::bad_input)?;
     let lock = dir.lock().map_err(Failure::bad_input)?;
     let old: JobFile = dir.read("job.json").map_err(Failure::bad_input)?;
+    let manifest = jobdir::verify(&set_dir, &old.job, &old.set_key).map_err(Failure::bad_input)?;
     let before: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
     let place = Where::of(place, manifest.size)?;
     let spec = old.specs.values().next();
@@ -119,11 +118,40 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         let set = Some(manifest.set.clone());
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
-    let token = new_secret()?;
-    let file = job_file(&manifest.job, &place, &program, how, &dir, &token, policy.0);
+    let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
+    let holder = holder(&program.backend, &place)?;
+    let held = holder.as_ref().map(Holder::pid);
+    let file = job_file(&manifest.job, &place, &program, how, &dir, secrets, policy.0, held);
     let mut jl = Jl::new(config);
     jl.follow(before.jl.job());
     start(file, (dir, lock), jl, policy.1, how, place.starting).await
+}
+
+/// The directory of the job with this set.
+fn job_of_set(set: &Path) -> Result<JobDir, String> {
+    let Manifest { job, set: name, .. } = jobdir::unchecked_manifest(set)?;
+    let dir = JobDir::new(set.ancestors().nth(3).unwrap_or(set), &job);
+    if dir.sets().join(name.as_str()) != set {
+        return Err(format!("{} is not JOBDIR/sets/SET of job {job}", set.display()));
+    }
+    Ok(dir)
+}
+
+/// The key for the sets of a job that starts again. A job of a version without codes gets one, and
+/// the set, which was verified by its sums, a code.
+fn key_of(old: &JobFile, dir: &JobDir, manifest: &Manifest) -> Result<SetKey, Failure> {
+    if !old.set_key.is_none() {
+        return Ok(old.set_key.clone());
+    }
+    let key = SetKey::new(new_secret()?);
+    let sealed = key.seal(&dir.sets(), manifest.clone()).map_err(Failure::failed)?;
+    dir.commit(&sealed).map_err(Failure::failed)?;
+    console::err().line(&format!(
+        "ftb-launch: set {} was made by a version without codes: its checksums are right, and it has \
+         a code from now on",
+        manifest.set
+    ));
+    Ok(key)
 }
 
 fn no_such(job: &JobId) -> Failure {
@@ -150,6 +178,8 @@ async fn take_over(dir: &JobDir, job: &JobId, end: bool) -> Result<i32, Failure>
         return Err(Failure::bad_input(format!("job {job} is done (exit code {code})")));
     }
     let lock = dir.lock().map_err(Failure::bad_input)?;
+    let mut holders = file.specs.values().filter_map(|spec| spec.pod.as_ref()?.holder);
+    let _holder = holders.next().and_then(|holder| owner::keep(holder).ok());
     let policy = Policy::parse(&file.policy).map_err(Failure::failed)?;
     let run = crate::jl::LaunchJob {
         file,
@@ -256,6 +286,13 @@ fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     let Some(criu) = choice.pods() else {
         return Ok(());
     };
+    if criu.bridge().is_some() && !nix::unistd::Uid::effective().is_root() {
+        return Err(
+            "only root can join pods to a bridge of the host: leave `bridge` out, with all \
+                    nodes on this host, or run as root"
+                .to_owned(),
+        );
+    }
     if criu.bridge().is_none() && place.starting.means != StartMethod::Local {
         let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
         return Err(problem.to_owned());
@@ -388,16 +425,24 @@ fn hang_times(how: &RunOptions, policy: &Policy) -> Result<HangTimes, String> {
     times.check().map(|()| times)
 }
 
+/// The secrets of a job: of its connections, new at each start, and of its sets.
+struct Secrets {
+    token: String,
+    sets: SetKey,
+}
+
+#[expect(clippy::too_many_arguments, reason = "one for each part of the file")]
 fn job_file(
     job: &JobId,
     place: &Where,
     program: &Program,
     how: &RunOptions,
     dir: &JobDir,
-    token: &str,
+    secrets: Secrets,
     policy: String,
+    holder: Option<u32>,
 ) -> JobFile {
-    let mut pods = pod_nets(&program.backend, place.plan.nodes.len()).into_iter();
+    let mut pods = pod_nets(&program.backend, place.plan.nodes.len(), holder).into_iter();
     let mut part = |entry| NodePart { pod: pods.next(), ..place.part(entry, job, dir) };
     let parts: Vec<NodePart> = place.plan.nodes.values().map(&mut part).collect();
     let master = master(&parts, &place.plan).unwrap_or_else(|| place.master(&parts));
@@ -415,7 +460,7 @@ fn job_file(
             // Set when the launcher listens.
             uplinks: Vec::new(),
             stdin,
-            token: token.to_owned(),
+            token: secrets.token.clone(),
             argv: program.argv.clone(),
             env: program.env.clone(),
             cwd: program.cwd.clone(),
@@ -440,11 +485,20 @@ fn job_file(
         prefix: how.prefix,
         starting: Some(place.starting.clone()),
         precopy: program.backend.pods().map(installed::tracks_memory),
+        set_key: secrets.sets,
     }
 }
 
+/// The user namespace for the pods of an ordinary user's job.
+fn holder(backend: &Choice, place: &Where) -> Result<Option<Holder>, Failure> {
+    if backend.pods().is_none() || nix::unistd::Uid::effective().is_root() {
+        return Ok(None);
+    }
+    Holder::start(&place.starting.program).map(Some).map_err(Failure::failed)
+}
+
 /// The networks of all pods. The backend has checked the number of addresses.
-fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
+fn pod_nets(backend: &Choice, nodes: usize, holder: Option<u32>) -> Vec<PodNet> {
     let Some(criu) = backend.pods() else {
         return Vec::new();
     };
@@ -452,8 +506,8 @@ fn pod_nets(backend: &Choice, nodes: usize) -> Vec<PodNet> {
     let own = criu.bridge().is_none();
     let bridge = criu.bridge().map_or_else(|| net::own_bridge(mark), str::to_owned);
     let addresses = criu.addresses(nodes, mark).unwrap_or_default();
-    let net =
-        |address| PodNet { address, prefix: criu.prefix(), bridge: bridge.clone(), own, mark };
+    let prefix = criu.prefix();
+    let net = |address| PodNet { address, prefix, bridge: bridge.clone(), own, mark, holder };
     addresses.into_iter().map(net).collect()
 }
 

@@ -12,8 +12,7 @@ use ftb_launcher_core::link::cipher::{
 use ftb_launcher_core::names::NODES_MAX;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read, Write};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,9 +29,11 @@ const TREE_DIAL_WAIT: Duration = Duration::from_secs(2);
 /// Most handshakes of a listener; a further one ends the oldest.
 const HANDSHAKES_MAX: usize = 128;
 /// Deadline of a listener for handshake and purpose.
-const HANDSHAKE_WAIT: Duration = Duration::from_secs(3);
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(2);
 /// No other handshake ends one that is younger.
 const HANDSHAKE_MIN: Duration = Duration::from_millis(100);
+/// Least time between two log lines of a listener about refused connections.
+const REPORT_EVERY: Duration = Duration::from_secs(60);
 /// Most served connections of processes of the job; others wait.
 const CONNECTIONS_MAX: usize = 2 * NODES_MAX;
 /// Open files that suffice for the largest job.
@@ -225,6 +226,40 @@ struct Handshakes {
     tasks: JoinSet<()>,
     /// The oldest first.
     begun: VecDeque<(Instant, AbortHandle)>,
+    refused: Refused,
+}
+
+/// Counts refused connections, so that a stranger that connects often does not fill the log: the first one
+/// is logged at once, further ones as one line each [`REPORT_EVERY`].
+#[derive(Clone, Default)]
+struct Refused(Arc<Mutex<RefusedCount>>);
+
+#[derive(Default)]
+struct RefusedCount {
+    count: u64,
+    /// Earliest time of the next line.
+    next: Option<Instant>,
+}
+
+impl RefusedCount {
+    /// How many to log now, if any.
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        if self.next.is_some_and(|next| now < next) {
+            return None;
+        }
+        self.next = Some(now + REPORT_EVERY);
+        Some(core::mem::take(&mut self.count))
+    }
+}
+
+impl Refused {
+    fn report(&self, last: &dyn core::fmt::Display) {
+        let counted = self.0.lock().unwrap_or_else(PoisonError::into_inner).add(Instant::now());
+        if let Some(count) = counted {
+            tracing::warn!(count, %last, "connections were refused");
+        }
+    }
 }
 
 impl Handshakes {
@@ -244,7 +279,7 @@ impl Handshakes {
                 self.begun.push_front((begun, oldest));
                 continue;
             }
-            tracing::info!("a handshake was ended to make room");
+            self.refused.report(&"it was ended to make room");
             oldest.abort();
             self.tasks.join_next().await;
         }
@@ -267,16 +302,17 @@ pub async fn serve(
         };
         handshakes.make_room().await;
         let (secret, images, tree) = (secret.clone(), images.clone(), tree.clone());
-        let places = Arc::clone(&places);
+        let (places, refused) = (Arc::clone(&places), handshakes.refused.clone());
         handshakes.begin(async move {
             match accept(stream, &secret).await {
                 Ok((connection, purpose)) => drop(tokio::spawn(async move {
                     let _place = places.acquire_owned().await;
                     if let Err(error) = attend(connection, purpose, &images, &tree).await {
-                        report(peer, &error);
+                        // Its process has ended or was stopped.
+                        tracing::info!(%peer, %error, "a connection of the job failed");
                     }
                 })),
-                Err(error) => report(peer, &error),
+                Err(error) => refused.report(&format_args!("{peer}: {error}")),
             }
         });
     }
@@ -298,16 +334,6 @@ async fn attend(
     Ok(())
 }
 
-fn report(peer: SocketAddr, error: &io::Error) {
-    if error.kind() == io::ErrorKind::Other {
-        // It does not follow the protocol.
-        tracing::warn!(%peer, %error, "a connection was refused");
-    } else {
-        // Its process has ended or was stopped.
-        tracing::info!(%peer, %error, "a connection failed");
-    }
-}
-
 /// Raises the limit of open files: other nodes connect to this process. With fewer files smaller
 /// jobs still run. The ranks inherit the limit, and some programs close all files up to it.
 pub fn allow_many_files() {
@@ -323,6 +349,13 @@ pub fn allow_many_files() {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
+        let (mut refused, start) = (RefusedCount::default(), Instant::now());
+        let logged = [0, 1, 2, 4, 5].map(|part| refused.add(start + REPORT_EVERY / 4 * part));
+        assert_eq!(logged, [Some(1), None, None, Some(3), None]);
+    }
 
     #[tokio::test]
     async fn silent_strangers_make_room_for_others() {

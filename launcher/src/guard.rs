@@ -40,7 +40,7 @@ pub struct Guard(Arc<Mutex<ChildStdin>>);
 impl Guard {
     /// Starts the guard. `dir` is the node's directory for the job.
     pub fn start(dir: &Path, pod: Option<&PodNet>) -> io::Result<Self> {
-        let bridge = pod.filter(|pod| pod.own).map(|pod| &pod.bridge);
+        let bridge = pod.filter(|pod| pod.own && pod.holder.is_none()).map(|pod| &pod.bridge);
         let mut child = Command::new("/proc/self/exe")
             .arg(WORD)
             .arg(dir)

@@ -4,12 +4,13 @@
 use super::backplane::{self, EventGate, Received};
 use super::connection::{self, Purpose};
 use super::console;
-use super::jobdir::{JobDir, JobFile, Manifest, StateFile};
+use super::jobdir::{JobDir, JobFile, StateFile};
 use super::links::{self, LinkNews};
 use super::output;
 use super::progress::{Progress, Wiper};
 use super::refused::{Reason, Refusals};
 use super::remote_kill::RemoteKill;
+use super::sets::Manifest;
 use super::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use super::streams::{self, InputNews};
 use super::transfer::{self, Addresses, ImageServer, Origin};
@@ -193,7 +194,7 @@ fn join(
 ) -> (JobLinks, mpsc::Receiver<NlaSays>, JoinHandle<()>) {
     let secret = run.file.secret();
     let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
-    let images = ImageServer::new(run.dir.sets());
+    let images = ImageServer::of_store(&run.dir, &run.file);
     let (to_tree, accepted) = mpsc::channel(INPUTS_MAX);
     tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
     let router = Router::of_jl(control::random() | 1, run.file.specs.keys().cloned());
@@ -779,6 +780,7 @@ impl JobLauncher {
     fn store(&self, episode: Episode, set: SetId, from: Placement) {
         let (inputs, dir, job) = (self.inputs.clone(), self.dir.clone(), self.file.job.clone());
         let (secret, addresses) = (self.file.secret(), self.links.addresses.clone());
+        let set_key = self.file.set_key.clone();
         let size = self.state.jl.job().config.size;
         // Restored ranks keep the grouping of their set.
         let together = self.state.jl.job().config.manner.moves == Moves::Alone;
@@ -796,8 +798,11 @@ impl JobLauncher {
             let result = result.and_then(|()| {
                 let images: Vec<(u64, u32)> = all.into_values().collect();
                 let bytes = images.iter().map(|(bytes, _)| bytes).sum();
-                let manifest = Manifest { job, set: set.clone(), size, images, pods };
-                dir.commit(&manifest).map(|()| bytes)
+                let (digests, code) = (Vec::new(), String::new());
+                let set = set.clone();
+                let manifest = Manifest { job, set, size, images, pods, digests, code };
+                let sealed = set_key.seal(&dir.sets(), manifest)?;
+                dir.commit(&sealed).map(|()| bytes)
             });
             if result.is_err() {
                 dir.drop_set(&set);

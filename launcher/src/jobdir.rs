@@ -7,6 +7,7 @@
 
 use super::nodedir;
 use super::own::{Lock, PrivateDir};
+use super::sets::{Manifest, SetKey};
 use super::spec::{NlaSpec, StartMethod, Starting};
 use ftb_launcher_core::jl::Jl;
 use ftb_launcher_core::link::cipher::Secret;
@@ -55,6 +56,9 @@ pub struct JobFile {
     /// copies ranks.
     #[serde(default)]
     pub precopy: Option<bool>,
+    /// The key of the job's sets.
+    #[serde(default)]
+    pub set_key: SetKey,
 }
 
 impl JobFile {
@@ -77,20 +81,6 @@ pub struct StateFile {
     pub orders: Orders,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
-}
-
-/// The manifest of a set. A set without this file does not count.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Manifest {
-    pub job: JobId,
-    pub set: SetId,
-    pub size: u32,
-    /// Bytes and CRC-32C of each rank's image.
-    pub images: Vec<(u64, u32)>,
-    /// Groups of ranks that share an image and are restored together.
-    #[serde(default)]
-    pub pods: Vec<Ranks>,
 }
 
 /// The directory of one job.
@@ -316,26 +306,47 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
     serde_json::from_slice(text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Reads and verifies a set: its manifest, and length and CRC of every image.
+/// Reads the manifest of a set, which need not be authentic.
 ///
 /// # Errors
-/// What is missing or damaged.
-pub fn verify(dir: &Path) -> Result<Manifest, String> {
+/// It is missing, or of another set.
+pub fn unchecked_manifest(dir: &Path) -> Result<Manifest, String> {
     let path = dir.join(MANIFEST);
     let text =
         fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let manifest: Manifest = parse(&path, &text)?;
-    let root = dir.parent().unwrap_or(Path::new("."));
     if dir.file_name().and_then(|name| name.to_str()) != Some(manifest.set.as_str()) {
         return Err(format!("{} is not the directory of set {}", dir.display(), manifest.set));
     }
-    if manifest.images.len() != manifest.size as usize {
-        return Err(format!("set {} does not have one image for each rank", manifest.set));
-    }
+    Ok(manifest)
+}
+
+/// Reads the manifest of a set and checks its code.
+///
+/// # Errors
+/// It is missing, was changed, or is of another job.
+pub fn manifest(dir: &Path, job: &JobId, key: &SetKey) -> Result<Manifest, String> {
+    let manifest = unchecked_manifest(dir)?;
+    key.check(job, &manifest)?;
+    Ok(manifest)
+}
+
+/// Reads and verifies a set: its manifest, and every image.
+///
+/// # Errors
+/// What is missing, damaged or changed.
+pub fn verify(dir: &Path, job: &JobId, key: &SetKey) -> Result<Manifest, String> {
+    let manifest = manifest(dir, job, key)?;
+    let root = dir.parent().unwrap_or(Path::new("."));
     for (rank, (bytes, crc)) in (0..).zip(&manifest.images) {
         let path = images::path(root, &manifest.set, rank);
-        let sum = images::sum(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        if sum != (*bytes, *crc) {
+        let fail = |error: io::Error| format!("{}: {error}", path.display());
+        let digest = manifest.digests.get(rank as usize);
+        let same = match digest {
+            Some(digest) => images::digest(&path).map_err(fail)? == *digest,
+            None => images::sum(&path).map_err(fail)? == (*bytes, *crc),
+        };
+        if !same {
             return Err(format!(
                 "{} is damaged, or of another rank or set: its set is not restored",
                 path.display()
@@ -356,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_counts_only_whole() {
+    fn a_set_counts_only_whole_and_unchanged() {
         let jobs = tempfile::tempdir().unwrap();
         let dir = JobDir::new(jobs.path(), &JobId::new("job").unwrap());
         dir.create().unwrap();
@@ -365,16 +376,34 @@ mod tests {
         fs::create_dir(image.parent().unwrap()).unwrap();
         fs::write(&image, b"state").unwrap();
         let of = dir.sets().join("set-1");
-        assert!(verify(&of).is_err(), "no manifest");
+        let (job, key) = (JobId::new("job").unwrap(), SetKey::new("secret".to_owned()));
+        assert!(verify(&of, &job, &key).is_err(), "no manifest");
         let images = vec![(5, crc32c::crc32c(b"state"))];
-        let job = JobId::new("job").unwrap();
-        let manifest = Manifest { job, set: set.clone(), size: 1, images, pods: Vec::new() };
-        dir.commit(&manifest).unwrap();
-        assert_eq!(verify(&of), Ok(manifest));
+        let (digests, code) = (Vec::new(), String::new());
+        let plain =
+            Manifest { job: job.clone(), set, size: 1, images, pods: Vec::new(), digests, code };
+        let sealed = key.seal(&dir.sets(), plain.clone()).unwrap();
+        dir.commit(&sealed).unwrap();
+        assert_eq!(verify(&of, &job, &key), Ok(sealed.clone()));
         fs::write(&image, b"stale").unwrap();
-        assert!(verify(&of).unwrap_err().contains("damaged"));
+        assert!(verify(&of, &job, &key).unwrap_err().contains("damaged"));
         fs::write(&image, b"stat").unwrap();
-        assert!(verify(&of).unwrap_err().contains("damaged"));
+        assert!(verify(&of, &job, &key).unwrap_err().contains("damaged"));
+        // An attacker who changes an image can change sums and digests too, but not the code.
+        let images = vec![(4, crc32c::crc32c(b"stat"))];
+        let forged = Manifest { images, digests: vec![images::digest(&image).unwrap()], ..sealed };
+        let bare = Manifest { digests: Vec::new(), code: String::new(), ..forged.clone() };
+        for changed in [&forged, &bare, &plain] {
+            dir.commit(changed).unwrap();
+            assert!(verify(&of, &job, &key).unwrap_err().contains("set-1"), "{changed:?}");
+        }
+        // A job of a version without codes has no key. Its sets count by their sums.
+        dir.commit(&bare).unwrap();
+        verify(&of, &job, &SetKey::default()).unwrap();
+        let other = JobId::new("other").unwrap();
+        let foreign = key.seal(&dir.sets(), Manifest { job: other, ..bare }).unwrap();
+        dir.commit(&foreign).unwrap();
+        assert!(verify(&of, &job, &key).unwrap_err().contains("of job other"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub mod refused;
 pub mod remote_kill;
 pub mod reports;
 pub mod running;
+pub mod sets;
 pub mod spec;
 pub mod starter;
 pub mod streams;

@@ -34,11 +34,13 @@ use ftb_launcher_pods::images;
 use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
 use ftb_launcher_pods::output::Frame;
+use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
 use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use tokio::io::AsyncReadExt as _;
@@ -152,6 +154,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
+    let _holder = keep_holder(&spec)?;
     let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     let core = Nla::new(clock.now(), spec.config(), spec.spare);
@@ -237,6 +240,13 @@ struct Joined {
     target: OutputTarget,
     from_jl: mpsc::Receiver<NlaInput>,
     links: JoinHandle<()>,
+}
+
+/// Keeps the user namespace of the pods, if they have one.
+fn keep_holder(spec: &NlaSpec) -> Result<Option<File>, String> {
+    let holder = spec.pod.as_ref().and_then(|net| net.holder);
+    let kept = holder.map(owner::keep).transpose();
+    kept.map_err(|error| format!("the pods' user namespace is gone: {error}"))
 }
 
 /// Serves processes of the job, and connects to the JL.

@@ -308,6 +308,22 @@ mod tests {
     }
 
     #[test]
+    fn a_default_place_that_another_user_made_first_is_not_used() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return ftb_tests::skip::skip("two users need root");
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let base = parent.path().join("ftb-1");
+        for squatted in [&base, &parent.path().join("ftb-1.aaaaaa")] {
+            fs::DirBuilder::new().mode(0o700).create(squatted).unwrap();
+            std::os::unix::fs::chown(squatted, Some(64_001), Some(64_001)).unwrap();
+        }
+        let own = private_base(&base).unwrap();
+        assert!(PrivateDir::open(&base).is_err() && PrivateDir::open(&own).is_ok());
+        assert!(own.starts_with(parent.path()) && own != base);
+    }
+
+    #[test]
     fn a_default_place_that_is_not_this_users_is_replaced_by_a_private_one() {
         let parent = tempfile::tempdir().unwrap();
         let base = parent.path().join("ftb-1");

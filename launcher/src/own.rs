@@ -210,6 +210,24 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_user_is_neither_read_nor_truncated() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return ftb_tests::skip::skip("two users need root");
+        }
+        let root = tempfile::tempdir().unwrap();
+        for name in ["lock", "state.part"] {
+            fs::write(root.path().join(name), "precious").unwrap();
+            std::os::unix::fs::chown(root.path().join(name), Some(64_001), None).unwrap();
+        }
+        let own = PrivateDir::open(root.path()).unwrap();
+        assert!(own.read("lock").is_err() && own.read_write("lock").is_err());
+        assert!(own.replace("state", b"new").is_err());
+        for name in ["lock", "state.part"] {
+            assert_eq!(fs::read_to_string(root.path().join(name)).unwrap(), "precious");
+        }
+    }
+
+    #[test]
     fn a_directory_that_others_can_change_is_refused() {
         let root = tempfile::tempdir().unwrap();
         PrivateDir::open(root.path()).unwrap();

@@ -5,17 +5,20 @@
 //! Each image has a connection of its own ([`super::connection`]) from its source to its target.
 //! Over the launch tree it would pass through the hosts in between, and through the JL.
 //!
-//! The client requests `GET SET RANK`. The answer is `OK LENGTH` and the bytes, or `TREE` and the
-//! files; else `ERR reason`. `AWAIT SET RANK` requests an image that may still grow
-//! ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends copy
-//! with blocking streams on threads.
+//! The client requests `GET SET RANK`. The answer is `OK LENGTH SHA256` and the bytes, or `TREE
+//! SHA256` and the files; else `ERR reason`. Only the store of a job knows the SHA-256, from the
+//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still
+//! grow ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends
+//! copy with blocking streams on threads.
 
 use crate::connection::{BlockingConnection, Connection, Purpose, STALL_MAX, dial};
+use crate::jobdir::{self, JobDir, JobFile};
+use crate::sets::SetKey;
 use crate::spec::NlaSpec;
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::Secret;
-use ftb_launcher_core::names::{NodeName, Ranks, SetId};
-use ftb_launcher_pods::images::{Outlives, copy, growing, path, read_line, sync_dir, tree};
+use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
+use ftb_launcher_pods::images::{self, Outlives, copy, growing, path, read_line, sync_dir, tree};
 use ftb_launcher_pods::saver;
 use ftb_launcher_pods::timeline::Stopwatch;
 use std::collections::BTreeMap;
@@ -58,12 +61,32 @@ pub struct Origin<'a> {
 pub struct ImageServer {
     root: Arc<Path>,
     transfers: Arc<Semaphore>,
+    /// The job of a store, whose sets have manifests.
+    store: Option<Arc<(JobId, SetKey)>>,
 }
 
 impl ImageServer {
     pub fn new(root: PathBuf) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { root: root.into(), transfers }
+        Self { root: root.into(), transfers, store: None }
+    }
+
+    /// Serves the store of a job: only images of authentic sets.
+    pub fn of_store(dir: &JobDir, file: &JobFile) -> Self {
+        let store = Some(Arc::new((file.job.clone(), file.set_key.clone())));
+        Self { store, ..Self::new(dir.sets()) }
+    }
+
+    /// The digest that an image of the store must have; empty where none is known.
+    fn digest(&self, path: &Path) -> Result<String, String> {
+        let Some((job, key)) = self.store.as_deref().filter(|(_, key)| !key.is_none()) else {
+            return Ok(String::new());
+        };
+        let dir = path.parent().unwrap_or(path);
+        let manifest = jobdir::manifest(dir, job, key)?;
+        let is = |rank: &u32| images::path(&self.root, &manifest.set, *rank) == path;
+        let digest = (0..).zip(&manifest.digests).find(|(rank, _)| is(rank));
+        digest.map(|(_, digest)| digest.clone()).ok_or_else(|| "no such rank".to_owned())
     }
 
     /// Whether the image may still grow, and its path.
@@ -90,11 +113,14 @@ pub async fn answer(
     server: &ImageServer,
 ) -> io::Result<()> {
     let _transfer = begin(&mut connection, server).await?;
-    let wanted = server.wanted(words);
+    let wanted = server.wanted(words).and_then(|(early, path)| {
+        let digest = server.digest(&path)?;
+        Ok((early, path, digest))
+    });
     let mut to = BlockingConnection::new(connection, Handle::current());
     let task = move || {
         match wanted {
-            Ok((early, path)) => send(&mut to, &path, early)?,
+            Ok((early, path, digest)) => send(&mut to, &path, early, &digest)?,
             Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
         }
         to.flush()
@@ -117,7 +143,7 @@ async fn begin(
     }
 }
 
-fn send(to: &mut BlockingConnection, path: &Path, early: bool) -> io::Result<()> {
+fn send(to: &mut BlockingConnection, path: &Path, early: bool, digest: &str) -> io::Result<()> {
     if early {
         growing::begun(path, BEAT_EVERY, || {
             to.write_all(format!("{WAIT}\n").as_bytes()).and_then(|()| to.flush())
@@ -128,13 +154,13 @@ fn send(to: &mut BlockingConnection, path: &Path, early: bool) -> io::Result<()>
             to.write_all(format!("ERR cannot read image {}: {error}\n", path.display()).as_bytes())
         }
         Ok(data) if data.is_dir() => {
-            to.write_all(b"TREE\n")?;
+            to.write_all(format!("TREE {digest}\n").as_bytes())?;
             if early { growing::send(path, to) } else { tree::send(path, to) }.map(drop)
         }
         Ok(_) => {
             let mut file = File::open(path)?;
             let length = file.metadata()?.len();
-            to.write_all(format!("OK {length}\n").as_bytes())?;
+            to.write_all(format!("OK {length} {digest}\n").as_bytes())?;
             copy(&mut file, to, length, 0).map(drop)
         }
     }
@@ -219,15 +245,19 @@ fn fetch_one(
     }
     let part = place.with_extension("part");
     tree::remove(&part)?;
-    let result = if line == "TREE" {
-        tree::receive(&mut reader, &part, outlives).map(|sum| (sum.bytes, sum.crc))
-    } else {
-        match line.strip_prefix("OK ").and_then(|text| text.parse().ok()) {
-            Some(length) => receive(&mut reader, &part, length, outlives).map(|crc| (length, crc)),
-            None => return Err(io::Error::other(line)),
+    let words: Vec<&str> = line.splitn(3, ' ').collect();
+    let (result, digest) = match words[..] {
+        ["TREE", digest] => {
+            let sum = tree::receive(&mut reader, &part, outlives);
+            (sum.map(|sum| (sum.bytes, sum.crc)), digest)
         }
+        ["OK", length, digest] if let Ok(length) = length.parse() => {
+            let crc = receive(&mut reader, &part, length, outlives);
+            (crc.map(|crc| (length, crc)), digest)
+        }
+        _ => return Err(io::Error::other(line)),
     };
-    match result {
+    match result.and_then(|sum| check(&part, digest).map(|()| sum)) {
         Ok(sum) => {
             tree::remove(place)?;
             fs::rename(&part, place)?;
@@ -241,6 +271,14 @@ fn fetch_one(
             Err(error)
         }
     }
+}
+
+/// Checks a received image against the digest in the manifest of its set, if any.
+fn check(image: &Path, digest: &str) -> io::Result<()> {
+    if digest.is_empty() || images::digest(image)? == digest {
+        return Ok(());
+    }
+    Err(io::Error::other("it was changed since its set was made (SHA-256): it is not restored"))
 }
 
 fn receive(

@@ -5,7 +5,6 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_launcher::jobdir;
 use ftb_tests::cluster::{binary, wait_for};
 use ftb_tests::guest::{Guest, hardware};
 use ftb_tests::skip::skip;
@@ -67,7 +66,7 @@ async fn checkpoints_and_moves(site: &Site, of: &Fixture, undisturbed: &[String]
         let kept = made.min(2)..=made.min(3);
         assert!(kept.contains(&sets.len()), "{} sets are kept of {made}", sets.len());
         for set in &sets {
-            let manifest = jobdir::verify(set).map_err(anyhow::Error::msg)?;
+            let manifest = site.verify(job, set)?;
             assert_eq!((manifest.size, manifest.images.len()), (of.ranks, of.ranks as usize));
         }
     }

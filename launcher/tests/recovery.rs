@@ -88,6 +88,34 @@ async fn a_dead_rank_and_a_dead_node_cost_the_others_nothing_but_work() -> Resul
     nothing_left("FTB_JOB_ID=inplace").await
 }
 
+/// The image of a rank in a newer set is exchanged for its image of an older one: both are whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchanged_image_is_refused_and_the_set_before_is_used() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("forged", &["--spares", "node03"]));
+    site.wait_met("forged").await?;
+    site.ask(&["checkpoint", "forged"]).await?;
+    site.ask(&["checkpoint", "forged"]).await?;
+    let store = site.jobs.path().join("forged/sets");
+    let entries = std::fs::read_dir(&store)?.filter_map(Result::ok);
+    let mut sets: Vec<_> = entries.map(|entry| entry.path()).collect();
+    sets.sort();
+    let [older, newer] = &sets[..] else { anyhow::bail!("{sets:?}") };
+    std::fs::copy(older.join("rank-2.img"), newer.join("rank-2.img"))?;
+    // The spare gets the images of ranks 2 and 3 from the store.
+    kill(site.nla_of("forged", "node02")?, Signal::SIGKILL)?;
+    wait_whole(&site, "forged", 1).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("it was changed since its set was made"), "{reported}");
+    let used = older.file_name().and_then(|name| name.to_str()).context("no name")?;
+    assert!(reported.contains(&format!("set {used}")), "{reported}");
+    nothing_left("FTB_JOB_ID=forged").await
+}
+
 /// Others die while the job goes back in place: a rank, and then the node of another. One rank of
 /// each is stopped first, so that the recovery waits for it.
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,6 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_launcher::jobdir;
 use ftb_tests::skip::skip;
 use nix::unistd::Uid;
 use site::fixture::{Fixture, results};
@@ -61,7 +60,7 @@ fn sets(site: &Site, job: &str) -> Result<Vec<PathBuf>> {
     let mut sets: Vec<_> = dirs.filter(|dir| dir.join("set.json").exists()).collect();
     sets.sort();
     for set in &sets {
-        jobdir::verify(set).map_err(anyhow::Error::msg)?;
+        site.verify(job, set)?;
     }
     Ok(sets)
 }

@@ -8,15 +8,21 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, Received, Start};
 use ftb_tests::cluster::binary;
 use ftb_tests::skip::skip;
-use site::{Site, run, start, text};
+use ftb_tests::user::ORDINARY;
+use site::fixture::{Fixture, results};
+use site::{LAUNCH, Site, nothing_left, run, start, text};
+use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The other user.
 const NOBODY: u32 = 65_534;
+
+/// No capability, as the kernel prints it.
+const NO_RIGHTS: &str = "0000000000000000";
 
 /// Whether this can be tested here.
 fn can_be_two_users() -> bool {
@@ -220,4 +226,103 @@ async fn a_job_is_neither_disturbed_nor_talkative_when_another_user_publishes_wi
     assert_eq!(lines.iter().map(counted).sum::<usize>(), FOREIGN, "{reported}");
     assert!(lines.len() < FOREIGN / 2, "{reported}");
     Ok(())
+}
+
+/// A command of the site as an ordinary user, with programs that this user can reach.
+fn as_ordinary(site: &Site, of: &Command) -> Result<Command> {
+    for (name, from) in
+        [("ftb-launch", LAUNCH.into()), ("ftb-nla", binary("ftb-launcher", "ftb-nla")?)]
+    {
+        let program = site.cluster.dir().join(name);
+        if !program.exists() {
+            fs::copy::<std::path::PathBuf, _>(from, &program)?;
+            open_to_all(&program, 0o755)?;
+            open_to_all(site.cluster.dir(), 0o711)?;
+            chown(site.jobs.path(), Some(ORDINARY[0]), Some(ORDINARY[0]))?;
+        }
+    }
+    let mut command = Command::new(site.cluster.dir().join("ftb-launch"));
+    command.args(of.get_args()).uid(ORDINARY[0]).gid(ORDINARY[0]).current_dir("/");
+    for (key, value) in of.get_envs() {
+        command.env(key, value.unwrap_or_default());
+    }
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Lines of `/proc/PID/status` about the rights of the ranks of a program.
+fn rights(program: &str) -> Vec<BTreeMap<String, String>> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let is_rank = |path: &Path| {
+        let line = fs::read_to_string(path.join("cmdline")).unwrap_or_default();
+        line.split('\0').next() == Some(program)
+    };
+    let ranks = entries.map(|entry| entry.path()).filter(|path| is_rank(path));
+    let fields = |path: std::path::PathBuf| {
+        let text = fs::read_to_string(path.join("status")).unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once(":\t"));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    };
+    ranks.map(fields).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_users_unmodified_mpi_program_moves_with_the_rights_of_its_user() -> Result<()>
+{
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::new(4).await?;
+    let Some(mut stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    // Rank 0 writes beside its gate.
+    let gate = site.jobs.path().join("gate");
+    *stencil.program.last_mut().context("no words")? = gate.display().to_string();
+    let nodes = ["--job", "mine", "--hosts", "node[01-02]", "--spares", "node[03-04]"];
+    fs::write(&gate, "")?;
+    let alone = as_ordinary(&site, &stencil.command(&site, &nodes))?;
+    let undisturbed = results(&run(alone).await?)?;
+    fs::remove_file(&gate)?;
+    fs::remove_file(site.jobs.path().join("gate.reached"))?;
+
+    let mut first = as_ordinary(&site, &stencil.command(&site, &nodes))?;
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    site.wait_met("mine").await?;
+    let as_user = async |words: &[&str]| -> Result<String> {
+        let output = run(as_ordinary(&site, &site.command(words))?).await?;
+        ensure!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        Ok(text(&output.stdout).lines().last().unwrap_or_default().to_owned())
+    };
+    let check = async || -> Result<()> {
+        let both = site.wait("both ranks", async || {
+            Ok(Some(rights(&stencil.process)).filter(|ranks| ranks.len() == 2))
+        });
+        let ranks = both.await?;
+        let uid = ORDINARY[0].to_string();
+        for rank in ranks {
+            assert!(rank["Uid"].split('\t').all(|word| word == uid), "{rank:?}");
+            assert_eq!((&*rank["CapEff"], &*rank["CapPrm"]), (NO_RIGHTS, NO_RIGHTS), "{rank:?}");
+            assert_eq!(rank["NoNewPrivs"], "1");
+        }
+        Ok(())
+    };
+    check().await?;
+    let reached = site.jobs.path().join("gate.reached");
+    site.wait("rank 0 at the gate", async || Ok(reached.exists().then_some(()))).await?;
+    as_user(&["checkpoint", "mine"]).await?;
+    let moved = as_user(&["migrate", "mine", "node02"]).await?;
+    assert_eq!(moved, "ranks 1 moved from node02 to node03");
+    check().await?;
+
+    // The pods outlive their launcher, and another one moves them.
+    first.kill()?;
+    first.wait()?;
+    let job = start(as_ordinary(&site, &site.command(&["attach", "mine"]))?);
+    let moved = site.wait("ranks to move again", async || {
+        Ok(as_user(&["migrate", "mine", "node03"]).await.ok())
+    });
+    assert_eq!(moved.await?, "ranks 1 moved from node03 to node04");
+    check().await?;
+    fs::write(&gate, "")?;
+    assert_eq!(results(&job.await??)?, undisturbed);
+    nothing_left("FTB_JOB_ID=mine\0").await
 }

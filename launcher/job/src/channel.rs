@@ -10,7 +10,8 @@ pub(crate) mod stream;
 
 use crate::config::is_name;
 use crate::error::{Error, Result};
-use crate::frame::{Frame, TOKEN_BYTES};
+use crate::frame::Frame;
+use crate::hello::TOKEN_BYTES;
 use crate::inbox::Inbox;
 use std::collections::BTreeMap;
 use std::io;
@@ -84,7 +85,8 @@ pub struct Endpoint {
     pub rank: u32,
     /// Its node's name; may be empty.
     pub node: String,
-    /// The secret of a connection to it.
+    /// The secret that proves a rank of the job to it and it to them; it never travels over a
+    /// channel.
     pub token: [u8; TOKEN_BYTES],
     /// The address of each of its channels.
     pub addresses: BTreeMap<String, String>,

@@ -1,8 +1,8 @@
 //! The bytes on a link between ranks.
 //!
-//! A link starts with the hello of the dialling side and the answer of the other; then frames
-//! follow, each a fixed header and a payload. Responsible for encoding and for refusing invalid
-//! frames; not for order and counts ([`crate::inbox`]).
+//! A link starts with the introduction ([`crate::hello`]); then frames follow, each a fixed header
+//! and a payload. Responsible for encoding and for refusing invalid frames; not for order and
+//! counts ([`crate::inbox`]).
 
 use crate::limits;
 use std::io::{self, Read};
@@ -164,62 +164,6 @@ fn read_payload(stream: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// The introduction of a rank; the answer has the ends exchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
-    /// Who says it.
-    pub from: u32,
-    /// To whom.
-    pub to: u32,
-    /// The barrier that exchanged the addresses: a dial of an earlier one is refused.
-    pub fence: u64,
-    /// The secret of the dialled rank, from its address.
-    pub token: [u8; TOKEN_BYTES],
-    /// Messages sent to the other rank in the job's life.
-    pub sent: u64,
-    /// Messages received from the other rank.
-    pub received: u64,
-}
-
-/// Size of the secret in an address.
-pub(crate) const TOKEN_BYTES: usize = 16;
-/// Size of a hello in bytes.
-pub(crate) const HELLO_BYTES: usize = 56;
-const HELLO_MAGIC: [u8; 6] = *b"FTBJ\x00\x02";
-
-impl Hello {
-    /// As bytes; the last two of the magic are the version.
-    pub(crate) fn encode(&self) -> [u8; HELLO_BYTES] {
-        let mut bytes = [0; HELLO_BYTES];
-        bytes[..6].copy_from_slice(&HELLO_MAGIC);
-        bytes[8..12].copy_from_slice(&self.from.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.fence.to_le_bytes());
-        bytes[24..40].copy_from_slice(&self.token);
-        bytes[40..48].copy_from_slice(&self.sent.to_le_bytes());
-        bytes[48..56].copy_from_slice(&self.received.to_le_bytes());
-        bytes
-    }
-
-    /// From bytes.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::InvalidData`] where they are no hello of this version.
-    pub(crate) fn decode(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
-        if bytes[..6] != HELLO_MAGIC || bytes[6..8] != [0, 0] {
-            return Err(invalid("no hello of this version of ftb-job"));
-        }
-        Ok(Self {
-            from: u32::from_le_bytes(array(&bytes[8..12])),
-            to: u32::from_le_bytes(array(&bytes[12..16])),
-            fence: u64::from_le_bytes(array(&bytes[16..24])),
-            token: array(&bytes[24..40]),
-            sent: u64::from_le_bytes(array(&bytes[40..48])),
-            received: u64::from_le_bytes(array(&bytes[48..56])),
-        })
-    }
-}
-
 pub(crate) fn invalid(problem: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
@@ -280,15 +224,5 @@ mod tests {
         for cut in 1..wire.len() {
             assert!(read_frame(&mut &wire[..cut]).is_err(), "cut at {cut}");
         }
-    }
-
-    #[test]
-    fn a_hello_survives_and_another_version_is_refused() {
-        let hello =
-            Hello { from: 1, to: 2, fence: 3, token: [7; TOKEN_BYTES], sent: 4, received: 5 };
-        let mut bytes = hello.encode();
-        assert_eq!(Hello::decode(&bytes).unwrap(), hello);
-        bytes[5] = 1;
-        assert!(Hello::decode(&bytes).is_err());
     }
 }

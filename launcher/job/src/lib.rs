@@ -29,6 +29,7 @@ mod control;
 mod error;
 mod events;
 mod frame;
+mod hello;
 mod image;
 mod inbox;
 mod job;

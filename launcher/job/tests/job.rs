@@ -314,17 +314,22 @@ fn strangers_at_the_socket_of_a_rank_are_turned_away_and_the_job_goes_on() {
     let running = endless.start(&harness);
     for rank in 0..4 {
         let endpoint =
-            Endpoint::decode(rank, &harness.pmi.value(&format!("addr-0-{rank}")).unwrap());
-        let address = endpoint.unwrap().addresses["tcp"].clone();
+            Endpoint::decode(rank, &harness.pmi.value(&format!("addr-0-{rank}")).unwrap()).unwrap();
+        let address = endpoint.addresses["tcp"].clone();
         let hello_without_secret = [b"FTBJ\0\x01\0\0".as_slice(), &[0; 48]].concat();
-        for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 200], &hello_without_secret] {
+        // Of earlier versions: the secret itself, as a word that anyone may repeat.
+        let (from, to) = ((rank ^ 1).to_le_bytes(), rank.to_le_bytes());
+        let spoken = [b"FTBJ\0\x02\0\0", &from[..], &to, &[0; 8], &endpoint.token, &[0; 16]];
+        let spoken = spoken.concat();
+        let http = &b"GET / HTTP/1.1\r\n\r\n"[..];
+        for words in [http, &[0xff; 200], &hello_without_secret, &spoken] {
             let mut stranger = TcpStream::connect(&address).unwrap();
             // The rank may be quicker to end it than this to speak.
             stranger.write_all(words).and_then(|()| stranger.shutdown(Shutdown::Write)).ok();
-            // An end or a reset, and no answer before it.
+            // An end or a reset, and no answer before it but the random challenge.
             let mut answer = Vec::new();
             stranger.read_to_end(&mut answer).ok();
-            assert!(answer.is_empty(), "{answer:?}");
+            assert!(answer.len() <= 16, "{answer:?}");
         }
     }
     endless.finish(running);

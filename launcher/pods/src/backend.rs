@@ -80,6 +80,18 @@ pub struct PodPlace<'a> {
     pub bridge: &'a str,
     /// Inode numbers of the pipes to and from the supervisor in the image.
     pub pipes: (u64, u64),
+    /// The holder of the pod's user namespace; `None`: the pod is root's.
+    pub holder: Option<u32>,
+}
+
+/// The words after `nsenter` for the namespaces of a pod. The pods of an ordinary user share their
+/// IPC namespace with the processes that enter: only root can restore one.
+pub(crate) fn nsenter_words(holder: Option<u32>, pause: u32) -> Vec<String> {
+    let mut words = vec!["--target".to_owned(), pause.to_string()];
+    words.extend(["--mount", "--net", "--pid"].map(str::to_owned));
+    words.extend(holder.map(|_| "--ipc".to_owned()));
+    words.push("--".to_owned());
+    words
 }
 
 /// A command of a backend.

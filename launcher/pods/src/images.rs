@@ -6,6 +6,7 @@ pub mod growing;
 pub mod tree;
 
 use ftb_launcher_core::names::SetId;
+use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
@@ -66,6 +67,17 @@ pub fn sum(path: &Path) -> io::Result<(u64, u32)> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     Ok((length, copy(&mut file, &mut io::sink(), length, 0)?))
+}
+
+/// SHA-256 of the image at `path`, in hex; of a directory over its stream ([`tree`]).
+pub fn digest(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    if fs::metadata(path)?.is_dir() {
+        tree::send(path, &mut hasher)?;
+    } else {
+        io::copy(&mut File::open(path)?, &mut hasher)?;
+    }
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Copies exactly `length` bytes; returns their CRC-32C, continued from `crc`.

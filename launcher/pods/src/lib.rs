@@ -13,6 +13,7 @@ pub mod images;
 pub mod input;
 pub mod installed;
 pub mod output;
+pub mod owner;
 pub mod pod;
 pub mod saver;
 pub mod spec;

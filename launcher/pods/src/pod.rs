@@ -111,13 +111,10 @@ pub fn begin(spec: &NodeSpec, number: u32, ends: PodChannels) -> Pod {
     tokio::spawn(async move {
         let _alive = alive;
         let task = async {
-            let address = spec
-                .pod
-                .as_ref()
-                .map(|net| net.address)
-                .ok_or("the node has no network for pods")?;
-            let pause = PauseProcess::make(true).await?;
-            let mut task = Task::hold(&spec, number, pause, address, ends.clone(), true).await?;
+            let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
+            let pause = PauseProcess::make(net.holder, true).await?;
+            let task = Task::hold(&spec, number, pause, net.address, ends.clone(), true);
+            let mut task = task.await?;
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
             task.start_supervisor(&program)?;
             Ok::<_, String>(task)
@@ -206,7 +203,8 @@ pub fn expect(
 /// Namespaces for ranks to restore.
 async fn made(spec: &NodeSpec) -> Result<PauseProcess, String> {
     let time = Stopwatch::start();
-    let pause = PauseProcess::make(false).await?;
+    let holder = spec.pod.as_ref().and_then(|net| net.holder);
+    let pause = PauseProcess::make(holder, false).await?;
     time.done(&spec.node, "make the pod's namespaces");
     Ok(pause)
 }

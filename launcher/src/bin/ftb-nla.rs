@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use core::time::Duration;
 use ftb_client::daemon::{Failure, LogSettings, exit};
 use ftb_launcher::{console, guard, nla, ranks, waiting};
+use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::supervisor;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -47,6 +48,9 @@ enum NlaCommand {
         /// For ranks that start, not for restored ones.
         #[arg(long)]
         fresh: bool,
+        /// For an ordinary user.
+        #[arg(long)]
+        user: bool,
     },
     /// Be the first process of a pod
     #[command(hide = true)]
@@ -57,7 +61,22 @@ enum NlaCommand {
     },
     /// Start the ranks of a pod and pass on their output
     #[command(hide = true)]
-    Supervise,
+    Supervise {
+        /// For an ordinary user.
+        #[arg(long)]
+        user: bool,
+    },
+    /// Hold the user namespace of an ordinary user's pods
+    #[command(hide = true, name = owner::HOLD)]
+    HoldUser,
+    /// Run a command in it
+    #[command(hide = true, name = owner::ENTER)]
+    EnterUser {
+        /// The process that holds it.
+        holder: u32,
+        #[arg(last = true)]
+        argv: Vec<String>,
+    },
 }
 
 /// `exec-rank PARENT -- PROGRAM ARGUMENTS...`: the step between the launch agent PARENT and a rank.
@@ -84,13 +103,19 @@ fn main() -> ExitCode {
             guard::run(std::io::stdin().lock(), &dir, bridge.as_deref());
             ExitCode::SUCCESS
         }
-        NlaCommand::MakePod { fresh } => {
-            exit("ftb-nla", supervisor::make(fresh).map_err(Failure::from))
+        NlaCommand::MakePod { fresh, user } => {
+            exit("ftb-nla", supervisor::make(fresh, user).map_err(Failure::from))
+        }
+        NlaCommand::HoldUser => exit("ftb-nla", owner::hold().map_err(Failure::from)),
+        NlaCommand::EnterUser { holder, argv } => {
+            exit("ftb-nla", Err(owner::enter(holder, &argv).into()))
         }
         NlaCommand::Pause { fresh } => {
             exit("ftb-nla", supervisor::pause(fresh).map_err(Failure::from))
         }
-        NlaCommand::Supervise => exit("ftb-nla", supervisor::supervise().map_err(Failure::from)),
+        NlaCommand::Supervise { user } => {
+            exit("ftb-nla", supervisor::supervise(user).map_err(Failure::from))
+        }
     }
 }
 

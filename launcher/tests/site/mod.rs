@@ -6,7 +6,10 @@ pub mod bridge;
 pub mod fixture;
 pub mod traces;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
+use ftb_launcher::jobdir::{self, JobDir, JobFile};
+use ftb_launcher::sets::Manifest;
+use ftb_launcher_core::names::JobId;
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -174,6 +177,14 @@ impl Site {
     pub fn release(&self) -> Result<()> {
         std::fs::write(self.gate(), "")?;
         Ok(())
+    }
+
+    /// Verifies a set of a job, as a restart does.
+    pub fn verify(&self, job: &str, set: &std::path::Path) -> Result<Manifest> {
+        let job = JobId::new(job)?;
+        let file: JobFile =
+            JobDir::new(self.jobs.path(), &job).read("job.json").map_err(Error::msg)?;
+        jobdir::verify(set, &job, &file.set_key).map_err(Error::msg)
     }
 
     /// Asks a job for something; the words of the last answer.

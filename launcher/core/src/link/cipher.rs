@@ -61,6 +61,29 @@ impl Secret {
         Self(text.to_owned())
     }
 
+    /// The code that authenticates a manifest of the job's sets, in hex.
+    pub fn seal_manifest(&self, manifest: &[u8]) -> String {
+        let code = self.manifest_mac(manifest).finalize().into_bytes();
+        code.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether that is the code of this manifest. Takes the same time for all wrong codes.
+    pub fn has_sealed(&self, manifest: &[u8], code: &str) -> bool {
+        let pairs = code.as_bytes().chunks(2).map(|pair| core::str::from_utf8(pair).ok());
+        let byte = |pair: Option<&str>| u8::from_str_radix(pair?, 16).ok();
+        let code: Option<Vec<u8>> = pairs.map(byte).collect();
+        code.is_some_and(|code| self.manifest_mac(manifest).verify_slice(&code).is_ok())
+    }
+
+    fn manifest_mac(&self, manifest: &[u8]) -> Hmac<Sha256> {
+        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let mut mac = <Hmac<Sha256> as hmac::Mac>::new_from_slice(self.0.as_bytes())
+            .expect("HMAC takes keys of any length");
+        mac.update(b"manifest ");
+        mac.update(manifest);
+        mac
+    }
+
     fn mac(&self, purpose: &[u8], side: Side, nonces: &[u8]) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
         let mut mac = <Hmac<Sha256> as hmac::Mac>::new_from_slice(self.0.as_bytes())

@@ -6,7 +6,8 @@
 
 use super::{Channel, Endpoint, Opening};
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame, HEADER_BYTES, HELLO_BYTES, Hello};
+use crate::frame::{self, Frame, HEADER_BYTES};
+use crate::hello::{CHALLENGE_BYTES, HELLO_BYTES, Hello, Introduction, Side, TOKEN_BYTES};
 use crate::{limits, lock, spawn_helper};
 use nix::sys::socket;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A channel of links over byte streams.
 pub struct StreamChannel {
@@ -53,11 +54,34 @@ struct Links {
     peers: BTreeMap<u32, Endpoint>,
     up: BTreeMap<u32, Arc<Link>>,
     dialling: BTreeSet<u32>,
-    /// Connected but not introduced, by a number of their own.
+    /// Dialled but not introduced, by a number of their own.
     pending: BTreeMap<u64, Arc<Link>>,
-    pending_last: u64,
+    /// Accepted but not introduced: anyone may connect. The oldest has the least number.
+    unproved: BTreeMap<u64, Arc<Link>>,
+    number_last: u64,
+    refused: Refused,
     readers: Vec<JoinHandle<()>>,
     closed: bool,
+}
+
+/// Connections that were refused since the last line of the log.
+#[derive(Default)]
+struct Refused {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl Refused {
+    /// Counts one; how many to log now, if any.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let waits = |at: Instant| now.saturating_duration_since(at) < limits::REFUSED_EVERY;
+        if self.logged.is_some_and(waits) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(core::mem::take(&mut self.count))
+    }
 }
 
 struct Link {
@@ -173,7 +197,7 @@ fn accept_all(listener: &Listener, ends: &Arc<Ends>) {
             Err(_) => return,
         };
         if let Err(error) = ends.welcome(stream) {
-            tracing::warn!(rank = ends.opening.own.rank, %error, "connection refused");
+            ends.report(&error);
         }
     }
 }
@@ -189,25 +213,19 @@ impl Ends {
     fn welcome(self: &Arc<Self>, stream: Stream) -> io::Result<()> {
         let link = Arc::new(Link::new(stream));
         let mut links = lock(&self.links);
-        if links.closed || links.pending.len() >= limits::RANKS_MAX as usize {
-            return Err(io::Error::other("too many connections wait for their hello"));
+        if links.closed {
+            return Err(io::ErrorKind::NotConnected.into());
         }
-        let number = links.introduce(&link);
+        let number = links.accept(&link, self.opening.size as usize + limits::STRANGERS_MAX);
         let ends = Arc::clone(self);
         let reader = spawn_helper("ftb-read", move || {
             let heard = ends.hear(&link);
-            lock(&ends.links).pending.remove(&number);
+            lock(&ends.links).unproved.remove(&number);
             match heard {
                 Ok(from) => ends.read(from, &link),
                 Err(error) => {
                     link.stream.close();
-                    let rank = ends.opening.own.rank;
-                    // Both have dialled, and the other connection counts.
-                    if error.kind() == io::ErrorKind::AlreadyExists {
-                        tracing::debug!(rank, %error, "connection not needed");
-                    } else {
-                        tracing::warn!(rank, %error, "connection refused");
-                    }
+                    ends.report(&error);
                 }
             }
         });
@@ -216,19 +234,32 @@ impl Ends {
         Ok(())
     }
 
+    /// Logs a refused connection: the first one at once, others together.
+    fn report(&self, error: &io::Error) {
+        let rank = self.opening.own.rank;
+        // Both have dialled, and the other connection counts.
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            tracing::debug!(rank, %error, "connection not needed");
+        } else if let Some(count) = lock(&self.links).refused.count(Instant::now()) {
+            tracing::warn!(rank, count, %error, "connections were refused");
+        }
+    }
+
     /// The accepting side of the introduction.
     fn hear(&self, link: &Arc<Link>) -> io::Result<u32> {
         let own = &self.opening.own;
         link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
-        let hello = link.read_hello()?;
-        if hello.to != own.rank || hello.token != own.token || hello.fence != self.opening.fence {
+        let introduction = Introduction { token: own.token, challenge: random_bytes()? };
+        (&link.stream).write_all(&introduction.challenge)?;
+        let hello = introduction.open(Side::Dialer, &link.read_exactly::<HELLO_BYTES>()?)?;
+        if hello.to != own.rank || hello.fence != self.opening.fence {
             return Err(frame::invalid("the hello is not for this rank and fence"));
         }
         if hello.from == own.rank || hello.from >= self.opening.size {
             let from = hello.from;
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
-        let answer = self.hello(hello.from, own.token).encode();
+        let answer = introduction.seal(Side::Listener, &self.hello(hello.from, hello.nonce));
         // No frame precedes the answer.
         let _answering = lock(&link.write);
         let taken = self.check_counts(&hello).and_then(|()| self.add(hello.from, link, false));
@@ -284,7 +315,7 @@ impl Ends {
             if links.closed {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            links.introduce(&link)
+            links.dial(&link)
         };
         let introduced = self.introduce(&link, peer);
         lock(&self.links).pending.remove(&number);
@@ -297,18 +328,21 @@ impl Ends {
 
     fn introduce(&self, link: &Arc<Link>, peer: &Endpoint) -> io::Result<()> {
         link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
-        (&link.stream).write_all(&self.hello(peer.rank, peer.token).encode())?;
-        let answer = link.read_hello()?;
-        if answer.from != peer.rank || answer.token != peer.token {
+        let challenge = link.read_exactly::<CHALLENGE_BYTES>()?;
+        let introduction = Introduction { token: peer.token, challenge };
+        let hello = self.hello(peer.rank, random_bytes()?);
+        (&link.stream).write_all(&introduction.seal(Side::Dialer, &hello))?;
+        let answer = introduction.open(Side::Listener, &link.read_exactly::<HELLO_BYTES>()?)?;
+        if answer.from != peer.rank || answer.to != hello.from || answer.nonce != hello.nonce {
             return Err(frame::invalid("another rank answered"));
         }
         self.check_counts(&answer)?;
         self.add(peer.rank, link, true)
     }
 
-    fn hello(&self, to: u32, token: [u8; frame::TOKEN_BYTES]) -> Hello {
+    fn hello(&self, to: u32, nonce: [u8; TOKEN_BYTES]) -> Hello {
         let (sent, received) = (self.opening.counts)(to);
-        Hello { from: self.opening.own.rank, to, fence: self.opening.fence, token, sent, received }
+        Hello { from: self.opening.own.rank, to, fence: self.opening.fence, nonce, sent, received }
     }
 
     /// The counts of both sides must match; otherwise a message was lost or doubled by a suspension
@@ -367,7 +401,8 @@ impl Ends {
         let mut links = lock(&self.links);
         links.closed = true;
         self.changed.notify_all();
-        for link in links.up.values().chain(links.pending.values()) {
+        let unknown = links.pending.values().chain(links.unproved.values());
+        for link in links.up.values().chain(unknown) {
             link.stream.close();
         }
     }
@@ -382,11 +417,23 @@ impl Ends {
 }
 
 impl Links {
-    /// Keeps a link until the other side is known; returns its number.
-    fn introduce(&mut self, link: &Arc<Link>) -> u64 {
-        self.pending_last += 1;
-        self.pending.insert(self.pending_last, Arc::clone(link));
-        self.pending_last
+    /// Keeps a dialled link until the other side is known; returns its number.
+    fn dial(&mut self, link: &Arc<Link>) -> u64 {
+        self.number_last += 1;
+        self.pending.insert(self.number_last, Arc::clone(link));
+        self.number_last
+    }
+
+    /// The same for an accepted link. Beyond `room` the oldest one is closed.
+    fn accept(&mut self, link: &Arc<Link>, room: usize) -> u64 {
+        while self.unproved.len() >= room
+            && let Some((_, oldest)) = self.unproved.pop_first()
+        {
+            oldest.stream.close();
+        }
+        self.number_last += 1;
+        self.unproved.insert(self.number_last, Arc::clone(link));
+        self.number_last
     }
 }
 
@@ -404,10 +451,10 @@ impl Link {
         Self { stream, write: Mutex::new(()) }
     }
 
-    fn read_hello(&self) -> io::Result<Hello> {
-        let mut bytes = [0; HELLO_BYTES];
+    fn read_exactly<const N: usize>(&self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
         (&self.stream).read_exact(&mut bytes)?;
-        Hello::decode(&bytes)
+        Ok(bytes)
     }
 
     fn send(&self, frame: &Frame<'_>) -> io::Result<()> {
@@ -549,8 +596,75 @@ impl Listener {
 }
 
 /// From the system's generator.
-pub(crate) fn random_bytes() -> io::Result<[u8; frame::TOKEN_BYTES]> {
-    let mut bytes = [0; frame::TOKEN_BYTES];
+pub(crate) fn random_bytes() -> io::Result<[u8; TOKEN_BYTES]> {
+    let mut bytes = [0; TOKEN_BYTES];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::inbox::Inbox;
+    use std::net::Ipv4Addr;
+
+    /// A rank of two with an open channel, and its address.
+    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+        let token = random_bytes().unwrap();
+        let own = Endpoint { rank, node: String::new(), token, addresses: BTreeMap::new() };
+        let inbox = Arc::new(Inbox::new(2, 1 << 20, Box::new(|_, _| ())));
+        let counts = Arc::new(|_| (0, 0));
+        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox, counts };
+        let channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let address = channel.open(&opening).unwrap();
+        (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own })
+    }
+
+    #[test]
+    fn silent_strangers_make_room_for_a_rank() {
+        let ((_listens, at), (dials, _)) = (opened(0), opened(1));
+        let connect = |_| TcpStream::connect(&at.addresses["tcp"]).unwrap();
+        let mut strangers: Vec<_> = (0..limits::STRANGERS_MAX + 4).map(connect).collect();
+        // Long before their deadline.
+        for oldest in &mut strangers[..2] {
+            oldest.set_read_timeout(Some(limits::HELLO_TIMEOUT / 2)).unwrap();
+            let mut challenge = Vec::new();
+            oldest.read_to_end(&mut challenge).unwrap();
+            assert_eq!(challenge.len(), CHALLENGE_BYTES);
+        }
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+    }
+
+    /// The test relays a rank's introduction, as an attacker between the ranks would.
+    #[test]
+    fn a_recorded_introduction_is_refused_the_second_time() {
+        let ((_listens, at), (dials, _)) = (opened(0), opened(1));
+        let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let between = [("tcp".to_owned(), relay.local_addr().unwrap().to_string())].into();
+        dials.connect(&Endpoint { addresses: between, ..at.clone() }).unwrap();
+        let dialling = std::thread::spawn(move || dials.reach(0));
+        let (mut rank, _) = relay.accept().unwrap();
+        let (mut challenge, mut hello) = ([0; CHALLENGE_BYTES], [0; HELLO_BYTES]);
+        let mut real = TcpStream::connect(&at.addresses["tcp"]).unwrap();
+        real.read_exact(&mut challenge).unwrap();
+        rank.write_all(&challenge).unwrap();
+        rank.read_exact(&mut hello).unwrap();
+        drop((real, rank, dialling));
+        let mut again = TcpStream::connect(&at.addresses["tcp"]).unwrap();
+        again.read_exact(&mut challenge).unwrap();
+        again.write_all(&hello).unwrap();
+        let mut answer = Vec::new();
+        again.read_to_end(&mut answer).ok();
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+
+    #[test]
+    fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
+        let (mut refused, start) = (Refused::default(), Instant::now());
+        let at = |part: u32| start + limits::REFUSED_EVERY / 4 * part;
+        let logged = [0, 1, 2, 4, 5].map(|part| refused.count(at(part)));
+        assert_eq!(logged, [Some(1), None, None, Some(3), None]);
+    }
 }

@@ -11,7 +11,7 @@
 
 use super::{
     Backend, Manner, Moment, Moves, Need, PARENT, PodPlace, STEP_DEADLINE, Saver, Step, Unit,
-    work_dir,
+    nsenter_words, work_dir,
 };
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -158,7 +158,7 @@ impl Criu {
         );
         let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
         let prepare = owned(&["sh", "-c", write, "sh", &script, &text]);
-        let mut argv = self.inside(pod.pause, "dump");
+        let mut argv = self.inside(pod, "dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
         argv.extend(common(unit, unit.image, "dump.log"));
         argv.extend(["--action-script".to_owned(), script]);
@@ -177,7 +177,7 @@ impl Criu {
 
     /// Copies the memory of the running pod; the kernel tracks later changes.
     fn precopy(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Step {
-        let mut argv = self.inside(pod.pause, "pre-dump");
+        let mut argv = self.inside(pod, "pre-dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string(), "--track-mem".to_owned()]);
         argv.extend(common(unit, &unit.image.join(PARENT), "pre-dump.log"));
         self.step("copy memory beforehand", argv)
@@ -186,7 +186,7 @@ impl Criu {
     /// The supervisor's pipes arrive as standard input and output; CRIU needs other numbers.
     fn revive(&self, pod: &PodPlace<'_>, unit: &Unit<'_>) -> Vec<String> {
         let mut argv = owned(&["sh", "-c", "exec \"$@\" 5<&0 6>&1 </dev/null >&2", "sh"]);
-        argv.extend(self.inside(pod.pause, "restore"));
+        argv.extend(self.inside(pod, "restore"));
         argv.push("--restore-detached".to_owned());
         argv.extend(common(unit, unit.image, "restore.log"));
         let (to, from) = pod.pipes;
@@ -198,11 +198,12 @@ impl Criu {
 
     /// Runs CRIU inside the pod's mounts, network and processes, but not in its IPC namespace,
     /// which belongs to the image.
-    fn inside(&self, pause: u32, action: &str) -> Vec<String> {
-        let words = ["nsenter", "--target", &pause.to_string(), "--mount", "--net", "--pid", "--"];
-        let mut argv = owned(&words);
+    fn inside(&self, pod: &PodPlace<'_>, action: &str) -> Vec<String> {
+        let mut argv = vec!["nsenter".to_owned()];
+        argv.extend(nsenter_words(pod.holder, pod.pause));
         argv.push(self.program.display().to_string());
         argv.push(action.to_owned());
+        argv.extend(pod.holder.map(|_| "--unprivileged".to_owned()));
         argv
     }
 }

@@ -22,7 +22,7 @@ fn all() -> Vec<Choice> {
 fn with_unit<T>(run: impl FnOnce(&Unit<'_>) -> T) -> T {
     let (job, node) = (JobId::new("job").unwrap(), NodeName::new("node01").unwrap());
     let set = SetId::new("set-000007").unwrap();
-    let pod = PodPlace { pause: 71, link: "ftb0", bridge: "br0", pipes: (81, 82) };
+    let pod = PodPlace { pause: 71, link: "ftb0", bridge: "br0", pipes: (81, 82), holder: None };
     let image = Path::new("/images/set-000007/rank-3.img");
     run(&Unit {
         job: &job,

@@ -4,6 +4,7 @@
 //! The alias of a bridge names its job, so the bridge of a killed job can be found and removed
 //! ([`clear_left`]).
 
+use crate::owner;
 use core::net::Ipv4Addr;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,19 @@ pub struct PodNet {
     /// Random number of the job, so that bridges and links of two jobs of one name differ.
     #[serde(default)]
     pub mark: u32,
+    /// The process that holds the user namespace of the pods; `None`: the job is root's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<u32>,
+}
+
+impl PodNet {
+    fn outside(&self) -> At {
+        At(self.holder, None)
+    }
+
+    fn inside(&self, pause: u32) -> At {
+        At(self.holder, Some(pause))
+    }
 }
 
 /// Prefix of the alias of a job's own bridge; the job's name follows.
@@ -52,16 +66,19 @@ pub fn mac(address: Ipv4Addr) -> String {
 /// Where the kernel lists network links.
 const LINKS: &str = "/sys/class/net";
 
-/// Runs a batch of `ip` commands, in the network namespace of `inside` if given; returns its
-/// output.
-async fn ip(inside: Option<u32>, batch: &str) -> Result<String, String> {
-    let mut command = match inside {
+/// Where `ip` commands run: the holder of the job, and the pod of this pause process, if any.
+#[derive(Clone, Copy)]
+struct At(Option<u32>, Option<u32>);
+
+/// Runs a batch of `ip` commands; returns its output.
+async fn ip(At(holder, inside): At, batch: &str) -> Result<String, String> {
+    let mut command: Command = match inside {
         Some(pid) => {
-            let mut command = Command::new("nsenter");
+            let mut command = owner::command(holder, "nsenter");
             command.args(["--target", &pid.to_string(), "--net", "--", "ip"]);
-            command
+            command.into()
         }
-        None => Command::new("ip"),
+        None => owner::command(holder, "ip").into(),
     };
     command
         .args(["-batch", "-"])
@@ -101,7 +118,7 @@ const UP_LOOKS_MAX: u32 = 250;
 /// Gives a pod its link and address; the link joins no bridge yet. It always has a carrier, because
 /// programs ignore a device without one.
 pub async fn join(net: &PodNet, pause: u32, link: &str, address: Ipv4Addr) -> Result<(), String> {
-    make_link(pause, link).await?;
+    make_link(net, pause, link).await?;
     add_address(net, pause, address).await
 }
 
@@ -117,9 +134,9 @@ pub async fn join_where_free(
     address: Ipv4Addr,
 ) -> Result<(), String> {
     // It asks with an unused hardware address: that of the pod's address may be taken too.
-    make_link(pause, link).await?;
+    make_link(net, pause, link).await?;
     open(net, job, link).await?;
-    if is_taken(pause, address).await? {
+    if is_taken(net, pause, address).await? {
         return Err(format!(
             "the pods' address {address} is taken on bridge {}: another job uses it; start again, or name another \
              network in [backend.criu]",
@@ -131,7 +148,7 @@ pub async fn join_where_free(
 
 /// Asks on the bridge for an address before the pod has it (RFC 5227). The kernel asks; the
 /// neighbour table has the answer.
-async fn is_taken(pause: u32, address: Ipv4Addr) -> Result<bool, String> {
+async fn is_taken(net: &PodNet, pause: u32, address: Ipv4Addr) -> Result<bool, String> {
     let wait = PROBE_WAIT.as_millis();
     let ask = format!(
         "link set dev lo up\n\
@@ -139,10 +156,10 @@ async fn is_taken(pause: u32, address: Ipv4Addr) -> Result<bool, String> {
          ntable change name arp_cache dev eth0 retrans {wait} mcast_probes {PROBES}\n\
          neigh replace {address} dev eth0 use nud none\n"
     );
-    ip(Some(pause), &ask).await?;
+    ip(net.inside(pause), &ask).await?;
     for _ in 0..PROBE_LOOKS_MAX {
         tokio::time::sleep(PROBE_WAIT).await;
-        let said = ip(Some(pause), &format!("neigh show to {address} dev eth0\n")).await?;
+        let said = ip(net.inside(pause), &format!("neigh show to {address} dev eth0\n")).await?;
         if !said.contains("INCOMPLETE") {
             return Ok(said.contains("lladdr"));
         }
@@ -152,9 +169,9 @@ async fn is_taken(pause: u32, address: Ipv4Addr) -> Result<bool, String> {
 
 /// Waits until the kernel reports the pod's link as up. UCX uses no other link, and a program that
 /// starts too early fails in `MPI_Init`.
-pub async fn wait_up(pause: u32) -> Result<(), String> {
+pub async fn wait_up(net: &PodNet, pause: u32) -> Result<(), String> {
     for _ in 0..UP_LOOKS_MAX {
-        let said = ip(Some(pause), "link show dev eth0\n").await?;
+        let said = ip(net.inside(pause), "link show dev eth0\n").await?;
         if said.contains("state UP") {
             return Ok(());
         }
@@ -163,11 +180,11 @@ pub async fn wait_up(pause: u32) -> Result<(), String> {
     Err("the pod's network link does not come up".to_owned())
 }
 
-async fn make_link(pause: u32, link: &str) -> Result<(), String> {
+async fn make_link(net: &PodNet, pause: u32, link: &str) -> Result<(), String> {
     let outside = format!(
         "link add name {link} type veth peer name eth0 netns {pause}\nlink set dev {link} up\n"
     );
-    ip(None, &outside).await.map(drop)
+    ip(net.outside(), &outside).await.map(drop)
 }
 
 async fn add_address(net: &PodNet, pause: u32, address: Ipv4Addr) -> Result<(), String> {
@@ -180,7 +197,7 @@ async fn add_address(net: &PodNet, pause: u32, address: Ipv4Addr) -> Result<(), 
          ntable change name arp_cache dev eth0 retrans {ASK_EVERY_MS} mcast_probes {ASKS_MAX}\n",
         net.prefix
     );
-    ip(Some(pause), &inside).await.map(drop)
+    ip(net.inside(pause), &inside).await.map(drop)
 }
 
 /// Joins the pod's link to the bridge. The backend's commands cut it.
@@ -200,17 +217,18 @@ pub async fn open(net: &PodNet, job: &str, link: &str) -> Result<(), String> {
 async fn port(net: &PodNet, link: &str) -> Result<(), String> {
     let bridge = &net.bridge;
     let batch = format!("link set dev {link} master {bridge}\nlink set dev {bridge} up\n");
-    ip(None, &batch).await.map(drop)
+    ip(net.outside(), &batch).await.map(drop)
 }
 
 /// Makes the job's own bridge if it is missing. A failure shows when a pod joins it.
 async fn make_bridge(net: &PodNet, job: &str) {
     let bridge = &net.bridge;
-    if net.own && !Path::new(LINKS).join(bridge).exists() {
+    // The links of a holder's network are not listed here.
+    if net.own && (net.holder.is_some() || !Path::new(LINKS).join(bridge).exists()) {
         let batch = format!(
             "link add name {bridge} type bridge\nlink set dev {bridge} alias {ALIAS}{job}\n"
         );
-        let made = ip(None, &batch).await;
+        let made = ip(net.outside(), &batch).await;
         if let Err(error) = made {
             tracing::debug!(%error, "another agent may have made the bridge");
         }
@@ -221,13 +239,14 @@ async fn make_bridge(net: &PodNet, job: &str) {
 ///
 /// # Errors
 /// The link may have gone with the pod.
-pub async fn close(link: &str) -> Result<(), String> {
-    ip(None, &format!("link del dev {link}\n")).await.map(drop)
+pub async fn close(net: &PodNet, link: &str) -> Result<(), String> {
+    ip(net.outside(), &format!("link del dev {link}\n")).await.map(drop)
 }
 
 /// Removes the job's own bridge when it has no ports. Returns whether it is gone.
 pub fn remove_bridge(net: &PodNet) -> bool {
-    !net.own || remove_empty(&net.bridge)
+    // A bridge of a holder ends with it.
+    !net.own || net.holder.is_some() || remove_empty(&net.bridge)
 }
 
 /// Removes a bridge without ports. Returns whether it is gone.

@@ -1,6 +1,7 @@
 //! The pause process of a pod ([`super::supervisor`]), as the node agent sees it.
 
 use super::PAUSE_WAIT;
+use crate::owner;
 use std::io;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -14,11 +15,12 @@ pub(super) struct PauseProcess {
 }
 
 impl PauseProcess {
-    /// Makes namespaces. `fresh`: for ranks that start, not for restored ones.
-    pub(super) async fn make(fresh: bool) -> Result<Self, String> {
+    /// Makes namespaces in the user namespace of the holder, if any. `fresh`: for ranks that start, not for restored ones.
+    pub(super) async fn make(holder: Option<u32>, fresh: bool) -> Result<Self, String> {
         let fail = |error: io::Error| format!("cannot make a pod: {error}");
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("make-pod").args(fresh.then_some("--fresh")).kill_on_drop(true);
+        let mut command = Command::from(owner::command(holder, "/proc/self/exe"));
+        command.arg("make-pod").args(fresh.then_some("--fresh")).args(holder.map(|_| "--user"));
+        command.kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut process = command.spawn().map_err(fail)?;
         let mut line = String::new();
@@ -28,7 +30,7 @@ impl PauseProcess {
             read.map_err(|_| "the pod's namespaces were not made in time".to_owned())?
                 .map_err(fail)?;
         }
-        let pid = line.trim().parse().map_err(|_| "cannot make a pod: is this root?".to_owned())?;
+        let pid = line.trim().parse().map_err(|_| "cannot make a pod".to_owned())?;
         Ok(Self { process, pid })
     }
 

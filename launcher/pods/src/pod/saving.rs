@@ -9,7 +9,7 @@ use super::{ANSWER_WAIT, PodChannels};
 use crate::backend::{Moment, PodPlace, Unit};
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
-use crate::{images, installed, saver, steps};
+use crate::{images, installed, owner, saver, steps};
 use ftb_launcher_core::names::{Ranks, SetId};
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -200,6 +200,7 @@ impl Place {
         mut fds: Option<(OwnedFd, OwnedFd)>,
     ) -> Result<(), String> {
         let bridge = spec.pod.as_ref().map_or("", |net| net.bridge.as_str());
+        let holder = spec.pod.as_ref().and_then(|net| net.holder);
         let unit = Unit {
             job: &spec.job,
             node: &spec.node,
@@ -208,10 +209,17 @@ impl Place {
             rank: self.rank,
             pid: self.supervisor,
             image,
-            pod: Some(PodPlace { pause: self.pause, link: &self.link, bridge, pipes: self.pipes }),
+            pod: Some(PodPlace {
+                pause: self.pause,
+                link: &self.link,
+                bridge,
+                pipes: self.pipes,
+                holder,
+            }),
         };
         let env = saver::env(&unit, spec);
-        for step in spec.backend.get().steps(moment, &unit) {
+        for mut step in spec.backend.get().steps(moment, &unit) {
+            step.argv.splice(..0, owner::words(holder));
             let fds = if step.piped { fds.take() } else { None };
             let time = Stopwatch::start();
             let done = steps::run(&step, &env, Path::new("/"), fds).await;

@@ -14,6 +14,7 @@ use super::stop;
 use crate::activity::{self, Sampler};
 use crate::counter::{PROGRESS_FD, StepCounter};
 use crate::output::Stream;
+use crate::owner;
 use ftb_launcher_core::message::{Activity, ExitCause};
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
@@ -54,12 +55,13 @@ fn settle_tcp() {
 }
 
 /// Makes the namespaces of a pod, prints the id of the pause process, and waits for its end.
+/// `user`: for an ordinary user ([`crate::owner`]).
 ///
 /// # Errors
 /// The system's; most often the user is not root.
-pub fn make(fresh: bool) -> io::Result<()> {
+pub fn make(fresh: bool, user: bool) -> io::Result<()> {
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID;
-    unshare(all)?;
+    unshare(if user { all | CloneFlags::CLONE_NEWIPC } else { all })?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     let mut pause = Command::new(std::env::current_exe()?);
@@ -174,10 +176,15 @@ enum Ready {
     In(u32),
 }
 
-/// The supervisor. Returns when its standard input ends; its children are dead then.
-pub fn supervise() -> io::Result<()> {
+/// The supervisor. Returns when its standard input ends; its children are dead then. `user`: for an
+/// ordinary user; it and the ranks have no rights.
+pub fn supervise(user: bool) -> io::Result<()> {
     // The image contains its own IPC namespace, no terminal, and the /dev/null of the pod's mounts.
-    unshare(CloneFlags::CLONE_NEWIPC)?;
+    if user {
+        owner::drop_rights()?;
+    } else {
+        unshare(CloneFlags::CLONE_NEWIPC)?;
+    }
     let _ = setsid();
     close_strangers()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;

@@ -6,8 +6,9 @@ use super::pause::PauseProcess;
 use super::pipes::{pipes, read_messages, write_messages};
 use super::stdin::{STDIN_RANK, Stdin};
 use super::{DRAIN_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, PodChannels, connections, net};
-use crate::backend::Moment;
+use crate::backend::{Moment, nsenter_words};
 use crate::output::{self, Stream};
+use crate::owner;
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
 use core::net::Ipv4Addr;
@@ -81,7 +82,7 @@ impl Task {
             }
         }
         if fresh {
-            net::wait_up(pause.pid).await?;
+            net::wait_up(net, pause.pid).await?;
         }
         let (_, said) = mpsc::channel(1);
         Ok(Self {
@@ -136,9 +137,10 @@ impl Task {
 
     pub(super) fn start_supervisor(&mut self, program: &Path) -> Result<(), String> {
         let (input, output) = self.connect()?;
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pause.pid.to_string(), "--mount", "--net", "--pid", "--"]);
-        command.arg(program).arg("supervise").current_dir("/");
+        let holder = self.spec.pod.as_ref().and_then(|net| net.holder);
+        let mut command = Command::from(owner::command(holder, "nsenter"));
+        command.args(nsenter_words(holder, self.pause.pid));
+        command.arg(program).arg("supervise").args(holder.map(|_| "--user")).current_dir("/");
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::null());
         command.spawn().map(drop).map_err(|error| format!("cannot enter the pod: {error}"))
     }
@@ -187,7 +189,9 @@ impl Task {
     async fn end(mut self) {
         drop(self.to_supervisor.take());
         let net = self.spec.pod.clone();
-        if let Err(error) = net::close(&self.link).await {
+        if let Some(net) = &net
+            && let Err(error) = net::close(net, &self.link).await
+        {
             tracing::debug!(%error, "the link of a pod has gone before it");
         }
         self.pause.end().await;
