@@ -219,6 +219,16 @@ impl Access {
         uids
     }
 
+    /// Whether ordinary users may not publish in this event space.
+    pub fn is_protected(&self, space: &[u8]) -> bool {
+        let length = |rule: &&AccessRule| rule.space.matches(space);
+        let fitting = self.rules.iter().filter(|rule| length(rule).is_some());
+        let is_closed = |rule: &AccessRule| {
+            !rule.publish.contains(&Who::Everyone) && rule.space.space().is_some()
+        };
+        lies_in(space, AGENT_SPACE) || fitting.max_by_key(length).is_some_and(is_closed)
+    }
+
     /// Whether it is root or the agent's own user.
     pub fn is_trusted(&self, uid: u32) -> bool {
         uid == 0 || uid == self.agent_uid
@@ -404,6 +414,14 @@ mod tests {
             access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
         };
         assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.drill"]);
+        let open =
+            [rule("site.*", &["root"], &["everyone"]), rule("site.open", &["everyone"], &[])];
+        let open = access(&open);
+        for (space, is_protected) in
+            [("site.x", true), ("Site.Open.y", false), ("ftb.agent.x", true), ("ftb.app", false)]
+        {
+            assert_eq!(open.is_protected(space.as_bytes()), is_protected, "{space}");
+        }
         let site = [rule("site.*", &["root"], &["everyone"]), rule("ftb.ib", &["everyone"], &[])];
         assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi", "ftb.drill"]);
     }

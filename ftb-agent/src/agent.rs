@@ -16,6 +16,7 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::serve;
+use crate::signing::Signing;
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -80,6 +81,7 @@ pub struct Agent {
     tls: Option<Arc<Tls>>,
     access: Arc<ArcSwap<Access>>,
     pairs: Arc<ArcSwap<ConditionPairs>>,
+    signing: Arc<Signing>,
     errors: Arc<PeerErrors>,
     limiters: [Arc<ConnectionLimiter>; 2],
     role: watch::Receiver<String>,
@@ -104,16 +106,14 @@ impl Agent {
         world: World,
     ) -> Result<Self, StartError> {
         let host = config.host(system_host);
-        let tls = load_certificates(&config)?;
-        examine_certificate(&config, &host);
+        let tls = load_certificates(&config, &host)?;
         let origin = OriginId(world.entropy.draw().map_err(StartError::Entropy)?);
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
         let alarm = world.clock.alarm().map_err(StartError::Timer)?;
         let journal = read_journal(&config, &host, origin, &world).await?;
         let [link_listener, client_listener] = listen(&config, &world).await?;
         let address = link_listener.address();
-
-        let (errors, access, pairs) = shared(&config, agent_uid);
+        let (errors, access, pairs, signing) = shared(&config, agent_uid, tls.clone());
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
         let tasks = TaskTracker::new();
@@ -122,6 +122,7 @@ impl Agent {
             errors: Arc::clone(&errors),
             net: Arc::clone(&world.net),
             tls: tls.clone(),
+            signing: Arc::clone(&signing),
             tasks: tasks.clone(),
             ended: ended.clone(),
         };
@@ -134,8 +135,8 @@ impl Agent {
         sockets.serve_clients(client_listener, Arc::clone(&limiters[1]), clients, admin);
 
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
-        let mut node = config.node(&host, origin);
-        node.unbounded_uids = access.load().unbounded_uids();
+        let unbounded_uids = access.load().unbounded_uids();
+        let node = NodeConfig { unbounded_uids, ..config.node(&host, origin) };
         let node = Node::with_journal(world.clock.now(), node, seed, restored);
         let announcer =
             Announcer::new(&host, origin, agent_uid, std::process::id(), Arc::clone(&pairs));
@@ -157,6 +158,7 @@ impl Agent {
             tls,
             access,
             pairs,
+            signing,
             errors,
             limiters,
             role,
@@ -209,6 +211,7 @@ impl Agent {
             (None, None) => {}
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
+        self.signing.require(config.require_signatures);
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
         // The configuration was checked when it was read.
         let pairs = condition::pairs(&config.condition).unwrap_or_default();
@@ -260,9 +263,11 @@ impl Agent {
     }
 }
 
-fn load_certificates(config: &Config) -> Result<Option<Arc<Tls>>, TlsError> {
+fn load_certificates(config: &Config, host: &str) -> Result<Option<Arc<Tls>>, TlsError> {
     let load = |files| Tls::load(files, &config.cluster.0).map(Arc::new);
-    config.tls.as_ref().map(load).transpose()
+    let tls = config.tls.as_ref().map(load).transpose()?;
+    examine_certificate(config, host);
+    Ok(tls)
 }
 
 /// Logs what is wrong with the certificate. That may be temporary: the agent starts, and serves its
@@ -319,13 +324,14 @@ fn services(
     terms: Terms,
     journal: Option<&Opened>,
 ) -> (Clients, AdminService) {
-    let Links { handle, errors, ended, .. } = links.clone();
+    let Links { handle, errors, ended, signing, .. } = links.clone();
     let terms = Arc::new(terms);
     let clients = Clients {
         handle: handle.clone(),
         errors: Arc::clone(&errors),
         access: Arc::clone(access),
         pairs: Arc::clone(pairs),
+        signing,
         terms: Arc::clone(&terms),
         ended,
     };
@@ -339,14 +345,19 @@ fn services(
 fn shared(
     config: &Config,
     agent_uid: u32,
-) -> (Arc<PeerErrors>, Arc<ArcSwap<Access>>, Arc<ArcSwap<ConditionPairs>>) {
-    let access = Access::new(&config.access, agent_uid);
+    tls: Option<Arc<Tls>>,
+) -> (Arc<PeerErrors>, Arc<ArcSwap<Access>>, Arc<ArcSwap<ConditionPairs>>, Arc<Signing>) {
+    let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
     let pairs = condition::pairs(&config.condition).unwrap_or_default();
-    (
-        Arc::default(),
-        Arc::new(ArcSwap::from_pointee(access)),
-        Arc::new(ArcSwap::from_pointee(pairs)),
-    )
+    let errors = Arc::<PeerErrors>::default();
+    let signing = Signing::new(
+        tls,
+        &config.cluster.0,
+        Arc::clone(&access),
+        Arc::clone(&errors),
+        config.require_signatures,
+    );
+    (errors, access, Arc::new(ArcSwap::from_pointee(pairs)), Arc::new(signing))
 }
 
 fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {

@@ -7,6 +7,7 @@
 use crate::access::{Access, Allowed};
 use crate::handle::{Command, Handle};
 use crate::outbox;
+use crate::signing::Signing;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ftb_core::condition::pairs::ConditionPairs;
@@ -17,7 +18,7 @@ use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
 use ftb_core::numbers::LogIndex;
-use ftb_core::protocol::PROTOCOL;
+use ftb_core::protocol::{Features, PROTOCOL};
 use ftb_core::sealed::SealedRef;
 use ftb_core::{EventId, OriginId, PublisherId, Run, Severity};
 use ftb_proto::client::{
@@ -60,6 +61,8 @@ pub struct Clients {
     pub access: Arc<ArcSwap<Access>>,
     /// The events that state conditions by their names, replaced likewise.
     pub pairs: Arc<ArcSwap<ConditionPairs>>,
+    /// Signs their events, and verifies those that they get.
+    pub signing: Arc<Signing>,
     /// What is the same for all clients.
     pub terms: Arc<Terms>,
     /// Cancelled when the agent ends.
@@ -105,13 +108,14 @@ impl StreamService for Clients {
         let allowed = self.access.load().of(credentials);
         let mut reader = Reader {
             access: Arc::clone(&self.access),
+            signing: Arc::clone(&self.signing),
             allowed: self.access.load().of(credentials),
             hidden: BTreeMap::new(),
         };
         let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
-            Outgoing::Shell(message) => Some(body(Outgoing::Shell(message))),
             Outgoing::Core(message) => reader.readable(message).map(body),
+            message => Some(body(message)),
         };
         let close = body(Outgoing::Shell(encode_close("closed by the agent")));
         let outbound = OutboundStream::new(receiver, encode, Some(close), cancel.clone());
@@ -129,9 +133,10 @@ impl StreamService for Clients {
     }
 }
 
-/// Removes events from deliveries that the client may not read.
+/// Removes events from deliveries that the client may not read, and marks the verified ones.
 struct Reader {
     access: Arc<ArcSwap<Access>>,
+    signing: Arc<Signing>,
     allowed: Allowed,
     /// Removed statements that may make a host unhealthy, by subscription.
     hidden: BTreeMap<SubscriptionId, u32>,
@@ -156,9 +161,9 @@ impl Reader {
             self.count_hidden(subscription, &items);
             items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
         }
+        let verified = self.signing.verified(&items);
         let is_empty = items.is_empty();
-        let deliver = Outgoing::Core(ToClient::Deliver { subscription, epoch, items });
-        (!is_empty).then_some(deliver)
+        (!is_empty).then_some(Outgoing::Deliver { subscription, epoch, items, verified })
     }
 
     fn count_hidden(&mut self, subscription: SubscriptionId, items: &[(LogIndex, Run)]) {
@@ -322,7 +327,7 @@ impl Session {
 
     fn accept(&self, hello: Hello) -> Result<(ClientInfo, HelloAck), Refusal> {
         let terms = &self.clients.terms;
-        let Some((protocol, features)) = negotiate(&hello) else {
+        let Some((protocol, mut features)) = negotiate(&hello) else {
             let text = format!(
                 "the client speaks protocol {}, the agent of {} speaks {PROTOCOL}: upgrade both to \
                  the same release",
@@ -330,6 +335,9 @@ impl Session {
             );
             return Err(Refusal(RejectCode::Protocol, text));
         };
+        if !self.clients.signing.is_required() {
+            features = features.without(Features::SIGNED);
+        }
         for (what, text) in [("client name", &hello.client_name), ("job id", &hello.job_id)] {
             if text.len() > limits::CLIENT_NAME_BYTES_MAX || text.chars().any(char::is_control) {
                 let max = limits::CLIENT_NAME_BYTES_MAX;
@@ -521,6 +529,7 @@ impl Session {
             self.clients.errors.count("conditions_ignored", address, &error.to_string());
         }
         let Some(events) = batch.run else { return Ok(()) };
+        let events = self.clients.signing.sign(events);
         let bytes = events.len();
         let input = Input::Publish { client, events };
         self.clients.handle.client_input(input, bytes).await.map_err(|_| End)

@@ -73,6 +73,9 @@ pub struct Config {
     /// Links without TLS: any host that reaches the port can forge faults.
     #[serde(default)]
     pub insecure: bool,
+    /// With TLS: an event without a valid signature moves no job.
+    #[serde(default = "require_signatures")]
+    pub require_signatures: bool,
     /// Mutual TLS between agents.
     pub tls: Option<TlsFiles>,
     /// Threads of the agent.
@@ -194,6 +197,10 @@ fn fanout() -> NonZeroU32 {
 }
 
 fn allow_unlisted() -> bool {
+    true
+}
+
+fn require_signatures() -> bool {
     true
 }
 

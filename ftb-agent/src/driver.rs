@@ -344,7 +344,7 @@ impl Driver {
                 let name = announcement.name;
                 match self.announcer.seal(now, *announcement) {
                     Ok(event) => {
-                        let events = event.into();
+                        let events = self.links.signing.sign(event.into());
                         return Some(Input::Publish { client: ClientId::AGENT, events });
                     }
                     Err(error) => tracing::error!(name, %error, "cannot announce"),

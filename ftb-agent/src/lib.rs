@@ -25,6 +25,7 @@ pub mod outbox;
 pub mod process;
 mod repeats;
 pub mod serve;
+pub mod signing;
 pub mod storm;
 pub mod system;
 pub mod world;

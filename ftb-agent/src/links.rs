@@ -6,6 +6,7 @@
 
 use crate::handle::{Command, Handle, LinkOrigin};
 use crate::outbox;
+use crate::signing::Signing;
 use crate::world::Net;
 use ftb_core::frame::Frame;
 use ftb_core::limits;
@@ -60,6 +61,8 @@ pub struct Links {
     pub net: Arc<dyn Net>,
     /// Mutual TLS; `None` with `insecure`.
     pub tls: Option<Arc<Tls>>,
+    /// Verifies events of other agents.
+    pub signing: Arc<Signing>,
     /// The tasks, one for each link.
     pub tasks: TaskTracker,
     /// Cancelled when the agent ends.
@@ -205,6 +208,7 @@ impl Links {
             if !heard() {
                 break "too many links".to_owned();
             }
+            let frame = self.signing.admit(frame, peer);
             if self.handle.link_input(Input::Frame { link, frame }, bytes).await.is_err() {
                 break "the agent is stopping".to_owned();
             }

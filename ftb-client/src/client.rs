@@ -14,7 +14,7 @@ use core::time::Duration;
 use ftb_core::PublisherId;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
-use ftb_core::protocol::{FEATURES, PROTOCOL};
+use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL};
 use ftb_proto::client::Hello;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,7 +91,7 @@ impl Shared {
     pub(crate) fn new(config: ClientConfig) -> Self {
         let hello = Hello {
             versions: PROTOCOL,
-            features: FEATURES,
+            features: CLIENT_FEATURES,
             client_name: config.name.clone(),
             job_id: config.job_id.clone(),
             token: random(),
@@ -287,6 +287,10 @@ pub struct Agent {
     pub host: String,
     /// The largest payload that it accepts, in bytes.
     pub payload_bytes_max: usize,
+    /// It verifies the signatures of events that move jobs: do not act on one that is not
+    /// [`Received::is_verified`](crate::Received::is_verified). False: the cluster has no
+    /// certificates, or accepts unsigned events.
+    pub requires_signatures: bool,
 }
 
 impl Client {
@@ -334,6 +338,7 @@ impl Client {
             cluster: welcome.cluster.clone(),
             host: welcome.host.clone(),
             payload_bytes_max: welcome.payload_bytes_max,
+            requires_signatures: welcome.features.contains(Features::SIGNED),
         })
     }
 

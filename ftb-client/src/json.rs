@@ -84,6 +84,9 @@ struct Sealed<'a> {
     host: &'a str,
     uid: u32,
     pid: u32,
+    /// The agent has verified the signature of the publisher's host.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    verified: bool,
 }
 
 /// As an object; of a key that occurs twice the first counts, as in [`Event::tag`].
@@ -140,6 +143,7 @@ impl<'a> From<&'a Received> for EventObject<'a> {
             host: &received.host,
             uid: received.uid,
             pid: received.pid,
+            verified: received.is_verified,
         };
         let plain = Self::from(&received.event);
         let (count, first_time_ns) = match received.folded {

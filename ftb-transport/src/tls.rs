@@ -5,6 +5,7 @@
 //! a host that claims another name. TLS 1.3 only. Not responsible for: what a name permits.
 
 pub mod names;
+pub mod signature;
 pub mod trust;
 pub mod validity;
 
@@ -26,6 +27,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use serde::Deserialize;
+use signature::{SignatureError, Signed, Signer, Signers};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -85,6 +87,9 @@ struct Configs {
     marked: MarkedCas,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    signer: Arc<Signer>,
+    /// The certificates of signatures that were checked since the last reload.
+    signers: Signers,
 }
 
 impl Tls {
@@ -108,6 +113,35 @@ impl Tls {
         self.current.store(Arc::new(configs));
         self.check_peers();
         Ok(warning)
+    }
+
+    /// Signs with the key of this agent's certificate.
+    pub fn signer(&self) -> Arc<Signer> {
+        Arc::clone(&self.current.load().signer)
+    }
+
+    /// Checks that the key of a certificate of this cluster for `host` has made a signature. `at`:
+    /// when, by the signer; that counts if the certificate was valid then, else now. A revoked
+    /// certificate is rejected whenever it signed.
+    ///
+    /// # Errors
+    /// [`SignatureError`] says what does not verify.
+    pub fn check_signature(
+        &self,
+        signed: &Signed<'_>,
+        host: &str,
+        at: Option<UnixTime>,
+    ) -> Result<(), SignatureError> {
+        let configs = self.current.load();
+        let Configs { verifiers, marked, signers, .. } = &**configs;
+        let check = |chain: &[CertificateDer<'_>], at| {
+            let (own, above) = chain.split_first().ok_or(SignatureError::Form)?;
+            let verified = verifiers.client.verify_client_cert(own, above, at);
+            verified.map_err(|error| SignatureError::Chain(error.to_string()))?;
+            let hosts = certified_hosts(chain, marked, &self.cluster);
+            hosts.map_err(|error| SignatureError::Chain(error.to_string()))
+        };
+        signers.check(signed, host, at, check)
     }
 
     fn check_peers(&self) {
@@ -249,6 +283,8 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
         PrivateKeyDer::from_pem_file(&files.key).map_err(|error| failed(&files.key, error))?;
     let provider = Arc::new(provider());
     let unfit = |error: rustls::Error| failed(&files.cert, unfit(&error));
+    let signing_key = provider.key_provider.load_private_key(key.clone_key()).map_err(unfit)?;
+    let signer = Signer::new(&*signing_key, &chain).map_err(|error| failed(&files.cert, error))?;
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&TLS13])
         .map_err(unfit)?
@@ -267,7 +303,14 @@ fn configs(files: &TlsFiles) -> Result<Configs, TlsError> {
         .map_err(unfit)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
     client.resumption = Resumption::disabled();
-    Ok(Configs { verifiers, marked, server: Arc::new(server), client: Arc::new(client) })
+    Ok(Configs {
+        verifiers,
+        marked,
+        server: Arc::new(server),
+        client: Arc::new(client),
+        signer: Arc::new(signer),
+        signers: Signers::default(),
+    })
 }
 
 /// Refuses a key that every user can read. Its group may: the service's user must.

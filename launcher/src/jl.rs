@@ -583,7 +583,7 @@ impl JobLauncher {
     fn node_of(&self, report: &Report) -> Option<NodeName> {
         let node = report.node().filter(|node| self.state.jl.job().nodes.contains_key(node))?;
         let checked = self.policy.check(report, &node, self.facts().owner);
-        checked.map_err(|error| self.gate.refuse(Reason::Foreign, error)).ok()?;
+        checked.map_err(|error| self.gate.refuse(Reason::Unproven, error)).ok()?;
         Some(node)
     }
 

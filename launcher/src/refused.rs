@@ -19,6 +19,8 @@ pub enum Reason {
     Foreign,
     /// It is not a message of the protocol.
     Malformed,
+    /// No signature proves it, or its publisher may not speak about the node.
+    Unproven,
     /// A gap in the subscription.
     Missed,
 }
@@ -28,6 +30,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::Foreign => "of other users",
             Self::Malformed => "that are no messages of the protocol",
+            Self::Unproven => "of publishers that may not speak about the node",
             Self::Missed => "gaps",
         })
     }

@@ -10,7 +10,7 @@ use crate::v1;
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient};
 use ftb_core::position::TRAIL_MAX;
-use ftb_core::protocol::{FEATURES, Features, PROTOCOL, Versions};
+use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL, Versions};
 use ftb_core::{OriginId, Position, SealedRef, Trail, limits};
 use prost::Message as _;
 use v1::rejected::What;
@@ -316,7 +316,7 @@ impl HelloAck {
 
 /// Chooses version and features for a client; `None`: client and agent have no common version.
 pub fn negotiate(hello: &Hello) -> Option<(u32, Features)> {
-    Some((PROTOCOL.common(hello.versions)?, FEATURES.common(hello.features)))
+    Some((PROTOCOL.common(hello.versions)?, CLIENT_FEATURES.common(hello.features)))
 }
 
 /// A message of an agent.
@@ -515,6 +515,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
                 epoch: epoch.number,
                 epoch_root: epoch.root.0,
                 items: items.collect(),
+                verified: Vec::new(),
             })
         }
         ToClient::Gap { subscription, gap } => ClientMessage::Gap(v1::SubscriptionGap {

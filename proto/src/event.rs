@@ -28,6 +28,7 @@ mod condition;
 mod encode;
 mod list;
 mod seal;
+pub mod signature;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
 pub use condition::stated_condition;
@@ -161,6 +162,8 @@ pub struct Received {
     pub folded: Option<Folded>,
     /// The condition that it states; its agent verified it.
     pub stated: Option<Stated>,
+    /// The agent that delivered it has verified the signature of the publisher's host.
+    pub is_verified: bool,
 }
 
 /// A verified statement about a condition.
@@ -295,8 +298,11 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
             (7, Value::Bytes(span)) => {
                 condition = Some(condition::read_stated(span, walker.slice(span))?);
             }
+            (8, Value::Bytes(span)) => {
+                bound("signature", span.len as usize, signature::SIGNATURE_BYTES_MAX)?;
+            }
             (15, Value::Bytes(span)) => event = Some(span),
-            (1..=7 | 15, _) => return Err(field.wrong_type(SEALED)),
+            (1..=8 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
         }
         once.check(SEALED, &field)?;
@@ -392,6 +398,7 @@ fn receive(
         },
         folded,
         stated: stated_of(sealed),
+        is_verified: false,
     })
 }
 

@@ -51,6 +51,8 @@ pub struct Plan {
     pub extra: String,
     /// Where each agent lives; loopback addresses of their own if empty.
     places: Vec<Place>,
+    /// The agents have certificates.
+    is_certified: bool,
 }
 
 /// Where an agent lives.
@@ -66,7 +68,7 @@ impl Plan {
     pub fn new(n: usize, fanout: u32) -> Self {
         let hosts = (1..=n).map(|i| format!("node{i:02}")).collect();
         let extra = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n".to_owned();
-        Self { hosts, fanout, extra, places: Vec::new() }
+        Self { hosts, fanout, extra, places: Vec::new(), is_certified: false }
     }
 
     /// With each agent on a host of that network, in the same order.
@@ -77,6 +79,13 @@ impl Plan {
             through: net.enter(host),
         };
         self.places = (0..self.hosts.len()).map(place).collect();
+        self
+    }
+
+    /// With mutual TLS: certificates of `ftbctl ca`.
+    #[must_use]
+    pub fn certified(mut self) -> Self {
+        self.is_certified = true;
         self
     }
 
@@ -148,6 +157,9 @@ impl Plan {
         for (host, place) in self.hosts.iter().zip(&self.places) {
             writeln!(table, "\"{host}\" = \"{}\"", place.address)?;
         }
+        if self.is_certified {
+            certify(&self.hosts, dir.path())?;
+        }
         let mut agents = Vec::new();
         for (host, place) in self.hosts.iter().zip(&self.places) {
             let agent = AgentProcess {
@@ -158,9 +170,14 @@ impl Plan {
                 through: place.through.clone(),
                 child: None,
             };
+            let tls = match self.is_certified {
+                true => certified(host, dir.path()),
+                false => String::new(),
+            };
             let text = format!(
-                "cluster = \"test\"\ninsecure = true\nthreads = 1\nfanout = {}\nmembers = \"{}\"\n\
-                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}",
+                "cluster = \"test\"\ninsecure = {}\nthreads = 1\nfanout = {}\nmembers = \"{}\"\n\
+                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}{tls}",
+                !self.is_certified,
                 self.fanout,
                 self.hosts.join(","),
                 place.address,
@@ -172,6 +189,27 @@ impl Plan {
         }
         Ok(Cluster { agents, fanout: self.fanout, binary, dir, _part: part })
     }
+}
+
+/// Makes a CA and a certificate for each host, in a folder.
+fn certify(hosts: &[String], dir: &Path) -> Result<()> {
+    let ftbctl = binary("ftbctl", "ftbctl")?;
+    let all = hosts.join(",");
+    for words in [["init", "test"], ["issue", &all]] {
+        let mut command = Command::new(&ftbctl);
+        let output = command.args(["ca", "--dir"]).arg(dir.join("ca")).args(words).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "ftbctl ca {words:?}: {errors}");
+    }
+    Ok(())
+}
+
+/// The table `[tls]` of a host.
+fn certified(host: &str, dir: &Path) -> String {
+    let file = |name: &str| dir.join("ca").join(name).display().to_string();
+    let own = |kind: &str| file(&format!("hosts/{host}/agent.{kind}"));
+    let (ca, cert, key) = (file("ca.pem"), own("pem"), own("key"));
+    format!("\n[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n")
 }
 
 /// A /24 of 127.0.0.0/8 that no other process on this machine claims as long as this lives: neither

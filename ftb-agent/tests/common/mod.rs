@@ -101,6 +101,7 @@ impl TestClient {
     pub async fn attach(io: BoxIo, name: &str) -> Self {
         let hello = v1::ClientHello {
             protocol: ftb_core::protocol::PROTOCOL.max,
+            features: ftb_core::protocol::CLIENT_FEATURES.0,
             client_name: name.to_owned(),
             job_id: String::new(),
             token: 7,

@@ -35,9 +35,9 @@ pub struct ConditionLimits {
 }
 
 impl Default for ConditionLimits {
-    /// Room for 40,000 hosts with three watches each.
+    /// Room for 40,000 hosts with three signed watches each.
     fn default() -> Self {
-        Self { rows: 131_072, bytes: 96 << 20 }
+        Self { rows: 131_072, bytes: 192 << 20 }
     }
 }
 

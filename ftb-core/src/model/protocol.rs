@@ -8,8 +8,10 @@ use core::fmt;
 
 /// The versions that this release speaks.
 pub const PROTOCOL: Versions = Versions { min: 7, max: 7 };
-/// The optional features that this release supports.
+/// The optional features of links that this release supports.
 pub const FEATURES: Features = Features::TRACE;
+/// The same between a client and its agent.
+pub const CLIENT_FEATURES: Features = Features(Features::TRACE.0 | Features::SIGNED.0);
 
 /// A range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +51,19 @@ pub struct Features(pub u64);
 impl Features {
     /// Requests for the path of an event, and their answers.
     pub const TRACE: Self = Self(1);
+    /// The agent marks each event that moves jobs if its signature is valid. Clients must not act
+    /// on those without the mark.
+    pub const SIGNED: Self = Self(2);
 
     /// Whether all of these are among them.
     pub fn contains(self, features: Self) -> bool {
         self.0 & features.0 == features.0
+    }
+
+    /// Without these.
+    #[must_use]
+    pub fn without(self, features: Self) -> Self {
+        Self(self.0 & !features.0)
     }
 
     /// The features that both support.

@@ -167,7 +167,7 @@ pub struct NodeConfig {
     pub subscriptions_max: usize,
     /// Storm control of what own clients publish. Default: none.
     pub storm: Vec<StormRule>,
-    /// Bounds of the table of conditions. Default 131,072 rows, 96 MiB.
+    /// Bounds of the table of conditions. Default 131,072 rows, 192 MiB.
     pub conditions: ConditionLimits,
     /// How long a publisher or its agent may be away before its conditions become unknown. Default
     /// 10,000 ms.

@@ -21,7 +21,7 @@ mod tests;
 
 pub use orders::Orders;
 pub use reactions::Reaction;
-pub use report::{Report, Statement};
+pub use report::{Proof, Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
 use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
@@ -221,23 +221,47 @@ impl Policy {
         self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether a report counts: about another host only if its publisher is trusted.
+    /// Whether a report counts: it is signed where events are, and about another host only if its
+    /// publisher may speak about that.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self, report: &Report, node: &NodeName, owner: u32) -> Result<(), String> {
-        if !report.is_about_another(node) || self.trusts(report, owner) {
-            return Ok(());
-        }
         let (space, name) = report.name();
         let (uid, host) = (report.uid, &report.host);
-        Err(format!("{name} of uid {uid} on {host} is about {node}; {space} is not trusted"))
+        let is_signed = report.stated.is_some() || self.protects(report);
+        if is_signed && report.proof == Proof::Missing {
+            return Err(format!("{name} about {node} is not signed with the key of {host}"));
+        }
+        if !report.is_about_another(node) {
+            return Ok(());
+        }
+        if !self.trusts(report, owner) {
+            return Err(format!(
+                "{name} of uid {uid} on {host} is about {node}; {space} is not trusted"
+            ));
+        }
+        let monitors = &self.config.monitors;
+        let may_speak = match monitors {
+            None => report.proof == Proof::Unchecked,
+            Some(monitors) => monitors.contains(host),
+        };
+        match !is_signed || may_speak || report.is_verdict() {
+            true => Ok(()),
+            false => Err(format!(
+                "{name} is about {node}, and {host} is not among the monitors of the policy"
+            )),
+        }
     }
 
     fn trusts(&self, report: &Report, owner: u32) -> bool {
+        report.uid == 0 || report.uid == owner || self.protects(report)
+    }
+
+    /// Whether agents let only root and their own user publish in its event space.
+    fn protects(&self, report: &Report) -> bool {
         let space = report.event.space.as_str().as_bytes();
-        let is_protected = || self.config.trusted_spaces.iter().any(|known| lies_in(space, known));
-        report.uid == 0 || report.uid == owner || is_protected()
+        self.config.trusted_spaces.iter().any(|known| lies_in(space, known))
     }
 
     /// A report about a node of the job.

@@ -21,6 +21,17 @@ const DELIVER_ITEMS: u8 = 4;
 pub enum Outgoing {
     /// From the core.
     Core(ToClient),
+    /// Events, and the places of those whose signature the agent has verified.
+    Deliver {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The epoch of all of them.
+        epoch: Epoch,
+        /// The index of the first event of each run.
+        items: Vec<(LogIndex, Run)>,
+        /// Places, counted through all items, rising.
+        verified: Vec<u32>,
+    },
     /// From the shell.
     Shell(v1::ToClient),
 }
@@ -30,7 +41,10 @@ impl Outbound for Outgoing {
         match self {
             Self::Shell(message) => out.message(&message),
             Self::Core(ToClient::Deliver { subscription, epoch, items }) => {
-                write_deliver(subscription, epoch, &items, out);
+                write_deliver(subscription, epoch, &items, Vec::new(), out);
+            }
+            Self::Deliver { subscription, epoch, items, verified } => {
+                write_deliver(subscription, epoch, &items, verified, out);
             }
             Self::Core(message) => out.message(&encode_to_client(message)),
         }
@@ -47,6 +61,7 @@ fn write_deliver(
     subscription: SubscriptionId,
     epoch: Epoch,
     items: &[(LogIndex, Run)],
+    verified: Vec<u32>,
     out: &mut Pieces,
 ) {
     let head = v1::Deliver {
@@ -54,6 +69,7 @@ fn write_deliver(
         epoch: epoch.number,
         epoch_root: epoch.root.0,
         items: Vec::new(),
+        verified,
     };
     let item = |(index, events)| EventsItem { field: DELIVER_ITEMS, index: Some(index), events };
     let items = || items.iter().map(|(index, events)| item((*index, events)));

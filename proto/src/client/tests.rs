@@ -389,3 +389,24 @@ fn every_message_of_an_agent_is_encoded_as_in_its_golden_file() {
     }
     assert!(fields.is_empty(), "{fields:?} have no golden file");
 }
+
+#[test]
+fn verified_events_are_marked_as_in_their_golden_file() {
+    let events: Vec<Sealed> = (1..4).map(sealed).collect();
+    let run = ftb_core::Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
+    let deliver = |verified| Outgoing::Deliver {
+        subscription: SubscriptionId(2),
+        epoch: golden_position().epoch,
+        items: vec![(40.into(), run.clone())],
+        verified,
+    };
+    let marked = deliver(vec![0, 2]).to_bytes();
+    let golden = crate::golden::check("to_client", "deliver_verified", &marked);
+    let Ok(FromAgent::Deliver { mut events, .. }) = FromAgent::decode(golden) else { panic!() };
+    let marks: Vec<bool> = events.iter().map(|event| event.is_verified()).collect();
+    assert_eq!(marks, [true, false, true]);
+    events.skip_until(41.into());
+    assert!(events.take_first().is_some_and(|event| event.is_verified));
+    let outside = FromAgent::decode(deliver(vec![3]).to_bytes());
+    assert!(outside.is_err(), "{outside:?}");
+}

@@ -30,6 +30,8 @@ struct Item {
     place: u32,
     /// Where its payload lies in the message.
     payload: Span,
+    /// The agent has verified its signature.
+    is_verified: bool,
 }
 
 impl EventBatch {
@@ -47,8 +49,12 @@ impl EventBatch {
                     return Err(malformed("it has too many events"));
                 }
                 let (place, payload) = (items.len() as u32, reader.push(event)?);
-                items.push(Item { index: index.into(), place, payload });
+                items.push(Item { index: index.into(), place, payload, is_verified: false });
             }
+        }
+        for place in &deliver.verified {
+            let item = items.get_mut(*place as usize);
+            item.ok_or(malformed("it has no event at a verified place"))?.is_verified = true;
         }
         let events = reader.finish()?.ok_or(EventWireError::Missing("content"))?;
         let epoch = Epoch { number: deliver.epoch, root: OriginId(deliver.epoch_root) };
@@ -213,8 +219,14 @@ impl<'a> EventView<'a> {
 
     /// An event of its own. A large payload shares the buffer of the message.
     pub fn to_received(&self) -> Received {
-        receive(self.position(), self.event, self.batch.events.buffer())
-            .expect("the events of a batch were checked when it was decoded")
+        let received = receive(self.position(), self.event, self.batch.events.buffer())
+            .expect("the events of a batch were checked when it was decoded");
+        Received { is_verified: self.item.is_verified, ..received }
+    }
+
+    /// Whether the agent has verified the signature of the publisher's host.
+    pub fn is_verified(&self) -> bool {
+        self.item.is_verified
     }
 
     /// The fold, if it stands for others of the same publisher, space, name and severity.

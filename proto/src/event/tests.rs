@@ -393,6 +393,53 @@ fn a_verified_statement_is_encoded_as_in_its_golden_file() {
 }
 
 #[test]
+fn a_signature_is_encoded_as_in_its_golden_file_and_leaves_the_signed_bytes_as_they_are() {
+    use super::signature::{HASH_BYTES, signature_of, signed_parts, with_signature};
+    let sealed = seal(&stamps(first_id()), &encode_event(&example()), PAYLOAD_MAX).unwrap();
+    let signature = v1::Signature {
+        scheme: 0x0403,
+        signature: Bytes::from_static(b"signature"),
+        chain: vec![Bytes::from_static(b"own"), Bytes::from_static(b"above")],
+        place: 2,
+        path: vec![vec![7; HASH_BYTES].into(), vec![8; HASH_BYTES].into()],
+    };
+    let signed = with_signature(sealed.as_ref(), &signature).unwrap();
+    let golden = crate::golden::check("event", "signed", signed.bytes());
+    let decoded = decode_sealed(golden).unwrap();
+    assert_eq!(decoded, signed);
+    assert_eq!(signature_of(decoded.bytes()).unwrap(), Some(signature.clone()));
+    assert_eq!(signature_of(sealed.bytes()).unwrap(), None);
+    let stamped = fold(&decoded, &Fold { count: 2, covers: 1, first_ns: 1, last_ns: 2 });
+    for event in [&signed, &stamped] {
+        assert_eq!(signed_parts(event.bytes()).unwrap().concat(), sealed.bytes()[..]);
+    }
+    assert_eq!(with_signature(signed.as_ref(), &signature), None, "it has one");
+    let unbounded = [
+        v1::Signature { place: 4, ..signature.clone() },
+        v1::Signature { path: vec![Bytes::from_static(b"short")], ..signature.clone() },
+        v1::Signature { path: vec![vec![7; HASH_BYTES].into(); 7], ..signature.clone() },
+        v1::Signature { chain: vec![Bytes::new(); 5], ..signature.clone() },
+    ];
+    for signature in unbounded {
+        let event = with_signature(sealed.as_ref(), &signature).unwrap();
+        assert!(signature_of(event.bytes()).is_err(), "{signature:?}");
+    }
+    let large = v1::Signature { chain: vec![vec![0; 9_000].into()], ..signature };
+    assert_eq!(with_signature(sealed.as_ref(), &large), None, "no room");
+}
+
+#[test]
+fn an_event_without_its_condition_is_what_remains() {
+    let condition = fan(Truth::True);
+    let stated = Stated { condition, provenance: Provenance::direct(OriginId(9)) };
+    let bytes = encode_event(&example());
+    let plain = seal(&stamps(first_id()), &bytes, PAYLOAD_MAX).unwrap();
+    let full = seal_with(&stamps(first_id()), &bytes, PAYLOAD_MAX, Some(&stated)).unwrap();
+    assert_eq!(super::signature::without_condition(full.as_ref()), Ok(plain.clone()));
+    assert_eq!(super::signature::without_condition(plain.as_ref()), Ok(plain));
+}
+
+#[test]
 fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
     let pairs = ConditionPairs::built_in();
     let rules =

@@ -72,6 +72,11 @@ impl<'a> Walker<'a> {
         Self { message, bytes, at: 0 }
     }
 
+    /// Where the next field begins.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+
     /// The bytes of a span that this walk gave; empty for any other.
     #[inline(always)]
     pub(super) fn slice(&self, span: Span) -> &'a [u8] {

@@ -23,6 +23,18 @@ pub struct Statement {
     pub claim: Claim,
 }
 
+/// What the local agent knows about the host that published an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Proof {
+    /// The agent does not demand signatures.
+    #[default]
+    Unchecked,
+    /// The key of that host has signed the event.
+    Signed,
+    /// No valid signature, although the agent demands one of events that move jobs.
+    Missing,
+}
+
 /// An event with what its agent vouches for.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -32,6 +44,7 @@ pub struct Report {
     /// The user who published it.
     pub uid: u32,
     pub stated: Option<Statement>,
+    pub proof: Proof,
     /// It is a row of the table with which the launcher begins, not news.
     pub is_initial: bool,
 }
@@ -39,7 +52,8 @@ pub struct Report {
 impl Report {
     /// An event of root, without a statement.
     pub fn new(event: Event, host: &str) -> Self {
-        Self { event, host: host.to_owned(), uid: 0, stated: None, is_initial: false }
+        let (host, proof) = (host.to_owned(), Proof::Unchecked);
+        Self { event, host, uid: 0, stated: None, proof, is_initial: false }
     }
 
     /// Space and name; of a repeated statement those of the original.
@@ -106,6 +120,16 @@ impl Report {
     /// Whether it is about another host than that of its publisher.
     pub(super) fn is_about_another(&self, node: &NodeName) -> bool {
         !self.host.eq_ignore_ascii_case(node.as_str())
+    }
+
+    /// Whether any agent may say it about any node: a verdict of the agents, or that the publisher
+    /// of a statement is lost.
+    pub(super) fn is_verdict(&self) -> bool {
+        let is_repeat = self.event.name.as_str().eq_ignore_ascii_case(EVENT_NAME);
+        match &self.stated {
+            Some(stated) if stated.condition.truth == Truth::Unknown => true,
+            _ => lies_in(self.event.space.as_str().as_bytes(), AGENT_SPACE) && !is_repeat,
+        }
     }
 
     /// When the node fails at the earliest, in monotonic nanoseconds, if that is predicted.

@@ -5,6 +5,7 @@ use super::report::Report;
 use crate::jl::{Interval, MTBF, OnDeath, OnHang};
 use crate::progress::HangTimes;
 use core::time::Duration;
+use ftb_core::hostlist::Hostlist;
 use ftb_core::{EventName, EventSpace, Severity};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,7 +163,34 @@ pub struct Config {
     /// of the job may always.
     #[serde(default = "protected_spaces")]
     pub trusted_spaces: Vec<String>,
+    /// Lists of the hosts whose publishers may speak about other hosts in those spaces. `None`:
+    /// any where events are not signed, else none.
+    #[serde(default)]
+    pub monitors: Option<Monitors>,
     pub rule: Vec<Rule>,
+}
+
+/// Hosts that watch other hosts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Monitors(Option<Hostlist>);
+
+impl TryFrom<Vec<String>> for Monitors {
+    type Error = String;
+
+    fn try_from(lists: Vec<String>) -> Result<Self, String> {
+        if lists.is_empty() {
+            return Ok(Self(None));
+        }
+        let hosts = Hostlist::parse(&lists.join(",")).map_err(|error| error.to_string())?;
+        Ok(Self(Some(hosts)))
+    }
+}
+
+impl Monitors {
+    pub(super) fn contains(&self, host: &str) -> bool {
+        self.0.as_ref().is_some_and(|hosts| hosts.contains(host))
+    }
 }
 
 /// Why a policy file is refused: line, problem, and the correct form.

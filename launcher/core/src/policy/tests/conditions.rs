@@ -219,6 +219,40 @@ fn only_trusted_publishers_speak_about_other_hosts() {
 }
 
 #[test]
+fn where_events_are_signed_only_proven_publishers_and_monitors_move_a_node() {
+    let policy = |monitors: &str| {
+        let text = DEFAULT.replace("#monitors = []", monitors);
+        Policy::parse(&text).unwrap()
+    };
+    let check = |policy: &Policy, report: &Report, about: u32| {
+        policy.check(report, &node(about), 500).err().unwrap_or_default()
+    };
+    let of = |host: &str, proof| Report { host: host.to_owned(), proof, ..fan(1, 2, Truth::True) };
+    let strict = policy("");
+    assert_eq!(check(&strict, &of("node02", Proof::Signed), 2), "");
+    let unsigned = check(&strict, &of("node02", Proof::Missing), 2);
+    assert!(unsigned.contains("not signed with the key of node02"), "{unsigned}");
+    assert_eq!(check(&strict, &of("mgmt1", Proof::Unchecked), 2), "", "insecure: as before");
+    let foreign = check(&strict, &of("mgmt1", Proof::Signed), 2);
+    assert!(foreign.contains("mgmt1 is not among the monitors"), "{foreign}");
+    let monitored = policy("monitors = [\"mgmt[1-2]\", \"admin\"]");
+    assert_eq!(check(&monitored, &of("Mgmt1", Proof::Signed), 2), "");
+    assert!(!check(&monitored, &of("mgmt3", Proof::Signed), 2).is_empty());
+    assert!(!check(&monitored, &of("mgmt3", Proof::Unchecked), 2).is_empty(), "the key counts");
+    assert!(!check(&monitored, &of("mgmt1", Proof::Missing), 2).is_empty());
+    // The host that lost its publisher's agent, and the judges of nodes, may be any.
+    let lost = Report { stated: fan(2, 2, Truth::Unknown).stated, ..of("root", Proof::Signed) };
+    assert_eq!(check(&strict, &lost, 2), "");
+    let verdict = |name: &str, proof| Report { proof, ..plain(&event("ftb.agent", name)) };
+    assert_eq!(check(&strict, &verdict("FTB_NODE_DEAD", Proof::Signed), 2), "");
+    assert!(!check(&strict, &verdict("FTB_NODE_DEAD", Proof::Missing), 2).is_empty());
+    let repeated =
+        Report { stated: fan(3, 2, Truth::True).stated, ..verdict("FTB_CONDITION", Proof::Signed) };
+    assert!(!check(&strict, &repeated, 2).is_empty(), "a repeated statement is no verdict");
+    assert!(Policy::parse(&DEFAULT.replace("#monitors = []", "monitors = [\"a[\"]")).is_err());
+}
+
+#[test]
 fn the_trigger_of_mvapich2_moves_a_node_for_root_and_the_owner_only() {
     let mut trigger = event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER");
     trigger.payload = "node02\0".into();

@@ -1,0 +1,379 @@
+//! Signatures of events that move jobs: no changed, borrowed or missing signature counts.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use arc_swap::ArcSwap;
+use common::{TestClient, channel_over, soon, until};
+use ftb_agent::access::Access;
+use ftb_agent::agent::Agent;
+use ftb_agent::config::Config;
+use ftb_agent::signing::Signing;
+use ftb_agent::system;
+use ftb_core::condition::{Condition, Provenance, Truth};
+use ftb_core::node::Fold;
+use ftb_core::protocol::{Features, PROTOCOL};
+use ftb_core::{Event, EventId, OriginId, PublisherId, Run, Sealed, Severity};
+use ftb_proto::event::{Stamps, Stated, decode_sealed, encode_event, fold, seal_with};
+use ftb_proto::v1::link_client::LinkClient;
+use ftb_proto::v1::link_frame::Frame;
+use ftb_proto::v1::{self, to_agent, to_client};
+use ftb_transport::tls::{Tls, TlsFiles};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// A CA, and the folder with its certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    dir: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &Path) -> Self {
+        std::fs::create_dir_all(dir).unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.self_signed(&key).unwrap();
+        std::fs::write(dir.join("ca.pem"), cert.pem()).unwrap();
+        Self { issuer: Issuer::new(params, key), dir: dir.to_owned() }
+    }
+
+    fn issue(&self, host: &str) -> TlsFiles {
+        self.issue_with(host, |_| {})
+    }
+
+    fn issue_with(&self, host: &str, change: impl Fn(&mut CertificateParams)) -> TlsFiles {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from_slice(host.as_bytes()));
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        let path = |end: &str| self.dir.join(format!("{host}.{end}"));
+        let (ca, cert_file, key_file) = (self.dir.join("ca.pem"), path("pem"), path("key"));
+        std::fs::write(&cert_file, cert.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        TlsFiles { ca, crl: None, cert: cert_file, key: key_file }
+    }
+
+    fn revoke(&self, host: &str) -> PathBuf {
+        let revoked = RevokedCertParams {
+            serial_number: SerialNumber::from_slice(host.as_bytes()),
+            revocation_time: date_time_ymd(2026, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2026, 1, 1),
+            next_update: date_time_ymd(2099, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![revoked],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.dir.join("crl.pem");
+        std::fs::write(&path, list.signed_by(&self.issuer).unwrap().pem().unwrap()).unwrap();
+        path
+    }
+}
+
+fn signing_in(cluster: &str, files: &TlsFiles) -> Signing {
+    let tls = Arc::new(Tls::load(files, cluster).unwrap());
+    let access = Arc::new(ArcSwap::from_pointee(Access::new(&[], 0)));
+    Signing::new(Some(tls), cluster, access, Arc::default(), true)
+}
+
+fn signing(files: &TlsFiles) -> Signing {
+    signing_in("test", files)
+}
+
+/// An event of that host, not signed, about its own fan.
+fn fault(space: &str, host: &str, seq: u64, time_ns: u64) -> Sealed {
+    let publisher = PublisherId { account: PublisherId::account_of(host, 0), token: 9 };
+    let id = EventId { publisher, seq: seq.into() };
+    let mut event = Event::new(space.parse().unwrap(), "FTB_IPMI_FANFAIL".parse().unwrap());
+    (event.severity, event.time_ns) = (Severity::Error, time_ns);
+    event.payload = format!("fan {seq}").into();
+    let stamps = Stamps { id, host, uid: 0, pid: 1, republished: false };
+    let condition = Condition {
+        host: host.to_owned(),
+        component: "FAN 1".to_owned(),
+        ..Condition::new("FANFAIL", Truth::True)
+    };
+    let stated = Stated { condition, provenance: Provenance::direct(OriginId(9)) };
+    seal_with(&stamps, &encode_event(&event), 1000, Some(&stated)).unwrap()
+}
+
+fn verified(signing: &Signing, events: &[Sealed]) -> Vec<u32> {
+    let run = Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
+    signing.verified(&[(1.into(), run)])
+}
+
+fn signed(signing: &Signing, events: &[Sealed]) -> Vec<Sealed> {
+    let run = signing.sign(Run::collect(events.iter().map(Sealed::as_ref)).unwrap());
+    run.iter().map(|event| event.to_sealed()).collect()
+}
+
+#[test]
+fn a_signed_event_with_any_byte_changed_does_not_verify() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let (origin, reader) = (signing(&ca.issue("node01")), signing(&ca.issue("node02")));
+    let events: Vec<Sealed> = (1..4).map(|seq| fault("ftb.ipmi", "node01", seq, 1)).collect();
+    assert_eq!(verified(&reader, &events), [0; 0], "not signed yet");
+    let event = signed(&origin, &events).pop().unwrap();
+    assert_eq!(verified(&reader, core::slice::from_ref(&event)), [0]);
+    for at in 0..event.len() {
+        for bit in [1, 0x80] {
+            let mut bytes = event.bytes().to_vec();
+            bytes[at] ^= bit;
+            let Ok(changed) = decode_sealed(bytes.into()) else { continue };
+            assert_eq!(verified(&reader, &[changed]), [0; 0], "bit {bit} of byte {at}");
+        }
+    }
+    // A fold of the same event is as good: its stamp is not signed.
+    let folded = fold(&event, &Fold { covers: 1, count: 2, first_ns: 1, last_ns: 2 });
+    assert_ne!(folded, event);
+    assert_eq!(verified(&reader, &[folded]), [0]);
+}
+
+#[test]
+fn events_that_are_signed_together_verify_alone_and_unprotected_ones_stay_as_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let (origin, reader) = (signing(&ca.issue("node01")), signing(&ca.issue("node02")));
+    let mut events: Vec<Sealed> =
+        (1..=100).map(|seq| fault("ftb.ipmi", "node01", seq, 1)).collect();
+    let plain = Event::new("ftb.app".parse().unwrap(), "STEP".parse().unwrap());
+    let id = EventId { seq: 101.into(), ..events[0].id() };
+    let stamps = Stamps { id, host: "node01", uid: 0, pid: 1, republished: false };
+    events.push(seal_with(&stamps, &encode_event(&plain), 0, None).unwrap());
+    let all = signed(&origin, &events);
+    assert_eq!(all[100], events[100]);
+    assert_eq!(verified(&reader, &all), (0..100).collect::<Vec<u32>>());
+    for event in &all[..100] {
+        assert_eq!(verified(&reader, core::slice::from_ref(event)), [0]);
+    }
+    assert_eq!(signed(&origin, &all), all, "signed once");
+    let none = Signing::new(
+        None,
+        "test",
+        Arc::new(ArcSwap::from_pointee(Access::new(&[], 0))),
+        Arc::default(),
+        true,
+    );
+    assert_eq!((signed(&none, &events), none.is_required()), (events, false), "no certificates");
+}
+
+#[test]
+fn only_the_certificate_of_the_host_and_cluster_counts_while_it_is_not_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let files = ca.issue("node01");
+    let reader = signing(&ca.issue("node02"));
+    let of = |signing: &Signing, host: &str| {
+        signed(signing, &[fault("ftb.ipmi", host, 1, 1_700_000_000_000_000_000)])
+    };
+    assert_eq!(verified(&reader, &of(&signing(&files), "node01")), [0]);
+    assert_eq!(verified(&reader, &of(&signing(&files), "NODE01")), [0]);
+    assert_eq!(verified(&reader, &of(&signing(&files), "node03")), [0; 0], "another host");
+    let other = signing_in("other", &files);
+    assert_eq!(verified(&reader, &of(&other, "node01")), [0; 0], "another cluster");
+    let stranger = Authority::new(&dir.path().join("stranger"));
+    let foreign = of(&signing(&stranger.issue("node01")), "node01");
+    assert_eq!(verified(&reader, &foreign), [0; 0], "another CA");
+    // An expired certificate counts for what it signed before, not for what says it is new.
+    let old = ca.issue_with("node04", |params| {
+        (params.not_before, params.not_after) =
+            (date_time_ymd(2020, 1, 1), date_time_ymd(2024, 1, 1));
+    });
+    assert_eq!(verified(&reader, &of(&signing(&old), "node04")), [0], "of 2023");
+    let late = fault("ftb.ipmi", "node04", 2, 1_750_000_000_000_000_000);
+    assert_eq!(verified(&reader, &signed(&signing(&old), &[late])), [0; 0]);
+    let files = TlsFiles { crl: Some(ca.revoke("node01")), ..ca.issue("node05") };
+    let strict = signing(&files);
+    assert_eq!(verified(&strict, &of(&signing(&ca.issue("node06")), "node06")), [0]);
+    let before = signing(&TlsFiles { crl: None, ..ca.issue("node01") });
+    assert_eq!(verified(&strict, &of(&before, "node01")), [0; 0], "revoked");
+}
+
+fn config(dir: &Path, host: &str, files: &TlsFiles, root: Option<&str>) -> Config {
+    let root = root.map_or(String::new(), |root| format!("[addresses]\nnode01 = \"{root}\"\n"));
+    let TlsFiles { ca, cert, key, .. } = files;
+    let text = format!(
+        "cluster = \"test\"\nmembers = \"node[01-03]\"\nhost = \"{host}\"\n\
+         listen = \"127.0.0.1:0\"\nsocket = {:?}\n[tls]\nca = {ca:?}\ncert = {cert:?}\n\
+         key = {key:?}\n[detection]\nsearch = \"200ms\"\n{root}",
+        dir.join(format!("{host}.sock")),
+    );
+    Config::parse("test", &text).unwrap()
+}
+
+async fn start(config: Config) -> Agent {
+    let uid = nix::unistd::Uid::current().as_raw();
+    Agent::start(config, "ignored", uid, system::world()).await.unwrap()
+}
+
+async fn client(dir: &Path, host: &str) -> TestClient {
+    let socket = dir.join(format!("{host}.sock"));
+    let stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    TestClient::attach(Box::new(stream), "test").await
+}
+
+/// The next events: host, whether it states a condition, whether it is marked as verified.
+async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)> {
+    let mut found = Vec::new();
+    while found.len() < count {
+        match reader.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => {
+                let events = deliver.items.iter().flat_map(|item| &item.sealed);
+                found.extend(events.zip(0_u32..).map(|(sealed, place)| {
+                    let event = decode_sealed(sealed.clone()).unwrap();
+                    let is_verified = deliver.verified.contains(&place);
+                    (event.host().to_owned(), event.head().condition.is_some(), is_verified)
+                }));
+            }
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+    found
+}
+
+/// A peer with the valid key of node03 that sends what it likes. False: it gets no link.
+async fn rogue(address: &str, files: &TlsFiles, origin: u64, events: &[Sealed]) -> bool {
+    let tls = Tls::load(files, "test").unwrap();
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let (io, _) = tls.connect(Box::new(tcp), "node01").await.unwrap();
+    let mut link = LinkClient::new(channel_over(io).await.unwrap());
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let hello = v1::LinkHello {
+        protocol: PROTOCOL.max,
+        cluster: "test".to_owned(),
+        host: "node03".to_owned(),
+        rank: Some(2),
+        address: "127.0.0.1:1".to_owned(),
+        origin,
+        interest: Some(v1::Interest::default()),
+        wall_ns: u64::try_from(since_1970.as_nanos()).unwrap(),
+        ..v1::LinkHello::default()
+    };
+    let items = events
+        .iter()
+        .map(|event| v1::UpItem { events: vec![event.bytes().clone()], ..v1::UpItem::default() });
+    let up = v1::UpBatch { origin, run: 1, base: 1, first: 1, items: items.collect() };
+    let (sender, frames) = tokio::sync::mpsc::channel(4);
+    let frame = |frame| v1::LinkFrame { frame: Some(frame) };
+    sender.send(frame(Frame::Hello(hello))).await.unwrap();
+    let answers = soon("the stream", link.exchange(ReceiverStream::new(frames))).await.unwrap();
+    let mut answers = answers.into_inner();
+    let first = soon("an answer", answers.next()).await.unwrap().unwrap();
+    let Some(Frame::HelloAck(ack)) = first.frame else { return false };
+    let state = ack.tree_state.unwrap();
+    let epoch = state.epochs.last().unwrap().epoch;
+    let resume = v1::Resume { epoch, after: state.head };
+    sender.send(frame(Frame::Resume(resume))).await.unwrap();
+    sender.send(frame(Frame::Up(up))).await.unwrap();
+    let is_confirmed = async {
+        while let Some(Ok(answer)) = answers.next().await {
+            if matches!(answer.frame, Some(Frame::Confirm(_))) {
+                return;
+            }
+        }
+        panic!("the link ended");
+    };
+    soon("a confirmation", is_confirmed).await;
+    true
+}
+
+/// Without a signature, with that of another host, changed, with a statement about another host;
+/// and one that is right.
+fn forgeries(stolen: &TlsFiles, leaf_files: &TlsFiles) -> Vec<Sealed> {
+    let own = |seq, space| fault(space, "node03", seq, 5);
+    let changed = {
+        let event = signed(&signing(stolen), &[own(3, "ftb.ipmi")]).remove(0);
+        let mut bytes = event.bytes().to_vec();
+        let at = bytes.windows(5).position(|part| part == b"fan 3").unwrap();
+        bytes[at + 4] = b'4';
+        decode_sealed(bytes.into()).unwrap()
+    };
+    let about_other = {
+        let event = own(4, "ftb.app");
+        let mut stated = event.bytes().to_vec();
+        // The condition is the second text with the host.
+        let places = stated.windows(6).enumerate().filter(|(_, part)| *part == b"node03");
+        let at = places.map(|(at, _)| at).nth(1).unwrap();
+        stated[at..at + 6].copy_from_slice(b"node02");
+        decode_sealed(stated.into()).unwrap()
+    };
+    vec![
+        own(1, "ftb.ipmi"),
+        signed(&signing(leaf_files), &[own(2, "ftb.ipmi")]).remove(0),
+        changed,
+        signed(&signing(stolen), &[about_other]).remove(0),
+        signed(&signing(stolen), &[own(5, "ftb.ipmi")]).remove(0),
+    ]
+}
+
+/// Two agents over mutual TLS, and a third host whose key is stolen.
+#[tokio::test]
+async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one_does_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, ca) = (dir.path(), Authority::new(dir.path()));
+    let mut root = start(config(dir, "node01", &ca.issue("node01"), None)).await;
+    let leaf_files = ca.issue("node02");
+    let leaf = start(config(dir, "node02", &leaf_files, Some(&root.address))).await;
+    let mut readers = [client(dir, "node01").await, client(dir, "node02").await];
+    for reader in &mut readers {
+        reader.subscribe(1, "event_name=FTB_IPMI_FANFAIL").await;
+    }
+    let stolen = ca.issue("node03");
+    let forged = forgeries(&stolen, &leaf_files);
+    assert!(rogue(&root.address, &stolen, 77, &forged).await);
+    let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_FANFAIL".parse().unwrap());
+    event.condition = Some(Condition::new("FANFAIL", Truth::True));
+    let events = vec![encode_event(&event)];
+    let mut publisher = client(dir, "node02").await;
+    let publish = v1::Publish { first_seq: 1, events, again: false };
+    publisher.say(to_agent::Message::Publish(publish)).await;
+    publisher.confirmed(1).await;
+    for reader in &mut readers {
+        assert!(Features(reader.welcome.features).contains(Features::SIGNED));
+        let forged = ("node03".to_owned(), false, false);
+        let expected = [
+            forged.clone(),
+            forged.clone(),
+            forged.clone(),
+            // Signed by the right key, but no statement that this host may make.
+            forged,
+            ("node03".to_owned(), true, true),
+            ("node02".to_owned(), true, true),
+        ];
+        assert_eq!(next(reader, 6).await, expected);
+    }
+    let counters = root.peer_errors().counters();
+    let count = |name: &str| counters.iter().find(|(kind, _)| *kind == name).map(|(_, n)| *n);
+    assert!(count("signatures_missing") >= Some(1) && count("signatures_bad") >= Some(2));
+    assert_eq!(count("conditions_foreign"), Some(1));
+    // While a cluster is upgraded, unsigned events may count; wrong signatures never do.
+    let mut lenient = config(dir, "node01", &ca.issue("node01"), None);
+    lenient.require_signatures = false;
+    root.reload(lenient, 0).await;
+    let own = |seq| fault("ftb.ipmi", "node03", seq, 5);
+    let unsigned = [own(6), signed(&signing(&leaf_files), &[own(7)]).remove(0)];
+    until("a new link", async || rogue(&root.address, &stolen, 78, &unsigned).await).await;
+    let marks = |states| ("node03".to_owned(), states, false);
+    assert_eq!(next(&mut readers[0], 2).await, [marks(true), marks(false)]);
+    let late = client(dir, "node01").await;
+    assert!(!Features(late.welcome.features).contains(Features::SIGNED));
+    drop(leaf);
+}
