@@ -1,13 +1,24 @@
 //! Access rules: which users may publish and subscribe in an event space.
 //!
 //! The rule with the longest matching event space decides. A configured rule replaces a built-in
-//! one of the same space. Not responsible for: the identity of a peer ([`Credentials`]).
+//! one of the same space; what it leaves out is as the built-in rules have it.
+//!
+//! Whose job it is: the agent stamps each event with the user of its publisher. The spaces of jobs
+//! are open to publishers, and a user reads only its own events there. So a job is a job id and a
+//! user, and nothing that another user publishes with the job's id reaches it.
+//!
+//! Not responsible for: the identity of a peer ([`Credentials`]).
 
-use ftb_core::EventSpace;
+mod who;
+
+pub use who::Who;
+
+use ftb_core::node::api::Gap;
 use ftb_core::space::lies_in;
-use ftb_proto::event::Rights;
+use ftb_core::spaces::Spaces;
+use ftb_core::{EventSpace, Severity};
+use ftb_proto::event::{Permission, Rights};
 use ftb_transport::Credentials;
-use nix::unistd::{Group, User};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -20,23 +31,53 @@ const HARDWARE_SPACES: [(&str, &str); 2] = [("ftb.ipmi", "ftb-ipmi"), ("ftb.ib",
 const DRILL_SPACE: &str = "ftb.drill";
 /// The account of the publisher that watches other hosts too, where it may publish.
 const WATCHER: &str = "ftb-ipmi";
+/// The event spaces of jobs: users read their own events there.
+const JOB_SPACES: [&str; 4] = ["ftb.jl", "ftb.nla", "ftb.mpi", "ftb.job"];
 
-/// One configured rule.
+/// One configured rule. What is left out is as in the built-in rules.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
     /// The event space and all below it; `*` for every space.
     pub space: SpaceRule,
     /// Users that may publish.
-    #[serde(default = "everyone")]
-    pub publish: Vec<Who>,
+    #[serde(default, deserialize_with = "who::one_or_more")]
+    publish: Option<Vec<Who>>,
     /// Users that may subscribe.
-    #[serde(default = "everyone")]
-    pub subscribe: Vec<Who>,
+    #[serde(default, deserialize_with = "who::one_or_more")]
+    subscribe: Option<Vec<Who>>,
+    /// The highest severity of users other than root and the agent's.
+    severity_max: Option<SeverityName>,
 }
 
-fn everyone() -> Vec<Who> {
-    vec![Who::Everyone]
+/// A severity by its name.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct SeverityName(pub(crate) Severity);
+
+impl TryFrom<String> for SeverityName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse::<Severity>().map(Self).map_err(|error| error.to_string())
+    }
+}
+
+/// Checks the rules.
+///
+/// # Errors
+/// The first mistake.
+pub fn check(rules: &[AccessRule]) -> Result<(), String> {
+    let publishes_own = |rule: &&AccessRule| {
+        rule.publish.as_ref().is_some_and(|publish| publish.contains(&Who::Own))
+    };
+    match rules.iter().find(publishes_own) {
+        None => Ok(()),
+        Some(rule) => Err(format!(
+            "[[access]] of {}: \"own\" is for subscribe; for publish name users, or everyone",
+            rule.space.as_str()
+        )),
+    }
 }
 
 /// An event space and all below it.
@@ -77,95 +118,101 @@ impl SpaceRule {
     }
 }
 
-/// Some users.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Who {
-    /// Every user of the host.
-    Everyone,
-    /// The user that the agent itself runs as.
-    Agent,
-    /// One user, by number.
-    Uid(u32),
-    /// Users of a primary group, or named as members of it.
-    Group {
-        /// Its number.
-        gid: u32,
-        /// The users that the group names as members, when the rules were read.
-        members: Vec<u32>,
-    },
+/// A rule with nothing left out.
+#[derive(Debug)]
+struct Rule {
+    space: SpaceRule,
+    publish: Vec<Who>,
+    subscribe: Vec<Who>,
+    severity_max: Option<Severity>,
 }
 
-impl TryFrom<String> for Who {
-    type Error = String;
+impl Rule {
+    fn new(space: SpaceRule, publish: &[Who], subscribe: Who) -> Self {
+        let (publish, subscribe) = (publish.to_vec(), vec![subscribe]);
+        Self { space, publish, subscribe, severity_max: None }
+    }
 
-    fn try_from(text: String) -> Result<Self, String> {
-        let number = |digits: &str| digits.parse().map_err(|_| format!("{digits:?} is no number"));
-        match text.split_once(':') {
-            None if text == "everyone" => Ok(Self::Everyone),
-            None if text == "agent" => Ok(Self::Agent),
-            None => user(&text),
-            Some(("user", name)) => user(name),
-            Some(("group", name)) => group(name),
-            Some(("uid", digits)) => number(digits).map(Self::Uid),
-            Some(("gid", digits)) => {
-                number(digits).map(|gid| Self::Group { gid, members: Vec::new() })
-            }
-            Some(_) => Err(format!(
-                "{text:?} is no user: expected everyone, agent, user:NAME, group:NAME, uid:N or \
-                     gid:N"
-            )),
+    /// Root, the agent's user and the publisher's account publish in a hardware space; root and the
+    /// agent's user drill all jobs; users read their own events of jobs; all users publish
+    /// elsewhere, and read everything else.
+    fn built_in(account: &impl Fn(&str) -> Option<Who>) -> Vec<Self> {
+        let hardware = HARDWARE_SPACES.map(|(space, name)| {
+            let publish: Vec<Who> =
+                [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect();
+            Self::new(SpaceRule::of(space), &publish, Who::Everyone)
+        });
+        let jobs =
+            JOB_SPACES.map(|space| Self::new(SpaceRule::of(space), &[Who::Everyone], Who::Own));
+        let trusted = [Who::Uid(0), Who::Agent];
+        let drill = Self::new(SpaceRule::of(DRILL_SPACE), &trusted, Who::Everyone);
+        let elsewhere = Self::new(SpaceRule(None), &[Who::Everyone], Who::Everyone);
+        hardware.into_iter().chain(jobs).chain([drill, elsewhere]).collect()
+    }
+
+    /// What is left out of a configured rule is as in the built-in one that decides there.
+    fn configured(rule: &AccessRule, built_in: &[Self]) -> Self {
+        let space = rule.space.as_str().as_bytes();
+        let length = |other: &&Self| other.space.matches(space);
+        let base = built_in.iter().filter(|other| length(other).is_some()).max_by_key(length);
+        let or = |given: &Option<Vec<Who>>, base: Option<&Vec<Who>>| {
+            given.as_ref().or(base).cloned().unwrap_or_default()
+        };
+        Self {
+            space: rule.space.clone(),
+            publish: or(&rule.publish, base.map(|base| &base.publish)),
+            subscribe: or(&rule.subscribe, base.map(|base| &base.subscribe)),
+            severity_max: rule.severity_max.map(|SeverityName(severity)| severity),
         }
     }
-}
 
-fn user(name: &str) -> Result<Who, String> {
-    match User::from_name(name) {
-        Ok(Some(user)) => Ok(Who::Uid(user.uid.as_raw())),
-        Ok(None) => Err(format!("there is no user {name:?} on this host")),
-        Err(error) => Err(format!("cannot look up the user {name:?}: {error}")),
+    /// Ordinary users may not publish there. A rule for every space protects none.
+    fn is_protected(&self) -> bool {
+        !self.publish.contains(&Who::Everyone) && self.space.space().is_some()
     }
-}
 
-fn group(name: &str) -> Result<Who, String> {
-    match Group::from_name(name) {
-        Ok(Some(group)) => {
-            let uid = |name: &String| User::from_name(name).ok().flatten().map(|u| u.uid.as_raw());
-            let members = group.mem.iter().filter_map(uid).collect();
-            Ok(Who::Group { gid: group.gid.as_raw(), members })
+    /// The highest severity of a user who is not trusted. Where all users may publish that is
+    /// ERROR: FATAL is for those who are named.
+    fn severity_max(&self) -> Severity {
+        let open = self.publish.contains(&Who::Everyone);
+        self.severity_max.unwrap_or(if open { Severity::Error } else { Severity::Fatal })
+    }
+
+    fn reading(&self, who: Credentials, agent_uid: u32) -> ReadRight {
+        let is_trusted = who.uid == 0 || who.uid == agent_uid;
+        let has_own = self.subscribe.contains(&Who::Own);
+        if self.subscribe.iter().any(|w| w.is(who, agent_uid)) || has_own && is_trusted {
+            return ReadRight::All;
         }
-        Ok(None) => Err(format!("there is no group {name:?} on this host")),
-        Err(error) => Err(format!("cannot look up the group {name:?}: {error}")),
+        if has_own { ReadRight::Own } else { ReadRight::None }
     }
 }
 
-impl Who {
-    fn is(&self, who: Credentials, agent_uid: u32) -> bool {
-        match self {
-            Self::Everyone => true,
-            Self::Agent => who.uid == agent_uid,
-            Self::Uid(uid) => who.uid == *uid,
-            Self::Group { gid, members } => who.gid == *gid || members.contains(&who.uid),
-        }
-    }
+/// Which events of an event space a user reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadRight {
+    /// None.
+    None,
+    /// Those that this user has published.
+    Own,
+    /// All.
+    All,
 }
 
 /// All rules of an agent.
 #[derive(Debug)]
 pub struct Access {
-    rules: Vec<AccessRule>,
+    rules: Vec<Rule>,
     agent_uid: u32,
     /// [`WATCHER`], if this host has it.
     watcher: Option<Who>,
 }
 
 impl Access {
-    /// The configured rules over the built-in ones: only agents publish in `ftb.agent`; root, the
-    /// agent's own user and the publisher's account, if the host has it, publish in a hardware
-    /// space; root and the agent's own user drill all jobs; all users publish elsewhere and
-    /// subscribe everywhere.
+    /// The configured rules over the built-in ones. An account that the host does not have
+    /// publishes nothing.
     pub fn new(configured: &[AccessRule], agent_uid: u32) -> Self {
-        Self::with_accounts(configured, agent_uid, |name| user(name).ok())
+        Self::with_accounts(configured, agent_uid, |name| who::user(name).ok())
     }
 
     fn with_accounts(
@@ -173,33 +220,22 @@ impl Access {
         agent_uid: u32,
         account: impl Fn(&str) -> Option<Who>,
     ) -> Self {
-        let hardware = HARDWARE_SPACES.map(|(space, name)| AccessRule {
-            space: SpaceRule::of(space),
-            publish: [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect(),
-            subscribe: everyone(),
-        });
-        let drill = AccessRule {
-            space: SpaceRule::of(DRILL_SPACE),
-            publish: vec![Who::Uid(0), Who::Agent],
-            subscribe: everyone(),
-        };
-        let watcher = account(WATCHER);
-        let everywhere =
-            AccessRule { space: SpaceRule(None), publish: everyone(), subscribe: everyone() };
-        let mut rules = configured.to_vec();
-        for rule in hardware.into_iter().chain([drill, everywhere]) {
+        let built_in = Rule::built_in(&account);
+        let mut rules: Vec<Rule> =
+            configured.iter().map(|rule| Rule::configured(rule, &built_in)).collect();
+        for rule in built_in {
             if !rules.iter().any(|ours| ours.space == rule.space) {
                 rules.push(rule);
             }
         }
-        Self { rules, agent_uid, watcher }
+        Self { rules, agent_uid, watcher: account(WATCHER) }
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the
-    /// log's reserve. A rule for every space adds none.
+    /// log's reserve.
     pub fn protected(&self) -> Arc<[EventSpace]> {
-        let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
-        let closed = self.rules.iter().filter(closed).filter_map(|rule| rule.space.space());
+        let closed = self.rules.iter().filter(|rule| rule.is_protected());
+        let closed = closed.filter_map(|rule| rule.space.space());
         let agents = EventSpace::new(AGENT_SPACE).ok();
         agents.into_iter().chain(closed.cloned()).collect()
     }
@@ -234,16 +270,28 @@ impl Access {
         uid == 0 || uid == self.agent_uid
     }
 
+    /// Whether it is trusted or may publish in a protected event space. Places are reserved for
+    /// these users.
+    pub fn is_publisher(&self, who: Credentials) -> bool {
+        let names = |rule: &Rule| rule.publish.iter().any(|w| w.is(who, self.agent_uid));
+        let mut protected = self.rules.iter().filter(|rule| rule.is_protected());
+        self.is_trusted(who.uid) || protected.any(names)
+    }
+
     /// The rights of one client.
     pub fn of(self: &Arc<Self>, who: Credentials) -> Allowed {
-        let allow = |rule: &AccessRule| Grant {
+        let allow = |rule: &Rule| Grant {
             space: rule.space.clone(),
             publish: rule.publish.iter().any(|w| w.is(who, self.agent_uid)),
-            is_protected: !rule.publish.contains(&Who::Everyone) && rule.space.space().is_some(),
-            subscribe: rule.subscribe.iter().any(|w| w.is(who, self.agent_uid)),
+            is_protected: rule.is_protected(),
+            severity_max: match self.is_trusted(who.uid) {
+                true => Severity::Fatal,
+                false => rule.severity_max(),
+            },
+            reading: rule.reading(who, self.agent_uid),
         };
         let grants: Vec<Grant> = self.rules.iter().map(allow).collect();
-        let reads_all = grants.iter().all(|grant| grant.subscribe);
+        let reads_all = grants.iter().all(|grant| grant.reading == ReadRight::All);
         Allowed { grants, reads_all, source: Arc::clone(self), who }
     }
 }
@@ -253,7 +301,8 @@ struct Grant {
     publish: bool,
     /// Ordinary users may not publish there.
     is_protected: bool,
-    subscribe: bool,
+    severity_max: Severity,
+    reading: ReadRight,
 }
 
 /// The rights of one client.
@@ -265,6 +314,11 @@ pub struct Allowed {
 }
 
 impl Allowed {
+    /// The user.
+    pub fn uid(&self) -> u32 {
+        self.who.uid
+    }
+
     /// Applies changed rules.
     pub fn refresh(&mut self, rules: &Arc<Access>) {
         if !Arc::ptr_eq(&self.source, rules) {
@@ -272,39 +326,71 @@ impl Allowed {
         }
     }
 
-    /// Whether it may publish in this event space. Never in `ftb.agent`.
-    pub fn may_publish(&self, space: &[u8]) -> bool {
-        self.rights(space) != Rights::None
+    /// What it may publish in this event space; nothing in `ftb.agent`. Conditions move jobs:
+    /// root, the agent's user and the publishers of a protected event space may state those of
+    /// this host. Root, the agent's user and ftb-ipmi may state those of any host there.
+    pub fn permission(&self, space: &[u8]) -> Permission {
+        let granted = self.deciding(space).filter(|grant| grant.publish);
+        let Some(grant) = granted.filter(|_| !lies_in(space, AGENT_SPACE)) else {
+            return Rights::None.into();
+        };
+        let is_trusted = self.source.is_trusted(self.who.uid);
+        let watches = self.source.watcher == Some(Who::Uid(self.who.uid));
+        let rights = match (grant.is_protected, is_trusted) {
+            (true, _) if is_trusted || watches => Rights::StateAnyHost,
+            (false, false) => Rights::Publish,
+            _ => Rights::StateOwnHost,
+        };
+        Permission { rights, severity_max: grant.severity_max }
     }
 
-    /// What it may do in this event space. Conditions move jobs: root, the agent's user and the
-    /// publishers of a protected event space may state those of this host. Root, the agent's user
-    /// and ftb-ipmi may state those of any host there.
-    pub fn rights(&self, space: &[u8]) -> Rights {
-        let granted = self.deciding(space).filter(|grant| grant.publish);
-        match granted {
-            _ if lies_in(space, AGENT_SPACE) => Rights::None,
-            None => Rights::None,
-            Some(grant) => {
-                let is_trusted = self.source.is_trusted(self.who.uid);
-                let watches = self.source.watcher == Some(Who::Uid(self.who.uid));
-                match (grant.is_protected, is_trusted) {
-                    (true, _) if is_trusted || watches => Rights::StateAnyHost,
-                    (false, false) => Rights::Publish,
-                    _ => Rights::StateOwnHost,
-                }
-            }
+    /// Which events of this event space it reads.
+    pub fn reading(&self, space: &[u8]) -> ReadRight {
+        match self.reads_all {
+            true => ReadRight::All,
+            false => self.deciding(space).map_or(ReadRight::None, |grant| grant.reading),
         }
     }
 
-    /// Whether it may read events of this event space.
-    pub fn may_subscribe(&self, space: &[u8]) -> bool {
-        self.reads_all || self.deciding(space).is_some_and(|grant| grant.subscribe)
+    /// Whether it may read an event of this event space that this user has published.
+    pub fn may_read(&self, space: &[u8], uid: u32) -> bool {
+        match self.reading(space) {
+            ReadRight::All => true,
+            ReadRight::Own => uid == self.who.uid,
+            ReadRight::None => false,
+        }
     }
 
     /// Whether it may read every space, so that no check is necessary.
     pub fn reads_all(&self) -> bool {
         self.reads_all
+    }
+
+    /// What it may know of lost events: without the names of event spaces that it may not read.
+    /// `None`: nothing. Number and severity are unknown then, because they count these events too.
+    pub fn readable_gap(&self, gap: Gap) -> Option<Gap> {
+        let Some(names) = gap.spaces.names().filter(|_| !self.reads_all) else { return Some(gap) };
+        let known = |space: &EventSpace| {
+            let grant = self.deciding(space.as_str().as_bytes())?;
+            match grant.reading {
+                ReadRight::All => Some(space.clone()),
+                // A name below the rule's may be another user's.
+                ReadRight::Own => grant.space.space().cloned().or(Some(space.clone())),
+                ReadRight::None => None,
+            }
+        };
+        let readable: Vec<EventSpace> = names.iter().filter_map(known).collect();
+        if readable.is_empty() {
+            return None;
+        }
+        let is_whole = readable.len() == names.len();
+        let spaces = Spaces::named(readable.iter().map(EventSpace::as_str)).unwrap_or(Spaces::ANY);
+        Some(Gap {
+            spaces,
+            count: gap.count.filter(|_| is_whole),
+            severity_max: gap.severity_max.filter(|_| is_whole),
+            ..gap
+        })
     }
 
     fn deciding(&self, space: &[u8]) -> Option<&Grant> {
@@ -314,132 +400,4 @@ impl Allowed {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    const ROOT: Credentials = Credentials { uid: 0, gid: 0, pid: 1 };
-    const AGENT: Credentials = Credentials { uid: 500, gid: 500, pid: 1 };
-    const ANN: Credentials = Credentials { uid: 1000, gid: 100, pid: 1 };
-    const BEN: Credentials = Credentials { uid: 1001, gid: 200, pid: 1 };
-
-    fn rule(space: &str, publish: &[&str], subscribe: &[&str]) -> AccessRule {
-        let who = |words: &[&str]| {
-            words.iter().map(|w| Who::try_from((*w).to_owned()).unwrap()).collect()
-        };
-        AccessRule {
-            space: SpaceRule::try_from(space.to_owned()).unwrap(),
-            publish: who(publish),
-            subscribe: who(subscribe),
-        }
-    }
-
-    fn access(rules: &[AccessRule]) -> Arc<Access> {
-        Arc::new(Access::new(rules, AGENT.uid))
-    }
-
-    #[test]
-    fn without_rules_hardware_faults_come_from_root_and_the_agents_user_only() {
-        let access = access(&[]);
-        for (who, hardware) in [(ROOT, true), (AGENT, true), (ANN, false)] {
-            let allowed = access.of(who);
-            assert_eq!(allowed.may_publish(b"ftb.ipmi"), hardware);
-            assert_eq!(allowed.may_publish(b"FTB.IB.hca"), hardware);
-            assert_eq!(allowed.may_publish(b"ftb.drill"), hardware);
-            assert!(allowed.may_publish(b"ftb.job.drill"), "of an own job");
-            assert!(allowed.may_publish(b"ftb.jl"));
-            assert!(allowed.may_publish(b"ftb.ibx"), "a longer part is another space");
-            assert!(!allowed.may_publish(b"ftb.agent"), "not even root forges a verdict");
-            assert!(!allowed.may_publish(b"ftb.agent.x"));
-            assert!(allowed.may_subscribe(b"ftb.agent") && allowed.reads_all());
-        }
-    }
-
-    #[test]
-    fn the_longest_space_decides_and_configured_rules_replace_built_in_ones() {
-        let access = access(&[
-            rule("ftb.ipmi", &["gid:100"], &["everyone"]),
-            rule("site.*", &["uid:1000"], &["uid:1000"]),
-            rule("site.public", &["everyone"], &["everyone"]),
-        ]);
-        let (ann, ben) = (access.of(ANN), access.of(BEN));
-        assert!(ann.may_publish(b"ftb.ipmi") && !ben.may_publish(b"ftb.ipmi"));
-        assert!(!access.of(ROOT).may_publish(b"ftb.ipmi"), "replaced, not added to");
-        assert!(ann.may_publish(b"site.x") && !ben.may_publish(b"site.x"));
-        assert!(!ben.may_subscribe(b"site.x") && ben.may_subscribe(b"site.public.y"));
-        assert!(ann.reads_all() && !ben.reads_all());
-    }
-
-    #[test]
-    fn only_root_and_publishers_of_protected_spaces_state_conditions() {
-        let access = access(&[rule("site.*", &["uid:1000"], &["everyone"])]);
-        for (who, space, rights) in [
-            (ROOT, "ftb.ipmi", Rights::StateAnyHost),
-            (ROOT, "ftb.app", Rights::StateOwnHost),
-            (AGENT, "ftb.app", Rights::StateOwnHost),
-            (ANN, "ftb.app", Rights::Publish),
-            (ANN, "ftb.ipmi", Rights::None),
-            (ANN, "site.disk", Rights::StateOwnHost),
-            (AGENT, "ftb.ipmi", Rights::StateAnyHost),
-            (ROOT, "ftb.agent", Rights::None),
-        ] {
-            assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
-        }
-    }
-
-    #[test]
-    fn each_publishers_account_publishes_in_its_own_space_only() {
-        let account = |name: &str| match name {
-            "ftb-ipmi" => Some(Who::Uid(ANN.uid)),
-            "ftb-ib" => Some(Who::Uid(BEN.uid)),
-            _ => None,
-        };
-        let access = Arc::new(Access::with_accounts(&[], AGENT.uid, account));
-        for (who, space, rights) in [
-            (ANN, "ftb.ipmi", Rights::StateAnyHost),
-            (ANN, "ftb.ib", Rights::None),
-            (BEN, "ftb.ib", Rights::StateOwnHost),
-            (BEN, "ftb.ipmi", Rights::None),
-            (ANN, "site", Rights::Publish),
-            (ANN, "ftb.agent", Rights::None),
-        ] {
-            assert_eq!(access.of(who).rights(space.as_bytes()), rights, "{who:?} in {space}");
-        }
-        assert_eq!(access.unbounded_uids(), [0, AGENT.uid, ANN.uid, BEN.uid]);
-    }
-
-    #[test]
-    fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
-        let names = |access: Arc<Access>| {
-            access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
-        };
-        assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.drill"]);
-        let open =
-            [rule("site.*", &["root"], &["everyone"]), rule("site.open", &["everyone"], &[])];
-        let open = access(&open);
-        for (space, is_protected) in
-            [("site.x", true), ("Site.Open.y", false), ("ftb.agent.x", true), ("ftb.app", false)]
-        {
-            assert_eq!(open.is_protected(space.as_bytes()), is_protected, "{space}");
-        }
-        let site = [rule("site.*", &["root"], &["everyone"]), rule("ftb.ib", &["everyone"], &[])];
-        assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi", "ftb.drill"]);
-    }
-
-    #[test]
-    fn a_rule_without_users_is_rejected() {
-        let error = |text: &str| Who::try_from(text.to_owned()).unwrap_err();
-        assert!(error("no-such-user-here").contains("no user"));
-        assert!(error("uid:x").contains("no number"));
-        assert!(error("role:x").contains("expected everyone"));
-        assert_eq!(Who::try_from("root".to_owned()), Ok(Who::Uid(0)));
-    }
-
-    #[test]
-    fn changed_rules_reach_a_client_that_is_attached() {
-        let mut allowed = access(&[]).of(ANN);
-        assert!(allowed.may_publish(b"site"));
-        allowed.refresh(&access(&[rule("*", &["root"], &["everyone"])]));
-        assert!(!allowed.may_publish(b"site"));
-    }
-}
+mod tests;

@@ -2,20 +2,22 @@
 //!
 //! It serves `ftbctl status` and `ftbctl tree` from the core's data.
 
-use crate::access::Access;
+use crate::access::{Access, ReadRight};
 use crate::clients::Terms;
 use crate::handle::{self, Handle};
 use crate::journal::Statistics;
+use crate::queries::{Pending, Queries};
 use arc_swap::ArcSwap;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
 use ftb_core::trace::EventTrace;
+use ftb_core::{EventId, PublisherId};
 use ftb_proto::event::core_id;
 use ftb_proto::link::{wire_member_state, wire_trace};
 use ftb_proto::v1;
 use ftb_proto::v1::AgentRole;
 use ftb_transport::Credentials;
-use ftb_transport::limiter::Peer;
+use ftb_transport::limiter::{Full, Peer};
 use ftb_transport::peer_errors::PeerErrors;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,12 +41,8 @@ pub struct AdminService {
     pub journal: Option<Arc<Statistics>>,
     /// Who may read which events.
     pub access: Arc<ArcSwap<Access>>,
-}
-
-fn admit<T>(request: &Request<T>) -> Result<(), Status> {
-    let peer = request.extensions().get::<Peer>();
-    let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-    peer.on_request().map_err(|full| Status::resource_exhausted(full.to_string()))
+    /// How much each user asks.
+    pub queries: Queries,
 }
 
 #[tonic::async_trait]
@@ -53,8 +51,9 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
-        admit(&request)?;
-        let status = self.handle.status().await.map_err(stopping)?;
+        let (who, _pending) = self.admit(&request)?;
+        let mut status = self.handle.status().await.map_err(stopping)?;
+        self.hide_others(&mut status, who);
         Ok(Response::new(self.describe(status)))
     }
 
@@ -62,7 +61,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
-        admit(&request)?;
+        let (_, _pending) = self.admit(&request)?;
         let within = within(request.get_ref().timeout_ms);
         let tree = self.handle.tree(within).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
@@ -73,17 +72,22 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::EventTraceRequest>,
     ) -> Result<Response<v1::EventTraceReply>, Status> {
-        admit(&request)?;
-        let peer = request.extensions().get::<Peer>();
-        let who = peer.and_then(Peer::credentials);
+        let (who, _pending) = self.admit(&request)?;
         let who = who.ok_or_else(|| Status::permission_denied("the agent does not know you"))?;
         let v1::EventTraceRequest { event, timeout_ms } = request.into_inner();
         let event = event.ok_or_else(|| Status::invalid_argument("which event?"))?;
         let within = within(timeout_ms);
-        let trace = self.handle.trace(core_id(event), within).await.map_err(stopping)?;
-        self.check_readable(&trace, who)?;
+        let id = core_id(event);
+        let trace = self.handle.trace(id, within).await.map_err(stopping)?;
+        self.check_readable(id, &trace, who)?;
         Ok(Response::new(v1::EventTraceReply { trace: Some(wire_trace(&trace)) }))
     }
+}
+
+/// Whether that user has published the event, at one of the agents that remember it.
+fn is_of(id: EventId, trace: &EventTrace, who: Credentials) -> bool {
+    let account = |host: &str| PublisherId::account_of(host, who.uid);
+    trace.agents.iter().any(|agent| account(&agent.host) == id.publisher.account)
 }
 
 fn within(timeout_ms: Option<u32>) -> Duration {
@@ -98,20 +102,62 @@ impl AdminService {
     /// A path is as private as its event. Where no agent has the event any more, root and the
     /// agent's user may read the path.
     #[allow(clippy::result_large_err)] // As tonic has it.
-    fn check_readable(&self, trace: &EventTrace, who: Credentials) -> Result<(), Status> {
+    fn check_readable(
+        &self,
+        id: EventId,
+        trace: &EventTrace,
+        who: Credentials,
+    ) -> Result<(), Status> {
         let access = self.access.load();
         let denied = |why: String| Err(Status::permission_denied(why));
         match &trace.event {
-            Some(event) if access.of(who).may_subscribe(event.space.as_bytes()) => Ok(()),
-            Some(event) => {
-                denied(format!("your user may not read events of event space {}", event.space))
-            }
+            Some(event) => match access.of(who).reading(event.space.as_bytes()) {
+                ReadRight::All => Ok(()),
+                ReadRight::Own if is_of(id, trace, who) => Ok(()),
+                ReadRight::Own => denied(format!(
+                    "your user may read only its own events of event space {}",
+                    event.space
+                )),
+                ReadRight::None => {
+                    denied(format!("your user may not read events of event space {}", event.space))
+                }
+            },
             None if trace.agents.is_empty() || access.is_trusted(who.uid) => Ok(()),
             None => denied(
                 "no agent has the event in memory, so that none can say whether you may read it; \
                  root may"
                     .to_owned(),
             ),
+        }
+    }
+
+    /// Counts a request; gives who asks.
+    #[allow(clippy::result_large_err)] // As tonic has it.
+    fn admit<T>(
+        &self,
+        request: &Request<T>,
+    ) -> Result<(Option<Credentials>, Option<Pending>), Status> {
+        let peer = request.extensions().get::<Peer>();
+        let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
+        let full = |full: Full| Status::resource_exhausted(full.to_string());
+        peer.on_request().map_err(full)?;
+        let who = peer.credentials();
+        let access = self.access.load();
+        let limited = who.filter(|who| !access.is_trusted(who.uid));
+        let begun = limited.map(|who| self.queries.begin(who.uid)).transpose();
+        let pending = begun.inspect_err(|_| self.errors.count_quietly("queries_refused"))?;
+        Ok((who, pending))
+    }
+
+    /// What other users subscribe to, and for which jobs, is for root and the agent's user.
+    fn hide_others(&self, status: &mut handle::Status, who: Option<Credentials>) {
+        let uid = who.map(|who| who.uid);
+        if uid.is_some_and(|uid| self.access.load().is_trusted(uid)) {
+            return;
+        }
+        for client in status.node.clients.iter_mut().filter(|client| Some(client.uid) != uid) {
+            client.job_id.clear();
+            client.filters.clear();
         }
     }
 

@@ -15,6 +15,7 @@ use crate::handle::{self, Command, Handle};
 use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
+use crate::queries::Queries;
 use crate::serve;
 use crate::signing::Signing;
 use crate::world::{Listener, World};
@@ -128,7 +129,7 @@ impl Agent {
         };
         let terms = terms(&config, &host, origin);
         let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
-        let limiters = limiters(&config, &errors);
+        let limiters = limiters(&config, &errors, &access);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let links_served = LinkService(links.clone());
         sockets.serve_links(link_listener, Arc::clone(&limiters[0]), tls.clone(), links_served);
@@ -336,7 +337,8 @@ fn services(
         ended,
     };
     let journal = journal.map(|journal| Arc::clone(&journal.statistics));
-    (clients, AdminService { handle, errors, terms, journal, access: Arc::clone(access) })
+    let (access, queries) = (Arc::clone(access), Queries::default());
+    (clients, AdminService { handle, errors, terms, journal, access, queries })
 }
 
 /// What all connections share: counters, and what a reload replaces. The configuration was checked
@@ -372,7 +374,11 @@ fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {
 }
 
 /// The limiters of links and of clients.
-fn limiters(config: &Config, errors: &Arc<PeerErrors>) -> [Arc<ConnectionLimiter>; 2] {
+fn limiters(
+    config: &Config,
+    errors: &Arc<PeerErrors>,
+    access: &Arc<ArcSwap<Access>>,
+) -> [Arc<ConnectionLimiter>; 2] {
     let limits = &config.limits;
     let bounds = |open_max, per_user_max| Limits {
         waiting_max: limits.waiting_max,
@@ -380,11 +386,12 @@ fn limiters(config: &Config, errors: &Arc<PeerErrors>) -> [Arc<ConnectionLimiter
         per_user_max,
         hello: limits.hello,
     };
+    let links = bounds(limits.links_max, usize::MAX);
+    let clients = bounds(limits.clients_max, limits.clients_per_user_max);
+    let access = Arc::clone(access);
+    let is_publisher = move |who| access.load().is_publisher(who);
     [
-        ConnectionLimiter::new(bounds(limits.links_max, usize::MAX), Arc::clone(errors)),
-        ConnectionLimiter::new(
-            bounds(limits.clients_max, limits.clients_per_user_max),
-            Arc::clone(errors),
-        ),
+        ConnectionLimiter::new(links, Arc::clone(errors), |_| false),
+        ConnectionLimiter::new(clients, Arc::clone(errors), is_publisher),
     ]
 }

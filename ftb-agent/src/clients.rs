@@ -4,26 +4,24 @@
 //! ([`crate::access`]), sealing its events, and back-pressure on what it publishes. Not responsible
 //! for: queues, matching and confirmation, which are the core's.
 
-use crate::access::{Access, Allowed};
+use crate::access::{Access, Allowed, ReadRight};
 use crate::handle::{Command, Handle};
 use crate::outbox;
+use crate::reader::Reader;
 use crate::signing::Signing;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use ftb_core::condition::ConditionError;
 use ftb_core::condition::pairs::ConditionPairs;
-use ftb_core::condition::{ConditionError, Truth, WATCHED};
 use ftb_core::filter::Filter;
 use ftb_core::limits;
 use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
-use ftb_core::numbers::LogIndex;
 use ftb_core::protocol::{Features, PROTOCOL};
-use ftb_core::sealed::SealedRef;
 use ftb_core::{EventId, OriginId, PublisherId, Run, Severity};
 use ftb_proto::client::{
-    ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_history_end,
-    encode_nack, negotiate,
+    ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };
 use ftb_proto::event::{SealError, SealRules, SealedBatch, Stamps, seal_batch};
 use ftb_proto::v1;
@@ -35,7 +33,7 @@ use ftb_transport::outbound::OutboundStream;
 use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::stream::server::StreamService;
 use ftb_transport::stream::{InboundStream, StreamError};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,12 +104,8 @@ impl StreamService for Clients {
         let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
         let cancel = self.ended.child_token();
         let allowed = self.access.load().of(credentials);
-        let mut reader = Reader {
-            access: Arc::clone(&self.access),
-            signing: Arc::clone(&self.signing),
-            allowed: self.access.load().of(credentials),
-            hidden: BTreeMap::new(),
-        };
+        let mut reader =
+            Reader::new(Arc::clone(&self.access), Arc::clone(&self.signing), credentials);
         let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
             Outgoing::Core(message) => reader.readable(message).map(body),
@@ -130,71 +124,6 @@ impl StreamService for Clients {
         };
         executor.spawn(session.run());
         Ok(outbound)
-    }
-}
-
-/// Removes events from deliveries that the client may not read, and marks the verified ones.
-struct Reader {
-    access: Arc<ArcSwap<Access>>,
-    signing: Arc<Signing>,
-    allowed: Allowed,
-    /// Removed statements that may make a host unhealthy, by subscription.
-    hidden: BTreeMap<SubscriptionId, u32>,
-}
-
-/// Most subscriptions of a client whose removed statements are counted.
-const HIDDEN_MAX: usize = 1_024;
-
-impl Reader {
-    fn readable(&mut self, message: ToClient) -> Option<Outgoing> {
-        let (subscription, epoch, mut items) = match message {
-            ToClient::Deliver { subscription, epoch, items } => (subscription, epoch, items),
-            ToClient::Covered { subscription, position, history_ended: true } => {
-                let hidden = self.hidden.remove(&subscription).unwrap_or(0);
-                let covered = encode_history_end(subscription, position, hidden);
-                return Some(Outgoing::Shell(covered));
-            }
-            message => return Some(Outgoing::Core(message)),
-        };
-        self.allowed.refresh(&self.access.load());
-        if !self.allowed.reads_all() {
-            self.count_hidden(subscription, &items);
-            items = items.iter().flat_map(|(first, run)| self.readable_of(*first, run)).collect();
-        }
-        let verified = self.signing.verified(&items);
-        let is_empty = items.is_empty();
-        (!is_empty).then_some(Outgoing::Deliver { subscription, epoch, items, verified })
-    }
-
-    fn count_hidden(&mut self, subscription: SubscriptionId, items: &[(LogIndex, Run)]) {
-        let may_hurt = |event: &SealedRef<'_>| {
-            event.condition().is_some_and(|condition| match condition.head().truth {
-                Truth::True => {
-                    condition.severity() >= Severity::Warning && condition.key() != WATCHED
-                }
-                Truth::Unknown => true,
-                Truth::False => false,
-            })
-        };
-        let events = items.iter().flat_map(|(_, run)| run.iter());
-        let hidden = events.filter(may_hurt);
-        let hidden =
-            hidden.filter(|event| !self.allowed.may_subscribe(event.space().as_bytes())).count();
-        if hidden > 0 {
-            let counted = self.hidden.entry(subscription).or_default();
-            *counted = counted.saturating_add(u32::try_from(hidden).unwrap_or(u32::MAX));
-            while self.hidden.len() > HIDDEN_MAX {
-                self.hidden.pop_first();
-            }
-        }
-    }
-
-    fn readable_of(&self, first: LogIndex, run: &Run) -> Vec<(LogIndex, Run)> {
-        let readable = run
-            .groups()
-            .filter(|(_, event)| self.allowed.may_subscribe(event.space().as_bytes()))
-            .filter_map(|(places, _)| Some((first + places.start as u64, run.slice(places)?)));
-        readable.collect()
     }
 }
 
@@ -438,11 +367,7 @@ impl Session {
         let filter = Filter::parse(filter)
             .map_err(|error| Refusal(RejectCode::Filter, error.to_string()))?;
         self.allowed.refresh(&self.clients.access.load());
-        let denied = |space: &String| !self.allowed.may_subscribe(space.as_bytes());
-        if let Some(space) = filter.literal_spaces().and_then(|all| all.into_iter().find(denied)) {
-            let text = format!("your user may not subscribe to event space {space}");
-            return Err(Refusal(RejectCode::Denied, text));
-        }
+        let filter = self.narrowed(filter)?;
         let max = self.clients.terms.subscriptions_max;
         if !self.subscriptions.contains(&subscription) && self.subscriptions.len() >= max {
             return Err(Refusal(
@@ -452,6 +377,21 @@ impl Session {
         }
         self.subscriptions.insert(subscription);
         Ok(Input::Subscribe { client, subscription, filter: filter.into(), start })
+    }
+
+    /// A filter that names event spaces of which its user reads only own events is for these: so
+    /// events of other users fill no queue of the subscription.
+    fn narrowed(&self, filter: Filter) -> Result<Filter, Refusal> {
+        let Some(spaces) = filter.literal_spaces() else { return Ok(filter) };
+        let reading = |space: &String| self.allowed.reading(space.as_bytes());
+        if let Some(space) = spaces.iter().find(|space| reading(space) == ReadRight::None) {
+            let text = format!("your user may not subscribe to event space {space}");
+            return Err(Refusal(RejectCode::Denied, text));
+        }
+        let uid = self.allowed.uid();
+        let is_own = spaces.iter().all(|space| reading(space) == ReadRight::Own);
+        let names_own = filter.uids().is_none_or(|uids| uids.contains(&uid));
+        Ok(if is_own && names_own { filter.of_users(Some(&[uid])) } else { filter })
     }
 
     /// The client comes from another incarnation of the agent: its statements are not published
@@ -494,7 +434,7 @@ impl Session {
             pairs: Some(&pairs),
             owner: terms.origin,
         };
-        let sealed = seal_batch(&stamps, events, &rules, |space| self.allowed.rights(space));
+        let sealed = seal_batch(&stamps, events, &rules, |space| self.allowed.permission(space));
         match sealed {
             Ok(batch) => Ok(batch),
             Err(error) => {
@@ -523,6 +463,11 @@ impl Session {
             };
             self.refuse(RefusedWhat::Events { first: seq, last: seq }, code, error.to_string())
                 .await;
+        }
+        if batch.lowered > 0 {
+            let (count, address) = (batch.lowered, self.peer.address());
+            let what = format!("{count} events: the highest severity of their user is lower");
+            self.clients.errors.count("severity_lowered", address, &what);
         }
         for (_, error) in batch.ignored {
             let address = self.peer.address();

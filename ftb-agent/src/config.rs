@@ -7,7 +7,7 @@ mod value;
 
 pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
-use crate::access::{Access, AccessRule};
+use crate::access::{self, Access, AccessRule};
 use crate::condition::{self, ConditionTable};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
@@ -130,6 +130,12 @@ pub struct Limits {
     pub lag_bytes: Option<usize>,
     /// Memory for the clients of one user, in bytes.
     pub user_bytes: Option<usize>,
+    /// Subscriptions of all clients of one user.
+    pub user_subscriptions: Option<usize>,
+    /// The filters of these, in bytes.
+    pub user_filter_bytes: Option<usize>,
+    /// How fast one user publishes before its clients are read more slowly.
+    pub user_events_per_s: Option<NonZeroU32>,
     /// Unconfirmed bytes of this agent's clients; publishers wait beyond it.
     pub unconfirmed_bytes: Option<usize>,
     /// The log in memory of acting root and standby, in bytes.
@@ -155,6 +161,9 @@ impl Default for Limits {
             drain: Duration::from_secs(3),
             lag_bytes: None,
             user_bytes: None,
+            user_subscriptions: None,
+            user_filter_bytes: None,
+            user_events_per_s: None,
             unconfirmed_bytes: None,
             log_bytes: None,
             ring_bytes: None,
@@ -323,6 +332,7 @@ impl Config {
         }
         self.journal.check()?;
         self.check_times()?;
+        access::check(&self.access)?;
         condition::pairs(&self.condition)?;
         storm::check(&self.storm)
     }
@@ -408,6 +418,11 @@ impl Config {
         let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
         bytes(&mut node.lag_bytes, self.limits.lag_bytes);
         bytes(&mut node.user_bytes, self.limits.user_bytes);
+        bytes(&mut node.user_subscriptions, self.limits.user_subscriptions);
+        bytes(&mut node.user_filter_bytes, self.limits.user_filter_bytes);
+        if let Some(rate) = self.limits.user_events_per_s {
+            node.user_events_per_s = rate.get();
+        }
         bytes(&mut node.outbox_bytes, self.limits.unconfirmed_bytes);
         bytes(&mut node.log_bytes, self.limits.log_bytes);
         bytes(&mut node.ring_bytes, self.limits.ring_bytes);

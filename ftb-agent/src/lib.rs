@@ -23,6 +23,8 @@ pub mod links;
 pub mod logging;
 pub mod outbox;
 pub mod process;
+pub mod queries;
+pub mod reader;
 mod repeats;
 pub mod serve;
 pub mod signing;

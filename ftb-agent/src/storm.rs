@@ -2,7 +2,7 @@
 //!
 //! Not responsible for: applying the rules ([`ftb_core::node::StormRule`]).
 
-use crate::access::SpaceRule;
+use crate::access::{SeverityName, SpaceRule};
 use ftb_core::Severity;
 use ftb_core::node::StormRule;
 use serde::Deserialize;
@@ -30,19 +30,6 @@ pub struct StormTable {
     events_per_s: Option<NonZeroU32>,
     /// Events at once; default: those of a second.
     burst: Option<NonZeroU32>,
-}
-
-/// A severity by its name.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(try_from = "String")]
-struct SeverityName(Severity);
-
-impl TryFrom<String> for SeverityName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse::<Severity>().map(Self).map_err(|error| error.to_string())
-    }
 }
 
 fn warning() -> SeverityName {

@@ -62,6 +62,8 @@ fn the_sample_shows_the_defaults() {
     (long.listen, long.detection) = (short.listen, short.detection.clone());
     long.limits.lag_bytes = None;
     long.limits.user_bytes = None;
+    (long.limits.user_subscriptions, long.limits.user_filter_bytes) = (None, None);
+    long.limits.user_events_per_s = None;
     long.limits.unconfirmed_bytes = None;
     long.limits.log_bytes = None;
     long.limits.ring_bytes = None;

@@ -1,9 +1,11 @@
 //! Limits the connections of a listening socket.
 //!
 //! A connection has until a deadline for its first message (the hello), the TLS handshake included.
-//! The number of connections before their hello is limited; a new one closes the oldest, because a
-//! healthy peer says hello within milliseconds. After the hello, limits per socket and per user
-//! apply. Not responsible for: what a hello is.
+//! The number of connections before their hello is limited; a new one closes the oldest of the
+//! source (a user, or an address) that has most of them. A healthy peer says hello within
+//! milliseconds, and no source can keep others out. After the hello, limits per socket and per user
+//! apply; publishers have places of their own. Not responsible for: what a hello is, and who is a
+//! publisher.
 
 use crate::close_signal::{CloseSignal, CloseWatch};
 use crate::inspector::{Flood, Inspector};
@@ -22,7 +24,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Connections of root for requests only, beyond the limit for all.
+/// Connections beyond the limit for all that publishers may have, so that other users cannot keep
+/// the faults of a node from its agent.
+pub const PUBLISHERS_SPARE: usize = 64;
+/// Connections of root for requests only, beyond all others.
 const ROOT_SPARE: usize = 8;
 
 /// Connections of one user from which on each gets a smaller send buffer.
@@ -41,19 +46,45 @@ pub struct Limits {
     pub hello: Duration,
 }
 
+/// Says whether places are reserved for a user.
+pub type IsPublisher = Box<dyn Fn(Credentials) -> bool + Send + Sync>;
+
 /// Counts the connections of one listening socket.
 pub struct ConnectionLimiter {
     limits: Limits,
     errors: Arc<PeerErrors>,
+    is_publisher: IsPublisher,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
-    waiting: BTreeMap<u64, Arc<CloseSignal>>,
+    waiting: BTreeMap<u64, (Arc<CloseSignal>, Source)>,
+    /// How many wait of each source.
+    by_source: BTreeMap<Source, usize>,
     open: BTreeMap<u64, (Arc<CloseSignal>, Option<u32>)>,
     per_user: HashMap<u32, usize>,
+}
+
+/// Who connects, as far as that is known before the hello.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    User(u32),
+    /// Without the port.
+    Address(Arc<str>),
+}
+
+impl Source {
+    fn of(connection: &Connection) -> Self {
+        match connection.credentials {
+            Some(credentials) => Self::User(credentials.uid),
+            None => {
+                let address = connection.address.as_str();
+                Self::Address(address.rsplit_once(':').map_or(address, |(host, _)| host).into())
+            }
+        }
+    }
 }
 
 /// The limit that refuses a connection.
@@ -81,24 +112,30 @@ pub struct StreamTaken;
 
 impl ConnectionLimiter {
     /// A limiter without connections.
-    pub fn new(limits: Limits, errors: Arc<PeerErrors>) -> Arc<Self> {
-        Arc::new(Self { limits, errors, state: Mutex::default() })
+    pub fn new(
+        limits: Limits,
+        errors: Arc<PeerErrors>,
+        is_publisher: impl Fn(Credentials) -> bool + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let is_publisher = Box::new(is_publisher);
+        Arc::new(Self { limits, errors, is_publisher, state: Mutex::default() })
     }
 
-    /// Admits a connection, which may close the oldest one before its hello.
+    /// Admits a connection, which may close one before its hello: the oldest of the source that has
+    /// most of them.
     pub fn admit(self: &Arc<Self>, connection: Connection) -> LimitedIo {
         let close = Arc::new(CloseSignal::default());
         let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
-        let oldest = match state.waiting.len() >= self.limits.waiting_max {
-            true => state.waiting.pop_first(),
+        state.wait(id, Arc::clone(&close), Source::of(&connection));
+        let evicted = match state.waiting.len() > self.limits.waiting_max {
+            true => state.evict(),
             false => None,
         };
-        state.waiting.insert(id, Arc::clone(&close));
         drop(state);
-        if let Some((_, oldest)) = oldest {
-            oldest.close();
+        if let Some(evicted) = evicted {
+            evicted.close();
             let what = "too many silent connections";
             self.errors.count("connections_evicted", &connection.address, what);
         }
@@ -139,7 +176,7 @@ impl ConnectionLimiter {
     /// Closes all connections.
     pub fn close_all(&self) {
         let state = self.state.lock();
-        state.waiting.values().for_each(|close| close.close());
+        state.waiting.values().for_each(|(close, _)| close.close());
         state.open.values().for_each(|(close, _)| close.close());
     }
 
@@ -162,7 +199,7 @@ struct Permit {
 impl Permit {
     fn release(&self) {
         let mut state = self.limiter.state.lock();
-        state.waiting.remove(&self.id);
+        state.leave(self.id);
         if let Some((_, Some(uid))) = state.open.remove(&self.id)
             && let Some(count) = state.per_user.get_mut(&uid)
         {
@@ -210,7 +247,9 @@ impl Peer {
     /// # Errors
     /// [`Full`]: refuse the connection.
     pub fn on_hello(&self) -> Result<(), Full> {
-        self.open(0)
+        let is_publisher = &self.permit.limiter.is_publisher;
+        let is_publisher = self.credentials.is_some_and(is_publisher);
+        self.open(if is_publisher { PUBLISHERS_SPARE } else { 0 })
     }
 
     /// As [`Peer::on_hello`], for a connection that sends requests only. Root gets in when the
@@ -220,7 +259,7 @@ impl Peer {
     /// [`Full`]: refuse the request.
     pub fn on_request(&self) -> Result<(), Full> {
         let is_root = self.credentials.is_some_and(|credentials| credentials.uid == 0);
-        self.open(if is_root { ROOT_SPARE } else { 0 })
+        self.open(if is_root { PUBLISHERS_SPARE + ROOT_SPARE } else { 0 })
     }
 
     fn open(&self, spare: usize) -> Result<(), Full> {
@@ -229,7 +268,7 @@ impl Peer {
         }
         let limiter = &self.permit.limiter;
         let mut state = limiter.state.lock();
-        let Some(close) = state.waiting.remove(&self.permit.id) else {
+        let Some((close, source)) = state.leave(self.permit.id) else {
             return Ok(());
         };
         let uid = self.credentials.map(|credentials| credentials.uid).filter(|uid| *uid != 0);
@@ -240,7 +279,7 @@ impl Peer {
                 Ok(())
             }
             Err(full) => {
-                state.waiting.insert(self.permit.id, close);
+                state.wait(self.permit.id, close, source);
                 Err(full)
             }
         }
@@ -273,6 +312,30 @@ impl Peer {
 }
 
 impl State {
+    fn wait(&mut self, id: u64, close: Arc<CloseSignal>, source: Source) {
+        *self.by_source.entry(source.clone()).or_default() += 1;
+        self.waiting.insert(id, (close, source));
+    }
+
+    fn leave(&mut self, id: u64) -> Option<(Arc<CloseSignal>, Source)> {
+        let (close, source) = self.waiting.remove(&id)?;
+        if let Some(count) = self.by_source.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_source.remove(&source);
+            }
+        }
+        Some((close, source))
+    }
+
+    /// Takes the oldest waiting connection of the source that has most of them.
+    fn evict(&mut self) -> Option<Arc<CloseSignal>> {
+        let (most, _) = self.by_source.iter().max_by_key(|(_, count)| **count)?;
+        let oldest = self.waiting.iter().find(|(_, (_, source))| source == most);
+        let id = *oldest?.0;
+        self.leave(id).map(|(close, _)| close)
+    }
+
     /// Counts one more open connection of a user, if the limits allow it.
     fn count(&mut self, uid: Option<u32>, limits: &Limits, spare: usize) -> Result<(), Full> {
         if self.open.len() >= limits.open_max + spare {
@@ -496,5 +559,69 @@ impl AsyncWrite for InspectedIo {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const FTB: u32 = 500;
+
+    fn limiter(waiting_max: usize, open_max: usize) -> Arc<ConnectionLimiter> {
+        let hello = Duration::from_secs(60);
+        let limits = Limits { waiting_max, open_max, per_user_max: usize::MAX, hello };
+        ConnectionLimiter::new(limits, Arc::default(), |who| who.uid == FTB)
+    }
+
+    fn user(uid: u32) -> Connection {
+        let credentials = Some(Credentials { uid, gid: uid, pid: 1 });
+        Connection { io: Box::new(tokio::io::empty()), address: String::new(), credentials }
+    }
+
+    fn address(text: &str) -> Connection {
+        Connection { address: text.to_owned(), credentials: None, ..user(0) }
+    }
+
+    fn is_closed(io: &LimitedIo) -> bool {
+        io.peer.permit.close.is_closed()
+    }
+
+    #[tokio::test]
+    async fn a_full_waiting_room_closes_the_oldest_connection_of_the_source_with_most() {
+        for (honest, flood) in [
+            (user as fn(u32) -> Connection, user as fn(u32) -> Connection),
+            (|_| address("10.0.0.1:999"), |port| address(&format!("10.0.0.2:{port}"))),
+        ] {
+            let limiter = limiter(4, 10);
+            let first = limiter.admit(honest(1));
+            let mut flooding: Vec<LimitedIo> = Vec::new();
+            for _ in 0..100 {
+                flooding.push(limiter.admit(flood(2)));
+            }
+            assert!(!is_closed(&first), "the one that waits alone stays");
+            assert_eq!(flooding.iter().filter(|io| !is_closed(io)).count(), 3);
+            assert!(flooding[97..].iter().all(|io| !is_closed(io)), "the oldest went");
+            let second = limiter.admit(honest(1));
+            assert!(!is_closed(&second) && is_closed(&flooding[97]));
+            assert_eq!(limiter.counts(), (0, 4));
+        }
+    }
+
+    #[tokio::test]
+    async fn publishers_attach_when_other_users_have_all_places() {
+        let limiter = limiter(100, 3);
+        let open: Vec<LimitedIo> = (1..=3).map(|uid| limiter.admit(user(uid))).collect();
+        assert!(open.iter().all(|io| io.peer.on_hello().is_ok()));
+        assert_eq!(limiter.admit(user(4)).peer.on_hello(), Err(Full::All(3)));
+        let publishers: Vec<LimitedIo> =
+            (0..PUBLISHERS_SPARE).map(|_| limiter.admit(user(FTB))).collect();
+        assert!(publishers.iter().all(|io| io.peer.on_hello().is_ok()));
+        assert_eq!(limiter.admit(user(FTB)).peer.on_hello(), Err(Full::All(3)));
+        let root = limiter.admit(user(0));
+        assert!(root.peer.on_request().is_ok(), "root can still ask why");
+        drop((open, publishers, root));
+        assert_eq!(limiter.counts(), (0, 0));
     }
 }

@@ -175,6 +175,7 @@ const FILTERS: &str = "\
 Filters: conditions separated by commas, all must hold.
   event_space=ftb.ipmi.*          severity>=error        event_name=FTB_IPMI_*
   hostname=node[001-032]          jobid=4711             client_name=ftb-ib|ftb-ipmi
+  uid=1000                        (the user that published, by number)
   condition=FANFAIL|PORT_*        subject=node[001-032]  (events that state a condition)";
 
 #[derive(Debug, Args)]

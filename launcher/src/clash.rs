@@ -26,9 +26,7 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     let since = SystemTime::now().checked_sub(SILENCE).unwrap_or(UNIX_EPOCH);
     let since_ns = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let start = Start::SinceNs(u64::try_from(since_ns).unwrap_or(u64::MAX));
-    let what = format!("its agent to subscribe to {filter:?}");
-    let said = waiting::on(&what, client.subscribe(&filter, start)).await;
-    let mut said = said.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))?;
+    let mut said = backplane::subscribe_own(&client, &filter, start).await?;
     let mut lives = false;
     let what = format!("the agent to look back for another launcher of job {job}");
     waiting::on(&what, async {

@@ -176,7 +176,7 @@ pub async fn ask(
     let file: JobFile = dir.read("job.json")?;
     let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
-    let mut answers = backplane::subscribe(&client, &filter, Start::Now).await?;
+    let mut answers = backplane::subscribe_own(&client, &filter, Start::Now).await?;
     let request = random();
     backplane::publish(&client, wire::request(&NumberedRequest { request, what })).await;
     let uid = nix::unistd::Uid::effective().as_raw();

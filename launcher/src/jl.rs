@@ -112,7 +112,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
-    let own = backplane::subscribe(&client, &format!("jobid={job}"), Start::Now).await?;
+    let own = backplane::subscribe_own(&client, &format!("jobid={job}"), Start::Now).await?;
     tokio::spawn(backplane::forward(own, gate.clone(), to_heard));
     let nodes = run.file.specs.keys();
     let begun = reports::begin(&client, run.policy.spaces(), nodes, &gate).await?;

@@ -221,7 +221,7 @@ async fn attach(
         tracing::warn!(node = %spec.node, "{words}");
     }
     let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
-    let subscription = backplane::subscribe(&client, &filter, Start::Now).await?;
+    let subscription = backplane::subscribe_own(&client, &filter, Start::Now).await?;
     let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
     tokio::spawn(backplane::forward(subscription, gate.clone(), to_heard));

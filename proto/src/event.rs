@@ -35,7 +35,9 @@ pub use condition::stated_condition;
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
 pub(crate) use list::EventReader;
-pub use seal::{Rights, SealError, SealRules, SealedBatch, seal, seal_batch, seal_with};
+pub use seal::{
+    Permission, Rights, SealError, SealRules, SealedBatch, seal, seal_batch, seal_with,
+};
 use walk::{Field, Once, Value, Walker};
 
 /// Most bytes of an envelope: id, host, uid, pid, the condition and the keys of the fields.

@@ -11,7 +11,7 @@ use crate::wire::{Outbound, Pieces};
 use bytes::Bytes;
 use ftb_core::epochs::{EpochHistory, EpochHistoryError, Segment};
 use ftb_core::filter::set::FILTERS_MAX;
-use ftb_core::filter::{Filter, FilterError};
+use ftb_core::filter::{ALTERNATIVES_MAX, Filter, FilterError};
 use ftb_core::frame::{
     Close, Confirm, DEDUP_PUBLISHERS_MAX, DYNAMIC_MEMBERS_MAX, DedupRanges, DynamicMember, Frame,
     Heartbeat, Hello, HelloAck, HelloNack, HistoryRequest, Interest, LogRange, MEMBERS_MAX,
@@ -184,7 +184,8 @@ fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
         epoch: Some(wire_epoch(request.epoch)),
         after: request.after.get(),
         since_ns: request.since_ns,
-        filters: request.filters.iter().map(ToString::to_string).collect(),
+        filters: wire_filters(&request.filters),
+        users: wire_users(&request.filters),
         conditions: request.conditions,
     }
 }
@@ -300,8 +301,22 @@ fn wire_tree_state(tree_state: &TreeState) -> v1::TreeState {
 fn wire_interest(interest: &Interest) -> v1::Interest {
     v1::Interest {
         version: interest.version,
-        filters: interest.filters.iter().map(ToString::to_string).collect(),
+        filters: wire_filters(&interest.filters),
+        users: wire_users(&interest.filters),
     }
+}
+
+/// The texts without the key `uid`, which an older agent cannot read.
+fn wire_filters(filters: &[Filter]) -> Vec<String> {
+    filters.iter().map(|filter| filter.of_users(None).to_string()).collect()
+}
+
+/// The users of the filters that name some.
+fn wire_users(filters: &[Filter]) -> Vec<v1::FilterUsers> {
+    let users = (0..).zip(filters).filter_map(|(filter, found)| {
+        Some(v1::FilterUsers { filter, uids: found.uids()?.to_vec() })
+    });
+    users.collect()
 }
 
 fn wire_nack_code(code: NackCode) -> v1::NackCode {
@@ -467,7 +482,7 @@ fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
         epoch: core_epoch(need("history request", "epoch", request.epoch)?)?,
         after: request.after.into(),
         since_ns: request.since_ns,
-        filters: core_filters(request.filters)?,
+        filters: core_filters(request.filters, &request.users)?,
         conditions: request.conditions,
     })
 }
@@ -604,17 +619,28 @@ fn core_tree_state(tree_state: v1::TreeState) -> Result<TreeState> {
     })
 }
 
-fn core_filters(texts: Vec<String>) -> Result<Vec<Filter>> {
+fn core_filters(texts: Vec<String>, users: &[v1::FilterUsers]) -> Result<Vec<Filter>> {
     bound("filters", texts.len(), FILTERS_MAX)?;
+    bound("filters for users", users.len(), texts.len())?;
     let filters = texts.into_iter().map(|text| {
         bound("bytes of a filter", text.len(), FILTER_BYTES_MAX)?;
         Ok(Filter::parse(&text)?)
     });
-    filters.collect()
+    let mut filters = filters.collect::<Result<Vec<Filter>>>()?;
+    for v1::FilterUsers { filter, uids } in users {
+        bound("users of a filter", uids.len(), ALTERNATIVES_MAX)?;
+        let filter = filters.get_mut(*filter as usize);
+        let filter = filter.ok_or(LinkWireError::Range { what: "the number of a filter" })?;
+        *filter = filter.of_users(Some(uids));
+    }
+    Ok(filters)
 }
 
 fn core_interest(interest: v1::Interest) -> Result<Interest> {
-    Ok(Interest { version: interest.version, filters: core_filters(interest.filters)? })
+    Ok(Interest {
+        version: interest.version,
+        filters: core_filters(interest.filters, &interest.users)?,
+    })
 }
 
 fn core_gap(gap: v1::Gap) -> Result<Gap> {

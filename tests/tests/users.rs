@@ -126,10 +126,13 @@ async fn a_user_whose_subscriptions_do_not_read_costs_a_bounded_amount_and_harms
     const CLIENTS: u64 = 100;
     const SUBSCRIPTIONS: u32 = 256;
     const EVENTS: usize = 6_000;
+    /// Many subscriptions: this is about the bytes of the events that wait for them.
+    const LIMITS: &str = "[limits]\nlog_bytes = 1048576\nuser_subscriptions = 100000\n\
+                          user_filter_bytes = 100000000\nuser_events_per_s = 1000000\n";
     if !is_possible() {
         return;
     }
-    let mut cluster = Plan::new(1, 1).extra("[limits]\nlog_bytes = 1048576\n").prepare().unwrap();
+    let mut cluster = Plan::new(1, 1).extra(LIMITS).prepare().unwrap();
     // Without a bound of its own the agent would take all that the machine has.
     let bounded = ["prlimit", "--data=2147483648"].map(str::to_owned);
     cluster.through(0, &bounded);

@@ -296,6 +296,7 @@ mod tests {
             ("a,b,c,d,e,f,g,h,i,j,k", Code::SubscriptionStr),
             ("foo=bar", Code::FilterAttr),
             ("hostname=h", Code::FilterAttr),
+            ("uid=1000", Code::FilterAttr),
             ("event_type=1", Code::FilterAttr),
             ("sev erity=info", Code::FilterAttr),
             ("severity=bad", Code::FilterValue),

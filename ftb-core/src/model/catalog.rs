@@ -12,6 +12,9 @@ pub use events::{EVENTS, names};
 /// Tag key that makes agents remember the path of an event of any severity (`ftbctl trace`).
 pub const TRACE_TAG: &str = "ftb.trace";
 
+/// Tag key of an event whose severity its agent lowered: the value is what its publisher said.
+pub const SEVERITY_TAG: &str = "ftb.severity";
+
 /// One event that a program publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventEntry {

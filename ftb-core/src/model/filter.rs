@@ -12,7 +12,7 @@ mod parse;
 mod pattern;
 pub mod set;
 
-pub use parse::FilterError;
+pub use parse::{ALTERNATIVES_MAX, FilterError};
 pub use set::FilterSet;
 
 use crate::hostlist::Hostlist;
@@ -22,6 +22,7 @@ use crate::space::EventSpace;
 use crate::spaces::Spaces;
 use core::fmt;
 use pattern::{Pattern, SpacePattern};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a subscriber wants. Cloning is cheap.
@@ -32,6 +33,8 @@ pub struct Filter {
     names: Option<Arc<[Pattern]>>,
     hosts: Option<Hosts>,
     jobs: Option<Arc<[Pattern]>>,
+    /// Users of publishers, rising.
+    uids: Option<Arc<[u32]>>,
     clients: Option<Arc<[Pattern]>>,
     /// Keys of conditions, and the hosts that they are about: only events that state one match.
     conditions: Option<Arc<[Pattern]>>,
@@ -100,6 +103,10 @@ impl Hosts {
 /// beginnings of the names are compared.
 const HOSTS_TRIED_MAX: usize = 64;
 
+fn rising(uids: &[u32]) -> Arc<[u32]> {
+    uids.iter().copied().collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
 fn any(patterns: &[Pattern], text: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(text))
 }
@@ -141,6 +148,7 @@ impl Filter {
             })
             && holds(self.names.as_ref(), || event.name())
             && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
+            && self.uids.as_ref().is_none_or(|uids| uids.contains(&event.uid()))
             && holds(self.jobs.as_ref(), || event.job_id())
             && holds(self.clients.as_ref(), || event.client_name())
             && self.matches_condition(event)
@@ -183,6 +191,11 @@ impl Filter {
             (Some(_), None) => false,
             (Some(ours), Some(theirs)) => ours.covers(theirs),
         };
+        let uids = match (&self.uids, &other.uids) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(ours), Some(theirs)) => theirs.iter().all(|uid| ours.contains(uid)),
+        };
         // A filter for any key or host still wants only events that state a condition.
         let narrower = other.conditions.is_some() || other.subjects.is_some();
         let conditions = match (&self.conditions, &other.conditions) {
@@ -194,6 +207,7 @@ impl Filter {
             && all_hosts(&self.hosts, &other.hosts)
             && all_hosts(&self.subjects, &other.subjects)
             && conditions
+            && uids
             && covers(self.names.as_ref(), other.names.as_ref())
             && covers(self.jobs.as_ref(), other.jobs.as_ref())
             && covers(self.clients.as_ref(), other.clients.as_ref())
@@ -216,6 +230,7 @@ impl Filter {
             + spaces.sum::<usize>()
             + hosts(&self.hosts)
             + hosts(&self.subjects)
+            + self.uids.as_ref().map_or(0, |uids| size_of_val(&**uids))
             + all.into_iter().map(texts).sum::<usize>()
     }
 
@@ -224,6 +239,18 @@ impl Filter {
     #[must_use]
     pub fn widened(&self) -> Self {
         Self { severities: self.severities, spaces: self.spaces.clone(), ..Self::default() }
+    }
+
+    /// The users whose events it wants; `None`: those of all.
+    pub fn uids(&self) -> Option<&[u32]> {
+        self.uids.as_deref()
+    }
+
+    /// The same for events of these users only; `None`: of all. Agents that do not know the key
+    /// `uid` get the filter without it, which covers it.
+    #[must_use]
+    pub fn of_users(&self, uids: Option<&[u32]>) -> Self {
+        Self { uids: uids.map(rising), ..self.clone() }
     }
 
     /// The hosts of the conditions that it wants, if they are listed and few. `None`: it may want
@@ -272,6 +299,9 @@ impl fmt::Display for Filter {
         }
         if let Some(jobs) = &self.jobs {
             pairs.push(format!("jobid={}", join(jobs)));
+        }
+        if let Some(uids) = &self.uids {
+            pairs.push(format!("uid={}", join(uids)));
         }
         if let Some(clients) = &self.clients {
             pairs.push(format!("client_name={}", join(clients)));

@@ -8,6 +8,7 @@
 use crate::ident::{EventId, PublisherId};
 use crate::numbers::PublisherSeq;
 use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
+use crate::severity::Severity;
 use bytes::{Bytes, BytesMut};
 use core::ops::Range;
 use std::sync::Arc;
@@ -205,6 +206,14 @@ impl Run {
             start = places.end;
             (places, &part[0])
         })
+    }
+
+    /// The highest severity of its events.
+    pub fn severity_max(&self) -> Severity {
+        let first = self.entries().first().map_or(0, |entry| entry.header as usize);
+        let last = self.entries().last().map_or(0, |entry| entry.header as usize);
+        let headers = self.batch.headers.get(first..=last).unwrap_or_default();
+        headers.iter().map(|head| head.severity).max().unwrap_or(Severity::Info)
     }
 
     /// False: no event is traced. True: one of its batch is.

@@ -261,6 +261,11 @@ impl<'a> SealedRef<'a> {
         self.time_ns
     }
 
+    /// The user that published it; its agent vouches for it.
+    pub fn uid(self) -> u32 {
+        self.head.uid
+    }
+
     /// Whether agents remember its path.
     pub fn is_traced(self) -> bool {
         self.head.is_traced

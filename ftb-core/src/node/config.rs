@@ -144,7 +144,14 @@ pub struct NodeConfig {
     /// Bytes that the clients of one user may make this agent hold: clients, subscriptions,
     /// filters, and events for slow subscriptions. Default 64 MiB.
     pub user_bytes: usize,
-    /// Users without that bound. Default: root.
+    /// Subscriptions of all clients of one user. Default 2,048.
+    pub user_subscriptions: usize,
+    /// Bytes of their filters. Default 512 KiB.
+    pub user_filter_bytes: usize,
+    /// How fast the clients of one user publish, together, before they are read more slowly: a
+    /// message counts once, each event in it once, each KiB once. Default 10,000 a second.
+    pub user_events_per_s: u32,
+    /// Users without these bounds. Default: root.
     pub unbounded_uids: Vec<u32>,
     /// Bytes of unconfirmed events of own clients; with more, clients are paused. Default 8 MiB.
     pub outbox_bytes: usize,
@@ -219,6 +226,9 @@ impl NodeConfig {
             ring_bytes: 8 << 20,
             lag_bytes: 4 << 20,
             user_bytes: 64 << 20,
+            user_subscriptions: 2_048,
+            user_filter_bytes: 512 << 10,
+            user_events_per_s: 10_000,
             unbounded_uids: vec![0],
             outbox_bytes: 8 << 20,
             window_bytes: 1 << 20,

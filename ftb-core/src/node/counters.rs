@@ -80,6 +80,8 @@ counters! {
     parents_lost,
     /// Times that a client was paused.
     pauses,
+    /// Times that a client was read later because its user publishes too much.
+    user_slowed,
     /// Events taken from clients.
     published,
     /// Statements about conditions that a limit had no room for.

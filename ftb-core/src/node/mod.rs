@@ -250,9 +250,11 @@ impl Node {
             Timer::Fork => self.role.root()?.forks.deadline_ns(),
             Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
             Timer::HistoryRequest => self.delivery.history_deadline_ns(&self.cx),
-            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
-                self.publishing.deadline_ns(&self.cx, timer)
-            }
+            Timer::Fold
+            | Timer::StormGap
+            | Timer::DelayedAck
+            | Timer::OutboxGrace
+            | Timer::UserRate => self.publishing.deadline_ns(&self.cx, timer),
             Timer::Conditions => self.conditions.deadline_ns(),
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
@@ -298,7 +300,11 @@ impl Node {
             Timer::HistoryRequest | Timer::Covered | Timer::NarrowInterest => {
                 self.reading(|delivery, cx| delivery.on_timer(cx, timer))
             }
-            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
+            Timer::Fold
+            | Timer::StormGap
+            | Timer::DelayedAck
+            | Timer::OutboxGrace
+            | Timer::UserRate => {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }

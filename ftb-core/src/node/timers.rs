@@ -59,11 +59,13 @@ pub(crate) enum Timer {
     Standby,
     /// A journal acknowledges nothing.
     Journal,
+    /// Clients of a user that published too fast are read again.
+    UserRate,
 }
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -90,6 +92,7 @@ impl Timer {
         Self::NarrowInterest,
         Self::Standby,
         Self::Journal,
+        Self::UserRate,
     ];
 }
 
@@ -139,6 +142,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 25);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 26);
     }
 }

@@ -6,13 +6,13 @@ use crate::neighbour::START;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, Rank};
 use ftb_core::node::api::{
-    ClientId, ClientInfo, GapReason, Input, RefusedWhat, RejectCode, Start, SubscriptionId,
+    ClientId, ClientInfo, GapReason, Input, Output, RefusedWhat, RejectCode, Start, SubscriptionId,
     ToClient,
 };
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::severity::Severity;
 use ftb_core::{PublisherId, Run};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const USER_BYTES: usize = 600 * 1024;
 const PAYLOAD: usize = 1_000;
@@ -126,7 +126,7 @@ fn a_subscription_beyond_the_budget_is_refused_until_others_end() {
             .filter_map(|message| match message {
                 ToClient::Refused { what: RefusedWhat::Subscription(id), code, message } => {
                     assert_eq!(code, RejectCode::Limit);
-                    assert!(message.contains("user 1000") && message.contains("limits.user_bytes"));
+                    assert!(message.contains("user 1000") && message.contains("limits.user_"));
                     Some(id.0)
                 }
                 _ => None,
@@ -155,4 +155,77 @@ fn a_subscription_beyond_the_budget_is_refused_until_others_end() {
     attach(&mut agent, client, 1_000);
     subscribe(&mut agent, client, 1, &filter);
     assert_eq!(refused(&mut agent), [0_u32; 0]);
+}
+
+#[test]
+fn the_subscriptions_and_filters_of_all_clients_of_a_user_are_bounded_together() {
+    let held = |filter: &dyn Fn(u32) -> String, set: fn(&mut NodeConfig)| {
+        let members = vec![Member { host: "a".into(), address: "a".into() }];
+        let mut config = NodeConfig::new("c", "a", OriginId(1), members);
+        set(&mut config);
+        let mut agent = Agent::of(Node::new(START, config, 1));
+        let mut held = Vec::new();
+        for (client, uid) in [(2, 1_000), (3, 1_000), (4, 1_001), (5, 0)] {
+            let client = ClientId(client);
+            attach(&mut agent, client, uid);
+            (0..20).for_each(|number| subscribe(&mut agent, client, number, &filter(number)));
+            let messages = std::iter::from_fn(|| {
+                agent.node.poll_client(agent.now, client, 1 << 16, &mut agent.out)
+            });
+            let is_refused = |message: &ToClient| matches!(message, ToClient::Refused { .. });
+            held.push(20 - messages.filter(is_refused).count());
+        }
+        held
+    };
+    let short = |number| format!("event_space=s{number}");
+    assert_eq!(held(&short, |config| config.user_subscriptions = 25), [20, 5, 20, 20]);
+    let long = |number| format!("event_name={}{number}", "n".repeat(50));
+    let filters = held(&long, |config| config.user_filter_bytes = 6_000);
+    assert!(filters[0] == 20 && filters[1] < 20, "{filters:?}");
+    assert_eq!(filters[2..], [20, 20], "another user, and root");
+}
+
+/// The clients that the shell does not read.
+fn not_read(agent: &Agent) -> Vec<ClientId> {
+    let mut paused = BTreeSet::new();
+    for output in &agent.out {
+        match output {
+            Output::PauseClient(client) => assert!(paused.insert(*client), "paused twice"),
+            Output::ResumeClient(client) => assert!(paused.remove(client), "it was read"),
+            _ => {}
+        }
+    }
+    paused.into_iter().collect()
+}
+
+#[test]
+fn the_clients_of_a_user_over_its_rate_are_read_later_and_others_at_once() {
+    let members = vec![Member { host: "a".into(), address: "a".into() }];
+    let mut config = NodeConfig::new("c", "a", OriginId(1), members);
+    config.user_events_per_s = 100;
+    let mut agent = Agent::of(Node::new(START, config, 1));
+    let (flood, severe, other) = (ClientId(2), ClientId(3), ClientId(4));
+    for (client, uid) in [(flood, 1_000), (severe, 1_000), (other, 1_001), (PUBLISHER, 0)] {
+        attach(&mut agent, client, uid);
+    }
+    let say = |agent: &mut Agent, client: ClientId, account: u64, seq, severity| {
+        let said = Said { severity, space: SPACE, name: "X", host: "a", payload: 10 };
+        let event = seal(PublisherId { account, token: client.0 }, seq, &said);
+        let events = Run::collect([event.as_ref()]).unwrap();
+        agent.handle(Input::Publish { client, events });
+    };
+    say(&mut agent, severe, 1_000, 1, Severity::Error);
+    for seq in 1..=40 {
+        say(&mut agent, flood, 1_000, seq, Severity::Info);
+        if seq <= 10 {
+            say(&mut agent, other, 1_001, seq, Severity::Info);
+        }
+        say(&mut agent, PUBLISHER, 0, seq, Severity::Info);
+    }
+    assert_eq!(not_read(&agent), [flood], "neither severe ones, nor other users");
+    let until_ns = agent.now.mono_ns + 2_000_000_000;
+    while agent.now.mono_ns < until_ns {
+        agent.pass_time();
+    }
+    assert_eq!(not_read(&agent), []);
 }

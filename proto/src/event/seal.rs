@@ -6,15 +6,17 @@
 
 use super::condition::{encode_stated, read_condition, read_stated, resolve};
 use super::encode::{put_varint, varint_len};
+use super::walk::Walker;
 use super::{EventHead, EventWireError, Stamps, Stated};
 use super::{bound, check_event, field_len, put_head, sealed_head, span_number};
 use crate::wire::EVENTS;
+use ftb_core::catalog::SEVERITY_TAG;
 use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{Condition, ConditionError, Provenance};
 use ftb_core::numbers::PublisherSeq;
 use ftb_core::run::{Run, RunBuilder};
 use ftb_core::sealed::{Head, Span};
-use ftb_core::{EventId, OriginId, Sealed, limits};
+use ftb_core::{EventId, OriginId, Sealed, Severity, limits};
 use prost::Message as _;
 
 /// The events of one message.
@@ -24,6 +26,8 @@ pub struct SealedBatch {
     pub run: Option<Run>,
     /// Sequence numbers of the rejected events, and why.
     pub refused: Vec<(PublisherSeq, SealError)>,
+    /// Accepted events whose severity was lowered to what their publisher may say.
+    pub lowered: u64,
     /// Sequence numbers of accepted events whose pair states nothing valid, and why.
     pub ignored: Vec<(PublisherSeq, ConditionError)>,
 }
@@ -53,6 +57,21 @@ pub enum Rights {
     StateOwnHost,
     /// Publish, and state conditions of any host.
     StateAnyHost,
+}
+
+/// What a user may publish in an event space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permission {
+    /// What it may do.
+    pub rights: Rights,
+    /// A higher severity is lowered to this one; the tag [`SEVERITY_TAG`] has what it was.
+    pub severity_max: Severity,
+}
+
+impl From<Rights> for Permission {
+    fn from(rights: Rights) -> Self {
+        Self { rights, severity_max: Severity::Fatal }
+    }
 }
 
 /// What is the same for all events of a message.
@@ -103,16 +122,16 @@ pub fn seal_with(
     Ok(Sealed::new(head, bytes.into())?)
 }
 
-/// As [`seal`] for the events of a message, with consecutive sequence numbers. `rights` decides by
+/// As [`seal`] for the events of a message, with consecutive sequence numbers. `permit` decides by
 /// event space.
 ///
 /// # Errors
 /// [`EventWireError`]: the envelope is malformed. A bad event is rejected alone.
-pub fn seal_batch<'a, I>(
+pub fn seal_batch<'a, I, P: Into<Permission>>(
     stamps: &Stamps<'_>,
     events: I,
     rules: &SealRules<'_>,
-    mut rights: impl FnMut(&[u8]) -> Rights,
+    mut permit: impl FnMut(&[u8]) -> P,
 ) -> Result<SealedBatch, EventWireError>
 where
     I: IntoIterator<Item = &'a [u8], IntoIter: ExactSizeIterator + Clone>,
@@ -126,8 +145,10 @@ where
     let mut batch = SealedBatch::default();
     let mut seq = stamps.id.seq;
     for event in events {
-        match check(event, rules, stamps.host, &mut rights) {
-            Ok(Checked { head, stated, ignored }) => {
+        match check(event, rules, stamps.host, &mut |space: &[u8]| permit(space).into()) {
+            Ok(Checked { head, stated, ignored, lowered }) => {
+                batch.lowered += u64::from(lowered.is_some());
+                let event = lowered.as_deref().unwrap_or(event);
                 batch.ignored.extend(ignored.map(|error| (seq, error)));
                 put_head(EVENTS, envelope.sealed_len(seq, event.len(), &stated), &mut buffer);
                 let start = buffer.len();
@@ -151,19 +172,69 @@ struct Checked {
     stated: Vec<u8>,
     /// Why the event states nothing although a pair is about it.
     ignored: Option<ConditionError>,
+    /// The event with a lower severity.
+    lowered: Option<Vec<u8>>,
+}
+
+/// The same event with the highest severity that its publisher may say. The tag has the severity
+/// that it said, if there is room for a tag.
+fn lowered(
+    event: &[u8],
+    head: &EventHead,
+    (max, payload_bytes_max): (Severity, usize),
+) -> Result<(Vec<u8>, EventHead), EventWireError> {
+    let mut bytes = vec![3 << 3, max as u8];
+    let mut walker = Walker::new("event", event);
+    while let Some(field) = walker.next()? {
+        if field.number != 3 {
+            bytes.extend_from_slice(&event[walker.range_of(&field)]);
+        }
+    }
+    let plain = bytes.len();
+    let value = head.severity.as_str().to_ascii_lowercase();
+    let tag = crate::v1::Tag { key: SEVERITY_TAG.to_owned(), value };
+    prost::encoding::message::encode(9, &tag, &mut bytes);
+    if let Ok(head) = check_event(&bytes, payload_bytes_max) {
+        return Ok((bytes, head));
+    }
+    bytes.truncate(plain);
+    let head = check_event(&bytes, payload_bytes_max)?;
+    Ok((bytes, head))
 }
 
 fn check(
     event: &[u8],
     rules: &SealRules<'_>,
     own_host: &str,
-    rights: &mut impl FnMut(&[u8]) -> Rights,
+    permit: &mut impl FnMut(&[u8]) -> Permission,
 ) -> Result<Checked, SealError> {
     let head = check_event(event, rules.payload_bytes_max)?;
     let space = head.space.slice(event).unwrap_or_default();
-    let space = || String::from_utf8_lossy(space).into_owned();
-    let rights = rights(head.space.slice(event).unwrap_or_default());
-    let verified = |condition: Condition, is_paired| {
+    let permission = permit(space);
+    if permission.rights == Rights::None {
+        return Err(SealError::Denied(String::from_utf8_lossy(space).into_owned()));
+    }
+    if head.severity <= permission.severity_max {
+        return stated(event, head, permission, (rules, own_host));
+    }
+    let bounds = (permission.severity_max, rules.payload_bytes_max);
+    let (event, head) = lowered(event, &head, bounds)?;
+    let checked = stated(&event, head, permission, (rules, own_host))?;
+    Ok(Checked { lowered: Some(event), ..checked })
+}
+
+/// Verifies what an event states.
+fn stated(
+    event: &[u8],
+    head: EventHead,
+    Permission { rights, severity_max }: Permission,
+    (rules, own_host): (&SealRules<'_>, &str),
+) -> Result<Checked, SealError> {
+    let space = || {
+        let space = head.space.slice(event).unwrap_or_default();
+        String::from_utf8_lossy(space).into_owned()
+    };
+    let verified = |mut condition: Condition, is_paired| {
         let is_own = condition.host.is_empty() || condition.host.eq_ignore_ascii_case(own_host);
         match rights {
             Rights::None | Rights::Publish => return Err(ConditionError::Denied(space())),
@@ -172,6 +243,7 @@ fn check(
             }
             Rights::StateOwnHost | Rights::StateAnyHost => condition.check()?,
         }
+        condition.severity = condition.severity.map(|severity| severity.min(severity_max));
         let provenance = Provenance { is_paired, ..Provenance::direct(rules.owner) };
         let stated = encode_stated(&Stated { condition, provenance });
         let bytes = event.len() + stated.len();
@@ -180,13 +252,10 @@ fn check(
             false => Ok(stated),
         }
     };
-    if rights == Rights::None {
-        return Err(SealError::Denied(space()));
-    }
+    let checked = |stated, ignored| Checked { head, stated, ignored, lowered: None };
     if let Some(span) = head.condition {
         let condition = read_condition(span.slice(event).unwrap_or_default())?;
-        let stated = verified(condition, false)?;
-        return Ok(Checked { head, stated, ignored: None });
+        return Ok(checked(verified(condition, false)?, None));
     }
     let pairs = match rights {
         Rights::StateOwnHost | Rights::StateAnyHost => rules.pairs,
@@ -194,9 +263,9 @@ fn check(
     };
     let paired = pairs.and_then(|pairs| resolve(pairs, event, &head));
     Ok(match paired.map(|condition| verified(condition, true)) {
-        Some(Ok(stated)) => Checked { head, stated, ignored: None },
-        Some(Err(error)) => Checked { head, stated: Vec::new(), ignored: Some(error) },
-        None => Checked { head, stated: Vec::new(), ignored: None },
+        Some(Ok(stated)) => checked(stated, None),
+        Some(Err(error)) => checked(Vec::new(), Some(error)),
+        None => checked(Vec::new(), None),
     })
 }
 

@@ -283,6 +283,33 @@ fn a_bad_event_of_a_batch_is_refused_alone() {
 }
 
 #[test]
+fn a_severity_beyond_what_its_publisher_may_say_is_lowered_and_the_tag_has_what_it_was() {
+    let tag = |key: &str| Tag { key: key.to_owned(), value: String::new() };
+    let fatal = Event { severity: Severity::Fatal, ..example() };
+    let full = Event { tags: vec![tag("k"); limits::TAGS_MAX], ..fatal.clone() };
+    let error = Event { severity: Severity::Error, ..example() };
+    let events: Vec<Bytes> = [&fatal, &full, &error].map(encode_event).to_vec();
+    let rules = SealRules::plain(PAYLOAD_MAX);
+    let permission = Permission { rights: Rights::Publish, severity_max: Severity::Error };
+    let slices = events.iter().map(|event| &event[..]);
+    let batch = seal_batch(&stamps(first_id()), slices, &rules, |_| permission).unwrap();
+    assert_eq!((batch.lowered, batch.refused.len()), (2, 0));
+    let run = batch.run.unwrap();
+    let read: Vec<Received> =
+        run.iter().map(|event| unseal(Position::ZERO, &event.to_sealed()).unwrap()).collect();
+    let mut tags = fatal.tags.clone();
+    tags.push(Tag { key: "ftb.severity".to_owned(), value: "fatal".to_owned() });
+    assert_eq!(read[0].event, Event { severity: Severity::Error, tags, ..fatal });
+    assert_eq!(read[1].event, Event { severity: Severity::Error, ..full }, "no room for a tag");
+    assert_eq!(read[2].event, error);
+    for event in run.iter() {
+        assert_eq!(event.severity(), Severity::Error);
+        let again = decode_sealed(Bytes::copy_from_slice(event.bytes())).unwrap();
+        assert_eq!(again.as_ref(), event);
+    }
+}
+
+#[test]
 fn the_events_of_a_batch_are_what_they_are_alone_at_every_length_of_a_number() {
     let event = |payload: usize, time_ns: u64| {
         encode_event(&Event { payload: vec![7; payload].into(), time_ns, ..example() })

@@ -1,6 +1,7 @@
 //! A walk over the fields of one protobuf message: no allocation, no recursion, no panic.
 
 use super::{EventWireError, span_number};
+use core::ops::Range;
 use ftb_core::sealed::Span;
 
 /// What a field holds.
@@ -106,6 +107,11 @@ impl<'a> Walker<'a> {
             _ => return Err(self.malformed(offset, "this wire type is not allowed")),
         };
         Ok(Some(Field { number, value, offset }))
+    }
+
+    /// Where the field that was given last lies.
+    pub(super) fn range_of(&self, last: &Field) -> Range<usize> {
+        last.offset..self.at
     }
 
     #[inline(always)]

@@ -108,7 +108,7 @@ mod tests {
                     ..v1::TreeState::default()
                 }),
                 Wire::Resume(v1::Resume { epoch, after: number }),
-                Wire::Subscribe(v1::Interest { version: number, filters: Vec::new() }),
+                Wire::Subscribe(v1::Interest { version: number, ..v1::Interest::default() }),
                 Wire::FilterActive(v1::FilterActive { version: 1, index: number }),
                 Wire::Confirm(v1::OriginConfirmed {
                     origin: 1,

@@ -416,3 +416,26 @@ fn event_trace() -> EventTrace {
         since_ns: 5,
     }
 }
+
+#[test]
+fn an_agent_that_does_not_know_users_gets_a_wider_filter_and_a_newer_one_the_same() {
+    let filters = vec![
+        Filter::parse("severity>=error").unwrap(),
+        Filter::parse("jobid=7, uid=1001|1000").unwrap(),
+    ];
+    let interest = Interest { version: 9, filters: filters.clone() };
+    let wire = wire_interest(&interest);
+    assert_eq!(wire.filters, ["severity=error|fatal", "jobid=7"]);
+    assert_eq!(wire.users, [v1::FilterUsers { filter: 1, uids: vec![1000, 1001] }]);
+    assert_eq!(core_interest(wire.clone()).unwrap(), interest);
+    let old = v1::Interest { users: Vec::new(), ..wire.clone() };
+    let wider = core_interest(old).unwrap().filters;
+    assert!(wider[1].covers(&filters[1]) && !filters[1].covers(&wider[1]));
+    for users in [
+        vec![v1::FilterUsers { filter: 2, uids: vec![1] }],
+        vec![v1::FilterUsers { filter: 0, uids: vec![1; ALTERNATIVES_MAX + 1] }],
+        vec![v1::FilterUsers { filter: 0, uids: vec![1] }; 3],
+    ] {
+        assert!(core_interest(v1::Interest { users, ..wire.clone() }).is_err());
+    }
+}

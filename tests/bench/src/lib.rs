@@ -70,6 +70,8 @@ impl OneAgent {
         let member = Member { host: "node001".to_owned(), address: "127.0.0.1:1".to_owned() };
         let mut config = NodeConfig::new("bench", "node001", OriginId(1), vec![member]);
         config.subscriptions_max = config.subscriptions_max.max(others);
+        // The user stays below its rate, as honest ones do: no time passes here.
+        config.user_events_per_s = u32::MAX;
         let now = Now { mono_ns: 1, wall_ns: 1_700_000_000_000_000_000 };
         let node = Node::new(now, config, 1);
         let mut agent = Self { node, now, next_seq: 1, outputs: Vec::new() };

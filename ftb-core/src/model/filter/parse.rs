@@ -1,7 +1,7 @@
 //! Reading the subscription syntax, with errors that point at the column.
 
 use super::pattern::{Pattern, SpacePattern};
-use super::{Filter, Hosts, Severities};
+use super::{Filter, Hosts, Severities, rising};
 use crate::hostlist::Hostlist;
 use crate::limits;
 use crate::severity::Severity;
@@ -25,10 +25,10 @@ impl FilterError {
 }
 
 /// Most alternatives (`a|b|c`) of one condition.
-const ALTERNATIVES_MAX: usize = 64;
+pub const ALTERNATIVES_MAX: usize = 64;
 
 const KEYS: &str =
-    "event_space, severity, event_name, hostname, jobid, client_name, condition or subject";
+    "event_space, severity, event_name, hostname, jobid, uid, client_name, condition or subject";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
@@ -37,6 +37,7 @@ enum Key {
     Name,
     Host,
     Job,
+    User,
     Client,
     Condition,
     Subject,
@@ -51,6 +52,7 @@ impl Key {
             "event_name" | "name" => Self::Name,
             "hostname" | "host_name" | "host" => Self::Host,
             "jobid" | "job_id" | "job" => Self::Job,
+            "uid" => Self::User,
             "client_name" | "client" => Self::Client,
             "condition" => Self::Condition,
             "subject" => Self::Subject,
@@ -205,6 +207,7 @@ fn add(
         Key::Name => filter.names.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some(),
         Key::Host => filter.hosts.replace(hosts(value)?).is_some(),
         Key::Job => filter.jobs.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some(),
+        Key::User => filter.uids.replace(uids(value)?).is_some(),
         Key::Client => {
             filter.clients.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some()
         }
@@ -294,6 +297,16 @@ fn spaces(value: Piece<'_>) -> Result<Arc<[SpacePattern]>, FilterError> {
         }
     }
     Ok(words.iter().map(|word| SpacePattern::new(word.text)).collect())
+}
+
+fn uids(value: Piece<'_>) -> Result<Arc<[u32]>, FilterError> {
+    let number = |word: Piece<'_>| match word.text.parse() {
+        Ok(uid) => Ok(uid),
+        Err(_) => word.fail("expected the number of a user, as `id -u` prints it"),
+    };
+    let uids: Result<Vec<u32>, FilterError> =
+        alternatives(value)?.into_iter().map(number).collect();
+    Ok(rising(&uids?))
 }
 
 fn hosts(value: Piece<'_>) -> Result<Hosts, FilterError> {

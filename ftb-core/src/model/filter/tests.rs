@@ -6,6 +6,17 @@ use crate::sealed::{Head, Sealed, Span};
 use bytes::Bytes;
 
 fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> Sealed {
+    event_of(0, space, name, severity, host, job)
+}
+
+fn event_of(
+    uid: u32,
+    space: &str,
+    name: &str,
+    severity: Severity,
+    host: &str,
+    job: &str,
+) -> Sealed {
     let mut bytes = Vec::new();
     let mut span = |text: &str| {
         let start = u32::try_from(bytes.len()).unwrap();
@@ -17,7 +28,7 @@ fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> 
     let head = Head {
         id,
         severity,
-        uid: 0,
+        uid,
         pid: 1,
         republished: false,
         covers: 0,
@@ -102,6 +113,9 @@ fn errors_point_at_the_column() {
         ("severity>fatal", 10, "no severity"),
         ("hostname=a,b", 12, "no '='"),
         ("event_name=a||b", 14, "alternative"),
+        ("uid=root", 5, "number of a user"),
+        ("uid=1|-2", 7, "number of a user"),
+        ("uid>=1", 4, "severities only"),
     ] {
         let error = Filter::parse(text).unwrap_err();
         assert_eq!(error.column, column, "{text}: {error}");
@@ -117,6 +131,7 @@ fn the_canonical_text_reads_back_as_the_same_filter() {
         "event_space=ftb.ipmi.*, severity>=error, hostname=node[001-032]",
         "severity!=warning, event_name=a*|b, jobid=7, client_name=x",
         "event_space=all.b.c, hostname=a*|b",
+        "jobid=7, uid=1000|0, client_name=x",
     ] {
         let parsed = filter(text);
         assert_eq!(filter(&parsed.to_string()), parsed, "{text}");
@@ -215,4 +230,19 @@ fn a_filter_beyond_its_bounds_in_memory_or_in_text_is_refused() {
     let long = filter(&format!("hostname=n[{}]", numbers.join(",")));
     assert!(long.weight() <= crate::limits::FILTER_WEIGHT_MAX, "{} bytes", long.weight());
     assert_eq!(filter(&long.to_string()), long);
+}
+
+#[test]
+fn a_filter_may_name_the_users_whose_events_it_wants() {
+    let of = |uid| event_of(uid, "ftb.jl", "X", Severity::Info, "node1", "42");
+    let (one, two) = (filter("jobid=42, uid=1000"), filter("jobid=42, uid=1001|1000|1001"));
+    assert!(one.matches(&of(1000)) && !one.matches(&of(0)) && !one.matches(&of(1001)));
+    assert!(two.matches(&of(1000)) && two.matches(&of(1001)));
+    assert_eq!(two.to_string(), "jobid=42, uid=1000|1001");
+    assert!(two.covers(&one) && !one.covers(&two));
+    let all = filter("jobid=42");
+    assert!(all.covers(&one) && !one.covers(&all));
+    assert_eq!(one.of_users(None), all);
+    assert_eq!(all.of_users(one.uids()), one);
+    assert!(two.weight() > one.weight());
 }

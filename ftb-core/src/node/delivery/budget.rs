@@ -34,6 +34,9 @@ struct User {
     clients: usize,
     /// Bytes of clients, subscriptions and filters.
     fixed: usize,
+    subscriptions: usize,
+    /// Bytes of filters alone: an event is compared with all that may want its space.
+    filter_bytes: usize,
     /// Upper bound of the bytes that wait for slow subscriptions: reads are not subtracted at once.
     lag_max: usize,
     /// They are counted anew, and shed, if more than these may wait.
@@ -55,6 +58,25 @@ fn lag_of(client: &Client) -> usize {
     readers.chain(control).sum()
 }
 
+impl User {
+    fn end_subscription(&mut self, filter: &Filter) {
+        self.subscriptions = self.subscriptions.saturating_sub(1);
+        self.filter_bytes = self.filter_bytes.saturating_sub(filter.weight());
+    }
+
+    /// What is full for one more subscription: the number, the limit and its key.
+    fn full_for(&self, filter: &Filter, cx: &Cx) -> Option<(usize, usize, &'static str)> {
+        let weight = filter.weight();
+        let bounds = [
+            (self.fixed, bytes_of(filter), cx.config.user_bytes, "user_bytes"),
+            (self.subscriptions, 1, cx.config.user_subscriptions, "user_subscriptions"),
+            (self.filter_bytes, weight, cx.config.user_filter_bytes, "user_filter_bytes"),
+        ];
+        let full = bounds.into_iter().find(|(used, more, max, _)| used + more > *max);
+        full.map(|(used, _, max, key)| (used, max, key))
+    }
+}
+
 impl Budgets {
     pub(super) fn attached(&mut self, uid: u32) {
         let user = self.users.entry(uid).or_default();
@@ -71,6 +93,9 @@ impl Budgets {
         };
         user.clients = user.clients.saturating_sub(1);
         user.fixed = user.fixed.saturating_sub(fixed);
+        for found in client.subscriptions.values() {
+            user.end_subscription(&found.filter);
+        }
         user.lag_max = user.lag_max.saturating_sub(lag_of(client));
         if user.clients == 0 {
             self.users.remove(&uid);
@@ -80,6 +105,7 @@ impl Budgets {
     pub(super) fn unsubscribed(&mut self, uid: u32, filter: &Filter) {
         if let Some(user) = self.users.get_mut(&uid) {
             user.fixed = user.fixed.saturating_sub(bytes_of(filter));
+            user.end_subscription(filter);
         }
     }
 
@@ -121,15 +147,16 @@ impl Delivery {
     ) -> Result<(), String> {
         let (bytes, max) = (bytes_of(filter), self.budget_of(cx, uid));
         let user = self.budgets.users.entry(uid).or_default();
-        if let Some(max) = max.filter(|max| user.fixed + bytes > *max) {
+        if let Some((used, max, key)) = max.and_then(|_| user.full_for(filter, cx)) {
             cx.counters.user_limited += 1;
             return Err(format!(
-                "clients and subscriptions of user {uid} take {} of the {max} bytes that a user \
-                 may take of this agent (limits.user_bytes), this one needs {bytes}: end others",
-                user.fixed
+                "clients and subscriptions of user {uid} take {used} of {max} that a user may take \
+                 of this agent (limits.{key}): end others"
             ));
         }
         user.fixed += bytes;
+        user.subscriptions += 1;
+        user.filter_bytes += filter.weight();
         // It leaves less room for what waits.
         user.count_at = user.count_at.min(max.map_or(usize::MAX, |max| max - user.fixed));
         Ok(())

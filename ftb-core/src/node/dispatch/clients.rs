@@ -7,7 +7,7 @@ use crate::node::delivery::{Delivery, ReadCx};
 impl Node {
     pub(crate) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
         self.delivery.attach_client(client, info.uid);
-        self.publishing.attach_client(client, info);
+        self.publishing.attach_client(&self.cx, client, info);
     }
 
     pub(crate) fn on_client_detached(&mut self, client: ClientId) {

@@ -9,6 +9,7 @@ mod outbox;
 mod publish;
 mod storm;
 mod upward;
+mod user_rate;
 
 pub use delayed_acks::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub(crate) use outbox::LosingLog;
@@ -28,6 +29,7 @@ use publish::{Publisher, StormShed};
 use std::collections::{BTreeMap, BTreeSet};
 use storm::StormControl;
 use upward::ChildFlow;
+use user_rate::UserRates;
 
 /// The part of an agent that brings events to the acting root.
 pub(crate) struct Publishing {
@@ -35,8 +37,10 @@ pub(crate) struct Publishing {
     outbox: Outbox,
     publishers: BTreeMap<ClientId, Publisher>,
     by_publisher: BTreeMap<PublisherId, ClientId>,
-    /// Clients that must not publish now.
+    /// Clients that are not read until less is unconfirmed.
     paused: BTreeSet<ClientId>,
+    /// How fast users publish, and clients that are not read because of that.
+    rates: UserRates,
     /// What of own clients' events passes, and what is folded or shed.
     storms: StormControl,
     storm_shed: Option<StormShed>,
@@ -55,6 +59,7 @@ impl Publishing {
             publishers: BTreeMap::new(),
             by_publisher: BTreeMap::new(),
             paused: BTreeSet::new(),
+            rates: UserRates::default(),
             storms: StormControl::new(config.storm.clone(), config.folder),
             storm_shed: None,
             delayed_acks: DelayedAcks::default(),
@@ -109,6 +114,7 @@ impl Publishing {
             Timer::StormGap => self.storm_shed.as_ref().map(StormShed::due_ns),
             Timer::DelayedAck => self.delayed_acks.deadline_ns(),
             Timer::OutboxGrace => self.expire_ns(cx),
+            Timer::UserRate => self.rates.deadline_ns(cx.config.user_events_per_s),
             _ => None,
         }
     }
@@ -119,6 +125,7 @@ impl Publishing {
             Timer::StormGap => self.on_storm_gap_timer(),
             Timer::DelayedAck => self.on_delayed_ack_timer(cx),
             Timer::OutboxGrace => self.expire_outbox(cx),
+            Timer::UserRate => self.on_user_rate_timer(cx),
             _ => cx.impossible("TimerOfPublishing"),
         }
     }

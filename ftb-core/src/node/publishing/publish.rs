@@ -43,6 +43,10 @@ pub(super) struct Publisher {
     /// Sequences of events that storm control shed and the client does not know of.
     refused: VecDeque<(PublisherSeq, PublisherSeq)>,
     limit_announced_ns: u64,
+    /// The highest severity of its last message.
+    severity: Severity,
+    /// A rate limits its user.
+    is_limited: bool,
 }
 
 /// Events that storm rules have shed and subscribers do not know of.
@@ -60,7 +64,11 @@ impl StormShed {
 }
 
 impl Publishing {
-    pub(crate) fn attach_client(&mut self, client: ClientId, info: ClientInfo) {
+    pub(crate) fn attach_client(&mut self, cx: &Cx, client: ClientId, info: ClientInfo) {
+        let is_limited = !cx.config.unbounded_uids.contains(&info.uid);
+        if is_limited {
+            self.rates.attached(info.uid, cx.config.user_events_per_s, cx.now.mono_ns);
+        }
         self.by_publisher.insert(info.publisher, client);
         let publisher = Publisher {
             info,
@@ -69,6 +77,8 @@ impl Publishing {
             acks: AckState::default(),
             refused: VecDeque::new(),
             limit_announced_ns: 0,
+            severity: Severity::Info,
+            is_limited,
         };
         self.publishers.insert(client, publisher);
     }
@@ -82,6 +92,7 @@ impl Publishing {
             self.by_publisher.remove(&gone.info.publisher);
         }
         self.paused.remove(&client);
+        self.rates.detached(gone.info.uid, client);
         let mut left = Vec::new();
         self.storms.forget(client, &mut left);
         self.push_events(&left);
@@ -102,6 +113,9 @@ impl Publishing {
             cx.counters.stale += 1;
             return;
         };
+        publisher.severity = events.severity_max();
+        let is_limited = publisher.is_limited;
+        let size = (events.count(), events.len());
         let mut controlled = None;
         let taken = publisher.taken;
         let known = events.iter().take_while(|event| event.id().seq <= taken).count();
@@ -128,6 +142,49 @@ impl Publishing {
             cx.counters.pauses += 1;
             cx.push(Output::PauseClient(client));
         }
+        if is_limited {
+            self.charge_user(cx, client, size);
+        }
+    }
+
+    /// A client of a user with a rate has published. Over the rate, no client of the user is read
+    /// whose last events were no more severe.
+    fn charge_user(&mut self, cx: &mut Cx, client: ClientId, size: (usize, usize)) {
+        let Some(publisher) = self.publishers.get(&client) else {
+            return cx.impossible("PublisherIsAttached");
+        };
+        let (uid, severity) = (publisher.info.uid, publisher.severity);
+        let of = (uid, cx.config.user_events_per_s);
+        if !self.rates.take(of, cx.now.mono_ns, size, severity) {
+            return;
+        }
+        let others = self.publishers.iter();
+        let others =
+            others.filter(|(_, other)| other.info.uid == uid && other.severity <= severity);
+        for (id, other) in others {
+            if !self.rates.is_waiting(uid, *id) {
+                self.rates.wait(uid, *id, other.severity);
+                cx.counters.user_slowed += 1;
+                cx.push(Output::PauseClient(*id));
+            }
+        }
+        self.report_limited(cx, client, "its user publishes more than limits.user_events_per_s");
+    }
+
+    /// Users have been slow for long enough.
+    pub(super) fn on_user_rate_timer(&mut self, cx: &mut Cx) {
+        for client in self.rates.resume(cx.config.user_events_per_s, cx.now.mono_ns) {
+            self.read_again(cx, client);
+        }
+    }
+
+    /// A reason not to read a client is gone; there may be another.
+    pub(super) fn read_again(&mut self, cx: &mut Cx, client: ClientId) {
+        let uid = self.publishers.get(&client).map(|publisher| publisher.info.uid);
+        let is_slowed = uid.is_some_and(|uid| self.rates.is_waiting(uid, client));
+        if !self.paused.contains(&client) && !is_slowed {
+            cx.push(Output::ResumeClient(client));
+        }
     }
 
     /// Events of a client under the storm rules.
@@ -146,7 +203,8 @@ impl Publishing {
                     cx.trace.note(cx.now.wall_ns, event, TraceStep::Limited, 0);
                     self.shed_publication(cx, client, seq, (severity, &space));
                     if begins {
-                        self.report_limited(cx, client);
+                        let why = "it publishes more than the storm rules allow";
+                        self.report_limited(cx, client, why);
                     }
                 }
             }
@@ -184,7 +242,7 @@ impl Publishing {
     }
 
     /// One line, and now and then an event, that a client publishes more than it may.
-    fn report_limited(&mut self, cx: &mut Cx, id: ClientId) {
+    fn report_limited(&mut self, cx: &mut Cx, id: ClientId, why: &str) {
         let Some(publisher) = self.publishers.get_mut(&id) else {
             return cx.impossible("PublisherIsAttached");
         };
@@ -193,7 +251,7 @@ impl Publishing {
         }
         publisher.limit_announced_ns = cx.after_ms(LIMIT_ANNOUNCED_MS);
         let info = publisher.info.clone();
-        let why = "it publishes more than the storm rules allow".to_owned();
+        let why = why.to_owned();
         cx.transition("client", &info.name, "heard", "limited", &why);
         let tags = vec![
             ("client", info.name),

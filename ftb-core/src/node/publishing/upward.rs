@@ -4,7 +4,7 @@
 use crate::frame::{Confirm, Frame, UpBatch};
 use crate::ident::OriginId;
 use crate::limits::{BATCH_EVENTS_MAX, FRAME_BYTES_MAX};
-use crate::node::api::{LinkId, Output};
+use crate::node::api::LinkId;
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
@@ -264,7 +264,7 @@ impl Publishing {
         }
         if self.outbox.waiting_bytes() <= cx.config.outbox_bytes / 2 {
             for client in std::mem::take(&mut self.paused) {
-                cx.push(Output::ResumeClient(client));
+                self.read_again(cx, client);
             }
         }
         self.expire_outbox(cx);
