@@ -250,9 +250,11 @@ impl Node {
             Timer::Fork => self.role.root()?.forks.deadline_ns(),
             Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
             Timer::HistoryRequest => self.delivery.history_deadline_ns(&self.cx),
-            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
-                self.publishing.deadline_ns(&self.cx, timer)
-            }
+            Timer::Fold
+            | Timer::StormGap
+            | Timer::DelayedAck
+            | Timer::OutboxGrace
+            | Timer::Settle => self.publishing.deadline_ns(&self.cx, timer),
             Timer::Conditions => self.conditions.deadline_ns(),
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
@@ -298,7 +300,11 @@ impl Node {
             Timer::HistoryRequest | Timer::Covered | Timer::NarrowInterest => {
                 self.reading(|delivery, cx| delivery.on_timer(cx, timer))
             }
-            Timer::Fold | Timer::StormGap | Timer::DelayedAck | Timer::OutboxGrace => {
+            Timer::Fold
+            | Timer::StormGap
+            | Timer::DelayedAck
+            | Timer::OutboxGrace
+            | Timer::Settle => {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
@@ -325,7 +331,7 @@ impl Node {
             Input::LinkClosed { link, error } => self.on_link_closed(link, &error),
             Input::ClientAttached { client, info } => self.on_client_attached(client, info),
             Input::ClientDetached { client } => self.on_client_detached(client),
-            Input::Publish { client, events } => self.on_publish(client, events),
+            Input::Publish { client, events, confirm } => self.on_publish(client, events, confirm),
             Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
                 self.reading(|delivery, cx| {
@@ -348,7 +354,9 @@ impl Node {
                 self.journal_damaged(damage);
                 self.on_journal_opened(stored, restored.map(|restored| *restored));
             }
-            Input::Journaled { generation, until } => self.on_journaled(generation, until),
+            Input::Journaled { generation, until, synced } => {
+                self.on_journaled(generation, until, synced)
+            }
             Input::JournalRead { read, page } => {
                 self.reading(|delivery, cx| delivery.on_journal_read(cx, read, page))
             }

@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     HistoryRequest,
     /// Confirmed events have been kept for the grace time.
     OutboxGrace,
+    /// Events wait too long until they are on disk.
+    Settle,
     /// Quiet subscriptions learn their position.
     Covered,
     /// A fold leaves.
@@ -63,7 +65,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -81,6 +83,7 @@ impl Timer {
         Self::Fork,
         Self::HistoryRequest,
         Self::OutboxGrace,
+        Self::Settle,
         Self::Covered,
         Self::Fold,
         Self::StormGap,
@@ -139,6 +142,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 25);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 26);
     }
 }

@@ -5,6 +5,7 @@
 //! up leads to a parent or to the own log.
 
 mod delayed_acks;
+mod on_disk;
 mod outbox;
 mod publish;
 mod storm;
@@ -23,6 +24,7 @@ use crate::node::config::NodeConfig;
 use crate::node::cx::Cx;
 use crate::node::timers::Timer;
 use delayed_acks::DelayedAcks;
+use on_disk::Wanting;
 use outbox::Outbox;
 use publish::{Publisher, StormShed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +37,8 @@ pub(crate) struct Publishing {
     outbox: Outbox,
     publishers: BTreeMap<ClientId, Publisher>,
     by_publisher: BTreeMap<PublisherId, ClientId>,
+    /// A client has wanted events on disk.
+    any_wants_disk: bool,
     /// Clients that must not publish now.
     paused: BTreeSet<ClientId>,
     /// What of own clients' events passes, and what is folded or shed.
@@ -54,6 +58,7 @@ impl Publishing {
             outbox: Outbox::new(),
             publishers: BTreeMap::new(),
             by_publisher: BTreeMap::new(),
+            any_wants_disk: false,
             paused: BTreeSet::new(),
             storms: StormControl::new(config.storm.clone(), config.folder),
             storm_shed: None,
@@ -81,7 +86,8 @@ impl Publishing {
     /// A log has lost: its entries behind the fork go up before what waits.
     pub(crate) fn re_propose(&mut self, cx: &mut Cx, losing: LosingLog, winning: &EpochHistory) {
         cx.counters.re_proposed += losing.items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.re_propose(losing, winning);
+        let wanting = Wanting { clients: &self.by_publisher, publishers: &self.publishers };
+        self.outbox.re_propose(losing, winning, |item| wanting.wants_item(item));
         self.outbox.rewind();
     }
 
@@ -109,6 +115,7 @@ impl Publishing {
             Timer::StormGap => self.storm_shed.as_ref().map(StormShed::due_ns),
             Timer::DelayedAck => self.delayed_acks.deadline_ns(),
             Timer::OutboxGrace => self.expire_ns(cx),
+            Timer::Settle => self.settle_ns(),
             _ => None,
         }
     }
@@ -119,6 +126,7 @@ impl Publishing {
             Timer::StormGap => self.on_storm_gap_timer(),
             Timer::DelayedAck => self.on_delayed_ack_timer(cx),
             Timer::OutboxGrace => self.expire_outbox(cx),
+            Timer::Settle => self.on_settle_timer(cx),
             _ => cx.impossible("TimerOfPublishing"),
         }
     }

@@ -133,9 +133,17 @@ impl Node {
     }
 
     /// The disk has what was handed out up to an index.
-    pub(in crate::node) fn on_journaled(&mut self, generation: u64, until: LogIndex) {
+    pub(in crate::node) fn on_journaled(
+        &mut self,
+        generation: u64,
+        until: LogIndex,
+        synced: LogIndex,
+    ) {
         let last = self.role.journal_source(&self.log).map(|source| source.log.last());
-        self.journal.on_journaled(&mut self.cx, (generation, until), last);
+        let more = self.journal.on_journaled(&mut self.cx, (generation, until, synced), last);
+        if more {
+            self.ack_synced();
+        }
     }
 
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
