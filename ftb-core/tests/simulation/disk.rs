@@ -41,7 +41,7 @@ impl Disk {
         if let Some(dynamic_members) = write.dynamic_members {
             self.content.dynamic_members = dynamic_members;
         }
-        let Restored { stored, items, dedup, lost_until, .. } = &mut self.content;
+        let Restored { stored, items, dedup, lost_until, unclean, .. } = &mut self.content;
         if let Some(begin) = write.begin {
             cut(items, if begin.anew.is_none() { begin.after } else { LogIndex::ZERO });
             if let Some(anew) = begin.anew {
@@ -53,6 +53,8 @@ impl Disk {
             *lost_until = None;
             self.synced = self.synced.min(begin.after);
         }
+        // As the checkpoint: until something is acknowledged again.
+        *unclean = None;
         items.extend(write.items);
         stored.last = write.until;
         match (before.is_empty(), stored.after > LogIndex::ZERO) {
@@ -77,8 +79,12 @@ impl Disk {
 
     /// The power fails: what is not synced is gone.
     pub fn lose_power(&mut self) {
-        let Restored { stored, items, .. } = &mut self.content;
-        stored.last = stored.last.min(self.synced.max(stored.after));
+        let Restored { stored, items, unclean, .. } = &mut self.content;
+        let kept = stored.last.min(self.synced.max(stored.after));
+        if kept < stored.last {
+            *unclean = Some("something was unsynced".to_owned());
+        }
+        stored.last = kept;
         cut(items, stored.last);
     }
 

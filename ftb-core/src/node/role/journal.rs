@@ -53,7 +53,9 @@ impl Node {
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
         let Restored { stored, items, items_after, dedup, .. } = restored;
-        let (lost_until, end_unknown) = (restored.lost_until, restored.end_unknown);
+        // A power failure may have taken entries that subscribers have: they get a gap.
+        let end_unknown = restored.end_unknown || restored.unclean.is_some();
+        let lost_until = restored.lost_until;
         self.restore_dynamic_members(restored.dynamic_members);
         self.journal_damaged(restored.damage);
         self.journal_unclean(restored.unclean);
