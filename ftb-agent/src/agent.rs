@@ -369,6 +369,7 @@ fn terms(config: &Config, host: &str, origin: OriginId) -> Terms {
         origin,
         payload_bytes_max: config.limits.payload_bytes_max.0,
         subscriptions_max: config.limits.subscriptions_per_client_max,
+        confirm: config.confirm,
         hello: config.limits.hello,
     }
 }

@@ -19,7 +19,7 @@ use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
 use ftb_core::protocol::{Features, PROTOCOL};
-use ftb_core::{EventId, OriginId, PublisherId, Run, Severity};
+use ftb_core::{ConfirmLevel, EventId, OriginId, PublisherId, Run, Severity};
 use ftb_proto::client::{
     ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };
@@ -79,6 +79,8 @@ pub struct Terms {
     pub payload_bytes_max: usize,
     /// Most subscriptions of one client.
     pub subscriptions_max: usize,
+    /// What events must survive before they are confirmed, unless their publisher says.
+    pub confirm: ConfirmLevel,
     /// How long a stream may take to say hello.
     pub hello: Duration,
 }
@@ -306,9 +308,10 @@ impl Session {
         message: FromClient,
     ) -> Result<(), End> {
         let input = match message {
-            FromClient::Publish { first_seq, events, again } => {
+            FromClient::Publish { first_seq, events, again, confirm } => {
                 let id = EventId { publisher, seq: first_seq.into() };
-                return self.publish(client, id, &events, again).await;
+                let confirm = confirm.unwrap_or(self.clients.terms.confirm);
+                return self.publish(client, id, (&events, again), confirm).await;
             }
             FromClient::Restate { events } => {
                 return self.restate(client, publisher, &events).await;
@@ -448,8 +451,8 @@ impl Session {
         &mut self,
         client: ClientId,
         id: EventId,
-        events: &[Bytes],
-        again: bool,
+        (events, again): (&[Bytes], bool),
+        confirm: ConfirmLevel,
     ) -> Result<(), End> {
         let batch = self.seal(id, events, again).await?;
         for (seq, error) in batch.refused {
@@ -476,7 +479,7 @@ impl Session {
         let Some(events) = batch.run else { return Ok(()) };
         let events = self.clients.signing.sign(events);
         let bytes = events.len();
-        let input = Input::Publish { client, events };
+        let input = Input::Publish { client, events, confirm };
         self.clients.handle.client_input(input, bytes).await.map_err(|_| End)
     }
 }

@@ -14,7 +14,7 @@ use crate::logging::LogConfig;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
-use ftb_core::{OriginId, limits};
+use ftb_core::{ConfirmLevel, OriginId, limits};
 use ftb_transport::tls::TlsFiles;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -81,6 +81,9 @@ pub struct Config {
     /// Threads of the agent.
     #[serde(default = "threads")]
     pub threads: NonZeroUsize,
+    /// What events of clients must survive before they are confirmed, unless the client says.
+    #[serde(default, deserialize_with = "confirm_level")]
+    pub confirm: ConfirmLevel,
     /// Limits.
     #[serde(default)]
     pub limits: Limits,
@@ -199,6 +202,11 @@ pub struct Detection {
     /// How long a publisher or its agent may be away before its conditions become unknown.
     #[serde(with = "humantime_serde")]
     pub publisher: Option<Duration>,
+}
+
+fn confirm_level<'de, D: serde::Deserializer<'de>>(source: D) -> Result<ConfirmLevel, D::Error> {
+    let text = String::deserialize(source)?;
+    text.parse().map_err(serde::de::Error::custom)
 }
 
 fn fanout() -> NonZeroU32 {

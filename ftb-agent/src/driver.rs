@@ -19,7 +19,7 @@ use ftb_core::node::api::{
     Announcement, ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
 use ftb_core::trace::EventTrace;
-use ftb_core::{EventId, Now, Severity};
+use ftb_core::{ConfirmLevel, EventId, Now, Severity};
 use ftb_proto::client::Outgoing;
 use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -345,7 +345,8 @@ impl Driver {
                 match self.announcer.seal(now, *announcement) {
                     Ok(event) => {
                         let events = self.links.signing.sign(event.into());
-                        return Some(Input::Publish { client: ClientId::AGENT, events });
+                        let confirm = ConfirmLevel::Memory;
+                        return Some(Input::Publish { client: ClientId::AGENT, events, confirm });
                     }
                     Err(error) => tracing::error!(name, %error, "cannot announce"),
                 }

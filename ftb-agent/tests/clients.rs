@@ -17,6 +17,6 @@ async fn who_says_goodbye_still_hears_what_was_put_off() {
     let last = client.publish("ftb.test", &["b", "c"]).await;
     client.say(Message::Close(v1::ClientClose { reason: String::new() })).await;
     let heard = client.hear().await;
-    let confirmed = to_client::Message::Confirmed(v1::Confirmed { seq: last });
+    let confirmed = to_client::Message::Confirmed(v1::Confirmed { seq: last, level: 0 });
     assert_eq!(heard, Some(confirmed), "before the stream ends");
 }

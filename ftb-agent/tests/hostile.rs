@@ -162,7 +162,7 @@ async fn what_is_wrong_in_a_stream_is_refused_and_the_stream_goes_on() {
     assert!(refused.message.contains("column"), "{}", refused.message);
 
     let publish = |first_seq, events| {
-        to_agent::Message::Publish(v1::Publish { first_seq, events, again: false })
+        to_agent::Message::Publish(v1::Publish { first_seq, events, again: false, confirm: 0 })
     };
     client.say(publish(1, vec![event("site", "01234567890")])).await;
     let refused = refusal(&mut client).await;
@@ -367,7 +367,7 @@ fn bad_frames(number: u64) -> Vec<Frame> {
     let fork = |epoch, until| {
         let fork = Some(v1::Fork { epoch, until, re_proposed: false });
         let items = vec![v1::UpItem { fork, ..v1::UpItem::default() }];
-        Frame::Up(v1::UpBatch { origin: 1, run: 1, base: 1, first: 1, items })
+        Frame::Up(v1::UpBatch { origin: 1, run: 1, base: 1, first: 1, items, wants_disk: false })
     };
     vec![
         Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch: high, epoch_seen: 1 }),
@@ -387,7 +387,7 @@ fn overflowing_frames() -> Vec<Frame> {
     let up = |run, base, first| {
         let fork = Some(v1::Fork { epoch, until: 1, re_proposed: false });
         let items = vec![v1::UpItem { fork, ..v1::UpItem::default() }];
-        Frame::Up(v1::UpBatch { origin: 1, run, base, first, items })
+        Frame::Up(v1::UpBatch { origin: 1, run, base, first, items, wants_disk: false })
     };
     let bounds = vec![1, max];
     let publishers = vec![v1::PublisherDedupRanges { account: 1, token: 1, bounds }];
@@ -399,7 +399,13 @@ fn overflowing_frames() -> Vec<Frame> {
         up(1, 2, 1),
         Frame::Subscribe(v1::Interest { version: max, filters }),
         Frame::DedupRanges(v1::DedupRanges { publishers }),
-        Frame::ReplicaAck(v1::ReplicaAck { epoch, index: max, copy: 1, kept_from: Some(max) }),
+        Frame::ReplicaAck(v1::ReplicaAck {
+            epoch,
+            index: max,
+            copy: 1,
+            kept_from: Some(max),
+            synced: None,
+        }),
         Frame::HistoryRequest(v1::HistoryRequest { epoch, after: max, ..Default::default() }),
     ]
 }

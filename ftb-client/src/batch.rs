@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::statements::may_state;
 use core::fmt;
 use core::ops::Range;
-use ftb_core::EventRef;
+use ftb_core::{ConfirmLevel, EventRef};
 use ftb_proto::client::{published_len, put_published};
 use ftb_proto::event::event_len;
 use std::sync::Arc;
@@ -106,8 +106,9 @@ impl Batch {
         self.size.add(size);
         self.states_conditions = self.states_conditions || may_state(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before)
-            .push(event.severity, put);
+        let chunk = Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before);
+        chunk.set_confirm(self.client.confirm());
+        chunk.push(event.severity, put);
         Ok(())
     }
 
@@ -243,6 +244,15 @@ impl Receipts {
     /// of each.
     pub async fn confirmed(&self) -> Result<(), Unconfirmed> {
         self.completion.all_ended_well(self.places.clone()).await
+    }
+
+    /// As [`Receipts::confirmed`]; gives the lowest level of all.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn confirmed_level(&self) -> Result<ConfirmLevel, Unconfirmed> {
+        self.confirmed().await?;
+        Ok(self.completion.level())
     }
 }
 

@@ -27,7 +27,7 @@ use crate::subscription::{Deliveries, Delivery, Subscription};
 use core::future::Future;
 use core::time::Duration;
 use ftb_core::node::api::Start;
-use ftb_core::{Event, EventId, EventRef, Position};
+use ftb_core::{ConfirmLevel, Event, EventId, EventRef, Position};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -135,6 +135,24 @@ impl BlockingClient {
     /// As [`crate::Client::batch`].
     pub fn batch(&self) -> BlockingBatch {
         BlockingBatch { batch: self.client.batch(), driver: Arc::clone(&self.driver) }
+    }
+
+    /// As [`crate::Client::confirming`].
+    #[must_use]
+    pub fn confirming(&self, level: ConfirmLevel) -> Self {
+        Self { client: self.client.confirming(level), driver: Arc::clone(&self.driver) }
+    }
+
+    /// As [`Receipt::confirmed_level`].
+    ///
+    /// # Errors
+    /// [`WaitError`]: not within the deadline; inside, as there.
+    pub fn confirmed_level(
+        &self,
+        receipt: Receipt,
+        deadline: Duration,
+    ) -> Result<Result<(EventId, ConfirmLevel), Unconfirmed>, WaitError> {
+        self.driver.wait(deadline, receipt.confirmed_level())
     }
 
     /// As [`Receipt::confirmed`].

@@ -9,7 +9,7 @@ use crate::completion::Completion;
 use crate::error::Unconfirmed;
 use bytes::Bytes;
 use core::ops::Range;
-use ftb_core::{PublisherId, Severity, limits};
+use ftb_core::{ConfirmLevel, PublisherId, Severity, limits};
 use std::sync::Arc;
 
 /// Cost of an event beside its bytes: its share of a chunk, at most a whole one.
@@ -68,6 +68,8 @@ pub(crate) struct Chunk {
     places: Range<u32>,
     /// The remaining events by severity.
     sizes: [Size; 4],
+    /// What its events must survive before they are confirmed; `None`: the agent's default.
+    confirm: Option<ConfirmLevel>,
 }
 
 impl Chunk {
@@ -109,7 +111,18 @@ impl Chunk {
             entries: Vec::with_capacity(events.min(limits::BATCH_EVENTS_MAX)),
             places: place..place,
             sizes: [Size::default(); 4],
+            confirm: None,
         }
+    }
+
+    /// What its events must survive before they are confirmed.
+    pub(crate) fn confirm(&self) -> Option<ConfirmLevel> {
+        self.confirm
+    }
+
+    /// Sets that, for all of its events.
+    pub(crate) fn set_confirm(&mut self, confirm: Option<ConfirmLevel>) {
+        self.confirm = confirm;
     }
 
     /// Whether there is room for one more event of this size. A single large one always fits.
@@ -118,9 +131,10 @@ impl Chunk {
         self.places.len() < limits::BATCH_EVENTS_MAX && (!full || self.buffer.is_empty())
     }
 
-    /// Whether there is room for all events of another chunk.
+    /// Whether there is room for all events of another chunk, and they ask for the same.
     pub(crate) fn takes_all_of(&self, other: &Self) -> bool {
-        self.places.len() + other.places.len() <= limits::BATCH_EVENTS_MAX
+        self.confirm == other.confirm
+            && self.places.len() + other.places.len() <= limits::BATCH_EVENTS_MAX
             && self.buffer.len() + other.buffer.len() <= limits::CHUNK_BYTES_TARGET
     }
 
@@ -249,13 +263,14 @@ impl Chunk {
     /// Turns it into a sent batch; `None` if it is empty.
     pub(crate) fn go(mut self, first_seq: u64) -> Option<InFlightBatch> {
         self.close_holes();
-        let Self { completion, buffer, entries, .. } = self;
+        let Self { completion, buffer, entries, confirm, .. } = self;
         if entries.is_empty() {
             return None;
         }
         completion.numbered(first_seq);
         let events = Bytes::from(buffer);
-        Some(InFlightBatch { completion, events, entries, settled: 0, refused: 0, first_seq })
+        let (settled, refused) = (0, 0);
+        Some(InFlightBatch { completion, events, entries, settled, refused, first_seq, confirm })
     }
 
     /// No remaining event is confirmed.
@@ -273,6 +288,7 @@ impl Chunk {
             entries: self.entries.split_off(keep),
             places: self.places.clone(),
             sizes: [Size::default(); 4],
+            confirm: self.confirm,
         };
         for entry in &mut rest.entries {
             entry.end -= end as u32;
@@ -298,9 +314,15 @@ pub(crate) struct InFlightBatch {
     /// Number of refused events.
     refused: usize,
     first_seq: u64,
+    confirm: Option<ConfirmLevel>,
 }
 
 impl InFlightBatch {
+    /// What its events must survive before they are confirmed.
+    pub(crate) fn confirm(&self) -> Option<ConfirmLevel> {
+        self.confirm
+    }
+
     /// The sequence of the first event without an outcome.
     pub(crate) fn next_seq(&self) -> u64 {
         self.first_seq + self.settled as u64
@@ -332,8 +354,14 @@ impl InFlightBatch {
     }
 
     /// All events below this sequence are confirmed, except refused ones; refused ones right after
-    /// it have their outcome too. Returns the size of the new outcomes, and how many are confirmed.
-    pub(crate) fn settle(&mut self, below_seq: u64, publisher: PublisherId) -> (Size, usize) {
+    /// it have their outcome too. `level`: the lowest of those that are to be on disk. Returns the
+    /// size of the new outcomes, and how many are confirmed.
+    pub(crate) fn settle(
+        &mut self,
+        below_seq: u64,
+        level: Option<ConfirmLevel>,
+        publisher: PublisherId,
+    ) -> (Size, usize) {
         let before = self.size();
         let from = self.settled;
         let below = below_seq.saturating_sub(self.first_seq);
@@ -351,7 +379,11 @@ impl InFlightBatch {
             self.settled += 1;
         }
         if self.settled > from {
-            self.completion.settled(self.entries[self.settled - 1].place + 1, publisher);
+            let level = match self.confirm {
+                Some(ConfirmLevel::Memory) => ConfirmLevel::Memory,
+                _ => level.unwrap_or_default(),
+            };
+            self.completion.settled(self.entries[self.settled - 1].place + 1, level, publisher);
         }
         let mut ended = before;
         ended.take(self.size());

@@ -11,10 +11,10 @@ use crate::subscription::Subscription;
 use core::fmt;
 use core::pin::pin;
 use core::time::Duration;
-use ftb_core::PublisherId;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
 use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL};
+use ftb_core::{ConfirmLevel, PublisherId};
 use ftb_proto::client::Hello;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,6 +49,8 @@ pub mod publish;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    /// What events must survive before they are confirmed; `None`: the agent's default.
+    confirm: Option<ConfirmLevel>,
 }
 
 impl fmt::Debug for Client {
@@ -309,7 +311,21 @@ impl Client {
         let runtime = Handle::try_current().map_err(|_| ConfigError::NoRuntime)?;
         let shared = Arc::new(Shared::new(config));
         runtime.spawn(connection::run(Arc::clone(&shared)));
-        Ok(Self { inner: Arc::new(Inner { shared }) })
+        let confirm = shared.config.confirm;
+        Ok(Self { inner: Arc::new(Inner { shared }), confirm })
+    }
+
+    /// The same client: events that are published through this handle are confirmed at that level,
+    /// if it can be had ([`ConfirmLevel::Memory`] or [`ConfirmLevel::Disk`]). The receipt names the
+    /// level. Confirmations keep the order of the events: one that is to be on disk delays those
+    /// behind it.
+    #[must_use]
+    pub fn confirming(&self, level: ConfirmLevel) -> Self {
+        Self { confirm: Some(level), ..self.clone() }
+    }
+
+    pub(crate) fn confirm(&self) -> Option<ConfirmLevel> {
+        self.confirm
     }
 
     /// An empty batch.

@@ -8,7 +8,7 @@ use crate::ack_interest::AckInterest;
 use crate::error::Unconfirmed;
 use core::ops::Range;
 use core::pin::pin;
-use ftb_core::{EventId, PublisherId};
+use ftb_core::{ConfirmLevel, EventId, PublisherId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -32,6 +32,8 @@ struct CompletionState {
     first_seq: u64,
     /// All events below this index have an outcome.
     settled: u32,
+    /// The lowest level of those that are confirmed.
+    level: Option<ConfirmLevel>,
     /// Known from the first outcome on.
     publisher: Option<PublisherId>,
     shed: IndexSet,
@@ -108,8 +110,16 @@ impl Completion {
     }
 
     /// All events below this index are confirmed, if they were neither shed nor refused.
-    pub(crate) fn settled(&self, below: u32, publisher: PublisherId) {
-        self.change(|state| (state.settled, state.publisher) = (below, Some(publisher)));
+    pub(crate) fn settled(&self, below: u32, level: ConfirmLevel, publisher: PublisherId) {
+        self.change(|state| {
+            (state.settled, state.publisher) = (below, Some(publisher));
+            state.level = Some(state.level.map_or(level, |lowest| lowest.min(level)));
+        });
+    }
+
+    /// The level of what is confirmed; of several the lowest.
+    pub(crate) fn level(&self) -> ConfirmLevel {
+        self.state().level.unwrap_or_default()
     }
 
     /// No further event is confirmed.
@@ -189,7 +199,7 @@ mod tests {
         let refusal = Unconfirmed::Refused { code: "denied".to_owned(), message: String::new() };
         completion.refused(2, refusal.clone());
         assert_eq!(completion.outcome(1), None);
-        completion.settled(72, PUBLISHER);
+        completion.settled(72, ConfirmLevel::Disk, PUBLISHER);
         let seq_of = |place| completion.outcome(place).map(|outcome| outcome.map(|id| id.seq));
         assert_eq!(seq_of(0), Some(Err(Unconfirmed::Shed)));
         assert_eq!(seq_of(1), Some(Ok(11.into())));
@@ -215,7 +225,7 @@ mod tests {
         assert_eq!(common(6..8), Some(Err(refusal)));
         assert_eq!((common(0..3), common(4..7), common(8..9)), (None, None, None));
         assert_eq!(common(5..5), Some(Ok(())), "none at all");
-        completion.settled(6, PUBLISHER);
+        completion.settled(6, ConfirmLevel::Memory, PUBLISHER);
         assert_eq!((common(0..3), common(4..6), common(4..7)), (Some(Ok(())), Some(Ok(())), None));
         completion.close();
         assert_eq!(common(4..6), Some(Ok(())));

@@ -3,11 +3,14 @@
 use crate::client::Client;
 use crate::error::ConfigError;
 use core::time::Duration;
-use ftb_core::limits;
+use ftb_core::{ConfirmLevel, limits};
 use std::path::PathBuf;
 
 /// Environment variable with the path of the agent's socket.
 pub const SOCKET_ENV: &str = "FTB_AGENT_SOCKET";
+/// Environment variable with the level at which a program's events are confirmed: `memory` or
+/// `disk`.
+pub const CONFIRM_ENV: &str = "FTB_CONFIRM";
 /// Default socket of an agent.
 pub const SOCKET_DEFAULT: &str = "/run/ftb/agent.sock";
 /// Default bound of the events that are not confirmed yet, in bytes.
@@ -22,6 +25,16 @@ pub fn default_socket() -> PathBuf {
     std::env::var_os(SOCKET_ENV)
         .filter(|path| !path.is_empty())
         .map_or_else(|| PathBuf::from(SOCKET_DEFAULT), PathBuf::from)
+}
+
+/// The level of [`CONFIRM_ENV`]; `None`: the agent's default.
+fn default_confirm() -> Option<ConfirmLevel> {
+    let level = std::env::var(CONFIRM_ENV).ok().filter(|level| !level.is_empty())?;
+    let parsed = level.parse();
+    if let Err(error) = &parsed {
+        tracing::warn!(level, "{CONFIRM_ENV} is ignored: {error}");
+    }
+    parsed.ok()
 }
 
 /// The configuration of a client. [`Client::builder`] sets its fields by name.
@@ -43,6 +56,9 @@ pub struct ClientConfig {
     /// Longest pause between two attempts to attach. Pauses grow from 20 ms, with jitter. While no
     /// agent listens, the client watches the socket's folder and attempts when the socket appears.
     pub retry_max: Duration,
+    /// What events must survive before they are confirmed, if that can be had; `None`: the default
+    /// of the agent. [`Client::confirming`] chooses for single events.
+    pub confirm: Option<ConfirmLevel>,
 }
 
 impl ClientConfig {
@@ -55,6 +71,7 @@ impl ClientConfig {
             buffer_bytes: BUFFER_BYTES_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             retry_max: RETRY_MAX_DEFAULT,
+            confirm: default_confirm(),
         }
     }
 
@@ -111,6 +128,12 @@ impl ClientBuilder {
     /// See [`ClientConfig::retry_max`].
     pub fn retry_max(mut self, pause: Duration) -> Self {
         self.0.retry_max = pause;
+        self
+    }
+
+    /// See [`ClientConfig::confirm`].
+    pub fn confirm(mut self, level: ConfirmLevel) -> Self {
+        self.0.confirm = Some(level);
         self
     }
 

@@ -60,7 +60,7 @@ pub use ftb_core::node::api::{Gap, GapReason, Start};
 pub use ftb_core::space::NameError;
 pub use ftb_core::spaces::Spaces;
 pub use ftb_core::{
-    Event, EventId, EventKind, EventName, EventRef, EventSpace, Position, PublisherId, Severity,
-    Tag, limits,
+    ConfirmLevel, Event, EventId, EventKind, EventName, EventRef, EventSpace, Position,
+    PublisherId, Severity, Tag, limits,
 };
 pub use ftb_proto::event::{EventBatch, EventView, Received, Stated, Tags};

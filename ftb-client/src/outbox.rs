@@ -14,7 +14,7 @@ use crate::completion::Completion;
 use crate::error::{PublishError, Unconfirmed};
 use bytes::Bytes;
 use core::ops::Range;
-use ftb_core::{PublisherId, Severity};
+use ftb_core::{ConfirmLevel, PublisherId, Severity};
 use ftb_proto::client::published_len;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(crate) struct OutgoingBatch {
     /// As [`ftb_proto::client::put_published`] wrote them.
     pub(crate) events: Bytes,
     pub(crate) again: bool,
+    /// What they must survive before they are confirmed; `None`: the agent's default.
+    pub(crate) confirm: Option<ConfirmLevel>,
 }
 
 /// Totals since the client was made.
@@ -147,9 +149,11 @@ impl Outbox {
 
     /// Adds an event of `len` encoded bytes, which `put` writes as
     /// [`ftb_proto::client::put_published`] does. Without room it sheds events of lower severity,
-    /// or older ones of the same. Returns its completion and its index in it.
+    /// or older ones of the same. `confirm`: what it must survive before it is confirmed. Returns
+    /// its completion and its index in it.
     pub(crate) fn push(
         &mut self,
+        confirm: Option<ConfirmLevel>,
         severity: Severity,
         len: usize,
         put: impl FnOnce(&mut Vec<u8>),
@@ -158,12 +162,14 @@ impl Outbox {
             self.make_room(len, severity)?;
         }
         let bytes = published_len(len);
-        let open = self.waiting.back_mut().filter(|chunk| chunk.takes(bytes));
+        let joins = |chunk: &&mut Chunk| chunk.takes(bytes) && chunk.confirm() == confirm;
+        let open = self.waiting.back_mut().filter(joins);
         let receipt = if let Some(chunk) = open {
             let place = chunk.push(severity, put);
             (Arc::clone(chunk.completion()), place)
         } else {
             let mut chunk = Chunk::new(&self.waiters, bytes.max(self.gone.bytes), self.gone.events);
+            chunk.set_confirm(confirm);
             let place = chunk.push(severity, put);
             let completion = Arc::clone(chunk.completion());
             self.waiting.push_back(chunk);
@@ -252,7 +258,8 @@ impl Outbox {
         if let Some(sent) = self.in_flight.get(self.handed) {
             self.handed += 1;
             let first_seq = sent.next_seq();
-            return Some(OutgoingBatch { first_seq, events: sent.events(), again: true });
+            let (events, confirm) = (sent.events(), sent.confirm());
+            return Some(OutgoingBatch { first_seq, events, again: true, confirm });
         }
         let room = self.in_flight_bytes_max.saturating_sub(self.in_flight_bytes());
         let alone = self.in_flight.is_empty();
@@ -271,7 +278,8 @@ impl Outbox {
             self.waiting.push_front(rest);
         }
         let sent = chunk.go(self.next_seq)?;
-        let batch = OutgoingBatch { first_seq: self.next_seq, events: sent.events(), again: false };
+        let (first_seq, events, confirm) = (self.next_seq, sent.events(), sent.confirm());
+        let batch = OutgoingBatch { first_seq, events, again: false, confirm };
         self.gone = sent.size();
         self.in_flight_size.add(self.gone);
         self.next_seq = sent.end_seq();
@@ -280,11 +288,16 @@ impl Outbox {
         Some(batch)
     }
 
-    /// Everything up to `seq` is committed.
-    pub(crate) fn confirm(&mut self, seq: u64, publisher: PublisherId) {
+    /// Everything up to `seq` is confirmed; `level`: the lowest of what is to be on disk.
+    pub(crate) fn confirm(
+        &mut self,
+        seq: u64,
+        level: Option<ConfirmLevel>,
+        publisher: PublisherId,
+    ) {
         let below = seq.saturating_add(1).min(self.next_seq);
         while let Some(sent) = self.in_flight.front_mut() {
-            let (ended, confirmed) = sent.settle(below, publisher);
+            let (ended, confirmed) = sent.settle(below, level, publisher);
             self.in_flight_size.take(ended);
             self.counts.confirmed += confirmed as u64;
             if !sent.is_over() {
@@ -310,7 +323,7 @@ impl Outbox {
             }
         }
         // The oldest may be among them.
-        self.confirm(0, publisher);
+        self.confirm(0, None, publisher);
     }
 
     /// Drops everything: receipts resolve with [`Unconfirmed::Closed`].
@@ -379,7 +392,7 @@ mod tests {
         let event = EventRef::from(&event);
         let len = event_len(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        let (completion, place) = outbox.push(event.severity, len, put)?;
+        let (completion, place) = outbox.push(None, event.severity, len, put)?;
         Ok(Receipt(completion, place))
     }
 
@@ -417,10 +430,10 @@ mod tests {
 
     fn events(batch: &OutgoingBatch) -> Vec<Bytes> {
         let mut bytes = Vec::new();
-        put_publish(batch.first_seq, batch.again, batch.events.len(), &mut bytes);
+        put_publish(batch.first_seq, batch.again, batch.confirm, batch.events.len(), &mut bytes);
         bytes.extend_from_slice(&batch.events);
         match FromClient::decode(bytes.into()).unwrap() {
-            FromClient::Publish { first_seq, events, again } => {
+            FromClient::Publish { first_seq, events, again, .. } => {
                 assert_eq!((first_seq, again), (batch.first_seq, batch.again));
                 events
             }
@@ -445,7 +458,7 @@ mod tests {
             (1, false, vec!["a".to_owned(), "b".to_owned()])
         );
         assert_eq!(outbox.take(), None);
-        outbox.confirm(1, PUBLISHER);
+        outbox.confirm(1, None, PUBLISHER);
         let id = first.outcome().unwrap().unwrap();
         assert_eq!(id.seq, 1.into());
         push(&mut outbox, "c", Severity::Info).unwrap();
@@ -454,7 +467,7 @@ mod tests {
         assert_eq!((again.first_seq, again.again, texts(&again)), (2, true, vec!["b".to_owned()]));
         let new = outbox.take().unwrap();
         assert_eq!((new.first_seq, new.again, texts(&new)), (3, false, vec!["c".to_owned()]));
-        outbox.confirm(u64::MAX, PUBLISHER);
+        outbox.confirm(u64::MAX, None, PUBLISHER);
         assert!(second.outcome().unwrap().is_ok());
         assert!(outbox.is_empty());
         assert_eq!(outbox.held_bytes(), 0);
@@ -474,9 +487,9 @@ mod tests {
         // Half of the buffer may be in flight, but never less than one event.
         assert_eq!(texts(&outbox.take().unwrap()), ["w"]);
         assert_eq!(outbox.take(), None);
-        outbox.confirm(1, PUBLISHER);
+        outbox.confirm(1, None, PUBLISHER);
         assert_eq!(texts(&outbox.take().unwrap()), ["f"]);
-        outbox.confirm(2, PUBLISHER);
+        outbox.confirm(2, None, PUBLISHER);
         assert!(warning.outcome().unwrap().is_ok());
         assert!(fatal.outcome().unwrap().is_ok());
     }
@@ -496,7 +509,7 @@ mod tests {
         assert_eq!(receipts[1].outcome(), Some(Err(Unconfirmed::Shed)));
         assert_eq!(fatal.outcome(), None, "it waits");
         while outbox.take().is_some() {
-            outbox.confirm(outbox.next_seq - 1, PUBLISHER);
+            outbox.confirm(outbox.next_seq - 1, None, PUBLISHER);
         }
         let numbers =
             [&receipts[0], &fatal, &later[0]].map(|r| r.outcome().unwrap().unwrap().seq.get());
@@ -514,7 +527,7 @@ mod tests {
         outbox.refuse(2, 2, denied(), PUBLISHER);
         outbox.attached();
         assert_eq!(texts(&outbox.take().unwrap()), ["a", "b", "c"]);
-        outbox.confirm(1, PUBLISHER);
+        outbox.confirm(1, None, PUBLISHER);
         outbox.refuse(3, 3, denied(), PUBLISHER);
         assert!(outbox.is_empty());
         let last = receipts.pop().unwrap().outcome().unwrap();
@@ -549,7 +562,7 @@ mod tests {
         }
         assert_eq!((next, outbox.in_flight.len()), (2005, messages + 1));
         assert!(messages > 2, "{messages}");
-        outbox.confirm(u64::MAX, PUBLISHER);
+        outbox.confirm(u64::MAX, None, PUBLISHER);
         let seqs = [alone].into_iter().chain(small).chain(large).chain([late]);
         let seqs: Vec<u64> =
             seqs.map(|receipt| receipt.outcome().unwrap().unwrap().seq.get()).collect();
@@ -604,7 +617,7 @@ mod tests {
                         }
                     }
                     4 => {
-                        outbox.confirm(number as u64, PUBLISHER);
+                        outbox.confirm(number as u64, None, PUBLISHER);
                         // What an earlier attachment was handed may be confirmed before it is
                         // handed over again: then it is not.
                         let below = (number as u64 + 1).min(outbox.next_seq);
@@ -619,7 +632,7 @@ mod tests {
             }
             outbox.attached();
             while outbox.take().is_some() {
-                outbox.confirm(u64::MAX, PUBLISHER);
+                outbox.confirm(u64::MAX, None, PUBLISHER);
             }
             prop_assert!(outbox.is_empty());
             let counts = outbox.counts();

@@ -296,8 +296,8 @@ impl Session {
     fn attached(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
         let mut effects = Effects::default();
         match message {
-            FromAgent::Confirmed { seq } => {
-                self.outbox.confirm(seq, self.publisher());
+            FromAgent::Confirmed { seq, level } => {
+                self.outbox.confirm(seq, level, self.publisher());
                 // A wake-up may cross threads: none without something to send.
                 effects.send = self.outbox.has_waiting() || self.leaving;
                 effects.changed = true;
@@ -387,7 +387,7 @@ mod tests {
         let event = EventRef::from(&event);
         let len = event_len(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        session.outbox.push(event.severity, len, put).unwrap()
+        session.outbox.push(None, event.severity, len, put).unwrap()
     }
 
     #[test]
@@ -406,14 +406,14 @@ mod tests {
         ));
         assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
         assert_eq!(session.next_message(), None);
-        session.handle(FromAgent::Confirmed { seq: 1 }).unwrap();
+        session.handle(FromAgent::Confirmed { seq: 1, level: None }).unwrap();
         let id = completion.outcome(index).unwrap().unwrap();
         assert_eq!((id.publisher.account, id.publisher.token), (7, 2));
     }
 
     #[test]
     fn an_agent_that_speaks_out_of_turn_is_left() {
-        let confirmed = || FromAgent::Confirmed { seq: 1 };
+        let confirmed = || FromAgent::Confirmed { seq: 1, level: None };
         let mut session = session();
         session.connected();
         assert!(session.handle(welcome()).is_err(), "before the hello");
@@ -448,7 +448,7 @@ mod tests {
         let unsubscribe = FromClient::Unsubscribe(subscription);
         assert_eq!(session.next_message(), Some(Outgoing::Message(unsubscribe)));
 
-        let confirmed = |seq| FromAgent::Confirmed { seq };
+        let confirmed = |seq| FromAgent::Confirmed { seq, level: None };
         let _ = publish(&mut session);
         assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));
         assert!(!session.handle(confirmed(1)).unwrap().send);
@@ -532,7 +532,9 @@ mod tests {
             assert_eq!(said_before_one(&mut session), None);
         }
         drop(waiting);
-        session.handle(FromAgent::Confirmed { seq: u64::from(2 * UNOBSERVED_MAX) }).unwrap();
+        session
+            .handle(FromAgent::Confirmed { seq: u64::from(2 * UNOBSERVED_MAX), level: None })
+            .unwrap();
         for _ in 1..UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }

@@ -38,8 +38,8 @@ impl Outbound for Outgoing {
     fn write(self, out: &mut Pieces) {
         match self {
             Self::Message(message) => message.write(out),
-            Self::Publish(OutgoingBatch { first_seq, events, again }) => {
-                put_publish(first_seq, again, events.len(), out.open());
+            Self::Publish(OutgoingBatch { first_seq, events, again, confirm }) => {
+                put_publish(first_seq, again, confirm, events.len(), out.open());
                 out.share(events);
             }
         }
@@ -73,9 +73,10 @@ mod tests {
             first_seq: 300,
             events: events.clone(),
             again: true,
+            confirm: None,
         });
         let mut expected = Vec::new();
-        put_publish(300, true, events.len(), &mut expected);
+        put_publish(300, true, None, events.len(), &mut expected);
         expected.extend_from_slice(&events);
         assert_eq!(say.to_bytes(), expected);
     }

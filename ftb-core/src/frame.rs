@@ -6,6 +6,7 @@
 //! Not responsible for: the encoding (`ftb-proto`), and the rules (docs/protocol.md; the code is
 //! [`crate::node`]).
 
+use crate::confirm_level::ConfirmLevel;
 use crate::epochs::EpochHistory;
 use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
@@ -107,6 +108,8 @@ pub enum Frame {
         /// It keeps its own batches since this [`Frame::Up`] of the link, counted from 1, so that
         /// an [`EntryRef`] suffices. `None`: it keeps none.
         kept_from: Option<u64>,
+        /// What of the log its journal has synced; `None`: it has no journal that works.
+        synced: Option<SyncedRange>,
     },
     /// Child to parent, on to the acting root: states of members.
     Members(Vec<MemberReport>),
@@ -320,6 +323,8 @@ pub struct UpBatch {
     pub base: OriginSeq,
     /// The sequence number of the first item; the others follow without a hole.
     pub first: OriginSeq,
+    /// A publisher of some of them wants them on disk: the acting root says when they are settled.
+    pub wants_disk: bool,
     /// The events.
     pub items: Vec<UpItem>,
 }
@@ -414,6 +419,42 @@ pub struct Confirm {
     pub seq: OriginSeq,
     /// The last of them is at this position or before.
     pub position: Position,
+    /// Batches with [`UpBatch::wants_disk`] that are settled.
+    pub settled: Option<Settled>,
+}
+
+/// Events whose publishers want them on disk have reached the level that they can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The last of them.
+    pub seq: OriginSeq,
+    /// The lowest level of those that were not settled before.
+    pub level: ConfirmLevel,
+}
+
+/// A part of a log that a journal has synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncedRange {
+    /// All entries after this index,
+    pub after: LogIndex,
+    /// up to this one.
+    pub until: LogIndex,
+}
+
+impl Confirm {
+    /// Joins a later confirmation of the same origin. What both settle has the lower level.
+    pub fn join(&mut self, later: Self) {
+        let settled = match (self.settled, later.settled) {
+            (Some(Settled { seq, level }), Some(last)) => {
+                Some(Settled { seq: seq.max(last.seq), level: level.min(last.level) })
+            }
+            (first, last) => last.or(first),
+        };
+        if later.seq >= self.seq {
+            *self = later;
+        }
+        self.settled = settled;
+    }
 }
 
 /// Committed events for a child.

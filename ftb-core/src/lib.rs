@@ -20,10 +20,11 @@ pub(crate) use model::testing;
 
 pub use log::{epochs, position, ranges};
 pub use model::{
-    catalog, condition, event, filter, hostlist, ident, latest, limits, member, numbers, protocol,
-    run, sealed, severity, space, spaces, storm, time, trace, tree,
+    catalog, condition, confirm_level, event, filter, hostlist, ident, latest, limits, member,
+    numbers, protocol, run, sealed, severity, space, spaces, storm, time, trace, tree,
 };
 
+pub use confirm_level::ConfirmLevel;
 pub use event::{Event, EventKind, EventRef, Tag};
 pub use ident::{EventId, OriginId, PublisherId, Rank};
 pub use position::{Epoch, Position, Trail};

@@ -7,7 +7,9 @@ use crate::text::{Moment, parse_duration};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
 use ftb_client::config::SOCKET_ENV;
-use ftb_client::{ClientBuilder, Condition, EventId, Position, RecommendedAction, Severity, Truth};
+use ftb_client::{
+    ClientBuilder, Condition, ConfirmLevel, EventId, Position, RecommendedAction, Severity, Truth,
+};
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
@@ -203,6 +205,10 @@ pub(crate) struct Publish {
     /// Agents remember the path of the event, whatever its severity is (ftbctl trace)
     #[arg(long)]
     pub(crate) trace: bool,
+    /// What the event must survive before it is confirmed, if that can be had: memory or disk
+    /// [default: that of the agent]
+    #[arg(long, value_name = "LEVEL", value_parser = parse::<ConfirmLevel>)]
+    pub(crate) confirm: Option<ConfirmLevel>,
     /// The id of the event that this event answers
     #[arg(long, value_name = "EVENT_ID", value_parser = parse::<EventId>)]
     pub(crate) response_to: Option<EventId>,

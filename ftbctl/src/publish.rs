@@ -3,23 +3,28 @@
 use crate::cli::{Common, Publish};
 use crate::failure::Failure;
 use crate::output::Output;
-use ftb_client::{Condition, Event, EventKind, Tag, limits};
+use ftb_client::{Condition, ConfirmLevel, Event, EventKind, Tag, limits};
 use ftb_core::catalog::TRACE_TAG;
 use serde_json::json;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Publishes one event; returns when it is committed.
+/// Publishes one event; returns when it is confirmed.
 pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> Result<(), Failure> {
+    let confirm = args.confirm;
     let event = event_of(args)?;
     // A wrong event is rejected before anything is started.
     event.check(limits::PAYLOAD_BYTES_MAX).map_err(Failure::usage)?;
     let (space, name, severity) = (event.space.clone(), event.name.clone(), event.severity);
     let client = common.client().build().map_err(Failure::failed)?;
     client.wait_connected(common.timeout()).await?;
-    let receipt = client.publish(event)?;
-    let confirmed = tokio::time::timeout(common.timeout(), receipt.confirmed()).await;
-    let id = confirmed.map_err(|_| {
+    let publisher = match confirm {
+        Some(level) => client.confirming(level),
+        None => client.clone(),
+    };
+    let receipt = publisher.publish(event)?;
+    let confirmed = tokio::time::timeout(common.timeout(), receipt.confirmed_level()).await;
+    let (id, level) = confirmed.map_err(|_| {
         let took = crate::text::exact(common.timeout());
         Failure::no_answer(format_args!(
             "the event was sent but not confirmed within {took}: it may still be delivered"
@@ -32,9 +37,13 @@ pub(crate) async fn run(common: &Common, args: Publish, mut output: Output) -> R
             "space": space.as_str(),
             "name": name.as_str(),
             "severity": severity.as_str(),
+            "level": level.as_str(),
         }))?;
     } else {
         output.line(&id.to_string())?;
+        if confirm == Some(ConfirmLevel::Disk) && level < ConfirmLevel::Disk {
+            eprintln!("ftbctl: the event is confirmed at level {level}, not disk");
+        }
     }
     output.flush()?;
     // Nothing is unconfirmed: this only detaches.

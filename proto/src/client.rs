@@ -4,14 +4,16 @@
 //! agent writes [`Outgoing`]. Events are not opened on their way to the agent: it checks each when
 //! it adds the envelope, so that a bad event is rejected alone.
 
-use crate::common::{self, core_position, versions, wire_gap, wire_position};
+use crate::common::{
+    self, core_confirm_level, core_position, versions, wire_confirm, wire_gap, wire_position,
+};
 use crate::event::{EventBatch, EventWireError};
 use crate::v1;
 use bytes::Bytes;
 use ftb_core::node::api::{Gap, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient};
 use ftb_core::position::TRAIL_MAX;
 use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL, Versions};
-use ftb_core::{OriginId, Position, SealedRef, Trail, limits};
+use ftb_core::{ConfirmLevel, OriginId, Position, SealedRef, Trail, limits};
 use prost::Message as _;
 use v1::rejected::What;
 use v1::subscribe::Start as WireStart;
@@ -171,6 +173,8 @@ pub enum FromClient {
         events: Vec<Bytes>,
         /// An earlier incarnation of the agent may have received them.
         again: bool,
+        /// What each must survive before it is confirmed; `None`: the agent's default.
+        confirm: Option<ConfirmLevel>,
     },
     /// What the client has stated about conditions, for an agent that does not know it.
     Restate {
@@ -212,8 +216,9 @@ impl FromClient {
                 job_id: hello.job_id,
                 token: hello.token,
             }),
-            Self::Publish { first_seq, events, again } => {
-                AgentMessage::Publish(v1::Publish { first_seq, events, again })
+            Self::Publish { first_seq, events, again, confirm } => {
+                let confirm = wire_confirm(confirm);
+                AgentMessage::Publish(v1::Publish { first_seq, events, again, confirm })
             }
             Self::Restate { events } => {
                 let restated = |(seq, event)| v1::RestatedEvent { seq, event };
@@ -252,12 +257,13 @@ impl FromClient {
                 job_id: hello.job_id,
                 token: hello.token,
             }),
-            AgentMessage::Publish(v1::Publish { first_seq, events, again }) => {
+            AgentMessage::Publish(v1::Publish { first_seq, events, again, confirm }) => {
                 bound("list of events", events.len(), limits::BATCH_EVENTS_MAX)?;
                 if first_seq == 0 || first_seq.checked_add(events.len() as u64).is_none() {
                     return Err(ClientWireError::Range("the first sequence number"));
                 }
-                Self::Publish { first_seq, events, again }
+                let confirm = core_confirm_level(confirm);
+                Self::Publish { first_seq, events, again, confirm }
             }
             AgentMessage::Restate(v1::Restate { events }) => {
                 if events.iter().any(|restated| restated.seq == 0) {
@@ -328,6 +334,8 @@ pub enum FromAgent {
     Confirmed {
         /// The highest.
         seq: u64,
+        /// The lowest level of those that were to be on disk; `None`: there are none.
+        level: Option<ConfirmLevel>,
     },
     /// A subscription is active in the whole tree.
     Subscribed {
@@ -393,7 +401,9 @@ impl FromAgent {
         let message = v1::ToClient::decode(bytes.clone()).map_err(ClientWireError::unreadable)?;
         Ok(match message.message.ok_or(ClientWireError::Empty("agent"))? {
             ClientMessage::HelloAck(ack) => Self::HelloAck(core_hello_ack(ack)?),
-            ClientMessage::Confirmed(confirmed) => Self::Confirmed { seq: confirmed.seq },
+            ClientMessage::Confirmed(v1::Confirmed { seq, level }) => {
+                Self::Confirmed { seq, level: core_confirm_level(level) }
+            }
             ClientMessage::Subscribed(subscribed) => Self::Subscribed {
                 subscription: SubscriptionId(subscribed.subscription),
                 active_after: position_of(subscribed.active_after)?,
@@ -487,7 +497,10 @@ pub fn encode_close(reason: &str) -> v1::ToClient {
 /// and copies no events.
 pub fn encode_to_client(message: ToClient) -> v1::ToClient {
     to_client(match message {
-        ToClient::Confirmed { seq } => ClientMessage::Confirmed(v1::Confirmed { seq: seq.get() }),
+        ToClient::Confirmed { seq, level } => {
+            let (seq, level) = (seq.get(), wire_confirm(level));
+            ClientMessage::Confirmed(v1::Confirmed { seq, level })
+        }
         ToClient::Subscribed { subscription, active_after } => {
             ClientMessage::Subscribed(v1::Subscribed {
                 subscription: subscription.0,

@@ -4,7 +4,7 @@ use crate::v1;
 use ftb_core::limits::GAP_SPACES_MAX;
 use ftb_core::node::api::{Gap, GapReason};
 use ftb_core::protocol::Versions;
-use ftb_core::{Epoch, OriginId, Position, Severity, Spaces};
+use ftb_core::{ConfirmLevel, Epoch, OriginId, Position, Severity, Spaces};
 
 /// A position for the wire.
 pub(crate) fn wire_position(position: Position) -> v1::Position {
@@ -20,6 +20,27 @@ pub(crate) fn core_position(position: v1::Position) -> Position {
     Position {
         epoch: Epoch { number: position.epoch, root: OriginId(position.epoch_root) },
         index: position.index.into(),
+    }
+}
+
+/// A level for the wire; `None`: unspecified.
+pub(crate) fn wire_confirm(level: Option<ConfirmLevel>) -> i32 {
+    let level = match level {
+        None => v1::ConfirmLevel::Unspecified,
+        Some(ConfirmLevel::Memory) => v1::ConfirmLevel::Memory,
+        Some(ConfirmLevel::OneDisk) => v1::ConfirmLevel::OneDisk,
+        Some(ConfirmLevel::Disk) => v1::ConfirmLevel::Disk,
+    };
+    level.into()
+}
+
+/// A level from the wire; `None`: unspecified, or of a later release.
+pub(crate) fn core_confirm_level(level: i32) -> Option<ConfirmLevel> {
+    match v1::ConfirmLevel::try_from(level).unwrap_or_default() {
+        v1::ConfirmLevel::Unspecified => None,
+        v1::ConfirmLevel::Memory => Some(ConfirmLevel::Memory),
+        v1::ConfirmLevel::OneDisk => Some(ConfirmLevel::OneDisk),
+        v1::ConfirmLevel::Disk => Some(ConfirmLevel::Disk),
     }
 }
 

@@ -4,7 +4,9 @@
 //! all bounds; whether it makes sense at this moment is the core's to judge. Events travel as the
 //! bytes of their Sealed, which are checked and never made again.
 
-use crate::common::{self, core_position, known, versions, wire_gap, wire_position};
+use crate::common::{
+    self, core_confirm_level, core_position, known, versions, wire_confirm, wire_gap, wire_position,
+};
 use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
 use crate::wire::{Outbound, Pieces};
@@ -16,7 +18,7 @@ use ftb_core::frame::{
     Close, Confirm, DEDUP_PUBLISHERS_MAX, DYNAMIC_MEMBERS_MAX, DedupRanges, DynamicMember, Frame,
     Heartbeat, Hello, HelloAck, HelloNack, HistoryRequest, Interest, LogRange, MEMBERS_MAX,
     MemberReport, NackCode, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart, SNAPSHOT_RANGES_MAX,
-    TreeState,
+    Settled, SyncedRange, TreeState,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
@@ -136,11 +138,7 @@ fn body(frame: &Frame) -> Body<'_> {
         }
         Frame::Up(batch) => return events::up_body(batch),
         Frame::Credit { bytes } => Wire::Credit(v1::Credit { bytes: *bytes }),
-        Frame::Confirm(confirm) => Wire::Confirm(v1::OriginConfirmed {
-            origin: confirm.origin.0,
-            seq: confirm.seq.get(),
-            position: Some(wire_position(confirm.position)),
-        }),
+        Frame::Confirm(confirm) => Wire::Confirm(wire_confirmed(confirm)),
         Frame::Nak { origin, run } => Wire::Nak(v1::Nak { origin: origin.0, run: *run }),
         Frame::Resend => Wire::Resend(v1::Resend {}),
         Frame::Down(down) => return events::down_body(down),
@@ -153,12 +151,15 @@ fn body(frame: &Frame) -> Body<'_> {
         }),
         Frame::DedupRanges(dedup) => Wire::DedupRanges(wire_dedup(dedup)),
         Frame::Replicate(batch) => return events::replicate_body(batch),
-        Frame::ReplicaAck { epoch, index, copy, kept_from } => Wire::ReplicaAck(v1::ReplicaAck {
-            epoch: Some(wire_epoch(*epoch)),
-            index: index.get(),
-            copy: *copy,
-            kept_from: *kept_from,
-        }),
+        Frame::ReplicaAck { epoch, index, copy, kept_from, synced } => {
+            Wire::ReplicaAck(v1::ReplicaAck {
+                epoch: Some(wire_epoch(*epoch)),
+                index: index.get(),
+                copy: *copy,
+                kept_from: *kept_from,
+                synced: synced.map(wire_range),
+            })
+        }
         Frame::Members(members) => Wire::Members(v1::Members { members: wire_members(members) }),
         Frame::DynamicMembers(entries) => Wire::DynamicMembers(wire_dynamic_members(entries)),
         Frame::MembershipSnapshot(ranks) => Wire::MembershipSnapshot(wire_snapshot(ranks)),
@@ -444,6 +445,9 @@ fn read(bytes: Bytes) -> Result<Frame> {
             index: ack.index.into(),
             copy: ack.copy,
             kept_from: ack.kept_from,
+            synced: ack
+                .synced
+                .map(|range| SyncedRange { after: range.after.into(), until: range.until.into() }),
         },
         Wire::Members(members) => Frame::Members(core_members(members.members)?),
         Wire::DynamicMembers(dynamic_members) => {
@@ -466,6 +470,22 @@ fn read(bytes: Bytes) -> Result<Frame> {
         Wire::Probe(probe) => Frame::Probe(core_probe(probe)?),
         Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(core_probe_answer(answer)),
     })
+}
+
+fn wire_confirmed(confirm: &Confirm) -> v1::OriginConfirmed {
+    v1::OriginConfirmed {
+        origin: confirm.origin.0,
+        seq: confirm.seq.get(),
+        position: Some(wire_position(confirm.position)),
+        settled: confirm.settled.map(|settled| v1::Settled {
+            seq: settled.seq.get(),
+            level: wire_confirm(Some(settled.level)),
+        }),
+    }
+}
+
+fn wire_range(range: SyncedRange) -> v1::LogRange {
+    v1::LogRange { after: range.after.get(), until: range.until.get() }
 }
 
 fn core_hello_nack(hello_nack: v1::LinkHelloNack) -> Result<HelloNack> {
@@ -492,6 +512,11 @@ fn core_confirm(confirm: v1::OriginConfirmed) -> Result<Confirm> {
         origin: OriginId(confirm.origin),
         seq: confirm.seq.into(),
         position: core_position(need("confirmation", "position", confirm.position)?),
+        settled: confirm.settled.map(|settled| Settled {
+            seq: settled.seq.into(),
+            // A level of a later release is at least in memory.
+            level: core_confirm_level(settled.level).unwrap_or_default(),
+        }),
     })
 }
 

@@ -201,6 +201,11 @@ impl LogStore {
         }
     }
 
+    /// A power failure leaves the log up to this index.
+    pub fn synced(&self) -> LogIndex {
+        self.synced
+    }
+
     /// Bytes of the log on disk.
     pub fn bytes(&self) -> u64 {
         self.reserve.iter().chain(&self.segments).map(Segment::all_bytes).sum()

@@ -12,6 +12,7 @@ use crate::handle::Handle;
 use crate::world::{Clock, Storage, StoreError, World};
 use ftb_core::frame::Item;
 use ftb_core::node::api::{Input, JournalRead, JournalWrite, Restored};
+use ftb_core::numbers::LogIndex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -47,6 +48,8 @@ pub struct Task {
     statistics: Arc<Statistics>,
     /// The core knows the content of the journal.
     known: bool,
+    /// Generation and last index of what the core knows to be written.
+    reported_write: Option<(u64, LogIndex)>,
     /// When to sync the log and the checkpoint.
     sync_at: Option<Instant>,
     /// The last check of free space.
@@ -145,6 +148,7 @@ impl Task {
             statistics,
             known,
             state,
+            reported_write: None,
             sync_at: None,
             room: None,
             pause: RETRY,
@@ -187,7 +191,7 @@ impl Task {
                     }
                 }
                 Step::Read(read) => self.read(&read).await,
-                Step::Sync => self.sync(),
+                Step::Sync => self.sync().await,
                 Step::Retry => self.retry().await,
                 Step::Trim => {
                     trim_at = Instant::now() + TRIM;
@@ -236,12 +240,24 @@ impl Task {
             if !matches!(self.plan.fsync, Fsync::Interval(_)) {
                 self.pause = RETRY;
             }
-            self.tell(Input::Journaled { generation, until }).await;
+            self.reported_write = Some((generation, until));
+            self.tell_written().await;
         }
         // Continuous writes must not delay the sync.
         if self.sync_at.is_some_and(|at| at <= Instant::now()) {
-            self.sync();
+            self.sync().await;
         }
+    }
+
+    /// Tells the core how much is written and synced.
+    async fn tell_written(&mut self) {
+        let (Some((generation, until)), State::Ready(Some(log_store))) =
+            (self.reported_write, &self.state)
+        else {
+            return;
+        };
+        let synced = log_store.synced();
+        self.tell(Input::Journaled { generation, until, synced }).await;
     }
 
     /// Writes one entry of the channel; true if it is written.
@@ -336,8 +352,9 @@ impl Task {
         self.sync_at = Some(self.sync_at.map_or(at, |before| before.min(at)));
     }
 
-    fn sync(&mut self) {
+    async fn sync(&mut self) {
         let mut is_settled = true;
+        let was_synced = self.is_synced();
         self.with_open(|log_store| {
             is_settled = log_store.settle(false)?;
             Ok(())
@@ -345,6 +362,17 @@ impl Task {
         self.sync_at = (!is_settled).then(|| Instant::now() + self.sync_pause().max(SETTLE));
         if matches!(self.state, State::Ready(_)) {
             self.pause = RETRY;
+            if !was_synced {
+                self.tell_written().await;
+            }
+        }
+    }
+
+    /// Whether everything that is written is synced.
+    fn is_synced(&self) -> bool {
+        match &self.state {
+            State::Ready(Some(log_store)) => log_store.synced() == log_store.stored().last,
+            State::Ready(None) | State::Reopened(_) | State::Failed { .. } => true,
         }
     }
 
@@ -383,6 +411,7 @@ impl Task {
         tracing::error!(reason, "the journal cannot be written");
         let at = self.next_try();
         self.sync_at = None;
+        self.reported_write = None;
         self.room = None;
         self.state = State::Failed { at: Some(at), reported: false, reason };
     }

@@ -130,7 +130,13 @@ impl TestClient {
         let first_seq = self.next_seq;
         let events = payloads.iter().map(|payload| event(space, payload)).collect::<Vec<_>>();
         self.next_seq += events.len() as u64;
-        self.say(to_agent::Message::Publish(v1::Publish { first_seq, events, again: false })).await;
+        self.say(to_agent::Message::Publish(v1::Publish {
+            first_seq,
+            events,
+            again: false,
+            confirm: 0,
+        }))
+        .await;
         self.next_seq - 1
     }
 
@@ -162,11 +168,11 @@ impl TestClient {
     }
 
     /// Waits until everything up to that sequence number is confirmed.
-    pub async fn confirmed(&mut self, seq: u64) {
+    pub async fn confirmed(&mut self, seq: u64) -> v1::ConfirmLevel {
         loop {
             match self.hear().await {
-                Some(to_client::Message::Confirmed(v1::Confirmed { seq: at })) if at >= seq => {
-                    return;
+                Some(to_client::Message::Confirmed(confirmed)) if confirmed.seq >= seq => {
+                    return confirmed.level();
                 }
                 Some(to_client::Message::Rejected(refused)) => panic!("{refused:?}"),
                 Some(_) => {}

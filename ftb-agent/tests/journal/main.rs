@@ -53,14 +53,15 @@ impl Publisher {
         if self.confirmed < self.published {
             let events = Self::payloads(self.confirmed + 1, self.published);
             let first_seq = self.confirmed + 1;
-            let publish = v1::Publish { first_seq, events, again: true };
+            let publish = v1::Publish { first_seq, events, again: true, confirm: 0 };
             client.say(to_agent::Message::Publish(publish)).await;
         }
     }
 
     async fn publish(&mut self, client: &mut TestClient, count: u64) {
         let events = Self::payloads(self.published + 1, self.published + count);
-        let publish = v1::Publish { first_seq: self.published + 1, events, again: false };
+        let first_seq = self.published + 1;
+        let publish = v1::Publish { first_seq, events, again: false, confirm: 0 };
         self.published += count;
         client.say(to_agent::Message::Publish(publish)).await;
     }

@@ -13,7 +13,7 @@ use crate::session::Session;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use ftb_core::event::EventError;
-use ftb_core::{Event, EventId, EventRef, limits};
+use ftb_core::{ConfirmLevel, Event, EventId, EventRef, limits};
 use ftb_proto::client::{published_len, put_published};
 use ftb_proto::event::event_len;
 use std::sync::{Arc, MutexGuard};
@@ -42,6 +42,17 @@ impl Receipt {
     /// [`Unconfirmed`]: it will not be confirmed.
     pub async fn confirmed(self) -> Result<EventId, Unconfirmed> {
         self.completion.ended(self.place).await
+    }
+
+    /// As [`Receipt::confirmed`]; gives also what the event survives. An event that was to be on
+    /// disk and cannot be gets a lower level than [`ConfirmLevel::Disk`]. Events that travelled
+    /// together share the lowest of their levels.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn confirmed_level(self) -> Result<(EventId, ConfirmLevel), Unconfirmed> {
+        let id = self.completion.ended(self.place).await?;
+        Ok((id, self.completion.level()))
     }
 
     /// As [`Receipt::confirmed`], without waiting; `None`: not known yet.
@@ -146,7 +157,8 @@ impl Client {
         }
         fill_in(event, &self.shared().config);
         event.check(limits::PAYLOAD_BYTES_MAX)?;
-        Ok(Publication { event, len: event_len(event), bytes: None })
+        let confirm = self.confirm();
+        Ok(Publication { event, len: event_len(event), bytes: None, confirm })
     }
 }
 
@@ -201,6 +213,7 @@ struct Publication<'a> {
     len: usize,
     /// The encoded event, if it was encoded outside the lock.
     bytes: Option<Vec<u8>>,
+    confirm: Option<ConfirmLevel>,
 }
 
 impl Publication<'_> {
@@ -229,7 +242,8 @@ impl Publication<'_> {
             None => put_published(self.event, self.len, buffer),
         };
         session.statements.on_publish(self.event);
-        let (completion, place) = session.outbox.push(self.event.severity, self.len, put)?;
+        let (severity, confirm) = (self.event.severity, self.confirm);
+        let (completion, place) = session.outbox.push(confirm, severity, self.len, put)?;
         Ok(Receipt { completion, place })
     }
 

@@ -33,7 +33,7 @@ fn said(text: &str) -> EventBuilder {
 }
 
 fn confirmed(seq: u64) -> ftb_proto::v1::ToClient {
-    encode_to_client(ToClient::Confirmed { seq: seq.into() })
+    encode_to_client(ToClient::Confirmed { seq: seq.into(), level: None })
 }
 
 fn deliver(subscription: SubscriptionId, indices: &[u64]) -> ftb_proto::v1::ToClient {

@@ -122,7 +122,7 @@ impl Attachment {
         let mut published = Vec::new();
         while published.len() < count {
             match self.next().await {
-                Some(FromClient::Publish { first_seq, events, again }) => {
+                Some(FromClient::Publish { first_seq, events, again, .. }) => {
                     published.extend((first_seq..).zip(events).map(|(seq, bytes)| {
                         let event = ftb_proto::event::decode_event(&bytes).unwrap();
                         let text = String::from_utf8(event.payload.to_vec()).unwrap();

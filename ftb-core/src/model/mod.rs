@@ -5,6 +5,7 @@
 
 pub mod catalog;
 pub mod condition;
+pub mod confirm_level;
 pub mod event;
 pub mod filter;
 pub mod hostlist;

@@ -12,6 +12,7 @@ pub use journal::{
 };
 
 use crate::condition::{Condition, Provenance};
+use crate::confirm_level::ConfirmLevel;
 use crate::filter::Filter;
 use crate::frame::Frame;
 use crate::ident::{EventId, PublisherId, Rank};
@@ -143,6 +144,8 @@ pub enum Input {
         client: ClientId,
         /// What.
         events: Run,
+        /// What each must survive before it is confirmed, if that can be had.
+        confirm: ConfirmLevel,
     },
     /// What a client has stated about conditions, sealed by the shell: its agent has started again.
     /// The agent states it for the client; the events are not published again.
@@ -211,6 +214,8 @@ pub enum Input {
         generation: u64,
         /// The write's `until`.
         until: LogIndex,
+        /// A power failure leaves the log up to this index. Said again when only this has risen.
+        synced: LogIndex,
     },
     /// What [`Output::ReadJournal`] asked for; `None`: it cannot be read.
     JournalRead {
@@ -342,10 +347,12 @@ pub struct Announcement {
 /// What goes to a client, pulled with `poll_client`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToClient {
-    /// All of the client's events up to this sequence are held by acting root and standby.
+    /// All of the client's events up to this sequence are confirmed.
     Confirmed {
         /// The highest such.
         seq: PublisherSeq,
+        /// The lowest level of those that were to be on disk; `None`: there are none.
+        level: Option<ConfirmLevel>,
     },
     /// The subscription is active in the whole tree.
     Subscribed {

@@ -58,6 +58,8 @@ counters! {
     fenced,
     /// Events of clients that became part of a fold.
     folded,
+    /// Times that events were confirmed in memory although their publisher wants them on disk.
+    confirmed_off_disk,
     /// Questions for older events that were passed up.
     history_requests,
     /// Events that were re-proposed to another log.

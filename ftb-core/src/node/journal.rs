@@ -8,7 +8,7 @@
 
 use crate::catalog::names;
 use crate::epochs::EpochHistory;
-use crate::frame::{DedupRanges, Item};
+use crate::frame::{DedupRanges, Item, SyncedRange};
 use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::log::ring::Log;
@@ -45,8 +45,12 @@ struct Disk {
     after: LogIndex,
     /// and was handed out up to this one,
     cursor: LogIndex,
-    /// and acknowledged up to this one.
+    /// and acknowledged up to this one,
     acked: LogIndex,
+    /// and synced up to this one.
+    synced: LogIndex,
+    /// Up to this index memory may have given up entries that the disk did not have.
+    missed: LogIndex,
     /// Counts up with each new beginning, over all stores: an acknowledgement of an older one is
     /// stale.
     generation: u64,
@@ -67,7 +71,8 @@ pub(crate) struct JournalSource<'a> {
 impl Disk {
     fn new(stored: Stored, generation: u64) -> Self {
         let Stored { epochs, after, last } = stored;
-        Self { epochs, after, cursor: last, acked: last, generation, fresh: true }
+        let (cursor, acked, synced) = (last, last, last);
+        Self { epochs, after, cursor, acked, synced, missed: after, generation, fresh: true }
     }
 
     /// How the disk must begin to hold that log; `None` where it holds a part of it already, and
@@ -89,10 +94,16 @@ impl Disk {
         self.cursor = kept.unwrap_or(source.after);
         let mut anew = None;
         match kept {
-            Some(kept) => self.acked = self.acked.min(kept),
+            Some(kept) => {
+                self.acked = self.acked.min(kept);
+                self.synced = self.synced.min(kept);
+                self.missed = self.missed.min(kept);
+            }
             None => {
                 self.after = source.after;
                 self.acked = source.after;
+                self.synced = source.after;
+                self.missed = source.after;
                 let dedup = source.published.iter();
                 let publishers = dedup.map(|(id, set)| (id, set.ranges().to_vec())).collect();
                 anew = Some(DedupRanges { publishers });
@@ -104,6 +115,9 @@ impl Disk {
     /// The next entries, and up to which index they reach.
     fn next_items(&mut self, source: &JournalSource<'_>, bytes_max: usize) -> Vec<Item> {
         let JournalSource { log, epochs, .. } = source;
+        if self.cursor < log.evicted() {
+            self.missed = log.evicted();
+        }
         let range = (self.cursor, log.last());
         let (items, until) = log.next(range, bytes_max, BATCH_EVENTS_MAX, epochs);
         self.cursor = until;
@@ -139,6 +153,14 @@ impl Journal {
             Some(_) => LogIndex::ZERO,
             None => last,
         }
+    }
+
+    /// What of the log of that epoch is synced; `None` without a journal that works.
+    pub(crate) fn synced(&self, head: Epoch) -> Option<SyncedRange> {
+        let disk = self.disk.as_ref().filter(|_| !self.failure_announced)?;
+        let is_current = disk.epochs.head() == head && !disk.fresh;
+        let until = if is_current { disk.synced } else { LogIndex::ZERO };
+        Some(SyncedRange { after: disk.missed, until })
     }
 
     /// How it is, for who asks; `None` without one.
@@ -219,19 +241,22 @@ impl Journal {
         self.pass_over(cx, error);
     }
 
-    /// The disk has what was handed out up to an index. `last`: the end of the log.
+    /// The disk has what was handed out up to an index, synced up to another. `last`: the end of
+    /// the log. Says whether more is synced.
     pub(crate) fn on_journaled(
         &mut self,
         cx: &mut Cx,
-        (generation, until): (u64, LogIndex),
+        (generation, until, synced): (u64, LogIndex, LogIndex),
         last: Option<LogIndex>,
-    ) {
+    ) -> bool {
         let known =
             |disk: &&mut Disk| generation == disk.generation && until <= disk.cursor && !disk.fresh;
         let Some(disk) = self.disk.as_mut().filter(known) else {
             cx.counters.stale += 1;
-            return;
+            return false;
         };
+        let more = synced > disk.synced;
+        disk.synced = disk.synced.max(synced.min(disk.cursor));
         if until > disk.acked {
             disk.acked = until;
             self.behind_since_ns = None;
@@ -239,6 +264,7 @@ impl Journal {
         if last.is_none_or(|last| until >= last) {
             self.caught_up(cx);
         }
+        more
     }
 
     /// Everything is on disk: from now on a lone root waits for it (again).

@@ -254,7 +254,8 @@ impl Node {
             | Timer::StormGap
             | Timer::DelayedAck
             | Timer::OutboxGrace
-            | Timer::UserRate => self.publishing.deadline_ns(&self.cx, timer),
+            | Timer::UserRate
+            | Timer::Settle => self.publishing.deadline_ns(&self.cx, timer),
             Timer::Conditions => self.conditions.deadline_ns(),
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
@@ -304,7 +305,8 @@ impl Node {
             | Timer::StormGap
             | Timer::DelayedAck
             | Timer::OutboxGrace
-            | Timer::UserRate => {
+            | Timer::UserRate
+            | Timer::Settle => {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
@@ -331,7 +333,7 @@ impl Node {
             Input::LinkClosed { link, error } => self.on_link_closed(link, &error),
             Input::ClientAttached { client, info } => self.on_client_attached(client, info),
             Input::ClientDetached { client } => self.on_client_detached(client),
-            Input::Publish { client, events } => self.on_publish(client, events),
+            Input::Publish { client, events, confirm } => self.on_publish(client, events, confirm),
             Input::Restate { client, events } => self.on_restate(client, events),
             Input::Subscribe { client, subscription, filter, start } => {
                 self.reading(|delivery, cx| {
@@ -354,7 +356,9 @@ impl Node {
                 self.journal_damaged(damage);
                 self.on_journal_opened(stored, restored.map(|restored| *restored));
             }
-            Input::Journaled { generation, until } => self.on_journaled(generation, until),
+            Input::Journaled { generation, until, synced } => {
+                self.on_journaled(generation, until, synced)
+            }
             Input::JournalRead { read, page } => {
                 self.reading(|delivery, cx| delivery.on_journal_read(cx, read, page))
             }

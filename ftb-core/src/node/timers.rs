@@ -41,6 +41,8 @@ pub(crate) enum Timer {
     HistoryRequest,
     /// Confirmed events have been kept for the grace time.
     OutboxGrace,
+    /// Events wait too long until they are on disk.
+    Settle,
     /// Quiet subscriptions learn their position.
     Covered,
     /// A fold leaves.
@@ -83,6 +85,7 @@ impl Timer {
         Self::Fork,
         Self::HistoryRequest,
         Self::OutboxGrace,
+        Self::Settle,
         Self::Covered,
         Self::Fold,
         Self::StormGap,

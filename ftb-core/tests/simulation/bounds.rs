@@ -2,6 +2,7 @@
 
 use crate::events::{SPACE, Said, seal};
 use crate::neighbour::{START, agent_a, hello_of_b};
+use ftb_core::ConfirmLevel;
 use ftb_core::epochs::{EpochHistory, Segment};
 use ftb_core::filter::Filter;
 use ftb_core::frame::{Frame, Hello, HelloAck, HistoryRequest, Probe, TreeState};
@@ -113,7 +114,7 @@ impl Agent {
         let publisher = PublisherId { account: 1, token: 1 };
         let events: Vec<_> = (from..from + count).map(|seq| seal(publisher, seq, &said)).collect();
         let events = Run::collect(events.iter().map(|event| event.as_ref())).unwrap();
-        self.handle(Input::Publish { client: CLIENT, events });
+        self.handle(Input::Publish { client: CLIENT, events, confirm: ConfirmLevel::Memory });
     }
 
     pub fn messages(&mut self) -> Vec<ToClient> {

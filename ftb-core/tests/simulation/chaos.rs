@@ -2,7 +2,9 @@
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, must_hold};
+use ftb_core::ConfirmLevel;
 use ftb_core::node::NodeConfig;
+use std::collections::BTreeMap;
 
 struct Dice(u64);
 
@@ -41,6 +43,11 @@ fn script_with_slow_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(19, seed, agents, faults)
 }
 
+/// The same with hosts that lose power: root and standby, any, all.
+fn script_with_power_failures(seed: u64, agents: u32, faults: u64) -> Script {
+    faults_of(23, seed, agents, faults)
+}
+
 fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
     let mut dice = Dice(seed);
     let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
@@ -63,6 +70,16 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
             14 => script.extend([(at, Op::Deaf(rank)), (later, Op::Hear(rank))]),
             15 => script.extend([(at, Op::Resubscribe(rank)), (later, Op::Resubscribe(rank))]),
             16 => script.extend([(at, Op::Storm(rank, 200)), (later, Op::Storm(rank, 20))]),
+            19..=21 => {
+                let hosts = [[0, 1], [rank, rank], [0, rank]][dice.below(3) as usize];
+                script.extend(hosts.map(|rank| (at, Op::PowerLoss(rank))));
+                script.extend(hosts.map(|rank| (later, Op::Start(rank))));
+            }
+            22 => {
+                let all = 0..agents;
+                script.extend(all.clone().map(|rank| (at, Op::PowerLoss(rank))));
+                script.extend(all.map(|rank| (later, Op::Start(rank))));
+            }
             17 | 18 => script.extend([(at, Op::StallDisk(rank)), (later, Op::ResumeDisk(rank))]),
             13 => {
                 let all = 0..agents;
@@ -147,6 +164,25 @@ fn faults_of_agents_and_disks_lose_nothing_silently() {
             &script,
         );
     }
+}
+
+/// Hosts lose power: what was confirmed on disk is there when they are back.
+#[test]
+fn power_failures_lose_nothing_that_was_confirmed_on_disk() {
+    let mut levels = BTreeMap::new();
+    for seed in seeds(40) {
+        let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
+        let script = script_with_power_failures(seed, 9, 8);
+        let setup = setup.on_disk().with_conditions();
+        let world = must_hold("power failures", &setup, seed, &script);
+        for (level, count) in world.levels {
+            *levels.entry(level).or_insert(0) += count;
+        }
+    }
+    for level in [ConfirmLevel::Memory, ConfirmLevel::OneDisk, ConfirmLevel::Disk] {
+        assert!(levels.get(&level).is_some_and(|count| *count > 0), "no event at {level}");
+    }
+    println!("confirmed by level: {levels:?}");
 }
 
 /// Logs that hold a few seconds.

@@ -2,6 +2,7 @@
 //! the books that the invariants are checked against.
 
 use crate::events::count_of;
+use ftb_core::ConfirmLevel;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
@@ -74,13 +75,24 @@ pub struct Published {
     pub at_ns: u64,
     pub sealed: Sealed,
     pub confirmed: bool,
+    /// The level at which it was confirmed, if its publisher wants it on disk.
+    pub level: Option<ConfirmLevel>,
+    /// How many disks have lost it, by damage or by retention.
+    pub disks_lost: u32,
     /// Where in which log it was, as far as agents that died had it.
     pub places: BTreeSet<Position>,
 }
 
 impl Published {
     pub fn new(at_ns: u64, sealed: Sealed) -> Self {
-        Self { at_ns, sealed, confirmed: false, places: BTreeSet::new() }
+        Self {
+            at_ns,
+            sealed,
+            confirmed: false,
+            level: None,
+            disks_lost: 0,
+            places: BTreeSet::new(),
+        }
     }
 }
 

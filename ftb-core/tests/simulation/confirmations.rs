@@ -34,7 +34,7 @@ fn woken(root: &mut Agent) -> Option<Vec<ToClient>> {
 
 fn confirmed(heard: Option<&[ToClient]>) -> u64 {
     match heard {
-        Some([.., ToClient::Confirmed { seq }]) => seq.get(),
+        Some([.., ToClient::Confirmed { seq, .. }]) => seq.get(),
         other => panic!("{other:?} confirms nothing"),
     }
 }
@@ -99,7 +99,7 @@ fn a_delayed_acknowledgement_goes_behind_other_messages() {
     root.publish(2, 1);
     let heard = woken(&mut root).expect("it is delivered to");
     assert!(
-        matches!(heard[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq }]
+        matches!(heard[..], [ToClient::Deliver { .. }, ToClient::Confirmed { seq, .. }]
             if seq.get() == 2),
         "{heard:?}"
     );

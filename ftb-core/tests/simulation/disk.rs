@@ -6,6 +6,7 @@ use ftb_core::log::conditions::ConditionLimits;
 use ftb_core::node::api::{JournalPage, JournalRead, JournalWrite, Restored};
 use ftb_core::node::{Reserve, Retained};
 use ftb_core::numbers::LogIndex;
+use std::collections::BTreeSet;
 
 /// Entries that are looked through for one page.
 const PAGE_ITEMS: usize = 40;
@@ -20,6 +21,12 @@ pub struct Disk {
     pub stalled: bool,
     /// The agent could not read it when it started.
     pub unread: bool,
+    /// A power failure leaves what it holds up to this index.
+    pub synced: LogIndex,
+    /// A sync is due.
+    pub sync_due: bool,
+    /// Generation and last index of what the agent knows to be written.
+    pub reported: (u64, LogIndex),
 }
 
 /// Keeps what lies not behind an index.
@@ -28,11 +35,13 @@ fn cut(items: &mut Vec<Item>, index: LogIndex) {
 }
 
 impl Disk {
-    pub fn write(&mut self, write: JournalWrite) {
+    /// Gives the events that it held and that the log does not have in memory any more.
+    pub fn write(&mut self, write: JournalWrite) -> BTreeSet<EventId> {
+        let before = write.begin.as_ref().map(|_| self.ids()).unwrap_or_default();
         if let Some(dynamic_members) = write.dynamic_members {
             self.content.dynamic_members = dynamic_members;
         }
-        let Restored { stored, items, dedup, lost_until, .. } = &mut self.content;
+        let Restored { stored, items, dedup, lost_until, unclean, .. } = &mut self.content;
         if let Some(begin) = write.begin {
             cut(items, if begin.anew.is_none() { begin.after } else { LogIndex::ZERO });
             if let Some(anew) = begin.anew {
@@ -42,9 +51,16 @@ impl Disk {
             stored.epochs = begin.epochs;
             stored.last = begin.after;
             *lost_until = None;
+            self.synced = self.synced.min(begin.after);
         }
+        // As the checkpoint: until something is acknowledged again.
+        *unclean = None;
         items.extend(write.items);
         stored.last = write.until;
+        match (before.is_empty(), stored.after > LogIndex::ZERO) {
+            (false, true) => before.difference(&self.ids()).copied().collect(),
+            _ => BTreeSet::new(),
+        }
     }
 
     /// Whether an event can be read from it.
@@ -55,8 +71,36 @@ impl Disk {
         })
     }
 
+    /// What was written is safe from a power failure.
+    pub fn sync(&mut self) {
+        self.sync_due = false;
+        self.synced = self.content.stored.last;
+    }
+
+    /// The power fails: what is not synced is gone.
+    pub fn lose_power(&mut self) {
+        let Restored { stored, items, unclean, .. } = &mut self.content;
+        let kept = stored.last.min(self.synced.max(stored.after));
+        if kept < stored.last {
+            *unclean = Some("something was unsynced".to_owned());
+        }
+        stored.last = kept;
+        cut(items, stored.last);
+    }
+
+    /// The events that can be read from it.
+    pub fn ids(&self) -> BTreeSet<EventId> {
+        let runs = self.content.items.iter().filter_map(|item| match &item.content {
+            Content::Events(run) => Some(run),
+            Content::Gap(_) => None,
+        });
+        runs.flat_map(|run| run.iter().map(|event| event.id())).collect()
+    }
+
     /// What an agent that starts finds; it has room for the newest only.
-    pub fn read(&self, bytes_max: usize) -> Restored {
+    pub fn read(&mut self, bytes_max: usize) -> Restored {
+        // The journal syncs what it finds.
+        self.sync();
         let mut content = self.content.clone();
         content.items_after = content.stored.after;
         let mut bytes: usize = content.items.iter().map(Item::len).sum();
@@ -90,9 +134,11 @@ impl Disk {
         stored.last = last.back(count).max(stored.after);
         cut(items, stored.last);
         *lost_until = (reported && last > stored.last).then_some(last);
+        self.synced = self.synced.min(stored.last);
     }
 
     pub fn wipe(&mut self) {
         self.content = Restored::default();
+        self.synced = LogIndex::ZERO;
     }
 }

@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Op {
     /// The process of an agent dies (kill -9): its sockets close.
     Kill(u32),
+    /// The power fails: the process dies, and what its disk has not synced is gone.
+    PowerLoss(u32),
     /// The process dies, and its disk is gone when it starts again.
     LoseDisk(u32),
     /// The process dies, and the last entries on its disk are missing.

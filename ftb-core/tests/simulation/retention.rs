@@ -5,6 +5,7 @@ use crate::bounds::{Agent, CLIENT};
 use crate::events::{AGENT_SPACE, SPACE, Said, seal};
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, must_hold};
+use ftb_core::ConfirmLevel;
 use ftb_core::filter::Filter;
 use ftb_core::node::NodeConfig;
 use ftb_core::node::api::{Gap, GapReason, Input, Start, SubscriptionId, ToClient};
@@ -151,7 +152,7 @@ fn say(agent: &mut Agent, space: &str, severity: Severity, seqs: std::ops::Range
     let said = Said { severity, space, name: "X", host: "a", payload: 1_000 };
     let events: Vec<_> = seqs.map(|seq| seal(publisher, seq, &said)).collect();
     let events = Run::collect(events.iter().map(|event| event.as_ref())).unwrap();
-    agent.handle(Input::Publish { client: CLIENT, events });
+    agent.handle(Input::Publish { client: CLIENT, events, confirm: ConfirmLevel::Memory });
 }
 
 #[test]

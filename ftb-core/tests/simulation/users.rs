@@ -3,6 +3,7 @@
 use crate::bounds::Agent;
 use crate::events::{SPACE, Said, seal};
 use crate::neighbour::START;
+use ftb_core::ConfirmLevel;
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, Rank};
 use ftb_core::node::api::{
@@ -55,7 +56,7 @@ fn publish(agent: &mut Agent, from: u64, count: u64, severity: Severity) {
     for seq in from..from + count {
         let event = seal(publisher, seq, &said);
         let events = Run::collect([event.as_ref()]).unwrap();
-        agent.handle(Input::Publish { client: PUBLISHER, events });
+        agent.handle(Input::Publish { client: PUBLISHER, events, confirm: ConfirmLevel::Memory });
     }
 }
 

@@ -15,6 +15,7 @@ pub use run::{boot, must_hold};
 use crate::clients::{Books, ConditionReader, Publisher, Subscriber};
 use crate::disk::Disk;
 use crate::ops::Op;
+use ftb_core::ConfirmLevel;
 use ftb_core::frame::Frame;
 use ftb_core::ident::OriginId;
 use ftb_core::node::api::{
@@ -29,6 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 const MS: u64 = 1_000_000;
 const POLL_BYTES: usize = 64 * 1024;
+/// The pause between a write and its sync, on half of the disks.
+const SYNC_PAUSE_NS: u64 = 30 * MS;
 
 /// What a cluster is made of.
 #[derive(Clone)]
@@ -128,6 +131,7 @@ enum Happening {
     Arrive { end: End, from: usize, frame: Box<Frame> },
     Close { end: End, from: usize },
     Written { agent: usize, life: u64, write: Box<JournalWrite> },
+    Sync { agent: usize, life: u64 },
     Read { agent: usize, life: u64, read: u64, page: Box<Option<JournalPage>> },
     Op(Op),
 }
@@ -196,6 +200,8 @@ pub struct World {
     pub role_rows: BTreeSet<String>,
     /// The counters of all agents in all their lives, at the end of a run.
     pub counted: BTreeMap<&'static str, u64>,
+    /// Confirmed events of publishers that want them on disk, by level.
+    pub levels: BTreeMap<ConfirmLevel, u64>,
     /// Frames that get lost although nothing is wrong with the link.
     pub loses: fn(&Frame) -> bool,
     pub trace: bool,
@@ -235,6 +241,7 @@ impl World {
             role_changes: BTreeMap::new(),
             role_rows: BTreeSet::new(),
             counted: BTreeMap::new(),
+            levels: BTreeMap::new(),
             loses: |_| false,
             trace: std::env::var_os("FTB_SIM_TRACE").is_some(),
             setup,

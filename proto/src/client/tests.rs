@@ -4,7 +4,9 @@ use super::*;
 use crate::event::{Stamps, decode_sealed, encode_event, event_len, seal, unseal};
 use crate::wire::Outbound as _;
 use ftb_core::node::api::GapReason;
-use ftb_core::{Epoch, Event, EventId, EventRef, PublisherId, Sealed, Severity, Spaces};
+use ftb_core::{
+    ConfirmLevel, Epoch, Event, EventId, EventRef, PublisherId, Sealed, Severity, Spaces,
+};
 use proptest::prelude::*;
 
 fn position() -> impl Strategy<Value = Position> {
@@ -27,6 +29,10 @@ fn sealed(seq: u64) -> Sealed {
     seal(&stamps, &encode_event(&event), 0).unwrap()
 }
 
+/// All levels, and none.
+const LEVELS: [Option<ConfirmLevel>; 4] =
+    [None, Some(ConfirmLevel::Memory), Some(ConfirmLevel::OneDisk), Some(ConfirmLevel::Disk)];
+
 fn decode(message: v1::ToClient) -> Result<FromAgent, ClientWireError> {
     FromAgent::decode(message.encode_to_vec().into())
 }
@@ -36,8 +42,9 @@ proptest! {
     #[test]
     fn a_publish_message_can_be_written_event_by_event(
         payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..9),
-        first_seq in 1..u64::MAX - 9, again in any::<bool>(),
+        first_seq in 1..u64::MAX - 9, again in any::<bool>(), level in 0..4_usize,
     ) {
+        let confirm = LEVELS[level];
         let mut event = Event::new("ftb.test".parse().unwrap(), "X".parse().unwrap());
         let (mut body, mut events) = (Vec::new(), Vec::new());
         for payload in payloads {
@@ -47,9 +54,9 @@ proptest! {
             events.push(encode_event(&event));
         }
         let mut bytes = Vec::new();
-        put_publish(first_seq, again, body.len(), &mut bytes);
+        put_publish(first_seq, again, confirm, body.len(), &mut bytes);
         bytes.extend_from_slice(&body);
-        let expected = FromClient::Publish { first_seq, events, again };
+        let expected = FromClient::Publish { first_seq, events, again, confirm };
         prop_assert_eq!(FromClient::decode(bytes.into()), Ok(expected));
     }
 
@@ -141,7 +148,7 @@ proptest! {
         let events = vec![Bytes::from(text.clone()); 3];
         let mut messages = vec![
             FromClient::Hello(hello),
-            FromClient::Publish { first_seq: seq, events, again: number % 2 == 0 },
+            FromClient::Publish { first_seq: seq, events, again: number % 2 == 0, confirm: None },
             FromClient::Unsubscribe(subscription),
             FromClient::DelayAcks { delayed: number % 2 == 0 },
             FromClient::Close { reason: text.clone() },
@@ -188,8 +195,10 @@ proptest! {
         let message = ToClient::Subscribed { subscription, active_after: until };
         let expected = FromAgent::Subscribed { subscription, active_after: until };
         prop_assert_eq!(decode(encode_to_client(message)), Ok(expected));
-        let confirmed = encode_to_client(ToClient::Confirmed { seq: seq.into() });
-        prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq }));
+        for level in LEVELS {
+            let confirmed = encode_to_client(ToClient::Confirmed { seq: seq.into(), level });
+            prop_assert_eq!(decode(confirmed), Ok(FromAgent::Confirmed { seq, level }));
+        }
         let ack = HelloAck {
             protocol: PROTOCOL.max,
             features: Features(seq),
@@ -207,7 +216,8 @@ proptest! {
 #[test]
 fn published_events_share_the_buffer_of_the_message() {
     let events = vec![Bytes::from_static(b"one"), Bytes::from(vec![7; 200])];
-    let publish = FromClient::Publish { first_seq: 7, events: events.clone(), again: true };
+    let publish =
+        FromClient::Publish { first_seq: 7, events: events.clone(), again: true, confirm: None };
     let message = publish.clone().to_bytes();
     let buffer = message.as_ptr_range();
     let decoded = FromClient::decode(message.clone()).unwrap();
@@ -255,6 +265,7 @@ fn a_malformed_message_is_rejected() {
         first_seq,
         events: vec![Bytes::new(); count],
         again: false,
+        confirm: None,
     };
     let malformed = |message: Bytes| FromClient::decode(message).unwrap_err();
     let range = ClientWireError::Range("the first sequence number");
@@ -311,6 +322,7 @@ fn every_message_of_a_client_is_encoded_as_in_its_golden_file() {
             first_seq: 300,
             events: vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")],
             again: true,
+            confirm: None,
         },
         FromClient::Restate { events: vec![(300, Bytes::from_static(b"one"))] },
         FromClient::Subscribe {
@@ -363,7 +375,7 @@ fn golden_to_client() -> Vec<(&'static str, Outgoing)> {
     let covered = ToClient::Covered { subscription, position, history_ended: true };
     vec![
         ("hello_ack", Outgoing::Shell(ack.encode())),
-        ("confirmed", Outgoing::Core(ToClient::Confirmed { seq: 300.into() })),
+        ("confirmed", Outgoing::Core(ToClient::Confirmed { seq: 300.into(), level: None })),
         ("subscribed", Outgoing::Core(subscribed)),
         ("rejected", Outgoing::Core(rejected)),
         ("deliver", Outgoing::Core(deliver)),

@@ -33,7 +33,10 @@ fn highest(frame: &Frame) -> u64 {
         Frame::Subscribe(interest) => interest.version,
         Frame::FilterActive { version, index } => index.get().max(*version),
         Frame::Up(batch) => of_batch(batch),
-        Frame::Confirm(confirm) => confirm.seq.get().max(confirm.position.index.get()),
+        Frame::Confirm(confirm) => {
+            let settled = confirm.settled.map_or(0, |settled| settled.seq.get());
+            confirm.seq.get().max(confirm.position.index.get()).max(settled)
+        }
         Frame::Nak { run, .. } => *run,
         Frame::Down(down) => down.covered.get().max(of_items(&down.items)),
         Frame::HistoryRequest(request) => request.after.get(),
@@ -43,7 +46,10 @@ fn highest(frame: &Frame) -> u64 {
             let places = batch.until.max(batch.committed).get().max(of_items(&batch.items));
             places.max(batch.refs_until).max(of_entry_refs(&batch.entry_refs))
         }
-        Frame::ReplicaAck { index, kept_from, .. } => kept_from.unwrap_or(0).max(index.get()),
+        Frame::ReplicaAck { index, kept_from, synced, .. } => {
+            let synced = synced.map_or(0, |range| range.after.max(range.until).get());
+            kept_from.unwrap_or(0).max(index.get()).max(synced)
+        }
         // They carry none.
         _ => 0,
     }
@@ -96,6 +102,35 @@ mod tests {
     use prost::Message as _;
 
     #[test]
+    fn a_number_above_all_counts_is_rejected_in_what_is_said_of_disks() {
+        let epoch = Some(v1::Epoch { number: 1, root: 1 });
+        let position = Some(v1::Position { epoch: 1, epoch_root: 1, index: 1 });
+        let frames = |number| {
+            let settled = Some(v1::Settled { seq: number, level: 1 });
+            let synced = Some(v1::LogRange { after: 1, until: number });
+            [
+                Wire::Confirm(v1::OriginConfirmed { origin: 1, seq: 1, position, settled }),
+                Wire::ReplicaAck(v1::ReplicaAck {
+                    epoch,
+                    index: 1,
+                    copy: 1,
+                    kept_from: None,
+                    synced,
+                }),
+            ]
+        };
+        let decoded =
+            |frame: Wire| decode(v1::LinkFrame { frame: Some(frame) }.encode_to_vec().into());
+        for frame in frames(COUNT_MAX + 1) {
+            let refused = decoded(frame.clone());
+            assert!(matches!(refused, Err(LinkWireError::Range { .. })), "{frame:?}");
+        }
+        for frame in frames(COUNT_MAX) {
+            assert!(decoded(frame.clone()).is_ok(), "{frame:?}");
+        }
+    }
+
+    #[test]
     fn a_number_above_all_counts_is_rejected_in_every_field() {
         let epoch = Some(v1::Epoch { number: 1, root: 1 });
         let position = |index| Some(v1::Position { epoch: 1, epoch_root: 1, index });
@@ -114,6 +149,7 @@ mod tests {
                     origin: 1,
                     seq: 1,
                     position: position(number),
+                    settled: None,
                 }),
                 Wire::Nak(v1::Nak { origin: 1, run: number }),
                 Wire::ReplicaStart(v1::ReplicaStart {
@@ -125,12 +161,14 @@ mod tests {
                     index: number,
                     copy: 1,
                     kept_from: Some(1),
+                    synced: None,
                 }),
                 Wire::ReplicaAck(v1::ReplicaAck {
                     epoch,
                     index: 1,
                     copy: 1,
                     kept_from: Some(number),
+                    synced: None,
                 }),
                 Wire::Replicate(v1::Replicate { epoch, until: number, ..v1::Replicate::default() }),
                 Wire::Replicate(v1::Replicate {

@@ -46,6 +46,7 @@ pub(super) fn up_body(batch: &UpBatch) -> Body<'_> {
         base: batch.base.get(),
         first: batch.first.get(),
         items: Vec::new(),
+        wants_disk: batch.wants_disk,
     };
     Body::Events(UP, head.encode_to_vec(), batch.items.iter().map(up_part).collect())
 }
@@ -154,7 +155,7 @@ fn core_entry_ref(entry_ref: v1::EntryRef) -> Result<EntryRef> {
 
 /// An UpBatch that was decoded from `frame`.
 pub(super) fn core_up(frame: Bytes, batch: v1::UpBatch) -> Result<UpBatch> {
-    let v1::UpBatch { origin, run, base, first, items } = batch;
+    let v1::UpBatch { origin, run, base, first, items, wants_disk } = batch;
     let mut collector = Collector::new(frame);
     for item in items {
         collector.up_item(item)?;
@@ -165,7 +166,8 @@ pub(super) fn core_up(frame: Bytes, batch: v1::UpBatch) -> Result<UpBatch> {
         return Err(LinkWireError::Range { what: "the sequences of a batch" });
     }
     let items = collector.finish()?.into_iter().map(|(_, item)| item).collect();
-    Ok(UpBatch { origin: OriginId(origin), run, base: base.into(), first: first.into(), items })
+    let (origin, base, first) = (OriginId(origin), base.into(), first.into());
+    Ok(UpBatch { origin, run, base, first, wants_disk, items })
 }
 
 pub(super) fn core_down(frame: Bytes, down: v1::Down) -> Result<Down> {

@@ -2,7 +2,9 @@
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
 use ftb_core::frame::TraceAnswer;
-use ftb_core::frame::{Content, Down, EntryRef, HistoryReply, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{
+    Content, Down, EntryRef, HistoryReply, Item, Replicate, Settled, SyncedRange, UpBatch, UpItem,
+};
 use ftb_core::ident::EventId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
 use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
@@ -11,7 +13,7 @@ use ftb_core::position::Position;
 use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
 use ftb_core::trace::{AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TracedEvent};
-use ftb_core::{Event, EventName, EventSpace, Severity, Spaces};
+use ftb_core::{ConfirmLevel, Event, EventName, EventSpace, Severity, Spaces};
 use prost::Message;
 
 fn sealed(seq: u64) -> Sealed {
@@ -128,7 +130,12 @@ fn up_batch() -> UpBatch {
         UpItem::Gap(gap()),
         UpItem::Fork { epoch: epoch(2), until: 60.into(), re_proposed: true },
     ];
-    UpBatch { origin: OriginId(5), run: 2, base: 3.into(), first: 4.into(), items }
+    let (base, first) = (3.into(), 4.into());
+    UpBatch { origin: OriginId(5), run: 2, base, first, wants_disk: false, items }
+}
+
+fn replica_ack(synced: Option<SyncedRange>) -> Frame {
+    Frame::ReplicaAck { epoch: epoch(4), index: 75.into(), copy: 2, kept_from: Some(7), synced }
 }
 
 /// One of each kind, with every field set.
@@ -151,7 +158,7 @@ fn every_frame() -> Vec<Frame> {
         Frame::FilterActive { version: 9, index: 75.into() },
         Frame::Up(up_batch()),
         Frame::Credit { bytes: 512 },
-        Frame::Confirm(Confirm { origin: OriginId(5), seq: 6.into(), position: at }),
+        Frame::Confirm(Confirm { origin: OriginId(5), seq: 6.into(), position: at, settled: None }),
         Frame::Nak { origin: OriginId(5), run: 2 },
         Frame::Resend,
         Frame::Down(Down { epoch: epoch(4), items: items(), covered: 75.into() }),
@@ -175,7 +182,7 @@ fn every_frame() -> Vec<Frame> {
             complete: true,
             refs_until: 9,
         }),
-        Frame::ReplicaAck { epoch: epoch(4), index: 75.into(), copy: 2, kept_from: Some(7) },
+        replica_ack(None),
         Frame::Members(vec![member()]),
         Frame::TraceRequest(trace_request()),
         Frame::TraceAnswer(Box::new(trace_answer())),
@@ -264,14 +271,21 @@ fn what_is_over_a_bound_is_refused() {
         .collect();
     let message = refused(Frame::Down(Down { epoch: epoch(1), items: many, covered: 9.into() }));
     assert_eq!(message, "a frame with 1025 events: at most 1024 are allowed");
-    let empty =
-        UpBatch { origin: OriginId(1), run: 1, base: 1.into(), first: 1.into(), items: Vec::new() };
+    let empty = UpBatch {
+        origin: OriginId(1),
+        run: 1,
+        base: 1.into(),
+        first: 1.into(),
+        wants_disk: false,
+        items: Vec::new(),
+    };
     assert!(refused(Frame::Up(empty)).contains("out of range"));
     let before_base = UpBatch {
         origin: OriginId(1),
         run: 1,
         base: 5.into(),
         first: 4.into(),
+        wants_disk: false,
         items: vec![UpItem::Events(run(1, 1))],
     };
     assert!(refused(Frame::Up(before_base)).contains("out of range"));
@@ -367,6 +381,24 @@ fn field(frame: &Frame) -> &'static str {
         Frame::ProbeAnswer(_) => "probe_answer",
         Frame::TraceRequest(_) => "trace_request",
         Frame::TraceAnswer(_) => "trace_answer",
+    }
+}
+
+#[test]
+fn what_is_said_of_disks_is_read_back() {
+    let position = Position { epoch: epoch(4), index: 73.into() };
+    for level in [ConfirmLevel::Memory, ConfirmLevel::OneDisk, ConfirmLevel::Disk] {
+        let settled = Some(Settled { seq: 5.into(), level });
+        let confirm = Confirm { origin: OriginId(5), seq: 6.into(), position, settled };
+        let synced = Some(SyncedRange { after: 3.into(), until: 74.into() });
+        let frames = [
+            Frame::Up(UpBatch { wants_disk: true, ..up_batch() }),
+            Frame::Confirm(confirm),
+            replica_ack(synced),
+        ];
+        for frame in frames {
+            assert_eq!(decode(frame.clone().to_bytes()).as_ref(), Ok(&frame));
+        }
     }
 }
 

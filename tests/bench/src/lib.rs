@@ -10,7 +10,7 @@ use ftb_core::filter::Filter;
 use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId, ToClient};
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::time::Now;
-use ftb_core::{Event, EventId, EventName, EventSpace, OriginId, PublisherId, Run};
+use ftb_core::{ConfirmLevel, Event, EventId, EventName, EventSpace, OriginId, PublisherId, Run};
 use ftb_proto::event::{Rights, SealRules, Stamps, encode_event, seal_batch};
 
 /// What the publisher of the fixture is known by.
@@ -107,7 +107,7 @@ impl OneAgent {
     // Never inline: callgrind counts what happens below this name.
     #[inline(never)]
     pub fn route(&mut self, events: Run) -> Result<usize> {
-        self.handle(Input::Publish { client: SOURCE, events });
+        self.handle(Input::Publish { client: SOURCE, events, confirm: ConfirmLevel::Memory });
         let mut delivered = 0;
         while let Some(message) =
             self.node.poll_client(self.now, READER, POLL_BYTES, &mut self.outputs)

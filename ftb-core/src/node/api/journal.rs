@@ -42,7 +42,8 @@ pub struct Restored {
     pub end_unknown: bool,
     /// What is wrong with the journal; the agent announces it.
     pub damage: Option<String>,
-    /// Why the end of the log may be missing; the agent announces it.
+    /// Why the end of the log may be missing after a power failure; the agent announces it, and
+    /// unless another agent has more, its log goes on with a gap of unknown count.
     pub unclean: Option<String>,
 }
 

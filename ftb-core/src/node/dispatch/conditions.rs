@@ -2,6 +2,7 @@
 
 use crate::catalog::names;
 use crate::condition::{AGENT_SPACE, Condition, EVENT_NAME, Provenance, Truth};
+use crate::confirm_level::ConfirmLevel;
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId};
 use crate::log::conditions::ConditionTable;
@@ -75,9 +76,9 @@ impl Node {
     }
 
     /// A client publishes: what it states is known before it goes up.
-    pub(crate) fn on_publish(&mut self, client: ClientId, events: Run) {
+    pub(crate) fn on_publish(&mut self, client: ClientId, events: Run, confirm: ConfirmLevel) {
         for events in self.take_statements(client, events, false) {
-            self.publishing.on_publish(&mut self.cx, client, events);
+            self.publishing.on_publish(&mut self.cx, client, events, confirm);
         }
         self.flush_outbox();
     }

@@ -111,8 +111,8 @@ impl Node {
             Frame::ReplicaStart(start) => self.on_offered_start(link, start),
             Frame::DedupRanges(dedup) => self.on_offered_dedup(link, &dedup),
             Frame::Replicate(batch) => self.on_offered_entries(link, batch),
-            Frame::ReplicaAck { epoch, index, copy, kept_from } => {
-                self.on_replica_ack(link, epoch, CopyAck { index, copy, kept_from });
+            Frame::ReplicaAck { epoch, index, copy, kept_from, synced } => {
+                self.on_replica_ack(link, epoch, CopyAck { index, copy, kept_from, synced });
             }
             Frame::Members(reports) => self.membership.on_members(&mut self.cx, reports),
             Frame::DynamicMembers(joins) => {

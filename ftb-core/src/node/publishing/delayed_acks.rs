@@ -8,7 +8,8 @@
 //! ([`crate::node::publishing::upward`]), the order of messages
 //! ([`crate::node::delivery::clients`]).
 
-use crate::node::api::ClientId;
+use crate::confirm_level::ConfirmLevel;
+use crate::node::api::{ClientId, ToClient};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
@@ -24,8 +25,14 @@ pub const ACK_DELAY_EVENTS_MAX: u64 = 1_024;
 /// What of a client's events is held, and what it knows of that.
 #[derive(Debug, Default)]
 pub(super) struct AckState {
-    /// The last sequence that acting root and standby hold.
+    /// The last sequence that is committed.
     until: PublisherSeq,
+    /// First and last sequences of events that are to be on disk and are not settled, rising.
+    unsettled: VecDeque<(PublisherSeq, PublisherSeq)>,
+    /// The lowest level of settled events that the client has not learned.
+    level: Option<ConfirmLevel>,
+    /// The level that it learned last.
+    reported_level: Option<ConfirmLevel>,
     /// The last sequence that the client knows of, and when it learned it.
     reported: PublisherSeq,
     reported_ns: u64,
@@ -42,29 +49,63 @@ impl AckState {
         self.until = self.until.max(seq);
     }
 
+    /// These are to be on disk before they are acknowledged.
+    pub(super) fn await_disk(&mut self, first: PublisherSeq, last: PublisherSeq) {
+        match self.unsettled.back_mut() {
+            Some((_, before)) if before.next() == first => *before = last,
+            _ => self.unsettled.push_back((first, last)),
+        }
+    }
+
+    /// Everything up to that sequence that is to be on disk has reached a level.
+    pub(super) fn settle(&mut self, until: PublisherSeq, level: ConfirmLevel) {
+        while let Some((first, last)) = self.unsettled.front_mut().filter(|(f, _)| *f <= until) {
+            self.level = Some(self.level.map_or(level, |lowest| lowest.min(level)));
+            if *last > until {
+                *first = until.next();
+                return;
+            }
+            self.unsettled.pop_front();
+        }
+    }
+
+    /// The last sequence that is acknowledged: committed, and settled.
+    fn acked(&self) -> PublisherSeq {
+        let first = self.unsettled.front().map(|(first, _)| first.before());
+        first.map_or(self.until, |before| before.min(self.until))
+    }
+
     /// The client gets the acknowledgement again, at once. Says whether there is one.
     pub(super) fn repeat_ack(&mut self) -> bool {
         self.reported = PublisherSeq::ZERO;
-        self.late = self.until > PublisherSeq::ZERO;
+        self.level = [self.level, self.reported_level].into_iter().flatten().min();
+        self.late = self.acked() > PublisherSeq::ZERO;
         self.late
     }
 
+    fn has_news(&self) -> bool {
+        self.acked() > self.reported
+    }
+
     fn is_due(&self) -> bool {
-        let pending = self.until - self.reported;
+        let pending = self.acked() - self.reported;
         pending > 0 && (!self.delayed || self.late || pending >= ACK_DELAY_EVENTS_MAX)
     }
 
     /// The acknowledgement that goes before deliveries.
-    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<PublisherSeq> {
+    pub(super) fn take_due(&mut self, now_ns: u64) -> Option<ToClient> {
         self.is_due().then(|| self.tell(now_ns))?
     }
 
     /// The acknowledgement that goes when there is nothing else.
-    pub(super) fn tell(&mut self, now_ns: u64) -> Option<PublisherSeq> {
+    pub(super) fn tell(&mut self, now_ns: u64) -> Option<ToClient> {
         self.late = false;
-        (self.until > self.reported).then(|| {
-            (self.reported, self.reported_ns) = (self.until, now_ns);
-            self.until
+        let seq = self.acked();
+        (seq > self.reported).then(|| {
+            (self.reported, self.reported_ns) = (seq, now_ns);
+            let level = self.level.take();
+            self.reported_level = level.or(self.reported_level);
+            ToClient::Confirmed { seq, level }
         })
     }
 }
@@ -97,13 +138,13 @@ impl Publishing {
         // The client may have detached.
         let Some(publisher) = self.publishers.get_mut(&id) else { return };
         let (acks, now_ns) = (&mut publisher.acks, cx.now.mono_ns);
-        if acks.until > acks.reported {
+        if acks.has_news() {
             let long_ago = now_ns.saturating_sub(acks.reported_ns) >= ns(ACK_DELAY_MS);
             acks.late |= long_ago || !self.storms.is_off();
         }
         if acks.is_due() {
             cx.wake_client(id);
-        } else if acks.until > acks.reported && !acks.queued {
+        } else if acks.has_news() && !acks.queued {
             acks.queued = true;
             self.delayed_acks.0.push_back((cx.after_ms(ACK_DELAY_MS), id));
         }
@@ -116,7 +157,7 @@ impl Publishing {
             // The client may have detached.
             let Some(publisher) = self.publishers.get_mut(&id) else { continue };
             publisher.acks.queued = false;
-            publisher.acks.late = publisher.acks.until > publisher.acks.reported;
+            publisher.acks.late = publisher.acks.has_news();
             self.notify_acked(cx, id);
         }
     }

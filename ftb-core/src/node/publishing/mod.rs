@@ -5,6 +5,7 @@
 //! up leads to a parent or to the own log.
 
 mod delayed_acks;
+mod on_disk;
 mod outbox;
 mod publish;
 mod storm;
@@ -24,6 +25,7 @@ use crate::node::config::NodeConfig;
 use crate::node::cx::Cx;
 use crate::node::timers::Timer;
 use delayed_acks::DelayedAcks;
+use on_disk::Wanting;
 use outbox::Outbox;
 use publish::{Publisher, StormShed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +39,8 @@ pub(crate) struct Publishing {
     outbox: Outbox,
     publishers: BTreeMap<ClientId, Publisher>,
     by_publisher: BTreeMap<PublisherId, ClientId>,
+    /// A client has wanted events on disk.
+    any_wants_disk: bool,
     /// Clients that are not read until less is unconfirmed.
     paused: BTreeSet<ClientId>,
     /// How fast users publish, and clients that are not read because of that.
@@ -58,6 +62,7 @@ impl Publishing {
             outbox: Outbox::new(),
             publishers: BTreeMap::new(),
             by_publisher: BTreeMap::new(),
+            any_wants_disk: false,
             paused: BTreeSet::new(),
             rates: UserRates::default(),
             storms: StormControl::new(config.storm.clone(), config.folder),
@@ -86,7 +91,8 @@ impl Publishing {
     /// A log has lost: its entries behind the fork go up before what waits.
     pub(crate) fn re_propose(&mut self, cx: &mut Cx, losing: LosingLog, winning: &EpochHistory) {
         cx.counters.re_proposed += losing.items.iter().map(|item| item.count() as u64).sum::<u64>();
-        self.outbox.re_propose(losing, winning);
+        let wanting = Wanting { clients: &self.by_publisher, publishers: &self.publishers };
+        self.outbox.re_propose(losing, winning, |item| wanting.wants_item(item));
         self.outbox.rewind();
     }
 
@@ -115,6 +121,7 @@ impl Publishing {
             Timer::DelayedAck => self.delayed_acks.deadline_ns(),
             Timer::OutboxGrace => self.expire_ns(cx),
             Timer::UserRate => self.rates.deadline_ns(cx.config.user_events_per_s),
+            Timer::Settle => self.settle_ns(),
             _ => None,
         }
     }
@@ -126,6 +133,7 @@ impl Publishing {
             Timer::DelayedAck => self.on_delayed_ack_timer(cx),
             Timer::OutboxGrace => self.expire_outbox(cx),
             Timer::UserRate => self.on_user_rate_timer(cx),
+            Timer::Settle => self.on_settle_timer(cx),
             _ => cx.impossible("TimerOfPublishing"),
         }
     }

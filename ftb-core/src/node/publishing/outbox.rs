@@ -17,6 +17,8 @@ struct OutboxItem {
     item: UpItem,
     /// Where it is in the log at the latest, and since when that is known.
     confirmed: Option<(Position, u64)>,
+    /// Its publisher wants it on disk, and it is not settled.
+    wants_disk: bool,
 }
 
 /// Items with dense sequences. From the front: confirmed ones in their grace time, sent ones, and
@@ -34,6 +36,10 @@ pub(super) struct Outbox {
     base: OriginSeq,
     waiting_bytes: usize,
     grace_bytes: usize,
+    /// Bytes of what is confirmed and not settled.
+    unsettled_bytes: usize,
+    /// The last sequences of confirmed items that are not settled, and since when.
+    unsettled: VecDeque<(OriginSeq, u64)>,
 }
 
 /// A log that has lost.
@@ -68,17 +74,19 @@ impl Outbox {
             base: OriginSeq::default().next(),
             waiting_bytes: 0,
             grace_bytes: 0,
+            unsettled_bytes: 0,
+            unsettled: VecDeque::new(),
         }
     }
 
-    /// Bytes of what is not confirmed.
+    /// Bytes of what is not confirmed at the level that its publisher wants.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting_bytes + self.unsettled_bytes
     }
 
     /// Bytes of everything that is kept.
     pub(super) fn bytes(&self) -> usize {
-        self.waiting_bytes + self.grace_bytes
+        self.waiting_bytes() + self.grace_bytes
     }
 
     /// Whether something is to be sent.
@@ -101,21 +109,30 @@ impl Outbox {
         let Some(kept) = self.items.get_mut(at) else { return };
         let count = place(seq.next(), kept.first);
         if let (Some(front), Some(rest)) = (kept.item.front(count), kept.item.behind(count)) {
-            let rest = OutboxItem { first: seq.next(), item: rest, confirmed: kept.confirmed };
+            let rest = OutboxItem { first: seq.next(), item: rest, ..kept.clone() };
             kept.item = front;
             self.items.insert(at + 1, rest);
         }
     }
 
     pub(super) fn push(&mut self, item: UpItem) {
+        self.push_wanted(item, false);
+    }
+
+    /// Adds an item that is kept until it is settled, if its publisher wants it on disk.
+    pub(super) fn push_wanted(&mut self, item: UpItem, wants_disk: bool) {
         self.waiting_bytes += item.len();
         let first = self.next;
         self.next = self.next + item.count() as u64;
-        self.items.push_back(OutboxItem { first, item, confirmed: None });
+        self.items.push_back(OutboxItem { first, item, confirmed: None, wants_disk });
     }
 
-    /// Begins a new run: everything that is not confirmed is sent again.
+    /// Begins a new run: everything that is not confirmed is sent again, and a copy of what is not
+    /// settled. The acting root drops the copies, and says when they are on disk.
     pub(super) fn rewind(&mut self) {
+        for item in self.take_unsettled(None) {
+            self.push_wanted(item, true);
+        }
         self.run += 1;
         self.sent = self.confirmed;
         self.base = self.confirmed.next();
@@ -140,6 +157,7 @@ impl Outbox {
         let (bytes_max, items_max) = (bytes_max.max(1), items_max.max(1));
         let mut items = Vec::new();
         let (mut bytes, mut count) = (0, 0);
+        let mut wants_disk = false;
         for kept in self.items.range(self.at(first)..) {
             let Some(item) = kept.item.behind(place(first, kept.first)) else { continue };
             let fits = match &item {
@@ -151,13 +169,14 @@ impl Outbox {
             bytes += part.len();
             count += part.count();
             let all = part.count() == item.count();
+            wants_disk |= kept.wants_disk;
             items.push(part);
             if !all || count >= items_max || bytes >= bytes_max {
                 break;
             }
         }
         self.sent = self.sent + count as u64;
-        Some(UpBatch { origin, run: self.run, base: self.base, first, items })
+        Some(UpBatch { origin, run: self.run, base: self.base, first, wants_disk, items })
     }
 
     /// Everything up to `seq` is held by acting root and standby. Gives the last sequence of each
@@ -182,7 +201,12 @@ impl Outbox {
             }
             kept.confirmed = Some((position, now_ns));
             self.waiting_bytes -= kept.item.len();
-            self.grace_bytes += kept.item.len();
+            if kept.wants_disk {
+                self.unsettled_bytes += kept.item.len();
+                self.unsettled.push_back((kept.last(), now_ns));
+            } else {
+                self.grace_bytes += kept.item.len();
+            }
             if let UpItem::Events(run) = &kept.item {
                 ids.extend(
                     run.stretches().map(|s| EventId { publisher: s.publisher, seq: s.last }),
@@ -204,10 +228,14 @@ impl Outbox {
             let first = self.items.get(lost).map_or(self.next, |kept| kept.first);
             for kept in self.items.range_mut(lost..) {
                 if kept.confirmed.take().is_some() {
-                    self.grace_bytes -= kept.item.len();
+                    match kept.wants_disk {
+                        true => self.unsettled_bytes -= kept.item.len(),
+                        false => self.grace_bytes -= kept.item.len(),
+                    }
                     self.waiting_bytes += kept.item.len();
                 }
             }
+            self.unsettled.retain(|(last, _)| *last < first);
             self.confirmed = first.before();
         }
         let forks = self.forks_of_other_epochs(epochs.head());
@@ -241,7 +269,10 @@ impl Outbox {
 
     /// Forgets confirmed items whose grace time is over, or that are more than the bound.
     pub(super) fn expire(&mut self, before_ns: u64, bytes_max: usize) {
-        while let Some(OutboxItem { item, confirmed: Some((_, since)), .. }) = self.items.front() {
+        while let Some(OutboxItem {
+            item, confirmed: Some((_, since)), wants_disk: false, ..
+        }) = self.items.front()
+        {
             if *since > before_ns && self.grace_bytes <= bytes_max {
                 break;
             }
@@ -252,23 +283,86 @@ impl Outbox {
 
     /// When the oldest item that is kept for its grace time was confirmed.
     pub(super) fn oldest_confirmed_ns(&self) -> Option<u64> {
-        self.items.front()?.confirmed.map(|(_, since)| since)
+        let oldest = self.items.front().filter(|kept| !kept.wants_disk)?;
+        oldest.confirmed.map(|(_, since)| since)
+    }
+
+    /// Since when the oldest confirmed item waits to be settled.
+    pub(super) fn oldest_unsettled_ns(&self) -> Option<u64> {
+        self.unsettled.front().map(|(_, since)| *since)
+    }
+
+    /// The last item that was confirmed at that time or before, and is not settled.
+    pub(super) fn unsettled_since(&self, before_ns: u64) -> Option<OriginSeq> {
+        let due = self.unsettled.iter().take_while(|(_, since)| *since <= before_ns);
+        due.last().map(|(last, _)| *last)
+    }
+
+    /// Everything up to `seq` is settled: what is confirmed of it is kept for its grace time. Gives
+    /// the last sequence of each publisher's events in a row that this is news for, in order.
+    pub(super) fn settle(&mut self, seq: OriginSeq) -> Vec<EventId> {
+        let runs = self.take_unsettled(Some(seq)).into_iter();
+        let stretches = runs.flat_map(|item| match item {
+            UpItem::Events(run) => run.stretches().collect(),
+            UpItem::Gap(_) | UpItem::Fork { .. } => Vec::new(),
+        });
+        stretches.map(|s| EventId { publisher: s.publisher, seq: s.last }).collect()
+    }
+
+    /// The confirmed items up to `until` that are not settled do not wait for that any more.
+    fn take_unsettled(&mut self, until: Option<OriginSeq>) -> Vec<UpItem> {
+        let until = until.map_or(self.confirmed, |until| until.min(self.confirmed).min(self.sent));
+        let Some((oldest, _)) = self.unsettled.front() else { return Vec::new() };
+        let from = self.at(*oldest);
+        if self.items.get(from).is_none_or(|kept| kept.first > until) {
+            return Vec::new();
+        }
+        self.cut_behind(until);
+        let mut taken = Vec::new();
+        for kept in self.items.range_mut(from..) {
+            if kept.first > until {
+                break;
+            }
+            if kept.confirmed.is_some() && std::mem::take(&mut kept.wants_disk) {
+                self.unsettled_bytes -= kept.item.len();
+                self.grace_bytes += kept.item.len();
+                taken.push(kept.item.clone());
+            }
+        }
+        while self.unsettled.front().is_some_and(|(last, _)| *last <= until) {
+            self.unsettled.pop_front();
+        }
+        taken
     }
 
     /// Puts the items of a losing log before everything that waits: under new sequences, which are
     /// never used twice. What was confirmed and is in the winning log stays so.
-    pub(super) fn re_propose(&mut self, losing: LosingLog, winning: &EpochHistory) {
+    /// `wants_disk`: whether a publisher here waits until an item is on disk.
+    pub(super) fn re_propose(
+        &mut self,
+        losing: LosingLog,
+        winning: &EpochHistory,
+        wants_disk: impl Fn(&UpItem) -> bool,
+    ) {
         self.next = self.last().max(self.confirmed).next();
         self.waiting_bytes = 0;
         self.grace_bytes = 0;
+        self.unsettled_bytes = 0;
+        self.unsettled.clear();
         let mut old = std::mem::take(&mut self.items).into_iter().peekable();
         let safe = |kept: &OutboxItem| kept.confirmed.is_some_and(|(at, _)| winning.keeps(at));
         while let Some(kept) = old.next_if(safe) {
-            self.push(kept.item);
+            let (bytes, since_ns) = (kept.item.len(), kept.confirmed.map_or(0, |(_, since)| since));
+            self.push_wanted(kept.item, kept.wants_disk);
+            self.waiting_bytes -= bytes;
+            if kept.wants_disk {
+                self.unsettled_bytes += bytes;
+                self.unsettled.push_back((self.last(), since_ns));
+            } else {
+                self.grace_bytes += bytes;
+            }
             if let Some(last) = self.items.back_mut() {
                 last.confirmed = kept.confirmed;
-                self.waiting_bytes -= last.item.len();
-                self.grace_bytes += last.item.len();
             }
         }
         self.confirmed = self.last();
@@ -279,7 +373,8 @@ impl Outbox {
         let newer = newer.into_iter().filter(|_| !losing.has_all);
         let (older, newer) = (older.into_iter().map(|k| k.item), newer.map(|k| k.item));
         for item in older.chain(losing.items).chain(newer) {
-            self.push(item);
+            let wants_disk = wants_disk(&item);
+            self.push_wanted(item, wants_disk);
         }
     }
 }
@@ -359,6 +454,49 @@ mod tests {
     }
 
     #[test]
+    fn what_is_to_be_on_disk_is_kept_and_sent_again_until_it_is_settled() {
+        let mut outbox = Outbox::new();
+        for seq in 1..=4 {
+            outbox.push_wanted(UpItem::Events(sealed(1, seq).into()), seq < 4);
+        }
+        let one = outbox.waiting_bytes() / 4;
+        assert!(outbox.take(OriginId(1), usize::MAX, 3).is_some_and(|batch| batch.wants_disk));
+        assert!(outbox.take(OriginId(1), usize::MAX, 3).is_some_and(|batch| !batch.wants_disk));
+        assert!(outbox.settle(3.into()).is_empty(), "nothing is confirmed");
+        outbox.confirm(4.into(), at(1, 4), 10);
+        outbox.expire(100, 0);
+        assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (3 * one, 4 * one));
+        assert_eq!((outbox.unsettled_since(9), outbox.unsettled_since(10)), (None, Some(3.into())));
+        assert_eq!(outbox.settle(1.into()).last().map(|id| id.seq.get()), Some(1));
+        outbox.expire(100, 0);
+        assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (2 * one, 3 * one));
+        outbox.rewind();
+        assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 9)), Some((5, 2)), "copies");
+        outbox.confirm(6.into(), at(2, 4), 20);
+        assert_eq!(outbox.settle(6.into()).last().map(|id| id.seq.get()), Some(3));
+        outbox.expire(100, 0);
+        assert_eq!((outbox.waiting_bytes(), outbox.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_unsettled_in_a_lost_epoch_is_confirmed_and_settled_again() {
+        let mut outbox = Outbox::new();
+        (1..=2).for_each(|seq| outbox.push_wanted(UpItem::Events(sealed(1, seq).into()), true));
+        outbox.take(OriginId(1), usize::MAX, 9);
+        outbox.confirm(2.into(), at(2, 25), 10);
+        let mut epochs = EpochHistory::new();
+        epochs.open(epoch(1), 1.into(), false);
+        epochs.open(epoch(3), 21.into(), false);
+        assert!(outbox.requeue(&epochs));
+        outbox.rewind();
+        assert_eq!(outbox.oldest_unsettled_ns(), None);
+        assert_eq!(taken(outbox.take(OriginId(1), usize::MAX, 9)), Some((1, 2)));
+        outbox.confirm(2.into(), at(3, 30), 20);
+        assert_eq!(outbox.settle(2.into()).len(), 2);
+        assert_eq!(outbox.waiting_bytes(), 0);
+    }
+
+    #[test]
     fn events_confirmed_in_a_lost_epoch_are_requeued_while_they_are_kept() {
         let mut outbox = filled(6);
         outbox.take(OriginId(1), usize::MAX, 100);
@@ -398,7 +536,7 @@ mod tests {
             seqs.map(|seq| UpItem::Events(sealed(2, seq).into())).collect()
         };
         let losing = LosingLog { items: of_another(10..=12), has_all: true, hole_until: 2.into() };
-        outbox.re_propose(losing, &winning);
+        outbox.re_propose(losing, &winning, |_| false);
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Both that were confirmed at 2, which another epoch has given out and the losing log may
@@ -407,7 +545,7 @@ mod tests {
         outbox.confirm(9.into(), at(2, 9), 0);
         outbox.push(UpItem::Events(sealed(1, 5).into()));
         let losing = LosingLog { items: of_another(13..=13), has_all: false, hole_until: 0.into() };
-        outbox.re_propose(losing, &winning);
+        outbox.re_propose(losing, &winning, |_| false);
         outbox.rewind();
         let batch = outbox.take(OriginId(1), usize::MAX, 100);
         // Those five are safe, and kept under new sequences.

@@ -5,6 +5,7 @@
 //! ([`crate::node::publishing::upward`]).
 
 use crate::catalog::names;
+use crate::confirm_level::ConfirmLevel;
 use crate::frame::UpItem;
 use crate::node::api::{
     ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, RejectCode, ToClient,
@@ -40,6 +41,8 @@ pub(super) struct Publisher {
     published: u64,
     /// Which of its events are acknowledged, and what it knows of that.
     pub(super) acks: AckState,
+    /// The last sequence that it wants on disk.
+    pub(super) disk_until: PublisherSeq,
     /// Sequences of events that storm control shed and the client does not know of.
     refused: VecDeque<(PublisherSeq, PublisherSeq)>,
     limit_announced_ns: u64,
@@ -75,6 +78,7 @@ impl Publishing {
             taken: PublisherSeq::ZERO,
             published: 0,
             acks: AckState::default(),
+            disk_until: PublisherSeq::ZERO,
             refused: VecDeque::new(),
             limit_announced_ns: 0,
             severity: Severity::Info,
@@ -104,7 +108,13 @@ impl Publishing {
     }
 
     /// Takes a client's events in.
-    pub(crate) fn on_publish(&mut self, cx: &mut Cx, client: ClientId, events: Run) {
+    pub(crate) fn on_publish(
+        &mut self,
+        cx: &mut Cx,
+        client: ClientId,
+        events: Run,
+        confirm: ConfirmLevel,
+    ) {
         if client == ClientId::AGENT {
             cx.trace.note_run(cx.now.wall_ns, &events, TraceStep::Published, client.0);
             return self.outbox.push(UpItem::Events(events));
@@ -116,7 +126,7 @@ impl Publishing {
         publisher.severity = events.severity_max();
         let is_limited = publisher.is_limited;
         let size = (events.count(), events.len());
-        let mut controlled = None;
+        let (mut passed, mut controlled) = (None, None);
         let taken = publisher.taken;
         let known = events.iter().take_while(|event| event.id().seq <= taken).count();
         if let Some(new) = events.slice(known..events.count()) {
@@ -125,8 +135,12 @@ impl Publishing {
             publisher.taken = new.iter().next_back().map_or(taken, |last| last.id().seq);
             publisher.published += count;
             cx.counters.published += count;
+            if confirm > ConfirmLevel::Memory {
+                publisher.disk_until = publisher.taken;
+                self.any_wants_disk = true;
+            }
             if self.storms.is_off() {
-                self.outbox.push(UpItem::Events(new));
+                passed = Some(new);
             } else {
                 controlled = Some(new);
             }
@@ -134,6 +148,9 @@ impl Publishing {
         // The client did not get the confirmation.
         if known > 0 && publisher.acks.repeat_ack() {
             cx.wake_client(client);
+        }
+        if let Some(new) = passed {
+            self.push_run(new);
         }
         if let Some(events) = controlled {
             self.control(cx, client, &events);
@@ -272,18 +289,17 @@ impl Publishing {
                 message: "more events than the storm rules allow one publisher".to_owned(),
             });
         }
-        publisher.acks.take_due(now_ns).map(|seq| ToClient::Confirmed { seq })
+        publisher.acks.take_due(now_ns)
     }
 
     /// What a client learns when there is nothing else for it.
     pub(crate) fn next_ack(&mut self, id: ClientId, now_ns: u64) -> Option<ToClient> {
-        let seq = self.publishers.get_mut(&id)?.acks.tell(now_ns)?;
-        Some(ToClient::Confirmed { seq })
+        self.publishers.get_mut(&id)?.acks.tell(now_ns)
     }
 
     fn push_events(&mut self, events: &[Sealed]) {
         if let Some(run) = Run::collect(events.iter().map(Sealed::as_ref)) {
-            self.outbox.push(UpItem::Events(run));
+            self.push_run(run);
         }
     }
 

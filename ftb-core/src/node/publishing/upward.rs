@@ -9,6 +9,7 @@ use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
 use crate::node::timers::Timer;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The way back to an origin below.
@@ -238,9 +239,9 @@ impl Publishing {
             cx.counters.stale += 1;
             return;
         };
-        let pending = child.confirms.entry(confirm.origin).or_insert(confirm);
-        if confirm.seq >= pending.seq {
-            *pending = confirm;
+        match child.confirms.entry(confirm.origin) {
+            Entry::Occupied(mut pending) => pending.get_mut().join(confirm),
+            Entry::Vacant(none) => drop(none.insert(confirm)),
         }
         cx.wake(link);
     }
@@ -262,6 +263,14 @@ impl Publishing {
                 self.notify_acked(cx, of);
             }
         }
+        if let Some(settled) = confirm.settled {
+            self.on_settled(cx, settled);
+        }
+        self.on_outbox_change(cx);
+    }
+
+    /// Less may be waiting: paused clients go on.
+    pub(super) fn on_outbox_change(&mut self, cx: &mut Cx) {
         if self.outbox.waiting_bytes() <= cx.config.outbox_bytes / 2 {
             for client in std::mem::take(&mut self.paused) {
                 self.read_again(cx, client);

@@ -151,7 +151,8 @@ mod tests {
     }
 
     fn batch(items: Vec<UpItem>) -> UpBatch {
-        UpBatch { origin: OriginId(1), run: 1, base: 1.into(), first: 1.into(), items }
+        let (base, first) = (1.into(), 1.into());
+        UpBatch { origin: OriginId(1), run: 1, base, first, wants_disk: false, items }
     }
 
     fn entry_ref(index: u64, batch: u64, skip: u64, count: u32) -> EntryRef {

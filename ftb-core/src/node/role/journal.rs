@@ -53,7 +53,9 @@ impl Node {
     /// Takes what an earlier life has left; gives which log it is.
     fn remember(&mut self, restored: Restored) -> Stored {
         let Restored { stored, items, items_after, dedup, .. } = restored;
-        let (lost_until, end_unknown) = (restored.lost_until, restored.end_unknown);
+        // A power failure may have taken entries that subscribers have: they get a gap.
+        let end_unknown = restored.end_unknown || restored.unclean.is_some();
+        let lost_until = restored.lost_until;
         self.restore_dynamic_members(restored.dynamic_members);
         self.journal_damaged(restored.damage);
         self.journal_unclean(restored.unclean);
@@ -133,9 +135,17 @@ impl Node {
     }
 
     /// The disk has what was handed out up to an index.
-    pub(in crate::node) fn on_journaled(&mut self, generation: u64, until: LogIndex) {
+    pub(in crate::node) fn on_journaled(
+        &mut self,
+        generation: u64,
+        until: LogIndex,
+        synced: LogIndex,
+    ) {
         let last = self.role.journal_source(&self.log).map(|source| source.log.last());
-        self.journal.on_journaled(&mut self.cx, (generation, until), last);
+        let more = self.journal.on_journaled(&mut self.cx, (generation, until, synced), last);
+        if more {
+            self.ack_synced();
+        }
     }
 
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be

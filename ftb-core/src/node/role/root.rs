@@ -2,7 +2,7 @@
 //! it to the origins, opens epochs.
 
 use crate::epochs::EpochHistory;
-use crate::frame::{Confirm, Content, EntryRef, Item, UpBatch, UpItem};
+use crate::frame::{Confirm, Content, EntryRef, Item, SyncedRange, UpBatch, UpItem};
 use crate::ident::OriginId;
 use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
@@ -10,6 +10,7 @@ use crate::node::config::ns;
 use crate::node::publishing::LosingLog;
 use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
+use crate::node::role::on_disk::{DiskWait, DiskWaits};
 use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Role, RoleCause};
@@ -35,6 +36,10 @@ pub(in crate::node) struct Root {
     /// The standby holds the log up to here, and said so last then.
     pub(in crate::node) acked: LogIndex,
     pub(in crate::node) last_ack_ns: u64,
+    /// What of the log the standby has on disk, as it said last.
+    pub(in crate::node) standby_synced: Option<SyncedRange>,
+    /// What is committed and is to be on disk before it is settled.
+    pub(in crate::node) disk_waits: DiskWaits,
     /// How many copies of the log were begun.
     pub(in crate::node) copies: u64,
     /// A child that was too slow to be standby, and until when it is left alone.
@@ -72,6 +77,8 @@ struct Unconfirmed {
     index: LogIndex,
     origin: OriginId,
     seq: OriginSeq,
+    /// Its new entries begin after this index, if they are to be on disk.
+    disk_after: Option<LogIndex>,
 }
 
 /// A gap gets the position of its entry, unless it has one. It is one entry, not a range of this
@@ -115,6 +122,8 @@ impl Root {
             shippers: BTreeMap::new(),
             acked: LogIndex::ZERO,
             last_ack_ns: 0,
+            standby_synced: None,
+            disk_waits: DiskWaits::default(),
             copies: 0,
             skipped: None,
             skip_until_ns: 0,
@@ -138,6 +147,7 @@ impl Root {
     /// What is unconfirmed will come up again.
     pub(in crate::node) fn forget_unconfirmed(&mut self) {
         self.unconfirmed.clear();
+        self.disk_waits = DiskWaits::default();
         self.origins.clear();
     }
 }
@@ -267,6 +277,7 @@ impl Node {
         let mut known = usize::try_from(run.next - batch.first).unwrap_or(usize::MAX);
         run.next = run.next.max(next);
         let mut passed = 0;
+        let disk_after = batch.wants_disk.then_some(self.log.last());
         for item in batch.items {
             passed += item.count();
             let new = item.behind(known);
@@ -289,6 +300,7 @@ impl Node {
                 index,
                 origin: batch.origin,
                 seq: next.before(),
+                disk_after,
             });
         }
     }
@@ -364,10 +376,15 @@ impl Node {
         } else if last > until {
             self.wake_followers();
         }
-        for Unconfirmed { index, origin, seq } in confirmed {
+        for Unconfirmed { index, origin, seq, disk_after } in confirmed {
             let position = self.log.epochs().position(index);
-            self.publishing.on_confirm(&mut self.cx, Confirm { origin, seq, position });
+            let confirm = Confirm { origin, seq, position, settled: None };
+            self.publishing.on_confirm(&mut self.cx, confirm);
+            if let Some(after) = disk_after {
+                self.await_disk(DiskWait { after, index, origin, seq });
+            }
         }
+        self.settle();
         if self.skip_slow_journal(until) {
             self.commit();
         }

@@ -4,6 +4,7 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{
     Content, DEDUP_PUBLISHERS_MAX, DedupRanges, EntryRef, Frame, Item, ReplicaStart, Replicate,
+    SyncedRange,
 };
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::log::followed::FollowedLog;
@@ -49,6 +50,7 @@ pub(in crate::node) struct CopyAck {
     pub(in crate::node) index: LogIndex,
     pub(in crate::node) copy: u64,
     pub(in crate::node) kept_from: Option<u64>,
+    pub(in crate::node) synced: Option<SyncedRange>,
 }
 
 /// The copy of the log at a standby.
@@ -323,7 +325,8 @@ impl Node {
         let replica = self.role.replica()?;
         let (epoch, index) = (replica.epochs.head(), replica.log.last());
         let (copy, kept_from) = (replica.copy, replica.kept.from());
-        Some(Frame::ReplicaAck { epoch, index, copy, kept_from })
+        let synced = self.journal.synced(epoch);
+        Some(Frame::ReplicaAck { epoch, index, copy, kept_from, synced })
     }
 
     /// Entries are appended: standby and syncing standby get them.
@@ -336,7 +339,7 @@ impl Node {
 
     /// The standby holds the log up to an index.
     pub(in crate::node) fn on_replica_ack(&mut self, link: LinkId, epoch: Epoch, ack: CopyAck) {
-        let CopyAck { index, copy, kept_from } = ack;
+        let CopyAck { index, copy, kept_from, synced } = ack;
         let last = self.log.last();
         let Some(root) = self.role.root_mut() else {
             // The standby has not yet learned that this agent steps down.
@@ -357,6 +360,7 @@ impl Node {
         let Some(complete_at) = shipper.complete_at else { return };
         if root.standby == Some(link) {
             root.acked = root.acked.max(index);
+            root.standby_synced = synced;
             root.last_ack_ns = self.cx.now.mono_ns;
             let steady_ns = root.skip_until_ns.saturating_add(ns(self.cx.config.probe_ms_max));
             if steady_ns <= self.cx.now.mono_ns {
@@ -367,6 +371,7 @@ impl Node {
             root.syncing = None;
             root.skipped = None;
             root.acked = index;
+            root.standby_synced = synced;
             root.last_ack_ns = self.cx.now.mono_ns;
             if let Some(old) = old {
                 self.stop_shipper(old);

@@ -60,7 +60,7 @@ impl World {
         })
     }
 
-    fn is_held(&self, id: EventId) -> bool {
+    pub(super) fn is_held(&self, id: EventId) -> bool {
         self.agents.iter().filter_map(|agent| agent.node.as_ref()).any(|node| node.holds(id))
             || self.setup.disks && self.agents.iter().any(|agent| agent.disk.holds(id))
     }

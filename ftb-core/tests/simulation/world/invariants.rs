@@ -2,6 +2,7 @@
 
 use super::World;
 use crate::clients::{Violation, broken};
+use ftb_core::ConfirmLevel;
 use ftb_core::ident::{EventId, Rank};
 use ftb_core::node::Node;
 use ftb_core::position::Position;
@@ -142,6 +143,22 @@ impl World {
             if self.agents[subscriber.agent].node.is_some() {
                 subscriber.check_complete(&self.books, !self.setup.losses_allowed)?;
                 subscriber.check_gaps(&self.books)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Events that were confirmed on disk are there, unless as many disks have lost them.
+    pub fn check_on_disk(&self) -> Result<(), Violation> {
+        for (id, published) in &self.books.published {
+            let disks = match published.level {
+                None | Some(ConfirmLevel::Memory) => continue,
+                Some(ConfirmLevel::OneDisk) => 1,
+                Some(ConfirmLevel::Disk) => 2,
+            };
+            if published.disks_lost < disks && !self.is_held(*id) {
+                let what = format!("{id} was confirmed at level {:?}", published.level);
+                return broken("DurableStays", what);
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::{End, Happening, Host, World};
 use crate::clients::{Published, Publisher, Subscriber, Violation};
 use crate::events::{KEY, SPACE, Said, seal_stated};
+use ftb_core::ConfirmLevel;
 use ftb_core::condition::{Condition, Provenance, Truth};
 use ftb_core::filter::Filter;
 use ftb_core::ident::{OriginId, PublisherId};
@@ -41,6 +42,7 @@ impl World {
         let disk = &mut self.agents[agent].disk;
         let restored = (self.setup.disks && !disk.full).then(|| disk.read(log_bytes));
         disk.unread = self.setup.disks && disk.full;
+        disk.sync_due = false;
         let node = Node::with_journal(self.now(agent), config, seed, restored);
         let state = &mut self.agents[agent];
         state.node = Some(node);
@@ -115,7 +117,8 @@ impl World {
             let again: Vec<Sealed> =
                 self.publishers[at].unconfirmed.values().map(republished).collect();
             if let Some(events) = Run::collect(again.iter().map(Sealed::as_ref)) {
-                self.feed(agent, Input::Publish { client, events })?;
+                let confirm = self.confirm_at(agent);
+                self.feed(agent, Input::Publish { client, events, confirm })?;
             }
             if let Some((stated, _)) = self.publishers[at].stated.clone() {
                 // As the shell seals it: the new agent owns it.
@@ -130,6 +133,14 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Where agents have journals, a third of the publishers want their events on disk.
+    pub(super) fn confirm_at(&self, agent: usize) -> ConfirmLevel {
+        match self.setup.disks && agent.is_multiple_of(3) {
+            true => ConfirmLevel::Disk,
+            false => ConfirmLevel::Memory,
+        }
     }
 
     pub(super) fn new_client(&mut self) -> ClientId {
@@ -274,7 +285,8 @@ impl World {
         if self.agents[agent].node.is_some()
             && let Some(events) = Run::collect(events.iter().map(Sealed::as_ref))
         {
-            self.feed(agent, Input::Publish { client, events })?;
+            let confirm = self.confirm_at(agent);
+            self.feed(agent, Input::Publish { client, events, confirm })?;
         }
         Ok(())
     }

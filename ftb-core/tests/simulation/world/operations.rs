@@ -5,15 +5,37 @@ use crate::clients::Violation;
 use crate::disk::Disk;
 use crate::ops::Op;
 use ftb_core::frame::Frame;
+use ftb_core::ident::EventId;
 use ftb_core::node::api::{Input, LinkId};
 use ftb_core::severity::Severity;
+use std::collections::BTreeSet;
 
 impl World {
     /// A disk dies with what only it held: its agent's process is killed.
     fn damage(&mut self, agent: usize, how: impl FnOnce(&mut Disk)) {
         self.kill(agent, Host::Refuses);
-        how(&mut self.agents[agent].disk);
+        let disk = &mut self.agents[agent].disk;
+        let before = disk.ids();
+        how(disk);
+        let lost = before.difference(&disk.ids()).copied().collect();
+        self.note_lost_on_disk(&lost);
         self.disown();
+    }
+
+    /// A host loses power: its process dies, and its disk has what was synced.
+    fn power_fails(&mut self, agent: usize) {
+        self.kill(agent, Host::Refuses);
+        self.agents[agent].disk.lose_power();
+        self.disown();
+    }
+
+    /// A disk does not have these any more.
+    pub(super) fn note_lost_on_disk(&mut self, lost: &BTreeSet<EventId>) {
+        for id in lost {
+            if let Some(published) = self.books.published.get_mut(id) {
+                published.disks_lost += 1;
+            }
+        }
     }
 
     fn pick(&self, rank: u32) -> usize {
@@ -26,6 +48,7 @@ impl World {
         }
         match op {
             Op::Kill(rank) => self.kill(self.pick(rank), Host::Refuses),
+            Op::PowerLoss(rank) => self.power_fails(self.pick(rank)),
             Op::LoseDisk(rank) => self.damage(self.pick(rank), Disk::wipe),
             Op::TearDisk(rank, count) => {
                 self.damage(self.pick(rank), |disk| disk.tear(count.into(), false));

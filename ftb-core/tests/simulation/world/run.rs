@@ -46,6 +46,7 @@ pub fn run(setup: &Setup, seed: u64, script: &Script) -> Result<World, Violation
     world.operate(Op::Publish(3))?;
     world.run_ms(10_000)?;
     world.check_events()?;
+    world.check_on_disk()?;
     if setup.conditions {
         world.check_converged()?;
     }

@@ -1,8 +1,9 @@
 //! Time: what happens next, what an agent is fed with it, and what it then wants done.
 
-use super::{End, Happening, Host, MS, POLL_BYTES, World};
+use super::{End, Happening, Host, MS, POLL_BYTES, SYNC_PAUSE_NS, World};
 use crate::clients::{Published, Violation, broken};
 use crate::events::{AGENT_SPACE, Said, seal_stated};
+use ftb_core::ConfirmLevel;
 use ftb_core::frame::{Frame, UpBatch, UpItem};
 use ftb_core::ident::{PublisherId, Rank};
 use ftb_core::node::Node;
@@ -10,6 +11,7 @@ use ftb_core::node::api::{
     ClientId, Input, JournalWrite, LinkId, MemberState, Output, QueryId, RefusedWhat,
     SubscriptionId, ToClient,
 };
+use ftb_core::numbers::PublisherSeq;
 use ftb_core::run::Run;
 use ftb_core::sealed::SealedRef;
 
@@ -82,6 +84,7 @@ impl World {
                 Ok(())
             }
             Happening::Written { agent, life, write } => self.written(agent, life, *write),
+            Happening::Sync { agent, life } => self.sync(agent, life),
             Happening::Op(op) => self.operate(op),
         }
     }
@@ -193,8 +196,8 @@ impl World {
                     // Not owed to a subscriber, but delivered in order like all others.
                     let published = Published::new(self.now_ns, own.clone());
                     self.books.published.insert(own.id(), published);
-                    let events = Run::from(own);
-                    self.feed(agent, Input::Publish { client: ClientId::AGENT, events })?;
+                    let (events, confirm) = (Run::from(own), ConfirmLevel::Memory);
+                    self.feed(agent, Input::Publish { client: ClientId::AGENT, events, confirm })?;
                 }
                 Output::Stopped => {}
             }
@@ -286,8 +289,30 @@ impl World {
             return self.feed(agent, Input::JournalFailed { error });
         }
         let (generation, until) = (write.generation, write.until);
-        state.disk.write(write);
-        self.feed(agent, Input::Journaled { generation, until })
+        let retired = state.disk.write(write);
+        // Half of the disks sync each write, the others sync later.
+        if agent.is_multiple_of(2) {
+            state.disk.sync();
+        } else if !std::mem::replace(&mut state.disk.sync_due, true) {
+            let at_ns = self.now_ns + SYNC_PAUSE_NS;
+            self.schedule(at_ns, Happening::Sync { agent, life });
+        }
+        let state = &mut self.agents[agent];
+        state.disk.reported = (generation, until);
+        let synced = state.disk.synced;
+        self.note_lost_on_disk(&retired);
+        self.feed(agent, Input::Journaled { generation, until, synced })
+    }
+
+    /// What was written is safe from a power failure from now on.
+    fn sync(&mut self, agent: usize, life: u64) -> Result<(), Violation> {
+        let state = &mut self.agents[agent];
+        if state.life != life || state.node.is_none() || state.disk.full {
+            return Ok(());
+        }
+        state.disk.sync();
+        let ((generation, until), synced) = (state.disk.reported, state.disk.synced);
+        self.feed(agent, Input::Journaled { generation, until, synced })
     }
 
     pub(super) fn pump_client(&mut self, agent: usize, client: ClientId) -> Result<(), Violation> {
@@ -316,17 +341,8 @@ impl World {
             publisher.refused += last - first + 1;
             return Ok(());
         }
-        if let ToClient::Confirmed { seq } = message {
-            let publisher = self.publishers.iter_mut().find(|p| p.client == client);
-            let Some(publisher) = publisher else { return Ok(()) };
-            let unconfirmed = publisher.unconfirmed.split_off(&seq.next().get());
-            let confirmed = std::mem::replace(&mut publisher.unconfirmed, unconfirmed);
-            for sealed in confirmed.values() {
-                if let Some(published) = self.books.published.get_mut(&sealed.id()) {
-                    published.confirmed = true;
-                }
-            }
-            return Ok(());
+        if let ToClient::Confirmed { seq, level } = message {
+            return self.confirmed(client, seq, level);
         }
         let subscriber = self.subscribers.iter_mut().find(|s| s.client == client);
         // What comes for one that was taken back is dropped.
@@ -368,6 +384,33 @@ impl World {
             }
             ToClient::Refused { message, .. } => return broken("Active", message),
             ToClient::Confirmed { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn confirmed(
+        &mut self,
+        client: ClientId,
+        seq: PublisherSeq,
+        level: Option<ConfirmLevel>,
+    ) -> Result<(), Violation> {
+        let publisher = self.publishers.iter_mut().find(|p| p.client == client);
+        let Some(publisher) = publisher else { return Ok(()) };
+        let unconfirmed = publisher.unconfirmed.split_off(&seq.next().get());
+        let confirmed = std::mem::replace(&mut publisher.unconfirmed, unconfirmed);
+        let agent = publisher.agent;
+        for sealed in confirmed.values() {
+            if let Some(published) = self.books.published.get_mut(&sealed.id()) {
+                published.confirmed = true;
+                published.level = published.level.max(level);
+            }
+        }
+        let wants_disk = self.confirm_at(agent) > ConfirmLevel::Memory;
+        if wants_disk && level.is_none() && !confirmed.is_empty() {
+            return broken("LevelNamed", format!("agent {agent} names no level"));
+        }
+        if let Some(level) = level {
+            *self.levels.entry(level).or_default() += confirmed.len() as u64;
         }
         Ok(())
     }

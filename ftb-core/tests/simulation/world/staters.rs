@@ -4,6 +4,7 @@
 use super::World;
 use crate::clients::{Published, Violation, broken};
 use crate::events::{AGENT_SPACE, Said, seal_stated};
+use ftb_core::ConfirmLevel;
 use ftb_core::condition::{CHASSIS_OFF, Condition, Provenance, Subject, Truth};
 use ftb_core::ident::PublisherId;
 use ftb_core::node::Node;
@@ -107,7 +108,10 @@ impl World {
         let sealed = seal_stated(id, 1, &said, Some((condition, provenance)));
         let published = Published::new(self.now_ns, sealed.clone());
         self.books.published.insert(sealed.id(), published);
-        self.feed(agent, Input::Publish { client, events: Run::from(sealed) })
+        self.feed(
+            agent,
+            Input::Publish { client, events: Run::from(sealed), confirm: ConfirmLevel::Memory },
+        )
     }
 
     fn state_next(&mut self, at: usize) -> Result<(), Violation> {
@@ -143,7 +147,10 @@ impl World {
         self.staters[at].stated.insert(key, sealed.clone());
         let published = Published::new(self.now_ns, sealed.clone());
         self.books.published.insert(sealed.id(), published);
-        self.feed(agent, Input::Publish { client, events: Run::from(sealed) })
+        self.feed(
+            agent,
+            Input::Publish { client, events: Run::from(sealed), confirm: ConfirmLevel::Memory },
+        )
     }
 
     /// *NeverFalselyClear* and *ConditionsConverge* for these programs, when all is at rest.
