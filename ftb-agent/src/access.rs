@@ -243,8 +243,7 @@ impl Access {
     /// Root, the agent's user, and the users that rules of protected event spaces name one by one:
     /// no budget limits them.
     pub fn unbounded_uids(&self) -> Vec<u32> {
-        let closed = |rule: &&AccessRule| !rule.publish.contains(&Who::Everyone);
-        let closed = self.rules.iter().filter(closed).filter(|rule| rule.space.space().is_some());
+        let closed = self.rules.iter().filter(|rule| rule.is_protected());
         let named = closed.flat_map(|rule| &rule.publish).filter_map(|who| match who {
             Who::Uid(uid) => Some(*uid),
             _ => None,
@@ -257,12 +256,9 @@ impl Access {
 
     /// Whether ordinary users may not publish in this event space.
     pub fn is_protected(&self, space: &[u8]) -> bool {
-        let length = |rule: &&AccessRule| rule.space.matches(space);
+        let length = |rule: &&Rule| rule.space.matches(space);
         let fitting = self.rules.iter().filter(|rule| length(rule).is_some());
-        let is_closed = |rule: &AccessRule| {
-            !rule.publish.contains(&Who::Everyone) && rule.space.space().is_some()
-        };
-        lies_in(space, AGENT_SPACE) || fitting.max_by_key(length).is_some_and(is_closed)
+        lies_in(space, AGENT_SPACE) || fitting.max_by_key(length).is_some_and(Rule::is_protected)
     }
 
     /// Whether it is root or the agent's own user.

@@ -19,7 +19,7 @@ use ftb_core::node::api::{
     ClientId, ClientInfo, Input, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
 use ftb_core::protocol::{Features, PROTOCOL};
-use ftb_core::{ConfirmLevel, EventId, OriginId, PublisherId, Run, Severity};
+use ftb_core::{ConfirmLevel, EventId, OriginId, PublisherId, Run};
 use ftb_proto::client::{
     ATTACH_METHOD, FromClient, Hello, HelloAck, Outgoing, encode_close, encode_nack, negotiate,
 };

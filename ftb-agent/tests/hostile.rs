@@ -397,7 +397,7 @@ fn overflowing_frames() -> Vec<Frame> {
         up(1, max, max),
         up(1, 1, max),
         up(1, 2, 1),
-        Frame::Subscribe(v1::Interest { version: max, filters }),
+        Frame::Subscribe(v1::Interest { version: max, filters, ..v1::Interest::default() }),
         Frame::DedupRanges(v1::DedupRanges { publishers }),
         Frame::ReplicaAck(v1::ReplicaAck {
             epoch,

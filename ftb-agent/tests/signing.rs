@@ -270,7 +270,8 @@ async fn rogue(address: &str, files: &TlsFiles, origin: u64, events: &[Sealed]) 
     let items = events
         .iter()
         .map(|event| v1::UpItem { events: vec![event.bytes().clone()], ..v1::UpItem::default() });
-    let up = v1::UpBatch { origin, run: 1, base: 1, first: 1, items: items.collect() };
+    let items = items.collect();
+    let up = v1::UpBatch { origin, run: 1, base: 1, first: 1, items, wants_disk: false };
     let (sender, frames) = tokio::sync::mpsc::channel(4);
     let frame = |frame| v1::LinkFrame { frame: Some(frame) };
     sender.send(frame(Frame::Hello(hello))).await.unwrap();
@@ -343,7 +344,7 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     event.condition = Some(Condition::new("FANFAIL", Truth::True));
     let events = vec![encode_event(&event)];
     let mut publisher = client(dir, "node02").await;
-    let publish = v1::Publish { first_seq: 1, events, again: false };
+    let publish = v1::Publish { first_seq: 1, events, ..v1::Publish::default() };
     publisher.say(to_agent::Message::Publish(publish)).await;
     publisher.confirmed(1).await;
     for reader in &mut readers {

@@ -67,7 +67,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Links,
         Self::Dial,
         Self::Hello,

@@ -213,7 +213,8 @@ fn the_clients_of_a_user_over_its_rate_are_read_later_and_others_at_once() {
         let said = Said { severity, space: SPACE, name: "X", host: "a", payload: 10 };
         let event = seal(PublisherId { account, token: client.0 }, seq, &said);
         let events = Run::collect([event.as_ref()]).unwrap();
-        agent.handle(Input::Publish { client, events });
+        let confirm = ftb_core::ConfirmLevel::Memory;
+        agent.handle(Input::Publish { client, events, confirm });
     };
     say(&mut agent, severe, 1_000, 1, Severity::Error);
     for seq in 1..=40 {
