@@ -110,7 +110,7 @@ pub async fn subscribe_own(
     start: Start,
 ) -> Result<Subscription, String> {
     let uid = nix::unistd::Uid::effective();
-    let own = subscribe(client, &format!("{filter}, uid={uid}"), start.clone()).await;
+    let own = subscribe(client, &format!("{filter}, uid={uid}"), start).await;
     match own {
         Err(error) if error.contains(UNKNOWN_KEY) => subscribe(client, filter, start).await,
         own => own,

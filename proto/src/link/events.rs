@@ -22,7 +22,8 @@ const REPLICATE: u32 = 20;
 const UP_ITEMS: u8 = 5;
 const LOG_ITEMS: u8 = 2;
 
-/// What a frame is written as.
+/// What a frame is written as. It lives for the call that writes it.
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation for each frame")]
 pub(super) enum Body<'a> {
     /// A message of prost.
     Message(v1::link_frame::Frame),
