@@ -147,8 +147,8 @@ fn key_of(old: &JobFile, dir: &JobDir, manifest: &Manifest) -> Result<SetKey, Fa
     let sealed = key.seal(&dir.sets(), manifest.clone()).map_err(Failure::failed)?;
     dir.commit(&sealed).map_err(Failure::failed)?;
     console::err().line(&format!(
-        "ftb-launch: set {} was made by a version without codes: its checksums are right, and it has \
-         a code from now on",
+        "ftb-launch: set {} was made by a version without codes: its checksums are right, and it \
+         has a code from now on",
         manifest.set
     ));
     Ok(key)

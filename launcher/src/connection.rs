@@ -229,8 +229,8 @@ struct Handshakes {
     refused: Refused,
 }
 
-/// Counts refused connections, so that a stranger that connects often does not fill the log: the first one
-/// is logged at once, further ones as one line each [`REPORT_EVERY`].
+/// Counts refused connections, so that a stranger that connects often does not fill the log: the
+/// first one is logged at once, further ones as one line each [`REPORT_EVERY`].
 #[derive(Clone, Default)]
 struct Refused(Arc<Mutex<RefusedCount>>);
 

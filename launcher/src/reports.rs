@@ -37,7 +37,7 @@ impl Proofs {
         let proofs = Self { client: client.clone(), are_required: Arc::default() };
         if !proofs.are_required() {
             tracing::warn!(
-                "the agent does not demand signatures: whoever controls one agent can report \
+                "the agent does not demand signatures: the holder of one agent can report \
                  faults of every node"
             );
         }

@@ -23,11 +23,12 @@ const PUBLISHERS: [&str; 11] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 27] = [
+const NO_EVENTS: [&str; 28] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
     "FTB_CA_DIR",
+    "FTB_CONFIRM",
     "FTB_CRIU",
     "FTB_EPISODE",
     "FTB_IMAGE",

@@ -106,8 +106,8 @@ pub struct Books {
     /// forgotten what it had sent into a component that was cut off cannot put it before what it
     /// sends into another.
     pub restarted: BTreeSet<PublisherId>,
-    /// Events that an agent re-proposed which is not their own: one that had followed a log has only
-    /// what its subtree wanted of it, so older ones of the same publisher may be missing.
+    /// Events that an agent re-proposed which is not their own. One that had followed a log has
+    /// only what its subtree wanted of it, so older ones of the same publisher may be missing.
     pub re_proposed: BTreeSet<EventId>,
 }
 

@@ -372,8 +372,9 @@ fn a_subscription_in_its_past_keeps_what_others_had_when_the_log_gives_it_up() {
     must_reach("in its past", &setup.on_disk().with_conditions(), 113, &script, WITNESS);
 }
 
-/// An agent that had followed a log became root of a part. It re-proposed what its subtree had wanted
-/// of that log, so the other events of the same publishers came late to a subscriber of another part.
+/// An agent that had followed a log became root of a part. It re-proposed what its subtree had
+/// wanted of that log, so the other events of the same publishers came late to a subscriber of
+/// another part.
 #[test]
 fn what_a_follower_re_proposes_makes_older_events_late_and_loses_none_silently() {
     const WITNESS: &[Reached] = &[

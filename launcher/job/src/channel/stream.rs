@@ -59,19 +59,19 @@ struct Links {
     /// Accepted but not introduced: anyone may connect. The oldest has the least number.
     unproved: BTreeMap<u64, Arc<Link>>,
     number_last: u64,
-    refused: Refused,
+    refused: RefusedConnections,
     readers: Vec<JoinHandle<()>>,
     closed: bool,
 }
 
 /// Connections that were refused since the last line of the log.
 #[derive(Default)]
-struct Refused {
+struct RefusedConnections {
     count: u64,
     logged: Option<Instant>,
 }
 
-impl Refused {
+impl RefusedConnections {
     /// Counts one; how many to log now, if any.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
@@ -662,7 +662,7 @@ mod tests {
 
     #[test]
     fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
-        let (mut refused, start) = (Refused::default(), Instant::now());
+        let (mut refused, start) = (RefusedConnections::default(), Instant::now());
         let at = |part: u32| start + limits::REFUSED_EVERY / 4 * part;
         let logged = [0, 1, 2, 4, 5].map(|part| refused.count(at(part)));
         assert_eq!(logged, [Some(1), None, None, Some(3), None]);

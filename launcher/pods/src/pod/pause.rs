@@ -15,7 +15,8 @@ pub(super) struct PauseProcess {
 }
 
 impl PauseProcess {
-    /// Makes namespaces in the user namespace of the holder, if any. `fresh`: for ranks that start, not for restored ones.
+    /// Makes namespaces in the user namespace of the holder, if any. `fresh`: for ranks that start,
+    /// not for restored ones.
     pub(super) async fn make(holder: Option<u32>, fresh: bool) -> Result<Self, String> {
         let fail = |error: io::Error| format!("cannot make a pod: {error}");
         let mut command = Command::from(owner::command(holder, "/proc/self/exe"));
