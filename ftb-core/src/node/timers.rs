@@ -145,6 +145,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 26);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 27);
     }
 }
