@@ -3,7 +3,8 @@
 
 int main(void)
 {
-    FTB_client_handle_t handles[8];
+    /* More than the agent serves, with the places that it keeps for publishers such as root. */
+    FTB_client_handle_t handles[100];
     int count = 0, code = FTB_SUCCESS;
     while (count < COUNT(handles) && code == FTB_SUCCESS) {
         char name[16];

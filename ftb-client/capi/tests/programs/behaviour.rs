@@ -212,10 +212,7 @@ async fn an_agent_can_be_demanded() -> Result<()> {
 
 #[tokio::test]
 async fn a_rejected_client_is_reported_once_and_with_a_code() -> Result<()> {
-    let cluster = Plan::new(1, 2)
-        .extra("[limits]\nclients_max = 4\nclients_per_user_max = 4\n")
-        .start()
-        .await?;
+    let cluster = Plan::new(1, 2).extra("[limits]\nclients_max = 4\n").start().await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("refused", Link::Shared)?;
     let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
