@@ -30,8 +30,10 @@ cert = "$ca/hosts/node$i/agent.pem"
 key = "$ca/hosts/node$i/agent.key"
 END
   ftb-agent --config "$folder/$i.toml" 2> "$folder/$i.log" &
+  agents="${agents-} $!"
 done
-trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT INT TERM
+# shellcheck disable=SC2086 # a list of words is meant
+trap 'kill $agents 2> /dev/null; wait' EXIT INT TERM
 echo "export FTB_AGENT_SOCKET=$folder/3.sock"
 echo "then: ftbctl tree; ftbctl publish my.health.check DISK_FULL --severity error 'is full'"
 wait
