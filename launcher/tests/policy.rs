@@ -44,22 +44,7 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
     std::fs::write(&events, recorded())?;
     let shown = policy(&["test", &events, "--nodes", "node[01-04]"])?;
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
-    let expected = "     0.000s  unusable    node01
-     0.000s  tell        fault 1: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
-     3.000s  tell        policy: mark as usable (well again, node node01)
-     3.000s  usable      node01
-    10.500s  unusable    node02
-    10.500s  tell        fault 2: FTB_IPMI_OVERTEMP on node02: migrate in 5s unless it passes
-    15.500s  tell        fault 2: migrate (overheating, node node02)
-    15.500s  migrate     node02
-    20.000s  unusable    node04
-    20.000s  tell        fault 3: migrate (fan failed, node node04)
-    20.000s  migrate     node04
-    25.000s  unusable    node01
-    25.000s  tell        fault 4: FTB_IPMI_OVERTEMP on node01: migrate in 5s unless it passes
-    26.000s  cancel      fault 2: cooling has failed
-    26.000s  tell        fault 5: checkpoint the job (cooling has failed, node node03)
-    26.000s  checkpoint\n";
+    let expected = include_str!("policy/recorded.txt");
     assert_eq!(text(&shown.stdout), expected);
 
     let shown = policy(&["test", &events, "--nodes", "node[01-04]", "--json"])?;
