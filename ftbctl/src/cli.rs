@@ -98,7 +98,13 @@ pub(crate) enum Command {
     #[command(after_help = FILTERS)]
     Events(Events),
     /// Show the tree of agents
-    Tree,
+    #[command(after_help = TREE)]
+    Tree(TreeArgs),
+    /// Fold, expand, count and compare host lists
+    ///
+    /// Needs no agent. Hosts are sorted by name and number, and stand in a result once.
+    #[command(subcommand, after_help = HOSTS)]
+    Hosts(HostsCommand),
     /// Show what is wrong now: the conditions of the cluster
     #[command(after_help = CONDITIONS)]
     Conditions(ConditionsArgs),
@@ -146,6 +152,16 @@ pub(crate) enum Command {
 const CA: &str = "\
 The folder has ca.pem and crl.pem for every host, hosts/HOST/agent.pem and agent.key for one host,
 and ca.key, which never leaves it. Keys are ECDSA P-256. Needs no agent.";
+
+const TREE: &str = "\
+Exit codes with --wait: 0 when the state is reached, 3 when it is not within --timeout. Without
+--wait: 0. JSON: objects `node`, then one `tree`; with --summary the `tree` only.";
+
+const HOSTS: &str = "\
+Examples:
+  squeue -h -t R -o %N | ftbctl hosts fold        node[001-016]
+  ftbctl hosts diff node[1-9] node[3-4],node9     node[1-2,5-8]
+  for host in $(ftbctl hosts expand node[1-3]); do ...";
 
 const CONDITIONS: &str = "\
 Watches (key WATCHED) and conditions that do not hold are shown with --all. With --wait-clear the
@@ -229,6 +245,72 @@ pub(crate) struct Publish {
     #[arg(long, value_name = "DURATION", requires = "condition",
           value_parser = parse_duration)]
     pub(crate) expires: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    /// Print one line: how many agents are in which state, acting root, standby, depth
+    #[arg(long, conflicts_with = "down")]
+    pub(crate) summary: bool,
+    /// Print only the hosts that are not up, as a host list for each state
+    #[arg(long)]
+    pub(crate) down: bool,
+    /// Wait, at most --timeout, until the acting root answers (tree) or all listed agents are up
+    /// (full)
+    #[arg(long, value_name = "STATE", num_args = 0..=1, require_equals = true,
+          default_missing_value = "tree")]
+    pub(crate) wait: Option<TreeState>,
+}
+
+/// What `tree --wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TreeState {
+    /// The acting root answers
+    Tree,
+    /// Every host of the member list is up
+    Full,
+}
+
+/// The commands of `ftbctl hosts`. A list is like `node[001-032],login1`; standard input is read
+/// where no list is given.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostsCommand {
+    /// Write all hosts as one list
+    Fold {
+        /// Host lists, or names [default: standard input]
+        #[arg(value_name = "HOSTLIST")]
+        lists: Vec<String>,
+    },
+    /// Write one host a line
+    Expand {
+        /// Host lists, or names [default: standard input]
+        #[arg(value_name = "HOSTLIST")]
+        lists: Vec<String>,
+    },
+    /// Write how many hosts there are
+    Count {
+        /// Host lists, or names [default: standard input]
+        #[arg(value_name = "HOSTLIST")]
+        lists: Vec<String>,
+    },
+    /// Write the hosts of the first list that are in none of the others
+    Diff {
+        /// The hosts
+        #[arg(value_name = "HOSTLIST")]
+        list: String,
+        /// Hosts to leave out
+        #[arg(value_name = "OTHER", required = true)]
+        others: Vec<String>,
+    },
+    /// Write the hosts that are in all lists
+    Intersect {
+        /// The hosts
+        #[arg(value_name = "HOSTLIST")]
+        list: String,
+        /// Further lists
+        #[arg(value_name = "OTHER", required = true)]
+        others: Vec<String>,
+    },
 }
 
 #[derive(Debug, Args)]

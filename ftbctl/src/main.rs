@@ -8,6 +8,7 @@ mod drill;
 mod events;
 mod explain;
 mod failure;
+mod hosts;
 mod output;
 mod publish;
 mod status;
@@ -41,6 +42,9 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Ca(args) = &cli.command {
         return ca::run(args, output);
     }
+    if let Command::Hosts(command) = &cli.command {
+        return hosts::run(command, output);
+    }
     if let Command::Demo { arguments } = &cli.command {
         return Err(demo::become_it(arguments));
     }
@@ -51,7 +55,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Publish(args) => publish::run(&common, args, output).await,
                 Command::Subscribe(args) => events::subscribe(&common, args, output).await,
                 Command::Events(args) => events::history(&common, args, output).await,
-                Command::Tree => tree::run(&common, output).await,
+                Command::Tree(args) => tree::run(&common, &args, output).await,
                 Command::Conditions(args) => conditions::run(&common, args, output).await,
                 Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Trace(args) => trace::run(&common, &args, output).await,
@@ -60,7 +64,8 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Generate(_)
                 | Command::Ca(_)
                 | Command::Demo { .. }
-                | Command::Explain(_) => Ok(()),
+                | Command::Explain(_)
+                | Command::Hosts(_) => Ok(()),
             }
         };
         tokio::select! {

@@ -1,6 +1,6 @@
 //! `ftbctl tree`.
 
-use crate::cli::Common;
+use crate::cli::{Common, TreeArgs, TreeState};
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, styled};
 use crate::text;
@@ -9,23 +9,104 @@ use ftb_core::hostlist::Hostlist;
 use ftb_proto::v1::{AgentRole, MemberState, TreeNode, TreeReply};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The pause between two looks of `--wait`.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Shows the tree of agents.
-pub(crate) async fn run(common: &Common, mut output: Output) -> Result<(), Failure> {
-    let mut admin = Admin::connect(&common.socket(), common.timeout()).await?;
-    let tree = admin.tree().await?;
-    if output.is_json() {
-        json(&mut output, &tree)?;
-    } else {
-        people(&mut output, &tree)?;
+pub(crate) async fn run(
+    common: &Common,
+    args: &TreeArgs,
+    mut output: Output,
+) -> Result<(), Failure> {
+    let (tree, is_reached) = match args.wait {
+        None => (ask(common).await?, true),
+        Some(state) => wait(common, state).await?,
+    };
+    match (output.is_json(), args) {
+        (true, TreeArgs { summary: true, .. }) => json_summary(&mut output, &tree)?,
+        (true, TreeArgs { down, .. }) => json(&mut output, &tree, *down)?,
+        (false, TreeArgs { summary: true, .. }) => output.line(&summary(&tree))?,
+        (false, TreeArgs { down: true, .. }) => missing_hosts(&mut output, &tree)?,
+        (false, _) => people(&mut output, &tree)?,
     }
-    output.flush()
+    output.flush()?;
+    match is_reached {
+        true => Ok(()),
+        false => Err(Failure::no_answer(not_reached(&tree))),
+    }
+}
+
+async fn ask(common: &Common) -> Result<TreeReply, Failure> {
+    Ok(Admin::connect(&common.socket(), common.timeout()).await?.tree().await?)
+}
+
+/// Asks until the state is reached or the deadline has passed; false: it was not reached.
+async fn wait(common: &Common, state: TreeState) -> Result<(TreeReply, bool), Failure> {
+    let deadline = tokio::time::Instant::now() + common.timeout();
+    loop {
+        let answer = ask(common).await;
+        let is_over = tokio::time::Instant::now() >= deadline;
+        match answer {
+            Ok(tree) if is_over || has_reached(&tree, state) => {
+                let is_reached = has_reached(&tree, state);
+                return Ok((tree, is_reached));
+            }
+            Err(failure) if is_over => return Err(failure),
+            _ => tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + LOOK)).await,
+        }
+    }
+}
+
+fn has_reached(tree: &TreeReply, state: TreeState) -> bool {
+    let is_up = |node: &TreeNode| node.state() == MemberState::Up;
+    tree.complete && (state == TreeState::Tree || tree.nodes.iter().all(is_up))
+}
+
+fn not_reached(tree: &TreeReply) -> String {
+    match tree.complete {
+        true => format!("not all agents are up: {}", summary(tree)),
+        false => "the acting root did not answer in time".to_owned(),
+    }
+}
+
+/// One line: states with their numbers, acting root, standby, depth.
+fn summary(tree: &TreeReply) -> String {
+    let mut counts: BTreeMap<MemberState, usize> = BTreeMap::new();
+    for node in &tree.nodes {
+        *counts.entry(node.state()).or_default() += 1;
+    }
+    let states: Vec<String> =
+        counts.iter().map(|(state, count)| format!("{count} {}", state_word(*state))).collect();
+    let with_role = |role| {
+        let node = tree.nodes.iter().find(|node| is_drawn(node) && node.role() == role);
+        node.map_or("none".to_owned(), |node| text::printable(&node.host))
+    };
+    format!(
+        "{} agents: {}; acting root {}, standby {}; {} levels{}",
+        tree.nodes.len(),
+        states.join(", "),
+        with_role(AgentRole::Root),
+        with_role(AgentRole::Standby),
+        levels(&tree.nodes),
+        if tree.complete { "" } else { "; view of the local agent only" },
+    )
+}
+
+/// How many agents are on the longest way to a root, both ends counted.
+fn levels(nodes: &[TreeNode]) -> usize {
+    let depth = |line: &Line<'_>| line.branches.chars().count() / BRANCH_COLUMNS + 1;
+    draw(nodes).iter().map(depth).max().unwrap_or(0)
 }
 
 /// Whether an agent is drawn in the tree. The others are listed below it.
 fn is_drawn(node: &TreeNode) -> bool {
     matches!(node.state(), MemberState::Up | MemberState::Moved | MemberState::Suspect)
 }
+
+/// Columns that one level of the drawing takes.
+const BRANCH_COLUMNS: usize = 3;
 
 /// One line of the drawing.
 #[derive(Debug, PartialEq, Eq)]
@@ -104,11 +185,34 @@ fn people(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
     {
         missing(output, tree, state, style)?;
     }
+    report_partial(tree);
+    Ok(())
+}
+
+/// Only the hosts that are not up.
+fn missing_hosts(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
+    let states = [
+        (MemberState::Dead, BAD),
+        (MemberState::Lost, BAD),
+        (MemberState::Suspect, WARN),
+        (MemberState::Moved, WARN),
+        (MemberState::Absent, FAINT),
+    ];
+    for (state, style) in states {
+        missing(output, tree, state, style)?;
+    }
+    if tree.nodes.iter().all(|node| node.state() == MemberState::Up) {
+        output.line("all agents are up")?;
+    }
+    report_partial(tree);
+    Ok(())
+}
+
+fn report_partial(tree: &TreeReply) {
     if !tree.complete {
         let note = "the acting root did not answer in time: this is the view of the local agent";
         eprintln!("ftbctl: {note}");
     }
-    Ok(())
 }
 
 /// The hosts in a state, as a host list.
@@ -149,8 +253,9 @@ fn state_word(state: MemberState) -> &'static str {
     }
 }
 
-fn json(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
-    for node in &tree.nodes {
+fn json(output: &mut Output, tree: &TreeReply, only_down: bool) -> Result<(), Failure> {
+    let is_shown = |node: &&TreeNode| !only_down || node.state() != MemberState::Up;
+    for node in tree.nodes.iter().filter(is_shown) {
         output.json(&json!({
             "type": "node",
             "rank": node.rank,
@@ -162,8 +267,13 @@ fn json(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
             "since_ns": node.since_ns,
         }))?;
     }
+    json_summary(output, tree)
+}
+
+fn json_summary(output: &mut Output, tree: &TreeReply) -> Result<(), Failure> {
     output.json(&json!({
         "type": "tree",
+        "levels": levels(&tree.nodes),
         "nodes": tree.nodes.len(),
         "up": tree.nodes.iter().filter(|node| node.state() == MemberState::Up).count(),
         "complete": tree.complete,
@@ -209,6 +319,24 @@ mod tests {
         let mut drawn = drawing(&nodes);
         drawn.sort();
         assert_eq!(drawn, ["n1", "n3", "n4", "└─ n2"]);
+    }
+
+    #[test]
+    fn a_summary_counts_states_and_names_root_and_standby() {
+        let with = |node: TreeNode, role: AgentRole| TreeNode { role: Some(role.into()), ..node };
+        let nodes = vec![
+            with(node(0, None, MemberState::Up), AgentRole::Root),
+            with(node(1, Some(0), MemberState::Up), AgentRole::Standby),
+            node(2, Some(1), MemberState::Suspect),
+            node(3, None, MemberState::Dead),
+        ];
+        let tree = TreeReply { nodes, complete: true };
+        let line = summary(&tree);
+        for part in ["4 agents: ", "2 up", "1 suspect", "1 dead", "acting root n0", "standby n1"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(line.ends_with("3 levels"), "{line}");
+        assert!(has_reached(&tree, TreeState::Tree) && !has_reached(&tree, TreeState::Full));
     }
 
     #[test]
