@@ -84,7 +84,7 @@ fn summary(tree: &TreeReply) -> String {
         node.map_or("none".to_owned(), |node| text::printable(&node.host))
     };
     format!(
-        "{} agents: {}; acting root {}, standby {}; {} levels{}",
+        "agents {}: {}; acting root {}, standby {}; levels {}{}",
         tree.nodes.len(),
         states.join(", "),
         with_role(AgentRole::Root),
@@ -332,10 +332,10 @@ mod tests {
         ];
         let tree = TreeReply { nodes, complete: true };
         let line = summary(&tree);
-        for part in ["4 agents: ", "2 up", "1 suspect", "1 dead", "acting root n0", "standby n1"] {
+        for part in ["agents 4: ", "2 up", "1 suspect", "1 dead", "acting root n0", "standby n1"] {
             assert!(line.contains(part), "{line}");
         }
-        assert!(line.ends_with("3 levels"), "{line}");
+        assert!(line.ends_with("levels 3"), "{line}");
         assert!(has_reached(&tree, TreeState::Tree) && !has_reached(&tree, TreeState::Full));
     }
 
