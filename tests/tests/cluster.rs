@@ -70,3 +70,38 @@ async fn a_paused_agent_that_goes_on_is_part_of_the_tree_again() {
     .await
     .unwrap();
 }
+
+/// The members of rack a, then of rack b; ranks are a1, b1, a2, b2.
+const BY_RACK: &str = "members = [\"a[1-2]\", \"b[1-2]\"]\n";
+
+#[tokio::test]
+async fn acting_root_and_standby_are_in_different_racks_also_after_a_failure() {
+    let mut cluster = Plan::new(4, 4).hosts(["a1", "b1", "a2", "b2"]).prepare().unwrap();
+    for rank in 0..cluster.len() {
+        let text = std::fs::read_to_string(cluster.config(rank)).unwrap();
+        let by_rack = text.replace("members = \"a1,b1,a2,b2\"\n", BY_RACK);
+        assert_ne!(by_rack, text);
+        std::fs::write(cluster.config(rank), by_rack).unwrap();
+        cluster.run(rank).unwrap();
+    }
+    let with_role = async |cluster: &Cluster, at: usize, role| {
+        let tree = cluster.tree(at).await?;
+        let has = |place: &usize| tree.nodes[*place].role() == role;
+        Ok((0..tree.nodes.len()).find(has))
+    };
+    cluster.wait_safe().await.unwrap();
+    assert_eq!(with_role(&cluster, 3, AgentRole::Root).await.unwrap(), Some(0), "a1");
+    wait_for("a standby in rack b", async || {
+        anyhow::Ok(with_role(&cluster, 3, AgentRole::Standby).await?.filter(|rank| *rank == 1))
+    })
+    .await
+    .unwrap();
+    cluster.crash(0).unwrap();
+    wait_for("an acting root in rack b, and a standby in rack a", async || {
+        let root = with_role(&cluster, 3, AgentRole::Root).await?;
+        let standby = with_role(&cluster, 3, AgentRole::Standby).await?;
+        anyhow::Ok(((root, standby) == (Some(1), Some(2))).then_some(()))
+    })
+    .await
+    .unwrap();
+}

@@ -4,7 +4,7 @@
 //! Not responsible for: combinations of values ([`Config::parse`](super::Config::parse)).
 
 use super::PORT;
-use ftb_core::hostlist::Hostlist;
+use ftb_core::hostlist::{Hostlist, fold};
 use ftb_core::ident::check_cluster;
 use ftb_core::limits;
 use serde::Deserialize;
@@ -38,17 +38,54 @@ impl TryFrom<String> for ClusterName {
     }
 }
 
-/// The member list, read from its folded form.
+/// So many racks have their first host at the beginning of the member list.
+const RACKS_FIRST: usize = 8;
+
+/// The member list in rank order, read from its folded form, or from one such list for each rack.
+///
+/// With racks the first ranks are the first hosts of the first eight racks, so that
+/// acting root, standby and their successors are in different racks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "MembersText")]
 pub struct Members(pub Hostlist);
 
-impl TryFrom<String> for Members {
+/// What may stand for `members`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a host list, or an array with the host list of each rack")]
+enum MembersText {
+    Hosts(String),
+    Racks(Vec<String>),
+}
+
+impl TryFrom<MembersText> for Members {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        Hostlist::parse(&text).map(Self).map_err(|error| error.to_string())
+    fn try_from(text: MembersText) -> Result<Self, String> {
+        match text {
+            MembersText::Hosts(hosts) => {
+                Hostlist::parse(&hosts).map(Self).map_err(|error| error.to_string())
+            }
+            MembersText::Racks(racks) => by_racks(&racks),
+        }
     }
+}
+
+/// The list of all racks.
+fn by_racks(racks: &[String]) -> Result<Members, String> {
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    for (rack, text) in (1..).zip(racks) {
+        let hosts = Hostlist::parse(text).map_err(|error| format!("rack {rack}: {error}"))?;
+        let mut hosts = hosts.iter();
+        if first.len() < RACKS_FIRST {
+            first.extend(hosts.next());
+        }
+        let hosts: Vec<String> = hosts.collect();
+        rest.push(fold(hosts.iter().map(String::as_str)));
+    }
+    rest.retain(|hosts| !hosts.is_empty());
+    first.extend(rest);
+    let all = Hostlist::parse(&first.join(","));
+    all.map(Members).map_err(|error| format!("the racks together: {}", error.reason))
 }
 
 /// `HOST:PORT`, the host a name or an IP address.
@@ -116,5 +153,39 @@ impl TryFrom<usize> for PayloadBytes {
             true => Ok(Self(bytes)),
             false => Err(format!("a payload has at most {} bytes", limits::PAYLOAD_BYTES_MAX)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn members(racks: &[&str]) -> Result<Vec<String>, String> {
+        let racks = racks.iter().map(|rack| (*rack).to_owned()).collect();
+        Members::try_from(MembersText::Racks(racks)).map(|members| members.0.iter().collect())
+    }
+
+    #[test]
+    fn the_first_ranks_are_in_different_racks() {
+        let ranks = members(&["a[1-3]", "b[1-2]", "c"]).unwrap();
+        assert_eq!(ranks, ["a1", "b1", "c", "a2", "a3", "b2"]);
+        let racks: Vec<String> = (1..=10).map(|rack| format!("r{rack:02}n[1-2]")).collect();
+        let racks: Vec<&str> = racks.iter().map(String::as_str).collect();
+        let mut ranks = members(&racks).unwrap();
+        assert_eq!(ranks[..9].join(" "), "r01n1 r02n1 r03n1 r04n1 r05n1 r06n1 r07n1 r08n1 r01n2");
+        assert_eq!((ranks.len(), &*ranks[16]), (20, "r09n1"), "a further rack moves no rank");
+        ranks.sort();
+        ranks.dedup();
+        assert_eq!(ranks.len(), 20);
+    }
+
+    #[test]
+    fn a_host_in_two_racks_and_a_bad_rack_are_named() {
+        let twice = members(&["a[1-3]", "b,a2"]).unwrap_err();
+        assert_eq!(twice, "the racks together: host \"a2\" stands in the list twice");
+        let bad = members(&["a", "b[2-1]"]).unwrap_err();
+        assert!(bad.starts_with("rack 2: "), "{bad}");
     }
 }
