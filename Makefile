@@ -108,7 +108,10 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
-	$(TARGET)/release/ftbctl generate completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 0644 deploy/completions/bash/* $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 0644 deploy/completions/zsh/* $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
+	install -m 0644 deploy/completions/fish/* $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
 	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
@@ -135,7 +138,9 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
-	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ftbctl
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/bash-completion/completions/,$(notdir $(wildcard deploy/completions/bash/*)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/,$(notdir $(wildcard deploy/completions/zsh/*)))
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/,$(notdir $(wildcard deploy/completions/fish/*)))
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
 	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))

@@ -13,7 +13,7 @@ for purpose in "$@"; do
     # /dev/ipmi0; a real MPI; CRIU (install-criu.sh brings a newer one where the kernel needs
     # it); a real Slurm and its PMI-2 client; sshd, and script(1) for a terminal; Python with pip
     # for the wheel; systemd-analyze, which needs no systemd that runs.
-    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev criu patchelf munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server openssh-client bsdutils valgrind systemd python3-venv python3-pip" ;;
+    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev criu patchelf munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server openssh-client bsdutils valgrind systemd python3-venv python3-pip prometheus prometheus-alertmanager clustershell" ;;
     python) packages="$packages python3-venv python3-pip" ;;
     demo) packages="$packages openipmi" ;;
     bench) packages="$packages nats-server mosquitto" ;;

@@ -13,7 +13,7 @@ use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
 use ftb_core::trace::EventTrace;
 use ftb_core::{EventId, PublisherId};
 use ftb_proto::event::core_id;
-use ftb_proto::link::{wire_member_state, wire_trace};
+use ftb_proto::link::{wire_member_state, wire_report, wire_trace};
 use ftb_proto::v1;
 use ftb_proto::v1::AgentRole;
 use ftb_transport::Credentials;
@@ -81,6 +81,21 @@ impl v1::admin_server::Admin for AdminService {
         let trace = self.handle.trace(id, within).await.map_err(stopping)?;
         self.check_readable(id, &trace, who)?;
         Ok(Response::new(v1::EventTraceReply { trace: Some(wire_trace(&trace)) }))
+    }
+
+    async fn reports(
+        &self,
+        request: Request<v1::ReportsRequest>,
+    ) -> Result<Response<v1::ReportsReply>, Status> {
+        let (_, _pending) = self.admit(&request)?;
+        let within = within(request.get_ref().timeout_ms);
+        let answer = self.handle.reports(within).await.map_err(stopping)?;
+        Ok(Response::new(v1::ReportsReply {
+            reports: answer.reports.iter().map(wire_report).collect(),
+            omitted: answer.omitted,
+            silent: answer.silent,
+            silent_more: answer.silent_more,
+        }))
     }
 }
 
@@ -236,7 +251,7 @@ fn client(client: ClientStatus) -> v1::ClientStatus {
 
 /// The members with their roles: an agent that is up and has no parent is an acting root, its
 /// lowest-ranked child is the standby.
-fn tree_nodes(nodes: Vec<TreeNode>) -> Vec<v1::TreeNode> {
+pub(crate) fn tree_nodes(nodes: Vec<TreeNode>) -> Vec<v1::TreeNode> {
     let is_up = |node: &&TreeNode| node.state == MemberState::Up;
     let root = nodes.iter().filter(is_up).find(|node| node.parent.is_none()).map(|n| n.rank);
     let below_root =

@@ -15,6 +15,7 @@ use crate::handle::{self, Command, Handle};
 use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
+use crate::monitor;
 use crate::queries::Queries;
 use crate::serve;
 use crate::signing::Signing;
@@ -55,6 +56,14 @@ pub enum StartError {
     ListenClients {
         /// Which path.
         path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// The address for monitoring systems.
+    #[error("cannot listen for metrics on {address}: {error}")]
+    ListenMetrics {
+        /// Which address.
+        address: String,
         /// Why.
         error: io::Error,
     },
@@ -112,8 +121,8 @@ impl Agent {
         let seed = world.entropy.draw().map_err(StartError::Entropy)?;
         let alarm = world.clock.alarm().map_err(StartError::Timer)?;
         let journal = read_journal(&config, &host, origin, &world).await?;
-        let [link_listener, client_listener] = listen(&config, &world).await?;
-        let address = link_listener.address();
+        let listeners = Listeners::open(&config, &world).await?;
+        let address = listeners.links.address();
         let (errors, access, pairs, signing) = shared(&config, agent_uid, tls.clone());
         let (handle, inbox) = handle::channel();
         let (closing, ended) = (CancellationToken::new(), CancellationToken::new());
@@ -130,11 +139,11 @@ impl Agent {
         let terms = terms(&config, &host, origin);
         let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
         let limiters = limiters(&config, &errors, &access);
+        serve_monitor(listeners.metrics, &admin, &links, &limiters, &closing);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let links_served = LinkService(links.clone());
-        sockets.serve_links(link_listener, Arc::clone(&limiters[0]), tls.clone(), links_served);
-        sockets.serve_clients(client_listener, Arc::clone(&limiters[1]), clients, admin);
-
+        sockets.serve_links(listeners.links, Arc::clone(&limiters[0]), tls.clone(), links_served);
+        sockets.serve_clients(listeners.clients, Arc::clone(&limiters[1]), clients, admin);
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
         let unbounded_uids = access.load().unbounded_uids();
         let node = NodeConfig { unbounded_uids, ..config.node(&host, origin) };
@@ -293,15 +302,31 @@ async fn watch_expiry(config: &Config, handle: &Handle) {
     }
 }
 
-/// The listening sockets for links and for clients.
-async fn listen(config: &Config, world: &World) -> Result<[Box<dyn Listener>; 2], StartError> {
-    let address = config.listen();
-    let links = world.net.listen_links(&address).await;
-    let links = links.map_err(|error| StartError::ListenLinks { address, error })?;
-    let clients = world.net.listen_clients(&config.socket).await.map_err(|error| {
-        StartError::ListenClients { path: config.socket.display().to_string(), error }
-    })?;
-    Ok([links, clients])
+/// The listening sockets.
+struct Listeners {
+    links: Box<dyn Listener>,
+    clients: Box<dyn Listener>,
+    metrics: Option<Box<dyn Listener>>,
+}
+
+impl Listeners {
+    async fn open(config: &Config, world: &World) -> Result<Self, StartError> {
+        let address = config.listen();
+        let links = world.net.listen_links(&address).await;
+        let links = links.map_err(|error| StartError::ListenLinks { address, error })?;
+        let clients = world.net.listen_clients(&config.socket).await.map_err(|error| {
+            StartError::ListenClients { path: config.socket.display().to_string(), error }
+        })?;
+        let metrics = match config.metrics.listen {
+            None => None,
+            Some(address) => {
+                let address = address.to_string();
+                let listener = world.net.listen_links(&address).await;
+                Some(listener.map_err(|error| StartError::ListenMetrics { address, error })?)
+            }
+        };
+        Ok(Self { links, clients, metrics })
+    }
 }
 
 /// What the journal holds; `None` without one.
@@ -339,6 +364,23 @@ fn services(
     let journal = journal.map(|journal| Arc::clone(&journal.statistics));
     let (access, queries) = (Arc::clone(access), Queries::default());
     (clients, AdminService { handle, errors, terms, journal, access, queries })
+}
+
+/// Serves monitoring systems, if there is a listener for them.
+fn serve_monitor(
+    listener: Option<Box<dyn Listener>>,
+    admin: &AdminService,
+    links: &Links,
+    limiters: &[Arc<ConnectionLimiter>; 2],
+    closing: &CancellationToken,
+) {
+    let Some(listener) = listener else { return };
+    let AdminService { handle, errors, terms, journal, access, .. } = admin.clone();
+    let (signing, tasks) = (Arc::clone(&links.signing), links.tasks.clone());
+    let limiters = limiters.clone();
+    let sources =
+        monitor::Sources { handle, errors, terms, journal, access, signing, limiters, tasks };
+    monitor::serve(listener, sources, closing.clone(), links.ended.clone());
 }
 
 /// What all connections share: counters, and what a reload replaces. The configuration was checked

@@ -370,7 +370,8 @@ impl Session {
         let filter = Filter::parse(filter)
             .map_err(|error| Refusal(RejectCode::Filter, error.to_string()))?;
         self.allowed.refresh(&self.clients.access.load());
-        let filter = self.narrowed(filter)?;
+        let filter =
+            narrowed(&self.allowed, filter).map_err(|text| Refusal(RejectCode::Denied, text))?;
         let max = self.clients.terms.subscriptions_max;
         if !self.subscriptions.contains(&subscription) && self.subscriptions.len() >= max {
             return Err(Refusal(
@@ -380,21 +381,6 @@ impl Session {
         }
         self.subscriptions.insert(subscription);
         Ok(Input::Subscribe { client, subscription, filter: filter.into(), start })
-    }
-
-    /// A filter that names event spaces of which its user reads only own events is for these: so
-    /// events of other users fill no queue of the subscription.
-    fn narrowed(&self, filter: Filter) -> Result<Filter, Refusal> {
-        let Some(spaces) = filter.literal_spaces() else { return Ok(filter) };
-        let reading = |space: &String| self.allowed.reading(space.as_bytes());
-        if let Some(space) = spaces.iter().find(|space| reading(space) == ReadRight::None) {
-            let text = format!("your user may not subscribe to event space {space}");
-            return Err(Refusal(RejectCode::Denied, text));
-        }
-        let uid = self.allowed.uid();
-        let is_own = spaces.iter().all(|space| reading(space) == ReadRight::Own);
-        let names_own = filter.uids().is_none_or(|uids| uids.contains(&uid));
-        Ok(if is_own && names_own { filter.of_users(Some(&[uid])) } else { filter })
     }
 
     /// The client comes from another incarnation of the agent: its statements are not published
@@ -482,4 +468,21 @@ impl Session {
         let input = Input::Publish { client, events, confirm };
         self.clients.handle.client_input(input, bytes).await.map_err(|_| End)
     }
+}
+
+/// A filter that names event spaces of which its user reads only own events is for these: so
+/// events of other users fill no queue of the subscription.
+///
+/// # Errors
+/// The user may not read one of these spaces.
+pub(crate) fn narrowed(allowed: &Allowed, filter: Filter) -> Result<Filter, String> {
+    let Some(spaces) = filter.literal_spaces() else { return Ok(filter) };
+    let reading = |space: &String| allowed.reading(space.as_bytes());
+    if let Some(space) = spaces.iter().find(|space| reading(space) == ReadRight::None) {
+        return Err(format!("your user may not subscribe to event space {space}"));
+    }
+    let uid = allowed.uid();
+    let is_own = spaces.iter().all(|space| reading(space) == ReadRight::Own);
+    let names_own = filter.uids().is_none_or(|uids| uids.contains(&uid));
+    Ok(if is_own && names_own { filter.of_users(Some(&[uid])) } else { filter })
 }

@@ -11,6 +11,7 @@ use crate::access::{self, Access, AccessRule};
 use crate::condition::{self, ConditionTable};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
+use crate::monitor::MetricsConfig;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
@@ -96,6 +97,9 @@ pub struct Config {
     /// The log of the agent.
     #[serde(default)]
     pub log: LogConfig,
+    /// Where monitoring systems read.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
     /// Access rules.
     #[serde(default)]
     pub access: Vec<AccessRule>,
@@ -338,6 +342,7 @@ impl Config {
         if self.threads.get() > THREADS_MAX {
             return Err(format!("threads is {}: at most {THREADS_MAX}", self.threads));
         }
+        self.metrics.check()?;
         self.journal.check()?;
         self.check_times()?;
         access::check(&self.access)?;
@@ -404,6 +409,8 @@ impl Config {
         if node.rank.is_none() {
             node.address = self.address_of(host);
         }
+        node.version = env!("CARGO_PKG_VERSION").to_owned();
+        node.is_secured = self.tls.is_some();
         node.allow_unlisted = self.allow_unlisted;
         node.fanout = self.fanout.get();
         node.children_max = node.children_max.max(4 * self.fanout.get() as usize);
@@ -455,6 +462,7 @@ impl Config {
             ("[detection]", self.detection != start.detection),
             ("[journal]", self.journal != start.journal),
             ("log.format", self.log.format != start.log.format),
+            ("[metrics]", self.metrics != start.metrics),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
     }
@@ -570,6 +578,7 @@ mod tests {
             ("[[condition]]\nspace = \"x\"\nset = \"A B\"\n", "is set by \"A B\""),
             ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
             ("[limits]\nlinks_max = 0\n", "no client could connect"),
+            ("[metrics]\nlisten = \"0.0.0.0:9464\"\n", "expected a loopback address"),
             ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),
         ];
         for (text, expected) in cases {

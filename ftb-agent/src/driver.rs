@@ -18,8 +18,8 @@ use ftb_core::node::Node;
 use ftb_core::node::api::{
     Announcement, ClientId, Input, JournalRead, JournalWrite, LinkId, Output, QueryId, Transition,
 };
-use ftb_core::trace::EventTrace;
-use ftb_core::{ConfirmLevel, EventId, Now, Severity};
+use ftb_core::trace::{EventTrace, TraceSubject};
+use ftb_core::{ConfirmLevel, Now, Severity};
 use ftb_proto::client::Outgoing;
 use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -247,12 +247,14 @@ impl Driver {
                 // The requester may be gone, here and below.
                 let _ = reply.send(Status { node, started_ns, now_ns });
             }
+            Command::Census(reply) => drop(reply.send(self.node.census())),
             Command::Tree { within, reply } => self.ask_tree(within, reply),
-            Command::Trace { event, within, reply } => self.ask_trace(event, within, reply),
+            Command::Trace { subject, within, reply } => self.ask_all(subject, within, reply),
             Command::Certificates(files) => {
                 let now = self.clock.now();
                 let announcement = self.expiry.on_files(now, files);
                 self.announce(now, announcement);
+                self.feed_at(now, Input::CertificatesEnd(self.expiry.first_end_ns()));
             }
             Command::Stop => {
                 self.stopping = true;
@@ -274,14 +276,19 @@ impl Driver {
         self.feed(Input::QueryTree { query, deadline_ns });
     }
 
-    fn ask_trace(&mut self, event: EventId, within: Duration, reply: oneshot::Sender<EventTrace>) {
+    fn ask_all(
+        &mut self,
+        subject: TraceSubject,
+        within: Duration,
+        reply: oneshot::Sender<EventTrace>,
+    ) {
         if self.traces.len() >= QUERIES_MAX {
             self.traces.pop_first();
         }
         let query = QueryId(self.links.handle.next_id());
         self.traces.insert(query, reply);
         let within_ms = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
-        self.feed(Input::QueryTrace { query, event, within_ms });
+        self.feed(Input::QueryTrace { query, subject, within_ms });
     }
 
     fn feed(&mut self, input: Input) {

@@ -89,6 +89,11 @@ impl Expiry {
         is_nearer.then(|| self.warning(now))
     }
 
+    /// When the first of the files ends, in Unix nanoseconds.
+    pub fn first_end_ns(&self) -> Option<u64> {
+        self.files.iter().map(|(file, _)| ns(file)).min()
+    }
+
     /// When [`Self::on_time`] is due, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.next_ns

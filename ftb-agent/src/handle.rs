@@ -6,8 +6,9 @@
 
 use ftb_core::EventId;
 use ftb_core::frame::Frame;
+use ftb_core::node::Census;
 use ftb_core::node::api::{ClientId, ClientInfo, DialId, Input, LinkId, TreeNode};
-use ftb_core::trace::EventTrace;
+use ftb_core::trace::{EventTrace, TraceSubject};
 use ftb_proto::client::Outgoing;
 use ftb_transport::tls::validity::Validity;
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub enum Command {
     },
     /// Returns the status of the agent.
     Status(oneshot::Sender<Status>),
+    /// Returns numbers of the cluster, if this agent is the acting root.
+    Census(oneshot::Sender<Option<Census>>),
     /// Returns the members of the tree.
     Tree {
         /// After this time the local view is returned.
@@ -63,10 +66,10 @@ pub enum Command {
         /// The channel for the answer.
         reply: oneshot::Sender<Tree>,
     },
-    /// Returns the path of an event.
+    /// Returns what all agents answer.
     Trace {
-        /// The event.
-        event: EventId,
+        /// What they are asked for.
+        subject: TraceSubject,
         /// Time for the answers of other agents.
         within: Duration,
         /// The channel for the answer.
@@ -214,13 +217,39 @@ impl Handle {
         answer.await.map_err(|_| Stopping)
     }
 
+    /// Numbers of the cluster; `None`: this agent is not the acting root.
+    ///
+    /// # Errors
+    /// The driver has ended.
+    pub async fn census(&self) -> Result<Option<Census>, Stopping> {
+        let (reply, answer) = oneshot::channel();
+        self.client_command(Command::Census(reply)).await?;
+        answer.await.map_err(|_| Stopping)
+    }
+
     /// The path of an event, as the agents remember it.
     ///
     /// # Errors
     /// The agent stops.
     pub async fn trace(&self, event: EventId, within: Duration) -> Result<EventTrace, Stopping> {
+        self.ask_all(TraceSubject::Event(event), within).await
+    }
+
+    /// The reports of all agents.
+    ///
+    /// # Errors
+    /// The agent stops.
+    pub async fn reports(&self, within: Duration) -> Result<EventTrace, Stopping> {
+        self.ask_all(TraceSubject::Reports, within).await
+    }
+
+    async fn ask_all(
+        &self,
+        subject: TraceSubject,
+        within: Duration,
+    ) -> Result<EventTrace, Stopping> {
         let (reply, answer) = oneshot::channel();
-        self.client_command(Command::Trace { event, within, reply }).await?;
+        self.client_command(Command::Trace { subject, within, reply }).await?;
         answer.await.map_err(|_| Stopping)
     }
 

@@ -21,6 +21,7 @@ mod heap;
 pub mod journal;
 pub mod links;
 pub mod logging;
+pub mod monitor;
 pub mod outbox;
 pub mod process;
 pub mod queries;

@@ -227,3 +227,22 @@ async fn a_thousand_agents_form_one_tree_and_heal_it() {
     publisher.publish("site", &["after"]).await;
     assert_eq!(subscriber.payloads(1).await, ["after"]);
 }
+
+/// Prints how long the reports of 512 agents take: what `ftbctl doctor` waits for. The clock of the
+/// agents stands still, so that the time is that of the work.
+#[tokio::test(start_paused = true)]
+async fn five_hundred_agents_report_how_they_are() {
+    const AGENTS: usize = 512;
+    let cluster = MemoryCluster::start(AGENTS, 16).await;
+    whole(&cluster, 0).await;
+    let begun = std::time::Instant::now();
+    let leaf = cluster.agent(AGENTS - 1).handle();
+    let answer = leaf.reports(Duration::from_secs(4)).await.unwrap();
+    eprintln!("{AGENTS} reports after {:?}", begun.elapsed());
+    let hosts: std::collections::BTreeSet<&str> =
+        answer.reports.iter().map(|report| &report.host[..]).collect();
+    assert_eq!((hosts.len(), answer.answered as usize), (AGENTS, AGENTS));
+    assert_eq!((answer.silent.len(), answer.omitted), (0, 0));
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(answer.reports.iter().all(|report| report.version == version));
+}

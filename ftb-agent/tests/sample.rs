@@ -60,6 +60,7 @@ fn the_sample_shows_the_defaults() {
     assert_eq!(short.listen(), long.listen());
     // What is left to the core when it is not set.
     (long.listen, long.detection) = (short.listen, short.detection.clone());
+    long.metrics = short.metrics.clone();
     long.limits.lag_bytes = None;
     long.limits.user_bytes = None;
     (long.limits.user_subscriptions, long.limits.user_filter_bytes) = (None, None);

@@ -89,6 +89,15 @@ impl Admin {
         Ok(reply.trace.unwrap_or_default())
     }
 
+    /// The reports of all agents.
+    ///
+    /// # Errors
+    /// [`AdminError`].
+    pub async fn reports(&mut self) -> Result<v1::ReportsReply, AdminError> {
+        let timeout_ms = Some(self.patience_ms());
+        answered(self.deadline, self.client.reports(v1::ReportsRequest { timeout_ms })).await
+    }
+
     /// The agent has most of the time to ask others; some is left for its own answer.
     fn patience_ms(&self) -> u32 {
         u32::try_from(self.deadline.mul_f64(0.8).as_millis()).unwrap_or(u32::MAX)

@@ -10,7 +10,7 @@
 //! - [`blocking`]: the same for all others;
 //! - [`event()`]: makes events;
 //! - [`conditions`]: what is true now;
-//! - [`json`]: events as JSON objects;
+//! - [`json`]: events, gaps, conditions and agents as JSON objects;
 //! - [`admin`]: asks an agent how it is and how the tree looks;
 //! - [`daemon`]: what the `main` of a daemon needs.
 //!
@@ -33,7 +33,6 @@ pub mod error;
 pub mod event;
 mod fair_queue;
 mod inbox;
-pub mod json;
 mod outbox;
 mod recent;
 mod session;
@@ -64,3 +63,4 @@ pub use ftb_core::{
     PublisherId, Severity, Tag, limits,
 };
 pub use ftb_proto::event::{EventBatch, EventView, Received, Stated, Tags};
+pub use ftb_proto::json;

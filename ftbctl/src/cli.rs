@@ -1,6 +1,6 @@
 //! The command line: the one source of help, man pages and completion.
 
-use crate::ca::CaArgs;
+use crate::ca::{self, CaArgs};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Moment, parse_duration};
@@ -10,6 +10,7 @@ use ftb_client::config::SOCKET_ENV;
 use ftb_client::{
     ClientBuilder, Condition, ConfirmLevel, EventId, Position, RecommendedAction, Severity, Truth,
 };
+use ftb_core::hostlist::Hostlist;
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
@@ -38,7 +39,8 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// Unix socket of the local agent [default: /run/ftb/agent.sock]
-    #[arg(long, global = true, value_name = "PATH", env = SOCKET_ENV)]
+    #[arg(long = "agent-socket", visible_alias = "agent", global = true, value_name = "PATH")]
+    #[arg(env = SOCKET_ENV)]
     pub(crate) agent: Option<PathBuf>,
     /// Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command
     /// [default: 5s; none for subscribe once it is active]
@@ -139,8 +141,21 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// Show one node: state, place in the tree, version, health, conditions
+    Node(NodeArgs),
     /// Show the status of the local agent
     Status,
+    /// Examine ftb itself: configuration, socket, tree, versions, clocks, certificates, journals
+    ///
+    /// Asks all agents. Each finding names its fix. Faults of the hardware are shown by ftbctl
+    /// conditions.
+    #[command(after_help = DOCTOR)]
+    Doctor(DoctorArgs),
+    /// Write a configuration of the agent with certificates, and say what to do next
+    ///
+    /// Writes DIR/agent.toml and the files of this host in DIR/tls; the certificates of all hosts
+    /// are in the folder of the CA (ftbctl ca). Replaces no file. Needs no agent.
+    Init(InitArgs),
     /// Create, renew and revoke the certificates of agents
     #[command(after_help = CA)]
     Ca(CaArgs),
@@ -181,6 +196,9 @@ Times count from the publish: the local agent took the event, it was committed, 
 got it, the last launcher answered. Exit code 0: passed; without a job that runs the path is tested
 up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer, or you
 may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ERROR if it failed).";
+
+const DOCTOR: &str = "\
+Exit codes: 0: nothing was found; 1: something was. JSON: objects `finding`, then one `doctor`.";
 
 const HEALTH_CODES: &str = "\
 Exit codes:
@@ -340,6 +358,13 @@ pub(crate) struct HealthArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// The event or condition [default: list all]
     #[arg(value_name = "NAME")]
@@ -364,6 +389,38 @@ pub(crate) struct DrillArgs {
     /// Ask only the launcher of this job
     #[arg(long, value_name = "JOB", value_parser = parse::<JobId>)]
     pub(crate) job: Option<JobId>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// The name of the cluster
+    #[arg(value_name = "CLUSTER", value_parser = ca::cluster)]
+    pub(crate) cluster: String,
+    /// Every host in rank order, like login1,node[001-032] [default: this host]
+    #[arg(value_name = "HOSTLIST", value_parser = ca::hosts)]
+    pub(crate) hosts: Option<Hostlist>,
+    /// The folder of the configuration
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/ftb")]
+    pub(crate) dir: PathBuf,
+    /// The folder of the CA, which is made if there is none
+    #[arg(long, value_name = "FOLDER", default_value = "ftb-ca", env = "FTB_CA_DIR")]
+    pub(crate) ca_dir: PathBuf,
+    /// This host as it stands in the list [default: its host name, long or short]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) host: Option<String>,
+    /// Where programs of a host find the agent [default: /run/ftb/agent.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Without certificates, for a test: every process that reaches the port can act as an agent
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The configuration file of the local agent
+    #[arg(long, value_name = "FILE", default_value = "/etc/ftb/agent.toml")]
+    pub(crate) config: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output::{FAINT, GOOD, Output, STRONG, WARN, style_of, styled};
 use crate::text;
 use core::time::Duration;
+use ftb_client::json::ConditionObject;
 use ftb_client::{
     Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Truth, Watchers,
 };
@@ -50,7 +51,11 @@ pub(crate) async fn run(
             changed.map_err(|_| Failure::no_answer("a condition still holds or is unknown"))??;
         }
     }
-    for state in conditions.states().filter(|state| args.all || is_wrong(state)) {
+    let mut shown = conditions.states().filter(|state| args.all || is_wrong(state)).peekable();
+    if shown.peek().is_none() && conditions.hidden() == 0 && !output.is_json() {
+        output.line("no conditions")?;
+    }
+    for state in shown {
         show(&mut output, state)?;
     }
     output.flush()?;
@@ -80,7 +85,7 @@ async fn open(
     loaded.await.map_err(late)?
 }
 
-fn show(output: &mut Output, state: &ConditionState) -> Result<(), Failure> {
+pub(crate) fn show(output: &mut Output, state: &ConditionState) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(&ConditionObject::from(state));
     }
@@ -139,14 +144,19 @@ pub(crate) async fn health(
 }
 
 async fn health_of(common: &Common, node: &str) -> Result<(Health, Watchers), Failure> {
+    let conditions = of_node(common, node).await?;
+    Ok((conditions.health(node), conditions.watchers(node)))
+}
+
+/// Reads the conditions of one node.
+pub(crate) async fn of_node(common: &Common, node: &str) -> Result<Conditions, Failure> {
     if !ftb_core::condition::is_host_name(node) {
         return Err(Failure::usage(format_args!("{node:?} is no host name")));
     }
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout().max(Duration::from_millis(1));
     let filter = format!("condition=*, subject={node}");
-    let conditions = open(common, &client, &filter, deadline).await?;
-    Ok((conditions.health(node), conditions.watchers(node)))
+    open(common, &client, &filter, deadline).await
 }
 
 fn code_of(health: &Health) -> u8 {
@@ -164,49 +174,4 @@ struct HealthObject<'a> {
     health: &'static str,
     why: &'a str,
     watched_by: &'a [String],
-}
-
-/// A condition for programs; docs/ftbctl.md describes the fields.
-#[derive(Serialize)]
-struct ConditionObject<'a> {
-    r#type: &'static str,
-    host: &'a str,
-    component: &'a str,
-    key: &'a str,
-    state: &'static str,
-    severity: &'static str,
-    action: &'static str,
-    onset_ns: u64,
-    changed_ns: u64,
-    /// `None`: never.
-    expires_ms: Option<u32>,
-    event: &'a str,
-    source: String,
-    publisher_host: &'a str,
-    publisher_uid: u32,
-    message: &'a str,
-    position: String,
-}
-
-impl<'a> From<&'a ConditionState> for ConditionObject<'a> {
-    fn from(state: &'a ConditionState) -> Self {
-        Self {
-            r#type: "condition",
-            host: state.subject.host(),
-            component: state.subject.component(),
-            key: state.subject.key(),
-            state: state.truth.as_str(),
-            severity: state.severity.as_str(),
-            action: state.action.as_str(),
-            onset_ns: state.onset_ns,
-            changed_ns: state.changed_ns,
-            expires_ms: (state.expires_ms > 0).then_some(state.expires_ms),
-            event: &state.event,
-            source: state.source.to_string(),
-            publisher_host: &state.publisher_host,
-            publisher_uid: state.publisher_uid,
-            message: &state.message,
-            position: state.position.to_string(),
-        }
-    }
 }

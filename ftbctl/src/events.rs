@@ -4,11 +4,10 @@ use crate::cli::{Common, Events, Subscribe};
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, Output, STRONG, style_of, styled};
 use crate::text;
-use ftb_client::json::EventObject;
+use ftb_client::json::{EventObject, GapObject};
 use ftb_client::{
-    Client, Delivery, Filter, FilterError, Gap, GapReason, Position, Received, Start, Subscription,
+    Client, Delivery, Filter, FilterError, Gap, GapReason, Received, Start, Subscription,
 };
-use serde_json::{Value, json};
 use std::io::IsTerminal as _;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -138,7 +137,7 @@ fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {
                 output.line(&event_line(received, output.utc))
             }
         }
-        Delivery::Gap(gap) if output.is_json() => output.json(&gap_object(gap)),
+        Delivery::Gap(gap) if output.is_json() => output.json(&GapObject::from(gap)),
         Delivery::Gap(gap) => output.line(&styled(BAD, &gap_line(gap))),
     }
 }
@@ -183,25 +182,10 @@ fn gap_line(gap: &Gap) -> String {
     format!("GAP: {count} events lost ({reason}), highest severity {highest}")
 }
 
-/// A gap as JSON; what is unknown is null, or an empty list of spaces.
-fn gap_object(gap: &Gap) -> Value {
-    // Before the first entry of a log there is no position.
-    let position = |position: Position| (position != Position::ZERO).then(|| position.to_string());
-    let spaces = gap.spaces.names().unwrap_or_default();
-    json!({
-        "type": "gap",
-        "after": position(gap.after),
-        "until": position(gap.until),
-        "reason": gap.reason.as_str(),
-        "count": gap.count,
-        "severity_max": gap.severity_max.map(|severity| severity.as_str()),
-        "spaces": spaces.iter().map(ToString::to_string).collect::<Value>(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ftb_client::Position;
 
     #[test]
     fn what_is_unknown_of_a_gap_is_shown_as_unknown() {
@@ -215,7 +199,7 @@ mod tests {
         };
         let line = "GAP: an unknown number of events lost (retention), highest severity unknown";
         assert_eq!(gap_line(&gap), line);
-        let json = gap_object(&gap);
+        let json = serde_json::to_value(GapObject::from(&gap)).unwrap_or_default();
         let unknown = ["after", "until", "count", "severity_max"];
         assert!(unknown.iter().all(|key| json.get(key).is_some_and(|value| value.is_null())));
         let severity_max = Some(ftb_client::Severity::Error);

@@ -4,11 +4,14 @@ mod ca;
 mod cli;
 mod conditions;
 mod demo;
+mod doctor;
 mod drill;
 mod events;
 mod explain;
 mod failure;
 mod hosts;
+mod init;
+mod node;
 mod output;
 mod publish;
 mod status;
@@ -42,6 +45,9 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Ca(args) = &cli.command {
         return ca::run(args, output);
     }
+    if let Command::Init(args) = &cli.command {
+        return init::run(args, output);
+    }
     if let Command::Hosts(command) = &cli.command {
         return hosts::run(command, output);
     }
@@ -60,11 +66,14 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Health(args) => conditions::health(&common, args, output).await,
                 Command::Trace(args) => trace::run(&common, &args, output).await,
                 Command::Drill(args) => drill::run(&common, args, output).await,
+                Command::Doctor(args) => doctor::run(&common, &args, output).await,
+                Command::Node(args) => node::run(&common, &args, output).await,
                 Command::Status => status::run(&common, output).await,
                 Command::Generate(_)
                 | Command::Ca(_)
                 | Command::Demo { .. }
                 | Command::Explain(_)
+                | Command::Init(_)
                 | Command::Hosts(_) => Ok(()),
             }
         };

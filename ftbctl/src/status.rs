@@ -6,6 +6,7 @@ use crate::output::{BAD, FAINT, Output, PLAIN, STRONG, styled};
 use crate::text;
 use core::time::Duration;
 use ftb_client::admin::Admin;
+use ftb_client::json::role_word;
 use ftb_proto::v1::{AgentRole, ClientStatus, JournalState, JournalStatus, Peer, StatusReply};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ fn people(output: &mut Output, status: &StatusReply) -> Result<(), Failure> {
     let uptime = text::duration(Duration::from_millis(status.uptime_ms));
     let role = match status.role() {
         AgentRole::Searching => styled(BAD, "searching"),
-        role => text::role(role).to_owned(),
+        role => role_word(role).to_owned(),
     };
     let rank = status.rank.map_or("no rank".to_owned(), |rank| format!("rank {rank}"));
     let host = styled(STRONG, &text::printable(&status.host));
@@ -155,7 +156,7 @@ fn as_json(status: &StatusReply) -> Value {
         "version": status.version,
         "rank": status.rank,
         "origin": format!("{:016x}", status.origin),
-        "role": text::role(status.role()),
+        "role": role_word(status.role()),
         "parent": status.parent,
         "epoch": status.epoch,
         "epoch_root": format!("{:016x}", status.epoch_root),

@@ -5,7 +5,6 @@
 
 use comfy_table::{Table, presets};
 use core::time::Duration;
-use ftb_proto::v1::AgentRole;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, Timestamp, ZonedDateTime, civil};
 
@@ -132,17 +131,6 @@ pub(crate) fn duration(duration: Duration) -> String {
 /// From that time to now; empty when it is unknown.
 pub(crate) fn since(since_ns: u64) -> String {
     duration(Duration::from_nanos(ftb_client::now_ns().saturating_sub(since_ns)))
-}
-
-/// The role of an agent.
-pub(crate) fn role(role: AgentRole) -> &'static str {
-    match role {
-        AgentRole::Root => "root",
-        AgentRole::Standby => "standby",
-        AgentRole::Member => "member",
-        AgentRole::Searching => "searching",
-        AgentRole::Unspecified => "unknown",
-    }
 }
 
 /// A size for people.

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, styled};
 use crate::text;
 use ftb_client::admin::Admin;
+use ftb_client::json::{AgentObject, state_word};
 use ftb_core::hostlist::Hostlist;
 use ftb_proto::v1::{AgentRole, MemberState, TreeNode, TreeReply};
 use serde_json::json;
@@ -241,31 +242,10 @@ fn fold(hosts: &[&str]) -> String {
     }
 }
 
-fn state_word(state: MemberState) -> &'static str {
-    match state {
-        MemberState::Up => "up",
-        MemberState::Moved => "moved",
-        MemberState::Suspect => "suspect",
-        MemberState::Lost => "lost",
-        MemberState::Dead => "dead",
-        MemberState::Absent => "absent",
-        MemberState::Unspecified => "unknown",
-    }
-}
-
 fn json(output: &mut Output, tree: &TreeReply, only_down: bool) -> Result<(), Failure> {
     let is_shown = |node: &&TreeNode| !only_down || node.state() != MemberState::Up;
     for node in tree.nodes.iter().filter(is_shown) {
-        output.json(&json!({
-            "type": "node",
-            "rank": node.rank,
-            "host": node.host,
-            "state": state_word(node.state()),
-            "role": node.role.map(|_| text::role(node.role())),
-            "parent": node.parent,
-            "origin": node.origin.map(|origin| format!("{origin:016x}")),
-            "since_ns": node.since_ns,
-        }))?;
+        output.json(&AgentObject::from(node))?;
     }
     json_summary(output, tree)
 }

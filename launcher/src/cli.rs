@@ -28,6 +28,9 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Run a program
+    ///
+    /// Without nodes it runs on this host. If no agent runs there, one is started for this job, and
+    /// ends with it; such a job cannot be taken over by `attach`.
     Run(Box<Run>),
     /// Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like
     Restart(Box<Restart>),

@@ -22,6 +22,7 @@ pub mod nla;
 pub mod nodedir;
 pub mod output;
 pub mod own;
+pub mod own_agent;
 pub mod plan;
 pub mod program;
 pub mod progress;

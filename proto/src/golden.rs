@@ -46,15 +46,7 @@ mod tests {
         assert_eq!(M::decode(golden).as_ref(), Ok(message), "{name}");
     }
 
-    #[test]
-    fn every_message_for_administrators_is_encoded_as_in_its_golden_file() {
-        check_admin("status_request", &v1::StatusRequest {});
-        check_admin("tree_request", &v1::TreeRequest { timeout_ms: Some(500) });
-        let event = Some(v1::EventId { account: 1, token: 2, seq: 3 });
-        let request = v1::EventTraceRequest { event, timeout_ms: Some(500) };
-        check_admin("event_trace_request", &request);
-        let trace = v1::EventTrace { answered: 2, since_ns: 9, ..v1::EventTrace::default() };
-        check_admin("event_trace_reply", &v1::EventTraceReply { trace: Some(trace) });
+    fn status() -> v1::StatusReply {
         let peer = v1::Peer { host: "node2".into(), rank: 2, queued_bytes: 300, connected_ms: 4 };
         let client = v1::ClientStatus {
             name: "monitor".into(),
@@ -72,7 +64,7 @@ mod tests {
             bytes: 1 << 20,
             oldest_ns: Some(9),
         };
-        let status = v1::StatusReply {
+        v1::StatusReply {
             cluster: "test".into(),
             host: "node1".into(),
             version: "1.2.3".into(),
@@ -88,8 +80,38 @@ mod tests {
             clients: vec![client],
             counters: [("stale".to_owned(), 2)].into(),
             journal: Some(journal),
+        }
+    }
+
+    #[test]
+    fn every_message_for_administrators_is_encoded_as_in_its_golden_file() {
+        check_admin("status_request", &v1::StatusRequest {});
+        check_admin("tree_request", &v1::TreeRequest { timeout_ms: Some(500) });
+        let event = Some(v1::EventId { account: 1, token: 2, seq: 3 });
+        let request = v1::EventTraceRequest { event, timeout_ms: Some(500) };
+        check_admin("event_trace_request", &request);
+        let trace = v1::EventTrace { answered: 2, since_ns: 9, ..v1::EventTrace::default() };
+        check_admin("event_trace_reply", &v1::EventTraceReply { trace: Some(trace) });
+        check_admin("reports_request", &v1::ReportsRequest { timeout_ms: Some(500) });
+        let report = v1::AgentReport {
+            host: "node1".into(),
+            rank: Some(1),
+            version: "1.2.3".into(),
+            wall_ns: 17,
+            certificates_end_ns: Some(18),
+            secured: true,
+            journal: Some(false),
+            members_digest: 19,
+            impossible: 20,
         };
-        check_admin("status_reply", &status);
+        let reports = v1::ReportsReply {
+            reports: vec![report],
+            omitted: 1,
+            silent: vec!["node2".into()],
+            silent_more: 2,
+        };
+        check_admin("reports_reply", &reports);
+        check_admin("status_reply", &status());
         let node = v1::TreeNode {
             rank: 1,
             host: "node1".into(),

@@ -8,9 +8,11 @@
 
 pub mod client;
 mod common;
+pub mod condition_state;
 pub mod event;
 #[cfg(test)]
 mod golden;
+pub mod json;
 pub mod link;
 pub mod wire;
 

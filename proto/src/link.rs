@@ -36,7 +36,7 @@ mod events;
 mod trace;
 
 use events::Body;
-pub use trace::wire_trace;
+pub use trace::{wire_report, wire_trace};
 
 /// The gRPC method of the stream between two agents.
 pub const EXCHANGE_METHOD: &str = "/ftb.v1.Link/Exchange";

@@ -26,6 +26,8 @@ use tempfile::TempDir;
 
 /// Where every agent of a cluster listens, on its own loopback address.
 const PORT: u16 = 14451;
+/// Where it serves metrics, if it does.
+const METRICS_PORT: u16 = 9464;
 /// Most agents of one cluster: what one random part of 127.0.0.0/8 has addresses for.
 pub const AGENTS_MAX: usize = 250;
 /// Random parts of 127.0.0.0/8 that are tried until one is free.
@@ -53,6 +55,8 @@ pub struct Plan {
     places: Vec<Place>,
     /// The agents have certificates.
     is_certified: bool,
+    /// The agents serve metrics.
+    is_monitored: bool,
 }
 
 /// Where an agent lives.
@@ -68,7 +72,7 @@ impl Plan {
     pub fn new(n: usize, fanout: u32) -> Self {
         let hosts = (1..=n).map(|i| format!("node{i:02}")).collect();
         let extra = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n".to_owned();
-        Self { hosts, fanout, extra, places: Vec::new(), is_certified: false }
+        Self { hosts, fanout, extra, places: Vec::new(), is_certified: false, is_monitored: false }
     }
 
     /// With each agent on a host of that network, in the same order.
@@ -86,6 +90,13 @@ impl Plan {
     #[must_use]
     pub fn certified(mut self) -> Self {
         self.is_certified = true;
+        self
+    }
+
+    /// With metrics at port 9464 of the address where each agent listens.
+    #[must_use]
+    pub fn monitored(mut self) -> Self {
+        self.is_monitored = true;
         self
     }
 
@@ -174,9 +185,13 @@ impl Plan {
                 true => certified(host, dir.path()),
                 false => String::new(),
             };
+            let metrics = match self.is_monitored {
+                true => format!("\n[metrics]\nlisten = {:?}\n", metrics_address(&place.address)),
+                false => String::new(),
+            };
             let text = format!(
                 "cluster = \"test\"\ninsecure = {}\nthreads = 1\nfanout = {}\nmembers = \"{}\"\n\
-                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}{tls}",
+                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}{tls}{metrics}",
                 !self.is_certified,
                 self.fanout,
                 self.hosts.join(","),
@@ -189,6 +204,12 @@ impl Plan {
         }
         Ok(Cluster { agents, fanout: self.fanout, binary, dir, _part: part })
     }
+}
+
+/// Port 9464 beside the port of an address.
+fn metrics_address(address: &str) -> String {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    format!("{host}:{METRICS_PORT}")
 }
 
 /// Makes a CA and a certificate for each host, in a folder.
@@ -315,6 +336,14 @@ impl Cluster {
         let config: toml::Table = text.parse()?;
         let listen = config.get("listen").and_then(toml::Value::as_str);
         Ok(listen.context("a configuration of ours says where it listens")?.to_owned())
+    }
+
+    /// Where that agent serves metrics, if it does.
+    ///
+    /// # Errors
+    /// As [`Cluster::address`].
+    pub fn metrics_address(&self, rank: usize) -> Result<String> {
+        Ok(metrics_address(&self.address(rank)?))
     }
 
     /// The next start of that agent goes through another program, which becomes it (`env`).

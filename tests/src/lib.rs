@@ -3,6 +3,7 @@
 pub mod bmc;
 pub mod cluster;
 pub mod guest;
+pub mod http;
 pub mod load;
 pub mod man;
 pub mod netns;

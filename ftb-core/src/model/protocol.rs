@@ -9,7 +9,7 @@ use core::fmt;
 /// The versions that this release speaks.
 pub const PROTOCOL: Versions = Versions { min: 7, max: 7 };
 /// The optional features of links that this release supports.
-pub const FEATURES: Features = Features::TRACE;
+pub const FEATURES: Features = Features(Features::TRACE.0 | Features::REPORT.0);
 /// The same between a client and its agent.
 pub const CLIENT_FEATURES: Features = Features(Features::TRACE.0 | Features::SIGNED.0);
 
@@ -54,6 +54,8 @@ impl Features {
     /// The agent marks each event that moves jobs if its signature is valid. Clients must not act
     /// on those without the mark.
     pub const SIGNED: Self = Self(2);
+    /// Between agents: requests for the reports of all agents.
+    pub const REPORT: Self = Self(4);
 
     /// Whether all of these are among them.
     pub fn contains(self, features: Self) -> bool {

@@ -1,4 +1,4 @@
-//! The path of an event through the agents, as they remember it.
+//! What all agents are asked: the path of an event, as they remember it, or how each of them is.
 //!
 //! Agents remember the steps of traced events only: those of ERROR and FATAL, and those with the
 //! tag [`TRACE_TAG`](crate::catalog::TRACE_TAG).
@@ -9,6 +9,10 @@ use core::fmt;
 
 /// Most steps in one answer; further agents are counted.
 pub const TRACE_STEPS_MAX: usize = 4_096;
+/// Most reports of agents in one answer; further agents are counted.
+pub const REPORTS_MAX: usize = 8_192;
+/// Longest version in a report, in bytes.
+pub const VERSION_BYTES_MAX: usize = 64;
 /// Most hosts without an answer that are named; further ones are counted.
 pub const TRACE_SILENT_MAX: usize = 256;
 
@@ -91,20 +95,53 @@ pub struct Hop {
     pub number: u64,
 }
 
-/// A request for the path of an event.
+/// What all agents are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceSubject {
+    /// The path of an event.
+    Event(EventId),
+    /// A report of each agent.
+    Reports,
+}
+
+/// A request to all agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceRequest {
     /// The agent that asks first.
     pub requester: OriginId,
     /// Its number of the request.
     pub request: u64,
-    /// The event.
-    pub event: EventId,
+    /// What for.
+    pub subject: TraceSubject,
     /// Time for the answer, in milliseconds.
     pub within_ms: u32,
 }
 
-/// What some agents remember of an event.
+/// How an agent is, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentReport {
+    /// Its host.
+    pub host: String,
+    /// Its rank; `None`: none is assigned yet.
+    pub rank: Option<Rank>,
+    /// Its release.
+    pub version: String,
+    /// Its clock when it answered, in Unix nanoseconds.
+    pub wall_ns: u64,
+    /// When the first of its certificates and revocation lists ends, in Unix nanoseconds; `None`:
+    /// it has none, or does not know.
+    pub certificates_end_ns: Option<u64>,
+    /// It accepts agents with certificates only.
+    pub is_secured: bool,
+    /// Whether its journal works; `None`: it has none.
+    pub has_journal: Option<bool>,
+    /// The digest of its member list.
+    pub members_digest: u64,
+    /// States that cannot be, since it started.
+    pub impossible: u64,
+}
+
+/// What some agents answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventTrace {
     /// How many agents answered.
@@ -119,6 +156,8 @@ pub struct EventTrace {
     pub silent: Vec<String>,
     /// Further agents that did not answer.
     pub silent_more: u32,
+    /// Reports of agents, if these were asked for.
+    pub reports: Vec<AgentReport>,
     /// All agents that answered remember steps since this Unix time, in nanoseconds.
     pub since_ns: u64,
 }
@@ -163,6 +202,10 @@ impl EventTrace {
                 false => self.omitted = self.omitted.saturating_add(1),
             }
         }
+        let room = REPORTS_MAX.saturating_sub(self.reports.len());
+        let left_out = other.reports.len().saturating_sub(room);
+        self.omitted = self.omitted.saturating_add(u32::try_from(left_out).unwrap_or(u32::MAX));
+        self.reports.extend(other.reports.into_iter().take(room));
         other.silent.into_iter().for_each(|host| self.add_silent(host));
     }
 

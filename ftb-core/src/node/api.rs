@@ -15,7 +15,7 @@ use crate::condition::{Condition, Provenance};
 use crate::confirm_level::ConfirmLevel;
 use crate::filter::Filter;
 use crate::frame::Frame;
-use crate::ident::{EventId, PublisherId, Rank};
+use crate::ident::{PublisherId, Rank};
 use crate::node::config::MemberList;
 use crate::numbers::LogIndex;
 use crate::numbers::PublisherSeq;
@@ -24,7 +24,7 @@ use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::storm::StormRule;
-use crate::trace::EventTrace;
+use crate::trace::{EventTrace, TraceSubject};
 
 pub use crate::log::gap::{Gap, GapReason};
 pub use crate::model::member::MemberState;
@@ -188,15 +188,17 @@ pub enum Input {
         /// When the local view must do, on the monotonic clock.
         deadline_ns: u64,
     },
-    /// A client of this node asks for the path of an event.
+    /// A client of this node asks all agents.
     QueryTrace {
         /// The shell's name for the question.
         query: QueryId,
-        /// The event.
-        event: EventId,
+        /// What for.
+        subject: TraceSubject,
         /// Time for the answer, in milliseconds.
         within_ms: u32,
     },
+    /// When the first certificate or revocation list of this agent ends, in Unix nanoseconds.
+    CertificatesEnd(Option<u64>),
     /// The journal failed, and can be written again. The next write has a `begin`.
     JournalOpened {
         /// What it holds now.

@@ -88,6 +88,10 @@ pub struct NodeConfig {
     pub cluster: String,
     /// This agent's host.
     pub host: String,
+    /// The release of the agent, for its report.
+    pub version: String,
+    /// The shell accepts agents with certificates only, for the report.
+    pub is_secured: bool,
     /// Where this agent listens. An agent outside the list sends it to its parent.
     pub address: String,
     /// This incarnation; drawn by the shell, never 0, never used before.
@@ -205,6 +209,8 @@ impl NodeConfig {
             versions: PROTOCOL,
             cluster: cluster.to_owned(),
             host: host.to_owned(),
+            version: String::new(),
+            is_secured: false,
             address,
             origin,
             members,

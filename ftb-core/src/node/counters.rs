@@ -2,15 +2,20 @@
 
 /// Declares the counters once: as fields for the code, as names for reports.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[doc = $doc:literal])* $name:ident),* $(,)?) => {
         /// What is counted.
         #[derive(Clone, Debug, Default)]
-        pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: u64),* }
+        pub(crate) struct Counters { $($(#[doc = $doc])* pub(crate) $name: u64),* }
 
         impl Counters {
             pub(crate) fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),*]
             }
+        }
+
+        /// The names of all counters of [`crate::node::NodeStatus`], and what each counts.
+        pub fn counter_meanings() -> Vec<(&'static str, String)> {
+            vec![$((stringify!($name), concat!($($doc),*).trim().to_owned())),*]
         }
     };
 }

@@ -9,7 +9,7 @@ use crate::frame::{Frame, Item, MemberReport, TreeState};
 use crate::node::api::LinkId;
 use crate::node::config::{NodeConfig, ns};
 use crate::protocol::Features;
-use crate::trace::{AgentTrace, EventTrace};
+use crate::trace::{AgentReport, AgentTrace, EventTrace};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Most control frames that wait for one link. A link with more is closed.
@@ -373,6 +373,19 @@ impl ControlQueue {
     }
 }
 
+/// The bytes of the lists and texts of a trace.
+fn trace_weight(trace: &EventTrace) -> usize {
+    let of_agent = |agent: &AgentTrace| {
+        let hops = agent.hops.iter().map(|(hop, what)| size_of_val(hop) + what.len());
+        agent.host.len() + hops.sum::<usize>()
+    };
+    let of_report =
+        |report: &AgentReport| size_of_val(report) + report.host.len() + report.version.len();
+    let silent = trace.silent.iter().map(String::len).sum::<usize>();
+    let reports = trace.reports.iter().map(of_report).sum::<usize>();
+    trace.agents.iter().map(of_agent).sum::<usize>() + silent + reports
+}
+
 /// The bytes that a frame keeps in memory, near enough: its own, and those of the lists and texts
 /// in it.
 fn weight(frame: &Frame) -> usize {
@@ -386,14 +399,6 @@ fn weight(frame: &Frame) -> usize {
         size_of::<TreeState>()
             + size_of_val(tree_state.epochs.segments())
             + size_of_val(tree_state.path.as_slice())
-    };
-    let of_trace = |trace: &EventTrace| -> usize {
-        let of_agent = |agent: &AgentTrace| {
-            let hops = agent.hops.iter().map(|(hop, what)| size_of_val(hop) + what.len());
-            agent.host.len() + hops.sum::<usize>()
-        };
-        let silent = trace.silent.iter().map(String::len).sum::<usize>();
-        trace.agents.iter().map(of_agent).sum::<usize>() + silent
     };
     let more = match frame {
         Frame::Hello(hello) => {
@@ -427,7 +432,7 @@ fn weight(frame: &Frame) -> usize {
         }
         Frame::MembershipSnapshot(ranks) => size_of_val(ranks.ranges()),
         Frame::Probe(probe) => probe.host.len() + probe.address.len(),
-        Frame::TraceAnswer(answer) => of_trace(&answer.trace),
+        Frame::TraceAnswer(answer) => trace_weight(&answer.trace),
         Frame::Heartbeat(_)
         | Frame::Resume { .. }
         | Frame::FilterActive { .. }

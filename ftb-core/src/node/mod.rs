@@ -33,9 +33,10 @@ pub use crate::storm::{Fold, Folder, StormRule};
 pub use api::JournalState;
 pub use conditions::{STATEMENT_BYTES_MAX, STATEMENT_USER_BYTES_MAX};
 pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_default};
+pub use counters::counter_meanings;
 pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
-pub use status::{ChildStatus, ClientStatus, NodeStatus, TreeRole};
+pub use status::{Census, ChildStatus, ClientStatus, NodeStatus, TreeRole};
 pub use trace::TRACE_BYTES_MAX;
 pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
@@ -87,6 +88,8 @@ pub struct Node {
     conditions: conditions::Conditions,
     /// Hosts of suspects that are powered off, as this input says.
     powered_off: Vec<String>,
+    /// When the first certificate or revocation list of this agent ends, in Unix nanoseconds.
+    certificates_end_ns: Option<u64>,
 }
 
 impl Node {
@@ -118,6 +121,7 @@ impl Node {
             tracing: tracing::Tracing::default(),
             conditions: conditions::Conditions::default(),
             powered_off: Vec::new(),
+            certificates_end_ns: None,
             cx: Cx::new(now, config, seed),
         };
         let wait_ns = node.log_wait_ns();
@@ -349,9 +353,10 @@ impl Node {
             Input::QueryTree { query, deadline_ns } => {
                 self.membership.on_query_tree(&mut self.cx, query, deadline_ns)
             }
-            Input::QueryTrace { query, event, within_ms } => {
-                self.on_query_trace(query, event, within_ms)
+            Input::QueryTrace { query, subject, within_ms } => {
+                self.on_query_trace(query, subject, within_ms)
             }
+            Input::CertificatesEnd(end_ns) => self.certificates_end_ns = end_ns,
             Input::JournalOpened { stored, restored, damage } => {
                 self.journal_damaged(damage);
                 self.on_journal_opened(stored, restored.map(|restored| *restored));

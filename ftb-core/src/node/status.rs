@@ -1,15 +1,17 @@
 //! What a node says about itself when asked.
 
 use super::Node;
+use crate::condition::{Truth, WATCHED};
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
 use crate::log::ring::Log;
 use crate::node::STATEMENT_BYTES_MAX;
-use crate::node::api::{ClientId, JournalState};
+use crate::node::api::{ClientId, JournalState, MemberState};
 use crate::node::delivery::ClientUse;
 use crate::node::role::Role;
 use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
+use crate::severity::Severity;
 
 /// A node as an administrator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +95,45 @@ pub struct ClientStatus {
     pub filters: Vec<String>,
 }
 
+/// What the acting root knows of the whole cluster, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Members in each state, in the order of [`MemberState::ALL`].
+    pub members: [u64; MemberState::ALL.len()],
+    /// Conditions that hold, by severity, INFO first. Watches are not among them.
+    pub holding: [u64; Severity::ALL.len()],
+    /// Conditions and watches that are unknown.
+    pub unknown: u64,
+    /// Rows of the table of conditions.
+    pub rows: u64,
+}
+
 impl Node {
+    /// Numbers of the whole cluster; `None`: this agent is no acting root. Goes through all
+    /// members and conditions.
+    pub fn census(&self) -> Option<Census> {
+        if !self.is_root() {
+            return None;
+        }
+        let table = self.log.entries().conditions();
+        let mut census = Census {
+            members: self.membership.count_members(&self.cx),
+            rows: table.len() as u64,
+            ..Census::default()
+        };
+        for (subject, row) in table.iter() {
+            match row.truth {
+                Truth::True if subject.key() != WATCHED => {
+                    let severity = Severity::ALL.iter().position(|one| *one == row.severity);
+                    census.holding[severity.unwrap_or(0)] += 1;
+                }
+                Truth::Unknown => census.unknown += 1,
+                Truth::True | Truth::False => {}
+            }
+        }
+        Some(census)
+    }
+
     /// What an administrator wants to know.
     pub fn status(&self) -> NodeStatus {
         let role = match self.role {

@@ -1,4 +1,5 @@
-//! Requests for the path of an event, on their way through the tree.
+//! Requests to all agents, for the path of an event or their reports, on their way through the
+//! tree.
 //!
 //! An agent passes a request on to its other neighbours, waits for their answers, and adds its own.
 //! So each link carries one request and one answer. Each agent gives its neighbours less time than
@@ -10,7 +11,7 @@ use crate::ident::OriginId;
 use crate::node::api::{LinkId, Output, QueryId};
 use crate::node::cx::Cx;
 use crate::protocol::Features;
-use crate::trace::{EventTrace, TraceRequest};
+use crate::trace::{EventTrace, TraceRequest, TraceSubject};
 use std::collections::BTreeMap;
 
 /// Most requests that an agent waits for. Further ones get what it remembers itself.
@@ -82,8 +83,12 @@ impl Tracing {
         let others: Vec<(LinkId, String)> = others.collect();
         let is_full = self.pending.len() >= REQUESTS_MAX;
         let mut waiting = BTreeMap::new();
+        let needed = match request.subject {
+            TraceSubject::Event(_) => Features::TRACE,
+            TraceSubject::Reports => Features::REPORT,
+        };
         for (link, host) in others {
-            if is_full || within_ms == 0 || !cx.links.features(link).contains(Features::TRACE) {
+            if is_full || within_ms == 0 || !cx.links.features(link).contains(needed) {
                 own.add_silent(host);
                 continue;
             }

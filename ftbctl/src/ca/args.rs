@@ -6,6 +6,12 @@ use std::path::PathBuf;
 
 /// The longest validity, in days.
 const DAYS_MAX: u64 = 36_500;
+/// Default validity of a CA, in days.
+pub(super) const CA_DAYS: u64 = 3650;
+/// Default time within which a revocation list should be renewed, in days.
+pub(super) const CRL_DAYS: u64 = 365;
+/// Default validity of a host's certificate, in days.
+pub(super) const HOST_DAYS: u64 = 825;
 
 #[derive(Debug, Args)]
 pub(crate) struct CaArgs {
@@ -45,11 +51,11 @@ pub(super) struct Init {
     #[arg(value_name = "CLUSTER", value_parser = cluster)]
     pub(super) cluster: String,
     /// The CA ends after this time
-    #[arg(long, value_name = "DAYS", default_value_t = 3650,
+    #[arg(long, value_name = "DAYS", default_value_t = CA_DAYS,
           value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
     pub(super) days: u64,
     /// A revocation list should be renewed within this time
-    #[arg(long, value_name = "DAYS", default_value_t = 365,
+    #[arg(long, value_name = "DAYS", default_value_t = CRL_DAYS,
           value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
     pub(super) crl_days: u64,
     /// Replace the CA in the folder: its certificates end with it
@@ -63,7 +69,7 @@ pub(super) struct Issue {
     #[arg(value_name = "HOSTLIST", value_parser = hosts)]
     pub(super) hosts: Hostlist,
     /// The certificates end after this time, at most with the CA
-    #[arg(long, value_name = "DAYS", default_value_t = 825,
+    #[arg(long, value_name = "DAYS", default_value_t = HOST_DAYS,
           value_parser = clap::value_parser!(u64).range(1..=DAYS_MAX))]
     pub(super) days: u64,
     /// Replace certificates that need no renewal, and files of unknown origin
@@ -85,11 +91,12 @@ pub(super) struct Show {
     pub(super) hosts: Option<Hostlist>,
 }
 
-fn hosts(text: &str) -> Result<Hostlist, String> {
+/// A host list.
+pub(crate) fn hosts(text: &str) -> Result<Hostlist, String> {
     Hostlist::parse(text).map_err(|error| error.to_string())
 }
 
 /// As the agent checks it.
-fn cluster(text: &str) -> Result<String, String> {
+pub(crate) fn cluster(text: &str) -> Result<String, String> {
     ftb_core::ident::check_cluster(text).map(|()| text.to_owned())
 }

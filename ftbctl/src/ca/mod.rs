@@ -10,18 +10,19 @@ mod folder;
 mod records;
 mod show;
 
-pub(crate) use args::CaArgs;
+pub(crate) use args::{CaArgs, cluster, hosts};
 
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text;
-use args::{CaCommand, Init, Issue, Revoke};
+use args::{CA_DAYS, CRL_DAYS, CaCommand, HOST_DAYS, Init, Issue, Revoke};
 use authority::{Authority, Issuance};
 use folder::{Folder, Lock, Secrecy};
 use ftb_core::condition::is_host_name;
 use ftb_core::hostlist::Hostlist;
 use records::{DAY_S, RECORDS_MAX, Records, VERSION};
 use serde_json::json;
+use std::path::Path;
 
 const CA_PEM: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
@@ -42,14 +43,39 @@ pub(crate) fn run(args: &CaArgs, mut output: Output) -> Result<(), Failure> {
     let now_s = ftb_client::now_ns() / SECOND_NS;
     match &args.command {
         CaCommand::Init(init) => create(&Folder::open(&args.dir, true)?, init, now_s, &mut output)?,
-        CaCommand::Issue(issue) => Ca::open(args)?.issue(issue, now_s, &mut output)?,
-        CaCommand::Revoke(revoke) => Ca::open(args)?.revoke(revoke, now_s, &mut output)?,
+        CaCommand::Issue(issue) => Ca::open(&args.dir)?.issue(issue, now_s, &mut output)?,
+        CaCommand::Revoke(revoke) => Ca::open(&args.dir)?.revoke(revoke, now_s, &mut output)?,
         CaCommand::Show(show) => {
             let folder = Folder::open(&args.dir, false)?;
             show::run(&read_records(&folder)?, show.hosts.as_ref(), now_s, &mut output)?;
         }
     }
     output.flush()
+}
+
+/// Issues certificates of hosts, of the CA in a folder. Makes the CA if there is none.
+///
+/// # Errors
+/// The CA is of another cluster, or cannot be read or written.
+pub(crate) fn provide(
+    dir: &Path,
+    cluster: &str,
+    hosts: &Hostlist,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let now_s = ftb_client::now_ns() / SECOND_NS;
+    check_names(hosts)?;
+    if !dir.join(RECORDS).exists() {
+        let cluster = cluster.to_owned();
+        let init = Init { cluster, days: CA_DAYS, crl_days: CRL_DAYS, force: false };
+        create(&Folder::open(dir, true)?, &init, now_s, output)?;
+    }
+    let ca = Ca::open(dir)?;
+    if ca.records.cluster != cluster {
+        let (dir, other) = (dir.display(), &ca.records.cluster);
+        return Err(Failure::failed(format_args!("the CA in {dir} is of cluster {other}")));
+    }
+    ca.issue(&Issue { hosts: hosts.clone(), days: HOST_DAYS, force: false }, now_s, output)
 }
 
 /// Makes a CA.
@@ -120,8 +146,8 @@ struct Ca {
 }
 
 impl Ca {
-    fn open(args: &CaArgs) -> Result<Self, Failure> {
-        let folder = Folder::open(&args.dir, false)?;
+    fn open(dir: &Path) -> Result<Self, Failure> {
+        let folder = Folder::open(dir, false)?;
         let lock = folder.lock()?;
         let records = read_records(&folder)?;
         let certificate = folder.read(CA_PEM, Secrecy::Public, PEM_BYTES_MAX)?;

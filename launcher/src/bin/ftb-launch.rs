@@ -5,6 +5,7 @@ use ftb_client::daemon::{Failure, LogSettings};
 use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
 use ftb_launcher::commands;
 use ftb_launcher::console;
+use ftb_launcher::own_agent;
 use ftb_launcher_core::message::JobRequest;
 use std::process::ExitCode;
 
@@ -23,14 +24,19 @@ fn main() -> ExitCode {
     ExitCode::from(if code == 0 { console::exit_code() } else { code })
 }
 
-fn run(command: Command) -> Result<i32, Failure> {
+fn run(mut command: Command) -> Result<i32, Failure> {
     LogSettings { filter: "warn".to_owned(), ..LogSettings::default() }
         .overridden_by_env()?
         .install_to(console::log_writer)?;
+    let agent = match &mut command {
+        Command::Run(run) => own_agent::start_if_missing(&mut run.place)?,
+        _ => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(dispatch(command));
     // Do not wait for running copies.
     runtime.shutdown_background();
+    drop(agent);
     result
 }
 

@@ -29,7 +29,9 @@ pub fn ps(as_json: bool) -> Result<(), Failure> {
     if as_json {
         return jobs.iter().try_for_each(|job| line(&json(job)?));
     }
-    if !jobs.is_empty() {
+    if jobs.is_empty() {
+        line("no jobs")?;
+    } else {
         line(&format!("{:<24} {:<10} {:>5} {:>4}  {}", "JOB", "STATE", "RANKS", "SETS", "DOING"))?;
     }
     jobs.iter().try_for_each(|job| {

@@ -12,7 +12,9 @@ use ftb_core::node::api::GapReason;
 use ftb_core::position::Position;
 use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
-use ftb_core::trace::{AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TracedEvent};
+use ftb_core::trace::{
+    AgentReport, AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TraceSubject, TracedEvent,
+};
 use ftb_core::{ConfirmLevel, Event, EventName, EventSpace, Severity, Spaces};
 use prost::Message;
 
@@ -417,7 +419,8 @@ fn every_frame_is_encoded_as_in_its_golden_file() {
 
 fn trace_request() -> TraceRequest {
     let event = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
-    TraceRequest { requester: OriginId(5), request: 1, event, within_ms: 500 }
+    let subject = TraceSubject::Event(event);
+    TraceRequest { requester: OriginId(5), request: 1, subject, within_ms: 500 }
 }
 
 fn trace_answer() -> TraceAnswer {
@@ -446,6 +449,30 @@ fn event_trace() -> EventTrace {
         silent: vec!["node2".to_owned()],
         silent_more: 2,
         since_ns: 5,
+        reports: Vec::new(),
+    }
+}
+
+#[test]
+fn a_request_for_reports_and_the_reports_are_the_same_after_the_wire() {
+    let request = TraceRequest { subject: TraceSubject::Reports, ..trace_request() };
+    let report = AgentReport {
+        host: "node1".to_owned(),
+        rank: Some(Rank(1)),
+        version: "1.2.3".to_owned(),
+        wall_ns: 17,
+        certificates_end_ns: Some(18),
+        is_secured: true,
+        has_journal: Some(false),
+        members_digest: 19,
+        impossible: 20,
+    };
+    let answer = TraceAnswer {
+        trace: EventTrace { reports: vec![report], ..event_trace() },
+        ..trace_answer()
+    };
+    for frame in [Frame::TraceRequest(request), Frame::TraceAnswer(Box::new(answer))] {
+        assert_eq!(decode(frame.clone().to_bytes()).unwrap(), frame);
     }
 }
 

@@ -5,8 +5,8 @@ use crate::event::{core_id, wire_id};
 use crate::v1;
 use ftb_core::frame::TraceAnswer;
 use ftb_core::trace::{
-    AgentTrace, EventTrace, Hop, TRACE_SILENT_MAX, TRACE_STEPS_MAX, TraceRequest, TraceStep,
-    TracedEvent,
+    AgentReport, AgentTrace, EventTrace, Hop, REPORTS_MAX, TRACE_SILENT_MAX, TRACE_STEPS_MAX,
+    TraceRequest, TraceStep, TraceSubject, TracedEvent, VERSION_BYTES_MAX,
 };
 use ftb_core::{OriginId, Rank, Severity, limits};
 
@@ -17,8 +17,12 @@ pub(super) fn wire_request(request: &TraceRequest) -> v1::TraceRequest {
     v1::TraceRequest {
         requester: request.requester.0,
         request: request.request,
-        event: Some(wire_id(request.event)),
+        event: match request.subject {
+            TraceSubject::Event(event) => Some(wire_id(event)),
+            TraceSubject::Reports => None,
+        },
         within_ms: request.within_ms,
+        reports: request.subject == TraceSubject::Reports,
     }
 }
 
@@ -26,7 +30,10 @@ pub(super) fn core_request(request: v1::TraceRequest) -> Result<TraceRequest> {
     Ok(TraceRequest {
         requester: OriginId(request.requester),
         request: request.request,
-        event: core_id(need("trace request", "event", request.event)?),
+        subject: match request.reports {
+            true => TraceSubject::Reports,
+            false => TraceSubject::Event(core_id(need("trace request", "event", request.event)?)),
+        },
         within_ms: request.within_ms,
     })
 }
@@ -73,13 +80,44 @@ pub fn wire_trace(trace: &EventTrace) -> v1::EventTrace {
         silent: trace.silent.clone(),
         silent_more: trace.silent_more,
         since_ns: trace.since_ns,
+        reports: trace.reports.iter().map(wire_report).collect(),
     }
+}
+
+/// A report for the wire.
+pub fn wire_report(report: &AgentReport) -> v1::AgentReport {
+    v1::AgentReport {
+        host: report.host.clone(),
+        rank: report.rank.map(|rank| rank.0),
+        version: report.version.clone(),
+        wall_ns: report.wall_ns,
+        certificates_end_ns: report.certificates_end_ns,
+        secured: report.is_secured,
+        journal: report.has_journal,
+        members_digest: report.members_digest,
+        impossible: report.impossible,
+    }
+}
+
+fn core_report(report: v1::AgentReport) -> Result<AgentReport> {
+    Ok(AgentReport {
+        host: text("host of an agent", report.host, limits::HOST_BYTES_MAX)?,
+        rank: report.rank.map(Rank),
+        version: text("version of an agent", report.version, VERSION_BYTES_MAX)?,
+        wall_ns: report.wall_ns,
+        certificates_end_ns: report.certificates_end_ns,
+        is_secured: report.secured,
+        has_journal: report.journal,
+        members_digest: report.members_digest,
+        impossible: report.impossible,
+    })
 }
 
 /// A path from the wire. A step of a later version is left out.
 fn core_trace(trace: v1::EventTrace) -> Result<EventTrace> {
     let steps: usize = trace.agents.iter().map(|agent| agent.hops.len()).sum();
     bound("steps of an event", steps.max(trace.agents.len()), TRACE_STEPS_MAX)?;
+    bound("reports of agents", trace.reports.len(), REPORTS_MAX)?;
     bound("silent agents", trace.silent.len(), TRACE_SILENT_MAX)?;
     let host = |name: String| text("host of an agent", name, limits::HOST_BYTES_MAX);
     let hop = |hop: v1::TraceHop| {
@@ -111,5 +149,6 @@ fn core_trace(trace: v1::EventTrace) -> Result<EventTrace> {
         silent: trace.silent.into_iter().map(host).collect::<Result<_>>()?,
         silent_more: trace.silent_more,
         since_ns: trace.since_ns,
+        reports: trace.reports.into_iter().map(core_report).collect::<Result<_>>()?,
     })
 }

@@ -1,25 +1,53 @@
-//! What this agent remembers of an event, with the names that the other parts know.
+//! What this agent remembers of an event, and how it is, with the names that the other parts know.
 
 use crate::frame::{Content, TraceAnswer};
 use crate::ident::{EventId, Rank};
 use crate::node::Node;
-use crate::node::api::{ClientId, LinkId, QueryId};
+use crate::node::api::{ClientId, JournalState, LinkId, QueryId};
 use crate::numbers::LogIndex;
-use crate::trace::{AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TracedEvent};
+use crate::trace::{
+    AgentReport, AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TraceSubject, TracedEvent,
+};
 
 impl Node {
-    /// A client of this agent asks for the path of an event.
-    pub(crate) fn on_query_trace(&mut self, query: QueryId, event: EventId, within_ms: u32) {
+    /// A client of this agent asks all agents.
+    pub(crate) fn on_query_trace(&mut self, query: QueryId, subject: TraceSubject, within_ms: u32) {
         let requester = self.cx.config.origin;
-        let request = TraceRequest { requester, request: query.0, event, within_ms };
-        let own = self.own_trace(event);
+        let request = TraceRequest { requester, request: query.0, subject, within_ms };
+        let own = self.own_answer(subject);
         self.tracing.on_query(&mut self.cx, query, request, own);
     }
 
-    /// A neighbour asks for the path of an event.
+    /// A neighbour asks.
     pub(super) fn on_trace_request(&mut self, link: LinkId, request: TraceRequest) {
-        let own = self.own_trace(request.event);
+        let own = self.own_answer(request.subject);
         self.tracing.on_request(&mut self.cx, link, request, own);
+    }
+
+    fn own_answer(&self, subject: TraceSubject) -> EventTrace {
+        match subject {
+            TraceSubject::Event(event) => self.own_trace(event),
+            TraceSubject::Reports => EventTrace {
+                answered: 1,
+                reports: vec![self.own_report()],
+                ..EventTrace::default()
+            },
+        }
+    }
+
+    fn own_report(&self) -> AgentReport {
+        let config = &self.cx.config;
+        AgentReport {
+            host: config.host.clone(),
+            rank: self.cx.rank,
+            version: config.version.clone(),
+            wall_ns: self.cx.now.wall_ns,
+            certificates_end_ns: self.certificates_end_ns,
+            is_secured: config.is_secured,
+            has_journal: self.journal.state().map(|state| state == JournalState::Ok),
+            members_digest: config.members.digest(),
+            impossible: self.cx.counters.impossible,
+        }
     }
 
     /// A neighbour answers.

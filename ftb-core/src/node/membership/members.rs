@@ -401,6 +401,23 @@ impl Membership {
         (!next.is_empty()).then_some(Frame::Members(next))
     }
 
+    /// How many members are in each state as far as this agent knows, in the order of
+    /// [`MemberState::ALL`].
+    pub(crate) fn count_members(&self, cx: &Cx) -> [u64; MemberState::ALL.len()] {
+        let place = |state| MemberState::ALL.iter().position(|other| *other == state).unwrap_or(0);
+        let listed = u32::try_from(cx.config.members.len()).unwrap_or(u32::MAX);
+        let others = self.members.known.values().filter(|member| Some(member.rank) != cx.rank);
+        let mut counts = [0; MemberState::ALL.len()];
+        let mut absent = u64::from(listed);
+        let own = cx.rank.map(|rank| (rank, MemberState::Up));
+        for (rank, state) in others.map(|member| (member.rank, member.state)).chain(own) {
+            counts[place(state)] += 1;
+            absent -= u64::from(rank.0 < listed);
+        }
+        counts[place(MemberState::Absent)] += absent;
+        counts
+    }
+
     /// The whole list as far as this agent knows it.
     fn local_view(&self, cx: &Cx) -> Vec<TreeNode> {
         let mut view: BTreeMap<Rank, TreeNode> = BTreeMap::new();

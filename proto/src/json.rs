@@ -1,11 +1,15 @@
-//! Events as JSON objects: one form for every program that prints them.
+//! Events, gaps, conditions and agents as JSON objects: one form for every program that prints
+//! them.
 //!
 //! The names of the fields are documented in `docs/ftbctl.md` and stay; others may be added. An
 //! event that was not published yet has no `position`, `id`, `host`, `uid` and `pid`.
 
+use crate::condition_state::ConditionState;
+use crate::event::Received;
+use crate::v1;
 use ftb_core::condition::Condition;
-use ftb_core::{Event, EventKind, Tag};
-use ftb_proto::event::Received;
+use ftb_core::node::api::Gap;
+use ftb_core::{Event, EventKind, EventSpace, Position, Tag};
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
@@ -28,7 +32,7 @@ pub struct EventObject<'a> {
     job_id: &'a str,
     response: bool,
     response_to: Option<String>,
-    tags: Tags<'a>,
+    tags: TagMap<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,9 +94,9 @@ struct Sealed<'a> {
 }
 
 /// As an object; of a key that occurs twice the first counts, as in [`Event::tag`].
-struct Tags<'a>(&'a [Tag]);
+struct TagMap<'a>(&'a [Tag]);
 
-impl Serialize for Tags<'_> {
+impl Serialize for TagMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for (number, tag) in self.0.iter().enumerate() {
@@ -127,7 +131,7 @@ impl<'a> From<&'a Event> for EventObject<'a> {
             job_id: &event.job_id,
             response,
             response_to,
-            tags: Tags(&event.tags),
+            tags: TagMap(&event.tags),
             payload: payload.ok(),
             payload_hex: payload.is_err().then(|| hex(&event.payload)),
             condition: event.condition.as_ref().map(|condition| Statement::new(condition, event)),
@@ -159,6 +163,132 @@ impl<'a> From<&'a Received> for EventObject<'a> {
     }
 }
 
+/// Events that are missing.
+#[derive(Serialize)]
+pub struct GapObject<'a> {
+    r#type: &'static str,
+    after: Option<String>,
+    until: Option<String>,
+    reason: &'static str,
+    count: Option<u64>,
+    severity_max: Option<&'static str>,
+    spaces: Vec<&'a str>,
+}
+
+impl<'a> From<&'a Gap> for GapObject<'a> {
+    fn from(gap: &'a Gap) -> Self {
+        // Before the first entry of a log there is no position.
+        let place = |position: Position| (position != Position::ZERO).then(|| position.to_string());
+        let spaces = gap.spaces.names().unwrap_or_default();
+        Self {
+            r#type: "gap",
+            after: place(gap.after),
+            until: place(gap.until),
+            reason: gap.reason.as_str(),
+            count: gap.count,
+            severity_max: gap.severity_max.map(|severity| severity.as_str()),
+            spaces: spaces.iter().map(EventSpace::as_str).collect(),
+        }
+    }
+}
+
+/// A row of the table of conditions.
+#[derive(Serialize)]
+pub struct ConditionObject<'a> {
+    r#type: &'static str,
+    host: &'a str,
+    component: &'a str,
+    key: &'a str,
+    state: &'static str,
+    severity: &'static str,
+    action: &'static str,
+    onset_ns: u64,
+    changed_ns: u64,
+    /// `None`: never.
+    expires_ms: Option<u32>,
+    event: &'a str,
+    source: String,
+    publisher_host: &'a str,
+    publisher_uid: u32,
+    message: &'a str,
+    position: String,
+}
+
+impl<'a> From<&'a ConditionState> for ConditionObject<'a> {
+    fn from(state: &'a ConditionState) -> Self {
+        Self {
+            r#type: "condition",
+            host: state.subject.host(),
+            component: state.subject.component(),
+            key: state.subject.key(),
+            state: state.truth.as_str(),
+            severity: state.severity.as_str(),
+            action: state.action.as_str(),
+            onset_ns: state.onset_ns,
+            changed_ns: state.changed_ns,
+            expires_ms: (state.expires_ms > 0).then_some(state.expires_ms),
+            event: &state.event,
+            source: state.source.to_string(),
+            publisher_host: &state.publisher_host,
+            publisher_uid: state.publisher_uid,
+            message: &state.message,
+            position: state.position.to_string(),
+        }
+    }
+}
+
+/// An agent of the tree.
+#[derive(Serialize)]
+pub struct AgentObject<'a> {
+    r#type: &'static str,
+    rank: u32,
+    host: &'a str,
+    state: &'static str,
+    role: Option<&'static str>,
+    parent: Option<u32>,
+    origin: Option<String>,
+    since_ns: Option<u64>,
+}
+
+impl<'a> From<&'a v1::TreeNode> for AgentObject<'a> {
+    fn from(node: &'a v1::TreeNode) -> Self {
+        Self {
+            r#type: "node",
+            rank: node.rank,
+            host: &node.host,
+            state: state_word(node.state()),
+            role: node.role.map(|_| role_word(node.role())),
+            parent: node.parent,
+            origin: node.origin.map(|origin| format!("{origin:016x}")),
+            since_ns: node.since_ns,
+        }
+    }
+}
+
+/// The word for the state of a member.
+pub fn state_word(state: v1::MemberState) -> &'static str {
+    match state {
+        v1::MemberState::Up => "up",
+        v1::MemberState::Moved => "moved",
+        v1::MemberState::Suspect => "suspect",
+        v1::MemberState::Lost => "lost",
+        v1::MemberState::Dead => "dead",
+        v1::MemberState::Absent => "absent",
+        v1::MemberState::Unspecified => "unknown",
+    }
+}
+
+/// The word for the role of an agent.
+pub fn role_word(role: v1::AgentRole) -> &'static str {
+    match role {
+        v1::AgentRole::Root => "root",
+        v1::AgentRole::Standby => "standby",
+        v1::AgentRole::Member => "member",
+        v1::AgentRole::Searching => "searching",
+        v1::AgentRole::Unspecified => "unknown",
+    }
+}
+
 /// Bytes as hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
@@ -172,16 +302,15 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::event;
+    use ftb_core::EventName;
 
     #[test]
     fn an_event_that_was_not_published_has_what_its_publisher_said() {
-        let event = event("my.space", "DISK_FULL")
-            .unwrap()
-            .tag("disk", "/scratch")
-            .tag("disk", "/tmp")
-            .payload(&b"\xff\x00"[..])
-            .build();
+        let tag = |value: &str| Tag { key: "disk".to_owned(), value: value.to_owned() };
+        let space = EventSpace::new("my.space").unwrap();
+        let mut event = Event::new(space, EventName::new("DISK_FULL").unwrap());
+        event.tags = vec![tag("/scratch"), tag("/tmp")];
+        event.payload = (&b"\xff\x00"[..]).into();
         let object = serde_json::to_value(EventObject::from(&event)).unwrap();
         assert_eq!((&object["type"], &object["name"]), (&"event".into(), &"DISK_FULL".into()));
         assert_eq!(object["tags"], serde_json::json!({"disk": "/scratch"}));

@@ -1,0 +1,249 @@
+//! What monitoring systems read of an agent over HTTP on a loopback address: metrics, health, the
+//! tree, conditions, events.
+//!
+//! Responsible for: `[metrics]` of the configuration, the resources and their answers. Everything
+//! here is for every user of the host: a loopback address knows no user, so that only what all
+//! users may read is shown. Not responsible for: HTTP and its limits (`server`), what a metric is
+//! (`metrics`), reading the log (`reading`).
+
+pub mod metrics;
+mod reading;
+mod server;
+mod stream;
+mod usage;
+
+use crate::access::Access;
+use crate::admin;
+use crate::clients::Terms;
+use crate::handle::Handle;
+use crate::journal::Statistics;
+use crate::signing::Signing;
+use crate::world::Listener;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use ftb_core::filter::Filter;
+use ftb_core::node::JournalState;
+use ftb_core::node::TreeRole;
+use ftb_core::node::api::Start;
+use ftb_proto::json::AgentObject;
+use ftb_transport::limiter::{ConnectionLimiter, Limits};
+use ftb_transport::peer_errors::PeerErrors;
+use metrics::Snapshot;
+use serde::{Deserialize, Serialize};
+use server::{Answer, Problem};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stream::EventStream;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Connections that have not sent their request; a further one closes the oldest. And connections
+/// whose request is answered; a further one gets status 503.
+pub const CONNECTIONS_MAX: usize = 64;
+/// Streams of events at once, of these connections. A further one gets status 503.
+pub const STREAMS_MAX: usize = 16;
+/// Rows of `/conditions.json`. Further ones are left out, and `complete` is false.
+pub const ROWS_MAX: usize = 10_000;
+/// The age up to which an answer is given again: many readers cost no more than one.
+pub const AGE_MAX: Duration = Duration::from_secs(1);
+/// How long the driver may take for its part of an answer.
+const DRIVER_MAX: Duration = Duration::from_secs(1);
+/// How long the acting root may take to describe the tree, and the log to give the conditions.
+const CLUSTER_MAX: Duration = Duration::from_secs(2);
+
+/// The table `[metrics]` of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Where to listen, a loopback address; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+impl MetricsConfig {
+    /// Checks the address.
+    ///
+    /// # Errors
+    /// Other hosts could read it.
+    pub fn check(&self) -> Result<(), String> {
+        match self.listen {
+            Some(address) if !address.ip().is_loopback() => Err(format!(
+                "metrics.listen is {address}: expected a loopback address, such as \
+                 127.0.0.1:9464; a collector on this host passes metrics on"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the resources read.
+pub struct Sources {
+    /// The driver.
+    pub handle: Handle,
+    /// Counters of peer errors.
+    pub errors: Arc<PeerErrors>,
+    /// Names of this agent.
+    pub terms: Arc<Terms>,
+    /// How much is on disk; `None` without a journal.
+    pub journal: Option<Arc<Statistics>>,
+    /// Who may read which events.
+    pub access: Arc<ArcSwap<Access>>,
+    /// Verifies events.
+    pub signing: Arc<Signing>,
+    /// The limiters of links and of clients.
+    pub limiters: [Arc<ConnectionLimiter>; 2],
+    /// The tasks of the agent.
+    pub tasks: TaskTracker,
+}
+
+/// The resources.
+pub struct Monitor {
+    sources: Sources,
+    metrics: Mutex<Option<Kept>>,
+    tree: Mutex<Option<Kept>>,
+    conditions: Mutex<Option<Kept>>,
+    streams: Arc<Semaphore>,
+}
+
+/// An answer that is given again.
+struct Kept {
+    since: Instant,
+    text: Bytes,
+}
+
+/// Serves until `closing`; `ended` ends every connection at once.
+pub fn serve(
+    listener: Box<dyn Listener>,
+    sources: Sources,
+    closing: CancellationToken,
+    ended: CancellationToken,
+) {
+    let limits = Limits {
+        waiting_max: CONNECTIONS_MAX,
+        open_max: CONNECTIONS_MAX,
+        per_user_max: usize::MAX,
+        hello: sources.terms.hello,
+    };
+    let limiter = ConnectionLimiter::new(limits, Arc::clone(&sources.errors), |_| false);
+    let tasks = sources.tasks.clone();
+    let monitor = Arc::new(Monitor {
+        sources,
+        metrics: Mutex::default(),
+        tree: Mutex::default(),
+        conditions: Mutex::default(),
+        streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+    });
+    server::serve(server::Server { listener, limiter, monitor, tasks, closing, ended });
+}
+
+/// Gives the kept answer, or makes one. Who comes meanwhile waits for it.
+async fn kept(
+    place: &Mutex<Option<Kept>>,
+    make: impl Future<Output = Result<Bytes, Problem>>,
+) -> Result<Bytes, Problem> {
+    let mut place = place.lock().await;
+    if let Some(kept) = place.as_ref().filter(|kept| kept.since.elapsed() < AGE_MAX) {
+        return Ok(kept.text.clone());
+    }
+    let text = make.await?;
+    *place = Some(Kept { since: Instant::now(), text: text.clone() });
+    Ok(text)
+}
+
+#[derive(Serialize)]
+struct TreeDocument<'a> {
+    complete: bool,
+    nodes: Vec<AgentObject<'a>>,
+}
+
+impl Monitor {
+    /// The metrics, as OpenMetrics text.
+    async fn metrics(&self) -> Result<Answer, Problem> {
+        let text = kept(&self.metrics, async {
+            let Sources { handle, errors, terms, journal, limiters, .. } = &self.sources;
+            let counts = limiters.each_ref().map(|limiter| limiter.counts());
+            let (status, census) = in_time(async {
+                let status = handle.status().await?;
+                Ok((status, handle.census().await?))
+            })
+            .await?;
+            let snapshot = Snapshot {
+                host: terms.host.clone(),
+                cluster: terms.cluster.clone(),
+                uptime: Duration::from_nanos(status.now_ns.saturating_sub(status.started_ns)),
+                node: Some(status.node),
+                census,
+                journal: journal.as_ref().map(|journal| (journal.bytes(), journal.oldest_ns())),
+                connections: counts.map(|(open, waiting)| open + waiting),
+                peer_errors: errors.counters(),
+                usage: usage::now(),
+            };
+            metrics::encode(snapshot).map(Bytes::from).map_err(Problem::failed)
+        });
+        Ok(Answer::text(metrics::CONTENT_TYPE, text.await?))
+    }
+
+    /// Whether the agent works: its driver answers.
+    async fn health(&self) -> Result<Answer, Problem> {
+        in_time(self.sources.handle.status()).await?;
+        Ok(Answer::plain("ok\n"))
+    }
+
+    /// Whether the agent carries events: it has a place in the tree, and its journal works.
+    async fn readiness(&self) -> Result<Answer, Problem> {
+        let status = in_time(self.sources.handle.status()).await?;
+        match (status.node.role, status.node.journal) {
+            (TreeRole::Searching, _) => Err(Problem::not_ready("the agent searches a parent")),
+            (_, Some(JournalState::Degraded)) => {
+                Err(Problem::not_ready("the journal has failed: the log is in memory only"))
+            }
+            _ => Ok(Answer::plain("ok\n")),
+        }
+    }
+
+    /// The tree.
+    async fn tree(&self) -> Result<Answer, Problem> {
+        let text = kept(&self.tree, async {
+            let tree = self.sources.handle.tree(CLUSTER_MAX).await.map_err(Problem::not_ready)?;
+            let nodes = admin::tree_nodes(tree.nodes);
+            let nodes = nodes.iter().map(AgentObject::from).collect();
+            as_json(&TreeDocument { complete: tree.complete, nodes })
+        });
+        Ok(Answer::text(server::JSON, text.await?))
+    }
+
+    /// The conditions that hold or are unknown.
+    async fn conditions(&self) -> Result<Answer, Problem> {
+        let text = kept(&self.conditions, async {
+            let read = timeout(CLUSTER_MAX, reading::conditions(&self.sources)).await;
+            let read = read.map_err(|_| Problem::not_ready("the log does not answer in time"))?;
+            as_json(&read?.document())
+        });
+        Ok(Answer::text(server::JSON, text.await?))
+    }
+
+    /// A stream of events from now or from a position on.
+    async fn events(&self, filter: &str, start: Start) -> Result<Answer, Problem> {
+        let filter = Filter::parse(filter).map_err(Problem::wrong)?;
+        let place = Arc::clone(&self.streams).try_acquire_owned();
+        let place = place.map_err(|_| Problem::full("there are too many streams of events"))?;
+        let reading = reading::open(&self.sources, filter, start).await?;
+        Ok(Answer::stream(EventStream::new(reading, place)))
+    }
+}
+
+fn as_json(document: &impl Serialize) -> Result<Bytes, Problem> {
+    serde_json::to_vec(document).map(Bytes::from).map_err(Problem::failed)
+}
+
+/// The driver's answer, if it comes in time.
+async fn in_time<T>(
+    answer: impl Future<Output = Result<T, crate::handle::Stopping>>,
+) -> Result<T, Problem> {
+    match timeout(DRIVER_MAX, answer).await {
+        Err(_) => Err(Problem::not_ready("the driver does not answer")),
+        Ok(answer) => answer.map_err(Problem::not_ready),
+    }
+}

@@ -1,0 +1,172 @@
+//! Reads the log for every user of the host, as a client of the agent without a socket.
+//!
+//! Responsible for: attaching to the driver, subscribing, and what of the deliveries all users may
+//! read. Not responsible for: what is done with it.
+
+use super::{ROWS_MAX, Sources};
+use crate::clients::narrowed;
+use crate::handle::{Command, Handle};
+use crate::monitor::server::Problem;
+use crate::outbox;
+use crate::reader::Reader;
+use ftb_core::PublisherId;
+use ftb_core::condition::Truth;
+use ftb_core::filter::Filter;
+use ftb_core::node::api::{ClientId, ClientInfo, Input, Start, SubscriptionId};
+use ftb_proto::client::{FromAgent, Outgoing};
+use ftb_proto::condition_state::ConditionState;
+use ftb_proto::json::ConditionObject;
+use ftb_proto::wire::Outbound as _;
+use ftb_transport::Credentials;
+use serde::Serialize;
+use std::task::{Context, Poll, ready};
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+/// No user of a host has this number: its rights are those of everyone, and it has published
+/// nothing. Its subscriptions share the budget of one user.
+const EVERYONE: Credentials = Credentials { uid: u32::MAX, gid: u32::MAX, pid: 0 };
+const SUBSCRIPTION: SubscriptionId = SubscriptionId(0);
+
+/// A subscription that runs. It ends when it is dropped.
+pub(super) struct PublicReading {
+    client: ClientId,
+    inbox: mpsc::Receiver<Outgoing>,
+    reader: Reader,
+    handle: Handle,
+    tasks: TaskTracker,
+    /// The driver may pause a client that publishes; this one does not.
+    _paused: watch::Receiver<bool>,
+}
+
+/// Begins to read.
+pub(super) async fn open(
+    sources: &Sources,
+    filter: Filter,
+    start: Start,
+) -> Result<PublicReading, Problem> {
+    let Sources { handle, access, signing, terms, tasks, .. } = sources;
+    let filter = narrowed(&access.load().of(EVERYONE), filter).map_err(Problem::denied)?;
+    let client = ClientId(handle.next_id());
+    let (outbox, inbox) = mpsc::channel(outbox::DEPTH);
+    let (pause, paused) = watch::channel(false);
+    let info = ClientInfo {
+        uid: EVERYONE.uid,
+        gid: EVERYONE.gid,
+        pid: std::process::id(),
+        name: "http".to_owned(),
+        job_id: String::new(),
+        publisher: PublisherId {
+            account: PublisherId::account_of(&terms.host, EVERYONE.uid),
+            token: client.0,
+        },
+    };
+    let opened = Command::ClientOpened { client, info, outbox, paused: pause };
+    handle.client_command(opened).await.map_err(Problem::not_ready)?;
+    let reading = PublicReading {
+        client,
+        inbox,
+        reader: Reader::new(access.clone(), signing.clone(), EVERYONE),
+        handle: handle.clone(),
+        tasks: tasks.clone(),
+        _paused: paused,
+    };
+    let filter = filter.into();
+    let input = Input::Subscribe { client, subscription: SUBSCRIPTION, filter, start };
+    handle.client_input(input, 0).await.map_err(Problem::not_ready)?;
+    Ok(reading)
+}
+
+impl PublicReading {
+    /// The next message, as a client reads it; `None`: the agent stops.
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FromAgent>> {
+        loop {
+            let Some(message) = ready!(self.inbox.poll_recv(cx)) else { return Poll::Ready(None) };
+            let readable = match message {
+                Outgoing::Core(message) => self.reader.readable(message),
+                message => Some(message),
+            };
+            let bytes = readable.map(|message| message.into_slices().concat());
+            // What this agent has encoded, it can decode.
+            let decoded = bytes.and_then(|bytes| FromAgent::decode(bytes.into()).ok());
+            if decoded.is_some() {
+                return Poll::Ready(decoded);
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<FromAgent> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+impl Drop for PublicReading {
+    fn drop(&mut self) {
+        let (handle, client) = (self.handle.clone(), self.client);
+        self.tasks.spawn(async move {
+            // A driver that has ended has forgotten it.
+            let _ = handle.client_input(Input::ClientDetached { client }, 0).await;
+        });
+    }
+}
+
+/// The conditions that hold or are unknown, without watches.
+#[derive(Default)]
+pub(super) struct Table {
+    rows: Vec<ConditionState>,
+    hidden: u32,
+    is_cut: bool,
+}
+
+/// The same for programs.
+#[derive(Serialize)]
+pub(super) struct ConditionDocument<'a> {
+    complete: bool,
+    hidden: u32,
+    conditions: Vec<ConditionObject<'a>>,
+}
+
+impl Table {
+    pub(super) fn document(&self) -> ConditionDocument<'_> {
+        ConditionDocument {
+            complete: !self.is_cut,
+            hidden: self.hidden,
+            conditions: self.rows.iter().map(ConditionObject::from).collect(),
+        }
+    }
+
+    fn take(&mut self, state: ConditionState) {
+        if state.is_watch() || state.truth == Truth::False {
+            return;
+        }
+        match self.rows.len() < ROWS_MAX {
+            true => self.rows.push(state),
+            false => self.is_cut = true,
+        }
+    }
+}
+
+/// Reads the table of conditions.
+pub(super) async fn conditions(sources: &Sources) -> Result<Table, Problem> {
+    let filter = Filter::parse("condition=*").map_err(Problem::failed)?;
+    let mut reading = open(sources, filter, Start::Conditions).await?;
+    let mut table = Table::default();
+    while let Some(message) = reading.next().await {
+        match message {
+            FromAgent::Deliver { mut events, .. } => {
+                while let Some(received) = events.take_first() {
+                    if let Some(state) = ConditionState::of(&received) {
+                        table.take(state);
+                    }
+                }
+            }
+            FromAgent::Covered { history_ended: true, hidden, .. } => {
+                table.hidden = hidden;
+                return Ok(table);
+            }
+            FromAgent::Rejected { message, .. } => return Err(Problem::full(message)),
+            _ => {}
+        }
+    }
+    Err(Problem::not_ready("the agent is stopping"))
+}

@@ -1,0 +1,227 @@
+//! `ftbctl init`: a working configuration of the agent, with certificates.
+//!
+//! Responsible for: `agent.toml`, and the certificate of this host beside it. Replaces no file.
+//! Not responsible for: other hosts, whose files it names; certificates ([`crate::ca`]); all other
+//! keys of the file (`agent.toml.sample`).
+
+use crate::ca;
+use crate::cli::InitArgs;
+use crate::doctor;
+use crate::failure::Failure;
+use crate::output::{Output, STRONG, styled};
+use ftb_core::hostlist::Hostlist;
+use nix::unistd::{Gid, Group, chown, gethostname};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The file of the agent.
+const CONFIG: &str = "agent.toml";
+/// The group of the agent's user, which reads the key.
+const GROUP: &str = "ftb";
+
+/// Writes the configuration.
+pub(crate) fn run(args: &InitArgs, mut output: Output) -> Result<(), Failure> {
+    let here = gethostname().map_err(io::Error::from)?.to_string_lossy().into_owned();
+    let members = match &args.hosts {
+        Some(hosts) => hosts.clone(),
+        None => Hostlist::parse(short(&here))
+            .map_err(|error| Failure::failed(format_args!("the name of this host: {error}")))?,
+    };
+    let own = own_name(&members, &here, args.host.as_deref())?;
+    create_folder(&args.dir)?;
+    let dir = args.dir.canonicalize()?;
+    let file = dir.join(CONFIG);
+    if file.exists() {
+        return Err(exists(&file));
+    }
+    if !args.insecure {
+        ca::provide(&args.ca_dir, &args.cluster, &members, &mut output)?;
+    }
+    let has_key = match &own {
+        Some(own) if !args.insecure => install(&args.ca_dir, own, &dir.join("tls"))?,
+        _ => false,
+    };
+    write_new(&file, 0o644, &text(args, &members, own.as_deref(), &here, &dir))?;
+    let findings = if own.is_some() { doctor::configuration(&file) } else { Vec::new() };
+    if output.is_json() {
+        output.json(&json!({
+            "type": "init",
+            "config": file,
+            "cluster": args.cluster,
+            "members": members.len(),
+            "host": own,
+            "ca": (!args.insecure).then_some(&args.ca_dir),
+        }))?;
+        return output.flush();
+    }
+    output.line(&format!(
+        "{}: cluster {}, {} members",
+        file.display(),
+        args.cluster,
+        members.len()
+    ))?;
+    for finding in &findings {
+        doctor::show(&mut output, finding)?;
+    }
+    next_steps(&mut output, args, &members, own.as_deref(), (&file, has_key))?;
+    output.flush()
+}
+
+/// The name without its domain.
+fn short(host: &str) -> &str {
+    host.split('.').next().unwrap_or(host)
+}
+
+/// This host as it stands in the list, if it does.
+fn own_name(
+    members: &Hostlist,
+    here: &str,
+    given: Option<&str>,
+) -> Result<Option<String>, Failure> {
+    let listed = |name: &str| members.iter().find(|member| member.eq_ignore_ascii_case(name));
+    match given {
+        None => Ok(listed(here).or_else(|| listed(short(here)))),
+        Some(given) => match listed(given) {
+            Some(name) => Ok(Some(name)),
+            None => Err(Failure::usage(format_args!("--host {given} is not in the host list"))),
+        },
+    }
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::failed(format_args!(
+        "{} exists, and nothing is replaced: remove it first, or give another --dir",
+        path.display()
+    ))
+}
+
+fn create_folder(path: &Path) -> Result<(), Failure> {
+    let created = DirBuilder::new().recursive(true).mode(0o755).create(path);
+    created.map_err(|error| Failure::failed(format_args!("{}: {error}", path.display())))
+}
+
+fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let written = created.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::failed(format_args!("{}: {error}", path.display())),
+    })
+}
+
+/// Copies the files of this host beside its configuration. Gives whether the agent's group can read
+/// the key.
+fn install(ca_dir: &Path, own: &str, tls: &Path) -> Result<bool, Failure> {
+    create_folder(tls)?;
+    let copy = |from: PathBuf, name: &str, mode: u32| {
+        let read = fs::read_to_string(&from);
+        let text =
+            read.map_err(|error| Failure::failed(format_args!("{}: {error}", from.display())))?;
+        write_new(&tls.join(name), mode, &text)
+    };
+    for name in ["ca.pem", "crl.pem"] {
+        copy(ca_dir.join(name), name, 0o644)?;
+    }
+    let host = ca_dir.join("hosts").join(own);
+    copy(host.join("agent.pem"), "agent.pem", 0o644)?;
+    copy(host.join("agent.key"), "agent.key", 0o640)?;
+    let group: Option<Gid> = Group::from_name(GROUP).ok().flatten().map(|group| group.gid);
+    Ok(group.is_some_and(|group| chown(&tls.join("agent.key"), None, Some(group)).is_ok()))
+}
+
+/// The file.
+fn text(args: &InitArgs, members: &Hostlist, own: Option<&str>, here: &str, dir: &Path) -> String {
+    let mut text = format!(
+        "# Written by ftbctl init; the same on every host. agent.toml.sample explains all keys.\n\
+         cluster = {:?}\nmembers = {:?}\n",
+        args.cluster,
+        members.to_string()
+    );
+    let found = |own: &str| own.eq_ignore_ascii_case(here) || own.eq_ignore_ascii_case(short(here));
+    // Writing to a String cannot fail, here and below.
+    if let Some(own) = own.filter(|own| !found(own)) {
+        let _ = writeln!(text, "host = {own:?}");
+    }
+    if let Some(socket) = &args.socket {
+        let _ = writeln!(text, "socket = {:?}", socket.display().to_string());
+    }
+    if args.insecure {
+        text.push_str("# Every process that reaches the port can act as an agent.\n");
+        text.push_str("insecure = true\n");
+        if members.len() == 1 {
+            text.push_str("listen = \"127.0.0.1:14451\"\n");
+        }
+        return text;
+    }
+    text.push_str("\n[tls]\n");
+    for (key, name) in
+        [("ca", "ca.pem"), ("crl", "crl.pem"), ("cert", "agent.pem"), ("key", "agent.key")]
+    {
+        let path = dir.join("tls").join(name).display().to_string();
+        let _ = writeln!(text, "{key} = {path:?}");
+    }
+    text
+}
+
+fn next_steps(
+    output: &mut Output,
+    args: &InitArgs,
+    members: &Hostlist,
+    own: Option<&str>,
+    (file, has_key): (&Path, bool),
+) -> Result<(), Failure> {
+    output.line(&styled(STRONG, "next"))?;
+    let tls = file.with_file_name("tls");
+    let (file, tls, ca) = (file.display(), tls.display(), args.ca_dir.display());
+    if own.is_some() {
+        if !args.insecure && !has_key {
+            output.line(&format!("  chown root:{GROUP} {tls}/agent.key"))?;
+        }
+        output.line("  systemctl enable --now ftb-agent")?;
+    }
+    let others = members.len() - usize::from(own.is_some());
+    if others > 0 {
+        let list = members.to_string();
+        output.line(&format!("  for h in $(ftbctl hosts expand '{list}'); do"))?;
+        output.line(&format!("    ssh $h mkdir -p {tls} && scp {file} $h:{file}"))?;
+        if !args.insecure {
+            let files = format!("{ca}/ca.pem {ca}/crl.pem {ca}/hosts/$h/agent.pem");
+            output.line(&format!("    scp {files} {ca}/hosts/$h/agent.key $h:{tls}"))?;
+            let key = format!("{tls}/agent.key");
+            output.line(&format!("    ssh $h 'chown root:{GROUP} {key}; chmod 640 {key}'"))?;
+        }
+        output.line("    ssh $h systemctl enable --now ftb-agent")?;
+        output.line("  done")?;
+    }
+    output.line("  ftbctl tree --wait=full && ftbctl doctor")?;
+    match args.insecure {
+        true => Ok(()),
+        false => {
+            output.line(&format!("{ca} has the key of the cluster: keep it where only you read"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn this_host_is_found_in_the_list_by_its_long_or_short_name() {
+        let members = Hostlist::parse("login,node[01-02],far.example.org").unwrap();
+        let own = |here: &str| own_name(&members, here, None).unwrap();
+        assert_eq!(own("node02.example.org").as_deref(), Some("node02"));
+        assert_eq!(own("FAR.example.org").as_deref(), Some("far.example.org"));
+        assert_eq!(own("elsewhere"), None);
+        assert_eq!(own_name(&members, "x", Some("login")).unwrap().as_deref(), Some("login"));
+        assert!(own_name(&members, "x", Some("y")).is_err());
+    }
+}
