@@ -14,6 +14,7 @@ fn uncommented() -> String {
         !key.is_empty() && line.starts_with('#') && line[1 + key.len()..].starts_with(" = ")
     };
     let not_default = [
+        "#members =",
         "#host =",
         "#insecure =",
         "#login1 =",

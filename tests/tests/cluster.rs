@@ -87,7 +87,7 @@ async fn acting_root_and_standby_are_in_different_racks_also_after_a_failure() {
     let with_role = async |cluster: &Cluster, at: usize, role| {
         let tree = cluster.tree(at).await?;
         let has = |place: &usize| tree.nodes[*place].role() == role;
-        Ok((0..tree.nodes.len()).find(has))
+        anyhow::Ok((0..tree.nodes.len()).find(has))
     };
     cluster.wait_safe().await.unwrap();
     assert_eq!(with_role(&cluster, 3, AgentRole::Root).await.unwrap(), Some(0), "a1");

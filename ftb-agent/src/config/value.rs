@@ -38,7 +38,7 @@ impl TryFrom<String> for ClusterName {
     }
 }
 
-/// So many racks have their first host at the beginning of the member list.
+/// Racks whose first host stands at the beginning of the member list.
 const RACKS_FIRST: usize = 8;
 
 /// The member list in rank order, read from its folded form, or from one such list for each rack.
