@@ -447,6 +447,7 @@ impl Config {
         node.protected = Access::new(&self.access, 0).protected();
         node.storm = storm::rules(&self.storm);
         node.folder = Some(Folder(ftb_proto::event::fold));
+        node.grouper = Some(ftb_proto::event::grouper());
         node
     }
 

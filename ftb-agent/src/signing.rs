@@ -152,7 +152,7 @@ impl Signing {
         let access = self.access.load();
         for (_, run) in items {
             for (places, first) in run.groups() {
-                if !moves_jobs(&access, first) {
+                if !moves_jobs(&access, first) || first.group().is_some() {
                     continue;
                 }
                 for place in places {

@@ -68,11 +68,12 @@ impl Recent {
         let mut late = None;
         let mut late_ids = HashSet::new();
         for event in events.iter() {
-            let id = event.id();
-            self.note(id);
-            if !self.latest.advance(id) && !as_logged {
-                add_late(&mut late, &event);
-                late_ids.insert(id);
+            for id in event.ids() {
+                self.note(id);
+                if !self.latest.advance(id) && !as_logged {
+                    add_late(&mut late, &event);
+                    late_ids.insert(id);
+                }
             }
         }
         if late.is_some() {

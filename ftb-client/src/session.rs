@@ -9,7 +9,9 @@ use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::statements::Statements;
 use crate::stream::Outgoing;
+use ftb_core::filter::Filter;
 use ftb_core::node::api::RefusedWhat;
+use ftb_core::protocol::Features;
 use ftb_core::{PublisherId, limits};
 use ftb_proto::client::{FromAgent, FromClient, Hello, HelloAck};
 use std::task::Waker;
@@ -206,6 +208,22 @@ impl Session {
         effects
     }
 
+    /// A message as the agent of this attachment knows it: one of the release before has no folds
+    /// of groups, and no key of filters for them.
+    fn for_agent(&self, message: FromClient) -> FromClient {
+        let Attachment::Attached(ack) = &self.attachment else { return message };
+        match message {
+            FromClient::Subscribe { subscription, filter, start }
+                if !ack.features.contains(Features::FOLDS) =>
+            {
+                let known = Filter::parse(&filter).map(|filter| filter.with_single(false));
+                let filter = known.map(|known| known.to_string()).unwrap_or(filter);
+                FromClient::Subscribe { subscription, filter, start }
+            }
+            message => message,
+        }
+    }
+
     /// The next message; `None`: nothing to send now.
     pub(crate) fn next_message(&mut self) -> Option<Outgoing> {
         match &self.attachment {
@@ -215,7 +233,7 @@ impl Session {
             }
             Attachment::Attached(_) => {
                 if let Some(message) = self.inbox.take() {
-                    return Some(Outgoing::Message(message));
+                    return Some(Outgoing::Message(self.for_agent(message)));
                 }
                 if let Some(message) = self.confirmations() {
                     return Some(Outgoing::Message(message));

@@ -312,6 +312,29 @@ pub struct Interest {
     pub filters: Vec<Filter>,
 }
 
+impl Interest {
+    /// For a peer that may not know folds of groups: such a peer gets and gives all events.
+    #[must_use]
+    pub fn for_any(self, features: Features) -> Self {
+        Self { filters: filters_for(self.filters, features), ..self }
+    }
+}
+
+/// Filters for a peer with these features.
+fn filters_for(filters: Vec<Filter>, features: Features) -> Vec<Filter> {
+    let is_known = features.contains(Features::FOLDS);
+    let known = |filter: Filter| if is_known { filter } else { filter.with_single(false) };
+    filters.into_iter().map(known).collect()
+}
+
+impl HistoryRequest {
+    /// As [`Interest::for_any`].
+    #[must_use]
+    pub fn for_any(self, features: Features) -> Self {
+        Self { filters: filters_for(self.filters, features), ..self }
+    }
+}
+
 /// Events of one origin on their way up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpBatch {
@@ -575,6 +598,8 @@ pub struct MemberReport {
     pub parent: Option<Rank>,
     /// Unix nanoseconds since when.
     pub since_ns: u64,
+    /// The features that it shares with its parent.
+    pub features: Features,
 }
 
 /// An agent that is in no member list.

@@ -91,8 +91,9 @@ impl Outlet {
         };
         async move {
             let Some(client) = client else { return };
-            let filter =
-                format!("event_space=ftb.agent, event_name={FTB_NODE_QUIET}|{FTB_NODE_SUSPECT}");
+            let filter = format!(
+                "event_space=ftb.agent, event_name={FTB_NODE_QUIET}|{FTB_NODE_SUSPECT}, folds=no"
+            );
             let mut suspects = match client.subscribe(&filter, Start::Now).await {
                 Ok(suspects) => suspects,
                 Err(error) => return tracing::error!(%error, "lost nodes are not asked for power"),

@@ -155,14 +155,15 @@ fn event_line(received: &Received, utc: bool) -> String {
             text::payload(tag.value.as_bytes())
         ));
     }
-    if let Some(folded) = received.folded {
+    if let Some(folded) = &received.folded {
         let seconds = folded.last_ns.saturating_sub(folded.first_ns) as f64 / 1e9;
         details.push_str(&format!("  ({} such events in {seconds:.1} s)", folded.count));
     }
     let time = styled(FAINT, &text::time(event.time_ns, utc));
     let severity = styled(style_of(event.severity), &format!("{:<7}", event.severity));
     let name = styled(STRONG, &format!("{:<22}", event.name));
-    let host = text::printable(&received.host);
+    let hosts = received.folded.as_ref().and_then(|folded| folded.hosts.as_deref());
+    let host = text::printable(hosts.unwrap_or(&received.host));
     format!("{time}  {severity}  {host:<10}  {:<12}  {name}  {details}", event.space)
         .trim_end()
         .to_owned()

@@ -94,7 +94,13 @@ pub async fn subscribe(
     start: Start,
 ) -> Result<Subscription, String> {
     let what = format!("its agent to subscribe to {filter:?}");
-    let subscribed = waiting::on(&what, client.subscribe(filter, start)).await;
+    // Each event has a node of its own, also where a storm rule folds many.
+    // One for conditions wants the single events in any case.
+    let single = match filter.contains("condition=") {
+        true => filter.to_owned(),
+        false => format!("{filter}, folds=no"),
+    };
+    let subscribed = waiting::on(&what, client.subscribe(&single, start)).await;
     subscribed.map_err(|error| format!("cannot subscribe to {filter:?}: {error}"))
 }
 

@@ -26,6 +26,7 @@ use prost::Message as _;
 mod batch;
 mod condition;
 mod encode;
+mod group;
 mod list;
 mod seal;
 pub mod signature;
@@ -34,6 +35,7 @@ pub use batch::{EventBatch, EventView, Tags};
 pub use condition::stated_condition;
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
+pub use group::grouper;
 pub(crate) use list::EventReader;
 pub use seal::{
     Permission, Rights, SealError, SealRules, SealedBatch, seal, seal_batch, seal_with,
@@ -135,8 +137,10 @@ pub struct EventHead {
 }
 
 /// How many events one stands for, where storm control has made one of many.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folded {
+    /// The hosts of their publishers, as ranges, if these are many: the fold of a group.
+    pub hosts: Option<String>,
     /// Events in it, itself included.
     pub count: u64,
     /// When the first was published, in Unix nanoseconds.
@@ -160,7 +164,7 @@ pub struct Received {
     pub pid: u32,
     /// What the publisher said.
     pub event: Event,
-    /// It stands for others with the same publisher, space, name and severity.
+    /// It stands for others with the same space, name and severity.
     pub folded: Option<Folded>,
     /// The condition that it states; its agent verified it.
     pub stated: Option<Stated>,
@@ -268,6 +272,8 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
         job_id: shift(inner.job_id),
         client_name: shift(inner.client_name),
         condition: None,
+        is_member: false,
+        group: None,
     }
 }
 
@@ -288,7 +294,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
     let (mut uid, mut pid, mut republished, mut covers) = (0, 0, false, 0);
-    let mut condition = None;
+    let (mut condition, mut is_member, mut group) = (None, false, None);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => id = Some(read_id(&field, walker.slice(span))?),
@@ -303,8 +309,10 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
             (8, Value::Bytes(span)) => {
                 bound("signature", span.len as usize, signature::SIGNATURE_BYTES_MAX)?;
             }
+            (9, Value::Varint(number)) => is_member = number != 0,
+            (10, Value::Bytes(span)) => group = Some(group::read(span, walker.slice(span))?),
             (15, Value::Bytes(span)) => event = Some(span),
-            (1..=8 | 15, _) => return Err(field.wrong_type(SEALED)),
+            (1..=10 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
         }
         once.check(SEALED, &field)?;
@@ -317,7 +325,8 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let text = bounded_text("host", walker.slice(host), limits::HOST_BYTES_MAX)?;
     let stamps = Stamps { id, host: text, uid, pid, republished };
     let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
-    let head = Head { covers, condition, ..sealed_head(&stamps, host, event, &inner) };
+    let head = sealed_head(&stamps, host, event, &inner);
+    let head = Head { covers, condition, is_member, group, ..head };
     Ok((head, within(event, inner.payload)))
 }
 
@@ -417,16 +426,16 @@ fn parts_of(sealed: &[u8]) -> Result<(&[u8], Option<Folded>), EventWireError> {
     let (mut event, mut folded) = (None, None);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
-            (6, Value::Bytes(span)) => folded = Some(read_folded(&field, walker.slice(span))?),
+            (6, Value::Bytes(span)) => {
+                let fold = read_folded(&field, walker.slice(span))?;
+                let v1::Folded { count, first_ns, last_ns, .. } = fold;
+                folded = Some(Folded { hosts: None, count, first_ns, last_ns });
+            }
+            (10, Value::Bytes(span)) => folded = Some(group::folded(walker.slice(span))?),
             (15, Value::Bytes(span)) => event = Some(walker.slice(span)),
             _ => {}
         }
     }
-    let folded = folded.map(|v1::Folded { count, first_ns, last_ns, .. }| Folded {
-        count,
-        first_ns,
-        last_ns,
-    });
     Ok((event.ok_or(EventWireError::Missing("content"))?, folded))
 }
 

@@ -24,6 +24,9 @@ pub struct EventObject<'a> {
     time: String,
     time_ns: u64,
     count: u64,
+    /// Of the fold of a group: the hosts of all publishers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hosts: Option<&'a str>,
     first_time_ns: u64,
     severity: &'static str,
     space: &'a str,
@@ -123,6 +126,7 @@ impl<'a> From<&'a Event> for EventObject<'a> {
             time: humantime::format_rfc3339_nanos(moment).to_string(),
             time_ns: event.time_ns,
             count: 1,
+            hosts: None,
             first_time_ns: event.time_ns,
             severity: event.severity.as_str(),
             space: event.space.as_str(),
@@ -150,16 +154,17 @@ impl<'a> From<&'a Received> for EventObject<'a> {
             verified: received.is_verified,
         };
         let plain = Self::from(&received.event);
-        let (count, first_time_ns) = match received.folded {
+        let (count, first_time_ns) = match &received.folded {
             Some(folded) => (folded.count, folded.first_ns),
             None => (plain.count, plain.first_time_ns),
         };
+        let hosts = received.folded.as_ref().and_then(|folded| folded.hosts.as_deref());
         let condition = received.stated.as_ref().map(|stated| Statement {
             source: stated.provenance.source.map(|id| id.to_string()),
             replaces: stated.provenance.replaces.map(|id| id.to_string()),
             ..Statement::new(&stated.condition, &received.event)
         });
-        Self { sealed: Some(sealed), count, first_time_ns, condition, ..plain }
+        Self { sealed: Some(sealed), count, hosts, first_time_ns, condition, ..plain }
     }
 }
 

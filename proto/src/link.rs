@@ -361,6 +361,7 @@ fn wire_members(members: &[MemberReport]) -> Vec<v1::MemberReport> {
         parent: member.parent.map(|rank| rank.0),
         since_ns: member.since_ns,
         attempt: member.attempt,
+        features: member.features.0,
     };
     members.iter().map(wire).collect()
 }
@@ -735,6 +736,7 @@ fn core_members(members: Vec<v1::MemberReport>) -> Result<Vec<MemberReport>> {
             state: core_member_state(member.state)?,
             parent: member.parent.map(Rank),
             since_ns: member.since_ns,
+            features: Features(member.features),
         })
     });
     members.collect()

@@ -210,7 +210,8 @@ impl Reader {
                 Content::Events(run) => {
                     self.shed += run.count() as u64;
                     for (places, first) in run.groups() {
-                        let (count, severity) = (places.len() as u64, first.severity());
+                        let count = places.len() as u64 - 1 + first.weight();
+                        let severity = first.severity();
                         lost.add(count, Some(severity), &Spaces::of(first.space()));
                     }
                 }
@@ -286,7 +287,7 @@ impl Reader {
                         after: epochs.position(index.before()),
                         until: epochs.position(last),
                         reason: GapReason::Shed,
-                        count: Some(count),
+                        count: Some(count - 1 + first.weight()),
                         severity_max: Some(severity),
                         spaces: Spaces::of(first.space()),
                     };

@@ -41,7 +41,12 @@ pub(crate) const ENTRY_BYTES: usize = 544;
 
 /// What an entry counts for.
 fn cost(item: &Item) -> usize {
-    ENTRY_BYTES + item.len() + EVENT_BYTES * item.count()
+    cost_of(&item.content)
+}
+
+/// The same of what is to become one.
+pub(crate) fn cost_of(content: &Content) -> usize {
+    ENTRY_BYTES + content.len() + EVENT_BYTES * content.count()
 }
 
 /// Partition point: the index of the first item for which `holds` is false. The search begins at

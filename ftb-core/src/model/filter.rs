@@ -28,6 +28,8 @@ use std::sync::Arc;
 /// What a subscriber wants. Cloning is cheap.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Filter {
+    /// It wants the single events of groups, not the folds ([`crate::group`]).
+    single: bool,
     severities: Severities,
     spaces: Option<Arc<[SpacePattern]>>,
     names: Option<Arc<[Pattern]>>,
@@ -141,17 +143,42 @@ impl Filter {
     /// Whether it wants that event.
     pub fn matches<'a>(&self, event: impl Into<SealedRef<'a>>) -> bool {
         let event = event.into();
-        self.severities.contains(event.severity())
+        self.matches_group(event)
+            && self.severities.contains(event.severity())
             && self.spaces.as_ref().is_none_or(|all| {
                 let space = event.space();
                 all.iter().any(|pattern| pattern.matches(space))
             })
             && holds(self.names.as_ref(), || event.name())
-            && self.hosts.as_ref().is_none_or(|hosts| hosts.matches(event.host()))
+            && self.hosts.as_ref().is_none_or(|hosts| match event.group() {
+                None => hosts.matches(event.host()),
+                Some(group) => group.any_host(|host| hosts.matches(host)),
+            })
             && self.uids.as_ref().is_none_or(|uids| uids.contains(&event.uid()))
             && holds(self.jobs.as_ref(), || event.job_id())
             && holds(self.clients.as_ref(), || event.client_name())
             && self.matches_condition(event)
+    }
+
+    /// Of a group it wants the members, or the folds.
+    fn matches_group(&self, event: SealedRef<'_>) -> bool {
+        match self.single {
+            true => event.group().is_none(),
+            false => !event.is_member(),
+        }
+    }
+
+    /// Whether it wants the single events of groups.
+    pub fn wants_single(&self) -> bool {
+        self.single
+    }
+
+    /// The same for the single events of groups, or for their folds. A filter for conditions always
+    /// wants the single events: they state them.
+    #[must_use]
+    pub fn with_single(self, single: bool) -> Self {
+        let single = single || self.conditions.is_some() || self.subjects.is_some();
+        Self { single, ..self }
     }
 
     fn matches_condition(&self, event: SealedRef<'_>) -> bool {
@@ -202,7 +229,8 @@ impl Filter {
             (Some(ours), None) => narrower && ours.iter().any(Pattern::is_everything),
             (ours, theirs) => covers(ours.as_ref(), theirs.as_ref()),
         };
-        self.severities.0 & other.severities.0 == other.severities.0
+        self.single == other.single
+            && self.severities.0 & other.severities.0 == other.severities.0
             && spaces
             && all_hosts(&self.hosts, &other.hosts)
             && all_hosts(&self.subjects, &other.subjects)
@@ -238,7 +266,8 @@ impl Filter {
     /// many that differ in the rest become one.
     #[must_use]
     pub fn widened(&self) -> Self {
-        Self { severities: self.severities, spaces: self.spaces.clone(), ..Self::default() }
+        let (single, severities, spaces) = (self.single, self.severities, self.spaces.clone());
+        Self { single, severities, spaces, ..Self::default() }
     }
 
     /// The users whose events it wants; `None`: those of all.
@@ -305,6 +334,9 @@ impl fmt::Display for Filter {
         }
         if let Some(clients) = &self.clients {
             pairs.push(format!("client_name={}", join(clients)));
+        }
+        if self.single && self.conditions.is_none() && self.subjects.is_none() {
+            pairs.push("folds=no".to_owned());
         }
         f.write_str(&pairs.join(", "))
     }

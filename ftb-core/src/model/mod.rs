@@ -8,6 +8,7 @@ pub mod condition;
 pub mod confirm_level;
 pub mod event;
 pub mod filter;
+pub mod group;
 pub mod hostlist;
 pub mod ident;
 pub mod latest;

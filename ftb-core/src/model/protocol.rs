@@ -9,9 +9,10 @@ use core::fmt;
 /// The versions that this release speaks.
 pub const PROTOCOL: Versions = Versions { min: 7, max: 7 };
 /// The optional features of links that this release supports.
-pub const FEATURES: Features = Features(Features::TRACE.0 | Features::REPORT.0);
+pub const FEATURES: Features = Features(Features::TRACE.0 | Features::REPORT.0 | Features::FOLDS.0);
 /// The same between a client and its agent.
-pub const CLIENT_FEATURES: Features = Features(Features::TRACE.0 | Features::SIGNED.0);
+pub const CLIENT_FEATURES: Features =
+    Features(Features::TRACE.0 | Features::SIGNED.0 | Features::FOLDS.0);
 
 /// A range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ impl Features {
     pub const SIGNED: Self = Self(2);
     /// Between agents: requests for the reports of all agents.
     pub const REPORT: Self = Self(4);
+    /// Folds of groups, and filters that want the single events instead.
+    pub const FOLDS: Self = Self(8);
 
     /// Whether all of these are among them.
     pub fn contains(self, features: Self) -> bool {

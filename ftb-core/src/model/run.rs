@@ -26,6 +26,8 @@ struct Batch {
     entries: Vec<Entry>,
     /// Whether any of them is traced.
     is_traced: bool,
+    /// Whether any of them is a member or the fold of a group.
+    is_of_group: bool,
 }
 
 /// One event of a batch.
@@ -79,7 +81,8 @@ impl RunBuilder {
     /// [`SpanError`]: the event is not in the buffer, or a text is not in the event.
     pub fn push(&mut self, buffer: &[u8], head: Head, at: Span) -> Result<(), SpanError> {
         let bytes = at.slice(buffer).ok_or(SpanError("content"))?;
-        for (field, span) in head.texts().into_iter().chain(head.condition_texts()) {
+        let texts = head.texts().into_iter().chain(head.condition_texts());
+        for (field, span) in texts.chain(head.group_texts()) {
             span.slice(bytes).ok_or(SpanError(field))?;
         }
         let (seq, time_ns) = (head.id.seq, head.time_ns);
@@ -112,7 +115,8 @@ impl RunBuilder {
         let Self { headers, entries } = self;
         let to = entries.len() as u32;
         let is_traced = headers.iter().any(|header| header.is_traced);
-        let batch = Arc::new(Batch { bytes, headers, entries, is_traced });
+        let is_of_group = headers.iter().any(Head::is_of_group);
+        let batch = Arc::new(Batch { bytes, headers, entries, is_traced, is_of_group });
         Ok((to > 0).then_some(Run { batch, from: 0, to }))
     }
 }
@@ -221,6 +225,11 @@ impl Run {
         self.batch.is_traced
     }
 
+    /// False: groups are about no event. True: about one of its batch.
+    pub fn may_be_of_group(&self) -> bool {
+        self.batch.is_of_group
+    }
+
     /// Whether an event is in it, alone or in a fold.
     pub fn holds(&self, id: EventId) -> bool {
         self.stretches().any(|stretch| {
@@ -312,7 +321,8 @@ impl From<Sealed> for Run {
         let at = Span { start: 0, len };
         let entries = vec![Entry { seq, time_ns, at, end_bytes: len, header: 0 }];
         let (bytes, is_traced) = (event.into_bytes(), head.is_traced);
-        let batch = Batch { bytes, headers: vec![head], entries, is_traced };
+        let is_of_group = head.is_of_group();
+        let batch = Batch { bytes, headers: vec![head], entries, is_traced, is_of_group };
         Self { batch: Arc::new(batch), from: 0, to: 1 }
     }
 }

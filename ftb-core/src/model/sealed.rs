@@ -7,6 +7,8 @@
 //! head.
 
 use crate::condition::{Condition, Provenance, RecommendedAction, Subject, Truth};
+use crate::group;
+use crate::hostlist::Hostlist;
 use crate::ident::EventId;
 use crate::numbers::PublisherSeq;
 use crate::severity::Severity;
@@ -67,6 +69,21 @@ pub struct Head {
     pub client_name: Span,
     /// The condition that the event states, verified by its agent.
     pub condition: Option<ConditionHead>,
+    /// The acting root reports it in a fold of its group ([`crate::group`]).
+    pub is_member: bool,
+    /// It is the fold of a group.
+    pub group: Option<GroupHead>,
+}
+
+/// The fold in a head; [`group::GroupFold`] describes the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHead {
+    /// How many events are in it.
+    pub count: u64,
+    /// The host list.
+    pub hosts: Span,
+    /// The ids: no text.
+    pub members: Span,
 }
 
 /// The condition in a head; [`Condition`] describes the fields.
@@ -118,6 +135,16 @@ impl Head {
         texts.into_iter().flatten()
     }
 
+    /// The same of its fold.
+    pub(crate) fn group_texts(&self) -> impl Iterator<Item = (&'static str, Span)> {
+        self.group.map(|group| ("host list", group.hosts)).into_iter()
+    }
+
+    /// Whether groups are about it: it is a member, or the fold of some.
+    pub fn is_of_group(&self) -> bool {
+        self.is_member || self.group.is_some()
+    }
+
     /// The same of another event.
     pub(crate) fn of(&self, seq: PublisherSeq, time_ns: u64) -> Self {
         Self { id: EventId { seq, ..self.id }, time_ns, ..*self }
@@ -160,7 +187,8 @@ impl Sealed {
     /// # Errors
     /// [`SpanError`] names the field; the event must be refused.
     pub fn new(head: Head, bytes: Bytes) -> Result<Self, SpanError> {
-        for (field, span) in head.texts().into_iter().chain(head.condition_texts()) {
+        let texts = head.texts().into_iter().chain(head.condition_texts());
+        for (field, span) in texts.chain(head.group_texts()) {
             text(&bytes, span).ok_or(SpanError(field))?;
         }
         Ok(Self { head, bytes })
@@ -312,6 +340,21 @@ impl<'a> SealedRef<'a> {
         self.text(self.head.client_name)
     }
 
+    /// Whether the acting root reports it in the fold of its group.
+    pub fn is_member(self) -> bool {
+        self.head.is_member
+    }
+
+    /// The fold, if it is that of a group.
+    pub fn group(self) -> Option<GroupRef<'a>> {
+        self.head.group.as_ref().map(|head| GroupRef { event: self, head })
+    }
+
+    /// How many events it stands for in reports of what is missing.
+    pub(crate) fn weight(self) -> u64 {
+        self.head.group.map_or(1, |group| group.count)
+    }
+
     /// The condition that it states.
     pub fn condition(self) -> Option<ConditionRef<'a>> {
         self.head.condition.as_ref().map(|head| ConditionRef { event: self, head })
@@ -330,12 +373,41 @@ impl<'a> SealedRef<'a> {
         self.head.severity == other.head.severity
             && self.head.condition.is_none()
             && other.head.condition.is_none()
+            && self.head.group.is_none()
+            && other.head.group.is_none()
+            && self.head.is_member == other.head.is_member
             && self.head.texts().into_iter().zip(other.head.texts()).all(same)
     }
 
     fn text(self, span: Span) -> &'a str {
         // Checked when it came in; an empty text is the harmless answer to the impossible.
         text(self.bytes, span).unwrap_or_default()
+    }
+}
+
+/// The fold of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRef<'a> {
+    event: SealedRef<'a>,
+    head: &'a GroupHead,
+}
+
+impl<'a> GroupRef<'a> {
+    /// The hosts of its members, as ranges.
+    pub fn hosts(self) -> &'a str {
+        self.event.text(self.head.hosts)
+    }
+
+    /// Whether a host of its list is one of these.
+    pub(crate) fn any_host(self, wanted: impl FnMut(&str) -> bool) -> bool {
+        let mut wanted = wanted;
+        Hostlist::parse(self.hosts()).is_ok_and(|hosts| hosts.iter().any(|host| wanted(&host)))
+    }
+
+    /// The events that are in it. It was checked when it came in.
+    pub fn members(self) -> Vec<group::MemberIds> {
+        let bytes = self.head.members.slice(self.event.bytes).unwrap_or_default();
+        group::read_members(bytes).unwrap_or_default()
     }
 }
 

@@ -16,6 +16,9 @@ pub struct StormRule {
     /// Window in milliseconds: events of one publisher with the same space, name and severity
     /// become one. The first of them passes at once. 0: no folding.
     pub fold_ms: u64,
+    /// Tags. With any, the acting root folds instead ([`crate::group`]): events of all publishers
+    /// whose values of these tags are the same up to the first `/`.
+    pub group_by: Vec<String>,
     /// What one publisher may say in a second; 0: as much as it likes. FATAL events have a lane of
     /// the same width to themselves.
     pub events_per_s: u32,
@@ -55,6 +58,14 @@ impl PartialEq for Folder {
 }
 
 impl Eq for Folder {}
+
+/// The rule that decides about an event of that space and severity: its index.
+pub(crate) fn rule_of(rules: &[StormRule], space: &str, severity: Severity) -> Option<usize> {
+    let matching = rules.iter().enumerate();
+    let matching = matching.filter_map(|(at, rule)| Some((rule.matches(space)?, at)));
+    let (_, at) = matching.max_by_key(|(len, _)| *len)?;
+    (severity <= rules[at].severity_max).then_some(at)
+}
 
 impl StormRule {
     /// How much of a space it decides, in bytes; `None` where it is not about that space.

@@ -34,6 +34,8 @@ pub(crate) fn sealed_with(token: u64, seq: u64, severity: Severity) -> Sealed {
         job_id: Span::default(),
         client_name: Span::default(),
         condition: None,
+        is_member: false,
+        group: None,
     };
     Sealed::new(head, Bytes::from_static(TEXT)).expect("the spans lie in the text")
 }

@@ -1,6 +1,7 @@
 //! The configuration of a node: its cluster, and its limits.
 
 use crate::frame::members_digest;
+use crate::group::Grouper;
 use crate::ident::{OriginId, Rank};
 use crate::log::conditions::ConditionLimits;
 use crate::log::retained::Reserve;
@@ -190,6 +191,8 @@ pub struct NodeConfig {
     pub declare_after_ms: Option<u64>,
     /// How folds are encoded; `None`: nothing is folded.
     pub folder: Option<Folder>,
+    /// How members and folds of groups are encoded; `None`: nothing is grouped.
+    pub grouper: Option<Grouper>,
 }
 
 impl NodeConfig {
@@ -250,6 +253,7 @@ impl NodeConfig {
             condition_repeat_ms: 600_000,
             declare_after_ms: None,
             folder: None,
+            grouper: None,
         }
     }
 }

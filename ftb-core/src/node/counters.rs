@@ -63,6 +63,12 @@ counters! {
     fenced,
     /// Events of clients that became part of a fold.
     folded,
+    /// Folds of groups that the acting root appended.
+    group_folds,
+    /// Events that the acting root appended as members of groups.
+    grouped,
+    /// Groups that ended early: a limit, or another event of a publisher that was in them.
+    groups_cut,
     /// Times that events were confirmed in memory although their publisher wants them on disk.
     confirmed_off_disk,
     /// Questions for older events that were passed up.

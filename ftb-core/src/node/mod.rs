@@ -260,6 +260,10 @@ impl Node {
             | Timer::OutboxGrace
             | Timer::UserRate
             | Timer::Settle => self.publishing.deadline_ns(&self.cx, timer),
+            Timer::Group => {
+                let is_on = self.membership.all_know_folds();
+                self.role.root()?.grouping.deadline_ns(is_on)
+            }
             Timer::Conditions => self.conditions.deadline_ns(),
             Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
                 self.cx.timers.get(timer)
@@ -314,6 +318,7 @@ impl Node {
                 self.publishing.on_timer(&mut self.cx, timer);
                 self.flush_outbox();
             }
+            Timer::Group => self.on_group_timer(),
             Timer::Conditions => self.on_conditions_timer(),
             Timer::Resend => self.on_resend_timer(),
             // A commit follows each input: it skips a standby or a journal that is too slow.
@@ -371,6 +376,7 @@ impl Node {
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
                 self.cx.config.allow_unlisted = allow_unlisted;
                 self.on_reconfigure(members, fanout);
+                self.cx.config.storm.clone_from(&storm);
                 self.publishing.set_storm_rules(storm);
                 self.flush_outbox();
             }

@@ -263,6 +263,7 @@ impl Node {
             + self.past.as_ref().map_or(0, |past| past.replica.log.bytes())
             + self.condition_bytes()
             + self.publishing.bytes()
+            + self.role.root().map_or(0, |root| root.grouping.bytes())
             + self.delivery.held_bytes()
     }
 
@@ -292,6 +293,7 @@ impl Node {
             + kept
             + outbox
             + crate::node::publishing::FOLD_BYTES_MAX
+            + crate::node::role::grouping::CARRIER_BYTES_MAX
             + slack
             + readers * lag
             + self.tree.children().count() * (2 * window + slack)

@@ -47,6 +47,8 @@ pub(crate) enum Timer {
     Covered,
     /// A fold leaves.
     Fold,
+    /// The acting root appends the fold of a group.
+    Group,
     /// Subscribers learn of events that storm control shed.
     StormGap,
     /// Publishers learn that their events are acknowledged.
@@ -67,7 +69,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -88,6 +90,7 @@ impl Timer {
         Self::Settle,
         Self::Covered,
         Self::Fold,
+        Self::Group,
         Self::StormGap,
         Self::DelayedAck,
         Self::Conditions,
@@ -145,6 +148,6 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 27);
+        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 28);
     }
 }

@@ -23,28 +23,28 @@ impl Dice {
 }
 
 /// A minute of load with faults of every kind in it.
-fn script(seed: u64, agents: u32, faults: u64) -> Script {
+pub fn script(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(9, seed, agents, faults)
 }
 
 /// The same with faults of disks.
-fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
+pub fn script_with_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(14, seed, agents, faults)
 }
 
 /// The same with programs that read nothing for a while, begin again, or say hundreds of things at
 /// once.
-fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
+pub fn script_with_programs(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(17, seed, agents, faults)
 }
 
 /// The same with disks that take nothing for a while.
-fn script_with_slow_disks(seed: u64, agents: u32, faults: u64) -> Script {
+pub fn script_with_slow_disks(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(19, seed, agents, faults)
 }
 
 /// The same with hosts that lose power: root and standby, any, all.
-fn script_with_power_failures(seed: u64, agents: u32, faults: u64) -> Script {
+pub fn script_with_power_failures(seed: u64, agents: u32, faults: u64) -> Script {
     faults_of(23, seed, agents, faults)
 }
 
@@ -107,7 +107,7 @@ fn state_conditions(script: &mut Script, dice: &mut Dice, agents: u32) {
 }
 
 /// How many seeds: more with `FTB_SIM_SEEDS`, from `FTB_SIM_FIRST`.
-fn seeds(default: u64) -> std::ops::Range<u64> {
+pub fn seeds(default: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let first: u64 = number("FTB_SIM_FIRST").unwrap_or(0);
     first..first + number("FTB_SIM_SEEDS").unwrap_or(default)

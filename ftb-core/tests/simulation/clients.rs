@@ -4,6 +4,7 @@
 use crate::events::count_of;
 use ftb_core::ConfirmLevel;
 use ftb_core::filter::Filter;
+use ftb_core::hostlist::Hostlist;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
 use ftb_core::log::conditions::ConditionTable;
@@ -64,6 +65,8 @@ pub struct Subscriber {
     pub gap_reported_ns: u64,
     /// How many events came as part of another.
     pub folded: u64,
+    /// How many folds of groups came.
+    pub group_folds: u64,
     /// Its agent lost its memory: what it had not read by then it resumed by position.
     pub resumed: bool,
     /// It reads the past, and has not heard where that ends.
@@ -159,7 +162,11 @@ impl Subscriber {
             return broken("Ordered", format!("{position} is {other} for one, {id} for {here}"));
         }
         self.stand(position);
-        if self.got.contains(&id) || self.late.contains(&id) {
+        let ids: Vec<EventId> = match sealed.group() {
+            Some(group) => group.members().into_iter().flat_map(|members| members.ids()).collect(),
+            None => vec![id],
+        };
+        if ids.iter().all(|id| self.got.contains(id) || self.late.contains(id)) {
             if self.resumed {
                 // Its agent has forgotten what it had delivered; the client library has not.
                 return Ok(());
@@ -168,7 +175,9 @@ impl Subscriber {
         }
         // One that began in a cut-off component may get, when that is healed, what was published
         // before: not owed.
-        let published = books.published.get(&id).map_or(u64::MAX, |published| published.at_ns);
+        let published_at =
+            |id: &EventId| books.published.get(id).map_or(u64::MAX, |published| published.at_ns);
+        let published = ids.iter().map(published_at).max().unwrap_or(0);
         let owed = self.active_at.is_some_and(|active_at| published >= active_at);
         let last = self.by_epoch.entry(position.epoch).or_default();
         if *last >= position.index {
@@ -180,6 +189,9 @@ impl Subscriber {
             return Ok(());
         }
         *last = position.index;
+        if sealed.group().is_some() {
+            return self.deliver_fold(books, position, sealed);
+        }
         if self.latest.advance(id) {
             self.got.insert(id);
             self.folded += count_of(sealed) - 1;
@@ -191,6 +203,45 @@ impl Subscriber {
         if owed && published >= self.gap_reported_ns && !books.may_be_late(id) {
             let what = format!("{here} got {id} at {position} behind newer ones of its publisher");
             return broken("Ordered", what);
+        }
+        Ok(())
+    }
+
+    /// The fold of a group has come. As the client library does, it leaves out what came before.
+    fn deliver_fold(
+        &mut self,
+        books: &Books,
+        position: Position,
+        sealed: SealedRef<'_>,
+    ) -> Result<(), Violation> {
+        let Some(group) = sealed.group() else { return Ok(()) };
+        self.group_folds += 1;
+        let hosts = Hostlist::parse(group.hosts()).unwrap();
+        for members in group.members() {
+            for id in members.ids() {
+                // Of an earlier life of an agent that says something itself.
+                let Some(published) = books.published.get(&id) else { continue };
+                let event = published.sealed.as_ref();
+                let of = |event: SealedRef<'_>| (event.severity(), event.name().to_owned());
+                let host = hosts.get(members.host as usize);
+                if of(event) != of(sealed) || host.as_deref() != Some(event.host()) {
+                    let what = format!("{id} of {} is in a fold of {hosts}", event.host());
+                    return broken("Folded", what);
+                }
+                if self.got.contains(&id) || self.late.contains(&id) {
+                    continue;
+                }
+                if self.latest.advance(id) {
+                    self.got.insert(id);
+                    continue;
+                }
+                self.overtaken(id, position, event);
+                let owed = self.active_at.is_some_and(|at| published.at_ns >= at);
+                if owed && published.at_ns >= self.gap_reported_ns && !books.may_be_late(id) {
+                    let what = format!("{id} came in a fold behind newer ones of its publisher");
+                    return broken("Ordered", what);
+                }
+            }
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use ftb_core::condition::{Condition, Provenance};
+use ftb_core::group::{GroupFold, Grouper};
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::Fold;
-use ftb_core::sealed::{ConditionHead, Head, Sealed, SealedRef, Span};
+use ftb_core::sealed::{ConditionHead, GroupHead, Head, Sealed, SealedRef, Span};
 use ftb_core::severity::Severity;
 
 /// The space of the publishers in the simulation, and of the agents' own events.
@@ -73,6 +74,8 @@ pub fn seal_stated(
         job_id: Span::default(),
         client_name: Span::default(),
         condition,
+        is_member: false,
+        group: None,
     };
     Sealed::new(head, Bytes::from(text)).unwrap()
 }
@@ -90,4 +93,27 @@ pub fn count_of(sealed: SealedRef<'_>) -> u64 {
     let bytes = sealed.bytes();
     let text = std::str::from_utf8(bytes).unwrap();
     text.rsplit_once('#').map_or(1, |(_, count)| count.parse().unwrap())
+}
+
+/// Members and folds of groups, as a shell would encode them. Events have no tags here.
+pub fn grouper() -> Grouper {
+    Grouper { values: |_, tags| Some(vec![""; tags.len()]), member, fold: group_fold }
+}
+
+fn member(event: SealedRef<'_>) -> Option<Sealed> {
+    let head = Head { is_member: true, ..event.head() };
+    Sealed::new(head, Bytes::copy_from_slice(event.bytes())).ok()
+}
+
+fn group_fold(carrier: &Sealed, fold: &GroupFold) -> Option<Sealed> {
+    let mut bytes = carrier.bytes().to_vec();
+    let mut put = |part: &[u8]| {
+        let start = u32::try_from(bytes.len()).unwrap();
+        bytes.extend_from_slice(part);
+        Span { start, len: u32::try_from(part.len()).unwrap() }
+    };
+    let (hosts, members) = (put(fold.hosts.as_bytes()), put(&fold.members));
+    let group = Some(GroupHead { count: fold.count, hosts, members });
+    let head = Head { is_member: false, condition: None, group, ..*carrier.head() };
+    Sealed::new(head, Bytes::from(bytes)).ok()
 }

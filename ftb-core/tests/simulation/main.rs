@@ -10,6 +10,7 @@ mod deep;
 mod disk;
 mod entry_refs;
 mod events;
+mod groups;
 mod harness;
 mod idle;
 mod journal;

@@ -16,6 +16,7 @@ fn rule() -> StormRule {
         space: None,
         severity_max: Severity::Warning,
         fold_ms: 0,
+        group_by: Vec::new(),
         events_per_s: 0,
         burst: 1,
     }

@@ -43,6 +43,8 @@ pub struct Setup {
     /// One publisher and one subscriber at every n-th agent.
     pub clients_every: u32,
     pub payload: usize,
+    /// What the subscribers want, in turn.
+    pub filters: &'static [&'static str],
     pub tune: fn(&mut NodeConfig),
     /// Gaps may be reported; otherwise none at all is allowed.
     pub gaps_allowed: bool,
@@ -66,6 +68,7 @@ impl Setup {
             fanout,
             clients_every: 1,
             payload: 100,
+            filters: &FILTERS,
             tune: |_| {},
             gaps_allowed: false,
             losses_allowed: false,

@@ -7,10 +7,12 @@ use super::{EventReader, EventWireError, Folded, Received, Walker, core_id, part
 use super::{Value, walk_tag};
 use crate::v1;
 use bytes::Bytes;
+use ftb_core::group::{MemberIds, remaining};
 use ftb_core::numbers::LogIndex;
 use ftb_core::sealed::Span;
 use ftb_core::{Epoch, EventId, EventKind, OriginId, Position, Run, SealedRef, Severity, limits};
 use prost::Message as _;
+use std::collections::BTreeMap;
 
 /// Events of one message, in log order. Cloning copies no event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct EventBatch {
     items: Vec<Item>,
     /// Number of items that have been taken.
     taken: usize,
+    /// The rest of folds of groups without some of their members, by their places.
+    left: BTreeMap<u32, Vec<MemberIds>>,
 }
 
 /// One event of the batch.
@@ -58,7 +62,7 @@ impl EventBatch {
         }
         let events = reader.finish()?.ok_or(EventWireError::Missing("content"))?;
         let epoch = Epoch { number: deliver.epoch, root: OriginId(deliver.epoch_root) };
-        Ok(Self { epoch, events, items, taken: 0 })
+        Ok(Self { epoch, events, items, taken: 0, left: BTreeMap::new() })
     }
 
     /// Number of events left.
@@ -108,9 +112,29 @@ impl EventBatch {
         self.keep(|_, item| item.index > index);
     }
 
-    /// Drops the events that `keep` rejects by their ids.
+    /// Drops the events that `keep` rejects by their ids, also those in folds of groups.
     pub fn retain(&mut self, mut keep: impl FnMut(EventId) -> bool) {
-        self.keep(|event, _| keep(event.id()));
+        let mut left = std::mem::take(&mut self.left);
+        self.keep(|event, item| {
+            let Some(group) = event.group() else { return keep(event.id()) };
+            let before = left.remove(&item.place);
+            let members = before.clone().unwrap_or_else(|| group.members());
+            let (mut kept, mut dropped) = (Vec::new(), 0);
+            for members in members {
+                for id in members.ids() {
+                    match keep(id) {
+                        true => kept.push(MemberIds { first: id.seq, last: id.seq, ..members }),
+                        false => dropped += 1,
+                    }
+                }
+            }
+            let is_any = !kept.is_empty();
+            if dropped > 0 || before.is_some() {
+                left.insert(item.place, kept);
+            }
+            is_any
+        });
+        self.left = left;
     }
 
     fn keep(&mut self, mut keep: impl FnMut(SealedRef<'_>, &Item) -> bool) {
@@ -139,6 +163,14 @@ impl<'a> EventView<'a> {
     /// Its id, unique in the cluster and over restarts.
     pub fn id(&self) -> EventId {
         self.event.id()
+    }
+
+    /// Its id; of the fold of a group those of all members that are left.
+    pub fn ids(&self) -> Vec<EventId> {
+        let Some(group) = self.event.group() else { return vec![self.id()] };
+        let left = self.batch.left.get(&self.item.place).cloned();
+        let members = left.unwrap_or_else(|| group.members());
+        members.into_iter().flat_map(MemberIds::ids).collect()
     }
 
     /// The publisher's host, verified by its agent.
@@ -219,9 +251,14 @@ impl<'a> EventView<'a> {
 
     /// An event of its own. A large payload shares the buffer of the message.
     pub fn to_received(&self) -> Received {
-        let received = receive(self.position(), self.event, self.batch.events.buffer())
+        let mut received = receive(self.position(), self.event, self.batch.events.buffer())
             .expect("the events of a batch were checked when it was decoded");
-        Received { is_verified: self.item.is_verified, ..received }
+        received.is_verified = self.item.is_verified;
+        if let Some(folded) = self.left_of_fold() {
+            super::group::retag(&mut received.event.tags, &folded);
+            received.folded = Some(folded);
+        }
+        received
     }
 
     /// Whether the agent has verified the signature of the publisher's host.
@@ -229,9 +266,17 @@ impl<'a> EventView<'a> {
         self.item.is_verified
     }
 
-    /// The fold, if it stands for others of the same publisher, space, name and severity.
+    /// The fold, if it stands for others of the same space, name and severity.
     pub fn folded(&self) -> Option<Folded> {
-        parts_of(self.event.bytes()).ok()?.1
+        self.left_of_fold().or_else(|| parts_of(self.event.bytes()).ok()?.1)
+    }
+
+    /// The fold of a group without members that were dropped; `None`: none was.
+    fn left_of_fold(&self) -> Option<Folded> {
+        let left = self.batch.left.get(&self.item.place)?;
+        let (hosts, count) = remaining(self.event.group()?.hosts(), left);
+        let (_, folded) = parts_of(self.event.bytes()).ok()?;
+        folded.map(|folded| Folded { hosts: Some(hosts), count, ..folded })
     }
 
     /// The condition that it states, verified by its agent.

@@ -22,13 +22,15 @@ pub const HASH_BYTES: usize = 32;
 const FOLDED: u32 = 6;
 const CONDITION: u32 = 7;
 const SIGNATURE: u32 = 8;
+const MEMBER: u32 = 9;
 
-/// The bytes that a signature covers, in parts: all fields except fold and signature.
+/// The bytes that a signature covers, in parts: all fields except fold, signature and the mark of
+/// members of groups.
 ///
 /// # Errors
 /// [`EventWireError`]; impossible for a checked event.
 pub fn signed_parts(sealed: &[u8]) -> Result<Vec<&[u8]>, EventWireError> {
-    parts_without(sealed, &[FOLDED, SIGNATURE])
+    parts_without(sealed, &[FOLDED, SIGNATURE, MEMBER])
 }
 
 fn parts_without<'a>(sealed: &'a [u8], left_out: &[u32]) -> Result<Vec<&'a [u8]>, EventWireError> {

@@ -4,6 +4,7 @@ use super::*;
 use ftb_core::OriginId;
 use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{RecommendedAction, Truth};
+use ftb_core::group::{GroupFold, GroupHosts};
 use proptest::prelude::*;
 
 const PAYLOAD_MAX: usize = 300;
@@ -357,7 +358,7 @@ fn a_fold_is_the_last_event_with_a_stamp_that_travels() {
     let travelled = decode_sealed(folded.bytes().clone()).unwrap();
     assert_eq!(travelled, folded);
     let received = unseal(Position::ZERO, &travelled).unwrap();
-    assert_eq!(received.folded, Some(Folded { count: 5, first_ns: 11, last_ns: 22 }));
+    assert_eq!(received.folded, Some(Folded { hosts: None, count: 5, first_ns: 11, last_ns: 22 }));
     assert_eq!(received.event, unseal(Position::ZERO, &last).unwrap().event);
     assert_eq!(unseal(Position::ZERO, &last).unwrap().folded, None);
     // It cannot stand for sequences that do not exist, nor be stamped twice.
@@ -385,7 +386,7 @@ fn an_event_and_its_envelope_are_encoded_as_in_their_golden_files() {
     let golden = crate::golden::check("event", "sealed", folded.bytes());
     let received = unseal(Position::ZERO, &decode_sealed(golden).unwrap()).unwrap();
     assert_eq!((received.id, received.event), (id, event));
-    assert_eq!(received.folded, Some(Folded { count: 5, first_ns: 11, last_ns: 22 }));
+    assert_eq!(received.folded, Some(Folded { hosts: None, count: 5, first_ns: 11, last_ns: 22 }));
 }
 
 /// A statement about a fan of another host.
@@ -500,4 +501,55 @@ fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((by_payload, 0)));
     failed.tags.push(Tag { key: "node".to_owned(), value: "no host".to_owned() });
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((None, 1)), "the event is not lost");
+}
+
+#[test]
+fn the_fold_of_a_group_travels_with_tags_for_old_readers() {
+    let grouper = grouper();
+    let mut hosts = GroupHosts::default();
+    let sealed = |seq: u64, host: &str| {
+        let id = EventId { seq: seq.into(), ..first_id() };
+        seal(&Stamps { host, ..stamps(id) }, &encode_event(&example()), PAYLOAD_MAX).unwrap()
+    };
+    for at in 1..=40_u64 {
+        let host = format!("node{at:02}");
+        let event = sealed(at, &host);
+        let member = (grouper.member)(event.as_ref()).unwrap();
+        assert!(member.as_ref().is_member() && member.id() == event.id());
+        assert_eq!(decode_sealed(member.bytes().clone()).as_ref(), Ok(&member));
+        assert_eq!((grouper.member)(member.as_ref()), None, "it is one");
+        hosts.insert(&host, event.id());
+    }
+    let carrier = (grouper.member)(sealed(40, "node40").as_ref()).unwrap();
+    let stamp = GroupFold::of(&hosts, (11, 22));
+    let fold = (grouper.fold)(&carrier, &stamp).unwrap();
+    assert_eq!(decode_sealed(fold.bytes().clone()).as_ref(), Ok(&fold));
+    let group = fold.as_ref().group().unwrap();
+    assert_eq!((group.hosts(), group.members().len()), ("node[01-40]", 40));
+    assert!(!fold.as_ref().is_member());
+    let received = unseal(Position::ZERO, &fold).unwrap();
+    let hosts = Some("node[01-40]".to_owned());
+    assert_eq!(received.folded, Some(Folded { hosts, count: 40, first_ns: 11, last_ns: 22 }));
+    assert_eq!(received.event.tag("hosts"), Some("node[01-40]"));
+    assert_eq!(received.event.tag("count"), Some("40"));
+    let golden = crate::golden::check("event", "group", fold.bytes());
+    assert_eq!(decode_sealed(golden).as_ref(), Ok(&fold));
+    let wrong = [
+        GroupFold { count: 41, ..stamp.clone() },
+        GroupFold { hosts: "node[01-39]".to_owned(), ..stamp.clone() },
+        GroupFold { members: stamp.members[1..].to_vec(), ..stamp },
+    ];
+    assert!(wrong.iter().all(|wrong| (grouper.fold)(&carrier, wrong).is_none()));
+}
+
+#[test]
+fn groups_know_tags_of_events_that_answer_no_other() {
+    let values = grouper().values;
+    let keys = ["neighbour".to_owned(), "slot".to_owned()];
+    let tag = Tag { key: "slot".to_owned(), value: "7".to_owned() };
+    let event = Event { tags: vec![tag], ..example() };
+    let sealed = |event: &Event| seal(&stamps(first_id()), &encode_event(event), 64).unwrap();
+    assert_eq!(values(sealed(&event).as_ref(), &keys), Some(vec!["", "7"]));
+    let answer = Event { kind: EventKind::Response(None), ..event };
+    assert_eq!(values(sealed(&answer).as_ref(), &keys), None);
 }

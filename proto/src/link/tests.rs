@@ -88,6 +88,7 @@ fn member() -> MemberReport {
         state: MemberState::Suspect,
         parent: Some(Rank(1)),
         since_ns: 12,
+        features: Features::default(),
     }
 }
 
@@ -232,7 +233,8 @@ fn every_frame_survives_the_wire() {
 
 #[test]
 fn every_state_of_a_member_survives_the_wire() {
-    let states = MemberState::ALL.map(|state| MemberReport { state, ..member() });
+    let states =
+        MemberState::ALL.map(|state| MemberReport { state, features: Features(5), ..member() });
     let frame = Frame::Members(states.to_vec());
     assert_eq!(decode(frame.clone().to_bytes()).unwrap(), frame);
 }

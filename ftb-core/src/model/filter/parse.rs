@@ -27,8 +27,8 @@ impl FilterError {
 /// Most alternatives (`a|b|c`) of one condition.
 pub const ALTERNATIVES_MAX: usize = 64;
 
-const KEYS: &str =
-    "event_space, severity, event_name, hostname, jobid, uid, client_name, condition or subject";
+const KEYS: &str = "event_space, severity, event_name, hostname, jobid, uid, client_name, \
+     condition, subject or folds";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Key {
@@ -41,6 +41,7 @@ enum Key {
     Client,
     Condition,
     Subject,
+    Folds,
 }
 
 impl Key {
@@ -56,6 +57,7 @@ impl Key {
             "client_name" | "client" => Self::Client,
             "condition" => Self::Condition,
             "subject" => Self::Subject,
+            "folds" => Self::Folds,
             _ => return None,
         })
     }
@@ -156,6 +158,8 @@ pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
         let (key, comparison, value) = read_pair(pair)?;
         add(&mut filter, pair, key, comparison, value)?;
     }
+    let single = filter.single;
+    filter = filter.with_single(single);
     // An agent tells its parent the canonical text: that must fit too.
     let (weight, written) = (filter.weight(), filter.to_string().len());
     if weight > limits::FILTER_WEIGHT_MAX {
@@ -203,6 +207,14 @@ fn add(
 ) -> Result<(), FilterError> {
     let taken = match key {
         Key::Severity => return add_severity(filter, comparison, value),
+        Key::Folds => {
+            filter.single = match value.text.to_ascii_lowercase().as_str() {
+                "no" => true,
+                "yes" => false,
+                _ => return value.fail("folds is yes (the folds of groups) or no (all events)"),
+            };
+            return Ok(());
+        }
         Key::Space => filter.spaces.replace(spaces(value)?).is_some(),
         Key::Name => filter.names.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some(),
         Key::Host => filter.hosts.replace(hosts(value)?).is_some(),

@@ -47,7 +47,9 @@ impl FilterSet {
             }
         }
         if self.filters.len() > FILTERS_MAX {
-            self.filters = vec![Filter::everything()];
+            let both = [false, true].map(|single| Filter::everything().with_single(single));
+            let is_needed = |all: &Filter| self.filters.iter().any(|filter| all.covers(filter));
+            self.filters = both.into_iter().filter(is_needed).collect();
         }
         true
     }

@@ -2,7 +2,7 @@
 use super::set::FILTERS_MAX;
 use super::*;
 use crate::ident::{EventId, PublisherId};
-use crate::sealed::{Head, Sealed, Span};
+use crate::sealed::{GroupHead, Head, Sealed, Span};
 use bytes::Bytes;
 
 fn event(space: &str, name: &str, severity: Severity, host: &str, job: &str) -> Sealed {
@@ -40,6 +40,8 @@ fn event_of(
         job_id,
         client_name: Span::default(),
         condition: None,
+        is_member: false,
+        group: None,
     };
     Sealed::new(head, Bytes::from(bytes)).unwrap()
 }
@@ -230,6 +232,41 @@ fn a_filter_beyond_its_bounds_in_memory_or_in_text_is_refused() {
     let long = filter(&format!("hostname=n[{}]", numbers.join(",")));
     assert!(long.weight() <= crate::limits::FILTER_WEIGHT_MAX, "{} bytes", long.weight());
     assert_eq!(filter(&long.to_string()), long);
+}
+
+#[test]
+fn a_filter_wants_the_folds_of_groups_or_their_single_events() {
+    let plain = event("ftb.ib", "FTB_IB_PORT_ERR", Severity::Error, "node007", "");
+    let with = |is_member, group| {
+        let head = Head { is_member, group, ..*plain.head() };
+        let mut bytes = plain.bytes().to_vec();
+        bytes.extend_from_slice(b"node[001-032]");
+        Sealed::new(head, Bytes::from(bytes)).unwrap()
+    };
+    let hosts = Span { start: u32::try_from(plain.len()).unwrap(), len: 13 };
+    let group = Some(GroupHead { count: 32, hosts, members: Span::default() });
+    let (member, fold) = (with(true, None), with(false, group));
+    for (text, of) in [
+        ("", [true, false, true]),
+        ("folds=yes", [true, false, true]),
+        ("folds=no", [true, true, false]),
+        ("hostname=node[020-040]", [false, false, true]),
+        ("hostname=node03*", [false, false, true]),
+        ("hostname=node033", [false, false, false]),
+        ("hostname=node007, folds=no", [true, true, false]),
+        ("subject=node007", [false, false, false]),
+    ] {
+        let filter = filter(text);
+        assert_eq!([&plain, &member, &fold].map(|event| filter.matches(event)), of, "{text}");
+        assert_eq!(Filter::parse(&filter.to_string()), Ok(filter));
+    }
+    let (folds, single) = (filter(""), filter("folds=no"));
+    assert!(!folds.covers(&single) && !single.covers(&folds));
+    assert!(single.covers(&filter("condition=HEAT")) && !folds.covers(&filter("condition=HEAT")));
+    assert!(Filter::parse("folds=maybe").is_err());
+    let many: Vec<Filter> = (0..100).map(|at| filter(&format!("event_space=a.b{at}"))).collect();
+    let set = FilterSet::merge(many.iter().chain([&single]));
+    assert!(set.covers(&folds) && set.covers(&single) && set.filters().len() == 2);
 }
 
 #[test]

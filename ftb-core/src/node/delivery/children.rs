@@ -1,6 +1,6 @@
 //! The children of this agent as readers of the log: what each wants, and where it stands.
 
-use crate::filter::FilterSet;
+use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Down, Frame, Interest, Item};
 use crate::limits::BATCH_EVENTS_MAX;
 use crate::log::followed::FollowedLog;
@@ -10,6 +10,7 @@ use crate::node::api::LinkId;
 use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::numbers::LogIndex;
+use crate::protocol::Features;
 use crate::trace::TraceStep;
 
 /// A child as a reader.
@@ -22,6 +23,17 @@ pub(super) struct ChildReader {
     pub(super) reader: Reader,
     /// It has said in this epoch history where it resumes.
     pub(super) attached: bool,
+}
+
+/// What a child wants: one of the release before knows no folds of groups.
+pub(super) fn filters_of(features: Features, filters: Vec<Filter>) -> FilterSet {
+    let is_new = features.contains(Features::FOLDS);
+    let known = |filter: Filter| {
+        let is_single = filter.wants_single() || !is_new;
+        filter.with_single(is_single)
+    };
+    let filters: Vec<Filter> = filters.into_iter().map(known).collect();
+    FilterSet::merge(&filters)
 }
 
 impl Delivery {
@@ -73,7 +85,7 @@ impl Delivery {
             return;
         }
         child.interest_version = interest.version;
-        child.filters = FilterSet::merge(&interest.filters);
+        child.filters = filters_of(cx.links.features(link), interest.filters);
         child.inactive_version = Some(interest.version);
         self.interest_changed(cx);
         self.answer_children(cx);

@@ -397,8 +397,7 @@ impl Delivery {
             };
             self.seen.insert_run(run);
             let again = run.iter().enumerate().filter(|(_, event)| {
-                delivered_before
-                    .is_some_and(|delivered_before| delivered_before.contains(event.id()))
+                delivered_before.is_some_and(|delivered_before| delivered_before.contains(*event))
             });
             let again: Vec<usize> = again.map(|(place, _)| place).collect();
             cx.counters.repeated += again.len() as u64;

@@ -13,6 +13,7 @@ use crate::log::reader::{ReadLimit, Reader};
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
+use crate::node::delivery::children::filters_of;
 use crate::node::delivery::history_sources::HistorySearch;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
@@ -281,6 +282,7 @@ impl Delivery {
         query.id = id;
         cx.counters.history_requests += 1;
         // One that finds no room is asked again as one that was not answered.
+        let query = query.for_any(cx.links.features(parent));
         cx.send_if_room(parent, Frame::HistoryRequest(query));
     }
 
@@ -291,7 +293,8 @@ impl Delivery {
         link: LinkId,
         query: HistoryRequest,
     ) {
-        let filters = FilterSet::merge(&query.filters);
+        let filters = filters_of(cx.links.features(link), query.filters);
+        let query = HistoryRequest { filters: filters.filters().to_vec(), ..query };
         if query.epoch != cx.log.epochs().head() {
             // The child asks again when it knows the new epoch history.
             cx.counters.stale += 1;

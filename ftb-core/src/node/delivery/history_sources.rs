@@ -230,6 +230,7 @@ impl Delivery {
                 let query = HistoryRequest { id, epoch: cx.log.head(), ..search.query.clone() };
                 self.restart_deadline(cx, id);
                 cx.counters.history_requests += 1;
+                let query = query.for_any(cx.links.features(link));
                 return cx.send_if_room(link, Frame::HistoryRequest(query));
             }
         }

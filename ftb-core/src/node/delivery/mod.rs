@@ -11,6 +11,7 @@ mod history;
 mod history_sources;
 mod index;
 mod interest;
+mod seen;
 mod subscriptions;
 
 pub use history_sources::JOURNAL_READS_MAX;
@@ -22,7 +23,6 @@ use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::cx::Cx;
 use crate::node::journal::Journal;
 use crate::numbers::LogIndex;
-use crate::ranges::PublisherRanges;
 use budget::Budgets;
 use children::ChildReader;
 use clients::Client;
@@ -32,6 +32,7 @@ use history::PendingRequest;
 use history_sources::DiskReads;
 use index::SubscriptionIndex;
 use interest::Interests;
+use seen::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The part of an agent that brings events to clients and children.
@@ -47,9 +48,9 @@ pub(crate) struct Delivery {
     /// Subscriptions that read the past.
     histories: BTreeSet<(ClientId, SubscriptionId)>,
     /// Events that were delivered to clients here.
-    seen: PublisherRanges,
+    seen: Seen,
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
-    delivered_before: Option<PublisherRanges>,
+    delivered_before: Option<Seen>,
     interests: Interests,
     /// Reports of hosts that are powered off, while a suspect may be.
     power: Option<Filter>,
@@ -104,7 +105,7 @@ impl Delivery {
             index: SubscriptionIndex::default(),
             waiting: BTreeSet::new(),
             histories: BTreeSet::new(),
-            seen: PublisherRanges::new(publishers_max),
+            seen: Seen::new(publishers_max),
             delivered_before: None,
             interests: Interests::default(),
             power: None,

@@ -58,6 +58,9 @@ impl Delivery {
         (id, filter, start): (SubscriptionId, Filter, Start),
     ) {
         let max = cx.config.subscriptions_max;
+        // A table of conditions needs each statement.
+        let is_single = filter.wants_single() || start == Start::Conditions;
+        let filter = filter.with_single(is_single);
         let Some(subscriber) = self.clients.get_mut(&client) else {
             cx.counters.stale += 1;
             return;

@@ -11,7 +11,7 @@ use crate::node::links::LinkRole;
 use crate::node::role::parent::Parent;
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::node::tree::NextDial;
-use crate::protocol::FEATURES;
+use crate::protocol::{FEATURES, Features};
 use crate::severity::Severity;
 
 impl Node {
@@ -66,7 +66,8 @@ impl Node {
             commit_index: self.log.commit_index(),
             log_range: self.holding(),
             epoch_seen: self.epoch_seen,
-            interest: self.delivery.interest(),
+            // What the parent supports is not known yet.
+            interest: self.delivery.interest().for_any(Features::default()),
             wall_ns: self.cx.now.wall_ns,
             attempt: self.tree.attempt(&self.cx),
         }
@@ -165,7 +166,7 @@ impl Node {
             false
         };
         self.tree.settle_below_parent(&mut self.cx);
-        let interest = self.delivery.unsettle_interest();
+        let interest = self.delivery.unsettle_interest().for_any(self.cx.links.features(link));
         self.cx.send(link, Frame::Subscribe(interest));
         if offers {
             // What the parent stands on now is given up as soon as it has our log.

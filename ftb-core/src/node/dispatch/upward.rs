@@ -101,7 +101,8 @@ impl Node {
         }
         let parent = self.role.parent_mut()?;
         if let Some(interest) = self.delivery.take_interest() {
-            return Some(Frame::Subscribe(interest));
+            let features = self.cx.links.features(parent.link);
+            return Some(Frame::Subscribe(interest.for_any(features)));
         }
         let ack_due = std::mem::take(&mut parent.ack_due);
         let may_send = parent.credit > 0 && parent.resumed.is_some();

@@ -8,6 +8,7 @@ use crate::node::api::{LinkId, MemberState, Output, QueryId, TreeNode};
 use crate::node::around::Sighting;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
+use crate::protocol::Features;
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -17,6 +18,8 @@ use std::ops::Bound::{Excluded, Unbounded};
 #[derive(Default)]
 pub(crate) struct Members {
     known: BTreeMap<Rank, MemberReport>,
+    /// All of them that are up and know no folds of groups, and some that were.
+    without_folds: BTreeSet<Rank>,
     pending: BTreeMap<Rank, MemberReport>,
     queries: BTreeMap<QueryId, PendingTreeQuery>,
 }
@@ -30,6 +33,25 @@ struct PendingTreeQuery {
 const REQUESTS_MAX: usize = 64;
 
 impl Members {
+    /// This is known of an agent now.
+    fn note(&mut self, report: MemberReport) {
+        let rank = report.rank;
+        match knows_no_folds(&report) {
+            true => self.without_folds.insert(rank),
+            false => self.without_folds.remove(&rank),
+        };
+        self.known.insert(rank, report);
+        if self.without_folds.len() > self.known.len() {
+            self.without_folds.retain(|rank| self.known.contains_key(rank));
+        }
+    }
+
+    /// Whether all agents that are known to be somewhere below know folds of groups.
+    pub(crate) fn all_know_folds(&self) -> bool {
+        let mut reports = self.without_folds.iter().filter_map(|rank| self.known.get(rank));
+        !reports.any(knows_no_folds)
+    }
+
     /// Where that life of that agent stands, as far as it is known here.
     pub(crate) fn state_of(&self, child: Sighting) -> Option<MemberState> {
         self.known.get(&child.rank).filter(|m| sighting_of(m) == child).map(|m| m.state)
@@ -239,6 +261,16 @@ impl Membership {
             state,
             parent: cx.rank.filter(|own| *own < child.rank),
             since_ns: cx.now.wall_ns,
+            features: self.features_of(cx, child),
+        }
+    }
+
+    /// The features of a child; of one that is gone, those of which it was known.
+    fn features_of(&self, cx: &Cx, child: Sighting) -> Features {
+        let here = cx.around.children.iter().find(|view| view.sighting == child);
+        match here {
+            Some(view) => cx.links.features(view.link),
+            None => self.members.known.get(&child.rank).map_or(Features::default(), |m| m.features),
         }
     }
 
@@ -283,7 +315,7 @@ impl Membership {
             // report to this agent. The next root learns from the snapshot whether to expect it.
             self.members.known.remove(&rank);
         } else {
-            self.members.known.insert(rank, report);
+            self.members.note(report);
         }
         self.note_member_state(cx, rank, state);
     }
@@ -331,7 +363,7 @@ impl Membership {
             self.members.pending.insert(report.rank, report);
         } else if Some(report.rank) != cx.rank {
             let (rank, state) = (report.rank, report.state);
-            self.members.known.insert(rank, report);
+            self.members.note(report);
             self.note_member_state(cx, rank, state);
         } else if report.state != MemberState::Up {
             let restarted = report.origin != cx.config.origin.0;
@@ -549,6 +581,10 @@ fn sighting_of(report: &MemberReport) -> Sighting {
     Sighting { rank: report.rank, origin, attempt: report.attempt }
 }
 
+fn knows_no_folds(member: &MemberReport) -> bool {
+    member.state == MemberState::Up && !member.features.contains(Features::FOLDS)
+}
+
 fn tree_node(member: &MemberReport) -> TreeNode {
     TreeNode {
         rank: member.rank,
@@ -570,12 +606,14 @@ fn report_of(node: TreeNode) -> MemberReport {
         state: node.state,
         parent: node.parent,
         since_ns: node.since_ns,
+        features: Features::default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::FEATURES;
 
     fn report(rank: u32, parent: u32, attempt: u64) -> MemberReport {
         MemberReport {
@@ -587,6 +625,7 @@ mod tests {
             state: MemberState::Up,
             parent: Some(Rank(parent)),
             since_ns: 1,
+            features: FEATURES,
         }
     }
 

@@ -43,6 +43,11 @@ impl Membership {
         self.suspicions.asks_for_power()
     }
 
+    /// Whether all agents that are known to be somewhere below know folds of groups.
+    pub(crate) fn all_know_folds(&self) -> bool {
+        self.members.all_know_folds()
+    }
+
     /// Whether that many listed agents are known to be somewhere below.
     pub(crate) fn are_listed_up(&self, count: usize) -> bool {
         self.members.are_listed_up(count)

@@ -14,7 +14,7 @@ use crate::node::config::ns;
 use crate::numbers::PublisherSeq;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
-use crate::storm::{Fold, Folder, StormRule};
+use crate::storm::{Fold, Folder, StormRule, rule_of};
 use std::collections::{BTreeMap, VecDeque};
 /// Events in one fold; with more it ends early, so that publishers do not wait long for receipts.
 pub(super) const FOLD_EVENTS_MAX: u64 = 512;
@@ -132,11 +132,7 @@ impl StormControl {
     }
 
     fn rule(&self, sealed: &Sealed) -> Option<usize> {
-        let space = sealed.space();
-        let matching = self.rules.iter().enumerate();
-        let matching = matching.filter_map(|(at, rule)| Some((rule.matches(space)?, at)));
-        let (_, at) = matching.max_by_key(|(len, _)| *len)?;
-        (sealed.severity() <= self.rules[at].severity_max).then_some(at)
+        rule_of(&self.rules, sealed.space(), sealed.severity())
     }
 
     /// Takes one event; what leaves by that is added to `out`.
@@ -186,7 +182,8 @@ impl StormControl {
         out: &mut Vec<Sealed>,
     ) -> bool {
         let fold_ns = ns(self.rules[rule].fold_ms);
-        if fold_ns == 0 || self.folder.is_none() {
+        // The acting root folds groups.
+        if fold_ns == 0 || self.folder.is_none() || !self.rules[rule].group_by.is_empty() {
             return false;
         }
         let lower = |text: &str| text.to_ascii_lowercase().into_boxed_str();

@@ -4,10 +4,12 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{Confirm, Content, EntryRef, Item, SyncedRange, UpBatch, UpItem};
 use crate::ident::OriginId;
+use crate::log::ring::cost_of;
 use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::LosingLog;
+use crate::node::role::grouping::{Grouping, without_folds};
 use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
 use crate::node::role::on_disk::{DiskWait, DiskWaits};
@@ -18,12 +20,15 @@ use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
+use crate::run::Run;
 use crate::trace::TraceStep;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What only an acting root has.
 pub(in crate::node) struct Root {
     pub(in crate::node) published: PublisherRanges,
+    /// Groups whose folds are not in the log yet.
+    pub(in crate::node) grouping: Grouping,
     origins: BTreeMap<OriginId, OriginRun>,
     /// What is appended and not yet confirmed, in order.
     unconfirmed: VecDeque<Unconfirmed>,
@@ -115,6 +120,7 @@ impl Root {
     fn new(phase: RootPhase, published: PublisherRanges) -> Self {
         Self {
             published,
+            grouping: Grouping::default(),
             origins: BTreeMap::new(),
             unconfirmed: VecDeque::new(),
             standby: None,
@@ -234,6 +240,7 @@ impl Node {
             root.syncing = None;
             root.shippers.clear();
         }
+        self.regroup(incomplete);
         self.send_tree_state();
     }
 
@@ -285,9 +292,10 @@ impl Node {
             let Some(new) = new else { continue };
             let (before, count, events) =
                 (self.log.last(), new.count(), matches!(new, UpItem::Events(_)));
-            self.append(new);
+            let is_verbatim = self.append(new);
             if let Some(entry_refs) = &mut entry_refs
                 && events
+                && is_verbatim
                 && self.log.last() - before == count as u64
             {
                 let (index, skip) = (before.next(), (passed - count) as u64);
@@ -305,22 +313,19 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn append(&mut self, item: UpItem) {
-        let Some(root) = self.role.root_mut() else { return self.cx.impossible("AppendAtRoot") };
-        let contents = match item {
-            UpItem::Events(run) => {
-                let known = root.published.insert_run(&run);
-                self.cx.counters.copies += known.len() as u64;
-                for event in known.iter().filter_map(|place| run.get(*place)) {
-                    self.cx.trace.note(self.cx.now.wall_ns, event, TraceStep::Duplicate, 0);
-                }
-                run.without(&known)
-            }
+    /// Appends what is not in the log. Says whether nothing was added or changed.
+    pub(in crate::node) fn append(&mut self, item: UpItem) -> bool {
+        match item {
+            UpItem::Events(run) => return self.append_events(run),
             UpItem::Gap(gap) => {
                 let gap = placed(gap, self.log.epochs(), self.log.last().next());
-                return self.log_entry(Content::Gap(gap));
+                self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {
+                let Some(root) = self.role.root_mut() else {
+                    self.cx.impossible("AppendAtRoot");
+                    return false;
+                };
                 let deadline_ns = self.cx.after_ms(self.cx.config.grace_ms);
                 if re_proposed {
                     root.forks.re_proposed(epoch, until);
@@ -331,16 +336,33 @@ impl Node {
                 } else if !self.log.epochs().contains(Position { epoch, index: until }) {
                     root.forks.expect(epoch, until, deadline_ns);
                 }
-                return;
             }
-        };
-        for run in contents {
-            self.note_unset(&run);
-            self.log_entry(Content::Events(run));
         }
+        true
     }
 
-    fn log_entry(&mut self, content: Content) {
+    /// Folds come up where a log has lost: this root makes its own of the members.
+    fn append_events(&mut self, run: Run) -> bool {
+        let mut is_verbatim = true;
+        for run in without_folds(run) {
+            let Some(root) = self.role.root_mut() else {
+                self.cx.impossible("AppendAtRoot");
+                return false;
+            };
+            let known = root.published.insert_run(&run);
+            self.cx.counters.copies += known.len() as u64;
+            for event in known.iter().filter_map(|place| run.get(*place)) {
+                self.cx.trace.note(self.cx.now.wall_ns, event, TraceStep::Duplicate, 0);
+            }
+            for run in run.without(&known) {
+                self.note_unset(&run);
+                is_verbatim &= self.log_events(run);
+            }
+        }
+        is_verbatim
+    }
+
+    pub(in crate::node) fn log_entry(&mut self, content: Content) {
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("AppendAtRoot") };
         self.cx.counters.appended += content.count() as u64;
         if self.log.last() <= root.acked {
@@ -352,6 +374,7 @@ impl Node {
             self.cx.trace.note_indexed(self.cx.now.wall_ns, first, run, TraceStep::Logged);
         }
         self.journal.appended(content.len());
+        root.grouping.note_appended(cost_of(&content));
         self.log.append(content);
     }
 

@@ -249,6 +249,7 @@ impl World {
             hole_reported_ns: 0,
             gap_reported_ns: 0,
             folded: 0,
+            group_folds: 0,
             resumed: false,
             in_past: false,
         });

@@ -4,7 +4,7 @@ use super::{FILTERS, Host, World};
 use crate::clients::Violation;
 use crate::disk::Disk;
 use crate::ops::Op;
-use ftb_core::frame::Frame;
+use ftb_core::frame::{Frame, Hello};
 use ftb_core::ident::EventId;
 use ftb_core::node::api::{Input, LinkId};
 use ftb_core::severity::Severity;
@@ -140,6 +140,22 @@ impl World {
             self.feed(agent, Input::Frame { link, frame })?;
         }
         self.feed(agent, Input::LinkClosed { link, error: "closed".to_owned() })
+    }
+
+    /// Opens a link to an agent as another one, which follows its log. Its frames are not read.
+    pub fn join_as(&mut self, agent: usize, hello: Hello) -> Result<LinkId, Violation> {
+        self.next_link += 2;
+        let link = LinkId(self.next_link);
+        self.feed(agent, Input::Accepted { link, certified_hosts: None })?;
+        self.say(agent, link, Frame::Hello(Box::new(hello)))?;
+        let epoch = self.agents[agent].node.as_ref().unwrap().epoch();
+        self.say(agent, link, Frame::Resume { epoch, after: 0.into() })?;
+        Ok(link)
+    }
+
+    /// Says something on such a link.
+    pub fn say(&mut self, agent: usize, link: LinkId, frame: Frame) -> Result<(), Violation> {
+        self.feed(agent, Input::Frame { link, frame })
     }
 
     fn free_disk(&mut self, agent: usize) -> Result<(), Violation> {

@@ -1,6 +1,6 @@
 //! From a setup and a script to a run that is checked, shortened when it fails, and shown.
 
-use super::{FILTERS, Happening, Setup, World};
+use super::{Happening, Setup, World};
 use crate::clients::Violation;
 use crate::ops::{Op, Script};
 
@@ -16,7 +16,8 @@ pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
     let every = world.setup.clients_every;
     for agent in (0..world.setup.agents).step_by(every as usize) {
         world.add_publisher(agent as usize)?;
-        let filter = FILTERS[(agent / every) as usize % FILTERS.len()];
+        let filters = world.setup.filters;
+        let filter = filters[(agent / every) as usize % filters.len()];
         world.add_subscriber(agent as usize, filter)?;
     }
     world.run_ms(1_000)?;

@@ -10,6 +10,7 @@ fn rule() -> StormRule {
         space: EventSpace::new("ftb.test").ok(),
         severity_max: Severity::Warning,
         fold_ms: 1_000,
+        group_by: Vec::new(),
         events_per_s: 0,
         burst: 1,
     }
@@ -144,6 +145,7 @@ fn a_fold_ends_early_and_kinds_and_bytes_are_bounded() {
 fn a_publisher_over_its_rate_is_cut_short_in_blocks_and_fatal_has_its_own_lane() {
     let limited = StormRule {
         fold_ms: 0,
+        group_by: Vec::new(),
         events_per_s: 100,
         burst: 50,
         severity_max: Severity::Fatal,

@@ -1,0 +1,115 @@
+//! A rule with `group_by` in a cluster of processes: ports of many publishers on several hosts
+//! become one event with a host list and a count, and each of them is accounted for.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use ftb_client::{Client, Delivery, Receipt, Severity, Start, Subscription, event};
+use ftb_proto::event::Received;
+use ftb_tests::cluster::{Cluster, PATIENCE, Plan};
+use tokio::time::timeout;
+
+/// The window is long: nothing but its end may bring the fold.
+fn rules(window: &str) -> String {
+    format!(
+        "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n\
+         [[storm]]\nspace = \"ftb.test.ports\"\nseverity_max = \"error\"\nfold = \"{window}\"\n\
+         group_by = [\"neighbour\"]\n"
+    )
+}
+
+const SPACE: &str = "event_space=ftb.test.ports";
+
+/// So many programs on each host but the first, where subscribers are.
+async fn cluster(agents: usize, programs: usize, window: &str) -> (Cluster, Vec<Client>) {
+    let cluster = Plan::new(agents, 2).extra(&rules(window)).start().await.unwrap();
+    let ranks = std::iter::repeat_n(1..agents, programs).flatten();
+    let clients =
+        ranks.map(|rank| Client::builder("ports").agent(cluster.socket(rank)).build().unwrap());
+    let clients = clients.collect();
+    (cluster, clients)
+}
+
+/// Ports of a switch report, from all programs in turn.
+async fn report(clients: &[Client], switch: &str, ports: usize) -> Vec<Receipt> {
+    let mut receipts = Vec::new();
+    for port in 0..ports {
+        let down = event("ftb.test.ports", "PORT_ERR").unwrap().severity(Severity::Error);
+        let down = down.tag("neighbour", format!("{switch}/{port}")).tag("port", port);
+        let publisher = &clients[port % clients.len()];
+        receipts.push(timeout(PATIENCE, publisher.publish_wait(down)).await.unwrap().unwrap());
+    }
+    receipts
+}
+
+async fn next(heard: &mut Subscription) -> Received {
+    match timeout(PATIENCE, heard.next()).await.unwrap() {
+        Some(Delivery::Event(received)) => *received,
+        other => panic!("{other:?} is no event"),
+    }
+}
+
+async fn all_confirmed(receipts: Vec<Receipt>) {
+    for receipt in receipts {
+        timeout(PATIENCE, receipt.confirmed()).await.unwrap().unwrap();
+    }
+}
+
+/// 4,000 ports behind one switch, and 40 behind another.
+#[tokio::test]
+async fn ports_of_one_switch_become_one_event_and_each_receipt_resolves() {
+    let (cluster, clients) = cluster(4, 20, "10s").await;
+    let reader = Client::builder("reader").agent(cluster.socket(0)).build().unwrap();
+    let mut folds = reader.subscribe(SPACE, Start::Now).await.unwrap();
+    let single = format!("{SPACE}, folds=no");
+    let mut single = reader.subscribe(&single, Start::Now).await.unwrap();
+    let third = format!("{SPACE}, hostname={}", cluster.host(3));
+    let mut third = reader.subscribe(&third, Start::Now).await.unwrap();
+    let began = std::time::Instant::now();
+    let switches = [("leaf07", 4_000), ("leaf08", 40)];
+    let mut receipts = Vec::new();
+    for (switch, ports) in switches {
+        receipts.extend(report(&clients, switch, ports).await);
+    }
+    let reported = began.elapsed();
+    all_confirmed(receipts).await;
+    let confirmed = began.elapsed();
+    let hosts: Vec<&str> = (1..4).map(|rank| cluster.host(rank)).collect();
+    let hosts = ftb_core::hostlist::fold(hosts);
+    for (switch, ports) in switches {
+        for heard in [&mut folds, &mut third] {
+            let received = next(heard).await;
+            let folded = received.folded.as_ref().unwrap();
+            assert_eq!((folded.count, folded.hosts.as_ref()), (ports as u64, Some(&hosts)));
+            assert!(received.event.tag("neighbour").unwrap().starts_with(switch));
+            assert_eq!(received.event.tag("hosts"), Some(&*hosts));
+            assert_eq!(received.event.tag("count"), Some(&*ports.to_string()));
+            let object = ftb_client::json::EventObject::from(&received);
+            let object = serde_json::to_value(object).unwrap();
+            let shown = (&object["count"], &object["hosts"]);
+            assert_eq!(shown, (&ports.into(), &hosts.as_str().into()));
+        }
+    }
+    // Receipts do not wait for the window.
+    let fold_came = began.elapsed();
+    assert!(confirmed < fold_came, "{confirmed:?} and {fold_came:?}");
+    println!("reported in {reported:?}, confirmed after {confirmed:?}, folds after {fold_came:?}");
+    for _ in 0..switches.iter().map(|(_, ports)| ports).sum() {
+        assert_eq!(next(&mut single).await.folded, None);
+    }
+}
+
+/// What the root had not folded, the next one folds, once.
+#[tokio::test]
+async fn the_next_root_folds_what_the_one_before_has_left() {
+    let (mut cluster, clients) = cluster(4, 2, "3s").await;
+    let reader = Client::builder("reader").agent(cluster.socket(2)).build().unwrap();
+    let mut folds = reader.subscribe(SPACE, Start::Now).await.unwrap();
+    cluster.wait_safe().await.unwrap();
+    all_confirmed(report(&clients, "leaf07", 40).await).await;
+    cluster.crash(0).unwrap();
+    let received = next(&mut folds).await;
+    assert_eq!(received.folded.unwrap().count, 40);
+    let end = event("ftb.test.ports", "END").unwrap().severity(Severity::Fatal);
+    let end = timeout(PATIENCE, clients[0].publish_wait(end)).await.unwrap().unwrap();
+    all_confirmed(vec![end]).await;
+    assert_eq!(next(&mut folds).await.event.name.as_str(), "END");
+}
