@@ -37,8 +37,11 @@ pub(crate) fn files(folder: &str, extension: &str) -> Vec<Vec<u8>> {
 /// An input as a line.
 pub fn line(input: &[u8]) -> String {
     let line = input.escape_ascii().to_string();
-    // Such a line would be a comment.
-    if line.starts_with('#') { format!("\\x23{}", &line[1..]) } else { line }
+    match line.strip_prefix('#') {
+        // It would be a comment.
+        Some(rest) => format!("\\x23{rest}"),
+        None => line,
+    }
 }
 
 /// The input of a line.

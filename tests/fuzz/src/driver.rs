@@ -21,7 +21,7 @@ const INPUT_SECONDS_MAX: u32 = 10;
 const MIB_MAX: u32 = 2_048;
 /// Most bytes of one kept input, and of all of a target.
 const KEPT_INPUT_BYTES_MAX: usize = 1024;
-const KEPT_BYTES_MAX: usize = 24 * 1024;
+const KEPT_BYTES_MAX: usize = 12 * 1024;
 
 type Check = Box<dyn Fn(&[u8]) + Send + Sync>;
 static CHECK: OnceLock<Check> = OnceLock::new();
@@ -59,20 +59,9 @@ pub(crate) fn run(
     }
     let folders = Folders::new(name, &inputs);
     let seconds = std::env::var(SECONDS_ENV).unwrap_or_else(|_| "60".to_owned());
-    libfuzzer(
-        name,
-        &folders,
-        &[format!("-max_total_time={seconds}")],
-        &[&folders.found, &folders.kept],
-    );
+    libfuzzer(name, &folders, &seconds);
     if std::env::var_os("FTB_BLESS").is_some() {
-        libfuzzer(
-            name,
-            &folders,
-            &["-merge=1".to_owned()],
-            &[&folders.merged, &folders.kept, &folders.found],
-        );
-        keep(name, &folders.merged);
+        keep(name, &folders.found);
     }
 }
 
@@ -80,7 +69,6 @@ pub(crate) fn run(
 struct Folders {
     found: PathBuf,
     kept: PathBuf,
-    merged: PathBuf,
     failed: PathBuf,
 }
 
@@ -92,34 +80,32 @@ impl Folders {
             std::fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
             folder
         };
-        let _ = std::fs::remove_dir_all(base.join("merged").join(name));
         let _ = std::fs::remove_dir_all(base.join("kept").join(name));
         let kept = folder("kept", name);
         for (number, input) in inputs.iter().enumerate() {
             let path = kept.join(number.to_string());
             std::fs::write(&path, input).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         }
-        let (found, merged) = (folder("found", name), folder("merged", name));
-        Self { found, kept, merged, failed: folder("failed", "") }
+        Self { found: folder("found", name), kept, failed: folder("failed", "") }
     }
 }
 
 /// Runs this test again, with libFuzzer.
-fn libfuzzer(name: &str, folders: &Folders, options: &[String], corpus: &[&Path]) {
+fn libfuzzer(name: &str, folders: &Folders, seconds: &str) {
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main");
     let Some(test) = test else { panic!("not with --test-threads=1") };
     let Ok(program) = std::env::current_exe() else { panic!("no path of this program") };
-    let mut words = vec![
+    let words = [
+        format!("-max_total_time={seconds}"),
         format!("-max_len={}", crate::INPUT_BYTES_MAX),
         format!("-timeout={INPUT_SECONDS_MAX}"),
         format!("-rss_limit_mb={MIB_MAX}"),
         format!("-artifact_prefix={}/{name}-", folders.failed.display()),
         "-print_final_stats=1".to_owned(),
-        "-verbosity=1".to_owned(),
+        folders.found.display().to_string(),
+        folders.kept.display().to_string(),
     ];
-    words.extend_from_slice(options);
-    words.extend(corpus.iter().map(|folder| folder.display().to_string()));
     let ended = Command::new(program)
         .args([test, "--exact", "--nocapture"])
         .env(CHILD_ENV, name)
@@ -150,9 +136,9 @@ fn drive(check: impl Fn(&[u8]) + Send + Sync + 'static) {
     std::process::exit(code);
 }
 
-/// Writes the kept inputs again: comments and what follows them stay, then the merged ones, the
-/// shortest first, while they are few.
-fn keep(name: &str, merged: &Path) {
+/// Writes the kept inputs again: comments and what follows them stay, then those that libFuzzer has
+/// found, the shortest first, while they are few.
+fn keep(name: &str, found: &Path) {
     let path = corpus::path(name);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
@@ -163,7 +149,7 @@ fn keep(name: &str, merged: &Path) {
         }
         is_regression = line.starts_with('#');
     }
-    let entries = std::fs::read_dir(merged).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(found).into_iter().flatten().flatten();
     let inputs: BTreeSet<Vec<u8>> =
         entries.filter_map(|entry| std::fs::read(entry.path()).ok()).collect();
     let mut inputs: Vec<Vec<u8>> = inputs.into_iter().collect();
