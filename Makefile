@@ -17,7 +17,7 @@ WHOLE    = --workspace --exclude ftb-bench --exclude ftb-python
 DEBUG    = $(DESTDIR)$(PREFIX)/lib/debug
 INSTALL  = ./deploy/install-stripped.sh
 
-.PHONY: all build help deps demo test test-long check fmt clippy doc audit bench bench-launcher microbench python install install-capi uninstall
+.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories bench bench-launcher microbench python install install-capi uninstall
 
 all: build
 
@@ -51,6 +51,18 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions numbers -- --ignored --nocapture
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
+	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users -- --ignored --nocapture
+
+# Crates with fuzz targets: in `tests/fuzz.rs`.
+FUZZED       = ftb-core ftb-proto ftb-agent ftb-ipmi ftb-launcher-core
+FUZZ_SECONDS ?= 60
+# The counters of libFuzzer. With --target, build scripts and macros are built without them.
+FUZZ_FLAGS   = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)
+FUZZ_TEST    = RUSTFLAGS="$(FUZZ_FLAGS)" FTB_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --profile fuzz \
+  --target $(shell rustc -vV | sed -n 's/host: //p') -p ftb-fuzz --features ftb-fuzz/libfuzzer
+
+fuzz: ## libFuzzer on every parser and socket, FUZZ_SECONDS each (60); with FTB_BLESS=1 it keeps new inputs
+	$(FUZZ_TEST) $(addprefix -p ,$(FUZZED)) --test fuzz
 
 check: fmt clippy doc ## formatting, lints, documentation
 
@@ -66,6 +78,14 @@ doc: ## the API documentation without warnings
 audit: ## licences, bans, duplicate versions
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
 	cargo deny --workspace check bans licenses sources
+
+ADVISORIES = https://github.com/RustSec/advisory-db
+
+advisories: ## known vulnerabilities of dependencies, where the database of RustSec can be reached
+	@if ! git ls-remote -q $(ADVISORIES) HEAD >/dev/null 2>&1; then \
+	  echo "skipped: advisories: $(ADVISORIES) cannot be reached"; else \
+	  { command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked; } && \
+	  cargo deny --workspace check advisories; fi
 
 bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench

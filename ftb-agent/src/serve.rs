@@ -125,6 +125,8 @@ impl Sockets {
                     });
                     serve.await;
                 });
+                // A user that connects without end does not keep the driver waiting.
+                tokio::task::yield_now().await;
             }
         });
     }

@@ -17,6 +17,7 @@ use ftb_transport::executor::Executor;
 use ftb_transport::stream::{InboundStream, StreamError};
 use futures_core::Stream;
 use hyper_util::rt::TokioIo;
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -175,8 +176,30 @@ fn log_attached(shared: &Shared) {
 }
 
 async fn socket(path: &Path) -> Result<UnixStream, Ended> {
-    let socket = timeout(CONNECT_MAX, UnixStream::connect(path)).await;
-    socket.map_err(|_| Ended::Silent)?.map_err(Ended::Unreachable)
+    let connected = match UnixStream::connect(path).await {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => queued(path).await,
+        connected => connected,
+    };
+    connected.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Ended::Silent,
+        _ => Ended::Unreachable(error),
+    })
+}
+
+/// Connects to a socket whose queue is full, for example because another user connects without end.
+/// The kernel queues only those that wait, so a thread waits, at most [`CONNECT_MAX`].
+async fn queued(path: &Path) -> io::Result<UnixStream> {
+    let address = SockAddr::unix(path)?;
+    let waiting = tokio::task::spawn_blocking(move || {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_write_timeout(Some(CONNECT_MAX))?;
+        socket.connect(&address)?;
+        socket.set_write_timeout(None)?;
+        socket.set_nonblocking(true)?;
+        io::Result::Ok(socket)
+    });
+    let socket = waiting.await.map_err(io::Error::other)??;
+    UnixStream::from_std(socket.into())
 }
 
 /// A connection to the agent at that socket, for questions.

@@ -49,7 +49,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
 }
 
 /// Crates that exist for tests, benches and the demonstration: they may link anything.
-const FREE: [&str; 3] = ["ftb-tests", "ftb-bench", "ftb-demo"];
+const FREE: [&str; 4] = ["ftb-tests", "ftb-bench", "ftb-demo", "ftb-fuzz"];
 
 #[test]
 fn dependencies_point_down_only() {

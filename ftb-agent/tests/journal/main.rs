@@ -5,8 +5,8 @@
 //! damage and their bounds; `crash`: what a crash leaves of a new beginning; `faults`: files that
 //! cannot be read or synced; `lost`: what is gone as a whole; `repair`: damage is cut off, and the
 //! peer brings the rest; `unclean`: what a power failure may have taken; `idle`: a life that writes
-//! nothing; `reserve`: what is retained of segments that go; `disk`: disks that are full or fail
-//! under a running agent.
+//! nothing; `levels`: confirmations on disk; `reserve`: what is retained of segments that go;
+//! `disk`: disks that are full or fail under a running agent.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -15,6 +15,7 @@ mod crash;
 mod disk;
 mod faults;
 mod idle;
+mod levels;
 mod lives;
 mod lost;
 mod repair;
