@@ -6,7 +6,7 @@ use crate::message::{Closed, ExitCause, FromJl, FromNla, Ipt, Launch};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
-/// The last answer to each kind of request with its episode; at most five.
+/// The last answer to each kind of request with its episode; at most six.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     launch: Option<(Episode, FromNla)>,
@@ -14,6 +14,8 @@ pub(super) struct Answers {
     /// `None` while the copy runs.
     copy: Option<(Episode, Option<FromNla>)>,
     copying: Option<(SetId, Ranks)>,
+    /// `None` while parity or copies are made.
+    pub(super) protect: Option<(Episode, SetId, Option<FromNla>)>,
     ipt: Option<(Episode, u64, FromNla)>,
     reset: Option<(Episode, FromNla)>,
 }
@@ -70,6 +72,8 @@ impl Nla {
                 self.on_copy(episode, from, set, ranks, out)
             }
             FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
+            FromJl::Protect(task) if task.target == self.config.node => self.on_protect(task, out),
+            FromJl::Gather(task) if task.target == self.config.node => self.on_gather(task, out),
             FromJl::Pmi { part, .. } => self.on_barrier_result(now, part, out),
             FromJl::Reset { episode, barrier, .. } => self.on_reset(now, episode, barrier, out),
             // The ranks receive it themselves.
@@ -104,6 +108,8 @@ impl Nla {
             FromJl::Ask => self.on_ask(now, out),
             FromJl::Copy { .. }
             | FromJl::MigrateIpt(_)
+            | FromJl::Protect(_)
+            | FromJl::Gather(_)
             | FromJl::Usable { .. }
             | FromJl::Evict { .. }
             | FromJl::Alive => {}
@@ -201,19 +207,32 @@ impl Nla {
         ranks: Ranks,
         out: &mut Vec<NlaOutput>,
     ) {
+        if self.begins_copy(episode, &set, &ranks, out) {
+            out.push(NlaOutput::Copy { episode, from, set, ranks });
+        }
+    }
+
+    /// Whether a copy is to begin; a repeated request is answered.
+    pub(super) fn begins_copy(
+        &mut self,
+        episode: Episode,
+        set: &SetId,
+        ranks: &Ranks,
+        out: &mut Vec<NlaOutput>,
+    ) -> bool {
         if let Some((known, answer)) = &self.answers.copy
             && *known == episode
             && !matches!(answer, Some(FromNla::CopyFailed { .. }))
         {
             out.extend(answer.clone().map(NlaOutput::Publish));
-            return;
+            return false;
         }
         if !self.admit(episode) {
-            return;
+            return false;
         }
         self.answers.copy = Some((episode, None));
         self.answers.copying = Some((set.clone(), ranks.clone()));
-        out.push(NlaOutput::Copy { episode, from, set, ranks });
+        true
     }
 
     pub(super) fn on_copy_ended(
