@@ -287,7 +287,8 @@ mod tests {
             let gone = |group: &Group| group.members.iter().filter(|of| is_gone(&of.host)).count();
             let too_many = set.groups.iter().any(|group| gone(group) > scheme.tolerates());
             // Copies in a large group may survive more.
-            prop_assert!(if is_xor { broken == too_many } else { !broken || too_many });
+            let agrees = if is_xor { broken == too_many } else { !broken || too_many };
+            prop_assert!(agrees, "broken: {}, too many: {}", broken, too_many);
             for n in (0..nodes).filter(|n| lost.contains(&node(*n))) {
                 let ranks: Ranks = [2 * n as u32, 2 * n as u32 + 1].into_iter().collect();
                 let source = set.source(&ranks, &is_gone);
