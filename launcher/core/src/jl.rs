@@ -33,9 +33,10 @@ mod tests;
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
-pub use job::{Deadlines, JlConfig, Job, MemoryConfig, Node, OnDeath, OnHang, Rank, Unusable};
+pub use job::{
+    Deadlines, JlConfig, Job, MemoryConfig, Node, OnDeath, OnHang, Rank, Unusable, WhatIf,
+};
 pub use joined::JOIN_GRACE;
-pub use memory::WhatIf;
 pub use pending::Pending;
 pub use preview::Preview;
 

@@ -295,9 +295,9 @@ impl Job {
         self.safe_point_until(None, state)
     }
 
-    /// Saves the job in memory before its first step, if the launcher is to do so: a safe point that
-    /// waits for its request, at most [`limits::FIRST_SAVE_MAX`]. Call it once, before the first
-    /// step of a program that was not restored. [`Job::run`] does it.
+    /// Saves the job in memory before its first step, if the launcher is to do so: a safe point
+    /// that waits for its request, at most [`limits::FIRST_SAVE_MAX`]. Call it once, before the
+    /// first step of a program that was not restored. [`Job::run`] does it.
     ///
     /// # Errors
     /// As [`Job::progress`].
@@ -574,8 +574,8 @@ fn inherited(variable: &'static str, fd: i32) -> Result<OwnedFd> {
         unsafe_code,
         reason = "the launcher hands this descriptor over to this process, which owns it alone"
     )]
-    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in a variable that
-    // is read once.
+    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in a variable
+    // that is read once.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
         .map_err(|error| wrong(format!("no such descriptor: {error}")))?;

@@ -1,7 +1,7 @@
 //! The checkpoint workflow (thesis, 3.4.1): every rank is saved, the images go to the store, the
-//! set is committed there. Images in memory stay on the nodes, which protect them in groups; the set
-//! is committed when all groups have done so. An incomplete or unverified set never counts. The job
-//! goes on in either case.
+//! set is committed there. Images in memory stay on the nodes, which protect them in groups; the
+//! set is committed when all groups have done so. An incomplete or unverified set never counts. The
+//! job goes on in either case.
 
 use super::JlOutput;
 use super::episode::{Context, Handler, Transition};

@@ -1,6 +1,10 @@
 //! What the JL knows of its job: nodes, ranks, sets, counters. Workflows read and change it; it
 //! decides nothing.
 
+mod memory;
+
+pub use memory::WhatIf;
+
 use super::JlOutput;
 use super::barrier::Barrier;
 use super::checkpoint_timer::{Interval, MTBF};

@@ -174,7 +174,10 @@ mod tests {
                         Ok(())
                     }
                 };
-                let all = shares.sets.values().flat_map(|of| of.images.values().chain(of.parity.values()));
+                let of_set = |of: &OfSet<u64>| {
+                    of.images.values().chain(of.parity.values()).cloned().collect::<Vec<_>>()
+                };
+                let all = shares.sets.values().flat_map(of_set);
                 let held: u64 = all.map(|stored| stored.bytes).sum();
                 prop_assert_eq!(shares.used(), held);
                 prop_assert!(held <= 100);

@@ -120,7 +120,8 @@ mod tests {
             for lost in 0..all.len() {
                 let mut left = all.clone();
                 let before = left[lost].take().unwrap();
-                let mut back = Memory { share: vec![0; (all.len() - 1) * chunk], parity: Vec::new() };
+                let share = vec![0; (all.len() - 1) * chunk];
+                let mut back = Memory { share, parity: Vec::new() };
                 for stripe in 0..all.len() {
                     let sum = arrives(&left, lost, stripe, chunk);
                     match cell(lost, stripe, chunk as u64) {

@@ -1,5 +1,5 @@
-//! Requests about images in memory ([`crate::memory`]). The shell moves the bytes; here requests are
-//! admitted once, and repeated ones are answered.
+//! Requests about images in memory ([`crate::memory`]). The shell moves the bytes; here requests
+//! are admitted once, and repeated ones are answered.
 
 use super::{Nla, NlaOutput};
 use crate::memory::GroupTask;
