@@ -88,6 +88,36 @@ async fn a_dead_rank_and_a_dead_node_come_back_from_memory_without_a_file() -> R
     Ok(())
 }
 
+/// Before a node dies: what is protected by whom, and what its death would cost.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_shows_set_bytes_and_groups_and_what_the_death_of_a_node_would_cost() -> Result<()> {
+    let site = Site::new(5).await?;
+    let expected = site.undisturbed().await?;
+    let options = ["--spares", "node05", "--memory", "xor:2", "--memory-every", "never"];
+    let running = start(site.counting("shown", &options));
+    let set = wait_protected(&site, "shown", "").await?;
+    let status = site.ask(&["status", "shown", "--json"]).await?;
+    let status: serde_json::Value = serde_json::from_str(&status)?;
+    let memory = &status["memory"];
+    assert_eq!(memory["set"], *set);
+    assert_eq!(memory["groups"], serde_json::json!([["node01", "node03"], ["node02", "node04"]]));
+    let bytes = |key: &str| memory[key].as_u64().context("no number");
+    // In groups of two the parity is as large as the larger share.
+    assert!(bytes("bytes")? > 0 && bytes("protection_bytes")? >= bytes("bytes")?, "{memory}");
+    let lost = site.ask(&["status", "shown", "--what-if", "node03"]).await?;
+    assert_eq!(
+        lost,
+        format!("rank 2 dies, node05 takes its place, and all ranks go back to set {set} (memory)")
+    );
+    let idle = site.ask(&["status", "shown", "--what-if", "node05"]).await?;
+    assert_eq!(idle, "it has no ranks: all ranks go on");
+    let unknown = site::run(site.command(&["status", "shown", "--what-if", "node77"])).await?;
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    site.release()?;
+    ended(running, &expected).await?;
+    nothing_left("FTB_JOB_ID=shown").await
+}
+
 /// The spare computed the parity of the node that it replaced: its group bears another loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_lost_one_after_the_other_come_back_from_one_set() -> Result<()> {
