@@ -71,7 +71,9 @@ impl Nla {
             FromJl::Copy { episode, from, target, set, ranks } if target == self.config.node => {
                 self.on_copy(episode, from, set, ranks, out)
             }
-            FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
+            FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => {
+                self.on_ipt(now, &ipt, out)
+            }
             FromJl::Protect(task) if task.target == self.config.node => self.on_protect(task, out),
             FromJl::Gather(task) if task.target == self.config.node => self.on_gather(task, out),
             FromJl::Pmi { part, .. } => self.on_barrier_result(now, part, out),
@@ -253,7 +255,7 @@ impl Nla {
         out.push(NlaOutput::Publish(answer));
     }
 
-    fn on_ipt(&mut self, ipt: &Ipt, out: &mut Vec<NlaOutput>) {
+    fn on_ipt(&mut self, now: Now, ipt: &Ipt, out: &mut Vec<NlaOutput>) {
         if let Some((episode, incarnation, answer)) = &self.answers.ipt
             && *episode == ipt.episode
             && *incarnation == ipt.incarnation
@@ -272,6 +274,12 @@ impl Nla {
             )));
             self.refused.state += 1;
             return;
+        }
+        // Ranks wait for the result of a barrier that is complete. It travels on another path than
+        // this request, and would not reach them any more: they get it first, on their report. The
+        // JL repeats the request.
+        if ipt.barrier > self.barrier && !self.pmi.arrived().is_empty() {
+            return self.enter_barrier(now, out);
         }
         if !self.go(ipt.episode, Cause::StartHere, out) {
             return;
