@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
 use ftb_launcher_core::jl::Interval;
+use ftb_launcher_core::memory::Scheme;
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
@@ -54,6 +55,9 @@ pub enum Command {
     Status {
         /// Name of the job
         job: JobId,
+        /// Show instead what the death of this node would cost now
+        #[arg(long, value_name = "NODE")]
+        what_if: Option<NodeName>,
         /// One JSON object
         #[arg(long)]
         json: bool,
@@ -312,6 +316,22 @@ pub struct RunOptions {
     /// the rate of failures (default: of the policy; the built-in one says auto)
     #[arg(long, value_name = "TIME|auto")]
     pub checkpoint_every: Option<Interval>,
+    /// Save the job in the memory of its nodes too: buddy:K, with K copies of each node's images on
+    /// others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each
+    ///
+    /// For programs that link ftb-job. The first checkpoint in memory precedes the first step.
+    #[arg(long, value_name = "SCHEME")]
+    pub memory: Option<Scheme>,
+    /// Interval of checkpoints in memory: a time, never, or auto
+    #[arg(long, value_name = "TIME|auto", default_value = "auto", requires = "memory")]
+    pub memory_every: Interval,
+    /// Most bytes that a node holds in memory, for two generations with their protection, as 8GiB
+    /// (default: a quarter of its available memory); a node with less available memory is not used
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "memory")]
+    pub memory_bytes: Option<u64>,
+    /// Do not save the job in memory before its first step
+    #[arg(long, requires = "memory")]
+    pub no_memory_first: bool,
     /// Mean time between failures of the job's nodes, for auto (default: of the policy); observed
     /// failures correct it
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -377,6 +397,22 @@ pub struct Run {
     pub argv: Vec<String>,
 }
 
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err("expected a number and B, KiB, MiB, GiB or TiB (as in 8GiB)".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number (as in 8GiB)".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "this is too large".to_owned())
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error} (as in 30s, 5m)"))
 }
@@ -388,8 +424,17 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::Cli;
+    use super::{Cli, bytes};
     use clap::CommandFactory as _;
+
+    #[test]
+    fn a_number_of_bytes_has_a_unit_or_none() {
+        assert_eq!(bytes("8GiB"), Ok(8 << 30));
+        assert_eq!(bytes("512"), Ok(512));
+        for bad in ["", "GiB", "8GB", "-1", "99999999TiB"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_man_pages_say_the_same() {

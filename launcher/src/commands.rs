@@ -9,6 +9,7 @@ pub use tools::{ask, drain, ps, status};
 
 use crate::cli::{OnDeath, OnHang, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
+use crate::memory::MemorySpec;
 use crate::own::Lock;
 use crate::plan::{NodeEntry, Plan};
 use crate::sets::{Manifest, SetKey};
@@ -18,8 +19,9 @@ use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
 use ftb_launcher_core::link::router;
+use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
-use ftb_launcher_core::names::{JobId, SetId};
+use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::policy::{self, Orders, Policy};
 use ftb_launcher_core::progress::HangTimes;
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
@@ -69,6 +71,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let (argv, size) = (run.argv.clone(), run.n);
     let program = Program { argv, env, cwd, size, backend, sample_every };
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
+    check_memory(&run.how, &place)?;
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
@@ -118,6 +121,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         let set = Some(manifest.set.clone());
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
+    check_memory(how, &place)?;
     let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
     let holder = holder(&program.backend, &place)?;
     let held = holder.as_ref().map(Holder::pid);
@@ -401,7 +405,51 @@ fn config(
         sets_max: how.keep_sets,
         on_hang: on_hang(how, policy),
         hang_times: hang_times(how, policy).map_err(Failure::bad_input)?,
+        memory: memory(plan, program, how).map_err(Failure::bad_input)?,
     })
+}
+
+/// Checkpoints in memory, if they are wanted.
+///
+/// # Errors
+/// The program or the nodes are not fit for it.
+fn memory(
+    plan: &Plan,
+    program: &Program,
+    how: &RunOptions,
+) -> Result<Option<jl::MemoryConfig>, String> {
+    let Some(scheme) = how.memory else { return Ok(None) };
+    let backend = program.backend.get();
+    if backend.manner() != Manner::default() {
+        return Err(format!(
+            "--memory {scheme}: ranks must save themselves, and they are saved by backend {}: link \
+             ftb-job, and use --backend app",
+            backend.name()
+        ));
+    }
+    let rack = |entry: &NodeEntry| Some((entry.name.clone(), entry.rack.clone()?));
+    let racks = plan.nodes.values().filter_map(rack).collect();
+    let nodes: Vec<NodeName> = plan.placement.keys().cloned().collect();
+    scheme.groups(&nodes, &racks).map_err(|error| format!("--memory: {error}"))?;
+    let (interval, first) = (how.memory_every, !how.no_memory_first);
+    Ok(Some(jl::MemoryConfig { scheme, interval, first, racks }))
+}
+
+/// Whether nodes on this host fit into its memory together. Other nodes check their own.
+fn check_memory(how: &RunOptions, place: &Where) -> Result<(), Failure> {
+    let Some(bytes) = how.memory_bytes.filter(|_| how.memory.is_some()) else { return Ok(()) };
+    if place.starting.means != StartMethod::Local {
+        return Ok(());
+    }
+    let nodes = place.plan.nodes.len() as u64;
+    let available = crate::memory::available().map_err(Failure::failed)?;
+    if bytes.saturating_mul(nodes) <= available {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "--memory-bytes {bytes}: {nodes} nodes are on this host, which has {available} bytes of \
+         available memory"
+    )))
 }
 
 fn on_hang(how: &RunOptions, policy: &Policy) -> jl::OnHang {
@@ -472,6 +520,9 @@ fn job_file(
             orphan_grace: how.orphan_grace,
             kill_grace: how.kill_grace,
             sample_every: program.sample_every,
+            memory: how
+                .memory
+                .map(|_| MemorySpec { bytes: how.memory_bytes, first: !how.no_memory_first }),
         };
         (part.node.clone(), spec)
     });

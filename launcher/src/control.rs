@@ -5,9 +5,10 @@ use super::{backplane, waiting};
 use crate::clock::Clock;
 use core::time::Duration;
 use ftb_client::{Delivery, Start};
-use ftb_launcher_core::jl::{IntervalView, Job};
+use ftb_launcher_core::jl::{IntervalView, Jl, Job};
+use ftb_launcher_core::memory::{Group, MemorySet, Scheme};
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
-use ftb_launcher_core::names::JobId;
+use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::nla::MigrationState;
 use ftb_launcher_core::progress::{Finding, HangKind};
 use ftb_launcher_core::wire;
@@ -29,6 +30,8 @@ pub struct JobView {
     pub sets: Vec<String>,
     /// The checkpoint interval in force and its reason.
     pub saved: Option<IntervalView>,
+    /// Checkpoints in memory, if the job has them.
+    pub memory: Option<MemoryView>,
     /// Whether moving ranks are copied beforehand: the backend must copy them, and the kernel of
     /// the launcher's host must track memory changes.
     pub precopy: Option<bool>,
@@ -39,6 +42,34 @@ pub struct JobView {
     pub pending: Vec<PendingView>,
     /// The exit code of a job that is done.
     pub exit: Option<i32>,
+}
+
+/// Checkpoints in memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryView {
+    pub scheme: Scheme,
+    /// The interval in force and its reason.
+    pub saved: IntervalView,
+    /// The set that counts.
+    pub set: Option<SetId>,
+    /// Bytes of its images, on all nodes together.
+    pub bytes: u64,
+    /// Bytes of parity and copies beside them.
+    pub protection_bytes: u64,
+    /// The nodes that hold the shares of each group.
+    pub groups: Vec<Vec<NodeName>>,
+}
+
+impl MemoryView {
+    fn of(jl: &Jl) -> Option<Self> {
+        let (config, saved) = (jl.job().config.memory.as_ref()?, jl.memory_timer()?.view());
+        let set = jl.job().memory.as_ref();
+        let (bytes, protection_bytes) = set.map_or((0, 0), MemorySet::bytes);
+        let hosts = |group: &Group| group.members.iter().map(|of| of.host.clone()).collect();
+        let groups = set.into_iter().flat_map(|set| &set.groups).map(hosts).collect();
+        let set = set.map(|set| set.set.clone());
+        Some(Self { scheme: config.scheme, saved, set, bytes, protection_bytes, groups })
+    }
 }
 
 /// A hung rank, or all ranks.
@@ -107,6 +138,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         nodes: BTreeMap::new(),
         sets: Vec::new(),
         saved: None,
+        memory: None,
         precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
         immovable: None,
         hung: Vec::new(),
@@ -124,6 +156,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     };
     view.exit = state.exit;
     view.saved = Some(state.jl.checkpoint_timer().view());
+    view.memory = MemoryView::of(&state.jl);
     view.doing = state.jl.open().map(ftb_launcher_core::jl::Open::words).unwrap_or_default();
     view.immovable = state.jl.immovable();
     let pending = state.jl.pending().iter();

@@ -715,17 +715,22 @@ impl JobLauncher {
         backplane::publish(&self.client, event).await;
     }
 
-    /// PMI goes over the job connection, FTB_JL_ALIVE both ways. The target of a copy gets the
-    /// address of the source. `node`: the only receiver of a message over the job connection.
+    /// PMI and requests to protect images go over the job connection, FTB_JL_ALIVE both ways. The
+    /// target of a copy gets the addresses of the sources. `node`: the only receiver of a message
+    /// over the job connection.
     async fn say(&self, node: Option<NodeName>, message: FromJl) {
-        if let FromJl::Copy { from: Some(node), target, .. } = &message
-            && let Some(address) = address_in(&self.links.addresses, node)
-        {
-            let message = ToNode::Address { node: node.clone(), address }.encode();
-            let node = Some(target.clone());
-            let _ = self.links.to_nodes.send(LinkInput::Send { node, message, keep: true }).await;
-        }
+        let mut node = node;
         let event = wire::to_jl(&message);
+        if let Some((target, sources)) = message.parties() {
+            for source in sources {
+                let Some(address) = address_in(&self.links.addresses, source) else { continue };
+                let message = ToNode::Address { node: source.clone(), address }.encode();
+                let node = Some(target.clone());
+                let send = LinkInput::Send { node, message, keep: true };
+                let _ = self.links.to_nodes.send(send).await;
+            }
+            node = node.or_else(|| Some(target.clone()));
+        }
         if event.is_none() || message == FromJl::Alive {
             let message = ToNode::Jl(message).encode();
             let _ = self.links.to_nodes.send(LinkInput::Send { node, message, keep: false }).await;

@@ -8,6 +8,7 @@ use super::connection::{self, Purpose};
 use super::control;
 use super::guard::{self, Guard};
 use super::links::{self, LinkNews};
+use super::memory::{self, NodeMemory, peers};
 use super::nodedir::{self, OUTPUT};
 use super::output::{self, OutputTarget};
 use super::ranks::{self, RankOutput};
@@ -22,6 +23,7 @@ use ftb_client::{Client, Start};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::{FromNode, ToNode};
 use ftb_launcher_core::link::router::{LinkInput, Router};
+use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::{FromJl, FromNla, NlaSays};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
@@ -84,6 +86,8 @@ struct LaunchAgent {
     launcher: watch::Receiver<String>,
     /// The addresses of nodes with images for this one.
     addresses: watch::Receiver<Addresses>,
+    /// Images in memory, if the job has them.
+    memory: Option<NodeMemory>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
     sampler: Sampler,
@@ -123,6 +127,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         installed::check(&spec.backend)?;
     }
     connection::allow_many_files();
+    let memory = node_memory(&spec)?;
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
     spec.image_dir = nodedir::placed(&spec.image_dir)?;
@@ -148,7 +153,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     });
     let (client, mut heard, gate) = attach(&spec, clock).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
-        join(&spec, listener, address, clock);
+        join(&spec, memory.clone(), listener, address, clock);
     report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
@@ -175,6 +180,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         input,
         launcher,
         addresses,
+        memory,
         feeding: None,
         sampler: Sampler::default(),
         prepared_set: None,
@@ -249,11 +255,28 @@ fn keep_holder(spec: &NlaSpec) -> Result<Option<File>, String> {
     kept.map_err(|error| format!("the pods' user namespace is gone: {error}"))
 }
 
+/// The memory for images of this node, if the job uses it.
+fn node_memory(spec: &NlaSpec) -> Result<Option<NodeMemory>, String> {
+    let Some(of_job) = &spec.memory else { return Ok(None) };
+    let budget = of_job.budget(memory::available()?)?;
+    Ok(Some(NodeMemory::new(spec.node.clone(), budget)))
+}
+
 /// Serves processes of the job, and connects to the JL.
-fn join(spec: &NlaSpec, listener: TcpListener, address: String, clock: Clock) -> Joined {
+fn join(
+    spec: &NlaSpec,
+    memory: Option<NodeMemory>,
+    listener: TcpListener,
+    address: String,
+    clock: Clock,
+) -> Joined {
     let secret = Secret::new(&spec.token);
     let (to_tree, accepted) = mpsc::channel(WORDS_MAX);
     let images = ImageServer::new(spec.image_dir.clone());
+    let images = match memory {
+        Some(memory) => images.with_memory(memory, secret.clone()),
+        None => images,
+    };
     tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
     let uplinks = spec.uplinks.clone();
     let router = Router::of_nla(spec.node.clone(), control::random(), address, uplinks);
@@ -440,6 +463,8 @@ impl LaunchAgent {
                 }
             }
             NlaOutput::Copy { episode, from, set, ranks } => self.copy(episode, from, set, ranks),
+            NlaOutput::Protect(task) => self.work_for_group(task, false),
+            NlaOutput::Gather(task) => self.work_for_group(task, true),
             NlaOutput::Prepare { episode, set, .. } if self.pod.is_some() => {
                 self.order(Order::Prepare(episode, set)).await;
             }
@@ -471,7 +496,10 @@ impl LaunchAgent {
             }
             NlaOutput::DropSet(set) => {
                 self.coming.take_if(|coming| *coming.set() == set);
-                images::drop_set(&self.spec.image_dir, &set);
+                match &self.memory {
+                    Some(memory) if set.is_in_memory() => memory.drop_set(&set),
+                    _ => images::drop_set(&self.spec.image_dir, &set),
+                }
             }
             NlaOutput::Note(words) => tracing::warn!(node = %self.spec.node, "{words}"),
             NlaOutput::Leave => self.leaving = true,
@@ -519,17 +547,36 @@ impl LaunchAgent {
         });
     }
 
+    /// Makes parity or copies; `gathers`: after it has taken the place of a lost member.
+    fn work_for_group(&self, task: GroupTask, gathers: bool) {
+        let (episode, known) = (task.episode, self.addresses.clone());
+        let (memory, secret) = (self.memory.clone(), Secret::new(&self.spec.token));
+        self.later(async move {
+            let result = match memory {
+                Some(memory) => peers::work(memory, secret, task, known, gathers).await,
+                None => Err("this node holds nothing in memory".to_owned()),
+            };
+            match gathers {
+                true => NlaInput::CopyEnded { episode, result },
+                false => NlaInput::ProtectEnded { episode, result },
+            }
+        });
+    }
+
     /// Fetches images, and prepares a pod meanwhile.
     fn copy(&mut self, episode: Episode, from: Option<NodeName>, set: SetId, ranks: Ranks) {
         let (spec, launcher) = (self.spec.clone(), self.launcher.borrow().clone());
         let moves = self.spec.backend.pods().is_some() && set.migration().is_some();
         let copy = pod::Copy { episode, set: set.clone(), ranks: ranks.clone() };
-        let known = self.addresses.clone();
+        let (known, memory) = (self.addresses.clone(), self.memory.clone());
         let copied = async move {
             let server = match from {
                 Some(node) => transfer::address_of(&node, known).await?,
                 None => launcher,
             };
+            if let Some(memory) = memory.filter(|_| set.is_in_memory()) {
+                return peers::fetch(memory, Secret::new(&spec.token), server, set, ranks).await;
+            }
             transfer::take(&spec, server, &set, &ranks).await
         };
         if moves {
@@ -644,7 +691,8 @@ impl LaunchAgent {
                 let _ = inputs.send(input).await;
             })
         };
-        match ranks::start(&self.spec, &start, tell, &self.frames, &self.guard) {
+        let keeps = (&self.guard, self.memory.as_ref());
+        match ranks::start(&self.spec, &start, tell, &self.frames, keeps) {
             Ok(mut running) => {
                 if let Some(stdin) = running.stdin.take() {
                     self.feed(stdin);

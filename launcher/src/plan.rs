@@ -27,12 +27,15 @@ pub struct NodeEntry {
     /// How other nodes reach it; default: its name.
     #[serde(default)]
     pub address: Option<String>,
+    /// What fails together with other nodes of this rack.
+    #[serde(default)]
+    pub rack: Option<String>,
 }
 
 impl NodeEntry {
     /// A node with only a name and an agent's socket.
     pub fn new(name: NodeName, agent: PathBuf) -> Self {
-        Self { name, agent, images: None, listen: None, address: None }
+        Self { name, agent, images: None, listen: None, address: None, rack: None }
     }
 
     /// The socket of its agent.

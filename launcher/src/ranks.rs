@@ -6,6 +6,7 @@
 //! children are killed with it.
 
 use super::guard::Guard;
+use super::memory::NodeMemory;
 use super::spec::NlaSpec;
 use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::Spawn;
@@ -90,14 +91,18 @@ pub fn start(
     start: &RankStart,
     tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     frames: &mpsc::Sender<Frame>,
-    guard: &Guard,
+    (guard, memory): (&Guard, Option<&NodeMemory>),
 ) -> io::Result<Running> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     let (steps, counter) = StepCounter::new()?;
+    let memory = memory.map(|memory| memory.serve(start.spawn.rank)).transpose()?;
     let mut command = command(spec, start, &theirs)?;
+    if let Some(memory) = &memory {
+        command.env("FTB_MEMORY_FD", inherited(memory)?);
+    }
     let mut child = command.env(PROGRESS_FD, counter.as_raw_fd().to_string()).spawn()?;
-    drop((theirs, counter));
+    drop((theirs, counter, memory));
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
     guard.add(pid);
@@ -121,19 +126,24 @@ pub fn start(
 }
 
 fn command(spec: &NlaSpec, start: &RankStart, pmi: &OwnedFd) -> io::Result<Command> {
-    // The child inherits its end of the PMI socket by number. One thread starts all processes and
-    // closes its copy before the next one, so no other rank inherits it.
-    fcntl(pmi.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let pmi = inherited(pmi)?;
     let mut command = Command::new("/proc/self/exe");
     command.arg("exec-rank").arg(std::process::id().to_string()).arg("--");
     command.args(start.argv.as_ref().unwrap_or(&spec.argv));
     command.env_clear();
-    command.envs(environment(spec, start)).env("PMI_FD", pmi.as_raw_fd().to_string());
+    command.envs(environment(spec, start)).env("PMI_FD", pmi);
     command.current_dir(&spec.cwd).process_group(0);
     let fed = spec.stdin && start.spawn.rank == 0;
     command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
+}
+
+/// The number of a descriptor that the child inherits. One thread starts all processes and closes
+/// its copy before the next one, so no other rank inherits it.
+fn inherited(descriptor: &OwnedFd) -> io::Result<String> {
+    fcntl(descriptor.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(descriptor.as_raw_fd().to_string())
 }
 
 /// The environment of a rank, without the number of its PMI descriptor.
@@ -162,6 +172,10 @@ pub(super) fn environment(spec: &NlaSpec, start: &RankStart) -> Vec<(String, Str
         ("FTB_IMAGE_DIR", spec.image_dir.display().to_string()),
     ];
     env.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    let first = spec.memory.as_ref().is_some_and(|memory| memory.first);
+    if first && start.spawn.restore.is_none() {
+        env.push(("FTB_MEMORY_FIRST".to_owned(), "1".to_owned()));
+    }
     if let Some(set) = &start.spawn.restore {
         let image = images::path(&spec.image_dir, set, start.spawn.rank);
         env.push((

@@ -2,6 +2,7 @@
 //! too secret for events: program, environment, the key of the job, and the nodes that this NLA
 //! starts in turn.
 
+use crate::memory::MemorySpec;
 use core::time::Duration;
 use ftb_launcher_core::names::{JobId, NodeName};
 use ftb_launcher_core::nla::NlaConfig;
@@ -59,6 +60,9 @@ pub struct NlaSpec {
     /// Interval of the looks at the ranks; zero: none.
     #[serde(default, with = "humantime_serde")]
     pub sample_every: Duration,
+    /// Checkpoints in memory, if the job has them.
+    #[serde(default)]
+    pub memory: Option<MemorySpec>,
 }
 
 /// The part of a specification that differs from node to node.
@@ -205,6 +209,7 @@ pub(super) mod tests {
             orphan_grace: Duration::from_secs(1),
             kill_grace: Duration::from_secs(1),
             sample_every: Duration::ZERO,
+            memory: None,
         }
     }
 

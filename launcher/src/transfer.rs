@@ -7,16 +7,20 @@
 //!
 //! The client requests `GET SET RANK`. The answer is `OK LENGTH SHA256` and the bytes, or `TREE
 //! SHA256` and the files; else `ERR reason`. Only the store of a job knows the SHA-256, from the
-//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still
+//! manifest of the set; the client verifies it. Images of sets in memory come from there
+//! ([`crate::memory::peers`]). `AWAIT SET RANK` requests an image that may still
 //! grow ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer. Both ends
 //! copy with blocking streams on threads.
 
 use crate::connection::{BlockingConnection, Connection, Purpose, STALL_MAX, dial};
 use crate::jobdir::{self, JobDir, JobFile};
+use crate::memory::NodeMemory;
+use crate::memory::peers::{self, Peers};
 use crate::sets::SetKey;
 use crate::spec::NlaSpec;
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::Secret;
+use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
 use ftb_launcher_pods::images::{self, Outlives, copy, growing, path, read_line, sync_dir, tree};
 use ftb_launcher_pods::saver;
@@ -33,12 +37,15 @@ use tokio::time::timeout;
 
 /// Most running transfers of a server; others wait and get `WAIT`.
 pub const TRANSFERS_MAX: usize = 16;
+/// Most combined cells that a server sends at once: those of two large groups. A further one is
+/// refused, because members of a path that wait for each other would wait for ever.
+pub const FOLDS_MAX: usize = 128;
 /// Requests a whole image.
-const GET: &str = "GET";
+pub(crate) const GET: &str = "GET";
 /// Requests an image that may still grow.
 const AWAIT: &str = "AWAIT";
 /// Sent while the transfer or its image has not begun.
-const WAIT: &str = "WAIT";
+pub(crate) const WAIT: &str = "WAIT";
 /// Interval of `WAIT`.
 const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
@@ -63,12 +70,22 @@ pub struct ImageServer {
     transfers: Arc<Semaphore>,
     /// The job of a store, whose sets have manifests.
     store: Option<Arc<(JobId, SetKey)>>,
+    /// Images in memory, and how to reach other nodes that have some.
+    memory: Option<(NodeMemory, Secret)>,
+    folds: Arc<Semaphore>,
 }
 
 impl ImageServer {
     pub fn new(root: PathBuf) -> Self {
         let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
-        Self { root: root.into(), transfers, store: None }
+        let folds = Arc::new(Semaphore::new(FOLDS_MAX));
+        Self { root: root.into(), transfers, store: None, memory: None, folds }
+    }
+
+    /// Serves images in memory too.
+    #[must_use]
+    pub fn with_memory(self, memory: NodeMemory, secret: Secret) -> Self {
+        Self { memory: Some((memory, secret)), ..self }
     }
 
     /// Serves the store of a job: only images of authentic sets.
@@ -87,6 +104,18 @@ impl ImageServer {
         let is = |rank: &u32| images::path(&self.root, &manifest.set, *rank) == path;
         let digest = (0..).zip(&manifest.digests).find(|(rank, _)| is(rank));
         digest.map(|(_, digest)| digest.clone()).ok_or_else(|| "no such rank".to_owned())
+    }
+
+    /// The image in memory that is requested, if one is.
+    fn in_memory(&self, words: &str) -> Option<Result<Stored<Arc<File>>, String>> {
+        let words: Vec<&str> = words.split(' ').collect();
+        let [GET, set, rank] = words[..] else { return None };
+        let set = SetId::new(set).ok().filter(SetId::is_in_memory)?;
+        let Some((memory, _)) = &self.memory else {
+            return Some(Err("this node holds nothing in memory".to_owned()));
+        };
+        let rank = rank.parse().map_err(|_| "this is no rank".to_owned());
+        Some(rank.and_then(|rank| memory.image(&set, rank)))
     }
 
     /// Whether the image may still grow, and its path.
@@ -112,7 +141,21 @@ pub async fn answer(
     words: &str,
     server: &ImageServer,
 ) -> io::Result<()> {
+    if words.starts_with(peers::FOLD) {
+        return answer_fold(connection, words.to_owned(), server).await;
+    }
     let _transfer = begin(&mut connection, server).await?;
+    if let Some(image) = server.in_memory(words) {
+        let mut to = BlockingConnection::new(connection, Handle::current());
+        let task = move || {
+            match image {
+                Ok(image) => peers::send(&image, &mut to)?,
+                Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
+            }
+            to.flush()
+        };
+        return tokio::task::spawn_blocking(task).await?;
+    }
     let wanted = server.wanted(words).and_then(|(early, path)| {
         let digest = server.digest(&path)?;
         Ok((early, path, digest))
@@ -124,6 +167,25 @@ pub async fn answer(
             Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
         }
         to.flush()
+    };
+    tokio::task::spawn_blocking(task).await?
+}
+
+/// Sends a cell that is combined along a path.
+async fn answer_fold(
+    mut connection: Connection,
+    words: String,
+    server: &ImageServer,
+) -> io::Result<()> {
+    let place = server.folds.clone().try_acquire_owned();
+    let (Some((memory, secret)), Ok(place)) = (server.memory.clone(), place) else {
+        return connection.writer.write(b"ERR this node combines no further cells\n").await;
+    };
+    let runtime = Handle::current();
+    let mut to = BlockingConnection::new(connection, runtime.clone());
+    let task = move || {
+        let _place = place;
+        peers::answer(&memory, &Peers { secret, runtime }, &words, &mut to)
     };
     tokio::task::spawn_blocking(task).await?
 }

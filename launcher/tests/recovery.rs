@@ -12,31 +12,10 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use site::{Site, nothing_left, result, start, text};
+use site::{Site, nothing_left, ranks_of, result, start, text};
 use std::collections::BTreeMap;
 use std::process::Output;
 use tokio::task::JoinHandle;
-
-/// The processes of a job by rank, with their incarnations.
-fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
-    let mut ranks = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
-        let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
-        let environ = text(&environ);
-        if !site::is_ours(&environ) {
-            continue;
-        }
-        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
-        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if var("FTB_JOB_ID=") == Some(job) && comm.trim_end() == "count" {
-            let pid = Pid::from_raw(entry.file_name().to_string_lossy().parse()?);
-            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
-            let incarnation = var("FTB_INCARNATION=").context("no incarnation")?.parse()?;
-            ranks.insert(rank, (pid, incarnation));
-        }
-    }
-    Ok(ranks)
-}
 
 fn kill_rank(job: &str, rank: u32) -> Result<()> {
     let (pid, _) = *ranks_of(job)?.get(&rank).context("no such rank")?;

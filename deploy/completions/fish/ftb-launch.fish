@@ -70,6 +70,9 @@ kill\t'End the job (exit code 137)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l hang-after -d 'A rank that is stopped counts as hung after this time (default: of the policy; the built-in one says 20s)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l stall-after -d 'A rank that makes no progress counts as hung after this time (default: of the policy; the built-in one says 10m)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l checkpoint-every -d 'Checkpoint interval: a time, never, or auto, the optimum for the cost of a checkpoint and the rate of failures (default: of the policy; the built-in one says auto)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l memory -d 'Save the job in the memory of its nodes too: buddy:K, with K copies of each node\'s images on others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l memory-every -d 'Interval of checkpoints in memory: a time, never, or auto' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l memory-bytes -d 'Most bytes that a node holds in memory, for two generations with their protection, as 8GiB (default: a quarter of its available memory); a node with less available memory is not used' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l mtbf -d 'Mean time between failures of the job\'s nodes, for auto (default: of the policy); observed failures correct it' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l keep-sets -d 'How many sets are kept; with pods one more from before a hang' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l time-limit -d 'End the job after this time (exit code 124)' -r
@@ -79,6 +82,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l job -d 'Na
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l cwd -d 'Working directory of the ranks (default: this one)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l env -d 'Set an environment variable of the ranks, in addition to this process\' environment' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l ignore-conditions -d 'Place ranks also on nodes with conditions that hold at the start (`ftbctl conditions`)'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l no-memory-first -d 'Do not save the job in memory before its first step'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l no-stdin -d 'No standard input for any rank (default: rank 0 gets it)'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l prefix -d 'Print each line with the rank that wrote it'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -s q -l quiet -d 'Print only the output of the ranks'
@@ -115,12 +119,16 @@ kill\t'End the job (exit code 137)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l hang-after -d 'A rank that is stopped counts as hung after this time (default: of the policy; the built-in one says 20s)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l stall-after -d 'A rank that makes no progress counts as hung after this time (default: of the policy; the built-in one says 10m)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l checkpoint-every -d 'Checkpoint interval: a time, never, or auto, the optimum for the cost of a checkpoint and the rate of failures (default: of the policy; the built-in one says auto)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l memory -d 'Save the job in the memory of its nodes too: buddy:K, with K copies of each node\'s images on others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l memory-every -d 'Interval of checkpoints in memory: a time, never, or auto' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l memory-bytes -d 'Most bytes that a node holds in memory, for two generations with their protection, as 8GiB (default: a quarter of its available memory); a node with less available memory is not used' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l mtbf -d 'Mean time between failures of the job\'s nodes, for auto (default: of the policy); observed failures correct it' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l keep-sets -d 'How many sets are kept; with pods one more from before a hang' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l time-limit -d 'End the job after this time (exit code 124)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l orphan-grace -d 'How long nodes go on without a launcher before they end the job' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l kill-grace -d 'Time between SIGTERM and SIGKILL' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l ignore-conditions -d 'Place ranks also on nodes with conditions that hold at the start (`ftbctl conditions`)'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l no-memory-first -d 'Do not save the job in memory before its first step'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l no-stdin -d 'No standard input for any rank (default: rank 0 gets it)'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l prefix -d 'Print each line with the rank that wrote it'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -s q -l quiet -d 'Print only the output of the ranks'
@@ -129,6 +137,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -s h -l h
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand ps" -l json -d 'One JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand ps" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -l what-if -d 'Show instead what the death of this node would cost now' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -l json -d 'One JSON object'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -s h -l help -d 'Print help'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand checkpoint" -l timeout -d 'How long to wait for the result' -r

@@ -18,6 +18,7 @@ mod hangs;
 mod inputs;
 mod job;
 mod joined;
+mod memory;
 mod migration;
 mod pending;
 mod preview;
@@ -32,7 +33,9 @@ mod tests;
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
-pub use job::{Deadlines, JlConfig, Job, Node, OnDeath, OnHang, Rank, Unusable};
+pub use job::{
+    Deadlines, JlConfig, Job, MemoryConfig, Node, OnDeath, OnHang, Rank, Unusable, WhatIf,
+};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 pub use preview::Preview;
@@ -68,6 +71,9 @@ pub const BARRIER_PATIENCE: Duration = Duration::from_secs(3);
 pub const WANTED_MAX: usize = 64;
 /// Most requests that wait for one node to become a spare; further ones are refused.
 pub const USABLE_ASKED_MAX: usize = 16;
+
+/// The reason of a checkpoint that nothing but its interval asks for.
+const BY_THE_CLOCK: &str = "it is time";
 
 /// An input of the JL.
 #[derive(Clone, Debug)]
@@ -141,6 +147,10 @@ pub enum Request {
         reason: String,
     },
     Checkpoint {
+        reason: String,
+    },
+    /// Save the job in the memory of the nodes.
+    MemoryCheckpoint {
         reason: String,
     },
     /// The node may be used again.
@@ -222,6 +232,9 @@ pub struct Jl {
     open: Option<Open>,
     wanted: VecDeque<QueuedRequest>,
     checkpoint_timer: CheckpointTimer,
+    /// Of checkpoints in memory.
+    #[serde(default)]
+    memory_timer: CheckpointTimer,
     #[serde(default)]
     remedies: Remedies,
     #[serde(default)]
@@ -267,6 +280,10 @@ impl Jl {
     pub fn new(config: JlConfig) -> Self {
         Self {
             checkpoint_timer: CheckpointTimer::new(config.interval, config.mtbf),
+            memory_timer: CheckpointTimer::new(
+                config.memory.as_ref().map_or(Interval::Never, |memory| memory.interval),
+                config.mtbf,
+            ),
             job: Job::new(config),
             remedies: Remedies::default(),
             hangs: HangJudge::default(),
@@ -302,6 +319,11 @@ impl Jl {
         &self.checkpoint_timer
     }
 
+    /// The timer of checkpoints in memory, if there are any.
+    pub fn memory_timer(&self) -> Option<&CheckpointTimer> {
+        self.job.config.memory.as_ref().map(|_| &self.memory_timer)
+    }
+
     /// Hung ranks.
     pub fn hung(&self) -> &[Finding] {
         self.hangs.found()
@@ -334,7 +356,8 @@ impl Jl {
         let clock = self.alive_ns.min(self.ask_ns).min(self.gap_ns).min(join).min(barrier);
         let hangs = self.hangs.next_deadline_ns();
         let saving = self.save_again_ns();
-        workflow.min(clock).min(self.checkpoint_timer.due_ns()).min(hangs).min(saving)
+        let timers = self.checkpoint_timer.due_ns().min(self.memory_timer.due_ns());
+        workflow.min(clock).min(timers).min(hangs).min(saving)
     }
 
     pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
@@ -395,13 +418,24 @@ impl Jl {
     }
 
     fn on_started(&mut self, now: Now) {
-        self.checkpoint_timer.begin(now);
+        self.begin_timers(now);
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         let episode = self.job.open();
         let (start, transition) = Start::first(&mut self.job);
         let by = Initiator::Internal;
         self.begin(now, episode, Workflow::Start(start), by, transition, "the job was submitted");
         self.tell_on_hang();
+    }
+
+    fn begin_timers(&mut self, now: Now) {
+        self.checkpoint_timer.begin(now);
+        self.memory_timer.begin(now);
+    }
+
+    /// A rank or a node with ranks has failed.
+    fn has_failed(&mut self, now: Now) {
+        self.checkpoint_timer.failed(now);
+        self.memory_timer.failed(now);
     }
 
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
@@ -412,7 +446,7 @@ impl Jl {
             // The earlier JL died before its first step.
             return self.on_started(now);
         }
-        self.checkpoint_timer.begin(now);
+        self.begin_timers(now);
         self.expect_to_join(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(self.job.ask_every());
@@ -446,8 +480,12 @@ impl Jl {
             self.ask(now);
         }
         if self.checkpoint_timer.take(now) && self.saves_itself() {
-            let reason = "it is time".to_owned();
+            let reason = BY_THE_CLOCK.to_owned();
             self.want(now, Request::Checkpoint { reason }, Initiator::Internal);
+        }
+        if self.memory_timer.take(now) && self.saves_itself() {
+            let reason = BY_THE_CLOCK.to_owned();
+            self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
         }
         let Some(open) = &mut self.open else {
             return;
@@ -597,6 +635,9 @@ impl Jl {
             self.expect_to_join(now);
         }
         match &open.workflow {
+            Workflow::Checkpoint(checkpoint) if done && checkpoint.set().is_in_memory() => {
+                self.memory_timer.saved(now, open.stood_still(), open.took());
+            }
             Workflow::Checkpoint(_) if done => {
                 self.remedies.has_saved(open.took());
                 self.checkpoint_timer.saved(now, open.stood_still(), open.took());
@@ -605,7 +646,12 @@ impl Jl {
             _ => {}
         }
         let phases = open.phases_text();
-        self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.workflow.kind()));
+        // Checkpoints in memory follow each other every few seconds.
+        let in_memory =
+            matches!(&open.workflow, Workflow::Checkpoint(of) if of.set().is_in_memory());
+        if !(done && in_memory && open.why == BY_THE_CLOCK) {
+            self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.workflow.kind()));
+        }
         self.job.out.push(JlOutput::Save);
         self.job.publish(FromJl::Closed(Closed {
             episode,
@@ -696,7 +742,7 @@ impl Jl {
         let counts =
             !matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Rollback(_)));
         let spent = counts && self.job.restarts >= self.job.config.restarts_max;
-        if self.job.sets.is_empty() || spent {
+        if self.job.newest_set().is_none() || spent {
             self.job.tell(format!("{reason}: the launcher waits for them"));
             return;
         }
@@ -712,7 +758,8 @@ impl Jl {
     /// The same; `in_place`: whether survivors may go back without an end.
     fn recover_by(&mut self, now: Now, code: i32, reason: &str, in_place: bool) {
         self.killed.clear();
-        let Some(set) = self.job.sets.last().cloned() else {
+        self.job.check_memory();
+        let Some(set) = self.job.newest_set() else {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
@@ -739,14 +786,15 @@ impl Jl {
         if settled && in_place && self.job.keeps_images() {
             match Rollback::open(&mut self.job, episode, set.clone()) {
                 Ok((rollback, transition)) => {
-                    self.job.tell(format!("{reason}: the job goes back to set {set} in place"));
+                    let named = Job::named(&set);
+                    self.job.tell(format!("{reason}: the job goes back to set {named} in place"));
                     let (rollback, by) = (Workflow::Rollback(rollback), Initiator::Internal);
                     return self.begin(now, episode, rollback, by, transition, reason);
                 }
                 Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
             }
         }
-        self.job.tell(format!("{reason}: the job restarts from set {set}"));
+        self.job.tell(format!("{reason}: the job restarts from set {}", Job::named(&set)));
         let (start, transition) = Start::again(&mut self.job, episode, Some(set), reason);
         let (start, by) = (Workflow::Start(start), Initiator::Internal);
         self.begin(now, episode, start, by, transition, reason);

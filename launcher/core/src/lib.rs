@@ -7,6 +7,7 @@
 //! - [`progress`]: which ranks are hung
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
+//! - [`memory`]: checkpoints in the memory of the nodes
 //!
 //! [`message`] has the messages between them, [`wire`] encodes most of these as events of the
 //! backplane.
@@ -18,6 +19,7 @@ pub mod drill;
 pub mod jl;
 pub mod link;
 pub mod manner;
+pub mod memory;
 pub mod message;
 pub mod names;
 pub mod nla;

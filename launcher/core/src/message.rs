@@ -1,6 +1,7 @@
 //! The typed messages of JL, NLAs and ranks. [`crate::wire`] encodes them as events;
 //! `launcher/core/protocol.md` is the contract.
 
+use crate::memory::GroupTask;
 use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use crate::progress::{HangKind, NodeReport};
@@ -97,6 +98,11 @@ pub enum FromJl {
     },
     /// Phase II: the target starts these ranks.
     MigrateIpt(Ipt),
+    /// Protect the member's share of a set in memory: make its parity, or copies of other shares.
+    Protect(GroupTask),
+    /// The target takes the place of a lost member: it gets its images from the group, then does as
+    /// for `Protect`. Answered as a copy.
+    Gather(GroupTask),
     /// A barrier is complete.
     Pmi {
         episode: Episode,
@@ -150,6 +156,20 @@ pub enum FromJl {
     Closed(Closed),
     /// The JL is there.
     Alive,
+}
+
+impl FromJl {
+    /// The only receiver of a message that travels over the job connection, and the nodes whose
+    /// addresses it needs.
+    pub fn parties(&self) -> Option<(&NodeName, Vec<&NodeName>)> {
+        match self {
+            Self::Copy { from: Some(from), target, .. } => Some((target, vec![from])),
+            Self::Protect(task) | Self::Gather(task) => {
+                Some((&task.target, task.peers().collect()))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Why the policy acts.
@@ -352,6 +372,19 @@ pub enum FromNla {
         /// Number of this start.
         incarnation: u64,
         ranks: Ranks,
+    },
+    /// Answer to PROTECT.
+    Protected {
+        episode: Episode,
+        set: SetId,
+        /// Of parity and copies.
+        bytes: u64,
+    },
+    /// Answer to PROTECT: it failed.
+    ProtectFailed {
+        episode: Episode,
+        set: SetId,
+        reason: String,
     },
     /// Answer to RESET: no rank is left on the node.
     Reset {

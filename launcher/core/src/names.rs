@@ -122,10 +122,26 @@ impl SetId {
         Self(format!("mig-{:06}", episode.0))
     }
 
+    /// The set that a checkpoint episode makes in the memory of the nodes.
+    pub fn of_memory(episode: Episode) -> Self {
+        Self(format!("mem-{:06}", episode.0))
+    }
+
+    /// Whether its images are in the memory of the nodes.
+    pub fn is_in_memory(&self) -> bool {
+        self.0.starts_with("mem-")
+    }
+
     /// Whether an episode could have given this name.
     pub fn is_ours(&self) -> bool {
-        let number = self.0.strip_prefix("set-").or_else(|| self.0.strip_prefix("mig-"));
-        number.is_some_and(|text| text.parse::<u64>().is_ok())
+        self.episode().is_some()
+    }
+
+    /// The episode that has made it.
+    pub fn episode(&self) -> Option<Episode> {
+        let prefixes = ["set-", "mig-", "mem-"];
+        let number = prefixes.iter().find_map(|prefix| self.0.strip_prefix(prefix))?;
+        number.parse().ok().map(Episode)
     }
 
     /// The migration that makes this set, if one does.

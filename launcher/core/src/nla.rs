@@ -9,6 +9,7 @@ mod barrier;
 mod hangs;
 mod io;
 pub mod limits;
+mod memory;
 pub mod pmi;
 mod ranks;
 mod requests;
@@ -159,6 +160,9 @@ impl Nla {
                 self.on_pmi_line(now, rank, incarnation, &line, out)
             }
             NlaInput::CopyEnded { episode, result } => self.on_copy_ended(episode, result, out),
+            NlaInput::ProtectEnded { episode, result } => {
+                self.on_protect_ended(episode, result, out);
+            }
             NlaInput::Prepared { episode, result } => self.on_prepared(now, episode, result, out),
             NlaInput::Worked { rank, incarnation, activity } => {
                 self.on_worked(rank, incarnation, activity);

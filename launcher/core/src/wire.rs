@@ -1,4 +1,5 @@
-//! Messages as events, and back. PMI and FTB_NLA_READY are no events ([`crate::link`]). Input is
+//! Messages as events, and back. PMI, FTB_NLA_READY, progress and the protection of images in
+//! memory are no events ([`crate::link`]). Input is
 //! hostile until it is parsed: names, numbers and lists are checked, and other events are refused
 //! with a reason.
 

@@ -197,6 +197,11 @@ impl Agreement {
         }
     }
 
+    /// As [`Agreement::arrive`], but the program waits there for a request.
+    pub(crate) fn arrive_for_request(&mut self) -> Step {
+        if self.open.is_none() { Step::Wait } else { self.arrive() }
+    }
+
     /// The program has reached its next safe point.
     pub(crate) fn arrive(&mut self) -> Step {
         let here = self.passed + 1;

@@ -38,6 +38,10 @@ pub struct Config {
     pub pmi_fd: Option<i32>,
     /// The descriptor of the counter of steps, `FTB_PROGRESS_FD`.
     pub progress_fd: Option<i32>,
+    /// The descriptor of the socket to the memory of the node, `FTB_MEMORY_FD`.
+    pub memory_fd: Option<i32>,
+    /// Whether the job is saved in memory before its first step, `FTB_MEMORY_FIRST=1`.
+    pub memory_first: bool,
     /// The address for other nodes, `FTB_JOB_ADDRESS`; default: the local address of the route to
     /// `MASTER_ADDR`.
     pub address: IpAddr,
@@ -93,6 +97,8 @@ impl Config {
             incarnation: env.number("FTB_INCARNATION")?.unwrap_or(0),
             pmi_fd,
             progress_fd: env.number("FTB_PROGRESS_FD")?,
+            memory_fd: env.number("FTB_MEMORY_FD")?,
+            memory_first: env.number::<u32>("FTB_MEMORY_FIRST")? == Some(1),
             address: env.address()?,
             receive_bytes_max: env
                 .number("FTB_JOB_RECEIVE_BYTES")?

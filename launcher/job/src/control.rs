@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Interval of the checks on the links of the agreement.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -122,12 +122,18 @@ impl Control {
         Ok(())
     }
 
-    /// The program has reached its next safe point: `None` to go on. Waits while the ranks agree;
-    /// `check` fails when that is hopeless.
-    pub(crate) fn arrive(&self, check: &dyn Fn() -> Result<()>) -> Result<Option<Request>> {
+    /// The program has reached its next safe point: `None` to go on. Waits while the ranks agree,
+    /// and `until` then for a request; `check` fails when that is hopeless.
+    pub(crate) fn arrive(
+        &self,
+        until: Option<Instant>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Option<Request>> {
         let mut agreement = lock(&self.shared.agreement);
         loop {
-            match agreement.arrive() {
+            let waits = until.is_some_and(|until| Instant::now() < until);
+            let step = if waits { agreement.arrive_for_request() } else { agreement.arrive() };
+            match step {
                 Step::Pass => return Ok(None),
                 Step::Act(request) => return Ok(Some(request)),
                 Step::Wait => {}

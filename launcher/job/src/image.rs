@@ -23,7 +23,7 @@ mod read;
 mod write;
 
 pub use read::{ImageReader, Reader};
-pub use write::{ImageSize, Outlives, Writer, write_image};
+pub use write::{ImageSize, Outlives, Writer, write_image, write_image_to};
 
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{Outlives, Reader};
 use crate::inbox::Inbox;
+use crate::memory::NodeMemory;
 use crate::pmi::Pmi;
 use crate::progress::Progress;
 use crate::request::{Request, RequestKind};
@@ -25,6 +26,7 @@ use crate::state::{Communication, State};
 use crate::{events, limits, lock};
 use images::open_image;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process;
@@ -43,6 +45,7 @@ pub struct Job {
     restore: Option<Restoring>,
     pub(crate) collectives: u32,
     progress: Progress,
+    memory: Option<NodeMemory>,
     reported_unreachable: BTreeSet<u32>,
     /// Whether it is known if the program can go back in place.
     decided: bool,
@@ -89,6 +92,8 @@ pub struct Setup {
     pub channels: Vec<Arc<dyn Channel>>,
     /// The way to the launcher.
     pub connect: Option<Connect>,
+    /// The socket to the memory of the node.
+    pub memory: Option<OwnedFd>,
 }
 
 impl Setup {
@@ -98,11 +103,13 @@ impl Setup {
     /// [`Error::Environment`] names the variable.
     pub fn from_env() -> Result<Self> {
         let config = Config::from_env()?;
-        let pmi = config.pmi_fd.map(inherited_socket).transpose()?;
+        let pmi = config.pmi_fd.map(|fd| inherited("PMI_FD", fd)).transpose()?;
+        let memory = config.memory_fd.map(|fd| inherited("FTB_MEMORY_FD", fd)).transpose()?;
         Ok(Self {
             channels: Self::default_channels(&config),
             connect: events::connect_from(&config),
-            pmi,
+            pmi: pmi.map(UnixStream::from),
+            memory,
             config,
         })
     }
@@ -135,10 +142,12 @@ impl Job {
         let started = Instant::now();
         // A use that no compiler removes: the mark stays in the program.
         std::hint::black_box(&crate::MARK);
-        let Setup { config, pmi, channels, connect } = setup;
+        let Setup { config, pmi, channels, connect, memory } = setup;
+        let memory = memory.map(NodeMemory::new);
         let (rank, size) = (config.rank, config.size);
         let others = config.restore.clone().zip(config.restore_size);
-        let mut restore = if others.is_some() { None } else { open_image(&config)? };
+        let mut restore =
+            if others.is_some() { None } else { open_image(&config, memory.as_ref())? };
         let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
         let inputs = Inputs::new();
         let control_sink = inputs.control_sink();
@@ -175,6 +184,7 @@ impl Job {
                 .map(|source| Restoring { source, episode, since: started }),
             reported_unreachable: BTreeSet::new(),
             progress: Progress::new(config.progress_fd),
+            memory,
             config,
             inbox,
             router,
@@ -282,6 +292,28 @@ impl Job {
     /// # Errors
     /// As [`Job::progress`].
     pub fn safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
+        self.safe_point_until(None, state)
+    }
+
+    /// Saves the job in memory before its first step, if the launcher is to do so: a safe point
+    /// that waits for its request, at most [`limits::FIRST_SAVE_MAX`]. Call it once, before the
+    /// first step of a program that was not restored. [`Job::run`] does it.
+    ///
+    /// # Errors
+    /// As [`Job::progress`].
+    pub fn protect_first(&mut self, state: &dyn State) -> Result<()> {
+        if !self.config.memory_first {
+            return Ok(());
+        }
+        let until = Instant::now() + limits::FIRST_SAVE_MAX;
+        let passed = self.safe_point_until(Some(until), state)?;
+        if passed == SafePoint::Passed {
+            tracing::warn!(rank = self.config.rank, "the job begins unprotected: no request came");
+        }
+        if passed == SafePoint::MovedAway { process::exit(0) } else { Ok(()) }
+    }
+
+    fn safe_point_until(&mut self, until: Option<Instant>, state: &dyn State) -> Result<SafePoint> {
         self.decide();
         self.progress.step();
         let recalled = self.inbox.check_recall();
@@ -300,7 +332,7 @@ impl Job {
             inbox.check_recall()?;
             inbox.check_all()
         };
-        let arrived = self.control.arrive(&hopeless);
+        let arrived = self.control.arrive(until, &hopeless);
         let Some(request) = self.settle(arrived)? else {
             return Ok(SafePoint::Passed);
         };
@@ -530,11 +562,11 @@ fn elapsed_us(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-fn inherited_socket(fd: i32) -> Result<UnixStream> {
+/// A descriptor of the launcher that this process has inherited.
+fn inherited(variable: &'static str, fd: i32) -> Result<OwnedFd> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-    use std::os::fd::{FromRawFd, OwnedFd};
-    let wrong =
-        |problem: String| Error::Environment { variable: "PMI_FD", value: fd.to_string(), problem };
+    use std::os::fd::FromRawFd;
+    let wrong = |problem: String| Error::Environment { variable, value: fd.to_string(), problem };
     if fd < 3 {
         return Err(wrong("expected a descriptor that the launcher opened".into()));
     }
@@ -542,9 +574,10 @@ fn inherited_socket(fd: i32) -> Result<UnixStream> {
         unsafe_code,
         reason = "the launcher hands this descriptor over to this process, which owns it alone"
     )]
-    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in PMI_FD.
+    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in a variable
+    // that is read once.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
         .map_err(|error| wrong(format!("no such descriptor: {error}")))?;
-    Ok(UnixStream::from(owned))
+    Ok(owned)
 }

@@ -34,6 +34,7 @@ mod image;
 mod inbox;
 mod job;
 pub mod limits;
+pub mod memory;
 mod pmi;
 mod progress;
 mod request;
@@ -48,6 +49,7 @@ pub use error::{Error, Result};
 pub use frame::{Class, Frame, Incoming};
 pub use image::{
     Header, ImageError, ImageReader, ImageSize, Outlives, Reader, Writer, write_image,
+    write_image_to,
 };
 pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};

@@ -46,7 +46,7 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
         Command::Restart(restart) => return commands::restart(&restart).await,
         Command::Attach { job } => return commands::attach(&job).await,
         Command::Ps { json } => commands::ps(json)?,
-        Command::Status { job, json } => commands::status(&job, json)?,
+        Command::Status { job, what_if, json } => commands::status(&job, what_if.as_ref(), json)?,
         Command::Checkpoint(asked) => ask(asked, JobRequest::Checkpoint).await?,
         Command::Kill(asked) => commands::kill(&asked.job, asked.timeout, asked.json).await?,
         Command::Migrate(asked) => ask_node(asked, JobRequest::Migrate).await?,

@@ -43,15 +43,20 @@ pub fn ps(as_json: bool) -> Result<(), Failure> {
 /// Shows a job.
 ///
 /// # Errors
-/// The job does not exist or cannot be read.
-pub fn status(job: &JobId, as_json: bool) -> Result<(), Failure> {
+/// The job or the node of `what_if` does not exist, or the job cannot be read.
+pub fn status(job: &JobId, what_if: Option<&NodeName>, as_json: bool) -> Result<(), Failure> {
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     let dir = JobDir::new(&jobs, job);
     if !dir.path().exists() {
         return Err(super::no_such(job));
     }
     // Explains why `ps` lists the job as unreadable.
-    dir.read::<StateFile>("state.json").map_err(Failure::bad_input)?;
+    let state: StateFile = dir.read("state.json").map_err(Failure::bad_input)?;
+    if let Some(node) = what_if {
+        let lost = state.jl.job().what_if(node);
+        let lost = lost.map_err(|why| Failure::bad_input(format!("node {node}: {why}")))?;
+        return if as_json { line(&json(&lost)?) } else { line(&lost.words) };
+    }
     let view = control::view(&jobs, job);
     if as_json { line(&json(&view)?) } else { show(&view) }
 }
@@ -63,6 +68,16 @@ fn show(view: &JobView) -> Result<(), Failure> {
     line(&format!("sets    {}", view.sets.join(" ")))?;
     if let Some(saved) = &view.saved {
         line(&format!("saved   {saved}"))?;
+    }
+    if let Some(memory) = &view.memory {
+        let set = memory.set.as_ref().map_or("none yet", |set| set.as_str());
+        line(&format!("memory  {set} ({}), {}", memory.scheme, memory.saved))?;
+        let (bytes, beside) = (memory.bytes, memory.protection_bytes);
+        line(&format!("memory  {bytes} bytes of images, {beside} bytes of protection"))?;
+        for group in &memory.groups {
+            let nodes: Vec<&str> = group.iter().map(NodeName::as_str).collect();
+            line(&format!("group   {}", nodes.join(" ")))?;
+        }
     }
     if let Some(why) = &view.immovable {
         line(&format!("moves   not now: {why}"))?;
@@ -81,9 +96,9 @@ fn show(view: &JobView) -> Result<(), Failure> {
         line(&format!("waits   the ranks of {} are to move: {}", fault.node, fault.reason))?;
     }
     match view.precopy {
-        Some(true) => line("memory  large ranks that move are copied while they work")?,
+        Some(true) => line("copies  large ranks that move are copied while they work")?,
         Some(false) => {
-            line("memory  not copied while ranks work: the kernel does not track its changes")?;
+            line("copies  none while ranks work: the kernel does not track its changes")?;
         }
         None => {}
     }

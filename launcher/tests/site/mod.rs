@@ -13,6 +13,7 @@ use ftb_launcher_core::names::JobId;
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -351,6 +352,27 @@ fn processes() -> String {
         text.push_str(&format!("--- {pid:?} {} {state} {waits} {words}\n", read("comm").trim()));
     }
     text
+}
+
+/// The processes of a job by rank, with their incarnations.
+pub fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
+    let mut ranks = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
+        let environ = text(&environ);
+        if !is_ours(&environ) {
+            continue;
+        }
+        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
+        let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if var("FTB_JOB_ID=") == Some(job) && comm.trim_end() == "count" {
+            let pid = Pid::from_raw(entry.file_name().to_string_lossy().parse()?);
+            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
+            let incarnation = var("FTB_INCARNATION=").context("no incarnation")?.parse()?;
+            ranks.insert(rank, (pid, incarnation));
+        }
+    }
+    Ok(ranks)
 }
 
 /// The line with the result, of a job that ended well.

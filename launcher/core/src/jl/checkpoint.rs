@@ -1,10 +1,12 @@
 //! The checkpoint workflow (thesis, 3.4.1): every rank is saved, the images go to the store, the
-//! set is committed there. An incomplete or unverified set never counts. The job goes on in either
-//! case.
+//! set is committed there. Images in memory stay on the nodes, which protect them in groups; the
+//! set is committed when all groups have done so. An incomplete or unverified set never counts. The
+//! job goes on in either case.
 
 use super::JlOutput;
 use super::episode::{Context, Handler, Transition};
 use super::job::Job;
+use crate::memory::MemorySet;
 use crate::message::{Activity, ExitCause, FromJl, FromNla, FromRank};
 use crate::names::{Episode, NodeName, SetId};
 use serde::{Deserialize, Serialize};
@@ -20,6 +22,9 @@ pub struct Checkpoint {
     /// Nodes that have not answered FTB_JL_PREPARE.
     preparing: BTreeSet<NodeName>,
     storing: bool,
+    /// The set in memory that is being protected, and the nodes that have not done so.
+    #[serde(default)]
+    protecting: Option<(MemorySet, BTreeSet<NodeName>)>,
     /// The job restarts without this node afterwards.
     leaving: Option<NodeName>,
 }
@@ -30,13 +35,27 @@ impl Checkpoint {
         episode: Episode,
         leaving: Option<NodeName>,
     ) -> (Self, Transition) {
-        let set = SetId::of_checkpoint(episode);
+        Self::of_set(job, episode, SetId::of_checkpoint(episode), leaving)
+    }
+
+    /// A checkpoint in the memory of the nodes.
+    pub(super) fn open_in_memory(job: &Job, episode: Episode) -> (Self, Transition) {
+        Self::of_set(job, episode, SetId::of_memory(episode), None)
+    }
+
+    fn of_set(
+        job: &Job,
+        episode: Episode,
+        set: SetId,
+        leaving: Option<NodeName>,
+    ) -> (Self, Transition) {
         let mut checkpoint = Self {
             set,
             saved: BTreeMap::new(),
             activity: BTreeMap::new(),
             preparing: BTreeSet::new(),
             storing: false,
+            protecting: None,
             leaving,
         };
         if !job.agents_save() {
@@ -67,6 +86,7 @@ impl Checkpoint {
     pub(super) fn choice(&self) -> String {
         match &self.leaving {
             Some(node) => format!("save the job and start it without {node}"),
+            None if self.set.is_in_memory() => "save the job in memory".to_owned(),
             None => "save the job".to_owned(),
         }
     }
@@ -85,6 +105,43 @@ impl Checkpoint {
             done: false,
             words: format!("no checkpoint, the job goes on: {reason}"),
         }
+    }
+
+    /// All images are on the nodes.
+    fn saved(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        self.storing = true;
+        if !self.set.is_in_memory() {
+            self.store(job, episode);
+            let requests = Self::release(job, episode);
+            return Transition::next("store", job.config.deadlines.store, requests);
+        }
+        let memory = match job.memory_set(&self.set, &self.saved) {
+            Ok(memory) => memory,
+            Err(why) => return Self::failed(why),
+        };
+        let before = job.memory.as_ref().map(|memory| &memory.set);
+        let tasks = memory.tasks(episode, before);
+        let waiting = tasks.iter().map(|task| task.target.clone()).collect();
+        self.protecting = Some((memory, waiting));
+        let requests = tasks.into_iter().map(FromJl::Protect).collect();
+        Transition::next("protect", job.config.deadlines.protect, requests)
+    }
+
+    /// Every group has protected the set: it counts, and the generation before is freed.
+    fn protected(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        let Some((memory, _)) = self.protecting.take() else { return Transition::Stay };
+        let ((images, beside), groups) = (memory.bytes(), memory.groups.len());
+        job.set_sizes.insert(self.set.clone(), job.config.size);
+        job.restarts = 0;
+        if let Some(MemorySet { set, .. }) = job.memory.replace(memory) {
+            job.set_sizes.remove(&set);
+            job.publish(FromJl::Drop { episode, set });
+        }
+        let (set, ranks) = (&self.set, job.ranks.len());
+        Transition::done(format!(
+            "set {set} is protected in memory: {ranks} ranks, {images} bytes and {beside} of \
+             protection, {groups} groups"
+        ))
     }
 
     /// The set counts. Older sets are dropped; a node to be left is marked.
@@ -124,7 +181,19 @@ impl Handler for Checkpoint {
         if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
             return self.save(context.job, context.episode);
         }
-        Transition::Stay
+        let Some((_, waiting)) = &mut self.protecting else { return Transition::Stay };
+        match message {
+            FromNla::Protected { set, .. } if *set == self.set => {
+                if waiting.remove(node) && waiting.is_empty() {
+                    return self.protected(context.job, context.episode);
+                }
+                Transition::Stay
+            }
+            FromNla::ProtectFailed { set, reason, .. } if *set == self.set => {
+                Self::failed(format!("node {node} cannot protect its images: {reason}"))
+            }
+            _ => Transition::Stay,
+        }
     }
 
     fn on_rank(&mut self, context: &mut Context<'_>, rank: u32, message: &FromRank) -> Transition {
@@ -137,10 +206,7 @@ impl Handler for Checkpoint {
                 if self.saved.len() < context.job.ranks.len() {
                     return Transition::Stay;
                 }
-                self.storing = true;
-                self.store(context.job, context.episode);
-                let requests = Self::release(context.job, context.episode);
-                Transition::next("store", context.job.config.deadlines.store, requests)
+                self.saved(context.job, context.episode)
             }
             FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
                 Self::failed(format!("rank {rank} is not saved: {reason}"))
@@ -175,7 +241,8 @@ impl Handler for Checkpoint {
 
     /// Fetches again what the earlier JL was fetching.
     fn on_adopted(&mut self, context: &mut Context<'_>) -> Transition {
-        if self.storing {
+        // The requests to protect images are repeated.
+        if self.storing && self.protecting.is_none() {
             self.store(context.job, context.episode);
         }
         Transition::Stay
@@ -186,6 +253,9 @@ impl Handler for Checkpoint {
         let reason = if !self.preparing.is_empty() {
             let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
             format!("not ready to be saved in time: {}", nodes.join(" "))
+        } else if let Some((_, waiting)) = &self.protecting {
+            let nodes: Vec<&str> = waiting.iter().map(NodeName::as_str).take(8).collect();
+            format!("images were not protected in time: {}", nodes.join(" "))
         } else if self.storing {
             "the images were not in the store in time".to_owned()
         } else {
@@ -195,6 +265,10 @@ impl Handler for Checkpoint {
     }
 
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
+        if let Some((memory, waiting)) = &self.protecting {
+            let all = memory.groups.iter().map(|group| group.members.len()).sum();
+            return Some((all - waiting.len(), all));
+        }
         (!self.storing).then_some((self.saved.len(), job.ranks.len()))
     }
 }

@@ -166,6 +166,12 @@ pub struct CheckpointTimer {
     due_ns: u64,
 }
 
+impl Default for CheckpointTimer {
+    fn default() -> Self {
+        Self::new(Interval::Never, MTBF)
+    }
+}
+
 impl CheckpointTimer {
     pub(super) fn new(interval: Interval, mtbf: Duration) -> Self {
         Self {

@@ -271,7 +271,8 @@ impl Open {
 
     /// Of a checkpoint: how long ranks stood still.
     pub(super) fn stood_still(&self) -> Duration {
-        let phases = self.phases.iter().filter(|(phase, _)| phase != "store");
+        let stopped = |phase: &str| phase != "store" && phase != "protect";
+        let phases = self.phases.iter().filter(|(phase, _)| stopped(phase));
         Duration::from_millis(phases.map(|(_, ms)| ms).sum())
     }
 

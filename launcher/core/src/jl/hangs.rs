@@ -94,13 +94,14 @@ impl Jl {
     /// Whether a job with a hung rank starts from its beginning: it has no set, and its owner lets
     /// it restart.
     fn begins_anew(&self) -> bool {
-        self.job.sets.is_empty() && self.job.config.on_death == OnDeath::Restart
+        self.job.newest_set().is_none() && self.job.config.on_death == OnDeath::Restart
     }
 
     /// Informs the user at the start what a hung rank leads to before the first set.
     pub(super) fn tell_on_hang(&mut self) {
         let on_hang = self.job.config.on_hang;
-        if !matches!(on_hang, OnHang::Restart | OnHang::RollBack) || !self.job.sets.is_empty() {
+        if !matches!(on_hang, OnHang::Restart | OnHang::RollBack) || self.job.newest_set().is_some()
+        {
             return;
         }
         let on_hang = on_hang.as_str();
@@ -117,7 +118,7 @@ impl Jl {
 
     fn acts_on_hangs(&self) -> bool {
         let restores = self.job.config.on_hang == OnHang::Kill
-            || !self.job.sets.is_empty()
+            || self.job.newest_set().is_some()
             || self.begins_anew();
         self.job.config.on_hang != OnHang::Report && restores && !self.has_debugger()
     }
@@ -129,7 +130,9 @@ impl Jl {
             OnHang::Report => " (on_hang = report)",
             OnHang::Kill => ": the job ends (on_hang = kill)",
             _ if self.begins_anew() => ": the job starts anew from its beginning, it has no set",
-            _ if self.job.sets.is_empty() => ": there is no set to go back to, so nothing is done",
+            _ if self.job.newest_set().is_none() => {
+                ": there is no set to go back to, so nothing is done"
+            }
             OnHang::RollBack if finding.rank.is_some() => ": it is killed (on_hang = roll-back)",
             OnHang::RollBack => ": the job restarts (on_hang = roll-back)",
             OnHang::Restart => ": the job restarts (on_hang = restart)",

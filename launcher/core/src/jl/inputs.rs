@@ -63,6 +63,8 @@ impl Jl {
     fn on_answer(&mut self, now: Now, node: &NodeName, message: &FromNla) {
         let of = match message {
             FromNla::Launched { episode, .. }
+            | FromNla::Protected { episode, .. }
+            | FromNla::ProtectFailed { episode, .. }
             | FromNla::LaunchFailed { episode, .. }
             | FromNla::Prepared { episode }
             | FromNla::Pic { episode, .. }
@@ -135,6 +137,7 @@ impl Jl {
         }
         if complete {
             self.with_open(now, |handler, context| handler.on_barrier(context));
+            self.protect_first(now);
         } else {
             self.with_open(now, |handler, context| handler.on_arrived(context, node));
         }
@@ -166,7 +169,7 @@ impl Jl {
         }
         let well = matches!(how, ExitCause::Exit(0) | ExitCause::Left);
         if !well && !self.ends() {
-            self.checkpoint_timer.failed(now);
+            self.has_failed(now);
         }
         match &self.open {
             Some(_) => self.with_open(now, |handler, context| handler.on_exit(context, rank, how)),
@@ -211,7 +214,7 @@ impl Jl {
         let bears = !self.job.ranks_on(node).is_empty();
         let early = matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Start(_)));
         if bears && !ending {
-            self.checkpoint_timer.failed(now);
+            self.has_failed(now);
         }
         let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
         if self.open.is_none() || (bears && stops) {

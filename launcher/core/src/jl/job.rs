@@ -1,11 +1,16 @@
 //! What the JL knows of its job: nodes, ranks, sets, counters. Workflows read and change it; it
 //! decides nothing.
 
+mod memory;
+
+pub use memory::WhatIf;
+
 use super::JlOutput;
 use super::barrier::Barrier;
 use super::checkpoint_timer::{Interval, MTBF};
 use super::faults::Faults;
 use crate::manner::{Manner, Moves, Saver};
+use crate::memory::{MemorySet, Scheme};
 use crate::message::{Activity, ExitCause, FromJl, Placement, Protocol};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -42,6 +47,9 @@ pub struct Deadlines {
     /// Until the images of a checkpoint are in the store.
     #[serde(with = "humantime_serde")]
     pub store: Duration,
+    /// Until the images of a checkpoint in memory are protected.
+    #[serde(with = "humantime_serde")]
+    pub protect: Duration,
     /// Until the ranks of the source have left.
     #[serde(with = "humantime_serde")]
     pub leave: Duration,
@@ -71,6 +79,7 @@ impl Default for Deadlines {
             prepare: s(60),
             save: s(300),
             store: s(600),
+            protect: s(300),
             leave: s(60),
             copy: s(300),
             reset: s(20),
@@ -163,6 +172,21 @@ pub struct JlConfig {
     pub on_hang: OnHang,
     #[serde(default)]
     pub hang_times: HangTimes,
+    /// Checkpoints in the memory of the nodes.
+    #[serde(default)]
+    pub memory: Option<MemoryConfig>,
+}
+
+/// Checkpoints in the memory of the nodes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryConfig {
+    pub scheme: Scheme,
+    pub interval: Interval,
+    /// The first one precedes the first step.
+    pub first: bool,
+    /// The racks of nodes, where known.
+    #[serde(default)]
+    pub racks: BTreeMap<NodeName, String>,
 }
 
 fn mtbf() -> Duration {
@@ -262,6 +286,9 @@ pub struct Job {
     pub met: bool,
     /// Committed sets in the store, oldest first.
     pub sets: Vec<SetId>,
+    /// The set in the memory of the nodes that every group has protected.
+    #[serde(default)]
+    pub memory: Option<MemorySet>,
     /// The last set, as the nodes have it.
     #[serde(default)]
     pub(super) held: Option<LocalCopies>,
@@ -310,6 +337,7 @@ impl Job {
             barrier: Barrier::new(1),
             met: false,
             sets,
+            memory: None,
             held: None,
             set_sizes: BTreeMap::new(),
             activity: BTreeMap::new(),
@@ -428,7 +456,11 @@ impl Job {
     /// The nodes that lack images of `set` for `placement`.
     pub(super) fn without_images(&self, set: &SetId, placement: &Placement) -> Placement {
         let held = self.held.as_ref().filter(|held| held.set == *set);
+        let memory = self.memory.as_ref().filter(|memory| memory.set == *set);
         let has = |node: &NodeName, rank| {
+            if let Some(memory) = memory {
+                return memory.has(node, rank);
+            }
             let here = held.and_then(|held| held.placement.get(node));
             here.is_some_and(|ranks| ranks.has(rank))
         };

@@ -36,6 +36,7 @@ impl Request {
             Self::Migrate { reason, .. }
             | Self::Drain { reason, .. }
             | Self::Checkpoint { reason }
+            | Self::MemoryCheckpoint { reason }
             | Self::Kill { reason, .. } => Some(reason),
             Self::Usable { .. } => None,
         }
@@ -48,6 +49,7 @@ impl Request {
                 format!("the migration from {node}")
             }
             Self::Checkpoint { .. } => "the checkpoint".to_owned(),
+            Self::MemoryCheckpoint { .. } => "the checkpoint in memory".to_owned(),
             Self::Usable { node } => format!("the request that node {node} may be used"),
             Self::Kill { .. } => "the end".to_owned(),
         }
@@ -92,7 +94,9 @@ impl Jl {
                 Request::Migrate { node, reason, .. } | Request::Drain { node, reason } => {
                     Some((fault, Some(node), reason.as_str()))
                 }
-                Request::Checkpoint { reason } => Some((fault, None, reason.as_str())),
+                Request::Checkpoint { reason } | Request::MemoryCheckpoint { reason } => {
+                    Some((fault, None, reason.as_str()))
+                }
                 Request::Usable { .. } | Request::Kill { .. } => None,
             }
         });
@@ -183,7 +187,9 @@ impl Jl {
 
     /// Whether a checkpoint by the clock is possible and none is queued or running.
     pub(super) fn saves_itself(&self) -> bool {
-        let waits = |w: &QueuedRequest| matches!(w.want, Request::Checkpoint { .. });
+        let waits = |w: &QueuedRequest| {
+            matches!(w.want, Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. })
+        };
         let saving = |open: &Open| matches!(open.workflow, Workflow::Checkpoint(_));
         let busy = self.wanted.iter().any(waits) || self.open.as_ref().is_some_and(saving);
         !busy && !self.ends() && !self.is_unsaved() && self.refusal().is_none()
@@ -205,7 +211,13 @@ impl Jl {
                 }
                 Ok(())
             }
-            Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => Ok(()),
+            Request::MemoryCheckpoint { .. } if self.job.config.memory.is_none() => {
+                Err("the job saves nothing in memory (--memory)".to_owned())
+            }
+            Request::MemoryCheckpoint { .. }
+            | Request::Drain { .. }
+            | Request::Usable { .. }
+            | Request::Kill { .. } => Ok(()),
         }
     }
 
@@ -252,6 +264,7 @@ impl Jl {
                     self.migrate(now, node, &reason, (fails_ns, left), by)
                 }
                 Request::Checkpoint { reason } => self.checkpoint(now, &reason, by, &reason),
+                Request::MemoryCheckpoint { reason } => self.save_in_memory(now, by, &reason),
                 Request::Drain { .. } | Request::Usable { .. } | Request::Kill { .. } => {}
             }
         }
@@ -372,6 +385,15 @@ impl Jl {
         let words = self.job.faults.words(by);
         self.job.tell(format!("the job is saved: {reason}{words}"));
         self.save_job(now, None, by, why);
+    }
+
+    fn save_in_memory(&mut self, now: Now, by: Initiator, why: &str) {
+        if self.ranks_have_ended(by) {
+            return;
+        }
+        let episode = self.job.open();
+        let (checkpoint, transition) = Checkpoint::open_in_memory(&self.job, episode);
+        self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
     fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator, why: &str) {

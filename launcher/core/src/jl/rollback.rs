@@ -18,7 +18,7 @@
 use super::JlOutput;
 use super::episode::{Context, Handler, Transition, UNHEARD};
 use super::job::{Job, NodeFaults};
-use super::start::{EXIT_TORN_IMAGE, copies};
+use super::start::EXIT_TORN_IMAGE;
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, Ipt, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use core::time::Duration;
@@ -121,8 +121,10 @@ impl Rollback {
         if missing.is_empty() {
             return self.restart(job, episode);
         }
-        let requests = copies(episode, &self.set, &missing);
-        self.next(job, episode, "copy", job.config.deadlines.copy, requests)
+        match job.fetches(episode, &self.set, &missing) {
+            Ok(requests) => self.next(job, episode, "copy", job.config.deadlines.copy, requests),
+            Err(why) => Transition::restart(format!("the images cannot be had: {why}")),
+        }
     }
 
     /// A rank died: the next round starts when this one has its answers.
@@ -139,7 +141,7 @@ impl Rollback {
     /// All nodes that were asked have answered or are lost.
     fn answered(&mut self, job: &mut Job, episode: Episode) -> Transition {
         if self.stage == RollbackStage::Copy {
-            job.hold(&self.set, &job.placement());
+            job.has_fetched(&self.set, &job.placement());
         }
         if !self.again {
             return match self.stage {
@@ -245,7 +247,7 @@ impl Rollback {
         let again: Vec<String> = starts.collect();
         Transition::done(format!(
             "{survivors} ranks went back to set {} in place, started again were {}{but}",
-            self.set,
+            Job::named(&self.set),
             again.join(", ")
         ))
     }

@@ -107,6 +107,7 @@ impl Start {
                     );
                     return Transition::End { code: 1, words };
                 }
+                self.leave_memory(job);
                 if let Err(why) = self.shrink(job) {
                     let words = format!("node {node} is not usable and no hot spare is left{why}");
                     return Transition::End { code: 1, words };
@@ -117,6 +118,9 @@ impl Start {
             return self.launch(job, episode);
         };
         self.stage = StartStage::Copy;
+        if set.is_in_memory() {
+            return self.fetch_memory(job, episode, &set);
+        }
         self.waiting = self.placement.keys().cloned().collect();
         let requests = match job.other_size(&set) {
             None => copies(episode, &set, &self.placement),
@@ -128,6 +132,29 @@ impl Start {
             }
         };
         Transition::next("copy", job.config.deadlines.copy, requests)
+    }
+
+    /// Nodes keep their images in memory over a restart; only nodes without them get some.
+    fn fetch_memory(&mut self, job: &mut Job, episode: Episode, set: &SetId) -> Transition {
+        let missing = job.without_images(set, &self.placement);
+        match job.fetches(episode, set, &missing) {
+            Err(why) => self.bad_set(job, &why),
+            Ok(_) if missing.is_empty() => self.launch(job, episode),
+            Ok(requests) => {
+                self.waiting = missing.into_keys().collect();
+                Transition::next("copy", job.config.deadlines.copy, requests)
+            }
+        }
+    }
+
+    /// Fewer ranks do not share a set in memory: the newest set of the store is taken.
+    fn leave_memory(&mut self, job: &mut Job) {
+        if job.config.on_death == OnDeath::Shrink
+            && self.set.take_if(|set| set.is_in_memory()).is_some()
+        {
+            self.set = job.sets.last().cloned();
+            job.drop_memory("fewer ranks cannot start from a set in memory: it is dropped");
+        }
     }
 
     fn shrink(&mut self, job: &mut Job) -> Result<(), String> {
@@ -147,9 +174,11 @@ impl Start {
 
     fn launch(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.stage = StartStage::Launch;
-        let kept = |set: &&SetId| job.keeps_images() && job.other_size(set).is_none();
+        let kept = |set: &&SetId| {
+            (job.keeps_images() || set.is_in_memory()) && job.other_size(set).is_none()
+        };
         if let Some(set) = self.set.clone().as_ref().filter(kept) {
-            job.hold(set, &self.placement);
+            job.has_fetched(set, &self.placement);
         }
         self.waiting = job.alive().into_iter().collect();
         job.place(&self.placement);
@@ -188,7 +217,12 @@ impl Start {
         let Some(set) = self.set.take() else {
             return Transition::Stay;
         };
-        job.tell(format!("set {set} cannot be restored and is put aside: {reason}"));
+        let words = format!("set {set} cannot be restored and is put aside: {reason}");
+        if job.memory.as_ref().is_some_and(|memory| memory.set == set) {
+            job.drop_memory(&words);
+            return Transition::Restart { code: 1, reason: reason.to_owned() };
+        }
+        job.tell(words);
         job.sets.retain(|other| *other != set);
         job.activity.remove(&set);
         job.release(&set);

@@ -35,6 +35,7 @@ fn jl() -> Jl {
         manner: Manner::default(),
         on_hang: OnHang::Report,
         hang_times: HangTimes::default(),
+        memory: None,
     })
 }
 

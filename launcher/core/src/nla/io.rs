@@ -1,6 +1,7 @@
 //! Inputs and outputs of a node launch agent.
 
 use crate::manner::Manner;
+use crate::memory::GroupTask;
 use crate::message::{Activity, ExitCause, FromJl, FromNla, RankSays};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::progress::RankSample;
@@ -50,6 +51,11 @@ pub enum NlaInput {
     CopyEnded {
         episode: Episode,
         /// Bytes copied and verified, or the reason of the failure.
+        result: Result<u64, String>,
+    },
+    /// Answer to [`NlaOutput::Protect`]: bytes of parity and copies, or the reason of the failure.
+    ProtectEnded {
+        episode: Episode,
         result: Result<u64, String>,
     },
     /// The ranks are stopped and all their earlier messages are delivered; or preparation failed.
@@ -123,6 +129,10 @@ pub enum NlaOutput {
         set: SetId,
         ranks: Ranks,
     },
+    /// Make parity or copies. Answered by [`NlaInput::ProtectEnded`].
+    Protect(GroupTask),
+    /// Take the place of a lost member of a group. Answered by [`NlaInput::CopyEnded`].
+    Gather(GroupTask),
     /// Stop the ranks. Answered by [`NlaInput::Prepared`].
     Prepare {
         episode: Episode,

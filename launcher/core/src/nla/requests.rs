@@ -6,7 +6,7 @@ use crate::message::{Closed, ExitCause, FromJl, FromNla, Ipt, Launch};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use ftb_core::Now;
 
-/// The last answer to each kind of request with its episode; at most five.
+/// The last answer to each kind of request with its episode; at most six.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     launch: Option<(Episode, FromNla)>,
@@ -14,6 +14,8 @@ pub(super) struct Answers {
     /// `None` while the copy runs.
     copy: Option<(Episode, Option<FromNla>)>,
     copying: Option<(SetId, Ranks)>,
+    /// `None` while parity or copies are made.
+    pub(super) protect: Option<(Episode, SetId, Option<FromNla>)>,
     ipt: Option<(Episode, u64, FromNla)>,
     reset: Option<(Episode, FromNla)>,
 }
@@ -69,7 +71,11 @@ impl Nla {
             FromJl::Copy { episode, from, target, set, ranks } if target == self.config.node => {
                 self.on_copy(episode, from, set, ranks, out)
             }
-            FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => self.on_ipt(&ipt, out),
+            FromJl::MigrateIpt(ipt) if ipt.target == self.config.node => {
+                self.on_ipt(now, &ipt, out)
+            }
+            FromJl::Protect(task) if task.target == self.config.node => self.on_protect(task, out),
+            FromJl::Gather(task) if task.target == self.config.node => self.on_gather(task, out),
             FromJl::Pmi { part, .. } => self.on_barrier_result(now, part, out),
             FromJl::Reset { episode, barrier, .. } => self.on_reset(now, episode, barrier, out),
             // The ranks receive it themselves.
@@ -104,6 +110,8 @@ impl Nla {
             FromJl::Ask => self.on_ask(now, out),
             FromJl::Copy { .. }
             | FromJl::MigrateIpt(_)
+            | FromJl::Protect(_)
+            | FromJl::Gather(_)
             | FromJl::Usable { .. }
             | FromJl::Evict { .. }
             | FromJl::Alive => {}
@@ -201,19 +209,32 @@ impl Nla {
         ranks: Ranks,
         out: &mut Vec<NlaOutput>,
     ) {
+        if self.begins_copy(episode, &set, &ranks, out) {
+            out.push(NlaOutput::Copy { episode, from, set, ranks });
+        }
+    }
+
+    /// Whether a copy is to begin; a repeated request is answered.
+    pub(super) fn begins_copy(
+        &mut self,
+        episode: Episode,
+        set: &SetId,
+        ranks: &Ranks,
+        out: &mut Vec<NlaOutput>,
+    ) -> bool {
         if let Some((known, answer)) = &self.answers.copy
             && *known == episode
             && !matches!(answer, Some(FromNla::CopyFailed { .. }))
         {
             out.extend(answer.clone().map(NlaOutput::Publish));
-            return;
+            return false;
         }
         if !self.admit(episode) {
-            return;
+            return false;
         }
         self.answers.copy = Some((episode, None));
         self.answers.copying = Some((set.clone(), ranks.clone()));
-        out.push(NlaOutput::Copy { episode, from, set, ranks });
+        true
     }
 
     pub(super) fn on_copy_ended(
@@ -234,7 +255,7 @@ impl Nla {
         out.push(NlaOutput::Publish(answer));
     }
 
-    fn on_ipt(&mut self, ipt: &Ipt, out: &mut Vec<NlaOutput>) {
+    fn on_ipt(&mut self, now: Now, ipt: &Ipt, out: &mut Vec<NlaOutput>) {
         if let Some((episode, incarnation, answer)) = &self.answers.ipt
             && *episode == ipt.episode
             && *incarnation == ipt.incarnation
@@ -253,6 +274,12 @@ impl Nla {
             )));
             self.refused.state += 1;
             return;
+        }
+        // Ranks wait for the result of a barrier that is complete. It travels on another path than
+        // this request, and would not reach them any more: they get it first, on their report. The
+        // JL repeats the request.
+        if ipt.barrier > self.barrier && !self.pmi.arrived().is_empty() {
+            return self.enter_barrier(now, out);
         }
         if !self.go(ipt.episode, Cause::StartHere, out) {
             return;

@@ -70,7 +70,7 @@ fn placement_text(placement: &Placement) -> String {
     words.join(" ")
 }
 
-/// A message of the JL as an event; `None` for PMI.
+/// A message of the JL as an event; `None` for PMI and the protection of images in memory.
 pub fn to_jl(message: &FromJl) -> Option<Event> {
     use Severity::{Info, Warning};
     let draft = |name, severity, payload: &str| Draft::new(SPACE_JL, name, severity, payload);
@@ -100,7 +100,7 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
                 .tag("target", target)
                 .maybe("source", from.as_ref())
         }
-        FromJl::Pmi { .. } => return None,
+        FromJl::Pmi { .. } | FromJl::Protect(_) | FromJl::Gather(_) => return None,
         FromJl::Reset { episode, barrier, reason } => {
             draft(names::FTB_JL_RESET, Warning, reason).episode(*episode).tag("barrier", barrier)
         }
@@ -194,7 +194,8 @@ fn ipt(ipt: &Ipt) -> Draft {
         .tag("barrier", ipt.barrier)
 }
 
-/// A message of an NLA as an event; `None` for PMI, FTB_NLA_READY and progress.
+/// A message of an NLA as an event; `None` for PMI, FTB_NLA_READY, progress, and the protection of
+/// images in memory.
 pub fn to_nla(says: &NlaSays) -> Option<Event> {
     use Severity::{Error, Info};
     let node: &NodeName = &says.node;
@@ -202,7 +203,11 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
         Draft::new(SPACE_NLA, name, severity, payload).tag("node", node)
     };
     let draft = match &says.message {
-        FromNla::Ready { .. } | FromNla::Pmi { .. } | FromNla::Progress(_) => return None,
+        FromNla::Ready { .. }
+        | FromNla::Pmi { .. }
+        | FromNla::Progress(_)
+        | FromNla::Protected { .. }
+        | FromNla::ProtectFailed { .. } => return None,
         FromNla::State { episode, from, to, changes } => {
             draft(names::FTB_NLA_STATE, Info, format!("{from}->{to}"))
                 .episode(*episode)

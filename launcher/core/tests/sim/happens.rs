@@ -1,6 +1,7 @@
 //! Inputs of the simulation, their times and their failures.
 
 use ftb_launcher_core::jl::{self, Request};
+use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::FromJl;
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla;
@@ -59,6 +60,10 @@ pub enum Happens {
     Request(Request),
     /// A node looks again for images that were not there.
     Copy(NodeName, Box<Copy>),
+    /// A node makes parity or copies.
+    Protect(NodeName, Box<GroupTask>),
+    /// A node takes the place of a lost member of a group.
+    Gather(NodeName, Box<GroupTask>),
     KillNode(NodeName),
     /// The same, known at once.
     Gone(NodeName),

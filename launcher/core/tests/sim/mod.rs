@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod happens;
+pub mod memory;
 pub mod proc;
 pub mod world;
 
@@ -39,6 +40,7 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         manner: Manner::default(),
         on_hang: OnHang::Report,
         hang_times: HangTimes::default(),
+        memory: None,
     }
 }
 

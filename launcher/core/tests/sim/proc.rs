@@ -124,12 +124,14 @@ impl World {
             );
         }
         let key = (proc.node.clone(), set.clone(), rank);
-        proc.done = *self.images.get(&key).expect("who goes back has its image beside it");
+        let state = *self.images.get(&key).expect("who goes back has its image beside it");
+        proc.done = state;
         proc.back = episode;
         proc.restored = Some(set.clone());
         proc.answers.clear();
         proc.pending.clear();
         proc.recall = None;
+        self.check_state(set, rank, state);
         self.barrier_in(id, episode);
     }
 
@@ -183,6 +185,7 @@ impl World {
         } else {
             let key = (proc.node.clone(), set.clone(), proc.rank);
             self.images.insert(key, proc.done);
+            self.saved_states.insert((set.clone(), proc.rank), proc.done);
             FromRank::CheckpointDone { set, bytes: 8, activity: None }
         };
         proc.answers.insert(episode, answer.clone());

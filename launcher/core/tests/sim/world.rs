@@ -27,6 +27,10 @@ pub struct World {
     /// By a number of their own: two processes of one rank are a bug that must be visible.
     pub procs: BTreeMap<u64, Proc>,
     pub images: BTreeMap<(NodeName, SetId, u32), u64>,
+    /// What each rank has saved in a set.
+    pub saved_states: BTreeMap<(SetId, u32), u64>,
+    /// Parity on a node, by the member of the group whose it is.
+    pub parity: BTreeMap<(NodeName, SetId, NodeName), Vec<u8>>,
     pub store: BTreeMap<(SetId, u32), u64>,
     pub reported: Vec<String>,
     pub exit: Option<i32>,
@@ -94,6 +98,8 @@ impl World {
             saved: String::new(),
             procs: BTreeMap::new(),
             images: BTreeMap::new(),
+            saved_states: BTreeMap::new(),
+            parity: BTreeMap::new(),
             store: BTreeMap::new(),
             reported: Vec::new(),
             exit: None,
@@ -312,8 +318,17 @@ impl World {
             | nla::NlaOutput::Release { .. }
             | nla::NlaOutput::Restore { .. }
             | nla::NlaOutput::PublishFor(_)) => self.agent(name, output),
+            nla::NlaOutput::Protect(task) => {
+                let after = 5 + self.rng.below(60);
+                self.at(after, Happens::Protect(name.clone(), Box::new(task)));
+            }
+            nla::NlaOutput::Gather(task) => {
+                let after = 5 + self.rng.below(60);
+                self.at(after, Happens::Gather(name.clone(), Box::new(task)));
+            }
             nla::NlaOutput::DropSet(set) => {
                 self.images.retain(|(n, s, _), _| n != name || *s != set);
+                self.parity.retain(|(n, s, _), _| n != name || *s != set);
             }
             nla::NlaOutput::Note(words) => self.reported.push(format!("{name}: {words}")),
             nla::NlaOutput::Leave => {
@@ -381,8 +396,11 @@ impl World {
             // All that a rank of a smaller job needs, or its own.
             let needed = self.divided.map_or(rank..rank + 1, |size| 0..size);
             let image = |rank| self.images.get(&(name.clone(), set.clone(), rank));
-            let states =
-                needed.map(|rank| image(rank).expect("a rank is started where its images are"));
+            let states = needed.map(|rank| {
+                let state = image(rank).expect("a rank is started where its images are");
+                self.check_state(set, rank, *state);
+                state
+            });
             *states.min().expect("there is one")
         });
         self.counter += 1;
@@ -442,6 +460,7 @@ impl World {
         self.cut.remove(name);
         self.procs.retain(|_, proc| proc.node != *name);
         self.images.retain(|(n, _, _), _| n != name);
+        self.parity.retain(|(n, _, _), _| n != name);
         if reported {
             let input =
                 jl::JlInput::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
@@ -520,6 +539,8 @@ impl World {
                     self.copy(&name, *copy);
                 }
             }
+            Happens::Protect(name, task) => self.protect(&name, &task),
+            Happens::Gather(name, task) => self.gather(&name, &task),
             Happens::Work => self.work(),
             Happens::Request(want) => {
                 self.jl_input(jl::JlInput::Request { want, by: jl::Initiator::Internal })

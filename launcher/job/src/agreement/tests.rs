@@ -263,3 +263,20 @@ fn frames_from_the_wrong_rank_change_nothing() {
     assert_eq!((outputs.len(), rank.refused().unexpected), (0, 2));
     assert_eq!(rank.arrive(), Step::Pass);
 }
+
+#[test]
+fn a_rank_that_waits_for_a_request_acts_at_its_first_safe_point() {
+    let mut alone = Agreement::new(0, 1, 1, 0);
+    assert_eq!(alone.arrive_for_request(), Step::Wait);
+    assert_eq!(alone.passed(), 0, "it has not passed");
+    let kind = RequestKind::Checkpoint { set: "mem-000002".to_owned() };
+    let request = Request { episode: 2, kind };
+    let mut outputs = Vec::new();
+    alone.handle_request(request.clone(), &mut outputs);
+    while let Some(output) = outputs.pop() {
+        if let Output::Send { frame, .. } = output {
+            alone.handle_frame(0, frame, &mut outputs);
+        }
+    }
+    assert_eq!(alone.arrive_for_request(), Step::Act(request));
+}

@@ -19,8 +19,16 @@ impl ImageReader {
     /// # Errors
     /// [`ImageError::Refused`] names the first byte at which it is not a whole image.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
+        let file = File::open(path);
+        Self::read(file.map_err(|source| ImageError::Read { path: path.to_owned(), source })?, path)
+    }
+
+    /// Verifies an image in an open file; `path` names it in errors.
+    ///
+    /// # Errors
+    /// As [`ImageReader::open`].
+    pub fn read(mut file: File, path: &Path) -> Result<Self, ImageError> {
         let read = |source| ImageError::Read { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(read)?;
         let mut scan = Blocks::new(&mut file, path.to_owned());
         scan.verify()?;
         file.seek(SeekFrom::Start(0)).map_err(read)?;

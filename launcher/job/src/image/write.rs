@@ -44,6 +44,23 @@ pub fn write_image(
     written
 }
 
+/// Writes an image into an empty file; `path` names it in errors.
+///
+/// # Errors
+/// As [`write_image`].
+pub fn write_image_to(
+    file: File,
+    path: &Path,
+    header: &Header,
+    save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
+) -> Result<(File, ImageSize), ImageError> {
+    let mut writer = Writer::new(file, path.to_owned());
+    writer.start(header)?;
+    save(&mut writer)?;
+    let (file, bytes) = writer.finish()?;
+    Ok((file, ImageSize { bytes }))
+}
+
 fn write_temporary(
     temporary: &Path,
     path: &Path,
@@ -55,10 +72,7 @@ fn write_temporary(
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(directory).map_err(failed)?;
     let file = File::create(temporary).map_err(failed)?;
-    let mut writer = Writer::new(file, path.to_owned());
-    writer.start(header)?;
-    save(&mut writer)?;
-    let (file, bytes) = writer.finish()?;
+    let (file, ImageSize { bytes }) = write_image_to(file, path, header, save)?;
     let durable = outlives == Outlives::Host;
     if durable {
         file.sync_all().map_err(failed)?;

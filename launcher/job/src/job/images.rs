@@ -4,21 +4,32 @@ use super::{Job, elapsed_us};
 use crate::backplane::Notice;
 use crate::config::Config;
 use crate::error::Result;
-use crate::image::{self, Header, ImageError, ImageReader, Outlives, Reader};
+use crate::image::{self, Header, ImageError, ImageReader, Outlives, Reader, Writer};
 use crate::limits;
+use crate::memory::{self, NodeMemory, is_memory_set};
 use crate::request::Request;
 use crate::state::{Communication, State};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// The verified image that this rank starts from.
-pub(super) fn open_image(config: &Config) -> Result<Option<(Header, Reader)>> {
+pub(super) fn open_image(
+    config: &Config,
+    memory: Option<&NodeMemory>,
+) -> Result<Option<(Header, Reader)>> {
     let Some(set_dir) = &config.restore else {
         return Ok(None);
     };
-    let image = ImageReader::open(&set_dir.join(Header::file_name(config.rank)))?;
-    let header = image.header().clone();
     let set = set_dir.file_name().map(Path::new).and_then(Path::to_str);
+    let image = match (set.filter(|set| is_memory_set(set)), memory) {
+        (Some(set), Some(memory)) => {
+            let path = NodeMemory::label(set, config.rank);
+            let read = |source| ImageError::Read { path: path.clone(), source };
+            ImageReader::read(memory.get(set).map_err(read)?, &path)?
+        }
+        _ => ImageReader::open(&set_dir.join(Header::file_name(config.rank)))?,
+    };
+    let header = image.header().clone();
     image.require(header.job == config.job_id, "it is of another job")?;
     image.require(header.rank == config.rank, "it is of another rank")?;
     image.require(header.size == config.size, "it is of a job of another size")?;
@@ -73,12 +84,6 @@ impl Job {
         state: &dyn State,
         outlives: Outlives,
     ) -> Result<u64, ImageError> {
-        let Some(image_dir) = &self.config.image_dir else {
-            return Err(ImageError::Write {
-                path: PathBuf::from(Header::file_name(self.config.rank)),
-                source: std::io::Error::other("FTB_IMAGE_DIR is not set"),
-            });
-        };
         let header = Header {
             job: self.config.job_id.clone(),
             rank: self.config.rank,
@@ -92,10 +97,37 @@ impl Job {
             sending: self.router.snapshot(),
             receiving: self.inbox.snapshot(),
         };
-        let size = image::write_image(&image_dir.join(set), &header, outlives, &mut |writer| {
+        let mut save = |writer: &mut Writer| {
             communication.save(writer)?;
             state.save(writer)
+        };
+        if is_memory_set(set) {
+            return self.write_to_memory(&header, &mut save);
+        }
+        let Some(image_dir) = &self.config.image_dir else {
+            return Err(ImageError::Write {
+                path: PathBuf::from(Header::file_name(self.config.rank)),
+                source: std::io::Error::other("FTB_IMAGE_DIR is not set"),
+            });
+        };
+        let size = image::write_image(&image_dir.join(set), &header, outlives, &mut save)?;
+        Ok(size.bytes)
+    }
+
+    /// Writes this rank's image into memory, which the launch agent takes over.
+    fn write_to_memory(
+        &self,
+        header: &Header,
+        save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
+    ) -> Result<u64, ImageError> {
+        let path = NodeMemory::label(&header.set, header.rank);
+        let failed = |source| ImageError::Write { path: path.clone(), source };
+        let node = self.memory.as_ref().ok_or_else(|| {
+            failed(std::io::Error::other("FTB_MEMORY_FD is not set: run with --memory"))
         })?;
+        let memory = memory::create(&Header::file_name(header.rank)).map_err(failed)?;
+        let (memory, size) = image::write_image_to(memory, &path, header, save)?;
+        node.put(&header.set, &memory).map_err(failed)?;
         Ok(size.bytes)
     }
 }

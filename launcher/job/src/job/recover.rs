@@ -59,8 +59,11 @@ impl Job {
     ) -> Result<()> {
         loop {
             self.can_roll_back(true);
-            self.restore(state)?;
+            let restored = self.restore(state)?;
             let mut run = || {
+                if !restored {
+                    self.protect_first(state)?;
+                }
                 while step(self, state)?.is_continue() {
                     self.progress(state)?;
                 }
@@ -107,8 +110,8 @@ impl Job {
     fn try_go_back(&mut self, recall: &Recall, since: Instant) -> Result<()> {
         self.registry.suspend();
         let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
-        let Some((header, mut reader)) = open_image(&Config { restore, ..self.config.clone() })?
-        else {
+        let of_set = Config { restore, ..self.config.clone() };
+        let Some((header, mut reader)) = open_image(&of_set, self.memory.as_ref())? else {
             return Err(Error::Environment {
                 variable: "FTB_IMAGE_DIR",
                 value: String::new(),
@@ -139,7 +142,7 @@ impl Job {
         for rank in 0..size {
             let of =
                 Config { rank, size, restore: Some(set_dir.to_owned()), ..self.config.clone() };
-            let Some((_, mut reader)) = open_image(&of)? else {
+            let Some((_, mut reader)) = open_image(&of, None)? else {
                 continue;
             };
             if Communication::restore(size, &mut reader)?.has_messages() {

@@ -73,6 +73,7 @@ impl World {
             manner,
             on_hang: OnHang::Report,
             hang_times: HangTimes::default(),
+            memory: None,
         });
         jl.handle(Now::default(), JlInput::Started, &mut Vec::new());
         // Alive signals and questions belong to no phase.

@@ -132,7 +132,10 @@ fn done(actions: &[Action]) -> String {
             Action::Gone { .. } => "the node counts as lost".to_owned(),
             Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
             Action::Request { want: Request::Drain { .. }, .. } => "drain".to_owned(),
-            Action::Request { want: Request::Checkpoint { .. }, .. } => "save the job".to_owned(),
+            Action::Request {
+                want: Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. },
+                ..
+            } => "save the job".to_owned(),
             Action::Request { want: Request::Usable { .. }, .. } => {
                 "the node may be used".to_owned()
             }

@@ -1,0 +1,263 @@
+//! Checkpoints in memory under the seeded simulation: nodes, ranks and the launcher die at every
+//! message of a checkpoint, of its protection and of a recovery. A rank never starts from a state
+//! that it has not saved: that leads to the generation before, to the store, or to a named end.
+
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod sim;
+
+use core::time::Duration;
+use ftb_launcher_core::jl::{Interval, JlConfig, MemoryConfig, OnDeath, Request};
+use ftb_launcher_core::memory::Scheme;
+use ftb_launcher_core::names::NodeName;
+use sim::happens::{Fate, Faults, Happens};
+use sim::world::{World, node};
+use sim::{HOUR_MS, checkpoint, config, migrate};
+
+/// The reasons for which a job may end without its answer.
+const NAMED: [&str; 4] = [
+    "no set to restart from",
+    "no hot spare is left",
+    "recoveries without a new set",
+    "ended during the start",
+];
+
+fn protected(scheme: Scheme, nodes: u32, spares: u32) -> JlConfig {
+    let memory = MemoryConfig {
+        scheme,
+        interval: Interval::Never,
+        first: true,
+        racks: std::collections::BTreeMap::new(),
+    };
+    JlConfig { memory: Some(memory), ..config(nodes, 2, spares) }
+}
+
+fn saved_in_memory() -> Happens {
+    Happens::Request(Request::MemoryCheckpoint { reason: "the test".to_owned() })
+}
+
+fn ends_well(world: &mut World) {
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+}
+
+fn ends_well_or_named(world: &mut World, what: &str) {
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
+    let why = || format!("{what}: {:#?}", world.reported);
+    let code = ran.unwrap_or_else(|_| panic!("{}", why()));
+    assert!(code == 0 || NAMED.iter().any(|name| world.has_reported(name)), "{code}: {}", why());
+}
+
+#[test]
+fn a_job_is_protected_before_its_first_step_and_a_lost_node_comes_back_without_a_store() {
+    for scheme in [Scheme::Buddy(1), Scheme::Buddy(2), Scheme::Xor(2), Scheme::Xor(4)] {
+        let mut world = World::new(1, protected(scheme, 4, 1), Faults::default());
+        world.at(900, Happens::KillNode(node("node02")));
+        ends_well(&mut world);
+        assert!(world.store.is_empty());
+        assert!(
+            world.has_reported("6 ranks went back to set mem-000002 (memory) in place"),
+            "{scheme}: {:#?}",
+            world.reported
+        );
+        assert_eq!(world.spawned, 8 + 2, "{scheme}: no other rank was started");
+    }
+}
+
+#[test]
+fn a_dead_rank_starts_from_the_memory_of_its_node() {
+    let mut world = World::new(1, protected(Scheme::Xor(4), 4, 0), Faults::default());
+    world.at(900, saved_in_memory());
+    world.at(1800, Happens::KillRank(3));
+    ends_well(&mut world);
+    assert!(
+        world.has_reported("7 ranks went back to set mem-000003 (memory) in place"),
+        "{:#?}",
+        world.reported
+    );
+}
+
+/// The spare that took its place is protected by the group, and protects it.
+#[test]
+fn nodes_lost_one_after_the_other_all_come_back() {
+    for scheme in [Scheme::Buddy(1), Scheme::Xor(4)] {
+        let mut world = World::new(1, protected(scheme, 4, 3), Faults::default());
+        world.work = 2000;
+        for (after, name) in [(900, "node02"), (4000, "node00"), (8000, "spare00")] {
+            world.at(after, Happens::KillNode(node(name)));
+        }
+        ends_well(&mut world);
+        let back = world.reported.iter().filter(|line| line.contains("went back to set mem-"));
+        assert_eq!(back.count(), 3, "{scheme}: {:#?}", world.reported);
+        assert!(!world.has_reported("restarts from"), "{scheme}: {:#?}", world.reported);
+    }
+}
+
+fn two_of_one_group(stored: bool) -> World {
+    let mut world = World::new(1, protected(Scheme::Xor(4), 4, 2), Faults::default());
+    world.work = 1000;
+    if stored {
+        world.at(500, checkpoint());
+    }
+    world.at(1500, saved_in_memory());
+    world.at(3000, Happens::Silence(node("node01")));
+    world.at(3001, Happens::Gone(node("node03")));
+    world.at(3001, Happens::Gone(node("node01")));
+    world
+}
+
+#[test]
+fn two_nodes_of_one_group_lead_to_the_store() {
+    let mut world = two_of_one_group(true);
+    ends_well(&mut world);
+    assert!(world.has_reported("in memory is lost: of its group"), "{:#?}", world.reported);
+    assert!(world.has_reported("set set-000003"), "{:#?}", world.reported);
+}
+
+#[test]
+fn two_nodes_of_one_group_without_a_store_end_the_job_with_the_reason() {
+    let mut world = two_of_one_group(false);
+    assert_ne!(world.run(HOUR_MS), 0);
+    assert!(world.has_reported("in memory is lost: of its group"), "{:#?}", world.reported);
+    assert!(world.has_reported("no set to restart from"), "{:#?}", world.reported);
+}
+
+#[test]
+fn ranks_that_moved_go_back_with_the_images_of_the_node_that_they_left() {
+    let mut world = World::new(1, protected(Scheme::Xor(4), 4, 2), Faults::default());
+    world.work = 1000;
+    world.at(900, migrate("node01"));
+    world.at(3000, Happens::KillRank(3));
+    world.at(5000, Happens::KillNode(node("node00")));
+    ends_well(&mut world);
+    let back = world.reported.iter().filter(|line| line.contains("went back to set mem-"));
+    assert_eq!(back.count(), 2, "{:#?}", world.reported);
+}
+
+/// The newest of all levels is taken, so that the least work is lost.
+#[test]
+fn a_set_of_the_store_that_is_newer_than_the_one_in_memory_is_taken() {
+    let mut world = World::new(1, protected(Scheme::Buddy(1), 4, 1), Faults::default());
+    world.at(1200, checkpoint());
+    world.at(2500, Happens::KillRank(3));
+    ends_well(&mut world);
+    assert!(world.has_reported("went back to set set-000003 in place"), "{:#?}", world.reported);
+}
+
+#[test]
+fn fewer_ranks_start_from_the_store_and_not_from_memory() {
+    let shrinks = JlConfig { on_death: OnDeath::Shrink, ..protected(Scheme::Xor(4), 4, 0) };
+    let mut world = World::new(1, shrinks, Faults::default());
+    world.work = 1000;
+    world.at(500, checkpoint());
+    world.at(1500, saved_in_memory());
+    world.at(3000, Happens::KillNode(node("node01")));
+    ends_well(&mut world);
+    assert!(world.has_reported("6 ranks take over what 8 have done"), "{:#?}", world.reported);
+    assert!(world.has_reported("fewer ranks cannot start from a set in memory"));
+    assert!(world.has_reported("is protected in memory: 6 ranks"), "{:#?}", world.reported);
+}
+
+#[test]
+fn a_job_saves_itself_in_memory_by_the_clock_and_two_generations_are_held_at_most() {
+    let mut config = protected(Scheme::Xor(4), 4, 0);
+    let every = Interval::Every(Duration::from_millis(600));
+    config.memory.as_mut().unwrap().interval = every;
+    let mut world = World::new(1, config, Faults::default());
+    world.at(3000, Happens::KillJl);
+    world.at(3500, Happens::ReviveJl);
+    ends_well(&mut world);
+    let saved = world.closed.iter().filter(|(kind, done)| kind == "checkpoint" && *done).count();
+    assert!((4..12).contains(&saved), "{saved}: {:#?}", world.closed);
+    let kept: std::collections::BTreeSet<_> =
+        world.images.keys().map(|(_, set, _)| set).filter(|set| set.is_in_memory()).collect();
+    assert!(kept.len() <= 2, "{kept:?}");
+}
+
+/// A second checkpoint in memory, then the loss of a node: the second generation is in the making,
+/// or counts.
+fn saved_and_lost(scheme: Scheme) -> World {
+    let mut world = World::new(7, protected(scheme, 4, 2), Faults::default());
+    world.at(900, saved_in_memory());
+    world.at(1700, Happens::KillNode(node("node02")));
+    world
+}
+
+/// One fault before, at and after every single message of a checkpoint, of its protection, and of
+/// the recovery from it.
+#[test]
+fn a_fault_at_each_message_leads_to_a_generation_that_counts_or_to_a_named_end() {
+    for scheme in [Scheme::Xor(4), Scheme::Buddy(1)] {
+        let mut calm = saved_and_lost(scheme);
+        ends_well(&mut calm);
+        let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
+        let (from, to) = (calm.closed_at[place("start")], calm.closed_at[place("rollback")]);
+        assert!(to - from > 200, "{from} to {to}");
+        let happens = || {
+            [
+                Happens::KillJl,
+                Happens::KillRank(0),
+                Happens::KillNode(node("node00")),
+                Happens::KillNode(node("node02")),
+                Happens::KillNode(node("spare00")),
+            ]
+        };
+        let mut fates = vec![Fate::Lost, Fate::Doubled, Fate::Late];
+        fates.extend(happens().map(Fate::Before));
+        fates.extend(happens().map(Fate::After));
+        let mut olders = 0;
+        for number in from..=to + 10 {
+            for fate in &fates {
+                let mut world = saved_and_lost(scheme);
+                world.fate = Some((number, fate.clone()));
+                world.at(6000, Happens::ReviveJl);
+                ends_well_or_named(&mut world, &format!("{scheme}, message {number}, {fate:?}"));
+                olders += u64::from(world.has_reported("went back to set mem-000002"));
+            }
+        }
+        assert!(olders > 50, "{scheme}: only {olders} went back to the older generation");
+    }
+}
+
+#[test]
+fn any_failure_at_any_time_leads_to_a_state_that_was_saved_or_to_a_named_end() {
+    let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse().ok());
+    let range = match number("FTB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FTB_RUNS").unwrap_or(600),
+    };
+    for seed in range {
+        let faults = Faults {
+            lost: seed % 3 * 4,
+            doubled: seed % 2 * 10,
+            delay_ms_max: [0, 5, 60, 400][seed as usize % 4],
+            image: seed % 5 * 3,
+            copy: seed % 7 * 3,
+        };
+        let scheme = [Scheme::Xor(3), Scheme::Buddy(1), Scheme::Xor(6), Scheme::Buddy(2)];
+        let mut config = protected(scheme[seed as usize / 4 % 4], 6, 3);
+        let every = Interval::Every(Duration::from_millis(500 + 100 * (seed % 8)));
+        config.memory.as_mut().unwrap().interval = every;
+        let mut world = World::new(seed, config, faults);
+        world.work = 600;
+        if seed % 3 == 0 {
+            world.at(1500, checkpoint());
+        }
+        for _ in 0..1 + seed % 4 {
+            let when = 300 + world.rng.below(6000);
+            let names = ["node00", "node01", "node02", "node03", "spare00", "spare01"];
+            let victim: NodeName = node(names[world.rng.below(6) as usize]);
+            let what = match world.rng.below(5) {
+                0 => Happens::KillNode(victim),
+                1 => Happens::Gone(victim),
+                2 => migrate(victim.as_str()),
+                3 => Happens::KillRank(world.rng.below(12) as u32),
+                _ => {
+                    world.at(when + 2000, Happens::ReviveJl);
+                    Happens::KillJl
+                }
+            };
+            world.at(when, what);
+        }
+        ends_well_or_named(&mut world, &format!("FTB_SEED={seed}"));
+    }
+}

@@ -1,0 +1,266 @@
+//! Images in the memory of this node: sealed memfds of its ranks, parity and copies for its group.
+//! What they mean is in [`ftb_launcher_core::memory`]; how other nodes get them in [`peers`].
+
+pub mod peers;
+
+use ftb_job::memory::{MemorySocket, is_sealed};
+use ftb_launcher_core::memory::Shares;
+use ftb_launcher_core::memory::shares::Stored;
+use ftb_launcher_core::names::{NodeName, SetId};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Without `--memory-bytes` a node may hold this part of its available memory.
+const DEFAULT_PART: u64 = 4;
+/// Stack of a thread that serves a rank, in bytes.
+const STACK_BYTES: usize = 128 * 1024;
+
+/// What a node needs to know of checkpoints in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySpec {
+    /// Most bytes for images, copies and parity.
+    pub bytes: Option<u64>,
+    /// Ranks wait for the first checkpoint before their first step.
+    pub first: bool,
+}
+
+impl MemorySpec {
+    /// The budget of a node with this much available memory.
+    ///
+    /// # Errors
+    /// The budget is larger than that.
+    pub fn budget(&self, available: u64) -> Result<u64, String> {
+        match self.bytes {
+            None => Ok(available / DEFAULT_PART),
+            Some(bytes) if bytes <= available => Ok(bytes),
+            Some(bytes) => Err(format!(
+                "--memory-bytes {bytes}: the node has {available} bytes of available memory"
+            )),
+        }
+    }
+}
+
+/// Bytes of available memory of this host.
+///
+/// # Errors
+/// The system does not say.
+pub fn available() -> Result<u64, String> {
+    let text = std::fs::read_to_string("/proc/meminfo").map_err(|error| error.to_string())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib * 1024).ok_or_else(|| "/proc/meminfo has no MemAvailable".to_owned())
+}
+
+/// The images that this node holds.
+#[derive(Clone, Debug)]
+pub struct NodeMemory {
+    node: NodeName,
+    shares: Arc<Mutex<Shares<Arc<File>>>>,
+}
+
+impl NodeMemory {
+    pub fn new(node: NodeName, budget: u64) -> Self {
+        Self { node, shares: Arc::new(Mutex::new(Shares::new(budget))) }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares<Arc<File>>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees a set.
+    pub fn drop_set(&self, set: &SetId) {
+        self.shares().drop_set(set);
+    }
+
+    /// The image of a rank.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn image(&self, set: &SetId, rank: u32) -> Result<Stored<Arc<File>>, String> {
+        let image = self.shares().image(set, rank).cloned();
+        image.ok_or_else(|| format!("no image of rank {rank} of set {set} is in memory here"))
+    }
+
+    /// Serves a rank until it ends. Returns the rank's end of the socket.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn serve(&self, rank: u32) -> io::Result<OwnedFd> {
+        let (socket, theirs) = MemorySocket::pair()?;
+        let memory = self.clone();
+        let serve = move || {
+            if let Err(error) = memory.answer_all(rank, &socket) {
+                tracing::info!(rank, %error, "the memory socket of a rank failed");
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("memory-{rank}"));
+        thread.stack_size(STACK_BYTES).spawn(serve)?;
+        Ok(theirs)
+    }
+
+    fn answer_all(&self, rank: u32, socket: &MemorySocket) -> io::Result<()> {
+        while let Some((request, memory)) = socket.receive()? {
+            match self.answer(rank, &request, memory) {
+                Ok(None) => socket.send("ok", None)?,
+                Ok(Some(image)) => socket.send("ok", Some(image.as_fd()))?,
+                Err(reason) => socket.send(&format!("err {reason}"), None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        rank: u32,
+        request: &str,
+        memory: Option<OwnedFd>,
+    ) -> Result<Option<Arc<File>>, String> {
+        let memory_set = |set: &str| match SetId::new(set) {
+            Ok(set) if set.is_in_memory() => Ok(set),
+            Ok(set) => Err(format!("{set} is no set in memory")),
+            Err(error) => Err(error.to_string()),
+        };
+        match (request.split_once(' '), memory) {
+            (Some(("put", set)), Some(memory)) => {
+                let (set, image) = (memory_set(set)?, File::from(memory));
+                if !is_sealed(&image) {
+                    return Err("the image is not sealed memory".to_owned());
+                }
+                let bytes = image.metadata().map_err(|error| error.to_string())?.len();
+                let image = Stored { bytes, data: Arc::new(image) };
+                self.shares().put(&set, Some(&self.node), rank, image).map(|()| None)
+            }
+            (Some(("get", set)), None) => Ok(Some(self.image(&memory_set(set)?, rank)?.data)),
+            _ => Err("expected put SET with memory, or get SET".to_owned()),
+        }
+    }
+
+    /// The share of a node, if it has these images of that length.
+    fn share(&self, set: &SetId, owner: &NodeName) -> Share {
+        let images = self.shares().share(set, owner);
+        Share(images.into_iter().map(|(_, image)| image).collect())
+    }
+}
+
+/// The images of a share, one after the other.
+struct Share(Vec<Stored<Arc<File>>>);
+
+impl Share {
+    /// Fills `to` from this offset; zeros follow the end.
+    fn read_at(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
+        to.fill(0);
+        each_part(self.0.iter().map(|image| image.bytes), to.len(), offset, |part| {
+            let Part { index, at, from, length } = part;
+            self.0[index].data.read_exact_at(&mut to[from..from + length], at)
+        })
+    }
+}
+
+/// A piece of a share within one image.
+struct Part {
+    /// Which image.
+    index: usize,
+    /// Where in the image.
+    at: u64,
+    /// Where in the piece.
+    from: usize,
+    length: usize,
+}
+
+/// Calls `each` for the parts of a piece of a share with images of these sizes.
+fn each_part(
+    sizes: impl Iterator<Item = u64>,
+    length: usize,
+    offset: u64,
+    mut each: impl FnMut(Part) -> io::Result<()>,
+) -> io::Result<()> {
+    let end = offset.saturating_add(length as u64);
+    let mut begin = 0;
+    for (index, bytes) in sizes.enumerate() {
+        let (first, last) = (offset.max(begin), end.min(begin + bytes));
+        if first < last {
+            // Within the piece, whose length is a usize.
+            let (from, length) = ((first - offset) as usize, (last - first) as usize);
+            each(Part { index, at: first - begin, from, length })?;
+        }
+        begin += bytes;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ftb_job::memory::{create, seal};
+    use ftb_launcher_core::names::Episode;
+    use std::io::Write as _;
+
+    fn memory(budget: u64) -> NodeMemory {
+        NodeMemory::new(NodeName::new("node01").unwrap(), budget)
+    }
+
+    fn image(bytes: &[u8], sealed: bool) -> OwnedFd {
+        let mut file = create("image").unwrap();
+        file.write_all(bytes).unwrap();
+        if sealed {
+            seal(&file).unwrap();
+        }
+        file.into()
+    }
+
+    #[test]
+    fn only_sealed_images_of_memory_sets_within_the_budget_are_taken() {
+        let memory = memory(10);
+        let put = |words: &str, bytes: &[u8], sealed| {
+            memory.answer(3, words, Some(image(bytes, sealed))).map(drop)
+        };
+        for (words, bytes, sealed, why) in [
+            ("put mem-000001", &b"open"[..], false, "not sealed"),
+            ("put set-000001", b"disk", true, "no set in memory"),
+            ("put ../x", b"climb", true, "set id"),
+            ("put mem-000001", b"much too large", true, "14 bytes are needed, 10 are allowed"),
+            ("get mem-000001", b"", true, "expected put"),
+            ("", b"", true, "expected put"),
+        ] {
+            let error = put(words, bytes, sealed).unwrap_err();
+            assert!(error.contains(why), "{words}: {error}");
+        }
+        put("put mem-000001", b"ten bytes!", true).unwrap();
+        let got = memory.answer(3, "get mem-000001", None).unwrap().unwrap();
+        assert_eq!(got.metadata().unwrap().len(), 10);
+        let of_other = memory.answer(4, "get mem-000001", None).unwrap_err();
+        assert!(of_other.contains("rank 4"), "{of_other}");
+        memory.drop_set(&SetId::of_memory(Episode(1)));
+        assert!(memory.answer(3, "get mem-000001", None).is_err());
+    }
+
+    #[test]
+    fn a_share_is_its_images_in_the_order_of_the_ranks_and_then_zeros() {
+        let memory = memory(100);
+        for (rank, bytes) in [(2, &b"abc"[..]), (5, b""), (9, b"defgh")] {
+            memory.answer(rank, "put mem-000001", Some(image(bytes, true))).unwrap();
+        }
+        let share = memory.share(&SetId::of_memory(Episode(1)), &memory.node);
+        for offset in 0..12 {
+            let mut piece = [1; 5];
+            share.read_at(&mut piece, offset).unwrap();
+            let whole = b"abcdefgh\0\0\0\0\0\0\0\0\0";
+            assert_eq!(piece[..], whole[offset as usize..offset as usize + 5]);
+        }
+    }
+
+    #[test]
+    fn a_budget_above_the_available_memory_is_refused() {
+        let spec = |bytes| MemorySpec { bytes, first: true };
+        assert_eq!(spec(None).budget(400), Ok(100));
+        assert_eq!(spec(Some(400)).budget(400), Ok(400));
+        assert!(spec(Some(401)).budget(400).unwrap_err().contains("401"));
+        assert!(available().unwrap() > 0);
+    }
+}

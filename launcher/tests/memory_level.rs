@@ -1,0 +1,230 @@
+//! Checkpoints in memory with real processes: ranks, nodes and two nodes of one group are killed.
+//! No image is on a disk, unless a test saves one there. The result is always the same.
+//!
+//! Tests wait for lines of output and for states, never for time.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod site;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use site::{Site, nothing_left, ranks_of, result, start, text};
+use std::process::Output;
+
+/// A field of the launcher's state.
+fn state_of(site: &Site, job: &str) -> Result<serde_json::Value> {
+    let path = site.jobs.path().join(job).join("state.json");
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(state["jl"].clone())
+}
+
+/// Waits until a set in memory counts that is not `before`; returns its name.
+async fn wait_protected(site: &Site, job: &str, before: &str) -> Result<String> {
+    site.wait("a set in memory", async || {
+        let Ok(state) = state_of(site, job) else { return Ok(None) };
+        let set = state["job"]["memory"]["set"].as_str().map(str::to_owned);
+        Ok(set.filter(|set| set != before && state["open"].is_null()))
+    })
+    .await
+}
+
+/// Waits until this number of recoveries is over.
+async fn wait_recovered(site: &Site, job: &str, recoveries: u64) -> Result<()> {
+    site.wait("the job to be whole again", async || {
+        let state = state_of(site, job)?;
+        let over = state["open"].is_null() && state["job"]["met"] == true;
+        let counted = state["job"]["restarts"].as_u64() >= Some(recoveries);
+        Ok((over && counted).then_some(()))
+    })
+    .await
+}
+
+/// The images of a job on any disk.
+fn images_on_disk(site: &Site, job: &str) -> Vec<std::path::PathBuf> {
+    let mut folders = vec![site.jobs.path().join(job)];
+    let mut images = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            let path = entry.path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|of| of == "img") => images.push(path),
+                false => {}
+            }
+        }
+    }
+    images
+}
+
+async fn ended(job: tokio::task::JoinHandle<Result<Output>>, expected: &str) -> Result<String> {
+    let output = job.await??;
+    let reported = text(&output.stderr);
+    ensure!(result(&output)? == expected, "{reported}");
+    Ok(reported)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_rank_and_a_dead_node_come_back_from_memory_without_a_file() -> Result<()> {
+    let site = Site::new(5).await?;
+    let expected = site.undisturbed().await?;
+    for (job, scheme) in [("ring", "xor:4"), ("pair", "buddy:1")] {
+        let _ = std::fs::remove_file(site.gate());
+        let options = ["--spares", "node05", "--memory", scheme, "--memory-every", "never"];
+        let running = start(site.counting(job, &options));
+        let set = wait_protected(&site, job, "").await?;
+        kill(ranks_of(job)?.get(&1).context("no such rank")?.0, Signal::SIGKILL)?;
+        wait_recovered(&site, job, 1).await?;
+        kill(site.nla_of(job, "node03")?, Signal::SIGKILL)?;
+        wait_recovered(&site, job, 2).await?;
+        assert_eq!(images_on_disk(&site, job), Vec::<std::path::PathBuf>::new());
+        site.release()?;
+        let reported = ended(running, &expected).await?;
+        let back = format!("3 ranks went back to set {set} (memory) in place");
+        assert_eq!(reported.matches(&back).count(), 2, "{scheme}: {reported}");
+        assert!(!reported.contains("restarts from set"), "{scheme}: {reported}");
+        nothing_left(&format!("FTB_JOB_ID={job}")).await?;
+    }
+    Ok(())
+}
+
+/// Before a node dies: what is protected by whom, and what its death would cost.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_shows_set_bytes_and_groups_and_what_the_death_of_a_node_would_cost() -> Result<()> {
+    let site = Site::new(5).await?;
+    let expected = site.undisturbed().await?;
+    let options = ["--spares", "node05", "--memory", "xor:2", "--memory-every", "never"];
+    let running = start(site.counting("shown", &options));
+    let set = wait_protected(&site, "shown", "").await?;
+    let status = site.ask(&["status", "shown", "--json"]).await?;
+    let status: serde_json::Value = serde_json::from_str(&status)?;
+    let memory = &status["memory"];
+    assert_eq!(memory["set"], *set);
+    assert_eq!(memory["groups"], serde_json::json!([["node01", "node03"], ["node02", "node04"]]));
+    let bytes = |key: &str| memory[key].as_u64().context("no number");
+    // In groups of two the parity is as large as the larger share.
+    assert!(bytes("bytes")? > 0 && bytes("protection_bytes")? >= bytes("bytes")?, "{memory}");
+    let lost = site.ask(&["status", "shown", "--what-if", "node03"]).await?;
+    assert_eq!(
+        lost,
+        format!("rank 2 dies, node05 takes its place, and all ranks go back to set {set} (memory)")
+    );
+    let idle = site.ask(&["status", "shown", "--what-if", "node05"]).await?;
+    assert_eq!(idle, "it has no ranks: all ranks go on");
+    let unknown = site::run(site.command(&["status", "shown", "--what-if", "node77"])).await?;
+    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    site.release()?;
+    ended(running, &expected).await?;
+    nothing_left("FTB_JOB_ID=shown").await
+}
+
+/// The spare computed the parity of the node that it replaced: its group bears another loss.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_lost_one_after_the_other_come_back_from_one_set() -> Result<()> {
+    let site = Site::new(6).await?;
+    let expected = site.undisturbed().await?;
+    let options = ["--spares", "node[05-06]", "--memory", "xor:4", "--memory-every", "never"];
+    let running = start(site.counting("again", &options));
+    wait_protected(&site, "again", "").await?;
+    for (recoveries, node) in [(1, "node02"), (2, "node05")] {
+        kill(site.nla_of("again", node)?, Signal::SIGKILL)?;
+        wait_recovered(&site, "again", recoveries).await?;
+    }
+    site.release()?;
+    let reported = ended(running, &expected).await?;
+    assert_eq!(reported.matches("(memory) in place").count(), 4, "{reported}");
+    nothing_left("FTB_JOB_ID=again").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_of_one_group_lead_to_the_store_and_without_one_to_an_end_with_the_reason()
+-> Result<()> {
+    let site = Site::new(6).await?;
+    let expected = site.undisturbed().await?;
+    for (job, stored) in [("stored", true), ("bare", false)] {
+        let _ = std::fs::remove_file(site.gate());
+        let options = ["--spares", "node[05-06]", "--memory", "xor:4", "--memory-every", "300ms"];
+        let running = start(site.counting(job, &options));
+        let first = wait_protected(&site, job, "").await?;
+        if stored {
+            site.ask(&["checkpoint", job]).await?;
+        }
+        // One that is newer than the set in the store.
+        let second = wait_protected(&site, job, &first).await?;
+        wait_protected(&site, job, &second).await?;
+        let nodes = [site.nla_of(job, "node02")?, site.nla_of(job, "node04")?];
+        for node in nodes {
+            kill(node, Signal::SIGKILL)?;
+        }
+        if stored {
+            wait_recovered(&site, job, 0).await?;
+            site.release()?;
+            let reported = ended(running, &expected).await?;
+            assert!(reported.contains("in memory is lost: of its group"), "{reported}");
+            assert!(reported.contains("set set-"), "{reported}");
+        } else {
+            let output = running.await??;
+            let reported = text(&output.stderr);
+            assert!(!output.status.success(), "{reported}");
+            assert!(reported.contains("in memory is lost: of its group"), "{reported}");
+            assert!(reported.contains("there is no set to restart from"), "{reported}");
+        }
+        nothing_left(&format!("FTB_JOB_ID={job}")).await?;
+    }
+    Ok(())
+}
+
+/// The next generation is protected while the job works; the one before is freed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_saves_itself_in_memory_goes_back_to_the_newest_generation() -> Result<()> {
+    let site = Site::new(5).await?;
+    let expected = site.undisturbed().await?;
+    let options = ["--spares", "node05", "--memory", "xor:2", "--memory-every", "200ms"];
+    let running = start(site.counting("often", &options));
+    let mut set = String::new();
+    for _ in 0..4 {
+        set = wait_protected(&site, "often", &set).await?;
+    }
+    let first = set.clone();
+    kill(site.nla_of("often", "node01")?, Signal::SIGKILL)?;
+    wait_protected(&site, "often", &set).await?;
+    site.release()?;
+    let reported = ended(running, &expected).await?;
+    let line = reported.lines().find(|line| line.contains("went back to set mem-"));
+    let line = line.with_context(|| reported.clone())?;
+    let set = line.split("set ").nth(1).and_then(|rest| rest.split(' ').next());
+    assert!(set >= Some(&first), "{first}: {line}");
+    nothing_left("FTB_JOB_ID=often").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_protected_is_refused_before_anything_starts() -> Result<()> {
+    let site = Site::new(2).await?;
+    for (options, why) in [
+        (&["-n", "1", "--memory", "xor:4"][..], "at least 2 nodes"),
+        (&["-n", "2", "--memory", "raid:6"], "expected buddy:K"),
+        (&["-n", "2", "--memory", "xor:2", "--memory-bytes", "900TiB"], "available memory"),
+        (&["-n", "2", "--memory-every", "1s"], "--memory <SCHEME>"),
+    ] {
+        let count = site.count.display().to_string();
+        let output = site::run(site.launch(options, &[&count, "1"])).await?;
+        let reported = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {reported}");
+        assert!(reported.contains(why), "{options:?}: {reported}");
+    }
+    Ok(())
+}
+
+/// A budget that is too small is found at the first checkpoint. The job goes on without.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_images_do_not_fit_goes_on_and_reports_both_numbers() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    let options = ["--memory", "xor:4", "--memory-bytes", "100"];
+    let running = start(site.counting("tight", &options));
+    site.wait_met("tight").await?;
+    site.release()?;
+    let reported = ended(running, &expected).await?;
+    assert!(reported.contains("100 are allowed (--memory-bytes)"), "{reported}");
+    nothing_left("FTB_JOB_ID=tight").await
+}
