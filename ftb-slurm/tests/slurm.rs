@@ -95,7 +95,7 @@ impl Site {
         condition: impl AsyncFnMut() -> Result<Option<T>>,
     ) -> Result<T> {
         let log = || fs::read_to_string(self.cluster.dir().join("bridge.log")).unwrap_or_default();
-        wait_for(what, condition).await.with_context(|| log())
+        wait_for(what, condition).await.with_context(log)
     }
 
     /// How often the bridge has read the nodes, with either program.
