@@ -240,6 +240,18 @@ rpm_scripts() { # PACKAGE
   echo "if [ \$1 -ge 1 ]; then systemctl try-restart $units >/dev/null 2>&1 || :; fi"
 }
 
+# own_folders PACKAGE: folders that no other software has: rpm removes only what a package owns.
+own_folders() {
+  awk -F/ '{
+    path = ""; ours = 0
+    for (i = 2; i < NF; i++) {
+      path = path "/" $i
+      if ($i == "ftb" || $i ~ /^ftb-.*dist-info$/) ours = 1
+      if (ours) print "%dir " path
+    }
+  }' "$work/$1.files" | sort -u
+}
+
 spec() {
   local package architecture
   cat <<HEAD
@@ -267,6 +279,7 @@ HEAD
     echo "%description -n $package"
     long_description "$package" | sed 's/^ //;s/^\.$//'
     echo "%files -n $package"
+    own_folders "$package"
     sed 's|^/etc/|%config(noreplace) &|' "$work/$package.files"
     rpm_scripts "$package"
   done

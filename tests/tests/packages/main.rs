@@ -13,6 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Format of rpm for what is in a package: paths and modes.
+const RPM_FILES: &str = "[%{FILENAMES}\t%{FILEMODES:perms}\n]";
 /// Exit status of `boot.sh` where nothing can be booted; its line says why.
 const SKIPPED: i32 = 77;
 const PACKAGES: [&str; 8] = [
@@ -94,10 +96,16 @@ fn files(kind: &str, package: &str, path: &Path) -> Result<BTreeSet<String>> {
             let command = "dpkg-deb --fsys-tarfile \"$0\" | tar -t | sed 's|^\\.||'";
             run(Command::new("sh").args(["-c", command]).arg(path))?
         }
-        _ => run(Command::new("rpm").args(["-qlp"]).arg(path))?,
+        _ => run(Command::new("rpm").args(["-qp", "--qf", RPM_FILES]).arg(path))?,
     };
     let debian = [format!("/usr/share/doc/{package}/"), "/usr/share/lintian/".to_owned()];
-    let files = text.lines().filter(|line| !line.ends_with('/'));
+    let files = text.lines().filter_map(|line| match kind {
+        "deb" => (!line.ends_with('/')).then_some(line),
+        _ => {
+            let (path, mode) = line.split_once('\t')?;
+            (!mode.starts_with('d')).then_some(path)
+        }
+    });
     let files = files.filter(|line| debian.iter().all(|folder| !line.starts_with(folder)));
     let places = |line: &str| {
         let line =
