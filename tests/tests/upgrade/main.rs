@@ -202,8 +202,8 @@ async fn a_rolling_upgrade_loses_and_doubles_no_event() -> Result<()> {
     let account = load.finish().await;
     let account = cluster.must(account).await;
     let faults = account.all_faults();
-    // On a machine that is too slow for sixteen unoptimised agents a subscriber may hear of gaps and
-    // then receive their events. The promise here is about events: each once, in order.
+    // On a machine that is too slow for sixteen unoptimised agents a subscriber may hear of gaps
+    // and then receive their events. The promise here is about events: each once, in order.
     println!("gaps that were reported: {} of {} events", faults.gaps, faults.reported);
     for (reader, gaps) in gaps.iter().enumerate() {
         gaps.iter().take(GAPS_SHOWN).for_each(|gap| println!("  subscriber {reader}: {gap:?}"));
