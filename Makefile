@@ -6,8 +6,11 @@ DESTDIR ?=
 LIBDIR  ?= $(PREFIX)/lib
 CARGO   ?= cargo
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
-BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla
-BUILT    = $(addprefix $(TARGET)/release/,$(BINARIES))
+# Where `make install` takes what was built from: target/debug for a quick look.
+BUILD_DIR ?= $(TARGET)/release
+BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm
+BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
+PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features
@@ -17,7 +20,7 @@ WHOLE    = --workspace --exclude ftb-bench --exclude ftb-python
 DEBUG    = $(DESTDIR)$(PREFIX)/lib/debug
 INSTALL  = ./deploy/install-stripped.sh
 
-.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories bench bench-launcher microbench python install install-capi uninstall
+.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories bench bench-launcher microbench python packages package-files debs rpms one-format install install-capi install-python uninstall
 
 all: build
 
@@ -114,13 +117,14 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	@for b in $(BUILT); do \
 	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/bin/$$(basename $$b) $(DEBUG)$(PREFIX)/bin || exit 1; done
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
-	@for b in $(TARGET)/release/ftb-demo $(TARGET)/release/examples/poisson; do \
+	@for b in $(BUILD_DIR)/ftb-demo $(BUILD_DIR)/examples/poisson; do \
 	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$b) $(DEBUG)$(PREFIX)/libexec/ftb || exit 1; done
 	@for unit in deploy/systemd/*.service deploy/systemd/*.timer; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
-	install -m 0644 deploy/systemd/ftb.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf
+	@for users in deploy/systemd/*.sysusers; do \
+	  install -m 0644 $$users $(DESTDIR)$(PREFIX)/lib/sysusers.d/$$(basename $$users .sysusers).conf || exit 1; done
 	install -d $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 	install -m 0644 deploy/config/ipmi-rules/*.toml $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules
 	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
@@ -134,13 +138,15 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -m 0644 deploy/completions/fish/* $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
-	install -m 0644 README.md LICENSE CHANGELOG.md $(DESTDIR)$(PREFIX)/share/doc/ftb
+	install -d $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
+	install -m 0644 $(PAGES) $(DESTDIR)$(PREFIX)/share/doc/ftb
+	install -m 0644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
 	@$(MAKE) --no-print-directory install-capi
 	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
 
 # Programs linked against CIFTS FTB ask for libftb.so, those linked from now on for libftb.so.0.
 CAPI     = ftb-client/capi
-CAPI_DIR ?= $(TARGET)/release
+CAPI_DIR ?= $(BUILD_DIR)
 LIBFTB   = libftb.so.0.5.0
 
 install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
@@ -154,6 +160,45 @@ install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	chmod 0644 $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 
+# Where Python looks for packages of the system: without pip. The wheel is for all else.
+PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
+PYTHON   = ftb-client/python/python/ftb
+VERSION ?= $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+DISTINFO = $(DESTDIR)$(PYTHONDIR)/ftb-$(VERSION).dist-info
+
+install-python: ## the Python package alone, into PYTHONDIR
+	@test -f $(BUILD_DIR)/lib_native.so || { echo "$(BUILD_DIR)/lib_native.so is missing: run cargo build --release -p ftb-python" >&2; exit 1; }
+	install -d $(DESTDIR)$(PYTHONDIR)/ftb $(DISTINFO)
+	install -m 0644 $(PYTHON)/*.py $(PYTHON)/*.pyi $(PYTHON)/py.typed $(DESTDIR)$(PYTHONDIR)/ftb
+	$(INSTALL) $(BUILD_DIR)/lib_native.so $(DESTDIR)$(PYTHONDIR)/ftb/_native.abi3.so $(DEBUG)$(PYTHONDIR)/ftb
+	printf 'Metadata-Version: 2.1\nName: ftb\nVersion: $(VERSION)\nLicense: Apache-2.0\n' > $(DISTINFO)/METADATA
+
+packages: build ## .deb and .rpm packages, in target/packages
+	@./deploy/dev/install-deps.sh package
+	$(CARGO) build --release -p ftb-python --lib
+	@$(MAKE) --no-print-directory package-files
+
+# RPM distributions have libraries and Python packages elsewhere: PYTHON_RPM is that of RHEL 9.
+PACKAGES   ?= $(TARGET)/packages
+PYTHON_RPM ?= /usr/lib64/python3.9/site-packages
+DEB_LIBDIR  = /usr/lib/$(shell dpkg-architecture -qDEB_HOST_MULTIARCH)
+
+package-files: debs rpms ## the packages of what is built; BUILD_DIR=target/debug FAST=1 for a trial
+
+debs:
+	@$(MAKE) --no-print-directory one-format FORMAT=deb LIBDIR=$(DEB_LIBDIR) PYTHONDIR=/usr/lib/python3/dist-packages
+
+rpms:
+	@$(MAKE) --no-print-directory one-format FORMAT=rpm LIBDIR=/usr/lib64 PYTHONDIR=$(PYTHON_RPM)
+
+one-format:
+	rm -rf $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)/*.$(FORMAT)
+	install -d $(PACKAGES)
+	deploy/packages/sbom.sh > $(PACKAGES)/sbom.cdx.json
+	$(MAKE) --no-print-directory install install-python PREFIX=/usr DESTDIR=$(abspath $(PACKAGES))/tree-$(FORMAT) >/dev/null
+	install -m 0644 $(PACKAGES)/sbom.cdx.json $(PACKAGES)/tree-$(FORMAT)/usr/share/doc/ftb
+	LIBDIR=$(LIBDIR) PYTHONDIR=$(PYTHONDIR) deploy/packages/build.sh $(FORMAT) $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)
+
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
@@ -165,5 +210,5 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
 	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb.*.debug
-	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
+	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb-*.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb

@@ -3,7 +3,7 @@
 # As root it installs them; as another user it prints the one line to run, and fails.
 set -eu
 
-usage="usage: install-deps.sh PURPOSE... (build, test, python, demo, bench)"
+usage="usage: install-deps.sh PURPOSE... (build, test, python, package, demo, bench)"
 packages=""
 for purpose in "$@"; do
     case $purpose in
@@ -12,9 +12,12 @@ for purpose in "$@"; do
     # A BMC simulator; hosts as network namespaces; Debian's kernel in QEMU with soft-RoCE and
     # /dev/ipmi0; a real MPI; CRIU (install-criu.sh brings a newer one where the kernel needs
     # it); a real Slurm and its PMI-2 client; sshd, and script(1) for a terminal; Python with pip
-    # for the wheel; systemd-analyze, which needs no systemd that runs.
-    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev criu patchelf munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server openssh-client bsdutils valgrind systemd python3-venv python3-pip prometheus prometheus-alertmanager clustershell" ;;
+    # for the wheel; systemd-analyze, which needs no systemd that runs; the packages, what judges
+    # them, and a Debian that boots in a container.
+    test) packages="$packages openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev criu patchelf munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server openssh-client bsdutils valgrind systemd python3-venv python3-pip dpkg-dev rpm jq lintian mmdebstrap systemd-container prometheus prometheus-alertmanager clustershell" ;;
     python) packages="$packages python3-venv python3-pip" ;;
+    # dpkg-shlibdeps; rpmbuild; the bill of materials.
+    package) packages="$packages dpkg-dev rpm jq" ;;
     demo) packages="$packages openipmi" ;;
     bench) packages="$packages nats-server mosquitto" ;;
     *) echo "$usage" >&2; exit 2 ;;

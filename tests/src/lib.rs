@@ -9,4 +9,5 @@ pub mod man;
 pub mod netns;
 pub mod reported;
 pub mod skip;
+pub mod slurm;
 pub mod user;

@@ -9,12 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The sources of all programs that publish.
-const PUBLISHERS: [&str; 11] = [
+const PUBLISHERS: [&str; 12] = [
     "ftb-agent/src",
     "ftb-core/src/node",
     "ftb-core/src/model/condition.rs",
     "ftb-ib/src",
     "ftb-ipmi/src",
+    "ftb-slurm/src",
     "ftbctl/src",
     "launcher/core/src",
     "launcher/job/src",

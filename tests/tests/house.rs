@@ -38,6 +38,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-ib", &["ftb-core", "ftb-client"]),
         ("ftb-rmcp", &[]),
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
+        ("ftb-slurm", &["ftb-core", "ftb-client"]),
         ("ftb-job", &["ftb-core", "ftb-client"]),
         ("ftb-launcher-core", &["ftb-core"]),
         ("ftb-launcher-pods", &["ftb-launcher-core"]),

@@ -15,7 +15,9 @@ use std::process::Command;
 /// their names.
 fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for entry in ["Makefile", "deploy", "ftb-client", "README.md", "LICENSE", "CHANGELOG.md"] {
+    let pages =
+        ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md", "SPECIFICATION.md"];
+    for entry in ["Makefile", "Cargo.toml", "deploy", "docs", "ftb-client"].iter().chain(&pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
     }
     let release = tree.join("target/release");
@@ -25,7 +27,7 @@ fn built(tree: &Path) {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    let tools = ["ftbctl", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla"];
+    let tools = ["ftbctl", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-slurm"];
     for name in tools.into_iter().chain(["ftb-demo", "examples/poisson"]) {
         program(name, "#!/bin/sh\n");
     }
@@ -118,7 +120,8 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         make(&tree, "install", &destination, prefix);
         let installed = |path: &str| destination.join(path.trim_start_matches('/'));
         let units = installed(&format!("{prefix}/lib/systemd/system"));
-        for unit in ["ftb-agent.service", "ftb-ipmi.service", "ftb-ib.service"] {
+        for name in ["agent", "ipmi", "ib", "slurm"] {
+            let unit = &format!("ftb-{name}.service");
             let text = fs::read_to_string(units.join(unit)).unwrap();
             assert!(!text.contains("@BIN") && !text.contains("@SYS"), "{unit}: {text}");
             let starts = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();

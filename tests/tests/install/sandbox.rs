@@ -35,8 +35,8 @@ const EXPOSURE_MAX: &str = "20";
 /// The first systemd that can say that of a unit that is not loaded.
 const OFFLINE_SINCE: u32 = 250;
 const UNITS: [&str; 3] = ["ftb-agent.service", "ftb-ipmi.service", "ftb-ib.service"];
-/// It starts no daemon.
-const DRILL: [&str; 2] = ["ftb-drill.service", "ftb-drill.timer"];
+/// Units whose programs are not started here.
+const OTHERS: [&str; 3] = ["ftb-drill.service", "ftb-drill.timer", "ftb-slurm.service"];
 
 /// The release of systemd whose tools are here; `None`, and a line, where there are none.
 fn systemd() -> Option<u32> {
@@ -57,7 +57,7 @@ fn systemd_reads_the_units_without_a_complaint() {
     fs::create_dir(&tree).unwrap();
     built(&tree);
     make(&tree, "install", Path::new(""), prefix.to_str().unwrap());
-    let all = UNITS.iter().chain(&DRILL);
+    let all = UNITS.iter().chain(&OTHERS);
     let units: Vec<_> = all.map(|unit| prefix.join("lib/systemd/system").join(unit)).collect();
     let output =
         Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&units).output().unwrap();
@@ -84,10 +84,11 @@ fn each_daemon_gets_a_user_of_its_own() {
     }
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("etc")).unwrap();
-    let users = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd/ftb.sysusers");
-    let users = fs::canonicalize(users).unwrap();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd");
+    let users = ["ftb-agent.sysusers", "ftb-publishers.sysusers"]
+        .map(|name| fs::canonicalize(units.join(name)).unwrap());
     let mut command = Command::new("systemd-sysusers");
-    let output = command.arg("--root").arg(root.path()).arg(users).output().unwrap();
+    let output = command.arg("--root").arg(root.path()).args(users).output().unwrap();
     let reported = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !reported.contains("not a valid"), "{reported}");
     let made = fs::read_to_string(root.path().join("etc/passwd")).unwrap();

@@ -187,6 +187,20 @@ catalog! {
         FTB_IB_PORT_CONGESTED: "warning", "`A::P::C`", "adapter port counter rate_per_minute",
             "A port waits too much for its neighbour.";
     }
+    "ftb.slurm" by "ftb-slurm" {
+        FTB_SLURM_DRAINED: "warning", "host list", "reason? user?",
+            "Nodes of Slurm are drained, or for another reason: by a person, or by the bridge \
+             (reason `ftb:…`).";
+        FTB_SLURM_RESUMED: "info", "host list", "",
+            "Nodes are drained no more.";
+        FTB_SLURM_DOWN: "warning", "host list", "reason?",
+            "Slurm has declared nodes down.";
+        FTB_SLURM_UP: "info", "host list", "",
+            "Nodes are down no more.";
+        FTB_SLURM_LIMITED: "error", "host list", "",
+            "Conditions would drain these nodes, but the bridge has drained as many as \
+             `drained_percent_max` allows. Look at what they have in common.";
+    }
     "ftb.drill" by "ftbctl" {
         FTB_DRILL: "info", "host of the node", "drill fault severity condition? node?",
             "A drill: launchers answer what they would do about the event in tag `fault`. No \

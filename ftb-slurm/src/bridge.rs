@@ -1,0 +1,321 @@
+//! The decisions of the bridge: which nodes are drained and resumed, and what is published.
+//!
+//! A state machine without I/O and clock. Its shell reads all nodes of Slurm right before each
+//! call and carries out at most one order for what it read ([`Bridge::on_nodes`]): Slurm has no
+//! command that changes a node only if its reason is still the same.
+//!
+//! Rules:
+//! - **Owned**: a drain is the bridge's if its user has set it and the reason is exactly that of a
+//!   condition that was stated about the node. No state on disk is needed.
+//! - A node with another reason is never changed.
+//! - A node is resumed when the condition of its reason is false and no other holds or is unknown.
+//! - A person who resumes a node that the bridge has drained is right until its conditions change.
+//! - The bridge drains at most a share of all nodes.
+
+#[cfg(test)]
+mod tests;
+
+use crate::reason::reason_of;
+use ftb_core::Severity;
+use ftb_core::condition::{Subject, Truth, WATCHED};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Whether it holds.
+    pub truth: Truth,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Since when, in Unix nanoseconds.
+    pub onset_ns: u64,
+}
+
+/// A node as Slurm shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// It gets no new jobs.
+    pub is_drained: bool,
+    /// It does not answer, or a person took it down.
+    pub is_down: bool,
+    /// Why; empty: no reason.
+    pub reason: String,
+    /// The user that set the reason.
+    pub user: String,
+}
+
+/// Which conditions drain, and how many nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// The mildest that drains.
+    pub severity: Severity,
+    /// Keys that do not.
+    pub ignored: BTreeSet<String>,
+    /// The largest share of all nodes that the bridge has drained at a time, in percent; one node
+    /// always.
+    pub drained_percent_max: u32,
+}
+
+/// One call of `scontrol`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Drain the hosts.
+    Drain {
+        /// In order.
+        hosts: Vec<String>,
+        /// The reason of all of them.
+        reason: String,
+    },
+    /// End the drain of the hosts.
+    Undrain {
+        /// In order.
+        hosts: Vec<String>,
+    },
+}
+
+/// A change that is published. Hosts are in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Nodes are drained now, or for another reason.
+    Drained {
+        /// The nodes.
+        hosts: Vec<String>,
+        /// Why.
+        reason: String,
+        /// Who drained them.
+        user: String,
+    },
+    /// Nodes are drained no more.
+    Resumed {
+        /// The nodes.
+        hosts: Vec<String>,
+    },
+    /// Nodes are down now.
+    Down {
+        /// The nodes.
+        hosts: Vec<String>,
+        /// Why.
+        reason: String,
+    },
+    /// Nodes are down no more.
+    Up {
+        /// The nodes.
+        hosts: Vec<String>,
+    },
+    /// Nodes should be drained, but too many are.
+    Limited {
+        /// The nodes.
+        hosts: Vec<String>,
+    },
+}
+
+/// What follows from a reading of all nodes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// What is published.
+    pub notices: Vec<Notice>,
+    /// The next call. After it the nodes are read again.
+    pub order: Option<Order>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Bridge {
+    rules: Rules,
+    /// The user as which the bridge calls Slurm.
+    user: String,
+    statements: BTreeMap<String, BTreeMap<Subject, Statement>>,
+    /// The last reading; `None` before the first.
+    nodes: Option<BTreeMap<String, Node>>,
+    /// Hosts of the last order to end a drain.
+    undraining: BTreeSet<String>,
+    /// Conditions, with their onsets, in spite of which a person has resumed the host.
+    accepted: BTreeMap<Subject, u64>,
+    /// Hosts of the last [`Notice::Limited`].
+    limited: Vec<String>,
+}
+
+impl Bridge {
+    /// A bridge that calls Slurm as this user.
+    pub fn new(rules: Rules, user: String) -> Self {
+        Self {
+            rules,
+            user,
+            statements: BTreeMap::new(),
+            nodes: None,
+            undraining: BTreeSet::new(),
+            accepted: BTreeMap::new(),
+            limited: Vec::new(),
+        }
+    }
+
+    /// The whole table of conditions was read.
+    pub fn on_table(&mut self, table: impl IntoIterator<Item = (Subject, Statement)>) {
+        self.statements.clear();
+        for (subject, statement) in table {
+            self.on_statement(subject, statement);
+        }
+    }
+
+    /// A condition has changed.
+    pub fn on_statement(&mut self, subject: Subject, statement: Statement) {
+        if subject.key() == WATCHED {
+            return;
+        }
+        if statement.truth == Truth::False {
+            self.accepted.remove(&subject);
+        }
+        self.statements.entry(subject.host().to_owned()).or_default().insert(subject, statement);
+    }
+
+    /// All nodes were read: what changed since the last reading, and the next call.
+    pub fn on_nodes(&mut self, nodes: impl IntoIterator<Item = Node>) -> Decision {
+        let nodes: BTreeMap<_, _> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
+        let mut notices = Vec::new();
+        if let Some(before) = self.nodes.take() {
+            notices = changes(&before, &nodes);
+            self.accept_resumed(&before, &nodes);
+        }
+        let order = self.undrain(&nodes).or_else(|| self.drain(&nodes, &mut notices));
+        self.undraining = match &order {
+            Some(Order::Undrain { hosts }) => hosts.iter().cloned().collect(),
+            _ => BTreeSet::new(),
+        };
+        self.nodes = Some(nodes);
+        Decision { notices, order }
+    }
+
+    /// The conditions of a host that drain it, or would if they were known.
+    fn counted(&self, host: &str) -> impl Iterator<Item = (&Subject, &Statement)> {
+        let of_host = self.statements.get(&host.to_ascii_lowercase());
+        of_host.into_iter().flatten().filter(|(subject, statement)| {
+            statement.severity >= self.rules.severity && !self.rules.ignored.contains(subject.key())
+        })
+    }
+
+    /// The worst condition that must drain a host.
+    fn wanted(&self, host: &str) -> Option<(Severity, String)> {
+        let holds = self.counted(host).filter(|(subject, statement)| {
+            statement.truth == Truth::True
+                && self.accepted.get(*subject) != Some(&statement.onset_ns)
+        });
+        // The first of those of one severity: the choice does not depend on their order.
+        let worst = holds.map(|(subject, statement)| (statement.severity, subject));
+        let worst =
+            worst.min_by_key(|(severity, subject)| (core::cmp::Reverse(*severity), *subject));
+        worst.map(|(severity, subject)| (severity, reason_of(subject)))
+    }
+
+    /// The condition by whose reason the bridge owns the reason of a node.
+    fn owned<'a>(&'a self, node: &'a Node) -> Option<&'a Statement> {
+        let stated = self.statements.get(&node.name.to_ascii_lowercase())?;
+        let mut stated = stated.iter().filter(|_| node.user == self.user);
+        stated.find(|(subject, _)| reason_of(subject) == node.reason).map(|(_, found)| found)
+    }
+
+    /// Nodes that a person has resumed: their conditions drain them no more.
+    fn accept_resumed(&mut self, before: &BTreeMap<String, Node>, nodes: &BTreeMap<String, Node>) {
+        for (name, node) in nodes {
+            let was_ours = before
+                .get(name)
+                .is_some_and(|before| before.is_drained && self.owned(before).is_some());
+            if !was_ours || node.is_drained || self.undraining.contains(name) {
+                continue;
+            }
+            let holds: Vec<_> = self
+                .counted(name)
+                .filter(|(_, statement)| statement.truth == Truth::True)
+                .map(|(subject, statement)| (subject.clone(), statement.onset_ns))
+                .collect();
+            self.accepted.extend(holds);
+        }
+    }
+
+    fn undrain(&self, nodes: &BTreeMap<String, Node>) -> Option<Order> {
+        let is_over = |node: &&Node| {
+            let ours = node.is_drained
+                && self.owned(node).is_some_and(|statement| statement.truth == Truth::False);
+            ours && self.counted(&node.name).all(|(_, statement)| statement.truth == Truth::False)
+        };
+        let hosts: Vec<_> = nodes.values().filter(is_over).map(|n| n.name.clone()).collect();
+        (!hosts.is_empty()).then_some(Order::Undrain { hosts })
+    }
+
+    fn drain(
+        &mut self,
+        nodes: &BTreeMap<String, Node>,
+        notices: &mut Vec<Notice>,
+    ) -> Option<Order> {
+        let is_ours = |node: &&Node| node.is_drained && self.owned(node).is_some();
+        let drained = nodes.values().filter(is_ours).count();
+        let percent = self.rules.drained_percent_max as usize;
+        let mut room = (nodes.len() * percent / 100).max(1).saturating_sub(drained);
+        let mut wanted: Vec<_> = nodes.values().filter_map(|node| self.next_reason(node)).collect();
+        wanted.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
+        let (mut chosen, mut limited) = (Vec::new(), Vec::new());
+        for (_, reason, node) in wanted {
+            // Another reason for a drain needs no room.
+            if node.is_drained || room > 0 {
+                room -= usize::from(!node.is_drained);
+                chosen.push((reason, node.name.clone()));
+            } else {
+                limited.push(node.name.clone());
+            }
+        }
+        if limited != self.limited {
+            if !limited.is_empty() {
+                notices.push(Notice::Limited { hosts: limited.clone() });
+            }
+            self.limited = limited;
+        }
+        // One call for all nodes with the reason of the first; the others follow.
+        let reason = chosen.first()?.0.clone();
+        let same = chosen.into_iter().filter(|(other, _)| *other == reason);
+        let mut hosts: Vec<_> = same.map(|(_, host)| host).collect();
+        hosts.sort();
+        Some(Order::Drain { hosts, reason })
+    }
+
+    /// Severity and reason with which a node must be drained now.
+    fn next_reason<'a>(&self, node: &'a Node) -> Option<(Severity, String, &'a Node)> {
+        let owned = self.owned(node);
+        let is_free = node.reason.is_empty() || owned.is_some();
+        // The condition of its reason may still hold.
+        let is_done = node.is_drained && owned.is_none_or(|s| s.truth != Truth::False);
+        let (severity, reason) = self.wanted(&node.name).filter(|_| is_free && !is_done)?;
+        Some((severity, reason, node))
+    }
+}
+
+/// What is published of two readings.
+fn changes(before: &BTreeMap<String, Node>, nodes: &BTreeMap<String, Node>) -> Vec<Notice> {
+    let mut drained: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let mut down: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut resumed, mut up) = (Vec::new(), Vec::new());
+    for (name, node) in nodes {
+        let Some(before) = before.get(name) else { continue };
+        let is_same = before.reason == node.reason && before.user == node.user;
+        match (before.is_drained, node.is_drained) {
+            (false, false) => {}
+            (true, false) => resumed.push(name.clone()),
+            (true, true) if is_same => {}
+            (_, true) => {
+                let why = (node.reason.clone(), node.user.clone());
+                drained.entry(why).or_default().push(name.clone());
+            }
+        }
+        match (before.is_down, node.is_down) {
+            (false, true) => down.entry(node.reason.clone()).or_default().push(name.clone()),
+            (true, false) => up.push(name.clone()),
+            _ => {}
+        }
+    }
+    let drained =
+        drained.into_iter().map(|((reason, user), hosts)| Notice::Drained { hosts, reason, user });
+    let down = down.into_iter().map(|(reason, hosts)| Notice::Down { hosts, reason });
+    let resumed = (!resumed.is_empty()).then_some(Notice::Resumed { hosts: resumed });
+    let up = (!up.is_empty()).then_some(Notice::Up { hosts: up });
+    drained.chain(resumed).chain(down).chain(up).collect()
+}

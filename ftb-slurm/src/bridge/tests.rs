@@ -1,0 +1,313 @@
+//! The bridge beside a person and a Slurm in memory: single rules, and random interleavings.
+
+use super::*;
+use proptest::prelude::*;
+
+const USER: &str = "slurm";
+const NODES: usize = 4;
+
+fn rules() -> Rules {
+    let ignored = BTreeSet::from(["CERTIFICATE_EXPIRES".to_owned()]);
+    Rules { severity: Severity::Error, ignored, drained_percent_max: 100 }
+}
+
+fn name(index: usize) -> String {
+    format!("node{:02}", index + 1)
+}
+
+fn fan(index: usize, number: usize) -> Subject {
+    Subject::new(&name(index), &format!("FAN {number}"), "FANFAIL")
+}
+
+fn stated(truth: Truth, onset_ns: u64) -> Statement {
+    Statement { truth, severity: Severity::Error, onset_ns }
+}
+
+/// Nodes as Slurm keeps them, and who wrote each reason.
+#[derive(Clone, Debug)]
+struct Slurm {
+    nodes: Vec<Node>,
+    is_persons: [bool; NODES],
+}
+
+impl Slurm {
+    fn new() -> Self {
+        let node = |index| Node {
+            name: name(index),
+            is_drained: false,
+            is_down: false,
+            reason: String::new(),
+            user: String::new(),
+        };
+        Self { nodes: (0..NODES).map(node).collect(), is_persons: [false; NODES] }
+    }
+
+    fn set(&mut self, index: usize, is_drained: bool, reason: &str, user: &str) {
+        let node = &mut self.nodes[index];
+        node.is_drained = is_drained;
+        (node.reason, node.user) = (reason.to_owned(), user.to_owned());
+    }
+
+    fn person(&mut self, index: usize, is_drained: bool, reason: &str, user: &str) {
+        self.set(index, is_drained, reason, user);
+        self.is_persons[index] = !reason.is_empty();
+    }
+
+    /// Carries out an order: never against a person.
+    fn obey(&mut self, order: &Order) {
+        let (hosts, reason) = match order {
+            Order::Drain { hosts, reason } => (hosts, Some(reason)),
+            Order::Undrain { hosts } => (hosts, None),
+        };
+        for host in hosts {
+            let index = self.nodes.iter().position(|node| node.name == *host);
+            let index = index.expect("a known node");
+            assert!(!self.is_persons[index], "{order:?} against {:?}", self.nodes[index]);
+            match reason {
+                Some(reason) => self.set(index, true, reason, USER),
+                None => {
+                    assert!(self.nodes[index].is_drained, "{order:?}");
+                    self.set(index, false, "", "");
+                }
+            }
+        }
+    }
+
+    /// Reads and obeys until the bridge has no order.
+    fn settle(&mut self, bridge: &mut Bridge) -> Vec<Order> {
+        let mut orders = Vec::new();
+        while let Some(order) = bridge.on_nodes(self.nodes.clone()).order {
+            self.obey(&order);
+            orders.push(order);
+            assert!(orders.len() <= 4 * NODES, "it never ends: {orders:?}");
+        }
+        orders
+    }
+
+    fn reasons(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.reason.as_str()).collect()
+    }
+}
+
+#[test]
+fn one_call_drains_all_nodes_with_the_same_fault_and_one_resumes_them() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    for index in 0..3 {
+        bridge.on_statement(fan(index, 1), stated(Truth::True, 1));
+    }
+    let hosts: Vec<_> = (0..3).map(name).collect();
+    let reason = "ftb:FANFAIL FAN 1".to_owned();
+    let drain = Order::Drain { hosts: hosts.clone(), reason };
+    assert_eq!(slurm.settle(&mut bridge), [drain]);
+    for index in 0..3 {
+        bridge.on_statement(fan(index, 1), stated(Truth::False, 1));
+    }
+    assert_eq!(slurm.settle(&mut bridge), [Order::Undrain { hosts }]);
+}
+
+#[test]
+fn what_is_mild_ignored_or_unknown_drains_no_node() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    let warning = Statement { severity: Severity::Warning, ..stated(Truth::True, 1) };
+    bridge.on_statement(fan(0, 1), warning);
+    bridge.on_statement(fan(1, 1), stated(Truth::Unknown, 1));
+    let expires = Subject::new(&name(2), "", "CERTIFICATE_EXPIRES");
+    bridge.on_statement(expires, stated(Truth::True, 1));
+    assert_eq!(slurm.settle(&mut bridge), []);
+}
+
+#[test]
+fn a_node_stays_drained_while_a_condition_is_unknown() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    assert_eq!(slurm.settle(&mut bridge).len(), 1);
+    bridge.on_statement(fan(0, 1), stated(Truth::Unknown, 1));
+    assert_eq!(slurm.settle(&mut bridge), []);
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 1));
+    bridge.on_statement(fan(0, 2), stated(Truth::Unknown, 1));
+    assert_eq!(slurm.settle(&mut bridge), []);
+    bridge.on_statement(fan(0, 2), stated(Truth::True, 2));
+    slurm.settle(&mut bridge);
+    assert_eq!(slurm.reasons()[0], "ftb:FANFAIL FAN 2", "the reason is one that holds");
+}
+
+#[test]
+fn a_bridge_that_starts_again_knows_its_drains_and_no_others() {
+    let mut slurm = Slurm::new();
+    slurm.set(0, true, "ftb:FANFAIL FAN 1", USER);
+    slurm.person(1, true, "ftb:FANFAIL FAN 1", "ann");
+    slurm.person(2, true, "ftb:FANFAIL FAN 1, waits for a part", USER);
+    slurm.person(3, true, "ftb:FANFAIL FAN 7", USER);
+    let mut bridge = Bridge::new(rules(), USER.to_owned());
+    bridge.on_table((0..NODES).map(|index| (fan(index, 1), stated(Truth::False, 1))));
+    assert_eq!(slurm.settle(&mut bridge), [Order::Undrain { hosts: vec![name(0)] }]);
+}
+
+#[test]
+fn a_person_who_resumes_a_node_is_right_until_its_conditions_change() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    assert_eq!(slurm.settle(&mut bridge).len(), 1);
+    slurm.person(0, false, "", "");
+    assert_eq!(slurm.settle(&mut bridge), []);
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 1));
+    assert_eq!(slurm.settle(&mut bridge), []);
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 2));
+    assert_eq!(slurm.settle(&mut bridge).len(), 1);
+}
+
+#[test]
+fn beyond_the_share_no_further_node_is_drained() {
+    let limited = Rules { drained_percent_max: 50, ..rules() };
+    let (mut bridge, mut slurm) = (Bridge::new(limited, USER.to_owned()), Slurm::new());
+    bridge.on_table((0..NODES).map(|index| (fan(index, 1), stated(Truth::True, 1))));
+    let decision = bridge.on_nodes(slurm.nodes.clone());
+    let notice = Notice::Limited { hosts: vec![name(2), name(3)] };
+    assert_eq!(decision.notices, [notice]);
+    slurm.obey(&decision.order.expect("two have room"));
+    let next = bridge.on_nodes(slurm.nodes.clone());
+    assert_eq!(next.order, None);
+    assert!(next.notices.iter().all(|notice| !matches!(notice, Notice::Limited { .. })));
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 1));
+    slurm.settle(&mut bridge);
+    let drained = slurm.nodes.iter().map(|node| node.is_drained);
+    assert_eq!(drained.collect::<Vec<_>>(), [false, true, true, false]);
+}
+
+#[test]
+fn what_people_and_slurm_do_is_published() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    slurm.person(3, true, "since before", "ann");
+    assert_eq!(bridge.on_nodes(slurm.nodes.clone()), Decision::default());
+    slurm.person(0, true, "new disk", "ann");
+    slurm.person(1, true, "new disk", "ann");
+    slurm.nodes[2].is_down = true;
+    slurm.nodes[2].reason = "Not responding".to_owned();
+    let notices = bridge.on_nodes(slurm.nodes.clone()).notices;
+    let (reason, user) = ("new disk".to_owned(), "ann".to_owned());
+    let drained = Notice::Drained { hosts: vec![name(0), name(1)], reason, user };
+    let down = Notice::Down { hosts: vec![name(2)], reason: "Not responding".to_owned() };
+    assert_eq!(notices, [drained, down]);
+    slurm.person(0, false, "", "");
+    slurm.nodes[2].is_down = false;
+    let notices = bridge.on_nodes(slurm.nodes.clone()).notices;
+    let resumed = Notice::Resumed { hosts: vec![name(0)] };
+    assert_eq!(notices, [resumed, Notice::Up { hosts: vec![name(2)] }]);
+}
+
+/// What may happen between two steps of the bridge.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A condition is stated.
+    State(usize, usize, Truth),
+    /// A person drains a node.
+    Drain(usize),
+    /// A person adds words to the reason of a node, as the user of the bridge.
+    Reword(usize),
+    /// A person resumes a node.
+    Resume(usize),
+    /// The bridge reads and calls.
+    Pass,
+    /// The bridge reads, and its call fails.
+    Fail,
+    /// The bridge starts again.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let truth = prop_oneof![Just(Truth::True), Just(Truth::False), Just(Truth::Unknown)];
+    let step = prop_oneof![
+        4 => (0..NODES, 1..3_usize, truth).prop_map(|(n, fan, truth)| Step::State(n, fan, truth)),
+        1 => (0..NODES).prop_map(Step::Drain),
+        1 => (0..NODES).prop_map(Step::Reword),
+        1 => (0..NODES).prop_map(Step::Resume),
+        4 => Just(Step::Pass),
+        1 => Just(Step::Fail),
+        1 => Just(Step::Restart),
+    ];
+    proptest::collection::vec(step, 1..80)
+}
+
+/// Conditions as the cluster has them, the bridge and Slurm.
+struct World {
+    table: BTreeMap<Subject, Statement>,
+    bridge: Bridge,
+    slurm: Slurm,
+    clock_ns: u64,
+}
+
+impl World {
+    fn step(&mut self, step: &Step) {
+        self.clock_ns += 1;
+        match *step {
+            Step::State(node, number, truth) => {
+                let subject = fan(node, number);
+                let known = self.table.get(&subject);
+                let is_same = known.is_some_and(|known| known.truth == truth);
+                let onset = known.map_or(self.clock_ns, |known| known.onset_ns);
+                let onset = if is_same { onset } else { self.clock_ns };
+                self.table.insert(subject.clone(), stated(truth, onset));
+                self.bridge.on_statement(subject, stated(truth, onset));
+            }
+            Step::Drain(node) => self.slurm.person(node, true, "new disk", "ann"),
+            Step::Reword(node) if self.slurm.nodes[node].is_drained => {
+                let reason = format!("{}, wait", self.slurm.nodes[node].reason);
+                self.slurm.person(node, true, &reason, USER);
+            }
+            Step::Reword(_) => {}
+            Step::Resume(node) => self.slurm.person(node, false, "", ""),
+            Step::Pass => {
+                if let Some(order) = self.bridge.on_nodes(self.slurm.nodes.clone()).order {
+                    self.slurm.obey(&order);
+                }
+            }
+            Step::Fail => drop(self.bridge.on_nodes(self.slurm.nodes.clone())),
+            Step::Restart => {
+                self.bridge = Bridge::new(rules(), USER.to_owned());
+                self.bridge.on_table(self.table.clone());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// `Slurm::obey` fails where an order would touch what a person wrote. In the end each node is
+    /// as its conditions and people want it.
+    #[test]
+    fn no_reason_of_a_person_is_ever_overwritten(steps in steps()) {
+        let mut world = World {
+            table: BTreeMap::new(),
+            bridge: Bridge::new(rules(), USER.to_owned()),
+            slurm: Slurm::new(),
+            clock_ns: 0,
+        };
+        for step in &steps {
+            world.step(step);
+        }
+        let persons: Vec<_> = (0..NODES).filter(|n| world.slurm.is_persons[*n]).collect();
+        let before = world.slurm.clone();
+        world.slurm.settle(&mut world.bridge);
+        for index in 0..NODES {
+            let node = &world.slurm.nodes[index];
+            if persons.contains(&index) {
+                prop_assert_eq!(node, &before.nodes[index]);
+                continue;
+            }
+            let truths: Vec<_> = (1..3)
+                .filter_map(|number| world.table.get(&fan(index, number)))
+                .map(|statement| statement.truth)
+                .collect();
+            if truths.iter().all(|truth| *truth == Truth::False) {
+                prop_assert!(!node.is_drained, "{:?} of {:?}", node, truths);
+            }
+            // A person may have resumed it in spite of the condition.
+            let resumes = |step: &Step| matches!(step, Step::Resume(n) if *n == index);
+            let was_resumed = steps.iter().any(resumes);
+            if truths.contains(&Truth::True) && !was_resumed {
+                prop_assert!(node.is_drained, "{:?} of {:?}", node, truths);
+            }
+        }
+    }
+}

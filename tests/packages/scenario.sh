@@ -1,0 +1,81 @@
+# The life of the packages in a booted Debian: installed, started, upgraded under load, downgraded,
+# removed, purged. /share/one and /share/two have the packages of two versions.
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+fail() { echo "FAILED: $*"; exit 1; }
+step() { echo "== $* ($(cut -d' ' -f1 /proc/uptime) s)"; }
+is() { [ "$(systemctl "is-$1" "$2" 2>/dev/null || true)" = "$3" ] || fail "$2 is not $3"; }
+installed() { dpkg-query -W -f '${Version}' "$1"; }
+files() {
+    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
+        -o -path /share -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune \
+        -o -not -type d -print | grep -v -E '/__pycache__/|^/etc/(passwd|group|g?shadow|subuid|subgid)-?$' | sort
+}
+# await COMMAND...: repeats it until it succeeds.
+await() {
+    tries=0
+    until "$@" >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || fail "it never succeeds: $*"
+        sleep 0.1
+    done
+}
+
+step "a booted system"
+await sh -c '! systemctl list-jobs | grep -v scenario | grep -q running'
+files >/tmp/before
+
+step "install: no service is enabled or started"
+dpkg -i /share/one/*.deb
+for unit in ftb-agent ftb-ipmi ftb-ib ftb-slurm; do
+    is enabled $unit.service disabled
+    is active $unit.service inactive
+done
+for user in ftb ftb-ipmi ftb-ib; do getent passwd $user >/dev/null || fail "no user $user"; done
+dpkg --verify || fail "files differ from the packages"
+python3 -c 'import ftb; ftb.Client'
+
+step "start"
+sed -e 's/^members = .*/members = "node01"\nhost = "node01"\ninsecure = true/' -e '/^\[tls\]/,/^key/d' \
+    /etc/ftb/agent.toml.sample >/etc/ftb/agent.toml
+ftb-agent --check-config --config /etc/ftb/agent.toml
+systemctl enable --now ftb-agent.service
+is active ftb-agent.service active
+await ftbctl tree
+cp /etc/ftb/ib.toml.sample /etc/ftb/ib.toml
+systemctl start ftb-ib.service
+is active ftb-ib.service active
+[ "$(stat -c %U /proc/"$(systemctl show -p MainPID --value ftb-agent)")" = ftb ] || fail "not the user ftb"
+systemd-analyze security --no-pager --threshold=20 ftb-agent.service >/dev/null || fail "too exposed"
+
+step "upgrade and downgrade under load"
+python3 /share/load.py >/tmp/load 2>&1 &
+load=$!
+await grep -q ready /tmp/load
+for version in two one two; do
+    before=$(systemctl show -p MainPID --value ftb-agent)
+    dpkg -i --force-downgrade /share/$version/*.deb
+    is active ftb-agent.service active
+    is enabled ftb-agent.service enabled
+    is active ftb-ipmi.service inactive
+    [ "$(systemctl show -p MainPID --value ftb-agent)" != "$before" ] || fail "the old program runs"
+    [ "$(installed ftb-agent)" = "$(cat /share/$version/version)" ] || fail "not version $version"
+    await ftbctl tree
+done
+touch /tmp/stop
+wait $load || { cat /tmp/load; fail "the load"; }
+cat /tmp/load
+
+step "remove: services stop, configuration stays"
+packages=$(dpkg-query -W -f '${Package}\n' 'ftb*' libftb0 libftb-dev python3-ftb)
+dpkg -r $packages
+is active ftb-agent.service inactive
+if cat /proc/[0-9]*/comm | grep ftb-; then fail "a process is left"; fi
+[ -e /etc/ftb/agent.toml ] && [ -d /var/lib/ftb ] || fail "configuration or log is gone"
+
+step "purge: nothing is left"
+dpkg -P $packages
+files >/tmp/after
+diff /tmp/before /tmp/after || fail "files are left"
+if [ -e /etc/ftb ] || [ -e /var/lib/ftb ] || [ -e /var/lib/private/ftb ]; then fail "folders are left"; fi
+step "done"

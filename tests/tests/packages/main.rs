@@ -1,0 +1,205 @@
+//! The .deb and .rpm packages: complete, without a complaint of lintian, and well-behaved in a
+//! booted Debian (`tests/packages/scenario.sh`).
+//!
+//! They have the programs of this build, unoptimised: only what is in them and what their scripts
+//! do is tested here.
+#![allow(clippy::unwrap_used)]
+
+use anyhow::{Context as _, Result, ensure};
+use ftb_tests::cluster::outside_cargo;
+use ftb_tests::skip::skip;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Format of rpm for what is in a package: paths and modes.
+const RPM_FILES: &str = "[%{FILENAMES}\t%{FILEMODES:perms}\n]";
+/// Exit status of `boot.sh` where nothing can be booted; its line says why.
+const SKIPPED: i32 = 77;
+const PACKAGES: [&str; 8] = [
+    "ftb-agent",
+    "ftb-doc",
+    "ftb-launcher",
+    "ftb-publishers",
+    "ftb-slurm",
+    "libftb-dev",
+    "libftb0",
+    "python3-ftb",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Where what was built is; `None`, and a line, if something is missing.
+fn built() -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.ancestors().nth(2).unwrap().to_owned();
+    let folder = std::env::var_os("FTB_BIN_DIR").map_or(profile, PathBuf::from);
+    let parts =
+        ["ftb-agent", "ftb-slurm", "ftb-demo", "examples/poisson", "libftb.a", "lib_native.so"];
+    let missing = parts.iter().find(|part| !folder.join(part).exists());
+    let tools = ["dpkg-shlibdeps", "rpmbuild"].into_iter().find(|tool| {
+        !Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())
+    });
+    match (missing, tools) {
+        (Some(part), _) => {
+            skip(&format!("{part} is not built (cargo build --workspace --lib --bins --examples)"));
+        }
+        (_, Some(tool)) => skip(&format!("{tool} is missing (apt-get install dpkg-dev rpm)")),
+        (None, None) => return Some(folder),
+    }
+    None
+}
+
+/// Runs a command, which must succeed: what it prints.
+fn run(command: &mut Command) -> Result<String> {
+    let output = outside_cargo(command).output().with_context(|| format!("{command:?}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {text}{errors}");
+    Ok(text)
+}
+
+/// A target of make for packages in a folder.
+fn make(target: &str, from: &Path, folder: &Path) -> Command {
+    let mut make = Command::new("make");
+    make.current_dir(root()).arg(target).env("FAST", "1");
+    make.arg(format!("BUILD_DIR={}", from.display()));
+    make.arg(format!("PACKAGES={}", folder.display()));
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    make
+}
+
+/// The packages of one kind in a folder, by name.
+fn packages(folder: &Path, kind: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == kind) {
+            let query = match kind {
+                "deb" => run(Command::new("dpkg-deb").args(["-f"]).arg(&path).arg("Package"))?,
+                _ => run(Command::new("rpm").args(["-qp", "--qf", "%{NAME}"]).arg(&path))?,
+            };
+            found.insert(query.trim().to_owned(), path);
+        }
+    }
+    Ok(found)
+}
+
+/// The files of a package, at the places where the other kind of package has them. What only Debian
+/// has is left out.
+fn files(kind: &str, package: &str, path: &Path) -> Result<BTreeSet<String>> {
+    let text = match kind {
+        "deb" => {
+            let command = "dpkg-deb --fsys-tarfile \"$0\" | tar -t | sed 's|^\\.||'";
+            run(Command::new("sh").args(["-c", command]).arg(path))?
+        }
+        _ => run(Command::new("rpm").args(["-qp", "--qf", RPM_FILES]).arg(path))?,
+    };
+    let debian = [format!("/usr/share/doc/{package}/"), "/usr/share/lintian/".to_owned()];
+    let files = text.lines().filter_map(|line| match kind {
+        "deb" => (!line.ends_with('/')).then_some(line),
+        _ => {
+            let (path, mode) = line.split_once('\t')?;
+            (!mode.starts_with('d')).then_some(path)
+        }
+    });
+    let files = files.filter(|line| debian.iter().all(|folder| !line.starts_with(folder)));
+    let places = |line: &str| {
+        let line =
+            line.replace("/usr/lib/x86_64-linux-gnu/", "LIB/").replace("/usr/lib64/", "LIB/");
+        let line = line.replace("/usr/lib/python3/dist-packages/", "PYTHON/");
+        line.replace("LIB/python3.9/site-packages/", "PYTHON/")
+    };
+    // Debian has it in a package of its own, for all.
+    Ok(files.map(places).filter(|line| line != "/usr/share/doc/ftb/LICENSE").collect())
+}
+
+/// An RPM database of its own, in an empty root. No RPM distribution is at hand: what their tools
+/// make of the dependencies is not tested.
+fn check_rpms(folder: &Path, all: &BTreeMap<String, PathBuf>) -> Result<()> {
+    for (name, path) in all {
+        let requires = run(Command::new("rpm").args(["-qp", "--requires"]).arg(path))?;
+        let is_program = ["ftb-agent", "libftb0"].contains(&name.as_str());
+        ensure!(!is_program || requires.contains("libc.so.6"), "{name}: {requires}");
+    }
+    let root = folder.join("root");
+    fs::create_dir(&root)?;
+    let rpm = |arguments: &[&str]| {
+        let mut command = Command::new("rpm");
+        command.arg("--root").arg(&root).args(arguments);
+        command
+    };
+    run(&mut rpm(&["--initdb"]))?;
+    run(rpm(&["-i", "--nodeps", "--noscripts"]).args(all.values()))?;
+    ensure!(root.join("usr/bin/ftb-agent").is_file());
+    run(rpm(&["-V", "--nodeps", "--noscripts"]).args(all.keys()))?;
+    run(rpm(&["-e", "--nodeps", "--noscripts"]).args(all.keys()))?;
+    ensure!(!root.join("usr/bin/ftb-agent").exists() && !root.join("etc/ftb").exists());
+    Ok(())
+}
+
+/// Without libftb-dev: lintian would read the 100 MB of an unoptimised static library for minutes.
+fn check_with_lintian(debs: &BTreeMap<String, PathBuf>) -> Result<()> {
+    if Command::new("lintian").arg("--version").output().is_err() {
+        skip("lintian is missing (apt-get install lintian)");
+        return Ok(());
+    }
+    let debs = debs.iter().filter(|(name, _)| *name != "libftb-dev");
+    let mut lintian = Command::new("lintian");
+    lintian.args(["--allow-root", "--no-cfg", "--fail-on", "error,warning"]);
+    run(lintian.args(debs.map(|(_, path)| path))).map(drop)
+}
+
+#[test]
+fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    run(&mut make("package-files", &from, folder.path()))?;
+    let (debs, rpms) = (packages(folder.path(), "deb")?, packages(folder.path(), "rpm")?);
+    assert_eq!(debs.keys().collect::<Vec<_>>(), PACKAGES);
+    assert_eq!(rpms.keys().collect::<Vec<_>>(), PACKAGES);
+    for name in PACKAGES {
+        let (deb, rpm) = (files("deb", name, &debs[name])?, files("rpm", name, &rpms[name])?);
+        assert_eq!(deb, rpm, "{name}");
+        assert!(!deb.is_empty(), "{name} is empty");
+    }
+    check_rpms(folder.path(), &rpms)?;
+    check_with_lintian(&debs)
+}
+
+#[test]
+fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let share = folder.path().join("share");
+    fs::create_dir(&share)?;
+    let made = folder.path().join("made");
+    for (name, version) in [("one", "0.1.0"), ("two", "0.1.1")] {
+        run(make("debs", &from, &made).env("VERSION", version))?;
+        fs::create_dir(share.join(name))?;
+        for (package, path) in packages(&made, "deb")? {
+            fs::rename(path, share.join(name).join(format!("{package}.deb")))?;
+        }
+        fs::write(share.join(name).join("version"), version)?;
+    }
+    let scripts = root().join("tests/packages");
+    for name in ["scenario.sh", "load.py"] {
+        fs::copy(scripts.join(name), share.join(name))?;
+    }
+    let cache = std::env::current_exe()?.ancestors().nth(3).unwrap().join("debian");
+    let mut boot = Command::new(scripts.join("boot.sh"));
+    let output = outside_cargo(boot.arg(&cache).arg(&share)).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(SKIPPED) {
+        skip(said.trim());
+        return Ok(());
+    }
+    let log = fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}{said}{errors}\n{log}", output.status);
+    println!("{log}");
+    Ok(())
+}
