@@ -18,7 +18,7 @@ fn rules(window: &str) -> String {
 
 const SPACE: &str = "event_space=ftb.test.ports";
 
-/// So many programs on each host but the first, where subscribers are.
+/// `programs` on each host but the first, where subscribers are.
 async fn cluster(agents: usize, programs: usize, window: &str) -> (Cluster, Vec<Client>) {
     let cluster = Plan::new(agents, 2).extra(&rules(window)).start().await.unwrap();
     let ranks = std::iter::repeat_n(1..agents, programs).flatten();

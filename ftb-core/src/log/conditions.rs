@@ -5,8 +5,8 @@
 //! 1. Without *r*, *s* counts. An agent that finds a publisher lost names the event that *s* may
 //!    replace. It counts over that, over the publisher's own event, and over what this agent has
 //!    repeated of it before: over no other.
-//! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones: the
-//!    publisher's event is older than each repetition of it, and one agent repeats in order.
+//! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones:
+//!    the publisher's event is older than each repetition of it, and one agent repeats in order.
 //! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
 //!    *r*. Clocks of two hosts are compared with a tolerance of `CLOCKS_APART_NS_MAX`.
 //! 4. A *true* that outlives its publisher was stated by hand or found by other hosts: only such a

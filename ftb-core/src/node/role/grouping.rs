@@ -153,7 +153,7 @@ impl Grouping {
         self.carrier_bytes
     }
 
-    /// An entry was appended that costs so many bytes.
+    /// An entry of that cost was appended.
     pub(in crate::node) fn note_appended(&mut self, bytes: usize) {
         self.appended += bytes;
     }
