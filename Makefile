@@ -55,6 +55,8 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users -- --ignored --nocapture
+	$(CARGO) build --workspace --lib --bins --examples
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade -- --ignored --nocapture
 
 # Crates with fuzz targets: in `tests/fuzz.rs`.
 FUZZED       = ftb-core ftb-proto ftb-agent ftb-ipmi ftb-launcher-core

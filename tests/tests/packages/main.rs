@@ -171,6 +171,7 @@ fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()
 }
 
 #[test]
+#[ignore = "downloads a Debian: make test-long"]
 fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()> {
     let Some(from) = built() else { return Ok(()) };
     let folder = tempfile::tempdir()?;

@@ -160,6 +160,7 @@ fn program_of(cluster: &Cluster, rank: usize) -> Result<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "builds the release before: make test-long"]
 async fn a_rolling_upgrade_loses_and_doubles_no_event() -> Result<()> {
     let Some(previous) = previous()? else { return Ok(()) };
     let (old, new) =
