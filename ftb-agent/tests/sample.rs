@@ -27,6 +27,7 @@ fn uncommented() -> String {
         "#fold =",
         "#events_per_s =",
         "#burst =",
+        "#group_by =",
         "#set =",
         "#clear =",
         "#key =",

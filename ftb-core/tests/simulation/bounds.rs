@@ -287,9 +287,13 @@ fn a_child_that_asks_too_much_does_not_cost_its_parent_the_way_up() {
     while agent.node.poll_link(agent.now, UP, 1 << 16, &mut agent.out).is_some() {}
     agent.greet(Rank(2));
     let names: Vec<String> = (0..60).map(|number| format!("{number:060}")).collect();
-    let filter = Filter::parse(&format!("event_name={}", names.join("|"))).unwrap();
+    let filter = |number| {
+        let text = format!("event_space=s{number},event_name={}", names.join("|"));
+        Filter::parse(&text).unwrap()
+    };
+    let filters: Vec<Filter> = (0..64).map(filter).collect();
     for id in 0..QUESTIONS {
-        let filters = vec![filter.clone(); 64];
+        let filters = filters.clone();
         agent.say(Frame::HistoryRequest(HistoryRequest {
             id,
             epoch,

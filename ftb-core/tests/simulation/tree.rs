@@ -7,13 +7,18 @@ use ftb_core::node::NodeConfig;
 use ftb_core::node::api::MemberState;
 
 /// A parent that has all the children it may have takes no more, and names agents below it: every
-/// agent finds a parent.
+/// agent finds a parent. An agent with the lowest rank, and with children of its own, gets the place
+/// of the child with the highest.
 #[test]
 fn a_full_parent_takes_no_more_and_sends_to_its_children() {
+    (1..40).for_each(lose_two_of_a_full_tree);
+}
+
+fn lose_two_of_a_full_tree(seed: u64) {
     const MOST: usize = 3;
     let tune = |config: &mut NodeConfig| config.children_max = MOST;
     let lossy = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(15, 2) };
-    let mut world = boot(Setup { tune, ..lossy }, 1).unwrap();
+    let mut world = boot(Setup { tune, ..lossy }, seed).unwrap();
     for rank in [1, 2] {
         world.operate(Op::HostDown(rank)).unwrap();
     }
@@ -21,15 +26,15 @@ fn a_full_parent_takes_no_more_and_sends_to_its_children() {
         world.run_ms(100).unwrap();
         for parent in (0..15).filter(|parent| ![1, 2].contains(parent)) {
             let below = (3..15).filter(|at| world.parent_of(*at) == Some(Rank(parent))).count();
-            assert!(below <= MOST, "{parent} has {below} children");
+            assert!(below <= MOST, "seed {seed}: {parent} has {below} children");
         }
     }
-    assert_eq!(world.outside_the_tree(), 0);
+    assert_eq!(world.outside_the_tree(), 0, "seed {seed}");
     let rejected = |at: usize| {
         let counters = world.counters(at);
         counters.iter().find(|(name, _)| *name == "rejected").map_or(0, |(_, count)| *count)
     };
-    assert!((3..15).map(rejected).sum::<u64>() > 0, "no agent was sent on");
+    assert!((3..15).map(rejected).sum::<u64>() > 0, "seed {seed}: no agent was sent on");
 }
 
 /// All agents start together: the root knows that no other log can come as soon as all are in its

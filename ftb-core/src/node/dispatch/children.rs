@@ -60,6 +60,7 @@ impl Node {
             self.epoch_seen += 1;
         }
         self.lose_former_link(rank, hello.origin);
+        self.make_room(rank);
         let send_log = match self.compare_histories(&hello) {
             Some(false) => {
                 let message = format!(
@@ -92,6 +93,15 @@ impl Node {
         if let Some(old_origin) = old_origin.filter(|old| *old != origin) {
             self.tree.replaced(rank, old_origin);
         }
+    }
+
+    /// A full parent takes an agent whose rank is lower than those of all its children, since a
+    /// parent has the lower rank. The child with the highest rank finds a place below the others.
+    fn make_room(&mut self, rank: Rank) {
+        let Some(link) = self.tree.to_displace(&self.cx, rank) else { return };
+        let why = "an agent of lower rank needs the place";
+        self.lose_child(link, MemberState::Moved, why);
+        self.cx.decline(link, why);
     }
 
     /// The agent is a child now.

@@ -40,6 +40,9 @@ impl Child {
     }
 }
 
+/// Most agents that a full parent names to an agent that it refuses.
+const REDIRECTS_MAX: usize = 8;
+
 impl Tree {
     pub(crate) fn children(&self) -> impl Iterator<Item = (LinkId, &Child)> {
         self.children.iter().map(|(link, child)| (*link, child))
@@ -171,19 +174,34 @@ impl Tree {
         }
         self.check_duplicate(rank, hello)?;
         // Agents that are in no list take no place from those that are.
-        let others = self.children.values().filter(|child| child.rank != rank);
-        let others = others.filter(|child| child.rank.is_unlisted() == rank.is_unlisted());
-        if others.count() >= cx.config.children_max {
-            let listed = self.children.values().map(|child| child.rank);
-            let below = listed.filter(|r| *r < rank && !r.is_unlisted());
-            let message = format!("{own} has all the children it may have");
-            return Err(HelloNack {
-                code: NackCode::Full,
-                message,
-                redirect: below.take(8).collect(),
-            });
+        if self.peers_of(rank).count() < cx.config.children_max {
+            return Ok(());
         }
-        Ok(())
+        let listed = self.children.values().map(|child| child.rank);
+        let below: Vec<Rank> =
+            listed.filter(|r| *r < rank && !r.is_unlisted()).take(REDIRECTS_MAX).collect();
+        // An agent whose rank is the lowest has nowhere else to go.
+        if below.is_empty() && self.peers_of(rank).any(|(_, child)| child.rank > rank) {
+            return Ok(());
+        }
+        let message = format!("{own} has all the children it may have");
+        Err(HelloNack { code: NackCode::Full, message, redirect: below })
+    }
+
+    /// The child that must go elsewhere so that an agent with that rank can come.
+    pub(crate) fn to_displace(&self, cx: &Cx, rank: Rank) -> Option<LinkId> {
+        if self.peers_of(rank).count() < cx.config.children_max {
+            return None;
+        }
+        self.peers_of(rank).max_by_key(|(_, child)| child.rank).map(|(link, _)| link)
+    }
+
+    /// The children that compete with an agent of that rank for places.
+    fn peers_of(&self, rank: Rank) -> impl Iterator<Item = (LinkId, &Child)> {
+        let is_peer = move |child: &Child| {
+            child.rank != rank && child.rank.is_unlisted() == rank.is_unlisted()
+        };
+        self.children().filter(move |(_, child)| is_peer(child))
     }
 }
 

@@ -118,7 +118,7 @@ fn a_log_installed_without_its_beginning_is_a_gap_for_the_roots_own_subscribers(
     let loads = loads.into_iter().chain(10..=19).chain(45..=57);
     script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
     script.sort_by_key(|(at, _)| *at);
-    must_reach("no beginning", &nine(), 90_231, &script, WITNESS);
+    must_reach("no beginning", &nine(), 90_238, &script, WITNESS);
 }
 
 /// A log went on that had nothing in common with the one of a subscription that was to resume: it
