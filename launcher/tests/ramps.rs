@@ -8,12 +8,13 @@ mod site;
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, Event, Start, Subscription};
 use ftb_tests::bmc::{self, PASSWORD, SimulatedBmc, USER};
-use ftb_tests::cluster::{binary, tied};
+use ftb_tests::cluster::{PATIENCE, binary, tied};
 use nix::sys::signal::{Signal, kill};
 use site::{Site, nothing_left, result, start, text};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// The critical threshold of the sensor.
 const LIMIT: i32 = 60;
@@ -132,9 +133,11 @@ async fn climb(site: &Site, ramp: &Ramp, job: &str, hot: &str) -> Result<()> {
     bmc.set("baseboard_temp", 0)?;
     let _publisher = Publisher::start(site, &bmc, hot, ramp)?;
     let total = ramp.seconds + ramp.lead;
+    let patience = PATIENCE + Duration::from_secs(total.into());
     let began = Instant::now();
     let heater = tokio::spawn(heat(bmc, total));
-    let first = episode(&mut events).await?;
+    let first =
+        timeout(patience, episode(&mut events)).await.context("no prediction was acted on")??;
     let took = began.elapsed();
     println!("{} s: after {took:.1?} {:?}", ramp.seconds, first.tags);
     ensure!(first.tag("kind") == Some(ramp.first), "{first:?}");
@@ -145,7 +148,8 @@ async fn climb(site: &Site, ramp: &Ramp, job: &str, hot: &str) -> Result<()> {
     ensure!((whole_ms / 5..whole_ms * 5 / 4).contains(&left_ms), "{first:?}");
     if ramp.is_whole {
         if ramp.first == "checkpoint" {
-            let moved = episode(&mut events).await?;
+            let moved =
+                timeout(patience, episode(&mut events)).await.context("it was not moved")??;
             ensure!(moved.tag("kind") == Some("migration"), "{moved:?}");
         }
         let took = began.elapsed();
