@@ -49,7 +49,7 @@ counters! {
     copies_kept,
     /// Gaps that the acting root logged for epochs that no agent has re-proposed.
     fork_gaps,
-    /// Logs of children that an acting root did not take over: too short, or incomplete.
+    /// Logs of children that an acting root did not take over: too short, incomplete, or too late.
     installs_refused,
     /// Times that the log of the parent had nothing in common with the log here.
     logs_parted,

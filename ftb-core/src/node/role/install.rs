@@ -104,9 +104,7 @@ impl Node {
         }
         let fork = self.log.epochs().common(self.log.last(), &hello.epochs).unwrap_or_default();
         let own: usize = self.log.entries().after(fork).map(|item| item.count()).sum();
-        // What is given up is appended again: it must be whole, or an origin would put back what is
-        // missing of it behind the rest.
-        let whole = self.log.memory_after() <= fork;
+        let whole = self.is_whole_behind(fork);
         // A root with a past that takes over a log which has lost some of it would lose its own,
         // too.
         let past = fork > LogIndex::ZERO || self.tree.children().next().is_some();
@@ -254,6 +252,10 @@ impl Node {
 
     /// The child whose log was taken over is gone.
     pub(in crate::node) fn abort_install(&mut self, link: LinkId) {
+        self.end_install(link, "the child with the log is gone");
+    }
+
+    fn end_install(&mut self, link: LinkId, why: &str) {
         let phase = match self.role.root().map(|root| &root.phase) {
             Some(RootPhase::Installing { from, awaits, .. }) if *from == link => match *awaits {
                 Some(until_ns) => RootPhase::AwaitingLog { until_ns },
@@ -261,7 +263,7 @@ impl Node {
             },
             _ => return,
         };
-        self.set_phase(RoleCause::OfferLost, "the child with the log is gone", phase);
+        self.set_phase(RoleCause::OfferLost, why, phase);
     }
 
     fn install_from(&mut self, link: LinkId) -> Option<&mut Option<Box<Replica>>> {
@@ -307,6 +309,9 @@ impl Node {
     fn install_log(&mut self, from: LinkId, replica: Replica) {
         let common = self.log.epochs().common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or_default();
+        if !self.is_whole_behind(fork) {
+            return self.refuse_log(from, &replica);
+        }
         let own: Vec<UpItem> =
             self.log.entries().after(fork).map(|item| UpItem::from(item.content)).collect();
         self.reading(|delivery, cx| delivery.flush_subscribers(cx));
@@ -343,6 +348,21 @@ impl Node {
         self.reading(|delivery, cx| delivery.begin_active(cx));
         self.membership.answer_all_joins(&mut self.cx);
         self.reading(|delivery, cx| delivery.catch_up_all(cx, true));
+    }
+
+    /// While a log came, this one has grown, and dropped events behind the fork: it goes on, as if
+    /// that had been so from the beginning. The child proposes its own again.
+    fn refuse_log(&mut self, from: LinkId, replica: &Replica) {
+        self.cx.counters.installs_refused += 1;
+        self.end_install(from, "its own log is not whole any more behind the fork");
+        self.open_epoch(false);
+        self.report_fork(replica.epochs.position(replica.log.last()));
+    }
+
+    /// Whether memory has all of the own log behind a fork. What is given up is appended again: it
+    /// must be whole, or an origin would put back what is missing of it behind the rest.
+    fn is_whole_behind(&self, fork: LogIndex) -> bool {
+        self.log.memory_after() <= fork
     }
 
     /// Whether all other listed agents are below this one: no other component can bring a log.

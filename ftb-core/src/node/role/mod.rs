@@ -119,7 +119,7 @@ pub(in crate::node) enum RoleCause {
     LogOffered,
     /// The log of the child is complete.
     LogInstalled,
-    /// The child with the log is gone.
+    /// The child with the log is gone, or its log comes too late.
     OfferLost,
     /// No log has come in time, or none can come.
     WaitOver,

@@ -3,6 +3,7 @@
 use super::{Reached, must_reach, nine};
 use crate::ops::{Op, Script};
 use crate::world::Setup;
+use ftb_core::node::NodeConfig;
 
 /// A root that had taken over with what had passed by answered as if it had everything.
 #[test]
@@ -187,4 +188,22 @@ fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
     script.extend(loads.map(|at| (at * 100_000, Op::Publish(2))));
     script.sort_by_key(|(at, _)| *at);
     must_reach("in mind", &Setup { unlisted: 3, ..nine() }, 200_650, &script, WITNESS);
+}
+
+/// A root took a longer log over. While that came, its own log went on and dropped the first events
+/// behind the fork: it appended the others again, and their origin put those back behind them.
+#[test]
+fn a_root_whose_log_outgrows_its_memory_during_an_install_keeps_its_log() {
+    const WITNESS: &[Reached] = &[
+        Reached::Counter("installs_refused"),
+        Reached::Counter("re_proposed"),
+        Reached::Role("installing", "root"),
+        Reached::Role("offering", "member"),
+    ];
+    let mut script: Script = vec![(1_000_000, Op::Publish(2)), (1_050_000, Op::Split(1))];
+    script.extend((11..295).map(|at| (at * 100_000, Op::Publish(2))));
+    let tune = |config: &mut NodeConfig| config.log_bytes = 256 << 10;
+    let setup = Setup { tune, ..nine() }.on_disk();
+    let world = must_reach("outgrown", &setup, 1, &script, WITNESS);
+    assert!(world.role_rows.contains("| installing | OfferLost | root |"), "it is installed");
 }
