@@ -7,8 +7,8 @@ use ftb_core::node::NodeConfig;
 use ftb_core::node::api::MemberState;
 
 /// A parent that has all the children it may have takes no more, and names agents below it: every
-/// agent finds a parent. An agent with the lowest rank, and with children of its own, gets the place
-/// of the child with the highest.
+/// agent finds a parent. An agent with the lowest rank, and with children of its own, gets the
+/// place of the child with the highest.
 #[test]
 fn a_full_parent_takes_no_more_and_sends_to_its_children() {
     (1..40).for_each(lose_two_of_a_full_tree);
