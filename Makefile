@@ -87,7 +87,7 @@ audit: ## licences, bans, duplicate versions
 ADVISORIES = https://github.com/RustSec/advisory-db
 
 advisories: ## known vulnerabilities of dependencies, where the database of RustSec can be reached
-	@if ! git ls-remote -q $(ADVISORIES) HEAD >/dev/null 2>&1; then \
+	@if ! timeout 30 git ls-remote -q $(ADVISORIES) HEAD >/dev/null 2>&1; then \
 	  echo "skipped: advisories: $(ADVISORIES) cannot be reached"; else \
 	  { command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked; } && \
 	  cargo deny --workspace check advisories; fi
