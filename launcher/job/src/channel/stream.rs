@@ -631,7 +631,8 @@ mod tests {
             oldest.set_read_timeout(Some(limits::HELLO_TIMEOUT / 2)).unwrap();
             let mut challenge = Vec::new();
             oldest.read_to_end(&mut challenge).unwrap();
-            assert_eq!(challenge.len(), CHALLENGE_BYTES);
+            // Closed, on a busy machine before its challenge.
+            assert!([0, CHALLENGE_BYTES].contains(&challenge.len()), "{challenge:?}");
         }
         dials.connect(&at).unwrap();
         dials.reach(0).unwrap();
