@@ -1,49 +1,43 @@
 //! The process of the job launcher. It starts the NLAs, carries events to the core and back, keeps
 //! the state on disk, stores sets, prints the ranks' output, and feeds faults to the policy.
 
+mod agents;
+mod joining;
+mod signals;
+
 use super::backplane::{self, EventGate, Received};
-use super::connection::{self, Purpose};
+use super::connection;
 use super::console;
 use super::jobdir::{JobDir, JobFile, StateFile};
-use super::links::{self, LinkNews};
 use super::output;
-use super::progress::{Progress, Wiper};
+use super::progress::Progress;
 use super::refused::{Reason, Refusals};
 use super::remote_kill::RemoteKill;
 use super::sets::Manifest;
-use super::spec::{NlaSpec, NodePart, StartMethod, Starting};
-use super::streams::{self, InputNews};
-use super::transfer::{self, Addresses, ImageServer, Origin};
+use super::spec::Starting;
+use super::streams::InputNews;
+use super::transfer::{self, Origin};
 use crate::clock::Clock;
-use crate::{control, drills, nla, nodedir, reports, starter, waiting};
+use crate::{drills, nla, reports, waiting};
 use core::time::Duration;
 use ftb_client::{Client, Start};
 use ftb_core::{Event, EventId};
 use ftb_launcher_core::drill::{self, Drill};
 use ftb_launcher_core::jl::{Initiator, JlInput, JlOutput, Request};
-use ftb_launcher_core::link::cipher::Secret;
-use ftb_launcher_core::link::packet::{FromNode, ToNode};
-use ftb_launcher_core::link::router::{LinkInput, Router};
+use ftb_launcher_core::link::packet::ToNode;
+use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::manner::Moves;
-use ftb_launcher_core::message::{
-    Answer, FromJl, JobRequest, NlaSays, NumberedRequest, Outcome, Placement,
-};
+use ftb_launcher_core::message::{Answer, FromJl, JobRequest, NumberedRequest, Outcome, Placement};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use ftb_launcher_core::policy::{self, Action, Policy, Report};
-use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;
-use ftb_launcher_pods::output::Frame;
-use ftb_launcher_pods::pod::{self, net::PodNet};
 use ftb_launcher_pods::timeline::Stopwatch;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use joining::{JobLinks, address_in, join, locked, print_rest};
+use nix::sys::signal::Signal;
+use signals::Caught;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
 
 /// Most inputs that wait for the core.
 const INPUTS_MAX: usize = 4096;
@@ -51,8 +45,6 @@ const INPUTS_MAX: usize = 4096;
 const END_WAIT: Duration = Duration::from_secs(5);
 /// Interval of the checks on NLAs of an adopted job.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Most checks of the network of an ended job.
-const NETWORK_LOOKS_MAX: u32 = 20;
 /// Exit code of a job that was asked to end: 128 + SIGTERM.
 const KILLED: i32 = 143;
 /// Exit code after a second signal.
@@ -164,180 +156,10 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     Ok(code)
 }
 
-/// The ends of the job connection.
-struct JobLinks {
-    to_nodes: mpsc::Sender<LinkInput>,
-    input: mpsc::UnboundedSender<InputNews>,
-    /// Where this JL listens.
-    address: String,
-    /// Where the nodes listen.
-    addresses: Arc<Mutex<Addresses>>,
-    arriving: Arc<Mutex<Arriving>>,
-}
-
-/// Output on the way.
-#[derive(Default)]
-struct Arriving {
-    /// Nodes whose last message has not arrived.
-    nodes: BTreeSet<NodeName>,
-    /// Frames so far.
-    frames: u64,
-}
-
-/// Serves processes of the job: messages, streams and images. Returns also the messages of nodes,
-/// and the task that prints.
-fn join(
-    run: &LaunchJob,
-    (listener, address): (TcpListener, String),
-    clock: Clock,
-    wiper: Wiper,
-) -> (JobLinks, mpsc::Receiver<NlaSays>, JoinHandle<()>) {
-    let secret = run.file.secret();
-    let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
-    let images = ImageServer::of_store(&run.dir, &run.file);
-    let (to_tree, accepted) = mpsc::channel(INPUTS_MAX);
-    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
-    let router = Router::of_jl(control::random() | 1, run.file.specs.keys().cloned());
-    let (to_nodes, orders) = mpsc::channel(INPUTS_MAX);
-    let (to_shell, from_nodes) = mpsc::channel(INPUTS_MAX);
-    let (frames, to_print) = mpsc::unbounded_channel();
-    let printed = to_nodes.downgrade();
-    let printer = tokio::spawn(output::print(to_print, printed, run.printing(), wiper));
-    let (to_input, input_news) = mpsc::unbounded_channel();
-    let input = to_input.clone();
-    tokio::spawn(streams::give(input_news, to_nodes.downgrade()));
-    let joined: BTreeMap<NodeName, watch::Sender<bool>> =
-        run.state.addresses.keys().map(|node| (node.clone(), watch::Sender::new(false))).collect();
-    for (node, to) in &run.state.addresses {
-        let joined = joined.get(node).map(watch::Sender::subscribe);
-        tokio::spawn(announce(address.clone(), to.clone(), secret.clone(), joined));
-    }
-    let (known, arriving) = (addresses.clone(), Arc::new(Mutex::new(Arriving::default())));
-    let output = arriving.clone();
-    let news = move |news| match news {
-        LinkNews::Launcher(_) => {}
-        LinkNews::Left(node) => drop(locked(&output).nodes.remove(&node)),
-        LinkNews::Joined { node, address, first } => {
-            if first {
-                locked(&output).nodes.insert(node.clone());
-            }
-            if let Some(joined) = joined.get(&node) {
-                joined.send_replace(true);
-            }
-            let _ = input.send(InputNews::Path(node.clone(), true));
-            locked(&known).insert(node, address);
-        }
-        LinkNews::Parted(node) => drop(input.send(InputNews::Path(node, false))),
-        LinkNews::Message { node, message } => match FromNode::decode(message) {
-            // A message that finds no room is repeated by its node.
-            Some(FromNode::Nla(message)) => {
-                drop(to_shell.try_send(NlaSays { node, message }));
-            }
-            Some(FromNode::OutputLost(bytes)) => {
-                lose(&node, &format!("its file was full: {bytes} bytes"))
-            }
-            Some(FromNode::Output { rank, stream, bytes }) => {
-                locked(&output).frames += 1;
-                drop(frames.send((node, Frame { rank, stream, bytes })));
-            }
-            Some(FromNode::WantInput { request }) => {
-                drop(input.send(InputNews::Wanted((node, request))));
-            }
-            Some(FromNode::InputTaken { request, bytes }) => {
-                drop(input.send(InputNews::Taken((node, request), bytes)));
-            }
-            Some(FromNode::InputDone { request }) => {
-                drop(input.send(InputNews::Done((node, request))));
-            }
-            None => tracing::warn!(%node, "a message is malformed"),
-        },
-    };
-    tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
-    let links = JobLinks { to_nodes, input: to_input, address, addresses, arriving };
-    (links, from_nodes, printer)
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn address_in(addresses: &Mutex<Addresses>, node: &NodeName) -> Option<String> {
-    locked(addresses).get(node).cloned()
-}
-
-/// Reports lost output; the exit code shows it too.
-fn lose(node: &NodeName, reason: &str) {
-    console::err().line(&format!("ftb-launch: output of node {node} is lost: {reason}"));
-    console::out().lose("it did not arrive");
-}
-
-/// Announces the address of this JL to an NLA of an earlier one until it has joined.
-async fn announce(own: String, to: String, secret: Secret, joined: Option<watch::Receiver<bool>>) {
-    let Some(mut joined) = joined else { return };
-    let purpose = Purpose::Launcher(own);
-    loop {
-        let dialed = connection::dial(&to, &secret, &purpose).await;
-        let _ = dialed.inspect_err(|error| tracing::info!(%to, %error, "no launch agent answers"));
-        let joins = joined.wait_for(|joined| *joined);
-        if tokio::time::timeout(nla::ANNOUNCE_EVERY, joins).await.is_ok() {
-            return;
-        }
-    }
-}
-
-/// Waits for the rest of the ranks' output while it arrives, and as long as a slow reader needs.
-/// Nothing for [`END_WAIT`] or a signal ends the wait.
-async fn print_rest(mut printer: JoinHandle<()>, signals: &mut Caught, arriving: &Mutex<Arriving>) {
-    let mut frames = locked(arriving).frames;
-    loop {
-        tokio::select! {
-            _ = &mut printer => return,
-            _ = signals.next() => return console::out().lose("it was not read to its end"),
-            () = tokio::time::sleep(END_WAIT) => {
-                let arriving = locked(arriving);
-                let more = core::mem::replace(&mut frames, arriving.frames) != arriving.frames;
-                if !more && !console::out().is_busy() && !console::err().is_busy() {
-                    for node in &arriving.nodes {
-                        lose(node, "its end did not arrive");
-                    }
-                    return;
-                }
-            }
-        }
-    }
-}
-
 impl LaunchJob {
     /// `ftb-launch kill` prints its own answer on standard output.
     fn printing(&self) -> output::Printing {
         output::Printing { prefix: self.file.prefix, all_to_err: self.end }
-    }
-}
-
-/// The signals that the launcher takes.
-struct Caught(Vec<(i32, Signals)>);
-
-impl Caught {
-    fn listen() -> std::io::Result<Self> {
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-            SignalKind::user_defined1(),
-            SignalKind::user_defined2(),
-        ];
-        let listen = |kind: SignalKind| Ok((kind.as_raw_value(), signal(kind)?));
-        kinds.into_iter().map(listen).collect::<std::io::Result<_>>().map(Self)
-    }
-
-    async fn next(&mut self) -> i32 {
-        let waits = self.0.iter_mut().map(|(number, signal)| {
-            Box::pin(async move {
-                signal.recv().await;
-                *number
-            })
-        });
-        futures_util::future::select_all(waits).await.0
     }
 }
 
@@ -395,131 +217,6 @@ impl JobLauncher {
         let want = Request::Kill { code: 128 + signal, reason };
         self.handle(JlInput::Request { want, by: Initiator::Internal }).await;
         1
-    }
-
-    fn start_nlas(&mut self, starting: Starting, say: mpsc::Sender<TreeMessage>) {
-        self.local = starting.means == StartMethod::Local;
-        let Some(any) = self.file.specs.values().next().cloned() else {
-            return;
-        };
-        let any = NlaSpec { uplinks: vec![self.links.address.clone()], ..any };
-        let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
-        tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
-    }
-
-    /// Handles a message of the launch tree.
-    async fn on_tree_message(&mut self, word: TreeMessage) {
-        match word {
-            TreeMessage::Up { node, pid } if self.local => {
-                self.state.nlas.insert(node, pid);
-            }
-            TreeMessage::Up { node, .. } => tracing::debug!(%node, "its launch agent is up"),
-            TreeMessage::Lost { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
-        }
-    }
-
-    /// Continues the work of an earlier JL. If that one was killed before all launch agents were
-    /// up, all are started again; an agent that exists reports in place of the second one.
-    async fn take_over(&mut self, end: bool, say: mpsc::Sender<TreeMessage>) {
-        let starting = self.file.starting.clone();
-        self.local = starting.as_ref().is_some_and(|starting| starting.means == StartMethod::Local);
-        if self.local {
-            self.find_nlas();
-        }
-        self.watch_nlas();
-        self.handle(JlInput::Adopted).await;
-        let gathers = self.state.jl.gathers();
-        match starting.filter(|_| gathers && !end) {
-            Some(starting) => self.start_nlas(starting, say),
-            None if self.local => self.miss_nlas().await,
-            None => {}
-        }
-        if end {
-            let reason = "it was asked to".to_owned();
-            let want = Request::Kill { code: KILLED, reason };
-            self.handle(JlInput::Request { want, by: Initiator::Internal }).await;
-        }
-    }
-
-    /// Finds local launch agents that the earlier JL has started but not recorded.
-    fn find_nlas(&mut self) {
-        for (node, spec) in &self.file.specs {
-            if !self.state.nlas.contains_key(node)
-                && let Some(pid) = nodedir::agent_of(&spec.image_dir)
-            {
-                self.state.nlas.insert(node.clone(), pid);
-            }
-        }
-    }
-
-    /// Reports local nodes without a launch agent as gone.
-    async fn miss_nlas(&mut self) {
-        let known = &self.state.nlas;
-        let missing = self.file.specs.keys().filter(|node| !known.contains_key(*node));
-        for node in missing.cloned().collect::<Vec<_>>() {
-            let reason = "its launch agent is not there".to_owned();
-            self.handle(JlInput::Gone { node, reason }).await;
-        }
-    }
-
-    /// NLAs of an earlier JL are not children of this process, so it polls for their ends.
-    fn watch_nlas(&self) {
-        for (node, pid) in self.state.nlas.clone() {
-            let inputs = self.inputs.clone();
-            tokio::spawn(async move {
-                while nodedir::is_agent(pid) {
-                    tokio::time::sleep(LOOK_EVERY).await;
-                }
-                let reason = "its launch agent has ended".to_owned();
-                let _ = inputs.send(JlInput::Gone { node, reason }).await;
-            });
-        }
-    }
-
-    fn kill_all_nlas(&mut self) {
-        for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
-            self.kill_own_nla(&node);
-        }
-    }
-
-    /// Removes the job's own bridge if the launch agents could not.
-    async fn clear_networks(&self) {
-        let nets: Vec<PodNet> =
-            self.file.specs.values().filter_map(|spec| spec.pod.clone()).collect();
-        let Some(net) = nets.into_iter().find(|net| net.own) else {
-            return;
-        };
-        // Links disappear a moment after their processes.
-        for _ in 0..NETWORK_LOOKS_MAX {
-            let net = net.clone();
-            let gone = tokio::task::spawn_blocking(move || pod::net::remove_bridge(&net)).await;
-            if gone.unwrap_or(true) {
-                return;
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        tracing::warn!(bridge = net.bridge, "the job's bridge stays: something hangs on it");
-    }
-
-    fn kill_nla(&mut self, node: &NodeName) {
-        if let Some(spec) = self.file.specs.get(node) {
-            self.remote_kill.kill(node, &spec.image_dir);
-        }
-        self.kill_own_nla(node);
-    }
-
-    fn kill_own_nla(&mut self, node: &NodeName) {
-        let Some(pid) = self.state.nlas.remove(node).filter(|pid| nodedir::is_agent(*pid)) else {
-            return;
-        };
-        if let Ok(pid) = i32::try_from(pid) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
-
-    /// Whether the launch agent of a node is a live process on this host.
-    fn lives(&self, node: &NodeName) -> bool {
-        self.state.nlas.get(node).is_some_and(|pid| nodedir::is_agent(*pid))
     }
 
     async fn on_event(&mut self, heard: Received) {

@@ -2,33 +2,34 @@
 //! outputs from it. All on one thread, because the kernel ties "die with your parent" to a
 //! thread.
 
+mod joining;
+
+pub(super) use joining::listen;
+
 use super::backplane::{self, EventGate, Received};
 use super::clock::Clock;
-use super::connection::{self, Purpose};
-use super::control;
+use super::connection;
 use super::guard::{self, Guard};
-use super::links::{self, LinkNews};
 use super::memory::{self, NodeMemory, peers};
-use super::nodedir::{self, OUTPUT};
-use super::output::{self, OutputTarget};
+use super::nodedir;
+use super::output;
 use super::ranks::{self, RankOutput};
-use super::refused::{Reason, Refusals};
+use super::refused::Reason;
 use super::running::RunningRank;
 use super::spec::{Handover, NlaSpec, SPEC_BYTES_MAX, StartMethod};
 use super::streams::InputSlot;
-use super::transfer::{self, Addresses, ImageServer};
+use super::transfer::{self, Addresses};
 use super::{starter, streams};
 use core::time::Duration;
-use ftb_client::{Client, Start};
+use ftb_client::Client;
 use ftb_launcher_core::link::cipher::Secret;
-use ftb_launcher_core::link::packet::{FromNode, ToNode};
-use ftb_launcher_core::link::router::{LinkInput, Router};
+use ftb_launcher_core::link::packet::FromNode;
+use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::{FromJl, FromNla, NlaSays};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
 use ftb_launcher_core::progress::{RankSample, Sample};
-use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::activity::Sampler;
 use ftb_launcher_pods::backend::{Criu, Moment};
@@ -41,14 +42,12 @@ use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
 use ftb_launcher_pods::saver::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
+use joining::{Joined, attach, join, report, stand_in};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write as _;
-use std::path::Path;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::AbortHandle;
 
 /// Most inputs that wait for the core; further ones block ranks and copies.
 const INPUTS_MAX: usize = 1024;
@@ -215,39 +214,6 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     Ok(())
 }
 
-/// Attaches to the node's agent and receives the JL's events.
-async fn attach(
-    spec: &NlaSpec,
-    clock: Clock,
-) -> Result<(Client, mpsc::Receiver<Received>, EventGate), String> {
-    let name = format!("nla-{}", spec.node);
-    let client = backplane::attach(&name, &spec.agent, spec.job.as_str()).await?;
-    let host = client.agent().map(|agent| agent.host);
-    if let Some(words) = host.and_then(|host| backplane::misnamed(spec.node.as_str(), &host)) {
-        tracing::warn!(node = %spec.node, "{words}");
-    }
-    let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
-    let subscription = backplane::subscribe_own(&client, &filter, Start::Now).await?;
-    let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
-    let gate = EventGate { refusals: Refusals::default(), clock };
-    tokio::spawn(backplane::forward(subscription, gate.clone(), to_heard));
-    Ok((client, heard, gate))
-}
-
-/// The ends of the job connection.
-struct Joined {
-    to_jl: mpsc::Sender<LinkInput>,
-    path: watch::Sender<output::Uplink>,
-    input: InputSlot,
-    /// The address of the JL.
-    launcher: watch::Receiver<String>,
-    /// The addresses of nodes with images for this one.
-    addresses: watch::Receiver<Addresses>,
-    target: OutputTarget,
-    from_jl: mpsc::Receiver<NlaInput>,
-    links: JoinHandle<()>,
-}
-
 /// Keeps the user namespace of the pods, if they have one.
 fn keep_holder(spec: &NlaSpec) -> Result<Option<File>, String> {
     let holder = spec.pod.as_ref().and_then(|net| net.holder);
@@ -260,140 +226,6 @@ fn node_memory(spec: &NlaSpec) -> Result<Option<NodeMemory>, String> {
     let Some(of_job) = &spec.memory else { return Ok(None) };
     let budget = of_job.budget(memory::available()?)?;
     Ok(Some(NodeMemory::new(spec.node.clone(), budget)))
-}
-
-/// Serves processes of the job, and connects to the JL.
-fn join(
-    spec: &NlaSpec,
-    memory: Option<NodeMemory>,
-    listener: TcpListener,
-    address: String,
-    clock: Clock,
-) -> Joined {
-    let secret = Secret::new(&spec.token);
-    let (to_tree, accepted) = mpsc::channel(WORDS_MAX);
-    let images = ImageServer::new(spec.image_dir.clone());
-    let images = match memory {
-        Some(memory) => images.with_memory(memory, secret.clone()),
-        None => images,
-    };
-    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
-    let uplinks = spec.uplinks.clone();
-    let router = Router::of_nla(spec.node.clone(), control::random(), address, uplinks);
-    let (to_jl, orders) = mpsc::channel(INPUTS_MAX);
-    let (path, of_output) = watch::channel(output::Uplink::default());
-    let (launchers, launcher) = watch::channel(spec.uplinks.last().cloned().unwrap_or_default());
-    let (book, addresses) = watch::channel(Addresses::new());
-    let (to_shell, from_jl) = mpsc::channel(INPUTS_MAX);
-    let (printed, taken) = mpsc::unbounded_channel();
-    let input = InputSlot::default();
-    let (paths, slot) = (path.clone(), input.clone());
-    // A message that finds no room is repeated by the JL.
-    let news = move |news| match news {
-        LinkNews::Launcher(address) => drop(launchers.send_replace(address)),
-        LinkNews::Left(_) => {}
-        LinkNews::Parted(_) => paths.send_modify(|path| path.joined = false),
-        LinkNews::Joined { first, .. } => {
-            paths.send_modify(|path| {
-                path.joined = true;
-                path.launchers += u64::from(first);
-            });
-            let _ = to_shell.try_send(NlaInput::Started);
-        }
-        LinkNews::Message { message, .. } => match ToNode::decode(message) {
-            Some(ToNode::Jl(message)) => drop(to_shell.try_send(NlaInput::Jl(message))),
-            Some(ToNode::Address { node, address }) => {
-                book.send_modify(|known| drop(known.insert(node, address)));
-            }
-            Some(ToNode::Taken(bytes)) => drop(printed.send(bytes)),
-            Some(ToNode::Input { request, bytes }) => slot.give(request, bytes),
-            None => tracing::warn!("a message of the job launcher is malformed"),
-        },
-    };
-    let links = tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
-    let spill = spec.image_dir.join(OUTPUT);
-    let target = OutputTarget { uplink: of_output, to_jl: to_jl.clone(), taken, spill };
-    Joined { to_jl, path, input, launcher, addresses, target, from_jl, links }
-}
-
-/// Another launch agent of this job exists, and its starter is gone. This one takes its place in
-/// the launch tree, reports the node as up, announces the JL, and ends with the first one.
-async fn stand_in(
-    spec: &NlaSpec,
-    pid: u32,
-    words: mpsc::Receiver<TreeMessage>,
-) -> Result<(), String> {
-    let (dir, secret) = (&spec.image_dir, Secret::new(&spec.token));
-    report(&spec.node, pid, words);
-    let freed = async {
-        while !nodedir::is_free(dir) {
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-    };
-    let announced = async {
-        if let Some(launcher) = spec.uplinks.last() {
-            announce(dir, launcher, &secret).await;
-        }
-        core::future::pending().await
-    };
-    tokio::select! {
-        () = freed => Err("the launch agent of this node has ended".to_owned()),
-        never = announced => never,
-    }
-}
-
-/// Announces the JL at this address to the launch agent of the directory. That one may not serve
-/// its listener yet, and the JL may be gone.
-async fn announce(dir: &Path, launcher: &str, secret: &Secret) {
-    let purpose = Purpose::Launcher(launcher.to_owned());
-    loop {
-        if let Some(address) = nodedir::address_of(dir) {
-            let announced = match connection::dial(launcher, secret, &Purpose::Tree).await {
-                Ok(_) => connection::dial(&address, secret, &purpose).await,
-                gone => gone,
-            };
-            match announced {
-                Ok(_) => return,
-                Err(error) => tracing::info!(%error, "the JL is not announced"),
-            }
-        }
-        tokio::time::sleep(ANNOUNCE_EVERY).await;
-    }
-}
-
-/// Listens for processes of the job; returns the address for them.
-pub(super) async fn listen(at: &str, address: &str) -> Result<(TcpListener, String), String> {
-    let fail = |error| format!("cannot listen on {at}: {error}");
-    let listener = TcpListener::bind(at).await.map_err(fail)?;
-    let address = reached_at(&listener, address).map_err(fail)?;
-    Ok((listener, address))
-}
-
-/// The address of a listener for other nodes; the node's address if it listens on all.
-fn reached_at(listener: &TcpListener, address: &str) -> std::io::Result<String> {
-    let local = listener.local_addr()?;
-    if !local.ip().is_unspecified() || address.is_empty() {
-        return Ok(local.to_string());
-    }
-    let v6 = address.contains(':') && !address.starts_with('[');
-    let host = if v6 { format!("[{address}]") } else { address.to_owned() };
-    Ok(format!("{host}:{}", local.port()))
-}
-
-/// Reports this node as up, then passes on messages from behind it. A starter that is gone needs
-/// none.
-fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMessage>) {
-    let say = |word: &TreeMessage| {
-        let mut out = std::io::stdout();
-        writeln!(out, "{word}").and_then(|()| out.flush())
-    };
-    let up = TreeMessage::Up { node: node.clone(), pid };
-    let mut heard = say(&up).is_ok();
-    tokio::spawn(async move {
-        while let Some(word) = words.recv().await {
-            heard = heard && say(&word).is_ok();
-        }
-    });
 }
 
 impl LaunchAgent {
@@ -716,37 +548,5 @@ impl LaunchAgent {
             }
         });
         self.feeding = Some(task.abort_handle());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::connection::FromListener;
-
-    async fn served(secret: &Secret) -> (String, mpsc::Receiver<FromListener>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (to_tree, accepted) = mpsc::channel(4);
-        let images = ImageServer::new("/nowhere".into());
-        tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
-        (address, accepted)
-    }
-
-    /// The first agent of the node may still attach to the backplane.
-    #[tokio::test]
-    async fn a_launcher_is_announced_until_the_first_agent_answers() {
-        let (dir, secret) = (tempfile::tempdir().unwrap(), Secret::new("key"));
-        let (launcher, _tree) = served(&secret).await;
-        let (agent, mut accepted) = served(&secret).await;
-        let (place, to) = (dir.path().to_owned(), launcher.clone());
-        let announced = tokio::spawn(async move { announce(&place, &to, &secret).await });
-        tokio::time::sleep(LOOK_EVERY).await;
-        let file = std::fs::write(dir.path().join(nodedir::LOCK), format!("1 {agent}"));
-        file.unwrap();
-        let heard = tokio::time::timeout(2 * ANNOUNCE_EVERY, accepted.recv()).await.unwrap();
-        assert!(matches!(heard, Some(FromListener::Launcher(address)) if address == launcher));
-        announced.await.unwrap();
     }
 }

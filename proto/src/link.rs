@@ -5,27 +5,24 @@
 //! bytes of their Sealed, which are checked and never made again.
 
 use crate::common::{
-    self, core_confirm_level, core_position, known, versions, wire_confirm, wire_gap, wire_position,
+    self, core_confirm_level, core_position, known, wire_confirm, wire_gap, wire_position,
 };
 use crate::event::EventWireError;
 use crate::v1::{self, link_frame::Frame as Wire};
 use crate::wire::{Outbound, Pieces};
 use bytes::Bytes;
-use ftb_core::epochs::{EpochHistory, EpochHistoryError, Segment};
-use ftb_core::filter::set::FILTERS_MAX;
-use ftb_core::filter::{ALTERNATIVES_MAX, Filter, FilterError};
+use ftb_core::epochs::EpochHistoryError;
+use ftb_core::filter::FilterError;
 use ftb_core::frame::{
     Close, Confirm, DEDUP_PUBLISHERS_MAX, DYNAMIC_MEMBERS_MAX, DedupRanges, DynamicMember, Frame,
-    Heartbeat, Hello, HelloAck, HelloNack, HistoryRequest, Interest, LogRange, MEMBERS_MAX,
-    MemberReport, NackCode, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart, SNAPSHOT_RANGES_MAX,
-    Settled, SyncedRange, TreeState,
+    Heartbeat, MEMBERS_MAX, MemberReport, Probe, ProbeAnswer, RANKS_MAX, ReplicaStart,
+    SNAPSHOT_RANGES_MAX, Settled, SyncedRange,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
-use ftb_core::limits::{FILTER_BYTES_MAX, HOST_BYTES_MAX};
+use ftb_core::limits::HOST_BYTES_MAX;
 use ftb_core::node::api::{Gap, MemberState};
-use ftb_core::position::Epoch;
 use ftb_core::position::Position;
-use ftb_core::protocol::{Features, PROTOCOL, Versions};
+use ftb_core::protocol::Features;
 use ftb_core::ranges::{RANGES_PER_PUBLISHER_MAX, RangeSet};
 use ftb_core::sealed::SpanError;
 use prost::{DecodeError, Message as _};
@@ -33,9 +30,17 @@ use std::sync::Arc;
 
 mod counts;
 mod events;
+mod hello;
+mod interest;
 mod trace;
 
 use events::Body;
+use hello::{
+    core_epoch, core_epochs, core_hello, core_hello_ack, core_hello_nack, core_tree_state,
+    epoch_number, wire_epoch, wire_epochs, wire_hello, wire_hello_ack, wire_nack_code,
+    wire_tree_state,
+};
+use interest::{core_history_request, core_interest, wire_history_request, wire_interest};
 pub use trace::{wire_report, wire_trace};
 
 /// The gRPC method of the stream between two agents.
@@ -179,18 +184,6 @@ fn body(frame: &Frame) -> Body<'_> {
     })
 }
 
-fn wire_history_request(request: &HistoryRequest) -> v1::HistoryRequest {
-    v1::HistoryRequest {
-        id: request.id,
-        epoch: Some(wire_epoch(request.epoch)),
-        after: request.after.get(),
-        since_ns: request.since_ns,
-        filters: wire_filters(&request.filters),
-        users: wire_users(&request.filters),
-        conditions: request.conditions,
-    }
-}
-
 fn wire_probe(probe: &Probe) -> v1::Probe {
     v1::Probe {
         requester: probe.requester.0,
@@ -236,119 +229,6 @@ fn wire_snapshot(ranks: &RangeSet) -> v1::MembershipSnapshot {
     let bounds = ranks.ranges().iter().flat_map(|(first, last)| [*first, *last]);
     let bounds = bounds.map(|bound| u32::try_from(bound).unwrap_or(u32::MAX));
     v1::MembershipSnapshot { bounds: bounds.collect() }
-}
-
-fn wire_hello(hello: &Hello) -> v1::LinkHello {
-    v1::LinkHello {
-        protocol: hello.versions.max,
-        protocol_min: Some(hello.versions.min),
-        features: hello.features.0,
-        cluster: hello.cluster.clone(),
-        host: hello.host.clone(),
-        rank: hello.rank.map(|rank| rank.0),
-        address: hello.address.clone(),
-        origin: hello.origin.0,
-        members_digest: hello.members_digest,
-        epochs: wire_epochs(&hello.epochs),
-        commit_index: hello.commit_index.get(),
-        log_range: hello
-            .log_range
-            .map(|holds| v1::LogRange { after: holds.after.get(), until: holds.until.get() }),
-        epoch_seen: hello.epoch_seen,
-        interest: Some(wire_interest(&hello.interest)),
-        wall_ns: hello.wall_ns,
-        attempt: hello.attempt,
-    }
-}
-
-fn wire_hello_ack(hello_ack: &HelloAck) -> v1::LinkHelloAck {
-    v1::LinkHelloAck {
-        protocol: hello_ack.protocol,
-        host: hello_ack.host.clone(),
-        rank: hello_ack.rank.0,
-        origin: hello_ack.origin.0,
-        assigned: hello_ack.assigned.map(|rank| rank.0),
-        tree_state: Some(wire_tree_state(&hello_ack.tree_state)),
-        window_bytes: hello_ack.window_bytes,
-        send_log: hello_ack.send_log,
-        wall_ns: hello_ack.wall_ns,
-        features: hello_ack.features.0,
-    }
-}
-
-fn wire_epoch(epoch: Epoch) -> v1::Epoch {
-    v1::Epoch { number: epoch.number, root: epoch.root.0 }
-}
-
-fn wire_epochs(epochs: &EpochHistory) -> Vec<v1::Segment> {
-    let segments = epochs.segments().iter();
-    let wire = |segment: &Segment| v1::Segment {
-        epoch: Some(wire_epoch(segment.epoch)),
-        first: segment.first.get(),
-        incomplete: segment.incomplete,
-    };
-    segments.map(wire).collect()
-}
-
-fn wire_tree_state(tree_state: &TreeState) -> v1::TreeState {
-    v1::TreeState {
-        epochs: wire_epochs(&tree_state.epochs),
-        head: tree_state.head.get(),
-        path: wire_ranks(&tree_state.path),
-        standby: tree_state.standby.map(|rank| rank.0),
-    }
-}
-
-fn wire_interest(interest: &Interest) -> v1::Interest {
-    v1::Interest {
-        version: interest.version,
-        filters: wire_filters(&interest.filters),
-        users: wire_users(&interest.filters),
-    }
-}
-
-/// The texts without the key `uid`, which an older agent cannot read.
-fn wire_filters(filters: &[Filter]) -> Vec<String> {
-    filters.iter().map(|filter| filter.of_users(None).to_string()).collect()
-}
-
-/// The users of the filters that name some.
-fn wire_users(filters: &[Filter]) -> Vec<v1::FilterUsers> {
-    let users = (0..).zip(filters).filter_map(|(filter, found)| {
-        Some(v1::FilterUsers { filter, uids: found.uids()?.to_vec() })
-    });
-    users.collect()
-}
-
-fn wire_nack_code(code: NackCode) -> v1::NackCode {
-    match code {
-        NackCode::Cluster => v1::NackCode::Cluster,
-        NackCode::Protocol => v1::NackCode::Protocol,
-        NackCode::Rank => v1::NackCode::Rank,
-        NackCode::Host => v1::NackCode::Host,
-        NackCode::Full => v1::NackCode::Full,
-        NackCode::Members => v1::NackCode::Members,
-        NackCode::Busy => v1::NackCode::Busy,
-        NackCode::Duplicate => v1::NackCode::Duplicate,
-        NackCode::Epoch => v1::NackCode::Epoch,
-        NackCode::Other => v1::NackCode::Unspecified,
-    }
-}
-
-/// A code of a later version is [`NackCode::Other`].
-fn core_nack_code(code: i32) -> NackCode {
-    match v1::NackCode::try_from(code).unwrap_or_default() {
-        v1::NackCode::Cluster => NackCode::Cluster,
-        v1::NackCode::Protocol => NackCode::Protocol,
-        v1::NackCode::Rank => NackCode::Rank,
-        v1::NackCode::Host => NackCode::Host,
-        v1::NackCode::Full => NackCode::Full,
-        v1::NackCode::Members => NackCode::Members,
-        v1::NackCode::Busy => NackCode::Busy,
-        v1::NackCode::Duplicate => NackCode::Duplicate,
-        v1::NackCode::Epoch => NackCode::Epoch,
-        v1::NackCode::Unspecified => NackCode::Other,
-    }
 }
 
 fn wire_members(members: &[MemberReport]) -> Vec<v1::MemberReport> {
@@ -489,25 +369,6 @@ fn wire_range(range: SyncedRange) -> v1::LogRange {
     v1::LogRange { after: range.after.get(), until: range.until.get() }
 }
 
-fn core_hello_nack(hello_nack: v1::LinkHelloNack) -> Result<HelloNack> {
-    Ok(HelloNack {
-        code: core_nack_code(hello_nack.code),
-        message: text("bytes of a message", hello_nack.message, TEXT_BYTES_MAX)?,
-        redirect: core_ranks(hello_nack.redirect)?,
-    })
-}
-
-fn core_history_request(request: v1::HistoryRequest) -> Result<HistoryRequest> {
-    Ok(HistoryRequest {
-        id: request.id,
-        epoch: core_epoch(need("history request", "epoch", request.epoch)?)?,
-        after: request.after.into(),
-        since_ns: request.since_ns,
-        filters: core_filters(request.filters, &request.users)?,
-        conditions: request.conditions,
-    })
-}
-
 fn core_confirm(confirm: v1::OriginConfirmed) -> Result<Confirm> {
     Ok(Confirm {
         origin: OriginId(confirm.origin),
@@ -541,132 +402,9 @@ fn core_probe(probe: v1::Probe) -> Result<Probe> {
     })
 }
 
-fn core_hello(hello: v1::LinkHello) -> Result<Hello> {
-    let cluster = text("bytes of a cluster name", hello.cluster, TEXT_BYTES_MAX)?;
-    let host = text("bytes of a host name", hello.host, HOST_BYTES_MAX)?;
-    let versions = versions(hello.protocol, hello.protocol_min);
-    if PROTOCOL.common(versions).is_none() {
-        return Ok(incompatible_hello(versions, cluster, host, hello.rank));
-    }
-    Ok(Hello {
-        versions,
-        features: Features(hello.features),
-        cluster,
-        host,
-        rank: hello.rank.map(Rank),
-        address: text("bytes of an address", hello.address, TEXT_BYTES_MAX)?,
-        origin: OriginId(hello.origin),
-        members_digest: hello.members_digest,
-        epochs: core_epochs(hello.epochs)?,
-        commit_index: hello.commit_index.into(),
-        log_range: hello
-            .log_range
-            .map(|holds| LogRange { after: holds.after.into(), until: holds.until.into() }),
-        epoch_seen: epoch_number(hello.epoch_seen)?,
-        interest: core_interest(need("hello", "interest", hello.interest)?)?,
-        wall_ns: hello.wall_ns,
-        attempt: hello.attempt,
-    })
-}
-
-/// A hello without a common version: only the fields that a rejection names keep their place in all
-/// versions.
-fn incompatible_hello(
-    versions: Versions,
-    cluster: String,
-    host: String,
-    rank: Option<u32>,
-) -> Hello {
-    Hello {
-        versions,
-        features: Features::default(),
-        cluster,
-        host,
-        rank: rank.map(Rank),
-        address: String::new(),
-        origin: OriginId(0),
-        members_digest: 0,
-        epochs: EpochHistory::new(),
-        commit_index: 0.into(),
-        log_range: None,
-        epoch_seen: 0,
-        interest: Interest::default(),
-        wall_ns: 0,
-        attempt: 0,
-    }
-}
-
-fn core_hello_ack(hello_ack: v1::LinkHelloAck) -> Result<HelloAck> {
-    Ok(HelloAck {
-        protocol: hello_ack.protocol,
-        features: Features(hello_ack.features),
-        host: text("bytes of a host name", hello_ack.host, HOST_BYTES_MAX)?,
-        rank: Rank(hello_ack.rank),
-        origin: OriginId(hello_ack.origin),
-        assigned: unlisted(hello_ack.assigned)?,
-        tree_state: core_tree_state(need("hello ack", "tree state", hello_ack.tree_state)?)?,
-        window_bytes: hello_ack.window_bytes,
-        send_log: hello_ack.send_log,
-        wall_ns: hello_ack.wall_ns,
-    })
-}
-
-fn core_epoch(epoch: v1::Epoch) -> Result<Epoch> {
-    Ok(Epoch { number: epoch_number(epoch.number)?, root: OriginId(epoch.root) })
-}
-
-/// An agent opens epochs above all that it hears of: there must be room for them.
-fn epoch_number(number: u64) -> Result<u64> {
-    match number <= EPOCH_NUMBER_MAX {
-        true => Ok(number),
-        false => Err(LinkWireError::Range { what: "the number of an epoch" }),
-    }
-}
-
-fn core_epochs(segments: Vec<v1::Segment>) -> Result<EpochHistory> {
-    let segments = segments.into_iter().map(|segment| {
-        let epoch = core_epoch(need("epoch history", "epoch", segment.epoch)?)?;
-        Ok(Segment { epoch, first: segment.first.into(), incomplete: segment.incomplete })
-    });
-    Ok(EpochHistory::from_segments(segments.collect::<Result<_>>()?)?)
-}
-
 fn core_ranks(ranks: Vec<u32>) -> Result<Vec<Rank>> {
     bound("ranks", ranks.len(), RANKS_MAX)?;
     Ok(ranks.into_iter().map(Rank).collect())
-}
-
-fn core_tree_state(tree_state: v1::TreeState) -> Result<TreeState> {
-    Ok(TreeState {
-        epochs: core_epochs(tree_state.epochs)?,
-        head: tree_state.head.into(),
-        path: core_ranks(tree_state.path)?,
-        standby: tree_state.standby.map(Rank),
-    })
-}
-
-fn core_filters(texts: Vec<String>, users: &[v1::FilterUsers]) -> Result<Vec<Filter>> {
-    bound("filters", texts.len(), FILTERS_MAX)?;
-    bound("filters for users", users.len(), texts.len())?;
-    let filters = texts.into_iter().map(|text| {
-        bound("bytes of a filter", text.len(), FILTER_BYTES_MAX)?;
-        Ok(Filter::parse(&text)?)
-    });
-    let mut filters = filters.collect::<Result<Vec<Filter>>>()?;
-    for v1::FilterUsers { filter, uids } in users {
-        bound("users of a filter", uids.len(), ALTERNATIVES_MAX)?;
-        let filter = filters.get_mut(*filter as usize);
-        let filter = filter.ok_or(LinkWireError::Range { what: "the number of a filter" })?;
-        *filter = filter.of_users(Some(uids));
-    }
-    Ok(filters)
-}
-
-fn core_interest(interest: v1::Interest) -> Result<Interest> {
-    Ok(Interest {
-        version: interest.version,
-        filters: core_filters(interest.filters, &interest.users)?,
-    })
 }
 
 fn core_gap(gap: v1::Gap) -> Result<Gap> {

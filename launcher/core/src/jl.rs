@@ -8,6 +8,7 @@
 //! duplicate answers. The whole state can be saved before each step ([`JlOutput::Save`]), and
 //! another JL can take it over ([`JlInput::Adopted`]).
 
+mod api;
 mod barrier;
 mod checkpoint;
 mod checkpoint_timer;
@@ -22,6 +23,7 @@ mod memory;
 mod migration;
 mod pending;
 mod preview;
+mod recovery;
 mod remedies;
 mod requests;
 mod rollback;
@@ -30,6 +32,7 @@ mod start;
 #[cfg(test)]
 mod tests;
 
+pub use api::{JlInput, JlOutput, Request};
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
@@ -40,10 +43,8 @@ pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 pub use preview::Preview;
 
-use crate::message::{
-    Answer, Closed, FaultCause, FromJl, JobRequest, NlaSays, Outcome, Placement, RankSays, TimeLeft,
-};
-use crate::names::{Episode, FaultId, NodeName, SetId};
+use crate::message::{Answer, Closed, FromJl, JobRequest, Outcome};
+use crate::names::{Episode, NodeName};
 use crate::nla::MigrationState;
 use crate::progress::{Finding, HangJudge};
 use checkpoint::Checkpoint;
@@ -55,7 +56,7 @@ use hangs::Killed;
 use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
 use remedies::Remedies;
-use rollback::Rollback;
+use requests::QueuedRequest;
 use saving::Unsaved;
 use serde::{Deserialize, Serialize};
 use start::Start;
@@ -74,157 +75,6 @@ pub const USABLE_ASKED_MAX: usize = 16;
 
 /// The reason of a checkpoint that nothing but its interval asks for.
 const BY_THE_CLOCK: &str = "it is time";
-
-/// An input of the JL.
-#[derive(Clone, Debug)]
-pub enum JlInput {
-    /// The subscriptions are active.
-    Started,
-    /// As `Started`, for a JL with the state of an earlier one.
-    Adopted,
-    Nla(NlaSays),
-    Rank(RankSays),
-    /// The NLA or its node is gone for good.
-    Gone {
-        node: NodeName,
-        reason: String,
-    },
-    /// A fault of the node: it gets no ranks until it is marked as usable.
-    Unusable {
-        node: NodeName,
-        why: Unusable,
-    },
-    /// The policy or a person requests something.
-    Request {
-        want: Request,
-        by: Initiator,
-    },
-    /// The cause of a fault that a request of the policy will name.
-    Explained {
-        fault: FaultId,
-        cause: FaultCause,
-    },
-    /// The policy has chosen another action for these faults. Their queued requests are cancelled.
-    Cancel {
-        faults: BTreeSet<FaultId>,
-        /// The other action.
-        reason: String,
-    },
-    /// The set is in the store, or failed to get there.
-    Stored {
-        episode: Episode,
-        result: Result<u64, String>,
-    },
-    /// The state that [`JlOutput::Save`] asked for is not on disk. The next input after its batch;
-    /// then only outputs that are not taken back ([`Jl::is_taken_back`]) are executed.
-    SaveFailed {
-        why: String,
-    },
-    /// The state is on disk again ([`Jl::is_unsaved`]).
-    Saved,
-    /// Forward a signal to all ranks.
-    Signal(i32),
-    /// Events were missed: ask all NLAs.
-    Gap,
-    /// A deadline may have passed.
-    Tick,
-}
-
-/// A request of the policy or of a person.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    /// Move the ranks away from this node.
-    Migrate {
-        node: NodeName,
-        reason: String,
-        /// When the node is predicted to fail, in monotonic nanoseconds.
-        #[serde(default)]
-        fails_ns: Option<u64>,
-    },
-    /// As `Migrate`; a node without ranks gets none either.
-    Drain {
-        node: NodeName,
-        reason: String,
-    },
-    Checkpoint {
-        reason: String,
-    },
-    /// Save the job in the memory of the nodes.
-    MemoryCheckpoint {
-        reason: String,
-    },
-    /// The node may be used again.
-    Usable {
-        node: NodeName,
-    },
-    Kill {
-        /// With this exit code.
-        code: i32,
-        reason: String,
-    },
-}
-
-/// An output; the shell executes them in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JlOutput {
-    /// Write the state to disk, synced, before any later output.
-    Save,
-    Publish(FromJl),
-    /// Send a message again to this node only.
-    Repeat {
-        node: NodeName,
-        message: FromJl,
-    },
-    /// Fetch these images into the store, verify them, commit the set. Answered by
-    /// [`JlInput::Stored`].
-    Store {
-        episode: Episode,
-        set: SetId,
-        from: Placement,
-    },
-    /// Delete a set from the store.
-    DropStored(SetId),
-    /// Kill the NLA by force, where the shell can.
-    KillNla(NodeName),
-    Answer(Answer),
-    /// A line for the user.
-    Tell(String),
-    /// The job is over: exit with this code.
-    Exit(i32),
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct QueuedRequest {
-    want: Request,
-    by: Initiator,
-    /// The remedy was chosen already, by this.
-    #[serde(default)]
-    left: Option<TimeLeft>,
-    /// When the node is predicted to fail, in Unix nanoseconds: for the next launcher.
-    #[serde(default)]
-    fails_wall_ns: Option<u64>,
-}
-
-impl QueuedRequest {
-    fn new(want: Request, by: Initiator) -> Self {
-        Self { want, by, left: None, fails_wall_ns: None }
-    }
-
-    /// Remembers by the wall clock when the node is predicted to fail.
-    fn dated(self, now: Now) -> Self {
-        let Request::Migrate { fails_ns: Some(fails_ns), .. } = self.want else { return self };
-        let left_ns = fails_ns.saturating_sub(now.mono_ns);
-        Self { fails_wall_ns: Some(now.wall_ns.saturating_add(left_ns)), ..self }
-    }
-
-    /// The monotonic clock of an earlier launcher means nothing here.
-    fn adopt(&mut self, now: Now) {
-        if let Request::Migrate { fails_ns, .. } = &mut self.want {
-            let left_ns = self.fails_wall_ns.map(|at_ns| at_ns.saturating_sub(now.wall_ns));
-            *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
-        }
-    }
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Jl {
@@ -704,99 +554,5 @@ impl Jl {
         let episode = self.job.open();
         let (end, transition) = End::open(&self.job, episode, code, words);
         self.begin(now, episode, Workflow::End(end), Initiator::Internal, transition, words);
-    }
-
-    /// Restarts the job from its last set, on other nodes.
-    fn again(&mut self, now: Now, words: String) {
-        self.close(now, true, words.clone());
-        let Some(set) = self.job.sets.last().cloned() else {
-            return;
-        };
-        let episode = self.job.open();
-        let (start, transition) = Start::again(&mut self.job, episode, Some(set), &words);
-        let by = Initiator::Internal;
-        self.begin(now, episode, Workflow::Start(start), by, transition, &words);
-    }
-
-    /// A rank or a node with ranks has died: the policy (`on_death`) decides.
-    fn died(&mut self, now: Now, code: i32, reason: &str) {
-        let on_death = self.job.config.on_death;
-        let (is_killed, on_hang) = (!self.killed.is_empty(), self.job.config.on_hang);
-        let reason = &match is_killed {
-            true => format!("{reason} (on_hang = {})", on_hang.as_str()),
-            false => format!("{reason} (on_death = {})", on_death.as_str()),
-        };
-        match on_death {
-            OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink => {
-                self.recover(now, code, reason)
-            }
-            // It was killed to go back.
-            OnDeath::Stop if is_killed => self.recover(now, code, reason),
-            OnDeath::Stop => self.end(now, code, reason),
-        }
-    }
-
-    /// Ranks missed a deadline. They may only be slow, so the job does not end: it goes back to its
-    /// last set if one exists and recoveries are left. Otherwise the JL waits for the ranks.
-    fn overdue(&mut self, now: Now, reason: &str) {
-        let counts =
-            !matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Rollback(_)));
-        let spent = counts && self.job.restarts >= self.job.config.restarts_max;
-        if self.job.newest_set().is_none() || spent {
-            self.job.tell(format!("{reason}: the launcher waits for them"));
-            return;
-        }
-        self.recover(now, 1, reason);
-    }
-
-    /// Recovers the job from its last set, in place if possible. The job ends if there is no set,
-    /// or after too many recoveries without progress. Its sets stay in the store.
-    fn recover(&mut self, now: Now, code: i32, reason: &str) {
-        self.recover_by(now, code, reason, true);
-    }
-
-    /// The same; `in_place`: whether survivors may go back without an end.
-    fn recover_by(&mut self, now: Now, code: i32, reason: &str, in_place: bool) {
-        self.killed.clear();
-        self.job.check_memory();
-        let Some(set) = self.job.newest_set() else {
-            self.end(now, code, &format!("{reason}; there is no set to restart from"));
-            return;
-        };
-        if self.waits_to_recover(code, reason, in_place) {
-            return;
-        }
-        let (settled, again) = match self.open.as_ref().map(|open| &open.workflow) {
-            // The place of each rank is known.
-            None | Some(Workflow::Checkpoint(_)) => (true, false),
-            Some(Workflow::Rollback(rollback)) if rollback.has_met() => (true, false),
-            // A restart after a failed rollback belongs to the same attempt.
-            Some(Workflow::Rollback(_)) => (false, true),
-            Some(Workflow::Start(_) | Workflow::Migration(_) | Workflow::End(_)) => (false, false),
-        };
-        if !again && self.job.restarts >= self.job.config.restarts_max {
-            let restarts = self.job.restarts;
-            let words = format!("{reason}; {restarts} recoveries without a new set in between");
-            self.end(now, code, &words);
-            return;
-        }
-        self.job.restarts += u32::from(!again);
-        self.close(now, false, reason.to_owned());
-        let episode = self.job.open();
-        if settled && in_place && self.job.keeps_images() {
-            match Rollback::open(&mut self.job, episode, set.clone()) {
-                Ok((rollback, transition)) => {
-                    let named = Job::named(&set);
-                    self.job.tell(format!("{reason}: the job goes back to set {named} in place"));
-                    let (rollback, by) = (Workflow::Rollback(rollback), Initiator::Internal);
-                    return self.begin(now, episode, rollback, by, transition, reason);
-                }
-                Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
-            }
-        }
-        self.job.tell(format!("{reason}: the job restarts from set {}", Job::named(&set)));
-        let (start, transition) = Start::again(&mut self.job, episode, Some(set), reason);
-        let (start, by) = (Workflow::Start(start), Initiator::Internal);
-        self.begin(now, episode, start, by, transition, reason);
     }
 }

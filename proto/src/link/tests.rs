@@ -1,15 +1,18 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 use crate::event::{Stamps, encode_event, seal};
-use ftb_core::frame::TraceAnswer;
+use ftb_core::epochs::EpochHistory;
+use ftb_core::filter::{ALTERNATIVES_MAX, Filter};
 use ftb_core::frame::{
-    Content, Down, EntryRef, HistoryReply, Item, Replicate, Settled, SyncedRange, UpBatch, UpItem,
+    Content, Down, EntryRef, Hello, HelloAck, HelloNack, HistoryReply, HistoryRequest, Interest,
+    Item, LogRange, NackCode, Replicate, Settled, SyncedRange, TraceAnswer, TreeState, UpBatch,
+    UpItem,
 };
 use ftb_core::ident::EventId;
-use ftb_core::limits::BATCH_EVENTS_MAX;
-use ftb_core::limits::PAYLOAD_BYTES_DEFAULT;
+use ftb_core::limits::{BATCH_EVENTS_MAX, PAYLOAD_BYTES_DEFAULT};
 use ftb_core::node::api::GapReason;
-use ftb_core::position::Position;
+use ftb_core::position::{Epoch, Position};
+use ftb_core::protocol::{PROTOCOL, Versions};
 use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
 use ftb_core::trace::{

@@ -2,7 +2,8 @@
 //! appears, the ranks join ftb-job, its node recovers, is lost or has no ranks, or another action
 //! replaces it. At most one fault waits for each node.
 
-use super::{Initiator, Jl, JlOutput, Outcome, QueuedRequest, Request};
+use super::requests::QueuedRequest;
+use super::{Initiator, Jl, JlOutput, Outcome, Request};
 use crate::names::NodeName;
 use serde::{Deserialize, Serialize};
 

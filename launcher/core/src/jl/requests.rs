@@ -2,17 +2,57 @@
 
 use super::remedies::Remedy;
 use super::{
-    BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration, MigrationState,
-    Open, Outcome, Pending, QueuedRequest, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
+    BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration,
+    MigrationState, Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
 use crate::message::{FaultCause, FromJl, NumberedRequest, TimeLeft};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
 const USABLE_AGAIN: &str = "the node may be used again";
+
+/// A request that waits for its turn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct QueuedRequest {
+    pub(super) want: Request,
+    pub(super) by: Initiator,
+    /// The remedy was chosen already, by this.
+    #[serde(default)]
+    pub(super) left: Option<TimeLeft>,
+    /// When the node is predicted to fail, in Unix nanoseconds: for the next launcher.
+    #[serde(default)]
+    fails_wall_ns: Option<u64>,
+}
+
+impl QueuedRequest {
+    pub(super) fn new(want: Request, by: Initiator) -> Self {
+        Self { want, by, left: None, fails_wall_ns: None }
+    }
+
+    /// One of an episode that was taken back.
+    pub(super) fn again(want: Request, by: Initiator, left: Option<TimeLeft>) -> Self {
+        Self { left, ..Self::new(want, by) }
+    }
+
+    /// Remembers by the wall clock when the node is predicted to fail.
+    pub(super) fn dated(self, now: Now) -> Self {
+        let Request::Migrate { fails_ns: Some(fails_ns), .. } = self.want else { return self };
+        let left_ns = fails_ns.saturating_sub(now.mono_ns);
+        Self { fails_wall_ns: Some(now.wall_ns.saturating_add(left_ns)), ..self }
+    }
+
+    /// The monotonic clock of an earlier launcher means nothing here.
+    pub(super) fn adopt(&mut self, now: Now) {
+        if let Request::Migrate { fails_ns, .. } = &mut self.want {
+            let left_ns = self.fails_wall_ns.map(|at_ns| at_ns.saturating_sub(now.wall_ns));
+            *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
+        }
+    }
+}
 
 impl Request {
     /// The request that a person's message means.

@@ -2,7 +2,8 @@
 //! migration or recovery starts until the state can be saved again. Ranks that run, and an episode
 //! that has begun, go on; so does the end of the job.
 
-use super::{Initiator, Jl, JlOutput, Outcome, QueuedRequest, Request, Workflow};
+use super::requests::QueuedRequest;
+use super::{Initiator, Jl, JlOutput, Outcome, Request, Workflow};
 use crate::message::FromJl;
 use crate::names::Episode;
 use core::time::Duration;
@@ -105,8 +106,7 @@ impl Jl {
             Some(node) => Request::Migrate { node, reason, fails_ns: None },
             None => Request::Checkpoint { reason },
         };
-        self.wanted
-            .push_front(QueuedRequest { left: open.left, ..QueuedRequest::new(want, open.by) });
+        self.wanted.push_front(QueuedRequest::again(want, open.by, open.left));
     }
 
     /// A recovery waits while the state cannot be saved.

@@ -3,14 +3,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod drill;
+mod hangs;
+mod requests;
 mod saving;
 mod table;
 mod words;
 
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol};
-use crate::names::{JobId, Ranks};
+use crate::message::{
+    Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol, RankSays,
+};
+use crate::names::{FaultId, JobId, Ranks, SetId};
 use crate::progress::HangTimes;
 
 fn node(name: &str) -> NodeName {
@@ -59,55 +63,6 @@ fn migrate(name: &str) -> Request {
 }
 
 #[test]
-fn at_most_one_request_for_a_node_is_queued() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted);
-    assert_eq!(want(&mut jl, migrate("a")), Outcome::Refused);
-    assert_eq!(want(&mut jl, migrate("b")), Outcome::Accepted);
-}
-
-#[test]
-fn a_node_without_ranks_or_unknown_is_not_migrated() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    assert_eq!(want(&mut jl, migrate("s")), Outcome::Refused);
-    assert_eq!(want(&mut jl, migrate("zz")), Outcome::Refused);
-}
-
-#[test]
-fn a_spare_that_is_drained_is_none_until_it_may_be_used_again() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    let drain = |name: &str| Request::Drain { node: node(name), reason: "test".to_owned() };
-    jl.job.nodes.get_mut(&node("s")).unwrap().state = Some(MigrationState::Spare);
-    assert_eq!(jl.job.spare(&[]), Some(node("s")));
-    assert_eq!(want(&mut jl, drain("s")), Outcome::Done);
-    assert_eq!(jl.job.spare(&[]), None);
-    assert_eq!(want(&mut jl, Request::Usable { node: node("s") }), Outcome::Done);
-    assert_eq!(jl.job.spare(&[]), Some(node("s")));
-    assert_eq!(want(&mut jl, drain("a")), Outcome::Accepted, "one with ranks is left");
-    assert_eq!(want(&mut jl, drain("zz")), Outcome::Refused);
-}
-
-#[test]
-fn nothing_is_asked_of_ranks_that_have_not_met() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    let out = feed(&mut jl, JlInput::Request { want: migrate("a"), by: Initiator::Internal });
-    assert!(!out.iter().any(|o| matches!(o, JlOutput::Publish(FromJl::Migrate { .. }))));
-}
-
-#[test]
-fn a_node_that_is_well_again_before_its_turn_stays() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    want(&mut jl, migrate("a"));
-    assert_eq!(want(&mut jl, Request::Usable { node: node("a") }), Outcome::Refused);
-    assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted, "the first one is gone");
-}
-
-#[test]
 fn state_is_saved_before_what_it_leads_to_is_published() {
     let mut jl = jl();
     let out = feed(&mut jl, JlInput::Started);
@@ -123,27 +78,6 @@ fn wanted_by(jl: &mut Jl, fault: u64, want: Request) -> Vec<JlOutput> {
 fn cancel(jl: &mut Jl, fault: u64) -> Vec<JlOutput> {
     let faults = [FaultId(fault)].into();
     feed(jl, JlInput::Cancel { faults, reason: "cooling has failed".to_owned() })
-}
-
-#[test]
-fn requests_for_a_cancelled_fault_go_and_its_late_action_is_refused() {
-    let mut jl = jl();
-    feed(&mut jl, JlInput::Started);
-    wanted_by(&mut jl, 1, migrate("a"));
-    wanted_by(&mut jl, 2, migrate("b"));
-    let waits = |jl: &Jl| jl.waiting_faults().map(|(fault, ..)| fault.0).collect::<Vec<_>>();
-    assert_eq!(waits(&jl), [1, 2]);
-    let out = cancel(&mut jl, 1);
-    assert!(out.contains(&JlOutput::Save), "{out:?}");
-    assert_eq!(waits(&jl), [2]);
-    let refused = jl.job().refused;
-    assert_eq!(wanted_by(&mut jl, 1, migrate("a")), [], "it comes too late");
-    assert_eq!((waits(&jl), jl.job().refused), (vec![2], refused + 1));
-    assert_eq!(cancel(&mut jl, 1), [], "nothing is left of it");
-    // The policy does not cancel a person's request.
-    want(&mut jl, migrate("a"));
-    cancel(&mut jl, 2);
-    assert_eq!(jl.wanted.len(), 1);
 }
 
 #[test]
@@ -480,16 +414,6 @@ fn ranks_that_join_late_move_because_of_a_fault_of_before() {
     assert!(job.asked_of_ranks());
 }
 
-#[test]
-fn an_early_request_is_done_when_the_ranks_have_joined() {
-    let mut job = Clocked::started(Interval::Never, true);
-    assert_eq!(job.asks(migrate("a")), [Outcome::Accepted]);
-    job.wait(1);
-    assert!(!job.asked_of_ranks());
-    job.meet(true);
-    assert!(job.asked_of_ranks() && !job.reported("neither"), "{:?}", job.out);
-}
-
 /// Completes the open checkpoint.
 fn save(job: &mut Clocked) {
     let episode = job.jl.open.as_ref().unwrap().episode;
@@ -588,18 +512,6 @@ fn moved_ranks_that_are_late_do_not_end_a_job_without_a_set() {
 }
 
 #[test]
-fn the_answer_that_a_node_may_be_used_comes_when_it_is_a_spare() {
-    let mut job = Clocked::started(Interval::Never, false);
-    job.meet(true);
-    assert_eq!(job.asks(Request::Usable { node: node("s") }), [Outcome::Accepted]);
-    job.out.clear();
-    job.ready("s", MigrationState::Spare);
-    assert_eq!(job.answers(), [Outcome::Done]);
-    assert!(job.out.contains(&JlOutput::Save), "status shows it");
-    assert_eq!(job.asks(Request::Usable { node: node("s") }), [Outcome::Done]);
-}
-
-#[test]
 fn a_node_with_a_fault_gets_no_ranks_at_the_start() {
     let mut job = Clocked::new(Interval::Never);
     job.is_unusable("a");
@@ -682,113 +594,4 @@ fn only_the_node_that_reports_a_barrier_again_gets_its_result_again() {
         _ => false,
     };
     assert_eq!(job.out.iter().filter(result).count(), 1);
-}
-
-/// A launch agent whose agent hangs gets no requests, whatever it reports by itself.
-#[test]
-fn progress_is_no_answer_to_a_question() {
-    let mut job = Clocked::started(Interval::Never, true);
-    job.meet(true);
-    for _ in 0..120 {
-        job.seconds += 1;
-        job.feed(JlInput::Tick);
-        let report = crate::progress::NodeReport::default();
-        job.says("a", FromNla::Progress(report));
-    }
-    assert!(job.reported("node a is lost: its launch agent does not answer"), "{:?}", job.out);
-}
-
-/// A job with a set whose rank 0 is stopped.
-fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
-    let mut job = begun(on_hang, on_death);
-    want(&mut job.jl, Request::Checkpoint { reason: "test".to_owned() });
-    save(&mut job);
-    hang(&mut job);
-    job
-}
-
-fn begun(on_hang: OnHang, on_death: OnDeath) -> Clocked {
-    let mut job = Clocked::new(Interval::Never);
-    (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (on_hang, on_death);
-    job.start(true);
-    job.meet(true);
-    job
-}
-
-/// Rank 0 is stopped; rank 1 moves.
-fn hang(job: &mut Clocked) {
-    use crate::progress::{NodeReport, RankReport, RunState};
-    for seconds in 0..30 {
-        let ms = seconds * 1000;
-        let (incarnation, state) = (job.jl.job.ranks[0].incarnation, RunState::Stopped);
-        let still =
-            RankReport { incarnation, state, state_ms: ms, still_ms: ms, ..Default::default() };
-        let stopped = NodeReport { still: vec![still], ..NodeReport::default() };
-        let moves = NodeReport { moving: Ranks::from_iter([1]), ..NodeReport::default() };
-        job.says("a", FromNla::Progress(stopped));
-        job.says("b", FromNla::Progress(moves));
-        job.wait(1);
-    }
-}
-
-#[test]
-fn a_job_that_hangs_before_its_first_set_starts_anew_where_its_owner_lets_it_restart() {
-    for on_hang in [OnHang::Restart, OnHang::RollBack] {
-        let mut job = begun(on_hang, OnDeath::Restart);
-        assert!(job.reported("before the first set the job starts anew"), "{:?}", job.out);
-        hang(&mut job);
-        let words = format!("hung: rank 0 (on_hang = {})", on_hang.as_str());
-        let words = format!("{words}: the job starts anew from its beginning");
-        assert!(job.reported(&words), "{:?}", job.out);
-        for name in ["a", "b", "s"] {
-            let episode = job.jl.open().unwrap().episode;
-            job.says(name, FromNla::Reset { episode });
-        }
-        let afresh = |output: &JlOutput| match output {
-            JlOutput::Publish(FromJl::Launch(launch)) => {
-                launch.set.is_none() && launch.incarnation > 0
-            }
-            _ => false,
-        };
-        assert!(job.out.iter().any(afresh), "{:?}", job.out);
-        // Otherwise the user knows from the start that it is only reported.
-        let mut job = begun(on_hang, OnDeath::Rollback);
-        let words = "before the first set a hung rank is only reported; with --on-death restart";
-        assert!(job.reported(words), "{:?}", job.out);
-        hang(&mut job);
-        assert!(job.reported("there is no set to go back to, so nothing is done"));
-        assert!(job.jl.open().is_none(), "{:?}", job.out);
-    }
-}
-
-#[test]
-fn a_hung_rank_is_killed_to_go_back_whatever_follows_a_death() {
-    let mut job = stopped(OnHang::RollBack, OnDeath::Stop);
-    let kills = |output: &JlOutput| match output {
-        JlOutput::Publish(FromJl::Hang(notice)) => notice.kill,
-        _ => false,
-    };
-    assert!(job.out.iter().any(kills), "{:?}", job.out);
-    let (episode, incarnation) = (job.jl.job.episode, job.jl.job.ranks[0].incarnation);
-    let how = ExitCause::Signal(9);
-    job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
-    assert!(!job.reported("the job ends"), "{:?}", job.out);
-    let words = "rank 0 on a died: signal 9 (on_hang = roll-back): the job restarts from set";
-    assert!(job.reported(words), "{:?}", job.out);
-}
-
-#[test]
-fn a_hung_rank_that_nothing_ends_makes_the_job_start_anew() {
-    let mut job = stopped(OnHang::RollBack, OnDeath::Rollback);
-    job.wait(30);
-    assert!(job.reported("hung: rank 0, which SIGKILL does not end"), "{:?}", job.out);
-}
-
-#[test]
-fn a_job_in_which_a_rank_hangs_ends_where_that_is_wanted() {
-    let job = stopped(OnHang::Kill, OnDeath::Rollback);
-    assert!(job.reported("the job ends: hung: rank 0"), "{:?}", job.out);
-    let job = stopped(OnHang::Report, OnDeath::Rollback);
-    assert!(job.reported("rank 0 on a (pid 0) is hung: is stopped by a signal for"));
-    assert!(job.jl.open().is_none(), "{:?}", job.out);
 }

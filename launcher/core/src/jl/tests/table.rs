@@ -10,8 +10,8 @@ mod page;
 
 use crate::jl::*;
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{ExitCause, FromNla, FromRank, Launch, Part, Placement};
-use crate::names::{JobId, Ranks};
+use crate::message::{ExitCause, FromNla, FromRank, Launch, NlaSays, Part, Placement, RankSays};
+use crate::names::{JobId, Ranks, SetId};
 use crate::progress::HangTimes;
 use crate::wire;
 use page::Found;

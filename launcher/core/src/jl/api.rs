@@ -1,0 +1,125 @@
+//! What goes into the JL and what comes out of it.
+
+use super::{Initiator, Unusable};
+use crate::message::{Answer, FaultCause, FromJl, NlaSays, Placement, RankSays};
+use crate::names::{Episode, FaultId, NodeName, SetId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// An input of the JL.
+#[derive(Clone, Debug)]
+pub enum JlInput {
+    /// The subscriptions are active.
+    Started,
+    /// As `Started`, for a JL with the state of an earlier one.
+    Adopted,
+    Nla(NlaSays),
+    Rank(RankSays),
+    /// The NLA or its node is gone for good.
+    Gone {
+        node: NodeName,
+        reason: String,
+    },
+    /// A fault of the node: it gets no ranks until it is marked as usable.
+    Unusable {
+        node: NodeName,
+        why: Unusable,
+    },
+    /// The policy or a person requests something.
+    Request {
+        want: Request,
+        by: Initiator,
+    },
+    /// The cause of a fault that a request of the policy will name.
+    Explained {
+        fault: FaultId,
+        cause: FaultCause,
+    },
+    /// The policy has chosen another action for these faults. Their queued requests are cancelled.
+    Cancel {
+        faults: BTreeSet<FaultId>,
+        /// The other action.
+        reason: String,
+    },
+    /// The set is in the store, or failed to get there.
+    Stored {
+        episode: Episode,
+        result: Result<u64, String>,
+    },
+    /// The state that [`JlOutput::Save`] asked for is not on disk. The next input after its batch;
+    /// then only outputs that are not taken back ([`Jl::is_taken_back`]) are executed.
+    SaveFailed {
+        why: String,
+    },
+    /// The state is on disk again ([`Jl::is_unsaved`]).
+    Saved,
+    /// Forward a signal to all ranks.
+    Signal(i32),
+    /// Events were missed: ask all NLAs.
+    Gap,
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// A request of the policy or of a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Move the ranks away from this node.
+    Migrate {
+        node: NodeName,
+        reason: String,
+        /// When the node is predicted to fail, in monotonic nanoseconds.
+        #[serde(default)]
+        fails_ns: Option<u64>,
+    },
+    /// As `Migrate`; a node without ranks gets none either.
+    Drain {
+        node: NodeName,
+        reason: String,
+    },
+    Checkpoint {
+        reason: String,
+    },
+    /// Save the job in the memory of the nodes.
+    MemoryCheckpoint {
+        reason: String,
+    },
+    /// The node may be used again.
+    Usable {
+        node: NodeName,
+    },
+    Kill {
+        /// With this exit code.
+        code: i32,
+        reason: String,
+    },
+}
+
+/// An output; the shell executes them in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JlOutput {
+    /// Write the state to disk, synced, before any later output.
+    Save,
+    Publish(FromJl),
+    /// Send a message again to this node only.
+    Repeat {
+        node: NodeName,
+        message: FromJl,
+    },
+    /// Fetch these images into the store, verify them, commit the set. Answered by
+    /// [`JlInput::Stored`].
+    Store {
+        episode: Episode,
+        set: SetId,
+        from: Placement,
+    },
+    /// Delete a set from the store.
+    DropStored(SetId),
+    /// Kill the NLA by force, where the shell can.
+    KillNla(NodeName),
+    Answer(Answer),
+    /// A line for the user.
+    Tell(String),
+    /// The job is over: exit with this code.
+    Exit(i32),
+}

@@ -1,0 +1,143 @@
+//! The node launch agents of the job as processes: started through the launch tree, found and
+//! watched after a takeover, killed at the end.
+
+use super::{JobLauncher, KILLED, LOOK_EVERY};
+use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
+use crate::{nodedir, starter};
+use ftb_launcher_core::jl::{Initiator, JlInput, Request};
+use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::tree::TreeMessage;
+use ftb_launcher_pods::pod::{self, net::PodNet};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::mpsc;
+
+/// Most checks of the network of an ended job.
+const NETWORK_LOOKS_MAX: u32 = 20;
+
+impl JobLauncher {
+    pub(super) fn start_nlas(&mut self, starting: Starting, say: mpsc::Sender<TreeMessage>) {
+        self.local = starting.means == StartMethod::Local;
+        let Some(any) = self.file.specs.values().next().cloned() else {
+            return;
+        };
+        let any = NlaSpec { uplinks: vec![self.links.address.clone()], ..any };
+        let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
+        tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
+    }
+
+    /// Handles a message of the launch tree.
+    pub(super) async fn on_tree_message(&mut self, word: TreeMessage) {
+        match word {
+            TreeMessage::Up { node, pid } if self.local => {
+                self.state.nlas.insert(node, pid);
+            }
+            TreeMessage::Up { node, .. } => tracing::debug!(%node, "its launch agent is up"),
+            TreeMessage::Lost { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
+        }
+    }
+
+    /// Continues the work of an earlier JL. If that one was killed before all launch agents were
+    /// up, all are started again; an agent that exists reports in place of the second one.
+    pub(super) async fn take_over(&mut self, end: bool, say: mpsc::Sender<TreeMessage>) {
+        let starting = self.file.starting.clone();
+        self.local = starting.as_ref().is_some_and(|starting| starting.means == StartMethod::Local);
+        if self.local {
+            self.find_nlas();
+        }
+        self.watch_nlas();
+        self.handle(JlInput::Adopted).await;
+        let gathers = self.state.jl.gathers();
+        match starting.filter(|_| gathers && !end) {
+            Some(starting) => self.start_nlas(starting, say),
+            None if self.local => self.miss_nlas().await,
+            None => {}
+        }
+        if end {
+            let reason = "it was asked to".to_owned();
+            let want = Request::Kill { code: KILLED, reason };
+            self.handle(JlInput::Request { want, by: Initiator::Internal }).await;
+        }
+    }
+
+    /// Finds local launch agents that the earlier JL has started but not recorded.
+    pub(super) fn find_nlas(&mut self) {
+        for (node, spec) in &self.file.specs {
+            if !self.state.nlas.contains_key(node)
+                && let Some(pid) = nodedir::agent_of(&spec.image_dir)
+            {
+                self.state.nlas.insert(node.clone(), pid);
+            }
+        }
+    }
+
+    /// Reports local nodes without a launch agent as gone.
+    pub(super) async fn miss_nlas(&mut self) {
+        let known = &self.state.nlas;
+        let missing = self.file.specs.keys().filter(|node| !known.contains_key(*node));
+        for node in missing.cloned().collect::<Vec<_>>() {
+            let reason = "its launch agent is not there".to_owned();
+            self.handle(JlInput::Gone { node, reason }).await;
+        }
+    }
+
+    /// NLAs of an earlier JL are not children of this process, so it polls for their ends.
+    pub(super) fn watch_nlas(&self) {
+        for (node, pid) in self.state.nlas.clone() {
+            let inputs = self.inputs.clone();
+            tokio::spawn(async move {
+                while nodedir::is_agent(pid) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+                let reason = "its launch agent has ended".to_owned();
+                let _ = inputs.send(JlInput::Gone { node, reason }).await;
+            });
+        }
+    }
+
+    pub(super) fn kill_all_nlas(&mut self) {
+        for node in self.state.nlas.keys().cloned().collect::<Vec<_>>() {
+            self.kill_own_nla(&node);
+        }
+    }
+
+    /// Removes the job's own bridge if the launch agents could not.
+    pub(super) async fn clear_networks(&self) {
+        let nets: Vec<PodNet> =
+            self.file.specs.values().filter_map(|spec| spec.pod.clone()).collect();
+        let Some(net) = nets.into_iter().find(|net| net.own) else {
+            return;
+        };
+        // Links disappear a moment after their processes.
+        for _ in 0..NETWORK_LOOKS_MAX {
+            let net = net.clone();
+            let gone = tokio::task::spawn_blocking(move || pod::net::remove_bridge(&net)).await;
+            if gone.unwrap_or(true) {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        tracing::warn!(bridge = net.bridge, "the job's bridge stays: something hangs on it");
+    }
+
+    pub(super) fn kill_nla(&mut self, node: &NodeName) {
+        if let Some(spec) = self.file.specs.get(node) {
+            self.remote_kill.kill(node, &spec.image_dir);
+        }
+        self.kill_own_nla(node);
+    }
+
+    pub(super) fn kill_own_nla(&mut self, node: &NodeName) {
+        let Some(pid) = self.state.nlas.remove(node).filter(|pid| nodedir::is_agent(*pid)) else {
+            return;
+        };
+        if let Ok(pid) = i32::try_from(pid) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// Whether the launch agent of a node is a live process on this host.
+    pub(super) fn lives(&self, node: &NodeName) -> bool {
+        self.state.nlas.get(node).is_some_and(|pid| nodedir::is_agent(*pid))
+    }
+}
