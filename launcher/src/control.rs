@@ -188,15 +188,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The last answer of a launcher may arrive after its end.
 const LAST_WORD_WAIT: Duration = Duration::from_secs(3);
 
-/// Returns when no launcher holds the job.
+/// A request is repeated at this interval until its first answer. A launcher that takes over may
+/// hold the job and not listen yet.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// Returns when no launcher holds the job, and none takes it over.
 async fn unheld(dir: &JobDir) {
-    while dir.is_locked() {
-        tokio::time::sleep(LOOK_EVERY).await;
+    loop {
+        while dir.is_locked() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        tokio::time::sleep(LAST_WORD_WAIT).await;
+        if !dir.is_locked() {
+            return;
+        }
     }
-    tokio::time::sleep(LAST_WORD_WAIT).await;
 }
 
-/// Sends a request to a running job and waits for its last answer; `reported` gets every answer.
+/// Sends a request to a running job, again until it is answered, and waits for its last answer;
+/// `reported` gets every answer.
 ///
 /// # Errors
 /// The job does not exist, there is no agent, or no answer in time.
@@ -210,16 +220,26 @@ pub async fn ask(
     let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
     let mut answers = backplane::subscribe_own(&client, &filter, Start::Now).await?;
-    let request = random();
-    backplane::publish(&client, wire::request(&NumberedRequest { request, what })).await;
+    let asked = NumberedRequest { request: random(), what };
     let uid = nix::unistd::Uid::effective().as_raw();
+    let mut again = tokio::time::interval(ASK_EVERY);
     let wait = async {
-        while let Some(delivery) = answers.next().await {
+        let mut is_answered = false;
+        loop {
+            let delivery = tokio::select! {
+                _ = again.tick(), if !is_answered => {
+                    backplane::publish(&client, wire::request(&asked)).await;
+                    continue;
+                }
+                delivery = answers.next() => delivery,
+            };
+            let Some(delivery) = delivery else { break };
             let Delivery::Event(received) = delivery else { continue };
             let Ok(Err(answer)) = wire::from_request(&received.event) else { continue };
-            if received.uid != uid || answer.request != request {
+            if received.uid != uid || answer.request != asked.request {
                 continue;
             }
+            is_answered = true;
             reported(&answer);
             if answer.outcome != Outcome::Accepted {
                 return Ok(answer.outcome);

@@ -244,6 +244,9 @@ impl JobLauncher {
     }
 
     async fn on_request(&mut self, asked: &NumberedRequest) {
+        if self.state.jl.is_repeated(asked.request) {
+            return;
+        }
         match &asked.what {
             JobRequest::ResetBreaker => {
                 self.policy.reset();

@@ -191,6 +191,37 @@ async fn heard(events: &mut Subscription, name: &str, node: &str) -> Result<()> 
     anyhow::bail!("the agent has ended the subscription")
 }
 
+/// The request is repeated until a launcher answers it, and moves the ranks once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_no_launcher_has_heard_is_done_by_the_next() -> Result<()> {
+    let mut held = Held::new().await?;
+    let expected = held.site.undisturbed().await?;
+    held.launcher.kill()?;
+    held.launcher.wait()?;
+    let mut events = held.listen().await?;
+    let mut command = held.site.command(&["migrate", JOB, "node02", "--timeout", "2m"]);
+    let asker = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    while let Some(delivery) = events.next().await {
+        let is_request = |name: &str| name == "FTB_JOB_REQUEST";
+        if matches!(delivery, Delivery::Event(got) if is_request(got.event.name.as_str())) {
+            break;
+        }
+    }
+    held.count += 1;
+    held.launcher = spawn(&held.site, held.site.command(&["attach", JOB]), held.count)?;
+    let asked = tokio::task::spawn_blocking(|| asker.wait_with_output()).await??;
+    ensure!(asked.status.success(), "{}", text(&asked.stderr));
+    let answer = text(&asked.stdout);
+    ensure!(answer.contains("ranks 2,3 moved from node02 to node03"), "{answer}");
+    held.site.release()?;
+    let status = held.launcher.wait()?;
+    let (out, err) = (held.printed("out")?, held.printed("err")?);
+    ensure!(status.success(), "{status}\n{err}");
+    ensure!(out.lines().any(|line| line == expected), "{out}\n{err}");
+    ensure!(err.matches("ranks 2,3 moved").count() <= 1, "{err}");
+    nothing_left(&format!("FTB_JOB_ID={JOB}\0")).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_that_is_killed_in_any_phase_of_a_migration_is_replaced() -> Result<()> {
     let mut held = Held::new().await?;

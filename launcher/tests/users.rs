@@ -317,8 +317,7 @@ async fn an_ordinary_users_unmodified_mpi_program_moves_with_the_rights_of_its_u
     first.wait()?;
     let job = start(as_ordinary(&site, &site.command(&["attach", "mine"]))?);
     let moved = site.wait("ranks to move again", async || {
-        // A request before the new launcher listens has no answer.
-        Ok(as_user(&["migrate", "mine", "node03", "--timeout", "60s"]).await.ok())
+        Ok(as_user(&["migrate", "mine", "node03"]).await.ok())
     });
     assert_eq!(moved.await?, "ranks 1 moved from node03 to node04");
     check().await?;

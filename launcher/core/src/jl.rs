@@ -70,6 +70,9 @@ pub const ALIVE: Duration = Duration::from_secs(2);
 pub const BARRIER_PATIENCE: Duration = Duration::from_secs(3);
 /// Most queued requests; further ones are refused.
 pub const WANTED_MAX: usize = 64;
+/// Most numbers of requests that are remembered. The oldest is forgotten: a program repeats its
+/// request for the few moments until the first answer.
+pub const ASKED_MAX: usize = 1024;
 /// Most requests that wait for one node to become a spare; further ones are refused.
 pub const USABLE_ASKED_MAX: usize = 16;
 
@@ -123,6 +126,9 @@ pub struct Jl {
     /// do.
     #[serde(skip)]
     unheard: BTreeSet<NodeName>,
+    /// Numbers of the last requests, oldest first.
+    #[serde(skip)]
+    asked: VecDeque<u64>,
 }
 
 impl Jl {
@@ -152,6 +158,7 @@ impl Jl {
             opened: None,
             taken_back: None,
             unheard: BTreeSet::new(),
+            asked: VecDeque::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::remedies::Remedy;
 use super::{
-    BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration,
+    ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration,
     MigrationState, Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
@@ -97,6 +97,24 @@ impl Request {
 }
 
 impl Jl {
+    /// Notes the number of a request. Says whether this JL, or the one before it, has it already:
+    /// who asks repeats the request until the first answer, which a JL that takes over may not have
+    /// heard.
+    pub fn is_repeated(&mut self, request: u64) -> bool {
+        let by = Initiator::Request(request);
+        let is_known = self.asked.contains(&request)
+            || self.wanted.iter().any(|queued| queued.by == by)
+            || self.open.as_ref().is_some_and(|open| open.by == by)
+            || self.job.nodes.values().any(|row| row.asked_usable.contains(&request));
+        if !is_known {
+            if self.asked.len() >= ASKED_MAX {
+                self.asked.pop_front();
+            }
+            self.asked.push_back(request);
+        }
+        is_known
+    }
+
     pub(super) fn want(&mut self, now: Now, want: Request, by: Initiator) {
         if let Some(fault) = by.fault() {
             if self.job.faults.is_closed(fault) {

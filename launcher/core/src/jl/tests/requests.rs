@@ -3,6 +3,21 @@
 use super::*;
 
 #[test]
+fn a_repeated_request_is_known_also_to_the_jl_that_takes_over() {
+    let mut jl = jl();
+    feed(&mut jl, JlInput::Started);
+    assert!(!jl.is_repeated(1));
+    assert_eq!(want(&mut jl, migrate("a")), Outcome::Accepted);
+    assert!(jl.is_repeated(1));
+    let saved = serde_json::to_string(&jl).unwrap();
+    let mut next: Jl = serde_json::from_str(&saved).unwrap();
+    assert!(next.is_repeated(1), "it waits in the queue");
+    assert!(!next.is_repeated(2) && next.is_repeated(2));
+    (3..3 + ASKED_MAX as u64).for_each(|request| assert!(!next.is_repeated(request)));
+    assert!(!next.is_repeated(2), "the oldest is forgotten");
+}
+
+#[test]
 fn at_most_one_request_for_a_node_is_queued() {
     let mut jl = jl();
     feed(&mut jl, JlInput::Started);
