@@ -19,8 +19,13 @@ WHOLE    = --workspace --exclude ftb-bench --exclude ftb-python
 # Debug information is installed apart from programs and libraries, as below /usr/lib/debug.
 DEBUG    = $(DESTDIR)$(PREFIX)/lib/debug
 INSTALL  = ./deploy/install-stripped.sh
+COMPLETE_BASH = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
+COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories bench bench-launcher microbench python packages package-files debs rpms one-format install install-capi install-python uninstall
+.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories \
+  bench bench-launcher microbench python packages package-files debs rpms one-format install \
+  install-capi install-python uninstall
 
 all: build
 
@@ -54,19 +59,23 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions numbers -- --ignored --nocapture
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
-	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users -- --ignored --nocapture
+	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users \
+	  -- --ignored --nocapture
 	$(CARGO) build --workspace --lib --bins --examples
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade -- --ignored --nocapture
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade \
+	  -- --ignored --nocapture
 
 # Crates with fuzz targets: in `tests/fuzz.rs`.
 FUZZED       = ftb-core ftb-proto ftb-agent ftb-ipmi ftb-launcher-core
 FUZZ_SECONDS ?= 60
 # The counters of libFuzzer. With --target, build scripts and macros are built without them.
-FUZZ_FLAGS   = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares)
-FUZZ_TEST    = RUSTFLAGS="$(FUZZ_FLAGS)" FTB_FUZZ_SECONDS=$(FUZZ_SECONDS) $(CARGO) test --profile fuzz \
+FUZZ_COVER   = level=4 inline-8bit-counters pc-table trace-compares
+FUZZ_FLAGS   = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,$(FUZZ_COVER))
+FUZZ_TEST    = RUSTFLAGS="$(FUZZ_FLAGS)" FTB_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+  $(CARGO) test --profile fuzz \
   --target $(shell rustc -vV | sed -n 's/host: //p') -p ftb-fuzz --features ftb-fuzz/libfuzzer
 
-fuzz: ## libFuzzer on every parser and socket, FUZZ_SECONDS each (60); with FTB_BLESS=1 it keeps new inputs
+fuzz: ## libFuzzer on every target, FUZZ_SECONDS each (60); FTB_BLESS=1 keeps new inputs
 	$(FUZZ_TEST) $(addprefix -p ,$(FUZZED)) --test fuzz
 
 check: fmt clippy doc ## formatting, lints, documentation
@@ -126,18 +135,19 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d
 	@for users in deploy/systemd/*.sysusers; do \
-	  install -m 0644 $$users $(DESTDIR)$(PREFIX)/lib/sysusers.d/$$(basename $$users .sysusers).conf || exit 1; done
+	  install -m 0644 $$users \
+	    $(DESTDIR)$(PREFIX)/lib/sysusers.d/$$(basename $$users .sysusers).conf || exit 1; done
 	install -d $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 	install -m 0644 deploy/config/ipmi-rules/*.toml $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules
 	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(COMPLETE_BASH)
 	install -d $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
-	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	install -m 0644 deploy/completions/bash/* $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	install -m 0644 deploy/completions/zsh/* $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
-	install -m 0644 deploy/completions/fish/* $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -d $(COMPLETE_ZSH) $(COMPLETE_FISH)
+	install -m 0644 deploy/completions/bash/* $(COMPLETE_BASH)
+	install -m 0644 deploy/completions/zsh/* $(COMPLETE_ZSH)
+	install -m 0644 deploy/completions/fish/* $(COMPLETE_FISH)
 	@for config in deploy/config/*.toml; do \
 	  install -m 0644 $$config $(DESTDIR)$(SYSCONF)/ftb/$$(basename $$config).sample; done
 	install -d $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
@@ -169,11 +179,14 @@ VERSION ?= $(shell sed -n '/^\[workspace.package\]/,/^$$/s/^version = "\(.*\)"/\
 DISTINFO = $(DESTDIR)$(PYTHONDIR)/ftb-$(VERSION).dist-info
 
 install-python: ## the Python package alone, into PYTHONDIR
-	@test -f $(BUILD_DIR)/lib_native.so || { echo "$(BUILD_DIR)/lib_native.so is missing: run cargo build --release -p ftb-python" >&2; exit 1; }
+	@test -f $(BUILD_DIR)/lib_native.so || { \
+	  echo "$(BUILD_DIR)/lib_native.so is missing: run cargo build --release -p ftb-python" >&2; \
+	  exit 1; }
 	install -d $(DESTDIR)$(PYTHONDIR)/ftb $(DISTINFO)
 	install -m 0644 $(PYTHON)/*.py $(PYTHON)/*.pyi $(PYTHON)/py.typed $(DESTDIR)$(PYTHONDIR)/ftb
 	$(INSTALL) $(BUILD_DIR)/lib_native.so $(DESTDIR)$(PYTHONDIR)/ftb/_native.abi3.so $(DEBUG)$(PYTHONDIR)/ftb
-	printf 'Metadata-Version: 2.1\nName: ftb\nVersion: $(VERSION)\nLicense: Apache-2.0\n' > $(DISTINFO)/METADATA
+	printf 'Metadata-Version: 2.1\nName: ftb\nVersion: $(VERSION)\nLicense: Apache-2.0\n' \
+	  > $(DISTINFO)/METADATA
 
 packages: build ## .deb and .rpm packages, in target/packages
 	@./deploy/dev/install-deps.sh package
@@ -188,7 +201,8 @@ DEB_LIBDIR  = /usr/lib/$(shell dpkg-architecture -qDEB_HOST_MULTIARCH)
 package-files: debs rpms ## the packages of what is built; BUILD_DIR=target/debug FAST=1 for a trial
 
 debs:
-	@$(MAKE) --no-print-directory one-format FORMAT=deb LIBDIR=$(DEB_LIBDIR) PYTHONDIR=/usr/lib/python3/dist-packages
+	@$(MAKE) --no-print-directory one-format FORMAT=deb LIBDIR=$(DEB_LIBDIR) \
+	  PYTHONDIR=/usr/lib/python3/dist-packages
 
 rpms:
 	@$(MAKE) --no-print-directory one-format FORMAT=rpm LIBDIR=/usr/lib64 PYTHONDIR=$(PYTHON_RPM)
@@ -197,17 +211,19 @@ one-format:
 	rm -rf $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)/*.$(FORMAT)
 	install -d $(PACKAGES)
 	deploy/packages/sbom.sh > $(PACKAGES)/sbom.cdx.json
-	$(MAKE) --no-print-directory install install-python PREFIX=/usr DESTDIR=$(abspath $(PACKAGES))/tree-$(FORMAT) >/dev/null
+	$(MAKE) --no-print-directory install install-python PREFIX=/usr \
+	  DESTDIR=$(abspath $(PACKAGES))/tree-$(FORMAT) >/dev/null
 	install -m 0644 $(PACKAGES)/sbom.cdx.json $(PACKAGES)/tree-$(FORMAT)/usr/share/doc/ftb
-	LIBDIR=$(LIBDIR) PYTHONDIR=$(PYTHONDIR) deploy/packages/build.sh $(FORMAT) $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)
+	LIBDIR=$(LIBDIR) PYTHONDIR=$(PYTHONDIR) \
+	  deploy/packages/build.sh $(FORMAT) $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/bash-completion/completions/,$(notdir $(wildcard deploy/completions/bash/*)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/,$(notdir $(wildcard deploy/completions/zsh/*)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/,$(notdir $(wildcard deploy/completions/fish/*)))
+	rm -f $(addprefix $(COMPLETE_BASH)/,$(notdir $(wildcard deploy/completions/bash/*)))
+	rm -f $(addprefix $(COMPLETE_ZSH)/,$(notdir $(wildcard deploy/completions/zsh/*)))
+	rm -f $(addprefix $(COMPLETE_FISH)/,$(notdir $(wildcard deploy/completions/fish/*)))
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
 	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))

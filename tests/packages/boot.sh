@@ -27,7 +27,8 @@ base=$cache/$suite.tar
 if [ ! -e "$base" ]; then
   # What the packages depend on, so that they install without a network.
   mmdebstrap --quiet --variant=minbase --include=systemd-sysv,python3,libibverbs1,udev \
-    "$suite" "$cache/new-$suite.tar" >"$cache/mmdebstrap.log" 2>&1 || cannot "see $cache/mmdebstrap.log"
+    "$suite" "$cache/new-$suite.tar" >"$cache/mmdebstrap.log" 2>&1 ||
+    cannot "see $cache/mmdebstrap.log"
   mv "$cache/new-$suite.tar" "$base"
 fi
 root=$(mktemp -d "$cache/root.XXXXXX")
@@ -41,13 +42,14 @@ cat >"$root/etc/systemd/system/scenario.service" <<'UNIT'
 Description=the test
 [Service]
 Type=oneshot
-ExecStart=/bin/sh -c 'sh /share/scenario.sh >/share/scenario.log 2>&1; echo $? >/share/status; systemctl --no-block poweroff'
+ExecStart=/bin/sh -c 'sh /share/scenario.sh >/share/scenario.log 2>&1; echo $? >/share/status'
+ExecStopPost=systemctl --no-block poweroff
 UNIT
 mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -s ../scenario.service "$root/etc/systemd/system/multi-user.target.wants/"
 rm -f "$share/status"
-timeout "${DEADLINE_S:-600}" systemd-nspawn --quiet --boot --register=no --keep-unit --private-network \
-  --console=pipe --bind="$share:/share" --directory="$root" </dev/null >"$share/console.log" 2>&1 ||
+timeout "${DEADLINE_S:-600}" systemd-nspawn --quiet --boot --register=no --keep-unit \
+  --private-network --console=pipe --bind="$share:/share" --directory="$root" </dev/null >"$share/console.log" 2>&1 ||
   true
 [ -s "$share/status" ] || cannot "it did not boot: $(tail -n 3 "$share/console.log" | tr '\n\r' '  ')"
 exit "$(cat "$share/status")"

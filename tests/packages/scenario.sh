@@ -9,7 +9,8 @@ installed() { dpkg-query -W -f '${Version}' "$1"; }
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
         -o -path /share -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune \
-        -o -not -type d -print | grep -v -E '/__pycache__/|^/etc/(passwd|group|g?shadow|subuid|subgid)-?$' | sort
+        -o -not -type d -print |
+        grep -v -E '/__pycache__/|^/etc/(passwd|group|g?shadow|subuid|subgid)-?$' | sort
 }
 # await COMMAND...: repeats it until it succeeds.
 await() {
@@ -45,8 +46,10 @@ await ftbctl tree
 cp /etc/ftb/ib.toml.sample /etc/ftb/ib.toml
 systemctl start ftb-ib.service
 is active ftb-ib.service active
-[ "$(stat -c %U /proc/"$(systemctl show -p MainPID --value ftb-agent)")" = ftb ] || fail "not the user ftb"
-systemd-analyze security --no-pager --threshold=20 ftb-agent.service >/dev/null || fail "too exposed"
+pid=$(systemctl show -p MainPID --value ftb-agent)
+[ "$(stat -c %U "/proc/$pid")" = ftb ] || fail "not the user ftb"
+systemd-analyze security --no-pager --threshold=20 ftb-agent.service >/dev/null ||
+  fail "too exposed"
 
 step "upgrade and downgrade under load"
 python3 /share/load.py >/tmp/load 2>&1 &
@@ -77,5 +80,7 @@ step "purge: nothing is left"
 dpkg -P $packages
 files >/tmp/after
 diff /tmp/before /tmp/after || fail "files are left"
-if [ -e /etc/ftb ] || [ -e /var/lib/ftb ] || [ -e /var/lib/private/ftb ]; then fail "folders are left"; fi
+for folder in /etc/ftb /var/lib/ftb /var/lib/private/ftb; do
+  [ ! -e "$folder" ] || fail "$folder is left"
+done
 step "done"

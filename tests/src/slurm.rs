@@ -108,7 +108,8 @@ impl Slurm {
         let dir = self.dir.display();
         let mut config = format!(
             "ClusterName=ftb\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={}\n\
-             AuthType=auth/munge\nAuthInfo=socket={dir}/munge.sock\nSlurmUser=root\nSlurmdUser=root\n\
+             AuthType=auth/munge\nAuthInfo=socket={dir}/munge.sock\nSlurmUser=root\n\
+             SlurmdUser=root\n\
              StateSaveLocation={dir}/state\nSlurmdSpoolDir={dir}/spool.%n\n\
              SlurmctldPidFile={dir}/ctld.pid\nSlurmdPidFile={dir}/slurmd.%n.pid\n\
              SlurmctldLogFile={dir}/ctld.log\nSlurmdLogFile={dir}/slurmd.%n.log\n\

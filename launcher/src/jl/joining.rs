@@ -1,5 +1,5 @@
-//! The job connection as the job launcher has it: nodes join and part, their messages and the output
-//! of their ranks arrive, until the last output is printed.
+//! The job connection as the job launcher has it: nodes join and part, their messages and the
+//! output of their ranks arrive, until the last output is printed.
 
 use super::signals::Caught;
 use super::{END_WAIT, INPUTS_MAX, LaunchJob};

@@ -1,7 +1,9 @@
 //! What goes into the JL and what comes out of it.
 
 use super::{Initiator, Unusable};
-use crate::message::{Answer, FaultCause, FromJl, NlaSays, Placement, RankSays};
+use crate::message::{
+    Answer, FaultCause, FromJl, JobRequest, NlaSays, NumberedRequest, Placement, RankSays,
+};
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -122,4 +124,46 @@ pub enum JlOutput {
     Tell(String),
     /// The job is over: exit with this code.
     Exit(i32),
+}
+
+impl Request {
+    /// The request that a person's message means.
+    pub fn of_request(asked: &NumberedRequest) -> Option<Self> {
+        let reason = "asked for".to_owned();
+        Some(match &asked.what {
+            JobRequest::Checkpoint => Self::Checkpoint { reason },
+            JobRequest::Migrate(node) => {
+                Self::Migrate { node: node.clone(), reason, fails_ns: None }
+            }
+            JobRequest::Drain(node) => Self::Drain { node: node.clone(), reason },
+            JobRequest::Usable(node) => Self::Usable { node: node.clone() },
+            JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
+            JobRequest::ResetBreaker => return None,
+        })
+    }
+
+    /// Why; of a request of the policy the name of its rule.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Migrate { reason, .. }
+            | Self::Drain { reason, .. }
+            | Self::Checkpoint { reason }
+            | Self::MemoryCheckpoint { reason }
+            | Self::Kill { reason, .. } => Some(reason),
+            Self::Usable { .. } => None,
+        }
+    }
+
+    /// For display.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Migrate { node, .. } | Self::Drain { node, .. } => {
+                format!("the migration from {node}")
+            }
+            Self::Checkpoint { .. } => "the checkpoint".to_owned(),
+            Self::MemoryCheckpoint { .. } => "the checkpoint in memory".to_owned(),
+            Self::Usable { node } => format!("the request that node {node} may be used"),
+            Self::Kill { .. } => "the end".to_owned(),
+        }
+    }
 }

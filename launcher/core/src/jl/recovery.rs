@@ -1,5 +1,5 @@
-//! What the JL does when ranks died, or are overdue: back in place, a restart from the newest set, or
-//! the end of the job.
+//! What the JL does when ranks died, or are overdue: back in place, a restart from the newest set,
+//! or the end of the job.
 
 use super::job::Job;
 use super::rollback::Rollback;

@@ -2,11 +2,11 @@
 
 use super::remedies::Remedy;
 use super::{
-    ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, JobRequest, Migration,
-    MigrationState, Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
+    ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, Migration, MigrationState,
+    Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
 use crate::manner::Moves;
-use crate::message::{FaultCause, FromJl, NumberedRequest, TimeLeft};
+use crate::message::{FaultCause, FromJl, TimeLeft};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
@@ -50,48 +50,6 @@ impl QueuedRequest {
         if let Request::Migrate { fails_ns, .. } = &mut self.want {
             let left_ns = self.fails_wall_ns.map(|at_ns| at_ns.saturating_sub(now.wall_ns));
             *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
-        }
-    }
-}
-
-impl Request {
-    /// The request that a person's message means.
-    pub fn of_request(asked: &NumberedRequest) -> Option<Self> {
-        let reason = "asked for".to_owned();
-        Some(match &asked.what {
-            JobRequest::Checkpoint => Self::Checkpoint { reason },
-            JobRequest::Migrate(node) => {
-                Self::Migrate { node: node.clone(), reason, fails_ns: None }
-            }
-            JobRequest::Drain(node) => Self::Drain { node: node.clone(), reason },
-            JobRequest::Usable(node) => Self::Usable { node: node.clone() },
-            JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
-            JobRequest::ResetBreaker => return None,
-        })
-    }
-
-    /// Why; of a request of the policy the name of its rule.
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            Self::Migrate { reason, .. }
-            | Self::Drain { reason, .. }
-            | Self::Checkpoint { reason }
-            | Self::MemoryCheckpoint { reason }
-            | Self::Kill { reason, .. } => Some(reason),
-            Self::Usable { .. } => None,
-        }
-    }
-
-    /// For display.
-    fn words(&self) -> String {
-        match self {
-            Self::Migrate { node, .. } | Self::Drain { node, .. } => {
-                format!("the migration from {node}")
-            }
-            Self::Checkpoint { .. } => "the checkpoint".to_owned(),
-            Self::MemoryCheckpoint { .. } => "the checkpoint in memory".to_owned(),
-            Self::Usable { node } => format!("the request that node {node} may be used"),
-            Self::Kill { .. } => "the end".to_owned(),
         }
     }
 }
