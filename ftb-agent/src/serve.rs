@@ -8,7 +8,7 @@ use crate::clients::Clients;
 use crate::links::{self, LinkService};
 use crate::world::Listener;
 use ftb_proto::v1;
-use ftb_transport::limiter::{ConnectionLimiter, InspectedIo};
+use ftb_transport::limiter::{ConnectionLimiter, InspectedIo, LimitedIo};
 use ftb_transport::stream::Windows;
 use ftb_transport::stream::server::{Server, StreamService};
 use ftb_transport::tls::Tls;
@@ -26,6 +26,27 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const CLIENT_WINDOW_BYTES: u32 = 512 * 1024;
 /// Bytes that the socket has not taken, for each connection of a user with many connections.
 const CROWDED_UNSENT_BYTES: usize = 32 * 1024;
+
+/// The next connection, admitted by its limiter; `None` when the agent closes. A failed accept is
+/// counted and repeated after a pause.
+pub(crate) async fn next_connection(
+    listener: &mut dyn Listener,
+    limiter: &Arc<ConnectionLimiter>,
+    closing: &CancellationToken,
+) -> Option<LimitedIo> {
+    // A user that connects without end does not keep the driver waiting.
+    tokio::task::yield_now().await;
+    loop {
+        match closing.run_until_cancelled(listener.accept()).await? {
+            Ok(connection) => return Some(limiter.admit(connection)),
+            Err(error) => {
+                let address = listener.address();
+                limiter.errors().count("accept_failed", &address, &error.to_string());
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
 
 /// Shared parts of the serving tasks.
 pub struct Sockets {
@@ -79,17 +100,7 @@ impl Sockets {
         let (closing, tasks, ended) =
             (self.closing.clone(), self.tasks.clone(), self.ended.clone());
         self.spawn(async move {
-            while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
-                let connection = match accepted {
-                    Ok(connection) => connection,
-                    Err(error) => {
-                        let address = listener.address();
-                        limiter.errors().count("accept_failed", &address, &error.to_string());
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                        continue;
-                    }
-                };
-                let limited = limiter.admit(connection);
+            while let Some(limited) = next_connection(&mut *listener, &limiter, &closing).await {
                 let (tls, limiter, closing) = (tls.clone(), Arc::clone(&limiter), closing.clone());
                 let (mut server, ended) = (server.clone(), ended.clone());
                 if limiter.is_crowded(limited.peer()) {
@@ -125,8 +136,6 @@ impl Sockets {
                     });
                     serve.await;
                 });
-                // A user that connects without end does not keep the driver waiting.
-                tokio::task::yield_now().await;
             }
         });
     }

@@ -5,6 +5,7 @@
 
 use super::Monitor;
 use super::stream::EventStream;
+use crate::serve::next_connection;
 use crate::world::Listener;
 use bytes::Bytes;
 use ftb_core::Position;
@@ -36,8 +37,6 @@ const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 32;
 /// How long a connection may take, unless it streams events.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, for example without free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -69,18 +68,8 @@ pub(super) fn serve(server: Server) {
     let Server { mut listener, limiter, monitor, tasks, closing, ended } = server;
     let connections = tasks.clone();
     tasks.spawn(async move {
-        while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
-            let connection = match accepted {
-                Ok(connection) => connection,
-                Err(error) => {
-                    let address = listener.address();
-                    limiter.errors().count("accept_failed", &address, &error.to_string());
-                    sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let (io, monitor, ended) =
-                (limiter.admit(connection), Arc::clone(&monitor), ended.clone());
+        while let Some(io) = next_connection(&mut *listener, &limiter, &closing).await {
+            let (monitor, ended) = (Arc::clone(&monitor), ended.clone());
             connections.spawn(async move {
                 let (peer, streams) = (io.peer().clone(), Arc::new(AtomicBool::new(false)));
                 let is_stream = Arc::clone(&streams);

@@ -49,11 +49,11 @@ pub enum JlInput {
         result: Result<u64, String>,
     },
     /// The state that [`JlOutput::Save`] asked for is not on disk. The next input after its batch;
-    /// then only outputs that are not taken back ([`Jl::is_taken_back`]) are executed.
+    /// then only outputs that are not taken back ([`super::Jl::is_taken_back`]) are executed.
     SaveFailed {
         why: String,
     },
-    /// The state is on disk again ([`Jl::is_unsaved`]).
+    /// The state is on disk again ([`super::Jl::is_unsaved`]).
     Saved,
     /// Forward a signal to all ranks.
     Signal(i32),
