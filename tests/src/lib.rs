@@ -10,4 +10,5 @@ pub mod netns;
 pub mod reported;
 pub mod skip;
 pub mod slurm;
+pub mod unix;
 pub mod user;

@@ -7,6 +7,7 @@ use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
 use ftb_tests::load::{Load, LoadPlan, Reader, Source, ensure_perfect, own_space};
 use ftb_tests::reported::Reported;
 use ftb_tests::skip::skip;
+use ftb_tests::unix::connect;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -151,7 +152,7 @@ async fn silent_connections(cluster: &Cluster, rank: usize) -> Vec<Silent> {
     for number in 0..SILENT {
         silent.push(match number.is_multiple_of(SILENT / SILENT_TCP) {
             true => Silent::Tcp(TcpStream::connect(&address).await.unwrap()),
-            false => Silent::Unix(UnixStream::connect(cluster.socket(rank)).await.unwrap()),
+            false => Silent::Unix(connect(cluster.socket(rank)).await.unwrap()),
         });
     }
     silent
