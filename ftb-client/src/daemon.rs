@@ -44,6 +44,9 @@ pub const EXIT_FAILED: u8 = 1;
 /// Exit code for bad input: a wrong flag, file or value. Nothing was started.
 pub const EXIT_BAD_INPUT: u8 = 2;
 
+/// Exit code of a tool that got no answer: no agent, or not in time.
+pub const EXIT_NO_ANSWER: u8 = 3;
+
 /// Why a daemon ends: one line for people, and the exit code that tells programs whose fault it
 /// was.
 #[derive(Debug)]
@@ -61,6 +64,11 @@ impl Failure {
     /// It could not do its work: exit code [`EXIT_FAILED`].
     pub fn failed(message: impl fmt::Display) -> Self {
         Self { exit_code: EXIT_FAILED, message: message.to_string() }
+    }
+
+    /// Nobody answered: exit code [`EXIT_NO_ANSWER`].
+    pub fn no_answer(message: impl fmt::Display) -> Self {
+        Self { exit_code: EXIT_NO_ANSWER, message: message.to_string() }
     }
 
     /// The process' exit code.

@@ -16,7 +16,7 @@ use std::path::PathBuf;
                   killed), 1 failed, 2 bad input (nothing was started), 74 the program ended well \
                   but output was lost (standard output or standard error could not be written), \
                   127 the program cannot be started. Of the others: 0 ok, 1 failed or refused, \
-                  2 bad input, 74 messages were lost.\n\
+                  2 bad input, 3 no agent or no answer, 74 messages were lost.\n\
                   Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
 )]
 pub struct Cli {

@@ -209,14 +209,14 @@ async fn unheld(dir: &JobDir) {
 /// `reported` gets every answer.
 ///
 /// # Errors
-/// The job does not exist, there is no agent, or no answer in time.
+/// There is no agent, or no answer in time.
 pub async fn ask(
     dir: &JobDir,
+    file: &JobFile,
     what: JobRequest,
     timeout: Duration,
     mut reported: impl FnMut(&Answer),
 ) -> Result<Outcome, String> {
-    let file: JobFile = dir.read("job.json")?;
     let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
     let mut answers = backplane::subscribe_own(&client, &filter, Start::Now).await?;

@@ -140,7 +140,9 @@ pub async fn ask(
         // A closed output must not end the wait.
         let _ = tell(answer, as_json);
     };
-    let outcome = control::ask(&dir, what, timeout, reported).await.map_err(Failure::failed)?;
+    let file = dir.read("job.json").map_err(Failure::failed)?;
+    let outcome = control::ask(&dir, &file, what, timeout, reported).await;
+    let outcome = outcome.map_err(Failure::no_answer)?;
     match outcome {
         Outcome::Done | Outcome::Accepted => Ok(()),
         Outcome::Refused => Err(Failure::failed(format!("refused: {last}"))),
