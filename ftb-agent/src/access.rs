@@ -51,7 +51,7 @@ pub struct AccessRule {
 }
 
 /// A severity by its name.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct SeverityName(pub(crate) Severity);
 

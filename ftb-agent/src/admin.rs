@@ -148,7 +148,7 @@ impl AdminService {
 
     /// Counts a request; gives who asks.
     #[allow(clippy::result_large_err)] // As tonic has it.
-    fn admit<T>(
+    pub(crate) fn admit<T>(
         &self,
         request: &Request<T>,
     ) -> Result<(Option<Credentials>, Option<Pending>), Status> {

@@ -16,7 +16,9 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::monitor;
+use crate::nvhcd::HealthService;
 use crate::queries::Queries;
+use crate::reading;
 use crate::serve;
 use crate::signing::Signing;
 use crate::world::{Listener, World};
@@ -138,12 +140,13 @@ impl Agent {
         };
         let terms = terms(&config, &host, origin);
         let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
+        let health = HealthService::new(admin, reading_sources(&clients, &links), &config.health);
         let limiters = limiters(&config, &errors, &access);
-        serve_monitor(listeners.metrics, &admin, &links, &limiters, &closing);
+        serve_monitor(listeners.metrics, &health, &limiters, &closing, &links.ended);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let links_served = LinkService(links.clone());
         sockets.serve_links(listeners.links, Arc::clone(&limiters[0]), tls.clone(), links_served);
-        sockets.serve_clients(listeners.clients, Arc::clone(&limiters[1]), clients, admin);
+        sockets.serve_clients(listeners.clients, Arc::clone(&limiters[1]), clients, health);
         let restored = journal.as_ref().map(|journal| journal.restored.clone());
         let unbounded_uids = access.load().unbounded_uids();
         let node = NodeConfig { unbounded_uids, ..config.node(&host, origin) };
@@ -366,21 +369,25 @@ fn services(
     (clients, AdminService { handle, errors, terms, journal, access, queries })
 }
 
+/// What reads the log for every user of the host.
+fn reading_sources(clients: &Clients, links: &Links) -> reading::Sources {
+    let Clients { handle, access, signing, terms, .. } = clients.clone();
+    reading::Sources { handle, terms, access, signing, tasks: links.tasks.clone() }
+}
+
 /// Serves monitoring systems, if there is a listener for them.
 fn serve_monitor(
     listener: Option<Box<dyn Listener>>,
-    admin: &AdminService,
-    links: &Links,
+    health: &HealthService,
     limiters: &[Arc<ConnectionLimiter>; 2],
     closing: &CancellationToken,
+    ended: &CancellationToken,
 ) {
     let Some(listener) = listener else { return };
-    let AdminService { handle, errors, terms, journal, access, .. } = admin.clone();
-    let (signing, tasks) = (Arc::clone(&links.signing), links.tasks.clone());
-    let limiters = limiters.clone();
-    let sources =
-        monitor::Sources { handle, errors, terms, journal, access, signing, limiters, tasks };
-    monitor::serve(listener, sources, closing.clone(), links.ended.clone());
+    let AdminService { errors, journal, .. } = health.admin().clone();
+    let (agent, limiters) = (health.sources().clone(), limiters.clone());
+    let sources = monitor::Sources { agent, errors, journal, limiters };
+    monitor::serve(listener, sources, closing.clone(), ended.clone());
 }
 
 /// What all connections share: counters, and what a reload replaces. The configuration was checked

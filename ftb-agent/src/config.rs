@@ -12,6 +12,7 @@ use crate::condition::{self, ConditionTable};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::monitor::MetricsConfig;
+use crate::nvhcd::HealthConfig;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
@@ -100,6 +101,9 @@ pub struct Config {
     /// Where monitoring systems read.
     #[serde(default)]
     pub metrics: MetricsConfig,
+    /// What makes this host unhealthy for programs that ask.
+    #[serde(default)]
+    pub health: HealthConfig,
     /// Access rules.
     #[serde(default)]
     pub access: Vec<AccessRule>,
@@ -464,6 +468,7 @@ impl Config {
             ("[journal]", self.journal != start.journal),
             ("log.format", self.log.format != start.log.format),
             ("[metrics]", self.metrics != start.metrics),
+            ("[health]", self.health != start.health),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
     }

@@ -3,11 +3,12 @@
 //! Handshakes run concurrently, so that no connection delays another; the limiter bounds their
 //! number. Not responsible for: the services.
 
-use crate::admin::AdminService;
 use crate::clients::Clients;
 use crate::links::{self, LinkService};
+use crate::nvhcd::HealthService;
 use crate::world::Listener;
-use ftb_proto::v1;
+use ftb_proto::nvhcd::health_check_service_server::HealthCheckServiceServer;
+use ftb_proto::v1::admin_server::AdminServer;
 use ftb_transport::limiter::{ConnectionLimiter, InspectedIo, LimitedIo};
 use ftb_transport::stream::Windows;
 use ftb_transport::stream::server::{Server, StreamService};
@@ -71,20 +72,21 @@ impl Sockets {
         self.accept(listener, limiter, tls, server);
     }
 
-    /// Serves clients and administrators of this host.
+    /// Serves clients, administrators and health checks of this host.
     pub fn serve_clients(
         &self,
         listener: Box<dyn Listener>,
         limiter: Arc<ConnectionLimiter>,
         clients: Clients,
-        admin: AdminService,
+        health: HealthService,
     ) {
         let windows = Windows {
             stream_bytes: CLIENT_WINDOW_BYTES,
             connection_bytes: CLIENT_WINDOW_BYTES,
             ..links::WINDOWS
         };
-        let routes = Routes::new(v1::admin_server::AdminServer::new(admin));
+        let routes = Routes::new(AdminServer::new(health.admin().clone()))
+            .add_service(HealthCheckServiceServer::new(health));
         self.accept(listener, limiter, None, Server::new(clients, routes, windows));
     }
 

@@ -1,4 +1,5 @@
-//! The wire: types generated from `ftb/v1/*.proto`, and conversions that check every size.
+//! The wire: types generated from `ftb/v1/*.proto` and `nvhcd/nvhcd.proto`, and conversions that
+//! check every size.
 //!
 //! Responsible for: what crosses a socket. Whatever comes in is hostile until converted: the
 //! conversions to core types check bounds, texts and numbers once, later hops trust them. Not
@@ -20,4 +21,10 @@ pub mod wire;
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::use_self)]
 pub mod v1 {
     tonic::include_proto!("ftb.v1");
+}
+
+/// The generated health service of NVIDIA's Resiliency Extension.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::use_self)]
+pub mod nvhcd {
+    tonic::include_proto!("nvhcd");
 }

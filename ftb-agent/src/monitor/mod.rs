@@ -4,22 +4,17 @@
 //! Responsible for: `[metrics]` of the configuration, the resources and their answers. Everything
 //! here is for every user of the host: a loopback address knows no user, so that only what all
 //! users may read is shown. Not responsible for: HTTP and its limits (`server`), what a metric is
-//! (`metrics`), reading the log (`reading`).
+//! (`metrics`), reading the log ([`crate::reading`]).
 
 pub mod metrics;
-mod reading;
 mod server;
 mod stream;
 mod usage;
 
-use crate::access::Access;
 use crate::admin;
-use crate::clients::Terms;
-use crate::handle::Handle;
 use crate::journal::Statistics;
-use crate::signing::Signing;
+use crate::reading::{self, ReadingError};
 use crate::world::Listener;
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ftb_core::filter::Filter;
 use ftb_core::node::JournalState;
@@ -38,15 +33,12 @@ use stream::EventStream;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 /// Connections that have not sent their request; a further one closes the oldest. And connections
 /// whose request is answered; a further one gets status 503.
 pub const CONNECTIONS_MAX: usize = 64;
 /// Streams of events at once, of these connections. A further one gets status 503.
 pub const STREAMS_MAX: usize = 16;
-/// Rows of `/conditions.json`. Further ones are left out, and `complete` is false.
-pub const ROWS_MAX: usize = 10_000;
 /// The age up to which an answer is given again: many readers cost no more than one.
 pub const AGE_MAX: Duration = Duration::from_secs(1);
 /// How long the driver may take for its part of an answer.
@@ -80,22 +72,14 @@ impl MetricsConfig {
 
 /// What the resources read.
 pub struct Sources {
-    /// The driver.
-    pub handle: Handle,
+    /// The agent.
+    pub agent: reading::Sources,
     /// Counters of peer errors.
     pub errors: Arc<PeerErrors>,
-    /// Names of this agent.
-    pub terms: Arc<Terms>,
     /// How much is on disk; `None` without a journal.
     pub journal: Option<Arc<Statistics>>,
-    /// Who may read which events.
-    pub access: Arc<ArcSwap<Access>>,
-    /// Verifies events.
-    pub signing: Arc<Signing>,
     /// The limiters of links and of clients.
     pub limiters: [Arc<ConnectionLimiter>; 2],
-    /// The tasks of the agent.
-    pub tasks: TaskTracker,
 }
 
 /// The resources.
@@ -124,10 +108,10 @@ pub fn serve(
         waiting_max: CONNECTIONS_MAX,
         open_max: CONNECTIONS_MAX,
         per_user_max: usize::MAX,
-        hello: sources.terms.hello,
+        hello: sources.agent.terms.hello,
     };
     let limiter = ConnectionLimiter::new(limits, Arc::clone(&sources.errors), |_| false);
-    let tasks = sources.tasks.clone();
+    let tasks = sources.agent.tasks.clone();
     let monitor = Arc::new(Monitor {
         sources,
         metrics: Mutex::default(),
@@ -162,7 +146,8 @@ impl Monitor {
     /// The metrics, as OpenMetrics text.
     async fn metrics(&self) -> Result<Answer, Problem> {
         let text = kept(&self.metrics, async {
-            let Sources { handle, errors, terms, journal, limiters, .. } = &self.sources;
+            let Sources { agent, errors, journal, limiters } = &self.sources;
+            let (handle, terms) = (&agent.handle, &agent.terms);
             let counts = limiters.each_ref().map(|limiter| limiter.counts());
             let (status, census) = in_time(async {
                 let status = handle.status().await?;
@@ -187,13 +172,13 @@ impl Monitor {
 
     /// Whether the agent works: its driver answers.
     async fn health(&self) -> Result<Answer, Problem> {
-        in_time(self.sources.handle.status()).await?;
+        in_time(self.sources.agent.handle.status()).await?;
         Ok(Answer::plain("ok\n"))
     }
 
     /// Whether the agent carries events: it has a place in the tree, and its journal works.
     async fn readiness(&self) -> Result<Answer, Problem> {
-        let status = in_time(self.sources.handle.status()).await?;
+        let status = in_time(self.sources.agent.handle.status()).await?;
         match (status.node.role, status.node.journal) {
             (TreeRole::Searching, _) => Err(Problem::not_ready("the agent searches a parent")),
             (_, Some(JournalState::Degraded)) => {
@@ -206,7 +191,8 @@ impl Monitor {
     /// The tree.
     async fn tree(&self) -> Result<Answer, Problem> {
         let text = kept(&self.tree, async {
-            let tree = self.sources.handle.tree(CLUSTER_MAX).await.map_err(Problem::not_ready)?;
+            let tree =
+                self.sources.agent.handle.tree(CLUSTER_MAX).await.map_err(Problem::not_ready)?;
             let nodes = admin::tree_nodes(tree.nodes);
             let nodes = nodes.iter().map(AgentObject::from).collect();
             as_json(&TreeDocument { complete: tree.complete, nodes })
@@ -217,7 +203,8 @@ impl Monitor {
     /// The conditions that hold or are unknown.
     async fn conditions(&self) -> Result<Answer, Problem> {
         let text = kept(&self.conditions, async {
-            let read = timeout(CLUSTER_MAX, reading::conditions(&self.sources)).await;
+            let all = Filter::parse("condition=*").map_err(Problem::failed)?;
+            let read = timeout(CLUSTER_MAX, reading::conditions(&self.sources.agent, all)).await;
             let read = read.map_err(|_| Problem::not_ready("the log does not answer in time"))?;
             as_json(&read?.document())
         });
@@ -229,8 +216,18 @@ impl Monitor {
         let filter = Filter::parse(filter).map_err(Problem::wrong)?;
         let place = Arc::clone(&self.streams).try_acquire_owned();
         let place = place.map_err(|_| Problem::full("there are too many streams of events"))?;
-        let reading = reading::open(&self.sources, filter, start).await?;
+        let reading = reading::open(&self.sources.agent, filter, start).await?;
         Ok(Answer::stream(EventStream::new(reading, place)))
+    }
+}
+
+impl From<ReadingError> for Problem {
+    fn from(error: ReadingError) -> Self {
+        match error {
+            ReadingError::Denied(line) => Self::denied(line),
+            ReadingError::Full(line) => Self::full(line),
+            ReadingError::Stopping => Self::not_ready(error),
+        }
     }
 }
 

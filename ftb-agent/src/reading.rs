@@ -1,14 +1,15 @@
-//! Reads the log for every user of the host, as a client of the agent without a socket.
+//! Reads the log with the rights that every user of the host has, as a client without a socket.
 //!
 //! Responsible for: attaching to the driver, subscribing, and what of the deliveries all users may
 //! read. Not responsible for: what is done with it.
 
-use super::{ROWS_MAX, Sources};
-use crate::clients::narrowed;
-use crate::handle::{Command, Handle};
-use crate::monitor::server::Problem;
+use crate::access::Access;
+use crate::clients::{Terms, narrowed};
+use crate::handle::{Command, Handle, Stopping};
 use crate::outbox;
 use crate::reader::Reader;
+use crate::signing::Signing;
+use arc_swap::ArcSwap;
 use ftb_core::PublisherId;
 use ftb_core::condition::Truth;
 use ftb_core::filter::Filter;
@@ -19,6 +20,7 @@ use ftb_proto::json::ConditionObject;
 use ftb_proto::wire::Outbound as _;
 use ftb_transport::Credentials;
 use serde::Serialize;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
@@ -28,8 +30,45 @@ use tokio_util::task::TaskTracker;
 const EVERYONE: Credentials = Credentials { uid: u32::MAX, gid: u32::MAX, pid: 0 };
 const SUBSCRIPTION: SubscriptionId = SubscriptionId(0);
 
+/// Rows of a [`Table`]. Further ones are left out, and `complete` is false.
+pub const ROWS_MAX: usize = 10_000;
+
+/// What a reading needs of the agent.
+#[derive(Clone)]
+pub struct Sources {
+    /// The driver.
+    pub handle: Handle,
+    /// Names of this agent.
+    pub terms: Arc<Terms>,
+    /// Who may read which events.
+    pub access: Arc<ArcSwap<Access>>,
+    /// Verifies events.
+    pub signing: Arc<Signing>,
+    /// The tasks of the agent.
+    pub tasks: TaskTracker,
+}
+
+/// Why nothing can be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadingError {
+    /// Not every user may read that.
+    #[error("{0}")]
+    Denied(String),
+    /// A limit is reached.
+    #[error("{0}")]
+    Full(String),
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+impl From<Stopping> for ReadingError {
+    fn from(_: Stopping) -> Self {
+        Self::Stopping
+    }
+}
+
 /// A subscription that runs. It ends when it is dropped.
-pub(super) struct PublicReading {
+pub(crate) struct PublicReading {
     client: ClientId,
     inbox: mpsc::Receiver<Outgoing>,
     reader: Reader,
@@ -40,13 +79,14 @@ pub(super) struct PublicReading {
 }
 
 /// Begins to read.
-pub(super) async fn open(
+pub(crate) async fn open(
     sources: &Sources,
     filter: Filter,
     start: Start,
-) -> Result<PublicReading, Problem> {
-    let Sources { handle, access, signing, terms, tasks, .. } = sources;
-    let filter = narrowed(&access.load().of(EVERYONE), filter).map_err(Problem::denied)?;
+) -> Result<PublicReading, ReadingError> {
+    let Sources { handle, access, signing, terms, tasks } = sources;
+    let denied = |why: String| ReadingError::Denied(why);
+    let filter = narrowed(&access.load().of(EVERYONE), filter).map_err(denied)?;
     let client = ClientId(handle.next_id());
     let (outbox, inbox) = mpsc::channel(outbox::DEPTH);
     let (pause, paused) = watch::channel(false);
@@ -62,7 +102,7 @@ pub(super) async fn open(
         },
     };
     let opened = Command::ClientOpened { client, info, outbox, paused: pause };
-    handle.client_command(opened).await.map_err(Problem::not_ready)?;
+    handle.client_command(opened).await?;
     let reading = PublicReading {
         client,
         inbox,
@@ -73,13 +113,13 @@ pub(super) async fn open(
     };
     let filter = filter.into();
     let input = Input::Subscribe { client, subscription: SUBSCRIPTION, filter, start };
-    handle.client_input(input, 0).await.map_err(Problem::not_ready)?;
+    handle.client_input(input, 0).await?;
     Ok(reading)
 }
 
 impl PublicReading {
     /// The next message, as a client reads it; `None`: the agent stops.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FromAgent>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<FromAgent>> {
         loop {
             let Some(message) = ready!(self.inbox.poll_recv(cx)) else { return Poll::Ready(None) };
             let readable = match message {
@@ -112,7 +152,7 @@ impl Drop for PublicReading {
 
 /// The conditions that hold or are unknown, without watches.
 #[derive(Default)]
-pub(super) struct Table {
+pub(crate) struct Table {
     rows: Vec<ConditionState>,
     hidden: u32,
     is_cut: bool,
@@ -120,14 +160,19 @@ pub(super) struct Table {
 
 /// The same for programs.
 #[derive(Serialize)]
-pub(super) struct ConditionDocument<'a> {
+pub(crate) struct ConditionDocument<'a> {
     complete: bool,
     hidden: u32,
     conditions: Vec<ConditionObject<'a>>,
 }
 
 impl Table {
-    pub(super) fn document(&self) -> ConditionDocument<'_> {
+    /// The rows.
+    pub(crate) fn rows(&self) -> &[ConditionState] {
+        &self.rows
+    }
+
+    pub(crate) fn document(&self) -> ConditionDocument<'_> {
         ConditionDocument {
             complete: !self.is_cut,
             hidden: self.hidden,
@@ -146,9 +191,8 @@ impl Table {
     }
 }
 
-/// Reads the table of conditions.
-pub(super) async fn conditions(sources: &Sources) -> Result<Table, Problem> {
-    let filter = Filter::parse("condition=*").map_err(Problem::failed)?;
+/// Reads the conditions that match a filter.
+pub(crate) async fn conditions(sources: &Sources, filter: Filter) -> Result<Table, ReadingError> {
     let mut reading = open(sources, filter, Start::Conditions).await?;
     let mut table = Table::default();
     while let Some(message) = reading.next().await {
@@ -164,9 +208,9 @@ pub(super) async fn conditions(sources: &Sources) -> Result<Table, Problem> {
                 table.hidden = hidden;
                 return Ok(table);
             }
-            FromAgent::Rejected { message, .. } => return Err(Problem::full(message)),
+            FromAgent::Rejected { message, .. } => return Err(ReadingError::Full(message)),
             _ => {}
         }
     }
-    Err(Problem::not_ready("the agent is stopping"))
+    Err(ReadingError::Stopping)
 }
