@@ -4,9 +4,9 @@
 //!
 //! One episode is open at a time, because each needs all ranks. Other requests wait in a bounded
 //! queue, at most one for a node. Each phase of an episode has a deadline and a way back (table in
-//! `docs/launcher.md`). The JL repeats each request every second until it is answered, and ignores
-//! duplicate answers. The whole state can be saved before each step ([`JlOutput::Save`]), and
-//! another JL can take it over ([`JlInput::Adopted`]).
+//! `launcher/core/protocol.md`). The JL repeats each request every second until it is answered, and
+//! ignores duplicate answers. The whole state can be saved before each step ([`JlOutput::Save`]),
+//! and another JL can take it over ([`JlInput::Adopted`]).
 
 mod api;
 mod barrier;

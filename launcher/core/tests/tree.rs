@@ -1,6 +1,6 @@
 //! The launch tree in virtual time, to ten thousand nodes: the time of a start by fan-out, and that
 //! every node is reached or named with any death. The costs of one step are measured on a real
-//! machine (`docs/launcher.md`).
+//! machine.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -194,7 +194,7 @@ impl World {
     }
 }
 
-/// The table in the book is what the simulation says. `FTB_BLESS=1` writes it.
+/// The table in `launcher/core/protocol.md` is what the simulation says. `FTB_BLESS=1` writes it.
 #[test]
 fn the_launch_tree_reaches_ten_thousand_nodes() {
     let mut table = String::from("| nodes | fan-out 4 | 8 | 16 | 32 | 64 | 1024 |\n");
@@ -209,7 +209,7 @@ fn the_launch_tree_reaches_ten_thousand_nodes() {
         }
         table.push('\n');
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/launcher.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/protocol.md");
     let book = std::fs::read_to_string(path).unwrap();
     let (start, end) = ("<!-- launch tree -->\n", "<!-- end -->");
     let (head, rest) = book.split_once(start).unwrap();
@@ -218,7 +218,7 @@ fn the_launch_tree_reaches_ten_thousand_nodes() {
         std::fs::write(path, format!("{head}{start}{table}{end}{tail}")).unwrap();
         return;
     }
-    assert!(shown == table, "docs/launcher.md has another table: run with FTB_BLESS=1\n{table}");
+    assert!(shown == table, "protocol.md has another table: run with FTB_BLESS=1\n{table}");
 }
 
 /// One host in a hundred does not come, in any of three ways, at every place in the tree: every

@@ -19,7 +19,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Deadline of each phase. The table in `docs/launcher.md` has the ways back.
+/// Deadline of each phase. The table in `launcher/core/protocol.md` has the ways back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Deadlines {
