@@ -10,7 +10,10 @@ TARGET   = $(or $(CARGO_TARGET_DIR),target)
 BUILD_DIR ?= $(TARGET)/release
 BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
-PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md
+PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
+# Pages that stand beside what they describe, and that those of docs/ link to.
+BESIDE   = proto/json.md launcher/core/protocol.md launcher/core/src/jl/phases.md \
+  launcher/core/src/policy/effects.md deploy/monitoring/metrics.md deploy/monitoring/runbook.md
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features
@@ -153,6 +156,8 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
 	install -m 0644 $(PAGES) $(DESTDIR)$(PREFIX)/share/doc/ftb
 	install -m 0644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
+	@for page in $(BESIDE); do \
+	  install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/doc/ftb/$$page || exit 1; done
 	@$(MAKE) --no-print-directory install-capi
 	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
 

@@ -355,7 +355,7 @@ fn paragraph(output: &mut Output, heading: &str, text: &str) -> Result<(), Failu
     output.line(&format!("  {heading:<11} {line}"))
 }
 
-/// An entry for programs; docs/ftbctl.md describes the fields.
+/// An entry for programs; proto/json.md describes the fields.
 #[derive(Serialize)]
 struct ExplainObject<'a> {
     r#type: &'static str,

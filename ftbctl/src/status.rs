@@ -119,7 +119,7 @@ fn client_row(client: &ClientStatus) -> Vec<String> {
     ]
 }
 
-/// The same as JSON. The names are documented in `docs/ftbctl.md` and stay.
+/// The same as JSON. The names are documented in `proto/json.md` and stay.
 fn as_json(status: &StatusReply) -> Value {
     let child = |child: &Peer| {
         json!({

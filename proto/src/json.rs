@@ -1,7 +1,7 @@
 //! Events, gaps, conditions and agents as JSON objects: one form for every program that prints
 //! them.
 //!
-//! The names of the fields are documented in `docs/ftbctl.md` and stay; others may be added. An
+//! The names of the fields are documented in `proto/json.md` and stay; others may be added. An
 //! event that was not published yet has no `position`, `id`, `host`, `uid` and `pid`.
 
 use crate::condition_state::ConditionState;

@@ -7,6 +7,7 @@ pub mod http;
 pub mod load;
 pub mod man;
 pub mod netns;
+pub mod pages;
 pub mod reported;
 pub mod skip;
 pub mod slurm;

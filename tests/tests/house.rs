@@ -1,5 +1,5 @@
 //! The house stays in order: dependencies point down only, every promise has its test, every
-//! dependency its reason.
+//! dependency its reason, and links of pages lead somewhere.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -145,6 +145,11 @@ fn the_threat_model_promises_what_the_specification_tests() {
     let promised = ids(read("docs/security.md"), "| T");
     assert!(promised.is_sorted() && !promised.is_empty(), "{promised:?}");
     assert_eq!(promised, ids(read("SPECIFICATION.md"), "### T"));
+}
+
+#[test]
+fn links_of_pages_lead_to_files_and_headings() {
+    assert_eq!(ftb_tests::pages::broken_links(&root()).unwrap(), [""; 0]);
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

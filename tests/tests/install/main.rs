@@ -6,6 +6,7 @@ mod sandbox;
 
 use ftb_agent::config::Config;
 use ftb_tests::cluster::outside_cargo;
+use ftb_tests::pages::broken_links;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -15,9 +16,10 @@ use std::process::Command;
 /// their names.
 fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let pages =
-        ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md", "SPECIFICATION.md"];
-    for entry in ["Makefile", "Cargo.toml", "deploy", "docs", "ftb-client"].iter().chain(&pages) {
+    let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
+    let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
+    let folders = ["Makefile", "Cargo.toml", "deploy", "docs", "ftb-client", "launcher", "proto"];
+    for entry in folders.into_iter().chain(pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
     }
     let release = tree.join("target/release");
@@ -138,6 +140,8 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         Config::read(&sample).unwrap();
         let page = installed(&format!("{prefix}/share/man/man8/ftb-agent.8"));
         assert!(page.is_file());
+        let pages = installed(&format!("{prefix}/share/doc/ftb"));
+        assert_eq!(broken_links(&pages).unwrap(), [""; 0]);
         for (file, word) in [
             ("bash-completion/completions/ftbctl", "subscribe"),
             ("zsh/vendor-completions/_ftb-launch", "checkpoint"),
