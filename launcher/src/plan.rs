@@ -81,7 +81,7 @@ impl Plan {
     }
 }
 
-/// Reads a nodes file: `[[node]]` tables with `name`, `agent` and optionally `images`, `listen`.
+/// Reads a nodes file; `deploy/config/nodes.toml` explains its keys.
 ///
 /// # Errors
 /// The file, the line, and the problem.
@@ -244,6 +244,17 @@ mod tests {
         assert!(why(171, Some(171), Some("node01"), None).contains("at most 170"));
         assert!(why(2, None, None, Some("node[01-03]")).contains("no spare"));
         assert!(parse_local("node01").unwrap_err().contains("NODE=SOCKET"));
+    }
+
+    #[test]
+    fn every_key_of_the_sample_nodes_file_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nodes.toml");
+        let sample = include_str!("../../deploy/config/nodes.toml");
+        std::fs::write(&path, sample.replace("#: ", "")).unwrap();
+        let nodes = read_nodes(&path).unwrap();
+        assert!(nodes[0].listen.is_some() && nodes[0].rack.is_some(), "{nodes:?}");
+        assert_eq!(toml::from_str::<NodesFile>(sample).unwrap().node.len(), 1);
     }
 
     #[test]

@@ -48,6 +48,17 @@ const MOMENTS: [Moment; 8] = [
 ];
 
 #[test]
+fn the_sample_has_the_defaults_of_criu_and_every_hook() {
+    let sample = include_str!("../../../../deploy/config/backend.toml");
+    assert_eq!(Choice::parse(sample).unwrap(), Choice::Criu(Criu::default()));
+    let (criu, hooks) = sample.split_once("#: [backend.command]").unwrap();
+    let criu = Choice::parse(&criu.replace("#: ", "")).unwrap();
+    assert!(criu.pods().is_some() && criu != Choice::Criu(Criu::default()), "{criu:?}");
+    let hooks = Choice::parse(&format!("[backend.command]{}", hooks.replace("#: ", ""))).unwrap();
+    assert!(matches!(hooks, Choice::Command(_)), "{hooks:?}");
+}
+
+#[test]
 fn every_backend_keeps_the_rules_of_a_backend() {
     for choice in all() {
         let backend = choice.get();

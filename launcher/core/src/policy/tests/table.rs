@@ -181,7 +181,7 @@ fn the_docs_show_what_becomes_of_a_fault() {
          writes it). It observes one node of four under the built-in policy,\n\
          `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the end of\n\
          the hold-down. *Left alone*: an action on the node was taken within the hold-down. Events\n\
-         without a row do nothing. `docs/launcher.md` has the keys of a policy.\n",
+         without a row do nothing.\n",
     );
     let topics: [(&str, &str, &[&str]); 6] = [
         ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),
