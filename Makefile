@@ -12,8 +12,9 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
-BESIDE   = proto/json.md launcher/core/protocol.md launcher/core/src/jl/phases.md \
-  launcher/core/src/policy/effects.md deploy/monitoring/metrics.md deploy/monitoring/runbook.md
+BESIDE   = proto/json.md ftb-agent/limits.md launcher/core/protocol.md \
+  launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
+  deploy/monitoring/metrics.md deploy/monitoring/runbook.md
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features

@@ -1,9 +1,12 @@
 //! The journal: the log of acting root and standby on disk (docs/journal.md).
 //!
 //! The agent opens the journal at its start and writes it in a thread ([`task`]), so that the
-//! driver never waits for the disk. Not responsible for: what is written and what an
-//! acknowledgement means (`ftb_core::node`), segments ([`log_store`]), bytes ([`record`]), files
-//! ([`files`]).
+//! driver never waits for the disk. The thread writes all that `Node::poll_journal` gave in one go,
+//! syncs as the mode says, and returns `Journaled`. `JournalBegin` states which log it is and from
+//! which index the disk is void. Reads of old history take pages through the same thread.
+//!
+//! Not responsible for: what is written and what an acknowledgement means (`ftb_core::node`),
+//! segments ([`log_store`]), bytes ([`record`]), files ([`files`]).
 
 pub mod config;
 mod damage;

@@ -18,8 +18,8 @@ fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
     let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
-    let folders = ["Makefile", "Cargo.toml", "deploy", "docs", "ftb-client", "launcher", "proto"];
-    for entry in folders.into_iter().chain(pages) {
+    let folders = ["deploy", "docs", "ftb-agent", "ftb-client", "launcher", "proto"];
+    for entry in folders.into_iter().chain(["Makefile", "Cargo.toml"]).chain(pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
     }
     let release = tree.join("target/release");
