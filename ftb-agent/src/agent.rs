@@ -16,9 +16,9 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::monitor;
-use crate::nvhcd::HealthService;
+use crate::nvhcd::{HealthConfig, HealthService};
 use crate::queries::Queries;
-use crate::reading;
+use crate::reading::ReadingSources;
 use crate::serve;
 use crate::signing::Signing;
 use crate::world::{Listener, World};
@@ -139,8 +139,8 @@ impl Agent {
             ended: ended.clone(),
         };
         let terms = terms(&config, &host, origin);
-        let (clients, admin) = services(&links, &access, &pairs, terms, journal.as_ref());
-        let health = HealthService::new(admin, reading_sources(&clients, &links), &config.health);
+        let (clients, health) =
+            services(&links, &access, &pairs, terms, &config.health, journal.as_ref());
         let limiters = limiters(&config, &errors, &access);
         serve_monitor(listeners.metrics, &health, &limiters, &closing, &links.ended);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
@@ -345,14 +345,15 @@ async fn read_journal(
     Opened::read(&journal, &config.cluster.0, folder, log_bytes, world).await.map(Some)
 }
 
-/// What serves clients and administrators.
+/// What serves clients, administrators and health checks.
 fn services(
     links: &Links,
     access: &Arc<ArcSwap<Access>>,
     pairs: &Arc<ArcSwap<ConditionPairs>>,
     terms: Terms,
+    health: &HealthConfig,
     journal: Option<&Opened>,
-) -> (Clients, AdminService) {
+) -> (Clients, HealthService) {
     let Links { handle, errors, ended, signing, .. } = links.clone();
     let terms = Arc::new(terms);
     let clients = Clients {
@@ -366,13 +367,15 @@ fn services(
     };
     let journal = journal.map(|journal| Arc::clone(&journal.statistics));
     let (access, queries) = (Arc::clone(access), Queries::default());
-    (clients, AdminService { handle, errors, terms, journal, access, queries })
+    let sources = reading_sources(&clients, links);
+    let admin = AdminService { handle, errors, terms, journal, access, queries };
+    (clients, HealthService::new(admin, sources, health))
 }
 
 /// What reads the log for every user of the host.
-fn reading_sources(clients: &Clients, links: &Links) -> reading::Sources {
+fn reading_sources(clients: &Clients, links: &Links) -> ReadingSources {
     let Clients { handle, access, signing, terms, .. } = clients.clone();
-    reading::Sources { handle, terms, access, signing, tasks: links.tasks.clone() }
+    ReadingSources { handle, terms, access, signing, tasks: links.tasks.clone() }
 }
 
 /// Serves monitoring systems, if there is a listener for them.

@@ -8,7 +8,7 @@
 
 use crate::access::SeverityName;
 use crate::admin::AdminService;
-use crate::reading::{self, Sources};
+use crate::reading::{self, ReadingSources};
 use ftb_core::filter::Filter;
 use ftb_core::{Severity, condition::Truth};
 use ftb_proto::condition_state::ConditionState;
@@ -53,13 +53,13 @@ impl HealthConfig {
 #[derive(Clone)]
 pub struct HealthService {
     admin: AdminService,
-    sources: Sources,
+    sources: ReadingSources,
     config: Arc<HealthConfig>,
 }
 
 impl HealthService {
     /// `admin` limits how much a user asks.
-    pub fn new(admin: AdminService, sources: Sources, config: &HealthConfig) -> Self {
+    pub fn new(admin: AdminService, sources: ReadingSources, config: &HealthConfig) -> Self {
         Self { admin, sources, config: Arc::new(config.clone()) }
     }
 
@@ -69,7 +69,7 @@ impl HealthService {
     }
 
     /// What reads the log.
-    pub fn sources(&self) -> &Sources {
+    pub fn sources(&self) -> &ReadingSources {
         &self.sources
     }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_at_most_so_many_conditions_and_counts_all() {
+    fn an_answer_counts_all_conditions_and_names_a_bounded_number() {
         let row = |number: usize| state("BAD", &number.to_string(), Severity::Error, Truth::True);
         let rows: Vec<_> = (0..NAMED_MAX + 1).map(row).collect();
         let verdict = Verdict::of(&rows, &HealthConfig::default());

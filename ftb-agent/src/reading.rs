@@ -35,7 +35,7 @@ pub const ROWS_MAX: usize = 10_000;
 
 /// What a reading needs of the agent.
 #[derive(Clone)]
-pub struct Sources {
+pub struct ReadingSources {
     /// The driver.
     pub handle: Handle,
     /// Names of this agent.
@@ -80,11 +80,11 @@ pub(crate) struct PublicReading {
 
 /// Begins to read.
 pub(crate) async fn open(
-    sources: &Sources,
+    sources: &ReadingSources,
     filter: Filter,
     start: Start,
 ) -> Result<PublicReading, ReadingError> {
-    let Sources { handle, access, signing, terms, tasks } = sources;
+    let ReadingSources { handle, access, signing, terms, tasks } = sources;
     let denied = |why: String| ReadingError::Denied(why);
     let filter = narrowed(&access.load().of(EVERYONE), filter).map_err(denied)?;
     let client = ClientId(handle.next_id());
@@ -192,7 +192,10 @@ impl Table {
 }
 
 /// Reads the conditions that match a filter.
-pub(crate) async fn conditions(sources: &Sources, filter: Filter) -> Result<Table, ReadingError> {
+pub(crate) async fn conditions(
+    sources: &ReadingSources,
+    filter: Filter,
+) -> Result<Table, ReadingError> {
     let mut reading = open(sources, filter, Start::Conditions).await?;
     let mut table = Table::default();
     while let Some(message) = reading.next().await {

@@ -66,7 +66,7 @@ impl Failure {
         Self { exit_code: EXIT_FAILED, message: message.to_string() }
     }
 
-    /// Nobody answered: exit code [`EXIT_NO_ANSWER`].
+    /// No answer came: exit code [`EXIT_NO_ANSWER`].
     pub fn no_answer(message: impl fmt::Display) -> Self {
         Self { exit_code: EXIT_NO_ANSWER, message: message.to_string() }
     }

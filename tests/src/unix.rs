@@ -12,7 +12,7 @@ const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(1);
 /// opens many connections at once meets.
 ///
 /// # Errors
-/// Nobody listens there.
+/// No process listens there.
 pub async fn connect(socket: &Path) -> Result<UnixStream> {
     loop {
         match UnixStream::connect(socket).await {

@@ -13,7 +13,7 @@ mod usage;
 
 use crate::admin;
 use crate::journal::Statistics;
-use crate::reading::{self, ReadingError};
+use crate::reading::{self, ReadingError, ReadingSources};
 use crate::world::Listener;
 use bytes::Bytes;
 use ftb_core::filter::Filter;
@@ -73,7 +73,7 @@ impl MetricsConfig {
 /// What the resources read.
 pub struct Sources {
     /// The agent.
-    pub agent: reading::Sources,
+    pub agent: ReadingSources,
     /// Counters of peer errors.
     pub errors: Arc<PeerErrors>,
     /// How much is on disk; `None` without a journal.
