@@ -166,17 +166,24 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 CAPI     = ftb-client/capi
 CAPI_DIR ?= $(BUILD_DIR)
 LIBFTB   = libftb.so.0.5.0
+# The state of parallel programs in the memory of their nodes (docs/job.md).
+JOB_CAPI = launcher/job/capi
+LIBJOB   = libftbjob.so.0.1.0
 
-install-capi: ## the C library alone: headers, libftb.so, libftb.a, libftb.pc
-	@for l in libftb.so libftb.a; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
+install-capi: ## the C libraries alone: headers, libftb.so, libftb.a, libftbjob.so, .pc files
+	@for l in libftb.so libftb.a libftbjob.so; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
-	install -m 0644 $(CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
+	install -m 0644 $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
 	$(INSTALL) $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB) $(DEBUG)$(LIBDIR)
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so.0
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so
 	$(INSTALL) $(CAPI_DIR)/libftb.a $(DESTDIR)$(LIBDIR)/libftb.a $(DEBUG)$(LIBDIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $(CAPI)/libftb.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
-	chmod 0644 $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
+	$(INSTALL) $(CAPI_DIR)/libftbjob.so $(DESTDIR)$(LIBDIR)/$(LIBJOB) $(DEBUG)$(LIBDIR)
+	ln -sf $(LIBJOB) $(DESTDIR)$(LIBDIR)/libftbjob.so.0
+	ln -sf $(LIBJOB) $(DESTDIR)$(LIBDIR)/libftbjob.so
+	@for pc in $(CAPI)/libftb.pc $(JOB_CAPI)/libftbjob.pc; do \
+	  to=$(DESTDIR)$(LIBDIR)/pkgconfig/$$(basename $$pc); \
+	  sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $$pc.in > $$to && chmod 0644 $$to || exit 1; done
 
 # Where Python looks for packages of the system: without pip. The wheel is for all else.
 PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
@@ -230,9 +237,9 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(COMPLETE_BASH)/,$(notdir $(wildcard deploy/completions/bash/*)))
 	rm -f $(addprefix $(COMPLETE_ZSH)/,$(notdir $(wildcard deploy/completions/zsh/*)))
 	rm -f $(addprefix $(COMPLETE_FISH)/,$(notdir $(wildcard deploy/completions/fish/*)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h)))
-	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb.pc
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h)))
+	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/libftbjob.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb*.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
-	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb.*.debug
+	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb*.debug
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb-*.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb

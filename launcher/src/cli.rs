@@ -282,10 +282,12 @@ pub struct RunOptions {
     /// The policy (default: the built-in one, see deploy/config/policy.toml)
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// How ranks are saved and moved: auto (the default), app (programs that link ftb-job), criu
-    /// (any program), or a TOML file with a table [backend.criu] or [backend.command]
+    /// How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop
+    /// (programs that call ftb_loop), criu (any program), or a TOML file with a table
+    /// [backend.criu] or [backend.command]
     ///
-    /// auto selects criu for a program that does not contain ftb-job, if the job has spares or a
+    /// auto selects loop for a program with ftb_job.h or Python's ftb.job on its command line. It
+    /// selects criu for any other that does not contain ftb-job, if the job has spares or a
     /// checkpoint interval, all nodes are this host, and pods can be made (CRIU); otherwise
     /// app. For restart the default is the backend of the job.
     #[arg(long, value_name = "NAME|FILE")]

@@ -19,7 +19,7 @@ use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
 use ftb_launcher_core::link::router;
-use ftb_launcher_core::manner::Manner;
+use ftb_launcher_core::manner::{Manner, Saver};
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::policy::{self, Orders, Policy};
@@ -252,11 +252,7 @@ fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &
     let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
     let seen = auto::JobFacts {
         program: line.argv.first().map_or("", String::as_str),
-        links_ftb_job: program::links_ftb_job(
-            line.argv,
-            path.map_or("", |(_, value)| value),
-            line.cwd,
-        ),
+        has: program::library_of(line.argv, path.map_or("", |(_, value)| value), line.cwd),
         is_useful: !place.plan.spares.is_empty() || interval != Interval::Never,
         is_local: place.starting.means == StartMethod::Local,
     };
@@ -420,10 +416,10 @@ fn memory(
 ) -> Result<Option<jl::MemoryConfig>, String> {
     let Some(scheme) = how.memory else { return Ok(None) };
     let backend = program.backend.get();
-    if backend.manner() != Manner::default() {
+    if backend.manner() != Manner::default() && backend.manner().saver != Saver::Loop {
         return Err(format!(
             "--memory {scheme}: ranks must save themselves, and they are saved by backend {}: link \
-             ftb-job, and use --backend app",
+             ftb-job and use --backend app, or call ftb_loop and use --backend loop",
             backend.name()
         ));
     }

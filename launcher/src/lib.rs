@@ -18,6 +18,7 @@ pub mod guard;
 pub mod jl;
 pub mod jobdir;
 pub mod links;
+mod loops;
 pub mod memory;
 pub mod nla;
 pub mod nodedir;

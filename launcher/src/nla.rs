@@ -10,6 +10,7 @@ use super::backplane::{self, EventGate, Received};
 use super::clock::Clock;
 use super::connection;
 use super::guard::{self, Guard};
+use super::loops::Loops;
 use super::memory::{self, NodeMemory, peers};
 use super::nodedir;
 use super::output;
@@ -32,7 +33,7 @@ use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
 use ftb_launcher_core::progress::{RankSample, Sample};
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::activity::Sampler;
-use ftb_launcher_pods::backend::{Criu, Moment};
+use ftb_launcher_pods::backend::{Choice, Criu, Moment};
 use ftb_launcher_pods::images;
 use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
@@ -87,6 +88,8 @@ struct LaunchAgent {
     addresses: watch::Receiver<Addresses>,
     /// Images in memory, if the job has them.
     memory: Option<NodeMemory>,
+    /// The ranks that save themselves in `ftb_loop`, if the job has such.
+    loops: Option<Loops>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
     sampler: Sampler,
@@ -162,6 +165,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     let core = Nla::new(clock.now(), spec.config(), spec.spare);
+    let loops = (spec.backend == Choice::Loop).then(|| Loops::new(inputs.clone()));
     let mut shell = LaunchAgent {
         core,
         clock,
@@ -180,6 +184,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         launcher,
         addresses,
         memory,
+        loops,
         feeding: None,
         sampler: Sampler::default(),
         prepared_set: None,
@@ -263,7 +268,10 @@ impl LaunchAgent {
                 tracing::info!(target: "ftb::transition", node = %self.spec.node, "{from}->{to}");
             }
             for output in out {
-                waiting.extend(self.output(output).await);
+                waiting.extend(match &self.loops {
+                    Some(loops) if loops.takes(&output) => loops.act(&output),
+                    _ => self.output(output).await,
+                });
             }
         }
     }
@@ -523,7 +531,7 @@ impl LaunchAgent {
                 let _ = inputs.send(input).await;
             })
         };
-        let keeps = (&self.guard, self.memory.as_ref());
+        let keeps = (&self.guard, self.memory.as_ref(), self.loops.as_ref());
         match ranks::start(&self.spec, &start, tell, &self.frames, keeps) {
             Ok(mut running) => {
                 if let Some(stdin) = running.stdin.take() {

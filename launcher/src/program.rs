@@ -1,16 +1,22 @@
-//! Detects ftb-job in a program by the mark that the library leaves in every program
-//! (`ftb_job::MARK`).
+//! Detects a library by which a program saves itself: by the marks that ftb-job
+//! (`ftb_job::MARK`) and `ftb_job.h` leave in every program, in Python by the words that import
+//! `ftb.job`.
 //!
 //! It reads the program, the files that its command line names, and the files that scripts among
 //! them name. Libraries loaded at run time are not seen.
 
+use ftb_launcher_pods::backend::auto::Library;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Part of the launcher's protocol.
+/// The mark of ftb-job. Part of the launcher's protocol.
 const MARK: &[u8] = b"ftb-job.mark.5e2b7c41d0a9f386";
+/// The mark of `ftb_job.h`, as long as that of ftb-job.
+const LOOP_MARK: &[u8] = b"ftb-job.mark.a1c7d25e90f3b864";
+/// How a Python program imports `ftb.job`.
+const IMPORTS: [&str; 3] = ["from ftb import job", "import ftb.job", "from ftb.job import"];
 /// Most files that are read.
 const FILES_MAX: usize = 32;
 /// Most bytes read of one file.
@@ -19,35 +25,44 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 const SCRIPT_BYTES_MAX: usize = 64 * 1024;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Whether a command line runs a program with ftb-job. `path`: the ranks' `PATH`; `cwd`: their
+/// The library of the program that a command line runs. `path`: the ranks' `PATH`; `cwd`: their
 /// directory.
-pub fn links_ftb_job(argv: &[String], path: &str, cwd: &Path) -> bool {
+pub fn library_of(argv: &[String], path: &str, cwd: &Path) -> Library {
     let mut todo: Vec<PathBuf> = argv.iter().flat_map(|word| files_in(word, path, cwd)).collect();
     todo.reverse();
     let mut seen = BTreeSet::new();
     while let Some(file) = todo.pop() {
         if seen.len() >= FILES_MAX {
-            return false;
+            return Library::Neither;
         }
         if !seen.insert(file.clone()) {
             continue;
         }
         match look(&file) {
-            ScanResult::Marked => return true,
+            ScanResult::Marked(library) => return library,
             ScanResult::Script(text) => todo.extend(files_in(&text, path, cwd)),
             ScanResult::Other => {}
         }
     }
-    false
+    Library::Neither
 }
 
 enum ScanResult {
-    Marked,
+    Marked(Library),
     Script(String),
     Other,
 }
 
-/// Reads a file to its end or to the mark. An unreadable file has none.
+/// The library whose mark is in these bytes.
+fn mark_in(bytes: &[u8]) -> Option<Library> {
+    bytes.windows(MARK.len()).filter(|part| part.starts_with(b"ftb-")).find_map(|part| match part {
+        MARK => Some(Library::Job),
+        LOOP_MARK => Some(Library::Loop),
+        _ => None,
+    })
+}
+
+/// Reads a file to its end or to a mark. An unreadable file has none.
 fn look(file: &Path) -> ScanResult {
     let Ok(file) = File::open(file) else {
         return ScanResult::Other;
@@ -61,14 +76,20 @@ fn look(file: &Path) -> ScanResult {
         };
         let first = window.is_empty();
         window.extend_from_slice(got);
-        if first && window.starts_with(b"#!") {
-            let text = &window[..window.len().min(SCRIPT_BYTES_MAX)];
-            return ScanResult::Script(String::from_utf8_lossy(text).into_owned());
+        if let Some(library) = mark_in(&window) {
+            return ScanResult::Marked(library);
         }
-        if window.windows(MARK.len()).any(|part| part == MARK) {
-            return ScanResult::Marked;
+        let head = &window[..window.len().min(SCRIPT_BYTES_MAX)];
+        if first && !head.contains(&0) {
+            let text = String::from_utf8_lossy(head);
+            if IMPORTS.iter().any(|words| text.contains(words)) {
+                return ScanResult::Marked(Library::Loop);
+            }
+            if text.starts_with("#!") {
+                return ScanResult::Script(text.into_owned());
+            }
         }
-        // The mark may span two chunks.
+        // A mark may span two chunks.
         window.drain(..window.len().saturating_sub(MARK.len()));
     }
 }
@@ -92,9 +113,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn links(dir: &Path, words: &[&str]) -> bool {
+    fn library(dir: &Path, words: &[&str]) -> Library {
         let argv: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        links_ftb_job(&argv, &dir.display().to_string(), dir)
+        library_of(&argv, &dir.display().to_string(), dir)
     }
 
     #[test]
@@ -114,15 +135,33 @@ mod tests {
             &["./wrapper"],
             &["plain", "--", "marked"],
         ] {
-            assert!(links(dir.path(), words), "{words:?}");
+            assert_eq!(library(dir.path(), words), Library::Job, "{words:?}");
         }
         for words in [&["plain"][..], &["./other"], &["nothing"], &["sh", "-c", "./plain"], &[]] {
-            assert!(!links(dir.path(), words), "{words:?}");
+            assert_eq!(library(dir.path(), words), Library::Neither, "{words:?}");
         }
     }
 
     #[test]
-    fn the_library_has_the_mark_that_is_looked_for() {
+    fn a_program_with_the_c_header_or_the_python_module_is_one_with_a_loop() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("binary", &[&[0xff_u8; 70][..], LOOP_MARK, &[0; 70]].concat()[..]),
+            ("train.py", b"import os\nfrom ftb import job\n"),
+            ("script.py", b"#!/usr/bin/env python3\nimport ftb.job\n"),
+            ("other.py", b"from ftb.job import loop, protect\n"),
+        ] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+            assert_eq!(library(dir.path(), &["python3", name]), Library::Loop, "{name}");
+        }
+        std::fs::write(dir.path().join("watch.py"), "import ftb\n").unwrap();
+        assert_eq!(library(dir.path(), &["python3", "watch.py"]), Library::Neither);
+    }
+
+    #[test]
+    fn the_libraries_have_the_marks_that_are_looked_for() {
         assert_eq!(ftb_job::MARK, MARK);
+        let header = include_bytes!("../job/capi/include/ftb_job.h");
+        assert_eq!(mark_in(header), Some(Library::Loop));
     }
 }

@@ -6,6 +6,7 @@
 //! children are killed with it.
 
 use super::guard::Guard;
+use super::loops::Loops;
 use super::memory::NodeMemory;
 use super::spec::NlaSpec;
 use ftb_launcher_core::message::ExitCause;
@@ -91,18 +92,23 @@ pub fn start(
     start: &RankStart,
     tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
     frames: &mpsc::Sender<Frame>,
-    (guard, memory): (&Guard, Option<&NodeMemory>),
+    (guard, memory, loops): (&Guard, Option<&NodeMemory>, Option<&Loops>),
 ) -> io::Result<Running> {
     let flags = SockFlag::SOCK_CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     let (steps, counter) = StepCounter::new()?;
-    let memory = memory.map(|memory| memory.serve(start.spawn.rank)).transpose()?;
+    let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
+    let memory = memory.map(|memory| memory.serve(rank)).transpose()?;
+    let looping = loops.map(|loops| loops.serve(rank, incarnation)).transpose()?;
     let mut command = command(spec, start, &theirs)?;
     if let Some(memory) = &memory {
         command.env("FTB_MEMORY_FD", inherited(memory)?);
     }
+    if let Some(looping) = &looping {
+        command.env("FTB_LOOP_FD", inherited(looping)?);
+    }
     let mut child = command.env(PROGRESS_FD, counter.as_raw_fd().to_string()).spawn()?;
-    drop((theirs, counter, memory));
+    drop((theirs, counter, memory, looping));
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
     guard.add(pid);
@@ -113,7 +119,7 @@ pub fn start(
     ] {
         if let Some(pipe) = pipe {
             let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe?)?;
-            tokio::spawn(output::read(start.spawn.rank, stream, pipe, frames.clone()));
+            tokio::spawn(output::read(rank, stream, pipe, frames.clone()));
         }
     }
     let (replies, waiting) = mpsc::channel(REPLIES_MAX);

@@ -32,7 +32,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-transport", &[]),
         ("ftb-client", &["ftb-core", "ftb-proto", "ftb-transport"]),
         ("ftb-capi", &["ftb-core", "ftb-client"]),
-        ("ftb-python", &["ftb-core", "ftb-client"]),
+        ("ftb-python", &["ftb-core", "ftb-client", "ftb-job"]),
         ("ftb-agent", &["ftb-core", "ftb-proto", "ftb-transport"]),
         ("ftbctl", &["ftb-core", "ftb-proto", "ftb-transport", "ftb-client", "ftb-launcher-core"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
@@ -40,6 +40,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
         ("ftb-slurm", &["ftb-core", "ftb-client"]),
         ("ftb-job", &["ftb-core", "ftb-client"]),
+        ("ftb-job-capi", &["ftb-job"]),
         ("ftb-launcher-core", &["ftb-core"]),
         ("ftb-launcher-pods", &["ftb-launcher-core"]),
         (

@@ -13,6 +13,7 @@
 mod client;
 mod convert;
 mod error;
+mod job;
 mod own;
 mod pending;
 mod subscription;
@@ -27,5 +28,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Receipts>()?;
     module.add_class::<pending::Pending>()?;
     module.add_class::<subscription::Subscription>()?;
+    job::add_to(module)?;
     module.add("NativeError", module.py().get_type::<error::NativeError>())
 }

@@ -488,7 +488,8 @@ impl Jl {
         let fault = self.job.faults.words(open.by);
         let cause = open.by.fault().and_then(|fault| self.job.faults.cause(fault)).cloned();
         self.settle(open.by, outcome, &words);
-        if matches!(open.workflow, Workflow::Start(_)) {
+        let has_started = matches!(open.workflow, Workflow::Start(_));
+        if has_started {
             self.expect_to_join(now);
         }
         match &open.workflow {
@@ -524,6 +525,9 @@ impl Jl {
         }));
         // The source of a migration may be usable again.
         self.tell_usable();
+        if has_started && done && self.job.agents_save() {
+            self.protect_first(now);
+        }
         if let Workflow::End(end) = &open.workflow {
             self.exit = Some(end.code());
             self.job.out.push(JlOutput::Exit(end.code()));

@@ -10,6 +10,8 @@ pub enum Saver {
     Ranks,
     /// The launch agent of their node; the ranks do not take part.
     Agent,
+    /// Each rank in its call of `ftb_loop` with the number that its launch agent gives it.
+    Loop,
 }
 
 /// How the ranks of a node get to another node.

@@ -70,6 +70,9 @@ pub enum FromJl {
     Checkpoint {
         episode: Episode,
         set: SetId,
+        /// The loop id at which ranks with [`crate::manner::Saver::Loop`] are saved; `None`: that of
+        /// their first call, in which they wait.
+        loop_id: Option<u64>,
     },
     /// Phase I of a migration (3.4.2).
     Migrate {
@@ -315,6 +318,8 @@ pub enum FromNla {
     },
     Prepared {
         episode: Episode,
+        /// The lowest loop id at which all ranks of the node can be saved.
+        loop_id: Option<u64>,
     },
     /// All ranks of the node have arrived at the barrier.
     Pmi {

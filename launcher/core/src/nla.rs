@@ -164,6 +164,9 @@ impl Nla {
                 self.on_protect_ended(episode, result, out);
             }
             NlaInput::Prepared { episode, result } => self.on_prepared(now, episode, result, out),
+            NlaInput::Looping { episode, loop_id } => {
+                self.on_looping(now, episode, loop_id, out);
+            }
             NlaInput::Worked { rank, incarnation, activity } => {
                 self.on_worked(rank, incarnation, activity);
             }

@@ -110,6 +110,49 @@ impl Config {
     }
 }
 
+/// What a program with `ftb_loop` knows from its environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LoopConfig {
+    /// Empty without a launcher.
+    pub job_id: String,
+    pub rank: u32,
+    pub size: u32,
+    /// The socket to the launch agent, `FTB_LOOP_FD`; without it nothing saves the program.
+    pub loop_fd: Option<i32>,
+    pub memory_fd: Option<i32>,
+    pub progress_fd: Option<i32>,
+    pub image_dir: Option<PathBuf>,
+    /// The set to start from.
+    pub restore: Option<PathBuf>,
+    pub memory_first: bool,
+}
+
+impl LoopConfig {
+    /// # Errors
+    /// As [`Config::from_env`].
+    pub(crate) fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let env = Env(lookup);
+        let loop_fd = env.number("FTB_LOOP_FD")?;
+        let size = env.first(&["FTB_SIZE", "PMI_SIZE", "WORLD_SIZE"])?.unwrap_or(1);
+        let rank = env.first(&["FTB_RANK", "PMI_RANK", "RANK"])?.unwrap_or(0);
+        if rank >= size {
+            let expected = format!("expected less than the size, {size}");
+            return Err(wrong("FTB_RANK", rank.to_string(), expected));
+        }
+        Ok(Self {
+            job_id: env.name("FTB_JOB_ID")?.unwrap_or_default(),
+            rank,
+            size,
+            loop_fd,
+            memory_fd: env.number("FTB_MEMORY_FD")?,
+            progress_fd: env.number("FTB_PROGRESS_FD")?,
+            image_dir: env.path("FTB_IMAGE_DIR"),
+            restore: env.path("FTB_RESTORE"),
+            memory_first: env.number::<u32>("FTB_MEMORY_FIRST")? == Some(1),
+        })
+    }
+}
+
 /// Whether a text can be a job id, a node name or a set id: part of a file name, a tag and a PMI
 /// value.
 pub(crate) fn is_name(text: &str) -> bool {

@@ -5,7 +5,7 @@
 //! [`crate::agreement`], how channels are drained in [`crate::router`] and [`crate::inbox`].
 //! Collective operations are in [`crate::collectives`].
 
-mod images;
+pub(crate) mod images;
 mod recover;
 
 use crate::agreement::Agreement;
@@ -563,7 +563,7 @@ fn elapsed_us(started: Instant) -> u64 {
 }
 
 /// A descriptor of the launcher that this process has inherited.
-fn inherited(variable: &'static str, fd: i32) -> Result<OwnedFd> {
+pub(crate) fn inherited(variable: &'static str, fd: i32) -> Result<OwnedFd> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::os::fd::FromRawFd;
     let wrong = |problem: String| Error::Environment { variable, value: fd.to_string(), problem };

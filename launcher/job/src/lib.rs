@@ -34,6 +34,7 @@ mod image;
 mod inbox;
 mod job;
 pub mod limits;
+mod looping;
 pub mod memory;
 mod pmi;
 mod progress;
@@ -53,6 +54,7 @@ pub use image::{
 };
 pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};
+pub use looping::{LoopError, Looping};
 pub use request::{Request, RequestError, RequestKind};
 pub use state::{Part, State};
 

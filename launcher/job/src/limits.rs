@@ -30,6 +30,8 @@ pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 pub const SECTION_NAME_BYTES_MAX: usize = 63;
 /// Most sections of an image.
 pub const SECTIONS_MAX: u32 = 65_536;
+/// Most regions of memory that a program protects for `ftb_loop`.
+pub const REGIONS_MAX: usize = 4096;
 /// How long a connection to another rank may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a rank waits for a message without a link, before it makes one to see whether the peer

@@ -25,6 +25,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Longest message in bytes.
 pub const PACKET_BYTES_MAX: usize = 512;
@@ -104,12 +105,52 @@ impl MemorySocket {
     /// # Errors
     /// The system's, or a message that is no text.
     pub fn receive(&self) -> io::Result<Option<(String, Option<OwnedFd>)>> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC)
+    }
+
+    /// As [`MemorySocket::receive`], without waiting: [`io::ErrorKind::WouldBlock`] if there is
+    /// none yet.
+    ///
+    /// # Errors
+    /// As [`MemorySocket::receive`].
+    pub fn try_receive(&self) -> io::Result<Option<(String, Option<OwnedFd>)>> {
+        self.receive_with(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
+    }
+
+    /// Sends a text without waiting: [`io::ErrorKind::WouldBlock`] if the other end does not
+    /// receive.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn try_send(&self, text: &str) -> io::Result<()> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(rustix::net::send(&self.0, text.as_bytes(), flags).map(drop)?)
+    }
+
+    /// Waits at most this long for a message, or for the end; false: there is none.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let until = Instant::now() + at_most;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+                Err(nix::errno::Errno::EINTR) => {}
+                ready => return Ok(ready? > 0),
+            }
+        }
+    }
+
+    fn receive_with(&self, flags: RecvFlags) -> io::Result<Option<(String, Option<OwnedFd>)>> {
         let mut bytes = [0; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
             let mut slices = [IoSliceMut::new(&mut bytes)];
-            match recvmsg(&self.0, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.0, &mut slices, &mut ancillary, flags) {
                 Err(rustix::io::Errno::INTR) => {}
                 received => break received?.bytes,
             }

@@ -25,6 +25,11 @@ impl Progress {
         Self { counter: fd.and_then(counter), unreported, begun: Instant::now(), reported_ms }
     }
 
+    /// Whether the launch agent counts.
+    pub(crate) fn counts(&self) -> bool {
+        self.counter.is_some()
+    }
+
     /// A safe point or a message.
     pub(crate) fn step(&self) {
         let Some(counter) = &self.counter else {

@@ -8,12 +8,14 @@ mod app;
 pub mod auto;
 mod command;
 mod criu;
+mod looping;
 #[cfg(test)]
 mod tests;
 
 pub use app::App;
 pub use command::Command;
 pub use criu::Criu;
+pub use looping::Loop;
 
 use core::time::Duration;
 use ftb_launcher_core::manner::{Manner, Moves, Saver};
@@ -137,6 +139,7 @@ pub trait Backend {
 pub enum Choice {
     #[default]
     App,
+    Loop,
     Command(Command),
     Criu(Criu),
 }
@@ -151,6 +154,7 @@ impl Choice {
     pub fn get(&self) -> &dyn Backend {
         match self {
             Self::App => &App,
+            Self::Loop => &Loop,
             Self::Command(command) => command,
             Self::Criu(criu) => criu,
         }
@@ -160,17 +164,18 @@ impl Choice {
     pub fn pods(&self) -> Option<&Criu> {
         match self {
             Self::Criu(criu) => Some(criu),
-            Self::App | Self::Command(_) => None,
+            Self::App | Self::Loop | Self::Command(_) => None,
         }
     }
 
-    /// Reads the user's selection: `app`, `criu`, or a file. [`auto::decide`] handles `auto`.
+    /// Reads the user's selection: `app`, `loop`, `criu`, or a file. [`auto::decide`] handles `auto`.
     ///
     /// # Errors
     /// The file, the line, and the problem.
     pub fn read(text: &str) -> Result<Self, String> {
         match text {
             "app" => return Ok(Self::App),
+            "loop" => return Ok(Self::Loop),
             "criu" => return Ok(Self::Criu(Criu::default())),
             "command" => {
                 return Err("--backend command: its hooks are in a file: --backend FILE \
@@ -182,7 +187,7 @@ impl Choice {
         let read = std::fs::read_to_string(text);
         let file = read.map_err(|error| {
             format!(
-                "--backend {text}: neither auto nor app nor criu, and no file to be read: {error}"
+                "--backend {text}: none of auto, app, loop and criu, and no file to be read: {error}"
             )
         })?;
         Self::parse(&file).map_err(|error| format!("backend file {text} {error}"))
@@ -198,7 +203,7 @@ impl Choice {
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
         match &file.backend {
-            Self::App => {}
+            Self::App | Self::Loop => {}
             Self::Command(command) => command.check()?,
             Self::Criu(criu) => criu.check()?,
         }

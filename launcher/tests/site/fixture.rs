@@ -82,17 +82,29 @@ pub fn results(output: &Output) -> Result<Vec<String>> {
 
 /// An MPI program of this folder, compiled; `None` (and a line) where there is no compiler for it.
 pub fn compiled(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
-    if Command::new("mpicc.mpich").arg("-v").output().is_err() {
-        skip("mpicc.mpich is not installed (apt-get install libmpich-dev)");
+    compiled_with(site, "mpicc.mpich", name, source, &[])
+}
+
+/// A C program, compiled with these options.
+pub fn compiled_with(
+    site: &Site,
+    compiler: &str,
+    name: &str,
+    source: &str,
+    options: &[&str],
+) -> Result<Option<String>> {
+    if Command::new(compiler).arg("-v").output().is_err() {
+        skip(&format!("{compiler} is not installed (apt-get install gcc libmpich-dev)"));
         return Ok(None);
     }
     let file = site.cluster.dir().join(format!("{name}.c"));
     let program = file.with_extension("");
     std::fs::write(&file, source)?;
-    let done =
-        Command::new("mpicc.mpich").arg("-O2").arg(&file).arg("-o").arg(&program).status()?;
+    let mut command = Command::new(compiler);
+    command.arg("-O2").arg(&file).arg("-o").arg(&program).args(options);
+    let done = command.status()?;
     std::fs::remove_file(&file)?;
-    ensure!(done.success(), "mpicc.mpich failed");
+    ensure!(done.success(), "{compiler} failed");
     Ok(Some(program.display().to_string()))
 }
 

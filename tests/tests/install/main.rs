@@ -40,6 +40,7 @@ fn built(tree: &Path) {
     let path = |name: &str| release.join(name).to_str().unwrap().to_owned();
     run("cc", &["-g", &path("code.c"), "-o", &path("ftb-agent")]);
     run("cc", &["-g", "-shared", "-fPIC", &path("code.c"), "-o", &path("libftb.so")]);
+    run("cc", &["-g", "-shared", "-fPIC", &path("code.c"), "-o", &path("libftbjob.so")]);
     run("cc", &["-g", "-c", &path("code.c"), "-o", &path("code.o")]);
     run("ar", &["rcs", &path("libftb.a"), &path("code.o")]);
 }
@@ -68,6 +69,7 @@ fn debug_information_is_installed_in_files_of_its_own() {
     for (file, debug) in [
         ("bin/ftb-agent", "lib/debug/usr/bin/ftb-agent.debug"),
         ("lib/libftb.so.0.5.0", "lib/debug/usr/lib/libftb.so.0.5.0.debug"),
+        ("lib/libftbjob.so.0.1.0", "lib/debug/usr/lib/libftbjob.so.0.1.0.debug"),
     ] {
         let (file, debug) = (usr.join(file), usr.join(debug));
         assert!(!has_debug_information(&file), "{}", file.display());

@@ -37,8 +37,15 @@ fn built() -> Option<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap().to_owned();
     let folder = std::env::var_os("FTB_BIN_DIR").map_or(profile, PathBuf::from);
-    let parts =
-        ["ftb-agent", "ftb-slurm", "ftb-demo", "examples/poisson", "libftb.a", "lib_native.so"];
+    let parts = [
+        "ftb-agent",
+        "ftb-slurm",
+        "ftb-demo",
+        "examples/poisson",
+        "libftb.a",
+        "libftbjob.so",
+        "lib_native.so",
+    ];
     let missing = parts.iter().find(|part| !folder.join(part).exists());
     let tools = ["dpkg-shlibdeps", "rpmbuild"].into_iter().find(|tool| {
         !Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success())

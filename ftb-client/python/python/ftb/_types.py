@@ -76,6 +76,17 @@ class Forked(FtbError):
     """It belongs to the process that forked this one: make a new client here."""
 
 
+class JobError(FtbError):
+    """A wrong call of `ftb.job`, or the launch agent is gone."""
+
+
+class StateError(JobError):
+    """The saved state is damaged, or was made of other buffers.
+
+    A program that ends with exit code 65 because of it starts again from an older set.
+    """
+
+
 _ERRORS: Mapping[str, type[FtbError]] = {
     "config": ConfigError,
     "event": EventError,
@@ -88,6 +99,8 @@ _ERRORS: Mapping[str, type[FtbError]] = {
     "timeout": Timeout,
     "closed": Closed,
     "forked": Forked,
+    "job": JobError,
+    "state": StateError,
 }
 
 

@@ -220,8 +220,8 @@ catalog! {
             "Start these ranks. `set`: restore them; `set_size`: how many ranks made the set.";
         FTB_JL_PREPARE: "info", "set id", "episode set",
             "Launch agents that save ranks stop them; after the last answer no rank sends.";
-        FTB_CHECKPOINT: "info", "set id", "episode set",
-            "Every rank saves itself, or its launch agent does.";
+        FTB_CHECKPOINT: "info", "set id", "episode set loop?",
+            "Every rank saves itself, or its launch agent does; `loop`: at this id of `ftb_loop`.";
         FTB_JL_RELEASE: "info", "nothing", "episode",
             "Undo FTB_JL_PREPARE.";
         FTB_MIGRATE: "warning", "source host", "episode source set ranks",
@@ -273,8 +273,8 @@ catalog! {
             "Answer to FTB_JL_LAUNCH: the ranks run.";
         FTB_NLA_LAUNCH_FAILED: "error", "reason", "episode node ranks incarnation",
             "The start failed. With pods it may follow FTB_NLA_LAUNCHED.";
-        FTB_NLA_PREPARED: "info", "nothing", "episode node",
-            "Answer to FTB_JL_PREPARE: the ranks are stopped.";
+        FTB_NLA_PREPARED: "info", "nothing", "episode node loop?",
+            "Answer to FTB_JL_PREPARE: the ranks are stopped; `loop`: can be saved at this id.";
         FTB_NLA_HUNG: "warning", "", "episode node rank incarnation job kind",
             "A rank of this host is hung. Only jobs of root state the condition.";
         FTB_NLA_HANG_OVER: "info", "", "episode node rank incarnation job kind",

@@ -21,6 +21,9 @@ pub struct Checkpoint {
     activity: BTreeMap<u32, Activity>,
     /// Nodes that have not answered FTB_JL_PREPARE.
     preparing: BTreeSet<NodeName>,
+    /// The lowest loop id at which all ranks of [`crate::manner::Saver::Loop`] can be saved.
+    #[serde(default)]
+    loop_id: Option<u64>,
     storing: bool,
     /// The set in memory that is being protected, and the nodes that have not done so.
     #[serde(default)]
@@ -31,7 +34,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     pub(super) fn open(
-        job: &Job,
+        job: &mut Job,
         episode: Episode,
         leaving: Option<NodeName>,
     ) -> (Self, Transition) {
@@ -39,12 +42,12 @@ impl Checkpoint {
     }
 
     /// A checkpoint in the memory of the nodes.
-    pub(super) fn open_in_memory(job: &Job, episode: Episode) -> (Self, Transition) {
+    pub(super) fn open_in_memory(job: &mut Job, episode: Episode) -> (Self, Transition) {
         Self::of_set(job, episode, SetId::of_memory(episode), None)
     }
 
     fn of_set(
-        job: &Job,
+        job: &mut Job,
         episode: Episode,
         set: SetId,
         leaving: Option<NodeName>,
@@ -54,11 +57,14 @@ impl Checkpoint {
             saved: BTreeMap::new(),
             activity: BTreeMap::new(),
             preparing: BTreeSet::new(),
+            loop_id: None,
             storing: false,
             protecting: None,
             leaving,
         };
-        if !job.agents_save() {
+        // Ranks that wait in their first `ftb_loop` need not be asked where they are.
+        let they_wait = core::mem::take(&mut job.ranks_wait);
+        if they_wait || !job.agents_save() {
             let transition = checkpoint.save(job, episode);
             return (checkpoint, transition);
         }
@@ -69,7 +75,8 @@ impl Checkpoint {
     }
 
     fn save(&self, job: &Job, episode: Episode) -> Transition {
-        let request = FromJl::Checkpoint { episode, set: self.set.clone() };
+        let (set, loop_id) = (self.set.clone(), self.loop_id);
+        let request = FromJl::Checkpoint { episode, set, loop_id };
         Transition::next("save", job.config.deadlines.save, vec![request])
     }
 
@@ -177,9 +184,13 @@ impl Handler for Checkpoint {
         node: &NodeName,
         message: &FromNla,
     ) -> Transition {
-        let prepared = matches!(message, FromNla::Prepared { .. });
-        if prepared && self.preparing.remove(node) && self.preparing.is_empty() {
-            return self.save(context.job, context.episode);
+        if let FromNla::Prepared { loop_id, .. } = message
+            && self.preparing.remove(node)
+        {
+            self.loop_id = self.loop_id.max(*loop_id);
+            if self.preparing.is_empty() {
+                return self.save(context.job, context.episode);
+            }
         }
         let Some((_, waiting)) = &mut self.protecting else { return Transition::Stay };
         match message {

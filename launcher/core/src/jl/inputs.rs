@@ -3,8 +3,9 @@
 
 use super::barrier::Arrival;
 use super::episode::Transition;
-use super::start::NOT_STARTED;
+use super::start::{EXIT_TORN_IMAGE, NOT_STARTED};
 use super::{Jl, JlOutput, OnDeath, Outcome, Unusable, Workflow};
+use crate::manner::Saver;
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, Part, Protocol, RankSays};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -66,7 +67,7 @@ impl Jl {
             | FromNla::Protected { episode, .. }
             | FromNla::ProtectFailed { episode, .. }
             | FromNla::LaunchFailed { episode, .. }
-            | FromNla::Prepared { episode }
+            | FromNla::Prepared { episode, .. }
             | FromNla::Pic { episode, .. }
             | FromNla::Copied { episode, .. }
             | FromNla::CopyFailed { episode, .. }
@@ -171,11 +172,24 @@ impl Jl {
         if !well && !self.ends() {
             self.has_failed(now);
         }
+        if how == ExitCause::Exit(EXIT_TORN_IMAGE) && self.restores_in_loop() {
+            self.job.put_aside(rank);
+        }
         match &self.open {
             Some(_) => self.with_open(now, |handler, context| handler.on_exit(context, rank, how)),
             None if well => {}
             None => self.transition(now, Transition::died(&self.job, rank, how)),
         }
+    }
+
+    /// Whether ranks restore themselves in `ftb_loop`: after the end of the start, which handles
+    /// images that are refused before.
+    fn restores_in_loop(&self) -> bool {
+        let works = match &self.open {
+            None => true,
+            Some(open) => matches!(open.workflow, Workflow::Checkpoint(_)),
+        };
+        works && self.job.restarts > 0 && self.job.config.manner.saver == Saver::Loop
     }
 
     pub(super) fn ends(&self) -> bool {

@@ -284,6 +284,9 @@ pub struct Job {
     pub barrier: Barrier,
     /// Whether all ranks have met since the last start. Only then can they be asked anything.
     pub met: bool,
+    /// Ranks of [`Saver::Loop`] wait in their first call for the first checkpoint.
+    #[serde(default)]
+    pub(super) ranks_wait: bool,
     /// Committed sets in the store, oldest first.
     pub sets: Vec<SetId>,
     /// The set in the memory of the nodes that every group has protected.
@@ -336,6 +339,7 @@ impl Job {
             incarnation: 0,
             barrier: Barrier::new(1),
             met: false,
+            ranks_wait: false,
             sets,
             memory: None,
             held: None,
@@ -361,9 +365,9 @@ impl Job {
         often.max(Duration::from_secs(1) * nodes / ANSWERS_PER_SECOND)
     }
 
-    /// Whether node agents save the ranks.
+    /// Whether node agents save the ranks, or have them stop to save themselves.
     pub(super) fn agents_save(&self) -> bool {
-        self.config.manner.saver == Saver::Agent
+        self.config.manner.saver != Saver::Ranks
     }
 
     pub(super) fn moves(&self) -> Moves {

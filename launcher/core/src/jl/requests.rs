@@ -5,7 +5,7 @@ use super::{
     ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, Migration, MigrationState,
     Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
 };
-use crate::manner::Moves;
+use crate::manner::{Moves, Saver};
 use crate::message::{FaultCause, FromJl, TimeLeft};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
@@ -290,7 +290,8 @@ impl Jl {
     /// rank is stopped meanwhile. The checkpoint is refused after [`BARRIER_PATIENCE`].
     fn waits_for_barrier(&mut self, now: Now) -> bool {
         let next = self.wanted.front().map(|waiting| &waiting.want);
-        let saves = matches!(next, Some(Request::Checkpoint { .. })) && self.job.agents_save();
+        let by_agents = self.job.config.manner.saver == Saver::Agent;
+        let saves = matches!(next, Some(Request::Checkpoint { .. })) && by_agents;
         if !saves || !self.job.barrier.is_entered() || self.some_have_ended() {
             self.barrier_until_ns = None;
             return false;
@@ -408,13 +409,13 @@ impl Jl {
             return;
         }
         let episode = self.job.open();
-        let (checkpoint, transition) = Checkpoint::open_in_memory(&self.job, episode);
+        let (checkpoint, transition) = Checkpoint::open_in_memory(&mut self.job, episode);
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
     fn save_job(&mut self, now: Now, leaving: Option<NodeName>, by: Initiator, why: &str) {
         let episode = self.job.open();
-        let (checkpoint, transition) = Checkpoint::open(&self.job, episode, leaving);
+        let (checkpoint, transition) = Checkpoint::open(&mut self.job, episode, leaving);
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 

@@ -182,6 +182,7 @@ impl Start {
         }
         self.waiting = job.alive().into_iter().collect();
         job.place(&self.placement);
+        job.ranks_wait = self.set.is_none() && job.first_waits();
         job.incarnation += u64::from(episode > Episode(1));
         for row in &mut job.ranks {
             row.incarnation = job.incarnation;

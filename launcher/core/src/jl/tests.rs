@@ -4,6 +4,7 @@
 
 mod drill;
 mod hangs;
+mod looping;
 mod requests;
 mod saving;
 mod table;

@@ -63,6 +63,13 @@ pub enum NlaInput {
         episode: Episode,
         result: Result<(), String>,
     },
+    /// As `Prepared` without a failure, of ranks that save themselves in `ftb_loop`. They do not
+    /// stop.
+    Looping {
+        episode: Episode,
+        /// The lowest loop id at which all of them can be saved.
+        loop_id: u64,
+    },
     /// What a stopped rank has done so far.
     Worked {
         rank: u32,
@@ -150,6 +157,9 @@ pub enum NlaOutput {
         ranks: Ranks,
         /// The ranks are gone afterwards; their ends are not reported.
         leave: bool,
+        /// The loop id at which they are saved, if they save themselves in `ftb_loop`; `None`: that
+        /// of their first call.
+        loop_id: Option<u64>,
         /// The PMI key-value space, saved with them.
         space: String,
     },

@@ -93,7 +93,9 @@ impl Nla {
             FromJl::Release { episode } | FromJl::Closed(Closed { episode, .. }) => {
                 self.on_release(episode, out)
             }
-            FromJl::Checkpoint { episode, .. } => self.on_checkpoint(now, episode, out),
+            FromJl::Checkpoint { episode, set, loop_id } => {
+                self.on_checkpoint(now, episode, (set, loop_id), out);
+            }
             FromJl::Drop { set, .. } => out.push(NlaOutput::DropSet(set)),
             FromJl::Signal { episode, signal } => {
                 if episode > self.signal_episode {

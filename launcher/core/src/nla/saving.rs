@@ -25,6 +25,8 @@ pub(super) struct Saving {
     until_ns: u64,
     /// It was cancelled.
     void: bool,
+    /// The lowest loop id at which all ranks can be saved.
+    loop_id: Option<u64>,
     /// The answers for the ranks.
     said: Vec<RankSays>,
 }
@@ -47,7 +49,7 @@ pub(super) struct Restoring {
 
 impl Nla {
     pub(super) fn agent_saves(&self) -> bool {
-        self.config.manner.saver == Saver::Agent
+        self.config.manner.saver != Saver::Ranks
     }
 
     /// Whether ranks are restored together from an image, not started one by one.
@@ -66,8 +68,10 @@ impl Nla {
         self.saving.as_ref().is_some_and(|saving| !go_on(saving))
     }
 
+    /// Whether a rank waits in a barrier in which it cannot be saved. One that saves itself does so
+    /// behind it.
     fn save_later(&self) -> bool {
-        !self.pmi.arrived().is_empty()
+        self.config.manner.saver == Saver::Agent && !self.pmi.arrived().is_empty()
     }
 
     /// FTB_JL_PREPARE. A node without ranks does not answer. With a rank in a barrier it refuses.
@@ -85,7 +89,8 @@ impl Nla {
             if saving.episode == episode
                 && matches!(saving.stage, SavingStage::Prepared | SavingStage::Over)
             {
-                out.push(NlaOutput::Publish(FromNla::Prepared { episode }));
+                let loop_id = saving.loop_id;
+                out.push(NlaOutput::Publish(FromNla::Prepared { episode, loop_id }));
             }
             if saving.episode == episode || saving.stage != SavingStage::Over {
                 return;
@@ -130,6 +135,7 @@ impl Nla {
             stage: SavingStage::Preparing,
             until_ns: now.deadline_ns(limits::PREPARED_MAX),
             void: false,
+            loop_id: None,
             said: Vec::new(),
         });
         out.push(NlaOutput::Prepare { episode, set, ranks });
@@ -179,14 +185,29 @@ impl Nla {
             return;
         }
         if saving.leave {
-            self.save(now, out);
+            self.save(now, None, out);
         } else {
             saving.stage = SavingStage::Prepared;
-            out.push(NlaOutput::Publish(FromNla::Prepared { episode }));
+            let loop_id = saving.loop_id;
+            out.push(NlaOutput::Publish(FromNla::Prepared { episode, loop_id }));
         }
     }
 
-    fn save(&mut self, now: Now, out: &mut Vec<NlaOutput>) {
+    /// It is known where the ranks can be saved in `ftb_loop`.
+    pub(super) fn on_looping(
+        &mut self,
+        now: Now,
+        episode: Episode,
+        loop_id: u64,
+        out: &mut Vec<NlaOutput>,
+    ) {
+        if let Some(saving) = self.saving.as_mut().filter(|saving| saving.episode == episode) {
+            saving.loop_id = Some(loop_id);
+        }
+        self.on_prepared(now, episode, Ok(()), out);
+    }
+
+    fn save(&mut self, now: Now, loop_id: Option<u64>, out: &mut Vec<NlaOutput>) {
         let space = self.pmi.export() + &self.last_barrier.export(now);
         let Some(saving) = &mut self.saving else {
             return;
@@ -197,21 +218,45 @@ impl Nla {
             set: saving.set.clone(),
             ranks: saving.ranks.clone(),
             leave: saving.leave,
+            loop_id,
             space,
         });
     }
 
     /// FTB_CHECKPOINT: every node is prepared.
-    pub(super) fn on_checkpoint(&mut self, now: Now, episode: Episode, out: &mut Vec<NlaOutput>) {
+    pub(super) fn on_checkpoint(
+        &mut self,
+        now: Now,
+        episode: Episode,
+        (set, loop_id): (SetId, Option<u64>),
+        out: &mut Vec<NlaOutput>,
+    ) {
         let known = |saving: &&Saving| saving.episode == episode && !saving.leave;
+        let is_loop = self.config.manner.saver == Saver::Loop;
+        if is_loop
+            && loop_id.is_none()
+            && self.saving.as_ref().is_none_or(|of| of.episode < episode)
+        {
+            return self.save_waiting(now, episode, set, out);
+        }
         let Some(saving) = self.saving.as_ref().filter(known) else {
             return;
         };
         match saving.stage {
-            SavingStage::Prepared => self.save(now, out),
+            SavingStage::Prepared => self.save(now, loop_id, out),
             SavingStage::Over => out.extend(saving.said.iter().cloned().map(NlaOutput::PublishFor)),
             SavingStage::Preparing | SavingStage::Saving => {}
         }
+    }
+
+    /// Saves ranks that wait in their first `ftb_loop`, or come to it.
+    fn save_waiting(&mut self, now: Now, episode: Episode, set: SetId, out: &mut Vec<NlaOutput>) {
+        if self.ending.is_some() || self.running().is_empty() || !self.admit(episode) {
+            return;
+        }
+        // The order to save needs no order to report before it.
+        self.prepare(now, episode, set, false, &mut Vec::new());
+        self.save(now, None, out);
     }
 
     /// The shell has saved the ranks, with these sizes, or has failed.
@@ -312,6 +357,7 @@ impl Nla {
 
     /// FTB_JL_RELEASE, or the episode is over.
     pub(super) fn on_release(&mut self, episode: Episode, out: &mut Vec<NlaOutput>) {
+        let is_loop = self.config.manner.saver == Saver::Loop;
         let known = self.saving.as_ref().filter(|saving| saving.episode == episode);
         let busy =
             known.is_some_and(|s| matches!(s.stage, SavingStage::Preparing | SavingStage::Saving));
@@ -322,6 +368,10 @@ impl Nla {
             return;
         };
         match saving.stage {
+            // Ranks may never come to their next `ftb_loop`, or to that of the checkpoint.
+            SavingStage::Preparing | SavingStage::Saving if is_loop => {
+                return self.save_failed("it was cancelled", out);
+            }
             SavingStage::Preparing | SavingStage::Saving => saving.void = true,
             SavingStage::Prepared => out.push(NlaOutput::Release { episode }),
             SavingStage::Over if saving.leave || saving.failed() => {}

@@ -251,7 +251,7 @@ fn saved(nla: &mut Nla, now: Now, number: u64) -> String {
     let set = SetId::of_checkpoint(episode);
     feed(nla, now, FromJl::Prepare { episode, set: set.clone() });
     nla.handle(now, NlaInput::Prepared { episode, result: Ok(()) }, &mut Vec::new());
-    let out = feed(nla, now, FromJl::Checkpoint { episode, set });
+    let out = feed(nla, now, FromJl::Checkpoint { episode, set, loop_id: None });
     let space = out.into_iter().find_map(|out| match out {
         NlaOutput::Save { space, .. } => Some(space),
         _ => None,
@@ -275,4 +275,76 @@ fn moved_ranks_wait_no_longer_in_their_last_barrier_than_others() {
     pmi(&mut nla, at(2), 1, "cmd=barrier_in");
     assert_eq!(nla.next_deadline_ns(), after(at(2), limits::LAST_BARRIER_WAIT).mono_ns);
     assert_eq!(tick(&mut nla, after(at(2), limits::LAST_BARRIER_WAIT)), [1]);
+}
+
+/// Two ranks that call `ftb_loop`, one of them still in a barrier of MPI.
+fn looping() -> Nla {
+    let manner = Manner { saver: Saver::Loop, moves: crate::manner::Moves::Anew };
+    let mut nla = Nla::new(at(0), NlaConfig { manner, ..config() }, false);
+    feed(&mut nla, at(1), launch(1, &[0, 1]));
+    pmi(&mut nla, at(1), 1, "cmd=barrier_in");
+    nla
+}
+
+fn prepare(nla: &mut Nla, number: u64) -> Vec<NlaOutput> {
+    let episode = Episode(number);
+    feed(nla, at(2), FromJl::Prepare { episode, set: SetId::of_memory(episode) })
+}
+
+fn checkpoint(nla: &mut Nla, number: u64, loop_id: Option<u64>) -> Vec<Option<u64>> {
+    let episode = Episode(number);
+    let set = SetId::of_memory(episode);
+    let out = feed(nla, at(4), FromJl::Checkpoint { episode, set, loop_id });
+    let save = |out: NlaOutput| match out {
+        NlaOutput::Save { loop_id, .. } => Some(loop_id),
+        _ => None,
+    };
+    out.into_iter().filter_map(save).collect()
+}
+
+#[test]
+fn ranks_that_loop_are_saved_at_the_loop_id_of_the_job() {
+    let mut nla = looping();
+    let out = prepare(&mut nla, 2);
+    assert!(out.iter().any(|out| matches!(out, NlaOutput::Prepare { .. })), "{out:?}");
+    let episode = Episode(2);
+    let mut out = Vec::new();
+    nla.handle(at(3), NlaInput::Looping { episode, loop_id: 4 }, &mut out);
+    assert_eq!(out, [NlaOutput::Publish(FromNla::Prepared { episode, loop_id: Some(4) })]);
+    assert_eq!(prepare(&mut nla, 2), out, "repeated");
+    assert_eq!(checkpoint(&mut nla, 2, Some(7)), [Some(7)]);
+    assert_eq!(checkpoint(&mut nla, 2, Some(7)), [], "repeated");
+}
+
+/// They wait in their first call, so nothing has to be asked before.
+#[test]
+fn the_first_checkpoint_needs_no_preparation() {
+    let mut nla = looping();
+    assert_eq!(checkpoint(&mut nla, 2, None), [None]);
+    assert_eq!(checkpoint(&mut nla, 2, None), [], "repeated");
+    let mut out = Vec::new();
+    let result = Ok(vec![(0, 10), (1, 10)]);
+    nla.handle(at(5), NlaInput::Saved { episode: Episode(2), result }, &mut out);
+    let done = |out: &&NlaOutput| {
+        matches!(out, NlaOutput::PublishFor(says)
+        if matches!(says.message, FromRank::CheckpointDone { .. }))
+    };
+    assert_eq!(out.iter().filter(done).count(), 2, "{out:?}");
+}
+
+#[test]
+fn a_save_that_is_cancelled_is_cancelled_on_its_way_to_the_loop_id() {
+    for is_due in [false, true] {
+        let mut nla = looping();
+        prepare(&mut nla, 2);
+        let episode = Episode(2);
+        if is_due {
+            nla.handle(at(3), NlaInput::Looping { episode, loop_id: 4 }, &mut Vec::new());
+            checkpoint(&mut nla, 2, Some(7));
+        }
+        let out = feed(&mut nla, at(5), FromJl::Release { episode });
+        assert!(out.contains(&NlaOutput::Release { episode }), "{is_due}: {out:?}");
+        let out = prepare(&mut nla, 3);
+        assert!(out.iter().any(|out| matches!(out, NlaOutput::Prepare { .. })), "{out:?}");
+    }
 }

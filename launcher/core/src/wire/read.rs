@@ -112,7 +112,10 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             set_size: event.tag("set_size").map(|_| read.parsed("set_size")).transpose()?,
             placement: read.placement()?,
         }),
-        names::FTB_CHECKPOINT => FromJl::Checkpoint { episode, set: read.set()? },
+        names::FTB_CHECKPOINT => {
+            let (set, loop_id) = (read.set()?, read.parsed_if("loop")?);
+            FromJl::Checkpoint { episode, set, loop_id }
+        }
         names::FTB_JL_PREPARE => FromJl::Prepare { episode, set: read.set()? },
         names::FTB_JL_RELEASE => FromJl::Release { episode },
         names::FTB_MIGRATE => FromJl::Migrate {
@@ -246,7 +249,7 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             ranks: read.ranks()?,
             reason: read.payload()?.to_owned(),
         },
-        names::FTB_NLA_PREPARED => FromNla::Prepared { episode },
+        names::FTB_NLA_PREPARED => FromNla::Prepared { episode, loop_id: read.parsed_if("loop")? },
         names::FTB_NLA_HUNG | names::FTB_NLA_HANG_OVER => FromNla::Hang {
             episode,
             rank: read.parsed("rank")?,

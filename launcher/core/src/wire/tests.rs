@@ -64,7 +64,8 @@ fn jl_messages() -> Vec<FromJl> {
         }),
         FromJl::Prepare { episode, set: set() },
         FromJl::Release { episode },
-        FromJl::Checkpoint { episode, set: set() },
+        FromJl::Checkpoint { episode, set: set(), loop_id: None },
+        FromJl::Checkpoint { episode, set: set(), loop_id: Some(7) },
         FromJl::Migrate { episode, source: source.clone(), set: set(), ranks: ranks() },
         FromJl::MigrateAbort { episode, source, reason: reason.clone() },
         FromJl::Copy {
@@ -123,7 +124,8 @@ fn nla_messages() -> Vec<FromNla> {
         },
         FromNla::Launched { episode, incarnation, ranks: ranks() },
         FromNla::LaunchFailed { episode, incarnation, ranks: ranks(), reason: reason.clone() },
-        FromNla::Prepared { episode },
+        FromNla::Prepared { episode, loop_id: None },
+        FromNla::Prepared { episode, loop_id: Some(u64::MAX) },
         FromNla::Exited { episode, rank: 3, incarnation, how: ExitCause::Signal(9) },
         FromNla::Pic { episode, ranks: ranks(), set: set() },
         FromNla::Copied { episode, set: set(), ranks: ranks(), bytes: 1 << 40 },
@@ -216,7 +218,8 @@ fn the_payloads_are_those_of_the_thesis() {
 
 #[test]
 fn a_set_that_climbs_is_refused_with_its_field() {
-    let mut event = to_jl(&FromJl::Checkpoint { episode: EPISODE, set: set() }).unwrap();
+    let mut event =
+        to_jl(&FromJl::Checkpoint { episode: EPISODE, set: set(), loop_id: None }).unwrap();
     for tag in &mut event.tags {
         if tag.key == "set" {
             tag.value = "../../etc".to_owned();

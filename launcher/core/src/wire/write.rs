@@ -35,6 +35,13 @@ impl Draft {
         self
     }
 
+    fn tag_if(self, key: &str, value: Option<&impl ToString>) -> Self {
+        match value {
+            Some(value) => self.tag(key, value.to_string()),
+            None => self,
+        }
+    }
+
     /// Adds the tag, if there is a value.
     fn maybe(self, key: &str, value: Option<impl ToString>) -> Self {
         match value {
@@ -77,8 +84,9 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
     let draft = match message {
         FromJl::Launch(message) => launch(message),
         FromJl::MigrateIpt(message) => ipt(message),
-        FromJl::Checkpoint { episode, set } => {
-            draft(names::FTB_CHECKPOINT, Info, set.as_str()).episode(*episode).tag("set", set)
+        FromJl::Checkpoint { episode, set, loop_id } => {
+            let draft = draft(names::FTB_CHECKPOINT, Info, set.as_str());
+            draft.episode(*episode).tag("set", set).tag_if("loop", loop_id.as_ref())
         }
         FromJl::Prepare { episode, set } => {
             draft(names::FTB_JL_PREPARE, Info, set.as_str()).episode(*episode).tag("set", set)
@@ -223,8 +231,9 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
             let draft = draft(names::FTB_NLA_LAUNCH_FAILED, Error, reason.clone());
             draft.started(*episode, ranks, *incarnation)
         }
-        FromNla::Prepared { episode } => {
-            draft(names::FTB_NLA_PREPARED, Info, String::new()).episode(*episode)
+        FromNla::Prepared { episode, loop_id } => {
+            let draft = draft(names::FTB_NLA_PREPARED, Info, String::new());
+            draft.episode(*episode).tag_if("loop", loop_id.as_ref())
         }
         message @ FromNla::Hang { .. } => hung_rank(node, message)?,
         FromNla::Exited { episode, rank, incarnation, how } => {

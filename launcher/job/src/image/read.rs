@@ -88,6 +88,26 @@ impl Reader {
         Ok(bytes)
     }
 
+    /// A section of exactly this many bytes.
+    ///
+    /// # Errors
+    /// As [`Reader::bytes`], and where it has another length.
+    pub fn bytes_into(&mut self, name: &str, to: &mut [u8]) -> Result<(), ImageError> {
+        let (wanted, mut found, mut filled) = (to.len(), to.len(), 0);
+        self.data(name, SectionType::Bytes, |len, data| {
+            found = len;
+            if let Some(place) = to.get_mut(filled..filled + data.len()) {
+                place.copy_from_slice(data);
+            }
+            filled += data.len();
+        })?;
+        if filled != wanted {
+            let problem = format!("section {name:?} has {found} bytes, expected {wanted}");
+            return Err(self.blocks.refused(problem));
+        }
+        Ok(())
+    }
+
     /// A section of numbers, to the bit.
     ///
     /// # Errors

@@ -20,21 +20,30 @@ pub(super) fn open_image(
     let Some(set_dir) = &config.restore else {
         return Ok(None);
     };
+    open_set(set_dir, (&config.job_id, config.rank, config.size), memory).map(Some)
+}
+
+/// The verified image of a rank in that set: its job, its number, how many ranks there are.
+pub(crate) fn open_set(
+    set_dir: &Path,
+    (job, rank, size): (&str, u32, u32),
+    memory: Option<&NodeMemory>,
+) -> Result<(Header, Reader)> {
     let set = set_dir.file_name().map(Path::new).and_then(Path::to_str);
     let image = match (set.filter(|set| is_memory_set(set)), memory) {
         (Some(set), Some(memory)) => {
-            let path = NodeMemory::label(set, config.rank);
+            let path = NodeMemory::label(set, rank);
             let read = |source| ImageError::Read { path: path.clone(), source };
             ImageReader::read(memory.get(set).map_err(read)?, &path)?
         }
-        _ => ImageReader::open(&set_dir.join(Header::file_name(config.rank)))?,
+        _ => ImageReader::open(&set_dir.join(Header::file_name(rank)))?,
     };
     let header = image.header().clone();
-    image.require(header.job == config.job_id, "it is of another job")?;
-    image.require(header.rank == config.rank, "it is of another rank")?;
-    image.require(header.size == config.size, "it is of a job of another size")?;
+    image.require(header.job == job, "it is of another job")?;
+    image.require(header.rank == rank, "it is of another rank")?;
+    image.require(header.size == size, "it is of a job of another size")?;
     image.require(Some(header.set.as_str()) == set, "it is of another set")?;
-    Ok(Some((header, image.into_reader())))
+    Ok((header, image.into_reader()))
 }
 
 impl Job {
@@ -102,7 +111,7 @@ impl Job {
             state.save(writer)
         };
         if is_memory_set(set) {
-            return self.write_to_memory(&header, &mut save);
+            return save_to_memory(self.memory.as_ref(), &header, &mut save);
         }
         let Some(image_dir) = &self.config.image_dir else {
             return Err(ImageError::Write {
@@ -113,21 +122,21 @@ impl Job {
         let size = image::write_image(&image_dir.join(set), &header, outlives, &mut save)?;
         Ok(size.bytes)
     }
+}
 
-    /// Writes this rank's image into memory, which the launch agent takes over.
-    fn write_to_memory(
-        &self,
-        header: &Header,
-        save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
-    ) -> Result<u64, ImageError> {
-        let path = NodeMemory::label(&header.set, header.rank);
-        let failed = |source| ImageError::Write { path: path.clone(), source };
-        let node = self.memory.as_ref().ok_or_else(|| {
-            failed(std::io::Error::other("FTB_MEMORY_FD is not set: run with --memory"))
-        })?;
-        let memory = memory::create(&Header::file_name(header.rank)).map_err(failed)?;
-        let (memory, size) = image::write_image_to(memory, &path, header, save)?;
-        node.put(&header.set, &memory).map_err(failed)?;
-        Ok(size.bytes)
-    }
+/// Writes an image into memory, which the launch agent takes over; returns its size in bytes.
+pub(crate) fn save_to_memory(
+    node: Option<&NodeMemory>,
+    header: &Header,
+    save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
+) -> Result<u64, ImageError> {
+    let path = NodeMemory::label(&header.set, header.rank);
+    let failed = |source| ImageError::Write { path: path.clone(), source };
+    let node = node.ok_or_else(|| {
+        failed(std::io::Error::other("FTB_MEMORY_FD is not set: run with --memory"))
+    })?;
+    let memory = memory::create(&Header::file_name(header.rank)).map_err(failed)?;
+    let (memory, size) = image::write_image_to(memory, &path, header, save)?;
+    node.put(&header.set, &memory).map_err(failed)?;
+    Ok(size.bytes)
 }

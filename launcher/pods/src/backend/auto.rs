@@ -3,12 +3,22 @@
 
 use super::{Choice, Criu};
 
+/// A library by which a program saves itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// ftb-job.
+    Job,
+    /// `ftb_loop`, in C or Python.
+    Loop,
+    Neither,
+}
+
 /// The facts of the decision.
 #[derive(Debug)]
 pub struct JobFacts<'a> {
     pub program: &'a str,
-    /// The program, or a file named on its command line, contains ftb-job.
-    pub links_ftb_job: bool,
+    /// What the program, or a file named on its command line, contains.
+    pub has: Library,
     /// There is a spare or a checkpoint interval; otherwise no backend is needed.
     pub is_useful: bool,
     /// All nodes are this host. Pods on several hosts need a bridge that only the user can name.
@@ -22,8 +32,10 @@ pub fn decide(
     pods: impl FnOnce() -> Result<(), String>,
 ) -> (Choice, Option<String>) {
     let program = seen.program;
-    if seen.links_ftb_job || !seen.is_useful {
-        return (Choice::App, None);
+    match seen.has {
+        Library::Loop => return (Choice::Loop, None),
+        Library::Neither if seen.is_useful => {}
+        Library::Job | Library::Neither => return (Choice::App, None),
     }
     let checked = match seen.is_local {
         true => pods(),
@@ -36,15 +48,15 @@ pub fn decide(
     match checked {
         Ok(()) => {
             let words = format!(
-                "backend criu: {program} does not contain ftb-job, so its ranks run in pods with a \
-                 network of their own (--backend app: without pods)"
+                "backend criu: {program} does not contain ftb-job or ftb_loop, so its ranks run in \
+                 pods with a network of their own (--backend app: without pods)"
             );
             (Choice::Criu(Criu::default()), Some(words))
         }
         Err(why) => {
             let words = format!(
-                "backend app: {program} does not contain ftb-job, and pods cannot be made: \
-                 {why}"
+                "backend app: {program} does not contain ftb-job or ftb_loop, and pods cannot be \
+                 made: {why}"
             );
             (Choice::App, Some(words))
         }
@@ -57,7 +69,7 @@ mod tests {
     use super::*;
 
     const UNMODIFIED: JobFacts<'_> =
-        JobFacts { program: "solver", links_ftb_job: false, is_useful: true, is_local: true };
+        JobFacts { program: "solver", has: Library::Neither, is_useful: true, is_local: true };
 
     fn decided(seen: &JobFacts<'_>, pods: Result<(), String>) -> (&'static str, String) {
         let (choice, words) = decide(seen, || pods);
@@ -77,12 +89,14 @@ mod tests {
 
     #[test]
     fn a_program_of_ftb_job_or_a_job_without_spares_gets_no_pods() {
-        for seen in [
-            JobFacts { links_ftb_job: true, ..UNMODIFIED },
-            JobFacts { is_useful: false, ..UNMODIFIED },
+        for (seen, expected) in [
+            (JobFacts { has: Library::Job, ..UNMODIFIED }, Choice::App),
+            (JobFacts { is_useful: false, ..UNMODIFIED }, Choice::App),
+            (JobFacts { has: Library::Loop, ..UNMODIFIED }, Choice::Loop),
+            (JobFacts { has: Library::Loop, is_useful: false, ..UNMODIFIED }, Choice::Loop),
         ] {
             let (choice, words) = decide(&seen, || panic!("it does not matter"));
-            assert_eq!((choice, words), (Choice::App, None));
+            assert_eq!((choice, words), (expected, None));
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Job, OnDeath};
 use crate::jl::JlOutput;
 use crate::jl::start::copies;
+use crate::manner::Saver;
 use crate::memory::MemorySet;
 use crate::memory::set::From;
 use crate::message::{FromJl, Placement};
@@ -17,6 +18,25 @@ impl Job {
         let memory = self.memory.as_ref().map(|memory| &memory.set);
         let newer = |set: &&SetId| stored.is_none_or(|stored| set.episode() > stored.episode());
         memory.filter(newer).or(stored).cloned()
+    }
+
+    /// Whether ranks of [`Saver::Loop`] wait for the first checkpoint in memory.
+    pub(in crate::jl) fn first_waits(&self) -> bool {
+        let first = self.config.memory.as_ref().is_some_and(|memory| memory.first);
+        first && self.config.manner.saver == Saver::Loop
+    }
+
+    /// A rank of [`Saver::Loop`] has refused the set that it was started from: it does not count
+    /// any more.
+    pub(in crate::jl) fn put_aside(&mut self, rank: u32) {
+        let Some(set) = self.newest_set() else { return };
+        let words =
+            format!("set {set} cannot be restored and is put aside: rank {rank} refused its image");
+        if set.is_in_memory() {
+            return self.drop_memory(&words);
+        }
+        self.tell(words);
+        self.sets.retain(|other| *other != set);
     }
 
     /// The set with its level, for the user.

@@ -218,7 +218,10 @@ impl World {
                     all.push(("FTB_NLA_RESET", self.each(|_| FromNla::Reset { episode })));
                 }
                 FromJl::Prepare { .. } => {
-                    all.push(("FTB_NLA_PREPARED", self.each(|_| FromNla::Prepared { episode })));
+                    all.push((
+                        "FTB_NLA_PREPARED",
+                        self.each(|_| FromNla::Prepared { episode, loop_id: None }),
+                    ));
                 }
                 FromJl::Kill { .. } => {
                     all.push(("FTB_NLA_STOPPED", self.each(|_| FromNla::Stopped { episode })));

@@ -1,0 +1,255 @@
+//! `ftb_loop`: programs in any language, with any communication of their own, that are saved in the
+//! memory of the nodes. `launcher/job/capi` is the C library, `ftb.job` the Python module.
+//!
+//! A program protects regions of its memory and calls [`Looping::pass`] at the beginning of each
+//! step, as FMI_Loop. The launch agent asks for a save over a socket (`FTB_LOOP_FD`), at which a
+//! call only looks; a rank has no thread, no connection to other ranks, and waits for none of them.
+//! After a death all ranks start again, and their first call restores the regions.
+//!
+//! ```text
+//! agent -> rank   where                     report the loop id
+//!                 save EPISODE SET LOOP     be saved at this loop id (`first`: of the first call)
+//!                 cancel
+//! rank -> agent   at LOOP PERIOD            the next loop id, microseconds of an iteration
+//!                 saved SET BYTES
+//!                 missed SET                it is behind that loop id
+//!                 failed SET REASON
+//! ```
+
+mod regions;
+mod stage;
+
+use crate::config::LoopConfig;
+use crate::error::Error;
+use crate::image::{Header, ImageError, Outlives, Writer, write_image};
+use crate::job::images::{open_set, save_to_memory};
+use crate::job::inherited;
+use crate::limits;
+use crate::memory::{MemorySocket, NodeMemory, is_memory_set};
+use crate::progress::Progress;
+use regions::Regions;
+use stage::{Due, LoopStep, Order, Stage};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LoopError {
+    /// The environment is wrong, or an image is refused.
+    #[error(transparent)]
+    Job(#[from] Error),
+    /// A wrong argument, or a call at the wrong time; nothing has changed.
+    #[error("{0}")]
+    Invalid(String),
+    /// The launch agent ends, and this process with it.
+    #[error("the launch agent does not answer: {0}")]
+    Agent(#[from] io::Error),
+}
+
+impl From<ImageError> for LoopError {
+    fn from(error: ImageError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+impl LoopError {
+    /// Negative: the exit code of a program that ends because of it (65: the launcher takes another
+    /// set), 3 for a wrong call.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::Job(error) => -i32::from(error.exit_code()),
+            Self::Invalid(_) => -3,
+            Self::Agent(_) => -1,
+        }
+    }
+}
+
+/// The protected memory of this process, and its loop.
+#[derive(Debug)]
+pub struct Looping {
+    config: LoopConfig,
+    /// `None`: nothing saves this program.
+    agent: Option<MemorySocket>,
+    memory: Option<NodeMemory>,
+    progress: Progress,
+    regions: Regions,
+    stage: Stage,
+    has_begun: bool,
+    next: u64,
+    pid: u32,
+}
+
+impl Looping {
+    /// From the environment; without a launcher a loop that only counts.
+    ///
+    /// # Errors
+    /// [`Error::Environment`].
+    pub fn from_env() -> Result<Self, LoopError> {
+        let config = LoopConfig::from_lookup(&|name| std::env::var(name).ok())?;
+        let agent = config.loop_fd.map(|fd| inherited("FTB_LOOP_FD", fd)).transpose()?;
+        let memory = config.memory_fd.filter(|_| agent.is_some());
+        let memory = memory.map(|fd| inherited("FTB_MEMORY_FD", fd)).transpose()?;
+        Ok(Self::new(config, agent, memory))
+    }
+
+    fn new(config: LoopConfig, agent: Option<OwnedFd>, memory: Option<OwnedFd>) -> Self {
+        Self {
+            agent: agent.map(MemorySocket::new),
+            memory: memory.map(NodeMemory::new),
+            progress: Progress::new(config.progress_fd),
+            regions: Regions::default(),
+            stage: Stage::default(),
+            has_begun: false,
+            next: 0,
+            pid: std::process::id(),
+            config,
+        }
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> u32 {
+        self.config.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.config.size
+    }
+
+    /// A step of a long iteration, for the detection of hung ranks; false without a launcher.
+    pub fn progress(&self) -> bool {
+        self.progress.step();
+        self.progress.counts()
+    }
+
+    /// Protects memory. Before the first [`Looping::pass`]; after a restart in the same order, with
+    /// the same names and sizes.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until the process ends, and no other thread may write to it
+    /// during [`Looping::pass`].
+    ///
+    /// # Errors
+    /// [`LoopError::Invalid`].
+    #[expect(unsafe_code, reason = "a promise of the program about its memory")]
+    pub unsafe fn protect(
+        &mut self,
+        name: &str,
+        start: *mut u8,
+        bytes: usize,
+    ) -> Result<(), LoopError> {
+        if self.has_begun {
+            return Err(LoopError::Invalid(format!(
+                "{name:.64?}: memory is protected before the first ftb_loop"
+            )));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.regions.add(name, start, bytes) }
+    }
+
+    /// The next loop id: 0, 1, ...; in a process that was started from a set first that of the set,
+    /// when the regions are restored. Where the launcher asks for it, the regions are saved.
+    ///
+    /// All ranks call it equally often. No message crosses a call: what one rank sends before its
+    /// call of an id, the other has received before its own.
+    ///
+    /// # Errors
+    /// An image that does not fit, or a lost launch agent. A failed save is no error.
+    pub fn pass(&mut self) -> Result<u64, LoopError> {
+        if std::process::id() != self.pid {
+            let problem = "ftb_loop in a forked child: only the process that protects may call it";
+            return Err(LoopError::Invalid(problem.to_owned()));
+        }
+        self.progress.step();
+        if !self.has_begun {
+            self.begin()?;
+            self.has_begun = true;
+        }
+        let here = self.next;
+        self.serve(here)?;
+        self.next += 1;
+        Ok(here)
+    }
+
+    /// Restores the regions, or waits for the first save.
+    fn begin(&mut self) -> Result<(), LoopError> {
+        let LoopConfig { job_id, rank, size, restore, .. } = &self.config;
+        let Some(agent) = &self.agent else {
+            if !job_id.is_empty() && *rank == 0 {
+                eprintln!(
+                    "ftb_loop: this job is not saved: ftb-launch run --backend loop saves it"
+                );
+            }
+            return Ok(());
+        };
+        if let Some(set_dir) = restore {
+            let of = (job_id.as_str(), *rank, *size);
+            let (header, mut reader) = open_set(set_dir, of, self.memory.as_ref())?;
+            self.regions.restore(&mut reader)?;
+            self.next = header.safe_point;
+        }
+        self.stage.begin(self.next);
+        if self.config.memory_first && restore.is_none() && !agent.wait(limits::FIRST_SAVE_MAX)? {
+            eprintln!("ftb_loop: rank {rank} begins unprotected: no request came");
+        }
+        Ok(())
+    }
+
+    /// Takes the orders of the launch agent at this loop id, and saves where one is due.
+    fn serve(&mut self, here: u64) -> Result<(), LoopError> {
+        let Some(agent) = &self.agent else { return Ok(()) };
+        self.stage.called(Instant::now());
+        loop {
+            match agent.try_receive() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+                Ok(None) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(Some((text, _))) => {
+                    let order = Order::parse(&text)
+                        .ok_or_else(|| io::Error::other(format!("{text:.64?}: no order")))?;
+                    self.stage.obey(order);
+                }
+            }
+        }
+        if let Some(report) = self.stage.report(here) {
+            agent.send(&report, None)?;
+        }
+        let answer = match self.stage.step(here) {
+            LoopStep::GoOn => return Ok(()),
+            LoopStep::Missed(Due { set, .. }) => format!("missed {set}"),
+            LoopStep::Save(due) => match self.save(&due, here) {
+                Ok(bytes) => format!("saved {} {bytes}", due.set),
+                Err(error) => format!("failed {} {error}", due.set),
+            },
+        };
+        Ok(agent.send(&answer, None)?)
+    }
+
+    /// Writes the image; returns its size in bytes.
+    fn save(&self, due: &Due, here: u64) -> Result<u64, ImageError> {
+        let LoopConfig { job_id, rank, size, image_dir, .. } = &self.config;
+        let header = Header {
+            job: job_id.clone(),
+            rank: *rank,
+            size: *size,
+            set: due.set.clone(),
+            episode: due.episode,
+            safe_point: here,
+        };
+        let mut save = |writer: &mut Writer| self.regions.save(writer);
+        if is_memory_set(&due.set) {
+            return save_to_memory(self.memory.as_ref(), &header, &mut save);
+        }
+        let image_dir = image_dir.as_ref().ok_or_else(|| ImageError::Write {
+            path: PathBuf::from(Header::file_name(*rank)),
+            source: io::Error::other("FTB_IMAGE_DIR is not set"),
+        })?;
+        let set_dir = image_dir.join(&due.set);
+        Ok(write_image(&set_dir, &header, Outlives::Host, &mut save)?.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests;
