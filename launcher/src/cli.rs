@@ -286,8 +286,8 @@ pub struct RunOptions {
     /// (programs that call ftb_loop), criu (any program), or a TOML file with a table
     /// [backend.criu] or [backend.command]
     ///
-    /// auto selects loop for a program with ftb_job.h or Python's ftb.job on its command line. It
-    /// selects criu for any other that does not contain ftb-job, if the job has spares or a
+    /// auto selects loop for a program with ftb_job.h or the Python module ftb.job, which it finds
+    /// on the command line. It selects criu for another without ftb-job, if the job has spares or a
     /// checkpoint interval, all nodes are this host, and pods can be made (CRIU); otherwise
     /// app. For restart the default is the backend of the job.
     #[arg(long, value_name = "NAME|FILE")]
@@ -321,7 +321,8 @@ pub struct RunOptions {
     /// Save the job in the memory of its nodes too: buddy:K, with K copies of each node's images on
     /// others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each
     ///
-    /// For programs that link ftb-job. The first checkpoint in memory precedes the first step.
+    /// For programs that link ftb-job or call ftb_loop. The first checkpoint in memory precedes the
+    /// first step.
     #[arg(long, value_name = "SCHEME")]
     pub memory: Option<Scheme>,
     /// Interval of checkpoints in memory: a time, never, or auto

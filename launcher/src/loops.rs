@@ -7,6 +7,7 @@
 
 use core::time::Duration;
 use ftb_job::memory::MemorySocket;
+use ftb_launcher_core::manner::LOOP_MISSED;
 use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_core::nla::{NlaInput, NlaOutput};
 use std::collections::BTreeMap;
@@ -254,8 +255,7 @@ impl Round {
             FromLoop::Saved { set, bytes } => self.on_saved(rank, &set, bytes),
             FromLoop::Failed { set, reason } => self.on_failed(rank, &set, &reason),
             FromLoop::Missed { set } => {
-                let reason = "it was behind the loop id of the save: the next order gets more time";
-                let failed = self.on_failed(rank, &set, reason);
+                let failed = self.on_failed(rank, &set, LOOP_MISSED);
                 self.missed += u32::from(failed.is_some());
                 failed
             }

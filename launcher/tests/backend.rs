@@ -162,6 +162,15 @@ async fn app_conforms() -> Result<()> {
     conforms(&site, &Fixture::app(&site)).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn loop_conforms() -> Result<()> {
+    let site = Site::new(4).await?;
+    match Fixture::looping(&site)? {
+        Some(fixture) => conforms(&site, &fixture).await,
+        None => Ok(()),
+    }
+}
+
 /// A program that knows nothing of any of this but keeps its state in a file; hooks stop it, copy
 /// the file, and let it go on.
 #[tokio::test(flavor = "multi_thread")]

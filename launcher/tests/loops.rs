@@ -12,13 +12,12 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::library;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use site::fixture::{compiled_with, results};
+use site::fixture::{results, with_libftbjob};
 use site::{Site, is_ours, nothing_left, run, start, text};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/job/capi/include");
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ftb-client/python/python/ftb");
 
 /// A program with a loop.
@@ -30,28 +29,9 @@ struct Program {
     env: Vec<String>,
 }
 
-/// The folder with `libftbjob.so.0`, as it is installed.
-fn libraries(site: &Site) -> Result<PathBuf> {
-    let (dir, built) = (site.cluster.dir().join("lib"), library("ftb-job-capi")?);
-    if !dir.exists() {
-        std::fs::create_dir(&dir)?;
-        for name in ["libftbjob.so", "libftbjob.so.0"] {
-            symlink(built.join("libftbjob.so"), dir.join(name))?;
-        }
-    }
-    Ok(dir)
-}
-
-/// A C program of this folder with libftbjob; `None` (and a line) without that compiler.
-fn compiled(site: &Site, compiler: &str, name: &str, source: &str) -> Result<Option<String>> {
-    let libraries = libraries(site)?.display().to_string();
-    let options = ["-Wall", "-Werror", "-I", HEADERS, "-L", &libraries, "-lftbjob", "-Wl,-rpath"];
-    compiled_with(site, compiler, name, source, &[&options[..], &[&libraries]].concat())
-}
-
 impl Program {
     fn c(site: &Site) -> Result<Self> {
-        let program = compiled(site, "cc", "looping", include_str!("looping.c"))?;
+        let program = with_libftbjob(site, "cc", "looping", include_str!("looping.c"))?;
         let process = program.context("no C compiler")?;
         let words = vec![process.clone(), "200".into(), "2000".into()];
         Ok(Self { name: "plain", words, process, env: Vec::new() })
@@ -59,7 +39,7 @@ impl Program {
 
     fn mpi(site: &Site) -> Result<Option<Self>> {
         let source = include_str!("looping_mpi.c");
-        let program = compiled(site, "mpicc.mpich", "looping_mpi", source)?;
+        let program = with_libftbjob(site, "mpicc.mpich", "looping_mpi", source)?;
         Ok(program.map(|process| {
             let words = vec![process.clone(), "200".into(), "5000".into(), "2000".into()];
             Self { name: "mpi", words, process, env: Vec::new() }
@@ -278,7 +258,7 @@ async fn the_same_programs_run_without_the_launcher() -> Result<()> {
 async fn wrong_calls_are_refused_with_the_reason() -> Result<()> {
     let site = Site::without_examples(1).await?;
     let source = include_str!("looping_wrong.c");
-    let program = compiled(&site, "cc", "looping_wrong", source)?.context("no C compiler")?;
+    let program = with_libftbjob(&site, "cc", "looping_wrong", source)?.context("no C compiler")?;
     let output = run(Command::new(program)).await?;
     assert!(output.status.success(), "{}", text(&output.stdout));
     let python = Program::python(&site)?;

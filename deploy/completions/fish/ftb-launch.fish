@@ -57,7 +57,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l address -d
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent -d 'Socket of the launcher\'s own agent (default: the system\'s; with local nodes that of the first)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l policy -d 'The policy (default: the built-in one, see deploy/config/policy.toml)' -r -F
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
 shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'
@@ -106,7 +106,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l addres
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent -d 'Socket of the launcher\'s own agent (default: the system\'s; with local nodes that of the first)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l policy -d 'The policy (default: the built-in one, see deploy/config/policy.toml)' -r -F
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
 shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'

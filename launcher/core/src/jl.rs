@@ -487,7 +487,9 @@ impl Jl {
         // A fault that closes forgets its cause.
         let fault = self.job.faults.words(open.by);
         let cause = open.by.fault().and_then(|fault| self.job.faults.cause(fault)).cloned();
-        self.settle(open.by, outcome, &words);
+        if !self.asks_again(&open, done) {
+            self.settle(open.by, outcome, &words);
+        }
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
             self.expect_to_join(now);

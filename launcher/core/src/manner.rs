@@ -14,6 +14,9 @@ pub enum Saver {
     Loop,
 }
 
+/// Why a save of [`Saver::Loop`] is void that is tried again with more time.
+pub const LOOP_MISSED: &str = "it was behind the loop id of the save";
+
 /// How the ranks of a node get to another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Moves {

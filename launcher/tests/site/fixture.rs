@@ -3,9 +3,14 @@
 
 use super::{PAUSE_US, STEPS, Site, text};
 use anyhow::{Result, ensure};
+use ftb_tests::cluster::library;
 use ftb_tests::skip::skip;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+/// The folder of `ftb_job.h`.
+const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/job/capi/include");
 
 /// A backend with a program that it can save: ranks that print `result ...` lines, and stay in
 /// their middle until the site's gate is there.
@@ -29,6 +34,17 @@ impl Fixture {
         let gate = site.gate().display().to_string();
         let program = vec![process.clone(), STEPS.to_owned(), PAUSE_US.to_owned(), gate];
         Self { name: "app", backend: "app".to_owned(), program, ranks: 4, process }
+    }
+
+    /// A C program that calls `ftb_loop`.
+    pub fn looping(site: &Site) -> Result<Option<Self>> {
+        let source = include_str!("../looping.c");
+        let Some(process) = with_libftbjob(site, "cc", "looping", source)? else {
+            return Ok(None);
+        };
+        let gate = site.gate().display().to_string();
+        let program = vec![process.clone(), "200".to_owned(), PAUSE_US.to_owned(), gate];
+        Ok(Some(Self { name: "loop", backend: "loop".to_owned(), program, ranks: 4, process }))
     }
 
     /// An unmodified MPI program in pods, and CRIU. `None` (and a line) where one of them cannot be
@@ -106,6 +122,30 @@ pub fn compiled_with(
     std::fs::remove_file(&file)?;
     ensure!(done.success(), "{compiler} failed");
     Ok(Some(program.display().to_string()))
+}
+
+/// The folder with `libftbjob.so.0`, as it is installed.
+fn libraries(site: &Site) -> Result<PathBuf> {
+    let (dir, built) = (site.cluster.dir().join("lib"), library("ftb-job-capi")?);
+    if !dir.exists() {
+        std::fs::create_dir(&dir)?;
+        for name in ["libftbjob.so", "libftbjob.so.0"] {
+            symlink(built.join("libftbjob.so"), dir.join(name))?;
+        }
+    }
+    Ok(dir)
+}
+
+/// A C program of this folder with libftbjob; `None` (and a line) without that compiler.
+pub fn with_libftbjob(
+    site: &Site,
+    compiler: &str,
+    name: &str,
+    source: &str,
+) -> Result<Option<String>> {
+    let libraries = libraries(site)?.display().to_string();
+    let options = ["-Wall", "-Werror", "-I", HEADERS, "-L", &libraries, "-lftbjob", "-Wl,-rpath"];
+    compiled_with(site, compiler, name, source, &[&options[..], &[&libraries]].concat())
 }
 
 /// A CRIU that works on this kernel: as the user has named it, the system's, or one that the

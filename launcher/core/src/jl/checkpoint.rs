@@ -3,9 +3,10 @@
 //! set is committed when all groups have done so. An incomplete or unverified set never counts. The
 //! job goes on in either case.
 
-use super::JlOutput;
 use super::episode::{Context, Handler, Transition};
 use super::job::Job;
+use super::{JlOutput, Request};
+use crate::manner::LOOP_MISSED;
 use crate::memory::MemorySet;
 use crate::message::{Activity, ExitCause, FromJl, FromNla, FromRank};
 use crate::names::{Episode, NodeName, SetId};
@@ -30,6 +31,9 @@ pub struct Checkpoint {
     protecting: Option<(MemorySet, BTreeSet<NodeName>)>,
     /// The job restarts without this node afterwards.
     leaving: Option<NodeName>,
+    /// A rank was behind the loop id.
+    #[serde(default)]
+    missed: bool,
 }
 
 impl Checkpoint {
@@ -61,6 +65,7 @@ impl Checkpoint {
             storing: false,
             protecting: None,
             leaving,
+            missed: false,
         };
         // Ranks that wait in their first `ftb_loop` need not be asked where they are.
         let they_wait = core::mem::take(&mut job.ranks_wait);
@@ -103,6 +108,17 @@ impl Checkpoint {
         self.leaving.as_ref()
     }
 
+    /// The request to try it again, if a rank was behind the loop id.
+    pub(super) fn again(&self, reason: &str) -> Option<Request> {
+        let reason = reason.to_owned();
+        let want = match &self.leaving {
+            Some(node) => Request::Migrate { node: node.clone(), reason, fails_ns: None },
+            None if self.set.is_in_memory() => Request::MemoryCheckpoint { reason },
+            None => Request::Checkpoint { reason },
+        };
+        self.missed.then_some(want)
+    }
+
     pub(super) fn set(&self) -> &SetId {
         &self.set
     }
@@ -139,7 +155,7 @@ impl Checkpoint {
         let Some((memory, _)) = self.protecting.take() else { return Transition::Stay };
         let ((images, beside), groups) = (memory.bytes(), memory.groups.len());
         job.set_sizes.insert(self.set.clone(), job.config.size);
-        job.restarts = 0;
+        (job.restarts, job.loop_misses) = (0, 0);
         if let Some(MemorySet { set, .. }) = job.memory.replace(memory) {
             job.set_sizes.remove(&set);
             job.publish(FromJl::Drop { episode, set });
@@ -156,7 +172,7 @@ impl Checkpoint {
         job.prove_sets(&self.set, &self.activity);
         job.sets.push(self.set.clone());
         job.set_sizes.insert(self.set.clone(), job.config.size);
-        job.restarts = 0;
+        (job.restarts, job.loop_misses) = (0, 0);
         // The store has the images. Nodes keep their copies only where ranks may go back in place.
         if job.keeps_images() {
             job.hold(&self.set, &job.placement());
@@ -220,6 +236,7 @@ impl Handler for Checkpoint {
                 self.saved(context.job, context.episode)
             }
             FromRank::CheckpointFailed { set, reason } if *set == self.set && !self.storing => {
+                self.missed = reason.contains(LOOP_MISSED);
                 Self::failed(format!("rank {rank} is not saved: {reason}"))
             }
             _ => Transition::Stay,

@@ -287,6 +287,9 @@ pub struct Job {
     /// Ranks of [`Saver::Loop`] wait in their first call for the first checkpoint.
     #[serde(default)]
     pub(super) ranks_wait: bool,
+    /// Saves in a row that were void because a rank was behind the loop id.
+    #[serde(default)]
+    pub(super) loop_misses: u32,
     /// Committed sets in the store, oldest first.
     pub sets: Vec<SetId>,
     /// The set in the memory of the nodes that every group has protected.
@@ -340,6 +343,7 @@ impl Job {
             barrier: Barrier::new(1),
             met: false,
             ranks_wait: false,
+            loop_misses: 0,
             sets,
             memory: None,
             held: None,

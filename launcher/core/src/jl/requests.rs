@@ -13,6 +13,8 @@ use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
+/// How often a checkpoint is tried again for which a rank was behind the loop id.
+const LOOP_MISSES_MAX: u32 = 6;
 const USABLE_AGAIN: &str = "the node may be used again";
 
 /// A request that waits for its turn.
@@ -417,6 +419,20 @@ impl Jl {
         let episode = self.job.open();
         let (checkpoint, transition) = Checkpoint::open(&mut self.job, episode, leaving);
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
+    }
+
+    /// Whether a checkpoint for which a rank was behind the loop id is tried again. Each time its
+    /// launch agent gives the order more time.
+    pub(super) fn asks_again(&mut self, open: &Open, done: bool) -> bool {
+        let Workflow::Checkpoint(checkpoint) = &open.workflow else { return false };
+        let Some(want) = checkpoint.again(&open.reason).filter(|_| !done) else { return false };
+        if self.job.loop_misses >= LOOP_MISSES_MAX {
+            self.job.loop_misses = 0;
+            return false;
+        }
+        self.job.loop_misses += 1;
+        self.wanted.push_front(QueuedRequest::again(want, open.by, open.left));
+        true
     }
 
     /// The fault of a node has passed. Its queued migration is cancelled; an inactive node becomes

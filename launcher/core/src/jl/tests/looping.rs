@@ -70,3 +70,26 @@ fn a_set_that_a_rank_refuses_after_a_restart_is_put_aside_for_the_one_before() {
     let out = says(&mut jl, "a", FromNla::Exited { episode, rank: 0, incarnation, how });
     assert_eq!(jl.job.sets, [SetId::of_checkpoint(Episode(1))], "{out:?}");
 }
+
+/// A person who asks for a checkpoint gets it, although a rank was faster than the order.
+#[test]
+fn a_save_that_a_rank_was_too_fast_for_is_tried_again_with_more_time_and_not_for_ever() {
+    let mut jl = jl();
+    config_of_memory(&mut jl);
+    feed(&mut jl, JlInput::Started);
+    (jl.open, jl.job.met) = (None, true);
+    assert_eq!(want(&mut jl, Request::Checkpoint { reason: "test".to_owned() }), Outcome::Accepted);
+    let mut answers = 0;
+    for attempt in 0..7 {
+        let episode = jl.open.as_ref().unwrap().episode;
+        for name in ["a", "b"] {
+            says(&mut jl, name, FromNla::Prepared { episode, loop_id: Some(9) });
+        }
+        let set = SetId::of_checkpoint(episode);
+        let reason = format!("rank 1: {}", crate::manner::LOOP_MISSED);
+        let message = FromRank::CheckpointFailed { set, reason };
+        let out = feed(&mut jl, JlInput::Rank(RankSays { episode, rank: 1, message }));
+        answers += out.iter().filter(|out| matches!(out, JlOutput::Answer(_))).count();
+        assert_eq!((answers > 0, jl.open.is_none()), (attempt == 6, attempt == 6), "{attempt}");
+    }
+}
