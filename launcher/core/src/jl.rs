@@ -476,7 +476,6 @@ impl Jl {
         if let Some(set) = served.cloned() {
             self.job.publish(FromJl::Drop { episode, set });
         }
-        let outcome = if done { Outcome::Done } else { Outcome::Failed };
         if let Workflow::Migration(migration) = &open.workflow
             && migration.found_no_spare()
             && open.by.fault().is_some()
@@ -487,9 +486,7 @@ impl Jl {
         // A fault that closes forgets its cause.
         let fault = self.job.faults.words(open.by);
         let cause = open.by.fault().and_then(|fault| self.job.faults.cause(fault)).cloned();
-        if !self.asks_again(&open, done) {
-            self.settle(open.by, outcome, &words);
-        }
+        self.settle_closed(&open, done, &words);
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
             self.expect_to_join(now);

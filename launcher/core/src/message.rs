@@ -70,7 +70,7 @@ pub enum FromJl {
     Checkpoint {
         episode: Episode,
         set: SetId,
-        /// The loop id at which ranks with [`crate::manner::Saver::Loop`] are saved; `None`: that of
+        /// The loop id at which ranks of [`crate::manner::Saver::Loop`] are saved; `None`: that of
         /// their first call, in which they wait.
         loop_id: Option<u64>,
     },

@@ -168,7 +168,8 @@ impl Choice {
         }
     }
 
-    /// Reads the user's selection: `app`, `loop`, `criu`, or a file. [`auto::decide`] handles `auto`.
+    /// Reads the user's selection: `app`, `loop`, `criu`, or a file. [`auto::decide`] handles
+    /// `auto`.
     ///
     /// # Errors
     /// The file, the line, and the problem.
@@ -187,7 +188,7 @@ impl Choice {
         let read = std::fs::read_to_string(text);
         let file = read.map_err(|error| {
             format!(
-                "--backend {text}: none of auto, app, loop and criu, and no file to be read: {error}"
+                "--backend {text}: none of auto, app, loop, criu, and no file to be read: {error}"
             )
         })?;
         Self::parse(&file).map_err(|error| format!("backend file {text} {error}"))

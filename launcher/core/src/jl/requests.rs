@@ -421,9 +421,17 @@ impl Jl {
         self.begin(now, episode, Workflow::Checkpoint(checkpoint), by, transition, why);
     }
 
+    /// An episode is closed: answers its request, unless it is tried again.
+    pub(super) fn settle_closed(&mut self, open: &Open, done: bool, words: &str) {
+        if !self.asks_again(open, done) {
+            let outcome = if done { Outcome::Done } else { Outcome::Failed };
+            self.settle(open.by, outcome, words);
+        }
+    }
+
     /// Whether a checkpoint for which a rank was behind the loop id is tried again. Each time its
     /// launch agent gives the order more time.
-    pub(super) fn asks_again(&mut self, open: &Open, done: bool) -> bool {
+    fn asks_again(&mut self, open: &Open, done: bool) -> bool {
         let Workflow::Checkpoint(checkpoint) = &open.workflow else { return false };
         let Some(want) = checkpoint.again(&open.reason).filter(|_| !done) else { return false };
         if self.job.loop_misses >= LOOP_MISSES_MAX {
