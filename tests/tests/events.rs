@@ -24,7 +24,7 @@ const PUBLISHERS: [&str; 12] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 30] = [
+const NO_EVENTS: [&str; 31] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
@@ -45,6 +45,7 @@ const NO_EVENTS: [&str; 30] = [
     "FTB_LOCAL_RANK",
     "FTB_LOG",
     "FTB_LOG_FORMAT",
+    "FTB_LOOP_FD",
     "FTB_MEMORY_FD",
     "FTB_MEMORY_FIRST",
     "FTB_NODE",
