@@ -2,8 +2,10 @@
 //! outputs from it. All on one thread, because the kernel ties "die with your parent" to a
 //! thread.
 
+mod hangs;
 mod joining;
 
+pub(super) use hangs::are_stated as are_hangs_stated;
 pub(super) use joining::listen;
 
 use super::backplane::{self, EventGate, Received};
@@ -162,8 +164,9 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
     let _holder = keep_holder(&spec)?;
-    let guard = Guard::start(&spec.image_dir, spec.pod.as_ref());
+    let guard = Guard::start(&spec);
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
+    hangs::begin(&client, clock, &inputs);
     let core = Nla::new(clock.now(), spec.config(), spec.spare);
     let loops = (spec.backend == Choice::Loop).then(|| Loops::new(inputs.clone()));
     let mut shell = LaunchAgent {
@@ -372,8 +375,15 @@ impl LaunchAgent {
     /// PMI, FTB_NLA_READY and progress go over the job connection. Only root may state conditions.
     async fn say(&self, says: NlaSays) {
         if let Some(mut event) = wire::to_nla(&says) {
-            event.condition.take_if(|_| !nix::unistd::Uid::effective().is_root());
-            return backplane::publish(&self.client, event).await;
+            if let FromNla::Hang { rank, is_over: false, .. } = says.message {
+                self.guard.hung(rank);
+            }
+            event.condition.take_if(|_| !hangs::are_stated());
+            backplane::publish(&self.client, event).await;
+            if let FromNla::Hang { rank, is_over: true, .. } = says.message {
+                self.guard.hung_no_more(rank);
+            }
+            return;
         }
         let message = FromNode::Nla(says.message).encode();
         let _ = self.to_jl.send(LinkInput::Send { node: None, message, keep: false }).await;

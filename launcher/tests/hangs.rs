@@ -6,7 +6,8 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_tests::cluster::binary;
+use ftb_client::{Client, Condition, Severity, Truth, event};
+use ftb_tests::cluster::{Plan, binary};
 use ftb_tests::skip::skip;
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
@@ -97,6 +98,63 @@ async fn one_stopped_rank_of_64_is_found_within_30_seconds() -> Result<()> {
     }
     assert_eq!(reported.matches(" hung: ").count(), 1, "{reported}");
     nothing_left("FTB_JOB_ID=large").await
+}
+
+/// What holds of a condition of a node, whatever its component: `true`, `false`, `unknown`.
+fn state_of(site: &Site, node: &str, key: &str) -> Result<Value> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    let output = command.args(["conditions", node, "--key", key, "--all", "--json"]).output()?;
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    Ok(row["state"].clone())
+}
+
+async fn becomes(site: &Site, node: &str, key: &str, state: &str) -> Result<()> {
+    site.wait(&format!("{key} of {node} to be {state}"), async || {
+        Ok((state_of(site, node, key)? == state).then_some(()))
+    })
+    .await
+}
+
+/// A rank is hung no more when it goes on, and when its launch agent was killed. That stays known
+/// although nothing of the job is left to say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hung_rank_that_goes_on_or_dies_with_its_launch_agent_leaves_no_condition() -> Result<()>
+{
+    if !nix::unistd::Uid::effective().is_root() {
+        skip("only jobs of root state conditions");
+        return Ok(());
+    }
+    let soon = "[detection]\npublisher = \"1s\"\n";
+    let site = Site::planned(Plan::new(3, 2).extra(soon)).await?;
+    let expected = site.undisturbed().await?;
+    let arguments = [&QUICK[..], &["--on-hang", "report", "--spares", "node03"]].concat();
+    let job = start(site.counting("dies", &arguments));
+    site.wait_met("dies").await?;
+    site.ask(&["checkpoint", "dies"]).await?;
+    let (goes_on, dies) = (pid_of("dies", 0)?, pid_of("dies", 2)?);
+    kill(goes_on, Signal::SIGSTOP)?;
+    becomes(&site, "node01", "HUNG", "true").await?;
+    kill(goes_on, Signal::SIGCONT)?;
+    becomes(&site, "node01", "HUNG", "false").await?;
+    kill(dies, Signal::SIGSTOP)?;
+    becomes(&site, "node02", "HUNG", "true").await?;
+    kill(site.nla_of("dies", "node02")?, Signal::SIGKILL)?;
+    becomes(&site, "node02", "HUNG", "false").await?;
+    site.release()?;
+    assert_eq!(site::result(&job.await??)?, expected);
+    nothing_left("FTB_JOB_ID=dies").await?;
+    // A publisher that goes after all of the job does.
+    let last = Client::builder("last").agent(site.cluster.socket(1)).build()?;
+    let stated = event("ftb.ipmi", "LAST")?.severity(Severity::Info);
+    let stated = stated.condition(Condition::new("LAST", Truth::True));
+    last.publish_wait(stated).await?.confirmed().await?;
+    last.close(Duration::from_secs(10)).await?;
+    becomes(&site, "node02", "LAST", "unknown").await?;
+    for node in ["node01", "node02"] {
+        assert_eq!(state_of(&site, node, "HUNG")?, "false", "{node}");
+    }
+    Ok(())
 }
 
 /// A job of ftb-job with a set, one of its ranks stopped.

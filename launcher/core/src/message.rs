@@ -344,6 +344,12 @@ pub enum FromNla {
         is_over: bool,
         words: String,
     },
+    /// A rank that was found hung has ended with its launch agent. It ends the condition of the
+    /// host.
+    HangLeft {
+        job: JobId,
+        rank: u32,
+    },
     /// A rank has ended.
     Exited {
         /// The newest episode that the NLA knows.

@@ -16,7 +16,8 @@ mod requests;
 mod saving;
 pub mod state;
 
-pub use io::{NlaConfig, NlaInput, NlaOutput, Spawn};
+pub use hangs::{HUNG, hung_component};
+pub use io::{NlaConfig, NlaInput, NlaOutput, Spawn, StatedHang};
 pub use state::{Cause, MigrationState};
 
 use crate::message::{ExitCause, FromNla, Placement, Protocol};
@@ -171,6 +172,7 @@ impl Nla {
                 self.on_worked(rank, incarnation, activity);
             }
             NlaInput::Sampled(samples) => self.on_sampled(now, &samples, out),
+            NlaInput::Stated(stated) => self.on_stated(&stated, out),
             NlaInput::Saved { episode, result } => self.on_saved(episode, result, out),
             NlaInput::Restored { incarnation, result } => {
                 self.on_restored(now, incarnation, result, out);

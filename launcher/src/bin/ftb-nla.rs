@@ -41,6 +41,8 @@ enum NlaCommand {
         dir: PathBuf,
         /// The job's own bridge.
         bridge: Option<String>,
+        #[command(flatten)]
+        client: guard::GuardClient,
     },
     /// Make the namespaces of a pod
     #[command(hide = true)]
@@ -99,8 +101,8 @@ fn main() -> ExitCode {
     }
     match Arguments::parse().step {
         NlaCommand::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
-        NlaCommand::Guard { dir, bridge } => {
-            guard::run(std::io::stdin().lock(), &dir, bridge.as_deref());
+        NlaCommand::Guard { dir, bridge, client } => {
+            guard::run(std::io::stdin().lock(), &dir, bridge.as_deref(), &client);
             ExitCode::SUCCESS
         }
         NlaCommand::MakePod { fresh, user } => {

@@ -277,8 +277,8 @@ catalog! {
             "Answer to FTB_JL_PREPARE: the ranks are stopped; `loop`: can be saved at this id.";
         FTB_NLA_HUNG: "warning", "", "episode node rank incarnation job kind",
             "A rank of this host is hung. Only jobs of root state the condition.";
-        FTB_NLA_HANG_OVER: "info", "", "episode node rank incarnation job kind",
-            "It is hung no more.";
+        FTB_NLA_HANG_OVER: "info", "", "episode node rank incarnation? job kind?",
+            "It is hung no more: it goes on, or has ended, alone or with its launch agent.";
         FTB_NLA_EXITED: "info, error", "`rank status`", "episode node ranks incarnation how",
             "A rank ended; `how`: `left` (image written), `exit N`, `signal N`.";
         FTB_MIGRATE_PIC: "info", "source host", "episode node source ranks set",

@@ -25,6 +25,10 @@ impl Jl {
             }
             return;
         }
+        // It says that a launch agent is dead.
+        if matches!(message, FromNla::HangLeft { .. }) {
+            return;
+        }
         row.silences = 0;
         if row.lost {
             self.job.refused += 1;

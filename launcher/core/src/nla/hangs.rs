@@ -1,11 +1,27 @@
 //! Hung ranks: looks at the ranks at an interval, reports them to the JL, and states the
-//! conditions of those that the JL has found.
+//! conditions of those that the JL has found. Ranks die with their launch agent: conditions of a
+//! dead one are ended by its guard, or else by the next launch agent of the node.
 
-use super::{Nla, NlaOutput, ProcessState, SIGKILL};
+use super::{Nla, NlaOutput, ProcessState, SIGKILL, StatedHang, limits};
 use crate::message::{FromNla, HangNotice};
+use crate::names::JobId;
 use crate::progress::{HangKind, NodeWatch, RankSample};
 use ftb_core::Now;
 use std::collections::BTreeMap;
+
+/// Key of the condition of a hung rank.
+pub const HUNG: &str = "HUNG";
+
+/// The component of that condition.
+pub fn hung_component(job: &JobId, rank: u32) -> String {
+    format!("{job} rank {rank}")
+}
+
+/// The job and the rank of a component.
+fn hung_rank(component: &str) -> Option<(JobId, u32)> {
+    let (job, rank) = component.rsplit_once(" rank ")?;
+    Some((JobId::new(job).ok()?, rank.parse().ok()?))
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hangs {
@@ -75,6 +91,21 @@ impl Nla {
     pub(super) fn hang_over(&mut self, rank: u32, words: &str, out: &mut Vec<NlaOutput>) {
         if let Some(found) = self.hangs.found.remove(&rank) {
             out.push(self.state_hang(rank, found, true, words));
+        }
+    }
+
+    /// Ends the conditions of launch agents that no longer live. An earlier one of this job is
+    /// dead. One of another job may live: a live one repeats its condition, which then is known.
+    pub(super) fn on_stated(&self, stated: &[StatedHang], out: &mut Vec<NlaOutput>) {
+        for StatedHang { component, unknown_for } in stated {
+            let Some((job, rank)) = hung_rank(component) else { continue };
+            let is_left = match job == self.config.job {
+                true => !self.hangs.found.contains_key(&rank),
+                false => unknown_for.is_some_and(|time| time >= limits::LEFT_AFTER),
+            };
+            if is_left {
+                out.push(NlaOutput::Publish(FromNla::HangLeft { job, rank }));
+            }
         }
     }
 

@@ -78,6 +78,9 @@ pub enum NlaInput {
     },
     /// The answer to [`NlaOutput::Sample`].
     Sampled(Vec<RankSample>),
+    /// Conditions of hung ranks of this host that other launch agents of this user have stated and
+    /// not ended.
+    Stated(Vec<StatedHang>),
     /// The ranks are saved, or go on unsaved.
     Saved {
         episode: Episode,
@@ -92,6 +95,14 @@ pub enum NlaInput {
     },
     /// A deadline may have passed.
     Tick,
+}
+
+/// A condition with the key [`HUNG`](super::HUNG).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedHang {
+    pub component: String,
+    /// How long it has been unknown; `None`: it holds.
+    pub unknown_for: Option<Duration>,
 }
 
 /// A process that is to be started.

@@ -12,6 +12,9 @@ pub const KEY_BYTES_MAX: usize = 64;
 pub const VALUE_BYTES_MAX: usize = 1024;
 /// Most bytes in the key-value space of a job; further puts are refused.
 pub const KVS_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long the condition of a hung rank of another job must have been unknown before its launch
+/// agent counts as dead. A live one states it again after 30 s at the latest.
+pub const LEFT_AFTER: Duration = Duration::from_secs(60);
 /// Interval at which a node repeats its arrival at a barrier.
 pub const BARRIER_REPEAT: Duration = Duration::from_secs(1);
 /// Orphan grace of an NLA that never received a JL.

@@ -348,3 +348,42 @@ fn a_save_that_is_cancelled_is_cancelled_on_its_way_to_the_loop_id() {
         assert!(out.iter().any(|out| matches!(out, NlaOutput::Prepare { .. })), "{out:?}");
     }
 }
+
+/// Ranks die with their launch agent, but the condition of a hung one is known to the backplane.
+#[test]
+fn conditions_of_dead_launch_agents_are_ended_and_those_of_live_ones_stay() {
+    use crate::message::{HangNotice, HungRank};
+    use crate::progress::HangKind;
+    let mut nla = Nla::new(at(0), config(), false);
+    feed(&mut nla, at(1), launch(1, &[0, 1]));
+    let hung = HungRank { node: config().node, rank: 1, incarnation: 0, pid: 7 };
+    let notice = HangNotice {
+        episode: Episode(1),
+        rank: Some(hung),
+        kind: HangKind::Stopped,
+        is_over: false,
+        kill: false,
+        words: String::new(),
+    };
+    feed(&mut nla, at(2), FromJl::Hang(notice));
+    let stated = |component: &str, unknown_for: Option<u64>| StatedHang {
+        component: component.to_owned(),
+        unknown_for: unknown_for.map(Duration::from_secs),
+    };
+    let all = vec![
+        stated("job rank 0", None),
+        stated("job rank 1", None),
+        stated("a rank of mine rank 2", Some(59)),
+        stated("other rank 2", Some(59)),
+        stated("other rank 3", Some(60)),
+        stated("other rank 4", None),
+        stated("other rank x", Some(60)),
+        stated("fan", Some(60)),
+    ];
+    let mut out = Vec::new();
+    nla.handle(at(3), NlaInput::Stated(all), &mut out);
+    let left = |job: &str, rank| {
+        NlaOutput::Publish(FromNla::HangLeft { job: JobId::new(job).unwrap(), rank })
+    };
+    assert_eq!(out, [left("job", 0), left("other", 3)]);
+}

@@ -250,6 +250,9 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
             reason: read.payload()?.to_owned(),
         },
         names::FTB_NLA_PREPARED => FromNla::Prepared { episode, loop_id: read.parsed_if("loop")? },
+        names::FTB_NLA_HANG_OVER if event.tag("kind").is_none() => {
+            FromNla::HangLeft { job: read.parsed("job")?, rank: read.parsed("rank")? }
+        }
         names::FTB_NLA_HUNG | names::FTB_NLA_HANG_OVER => FromNla::Hang {
             episode,
             rank: read.parsed("rank")?,

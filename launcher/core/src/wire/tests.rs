@@ -140,6 +140,7 @@ fn nla_messages() -> Vec<FromNla> {
             is_over: true,
             words: "goes on".to_owned(),
         },
+        FromNla::HangLeft { job: JobId::new("job").unwrap(), rank: 3 },
         FromNla::Reset { episode },
         FromNla::Stopped { episode },
     ]

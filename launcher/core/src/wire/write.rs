@@ -5,7 +5,8 @@ use crate::message::{
     Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch,
     NlaSays, NumberedRequest, Outcome, Placement, RankSays,
 };
-use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
+use crate::nla;
 use bytes::Bytes;
 use ftb_core::catalog::{self, names};
 use ftb_core::condition::{Condition, RecommendedAction, Truth};
@@ -236,6 +237,13 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
             draft.episode(*episode).tag_if("loop", loop_id.as_ref())
         }
         message @ FromNla::Hang { .. } => hung_rank(node, message)?,
+        FromNla::HangLeft { job, rank } => {
+            draft(names::FTB_NLA_HANG_OVER, Info, "it has ended with its launch agent".to_owned())
+                .episode(Episode(0))
+                .tag("rank", rank)
+                .tag("job", job)
+                .states(hung(job, *rank, Truth::False))
+        }
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
@@ -272,7 +280,19 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
     Some(draft.0)
 }
 
-/// A hung rank; its condition is one of the NLA's own host.
+/// The condition of the NLA's own host.
+fn hung(job: &JobId, rank: u32, truth: Truth) -> Condition {
+    Condition {
+        component: nla::hung_component(job, rank),
+        action: RecommendedAction::RestartProcess,
+        // A hung rank does not make its host unhealthy.
+        severity: Some(Severity::Info),
+        // Ranks end with their NLA: without it none is hung.
+        is_kept: truth == Truth::False,
+        ..Condition::new(nla::HUNG, truth)
+    }
+}
+
 fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
     let FromNla::Hang { episode, rank, incarnation, job, kind, is_over, words } = message else {
         return None;
@@ -281,13 +301,7 @@ fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
         true => (names::FTB_NLA_HANG_OVER, Severity::Info, Truth::False),
         false => (names::FTB_NLA_HUNG, Severity::Warning, Truth::True),
     };
-    let condition = Condition {
-        component: format!("{job} rank {rank}"),
-        action: RecommendedAction::RestartProcess,
-        // A hung rank does not make its host unhealthy.
-        severity: Some(Severity::Info),
-        ..Condition::new("HUNG", truth)
-    };
+    let condition = hung(job, *rank, truth);
     let draft = Draft::new(SPACE_NLA, name, severity, words).tag("node", node).episode(*episode);
     let draft = draft.tag("rank", rank).tag("incarnation", incarnation);
     Some(draft.tag("job", job).tag("kind", kind).states(condition))

@@ -35,17 +35,23 @@ fn begun(on_hang: OnHang, on_death: OnDeath) -> Clocked {
 
 /// Rank 0 is stopped; rank 1 moves.
 fn hang(job: &mut Clocked) {
-    use crate::progress::{NodeReport, RankReport, RunState};
     for seconds in 0..30 {
-        let ms = seconds * 1000;
-        let (incarnation, state) = (job.jl.job.ranks[0].incarnation, RunState::Stopped);
-        let still =
-            RankReport { incarnation, state, state_ms: ms, still_ms: ms, ..Default::default() };
-        let stopped = NodeReport { still: vec![still], ..NodeReport::default() };
-        let moves = NodeReport { moving: Ranks::from_iter([1]), ..NodeReport::default() };
-        job.says("a", FromNla::Progress(stopped));
-        job.says("b", FromNla::Progress(moves));
+        has_hung(job, seconds);
         job.wait(1);
+    }
+}
+
+/// The reports after that time, up to the one that opens an episode.
+pub(super) fn has_hung(job: &mut Clocked, seconds: u64) {
+    use crate::progress::{NodeReport, RankReport, RunState};
+    let ms = seconds * 1000;
+    let (incarnation, state) = (job.jl.job.ranks[0].incarnation, RunState::Stopped);
+    let still = RankReport { incarnation, state, state_ms: ms, still_ms: ms, ..Default::default() };
+    let stopped = NodeReport { still: vec![still], ..NodeReport::default() };
+    let moves = NodeReport { moving: Ranks::from_iter([1]), ..NodeReport::default() };
+    job.says("a", FromNla::Progress(stopped));
+    if job.jl.opened.is_none() {
+        job.says("b", FromNla::Progress(moves));
     }
 }
 
@@ -109,4 +115,22 @@ fn a_job_in_which_a_rank_hangs_ends_where_that_is_wanted() {
     let job = stopped(OnHang::Report, OnDeath::Rollback);
     assert!(job.reported("rank 0 on a (pid 0) is hung: is stopped by a signal for"));
     assert!(job.jl.open().is_none(), "{:?}", job.out);
+}
+
+#[test]
+fn what_is_said_of_a_dead_launch_agent_does_not_make_it_live() {
+    let mut job = Clocked::started(Interval::Never, true);
+    job.meet(true);
+    for _ in 0..120 {
+        job.seconds += 1;
+        job.feed(JlInput::Tick);
+        let left = FromNla::HangLeft { job: JobId::new("job").unwrap(), rank: 0 };
+        job.says("a", left);
+    }
+    assert!(job.reported("node a is lost: its launch agent does not answer"), "{:?}", job.out);
+    let evicts = |output: &&JlOutput| matches!(output, JlOutput::Publish(FromJl::Evict { .. }));
+    let before = job.out.iter().filter(evicts).count();
+    let left = FromNla::HangLeft { job: JobId::new("job").unwrap(), rank: 0 };
+    job.says("a", left);
+    assert_eq!(job.out.iter().filter(evicts).count(), before);
 }
