@@ -1,19 +1,25 @@
 //! A store that is full or cannot be written to: the checkpoint is refused with the reason, earlier
-//! sets stay, the job goes on, and is saved again when that is possible. On file systems of a few
-//! hundred KiB.
+//! sets stay, the job goes on, and is saved again when that is possible. What the launcher decides
+//! waits until its state can be saved. On file systems of a few hundred KiB.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
+use ftb_client::{Client, Delivery, Start, Subscription};
+use ftb_tests::cluster::{PATIENCE, binary};
 use ftb_tests::skip::skip;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 use site::fixture::{Fixture, results};
-use site::{Site, nothing_left, run, start, text};
+use site::{Site, nothing_left, ranks_of, result, run, start, text};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Output};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Enough for a job and its sets.
 const SIZE: &str = "size=512k";
@@ -127,6 +133,112 @@ async fn is_refused_while_it_is_full(site: Site, of: &Fixture, full: Full) -> Re
     let output = running.await??;
     assert_eq!(results(&output)?, undisturbed, "{}", text(&output.stderr));
     nothing_left("FTB_JOB_ID=full\0").await
+}
+
+/// A fan of the node fails, or is well again.
+fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
+    let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    Ok(())
+}
+
+/// A job whose reports can be read while it runs.
+struct Reporting {
+    launcher: Child,
+    reported: PathBuf,
+}
+
+impl Reporting {
+    fn start(mut command: Command, dir: &Path) -> Result<Self> {
+        let reported = dir.join("reported");
+        command.stdout(File::create(dir.join("printed"))?).stderr(File::create(&reported)?);
+        Ok(Self { launcher: command.spawn()?, reported })
+    }
+
+    fn text(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.reported)?)
+    }
+
+    async fn reports(&self, site: &Site, words: &str) -> Result<()> {
+        let reports = async || Ok(self.text()?.contains(words).then_some(()));
+        site.wait(words, reports).await.with_context(|| self.text().unwrap_or_default())
+    }
+
+    async fn ended(mut self) -> Result<Output> {
+        let status = tokio::task::spawn_blocking(move || self.launcher.wait()).await??;
+        let (stdout, stderr) = (
+            std::fs::read(self.reported.with_file_name("printed"))?,
+            std::fs::read(self.reported)?,
+        );
+        Ok(Output { status, stdout, stderr })
+    }
+}
+
+/// Events of a job so far that ask something of nodes or ranks.
+async fn orders(events: &mut Subscription) -> Result<Vec<String>> {
+    let mut orders = Vec::new();
+    loop {
+        let next = timeout(PATIENCE, events.next()).await?;
+        let Some(Delivery::Event(received)) = next else { anyhow::bail!("no event: {next:?}") };
+        let name = received.event.name.as_str();
+        match name {
+            // The answer to a request of the test: all that was decided before it is here.
+            "FTB_JOB_ANSWER" if received.event.tag("outcome") == Some("refused") => {
+                return Ok(orders);
+            }
+            "FTB_MIGRATE" | "FTB_JL_PREPARE" | "FTB_CHECKPOINT" | "FTB_JL_ROLLBACK"
+            | "FTB_MIGRATE_IPT" | "FTB_JL_RESET" | "FTB_JL_LAUNCH" => orders.push(name.to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// A fault and the death of a rank, each while the launcher's disk is full.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_launcher_decides_while_its_disk_is_full_is_done_when_there_is_room() -> Result<()> {
+    if cannot() {
+        return Ok(());
+    }
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let disk = Mounted::over(site.jobs.path(), SIZE)?;
+    let job = site.counting("waits", &["--spares", "node03"]);
+    let job = Reporting::start(job, site.cluster.dir())?;
+    site.wait_met("waits").await?;
+    let client = Client::builder("test").agent(site.cluster.socket(0)).build()?;
+    let mut events = client.subscribe("jobid=waits", Start::Now).await?;
+    let begun = ranks_of("waits")?;
+
+    disk.fill()?;
+    fan(&site, "node02", "FANFAIL")?;
+    job.reports(&site, "state.json: No space left on device").await?;
+    job.reports(&site, "no checkpoint, migration or recovery starts until it can").await?;
+    refused(&site, "waits", "No space left on device").await?;
+    assert_eq!(orders(&mut events).await?, [""; 0]);
+    assert_eq!(ranks_of("waits")?, begun, "the ranks go on");
+    std::fs::remove_file(disk.filler())?;
+    job.reports(&site, "the state of the job can be saved again").await?;
+    job.reports(&site, "ranks 2,3 moved from node02 to node03").await?;
+
+    fan(&site, "node02", "FANFAIL=clear")?;
+    site.checkpoint("waits").await?;
+    let moved = ranks_of("waits")?;
+    while let Ok(Some(_)) = timeout(Duration::from_millis(100), events.next()).await {}
+    disk.fill()?;
+    kill(moved[&1].0, Signal::SIGKILL)?;
+    job.reports(&site, "the recovery waits until the state can be saved").await?;
+    refused(&site, "waits", "No space left on device").await?;
+    assert_eq!(orders(&mut events).await?, [""; 0]);
+    let left = ranks_of("waits")?;
+    assert!(left.iter().all(|(rank, of)| *rank != 1 && moved[rank] == *of), "{left:?} {moved:?}");
+    std::fs::remove_file(disk.filler())?;
+    job.reports(&site, "3 ranks went back to set").await?;
+    site.release()?;
+    assert_eq!(result(&job.ended().await?)?, expected);
+    nothing_left("FTB_JOB_ID=waits").await
 }
 
 fn cannot() -> bool {

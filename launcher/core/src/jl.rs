@@ -57,7 +57,7 @@ use job::{SILENCES_MAX, SILENCES_TOLD};
 use migration::Migration;
 use remedies::Remedies;
 use requests::QueuedRequest;
-use saving::Unsaved;
+use saving::{BeforeRecovery, TakenBack, Unsaved, WaitingRecovery};
 use serde::{Deserialize, Serialize};
 use start::Start;
 use std::collections::{BTreeSet, VecDeque};
@@ -119,9 +119,15 @@ pub struct Jl {
     /// The episode that the last input has opened.
     #[serde(skip)]
     opened: Option<Episode>,
+    /// What the recovery that the last input has opened replaces.
+    #[serde(skip)]
+    before: Option<BeforeRecovery>,
     /// The episode that was taken back because its state could not be saved.
     #[serde(skip)]
-    taken_back: Option<Episode>,
+    taken_back: Option<TakenBack>,
+    /// The first recovery that waits until the state can be saved.
+    #[serde(default)]
+    recovery: Option<WaitingRecovery>,
     /// After a takeover: nodes that have not reported since. The JL starts no episode before they
     /// do.
     #[serde(skip)]
@@ -156,7 +162,9 @@ impl Jl {
             barrier_until_ns: None,
             unsaved: None,
             opened: None,
+            before: None,
             taken_back: None,
+            recovery: None,
             unheard: BTreeSet::new(),
             asked: VecDeque::new(),
         }
@@ -232,7 +240,7 @@ impl Jl {
             self.on_unusable(now, node, why.clone());
             return self.put_out(out);
         }
-        let opened = self.opened.take();
+        let (opened, before) = (self.opened.take(), self.before.take());
         let cannot_save = matches!(input, JlInput::SaveFailed { .. });
         match input {
             JlInput::Started => self.on_started(now),
@@ -245,7 +253,7 @@ impl Jl {
             JlInput::Explained { fault, cause } => return self.explain(fault, cause),
             JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
             JlInput::Stored { episode, result } => self.on_stored(now, episode, result),
-            JlInput::SaveFailed { why } => self.on_save_failed(now, &why, opened),
+            JlInput::SaveFailed { why } => self.on_save_failed(now, &why, (opened, before)),
             JlInput::Saved => self.on_saved(now),
             JlInput::Signal(signal) => {
                 let episode = self.job.open();
@@ -320,6 +328,7 @@ impl Jl {
             open.repeat_ns = now.mono_ns;
         }
         self.with_open(now, |handler, context| handler.on_adopted(context));
+        self.recover_at_last(now);
     }
 
     fn on_tick(&mut self, now: Now) {

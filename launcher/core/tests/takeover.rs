@@ -98,6 +98,28 @@ fn a_launcher_that_dies_at_any_step_of_a_recovery_is_replaced() {
     replaced_at_each_step("rollback", &config(3, 2, 1), plan);
 }
 
+/// Also the launcher that decides to recover is replaced before it can save that.
+#[test]
+fn a_launcher_that_dies_while_its_disk_is_full_is_replaced_and_the_job_recovers_later() {
+    const ROOM_MS: u64 = 4000;
+    let plan = |world: &mut World| {
+        world.at(500, checkpoint());
+        world.at(1400, Happens::Full(true));
+        world.at(1500, Happens::KillRank(3));
+        world.at(1560, Happens::KillRank(0));
+        world.at(ROOM_MS, Happens::Full(false));
+    };
+    replaced_at_each_step("full", &config(3, 2, 1), plan);
+    let mut world = World::new(3, config(3, 2, 1), Faults::default());
+    plan(&mut world);
+    world.work = 1000;
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.has_reported("the recovery waits until the state can be saved"));
+    let back = world.reported.iter().find(|line| line.contains("the job goes back to set"));
+    let at_ms = back.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0);
+    assert!(at_ms >= ROOM_MS, "{:#?}", world.reported);
+}
+
 fn wanted(fault: u64, want: Request) -> Happens {
     let by = Initiator::Fault(FaultId(fault));
     Happens::ToJl(Box::new(JlInput::Request { want, by }))

@@ -3,6 +3,7 @@
 //! Ranks may stand still while a start, a migration or a recovery is under way, and while their
 //! agents save them. A person who debugs a rank has the job alone: nothing is done meanwhile.
 
+use super::saving::{RecoveryWay, WaitingRecovery};
 use super::{Initiator, Jl, JlOutput, OnDeath, OnHang, Start, Workflow};
 use crate::message::{FromJl, HangNotice, HungRank};
 use crate::names::{NodeName, Ranks};
@@ -174,7 +175,10 @@ impl Jl {
     }
 
     /// All ranks end and start from the beginning.
-    fn begin_anew(&mut self, now: Now, reason: &str) {
+    pub(super) fn begin_anew(&mut self, now: Now, reason: &str) {
+        if self.waits_to_recover(HUNG, reason, RecoveryWay::Anew) {
+            return;
+        }
         let restarts = self.job.restarts;
         if restarts >= self.job.config.restarts_max {
             let words = format!("{reason}; {restarts} recoveries without a new set in between");
@@ -183,7 +187,10 @@ impl Jl {
         self.job.restarts += 1;
         self.close(now, false, reason.to_owned());
         let episode = self.job.open();
-        self.job.tell(format!("{reason}: the job starts anew from its beginning"));
+        let words = format!("{reason}: the job starts anew from its beginning");
+        let (code, way) = (HUNG, RecoveryWay::Anew);
+        self.keep_before(WaitingRecovery { code, reason: reason.to_owned(), way }, &words);
+        self.job.tell(words);
         let (start, transition) = Start::again(&mut self.job, episode, None, reason);
         let (start, by) = (Workflow::Start(start), Initiator::Internal);
         self.begin(now, episode, start, by, transition, reason);

@@ -3,6 +3,7 @@
 
 use super::job::Job;
 use super::rollback::Rollback;
+use super::saving::{RecoveryWay, WaitingRecovery};
 use super::start::Start;
 use super::{Initiator, Jl, OnDeath, Workflow};
 use ftb_core::Now;
@@ -65,7 +66,8 @@ impl Jl {
             self.end(now, code, &format!("{reason}; there is no set to restart from"));
             return;
         };
-        if self.waits_to_recover(code, reason, in_place) {
+        let way = if in_place { RecoveryWay::InPlace } else { RecoveryWay::Restart };
+        if self.waits_to_recover(code, reason, way) {
             return;
         }
         let (settled, again) = match self.open.as_ref().map(|open| &open.workflow) {
@@ -84,19 +86,24 @@ impl Jl {
         }
         self.job.restarts += u32::from(!again);
         self.close(now, false, reason.to_owned());
-        let episode = self.job.open();
-        if settled && in_place && self.job.keeps_images() {
+        let way = if settled { way } else { RecoveryWay::Restart };
+        let recovery = WaitingRecovery { code, reason: reason.to_owned(), way };
+        let (episode, named) = (self.job.open(), Job::named(&set));
+        if way == RecoveryWay::InPlace && self.job.keeps_images() {
+            let words = format!("{reason}: the job goes back to set {named} in place");
+            self.keep_before(recovery.clone(), &words);
             match Rollback::open(&mut self.job, episode, set.clone()) {
                 Ok((rollback, transition)) => {
-                    let named = Job::named(&set);
-                    self.job.tell(format!("{reason}: the job goes back to set {named} in place"));
+                    self.job.tell(words);
                     let (rollback, by) = (Workflow::Rollback(rollback), Initiator::Internal);
                     return self.begin(now, episode, rollback, by, transition, reason);
                 }
                 Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
             }
         }
-        self.job.tell(format!("{reason}: the job restarts from set {}", Job::named(&set)));
+        let words = format!("{reason}: the job restarts from set {named}");
+        self.keep_before(recovery, &words);
+        self.job.tell(words);
         let (start, transition) = Start::again(&mut self.job, episode, Some(set), reason);
         let (start, by) = (Workflow::Start(start), Initiator::Internal);
         self.begin(now, episode, start, by, transition, reason);

@@ -68,6 +68,8 @@ pub enum Happens {
     /// The same, known at once.
     Gone(NodeName),
     Silence(NodeName),
+    /// From now on the state of the launcher cannot be saved, or again.
+    Full(bool),
     KillJl,
     ReviveJl,
     KillRank(u32),

@@ -9,7 +9,7 @@ use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, RankSays};
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
 use ftb_launcher_core::nla::{self, MigrationState, Nla, NlaConfig};
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// How far a rank has to count by default.
 const WORK: u64 = 400;
@@ -23,6 +23,8 @@ pub struct World {
     pub faults: Faults,
     pub jl: Option<Jl>,
     saved: String,
+    /// The state of the launcher cannot be saved.
+    is_full: bool,
     pub nlas: BTreeMap<NodeName, Nla>,
     /// By a number of their own: two processes of one rank are a bug that must be visible.
     pub procs: BTreeMap<u64, Proc>,
@@ -96,6 +98,7 @@ impl World {
             nlas: primaries.chain(spares).collect(),
             jl: Some(Jl::new(config)),
             saved: String::new(),
+            is_full: false,
             procs: BTreeMap::new(),
             images: BTreeMap::new(),
             saved_states: BTreeMap::new(),
@@ -216,7 +219,8 @@ impl World {
         };
         let mut out = Vec::new();
         jl.handle(now, input, &mut out);
-        for output in out {
+        let mut out = VecDeque::from(out);
+        while let Some(output) = out.pop_front() {
             if self.dies_after == Some(self.steps) {
                 self.dies_after = None;
                 self.jl = None;
@@ -228,16 +232,34 @@ impl World {
                 return self.at(REPLACED_MS, Happens::ReviveJl);
             }
             self.steps += 1;
-            self.jl_output(output);
+            match output {
+                jl::JlOutput::Save => self.save(&mut out),
+                output => self.jl_output(output),
+            }
         }
+    }
+
+    /// As the shell does.
+    fn save(&mut self, batch: &mut VecDeque<jl::JlOutput>) {
+        let now = self.now();
+        let jl = self.jl.as_mut().expect("it just spoke");
+        let mut more = Vec::new();
+        if self.is_full {
+            jl.handle(now, jl::JlInput::SaveFailed { why: "no space".to_owned() }, &mut more);
+            batch.retain(|output| !jl.is_taken_back(output));
+        } else {
+            self.saved = serde_json::to_string(jl).expect("a state is text");
+            if jl.is_unsaved() {
+                jl.handle(now, jl::JlInput::Saved, &mut more);
+            }
+        }
+        batch.extend(more);
     }
 
     fn jl_output(&mut self, output: jl::JlOutput) {
         match output {
-            jl::JlOutput::Save => {
-                let jl = self.jl.as_ref().expect("it just spoke");
-                self.saved = serde_json::to_string(jl).expect("a state is text");
-            }
+            // Before all others of its batch.
+            jl::JlOutput::Save => {}
             jl::JlOutput::Publish(message) => self.jl_says(&message),
             jl::JlOutput::Repeat { node, message } => {
                 let input = Box::new(nla::NlaInput::Jl(message));
@@ -527,7 +549,7 @@ impl World {
 
     fn happen(&mut self, what: Happens) {
         match what {
-            Happens::Request(_) | Happens::KillRank(_) if self.replacing => {
+            Happens::Request(_) | Happens::KillRank(_) | Happens::Full(_) if self.replacing => {
                 self.at(REPLACED_MS, what);
             }
             Happens::ToJl(input) => self.jl_input(*input),
@@ -542,6 +564,7 @@ impl World {
             Happens::Protect(name, task) => self.protect(&name, &task),
             Happens::Gather(name, task) => self.gather(&name, &task),
             Happens::Work => self.work(),
+            Happens::Full(is_full) => self.is_full = is_full,
             Happens::Request(want) => {
                 self.jl_input(jl::JlInput::Request { want, by: jl::Initiator::Internal })
             }

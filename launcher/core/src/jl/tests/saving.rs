@@ -75,18 +75,7 @@ fn an_episode_that_has_begun_goes_on() {
 
 #[test]
 fn a_recovery_waits_while_the_state_cannot_be_saved() {
-    let mut job = met();
-    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
-    save(&mut job);
-    let resumed = |job: &mut Clocked| {
-        let episode = job.jl.job.episode;
-        for rank in 0..2 {
-            job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
-        }
-    };
-    resumed(&mut job);
-    job.wait(1);
-    assert_eq!(kind(&job), None);
+    let mut job = saved();
     fail(&mut job);
     let episode = job.jl.job.episode;
     let how = ExitCause::Signal(9);
@@ -95,6 +84,97 @@ fn a_recovery_waits_while_the_state_cannot_be_saved() {
     assert_eq!(kind(&job), None);
     job.feed(JlInput::Saved);
     assert!(kind(&job).is_some_and(|kind| kind != "end"), "{:?}", job.out);
+}
+
+fn resumed(job: &mut Clocked) {
+    let episode = job.jl.job.episode;
+    for rank in 0..2 {
+        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+    }
+    job.wait(1);
+    assert_eq!(kind(job), None);
+}
+
+/// A job with a set in which rank 1 dies while the disk is full.
+fn died(mut job: Clocked) -> Clocked {
+    job.out.clear();
+    let (episode, incarnation) = (job.jl.job.episode, job.jl.job.ranks[1].incarnation);
+    let how = ExitCause::Signal(9);
+    job.says("b", FromNla::Exited { episode, rank: 1, incarnation, how });
+    fail(&mut job);
+    job
+}
+
+fn saved() -> Clocked {
+    let mut job = met();
+    assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
+    save(&mut job);
+    resumed(&mut job);
+    job
+}
+
+fn recovers(job: &Clocked) -> bool {
+    let is = |output: &JlOutput| {
+        use FromJl::{Launch, MigrateIpt, Reset, Rollback};
+        let JlOutput::Publish(message) = output else { return false };
+        matches!(message, Launch(_) | MigrateIpt(_) | Reset { .. } | Rollback { .. })
+    };
+    job.out.iter().any(is)
+}
+
+#[test]
+fn a_recovery_whose_own_state_cannot_be_saved_waits_until_it_can() {
+    let mut job = died(saved());
+    for _ in 0..3 {
+        assert!(!recovers(&job) && kind(&job).is_none(), "{:?}", job.out);
+        assert!(!job.reported("goes back to set"), "{:?}", job.out);
+        job.wait(1);
+        fail(&mut job);
+    }
+    assert!(job.reported("the recovery waits until the state can be saved"), "{:?}", job.out);
+    let ranks = &job.jl.job.ranks;
+    assert!(ranks[0].ended.is_none() && ranks[1].ended == Some(ExitCause::Signal(9)));
+    let taken_back = job.jl.taken_back.as_ref().map(|_| job.jl.job.episode);
+    job.feed(JlInput::Saved);
+    assert!(job.reported("goes back to set"), "{:?}", job.out);
+    assert!(recovers(&job) && kind(&job) == Some("rollback"), "{:?}", job.out);
+    assert_eq!(job.jl.job.restarts, 1, "it is one attempt");
+    assert!(Some(job.jl.job.episode) > taken_back, "no number is used twice");
+    // There is room for the state before it, but not for its own.
+    fail(&mut job);
+    assert!(!recovers(&job) && kind(&job).is_none(), "{:?}", job.out);
+    job.feed(JlInput::Saved);
+    assert_eq!((kind(&job), job.jl.job.restarts), (Some("rollback"), 1), "{:?}", job.out);
+}
+
+#[test]
+fn a_recovery_that_waits_is_begun_by_the_next_launcher() {
+    let mut job = died(saved());
+    job.jl = serde_json::from_str(&serde_json::to_string(&job.jl).unwrap()).unwrap();
+    job.out.clear();
+    job.feed(JlInput::Adopted);
+    assert!(recovers(&job) && kind(&job) == Some("rollback"), "{:?}", job.out);
+}
+
+#[test]
+fn a_start_from_the_beginning_whose_state_cannot_be_saved_waits_until_it_can() {
+    let mut job = met();
+    (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (OnHang::Restart, OnDeath::Restart);
+    for seconds in 0..30 {
+        job.seconds += 1;
+        super::hangs::has_hung(&mut job, seconds);
+        if job.jl.opened.is_some() {
+            break;
+        }
+        for (name, state) in job.jl.job.nodes.clone() {
+            job.ready(name.as_str(), state.state.unwrap());
+        }
+        job.out.clear();
+    }
+    fail(&mut job);
+    assert!(!recovers(&job) && kind(&job).is_none(), "{:?}", job.out);
+    job.feed(JlInput::Saved);
+    assert!(recovers(&job) && kind(&job) == Some("start"), "{:?}", job.out);
 }
 
 /// The time of a predicted failure outlives the launcher: it is kept by the wall clock too.
