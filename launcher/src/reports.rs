@@ -9,7 +9,9 @@
 use crate::backplane;
 use crate::refused::Reason;
 use core::time::Duration;
-use ftb_client::{Client, ConditionState, Delivery, Gap, Received, Start, Subscription};
+use ftb_client::{
+    Client, ConditionState, Delivery, Gap, Received, Start, SubscribeError, Subscription,
+};
 use ftb_core::hostlist;
 use ftb_core::limits::FILTER_BYTES_MAX;
 use ftb_launcher_core::names::NodeName;
@@ -121,7 +123,7 @@ async fn follow_conditions(
                     format_args!("{count} conditions, {reason:?}: the table is read again"),
                 );
             }
-            None => return tracing::error!("the agent ended the subscription to conditions"),
+            None => return report_end(&conditions, "conditions"),
         }
         tokio::time::sleep(READ_AGAIN_AFTER).await;
         match backplane::subscribe(&proofs.client, &filter, Start::Conditions).await {
@@ -153,7 +155,15 @@ async fn follow_events(
             }
         }
     }
-    tracing::error!(%space, "the agent ended a subscription to events");
+    report_end(&events, &format!("events of {space}"));
+}
+
+/// The job goes on without these reports. At its end its own client ends the subscription.
+fn report_end(subscription: &Subscription, to: &str) {
+    let why = subscription.ended().filter(|why| *why != SubscribeError::Closed);
+    if let Some(why) = why {
+        tracing::error!(%why, "the agent ended the subscription to {to}");
+    }
 }
 
 /// How many events a gap stands for.
