@@ -236,14 +236,7 @@ pub fn to_nla(says: &NlaSays) -> Option<Event> {
             let draft = draft(names::FTB_NLA_PREPARED, Info, String::new());
             draft.episode(*episode).tag_if("loop", loop_id.as_ref())
         }
-        message @ FromNla::Hang { .. } => hung_rank(node, message)?,
-        FromNla::HangLeft { job, rank } => {
-            draft(names::FTB_NLA_HANG_OVER, Info, "it has ended with its launch agent".to_owned())
-                .episode(Episode(0))
-                .tag("rank", rank)
-                .tag("job", job)
-                .states(hung(job, *rank, Truth::False))
-        }
+        message @ (FromNla::Hang { .. } | FromNla::HangLeft { .. }) => hung_rank(node, message)?,
         FromNla::Exited { episode, rank, incarnation, how } => {
             let well = matches!(how, ExitCause::Left | ExitCause::Exit(0));
             let severity = if well { Info } else { Error };
@@ -294,6 +287,14 @@ fn hung(job: &JobId, rank: u32, truth: Truth) -> Condition {
 }
 
 fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
+    let draft =
+        |name, severity, words| Draft::new(SPACE_NLA, name, severity, words).tag("node", node);
+    if let FromNla::HangLeft { job, rank } = message {
+        let words = "it has ended with its launch agent";
+        let draft = draft(names::FTB_NLA_HANG_OVER, Severity::Info, words).episode(Episode(0));
+        let draft = draft.tag("rank", rank).tag("job", job);
+        return Some(draft.states(hung(job, *rank, Truth::False)));
+    }
     let FromNla::Hang { episode, rank, incarnation, job, kind, is_over, words } = message else {
         return None;
     };
@@ -302,7 +303,7 @@ fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
         false => (names::FTB_NLA_HUNG, Severity::Warning, Truth::True),
     };
     let condition = hung(job, *rank, truth);
-    let draft = Draft::new(SPACE_NLA, name, severity, words).tag("node", node).episode(*episode);
+    let draft = draft(name, severity, words).episode(*episode);
     let draft = draft.tag("rank", rank).tag("incarnation", incarnation);
     Some(draft.tag("job", job).tag("kind", kind).states(condition))
 }
