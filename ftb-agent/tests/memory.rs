@@ -4,9 +4,13 @@
 
 mod common;
 
-use common::MemoryCluster;
+use common::{MemoryCluster, TestClient};
+use ftb_core::condition::{Condition, Truth};
 use ftb_core::node::TreeRole;
 use ftb_core::node::api::MemberState;
+use ftb_core::{Event, EventName, EventSpace};
+use ftb_proto::event::encode_event;
+use ftb_proto::v1::{self, to_agent, to_client};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -245,4 +249,74 @@ async fn five_hundred_agents_report_how_they_are() {
     assert_eq!((answer.silent.len(), answer.omitted), (0, 0));
     let version = env!("CARGO_PKG_VERSION");
     assert!(answer.reports.iter().all(|report| report.version == version));
+}
+
+/// What this thread has had of a core, whatever else the machine did.
+fn worked() -> Duration {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+/// Reads the conditions that a filter wants, as `ftbctl conditions` and `ftbctl health` do: how
+/// many, and the work of all agents meanwhile.
+async fn read(reader: &mut TestClient, subscription: u32, filter: &str) -> (usize, Duration) {
+    let begun = worked();
+    reader
+        .say(to_agent::Message::Subscribe(v1::Subscribe {
+            subscription,
+            filter: filter.to_owned(),
+            start: Some(v1::subscribe::Start::Conditions(true)),
+            ..v1::Subscribe::default()
+        }))
+        .await;
+    let mut rows = 0;
+    loop {
+        match reader.hear().await {
+            Some(to_client::Message::Deliver(deliver)) => {
+                rows += deliver.items.iter().map(|item| item.sealed.len()).sum::<usize>();
+            }
+            Some(to_client::Message::Covered(covered)) if covered.history_ended => break,
+            Some(to_client::Message::Rejected(refused)) => panic!("{refused:?}"),
+            Some(_) => {}
+            None => panic!("the stream ended"),
+        }
+    }
+    let took = worked() - begun;
+    reader.say(to_agent::Message::Unsubscribe(v1::Unsubscribe { subscription })).await;
+    (rows, took)
+}
+
+/// Prints what a table of 20,000 conditions, and the health of one node, cost where an agent reads
+/// them that is three links from the root. One thread does the work of all agents, one after the
+/// other; their clock stands still meanwhile.
+#[tokio::test(start_paused = true)]
+#[ignore = "prints figures: `make test-long` runs it"]
+async fn numbers_of_conditions_at_four_thousand_agents() {
+    const AGENTS: usize = 4_096;
+    const ROWS: usize = 20_000;
+    let fan = |at: usize| {
+        let name = EventName::new("FTB_TEST").unwrap();
+        let mut event = Event::new(EventSpace::new("ftb.ipmi").unwrap(), name);
+        let host = format!("node{:04}", at % AGENTS + 1);
+        let component = format!("FAN {}", at / AGENTS);
+        let condition = Condition { host, component, ..Condition::new("FANFAIL", Truth::True) };
+        event.condition = Some(condition);
+        encode_event(&event)
+    };
+    let cluster = MemoryCluster::start(AGENTS, 16).await;
+    wanted(&cluster, 16).await;
+    let mut publisher = cluster.client(AGENTS / 2, "publisher").await;
+    for first in (0..ROWS).step_by(500) {
+        let last = publisher.publish_all((first..first + 500).map(fan).collect()).await;
+        publisher.confirmed(last).await;
+    }
+    // Each agent declares what it watches.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut reader = cluster.client(AGENTS - 1, "reader").await;
+    for round in 0..10 {
+        let (rows, took) = read(&mut reader, 2 * round + 1, "condition=*").await;
+        assert!(rows >= ROWS, "{rows} rows");
+        let (of_node, health) =
+            read(&mut reader, 2 * round + 2, "condition=*, subject=node0007").await;
+        println!("{rows} conditions in {took:?}; the {of_node} of one node in {health:?}");
+    }
 }

@@ -127,8 +127,12 @@ impl TestClient {
 
     /// Publishes INFO events with these payloads in one batch; gives the last sequence number.
     pub async fn publish(&mut self, space: &str, payloads: &[&str]) -> u64 {
+        self.publish_all(payloads.iter().map(|payload| event(space, payload)).collect()).await
+    }
+
+    /// The same with encoded events.
+    pub async fn publish_all(&mut self, events: Vec<bytes::Bytes>) -> u64 {
         let first_seq = self.next_seq;
-        let events = payloads.iter().map(|payload| event(space, payload)).collect::<Vec<_>>();
         self.next_seq += events.len() as u64;
         self.say(to_agent::Message::Publish(v1::Publish {
             first_seq,
