@@ -105,6 +105,9 @@ pub struct Books {
     pub published: BTreeMap<EventId, Published>,
     /// Which event every position holds: one order for all.
     pub order: BTreeMap<Position, EventId>,
+    /// The positions of folds of groups. A fold has the id of one of its members, which is
+    /// elsewhere.
+    pub folds: BTreeSet<Position>,
     /// Publishers whose agents have started again, in runs of many faults: an agent that has
     /// forgotten what it had sent into a component that was cut off cannot put it before what it
     /// sends into another.
@@ -160,6 +163,9 @@ impl Subscriber {
             && other != id
         {
             return broken("Ordered", format!("{position} is {other} for one, {id} for {here}"));
+        }
+        if sealed.group().is_some() {
+            books.folds.insert(position);
         }
         self.stand(position);
         let ids: Vec<EventId> = match sealed.group() {
@@ -317,9 +323,11 @@ impl Subscriber {
     /// it is known what was where.
     pub fn check_gaps(&self, books: &Books) -> Result<(), Violation> {
         let of_log = |gap: &&Gap| gap.reason == GapReason::Retention;
+        let passes_over = |at: &Position| self.filter.wants_single() && books.folds.contains(at);
         // An event that is in several logs may be missing in another, and be counted there.
         let mut places: BTreeMap<EventId, usize> = BTreeMap::new();
-        books.order.values().for_each(|id| *places.entry(*id).or_insert(0) += 1);
+        let wanted = books.order.iter().filter(|(at, _)| !passes_over(at));
+        wanted.for_each(|(_, id)| *places.entry(*id).or_insert(0) += 1);
         for gap in self.gaps.iter().filter(|gap| gap.count.is_some()).filter(of_log) {
             let epoch = gap.until.epoch;
             let first = Position { epoch, index: gap.after.index + 1 };
@@ -335,7 +343,8 @@ impl Subscriber {
             }
             let reported: u64 = others().filter_map(|other| other.count).sum();
             let worst_reported = others().map(|other| other.severity_max).max().flatten();
-            let missing = books.order.range(first..=gap.until).filter_map(|(_, id)| {
+            let here = books.order.range(first..=gap.until).filter(|(at, _)| !passes_over(at));
+            let missing = here.filter_map(|(_, id)| {
                 let event = &books.published.get(id)?.sealed;
                 let is_missing = !self.got.contains(id) && !self.late.contains(id);
                 let is_here_only = places.get(id) == Some(&1);

@@ -202,3 +202,17 @@ fn faults_with_slow_disks_lose_nothing_silently_with_groups() {
         must_hold("slow disks, groups", &setup, seed, &script);
     }
 }
+
+/// A reader of single events passes over a fold, which has the id of one of its members. The gap
+/// beside it says nothing of that member: another one does, which is where the member was.
+#[test]
+fn the_place_of_a_fold_is_not_that_of_its_members() {
+    const SEED: u64 = 20_105;
+    let setup = Setup { tune: small_grouping, payload: 400, ..lossy(9) }.on_disk();
+    let script = script_with_slow_disks(SEED, 9, 12);
+    let world = must_hold("slow disks, groups", &setup, SEED, &script);
+    let folds = &world.books.folds;
+    let singles = world.subscribers.iter().filter(|found| found.filter.wants_single());
+    let mut gaps = singles.flat_map(|found| &found.gaps);
+    assert!(gaps.any(|gap| folds.range(gap.after..gap.until).next().is_some()), "no fold is there");
+}
