@@ -27,7 +27,7 @@ COMPLETE_BASH = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: all build help deps demo test test-long fuzz check fmt clippy doc audit advisories \
+.PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit advisories \
   bench bench-launcher microbench python packages package-files debs rpms one-format install \
   install-capi install-python uninstall
 
@@ -47,6 +47,11 @@ demo: ## a fan fails, the job moves, the answer is right (development build)
 	@./deploy/dev/install-deps.sh build demo
 	$(CARGO) build -p ftb-agent -p ftbctl -p ftb-ipmi -p ftb-launcher -p ftb-demo -p ftb-job --bins --examples
 	./deploy/demo/run.sh
+
+demo-memory: ## a node of an unmodified MPI program is lost; its images were in memory (as root)
+	@./deploy/dev/install-deps.sh build demo-memory
+	$(CARGO) build -p ftb-agent -p ftb-launcher -p ftb-demo --bins
+	FTB_CRIU=$${FTB_CRIU:-$$(./deploy/dev/install-criu.sh .cache/criu)} ./deploy/demo/run.sh --memory
 
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --lib --bins --examples

@@ -3,7 +3,7 @@
 # As root it installs them; as another user it prints the one line to run, and fails.
 set -eu
 
-usage="usage: install-deps.sh PURPOSE... (build, test, python, package, demo, bench)"
+usage="usage: install-deps.sh PURPOSE... (build, test, python, package, demo, demo-memory, bench)"
 packages=""
 for purpose in "$@"; do
     case $purpose in
@@ -25,6 +25,7 @@ for purpose in "$@"; do
     # dpkg-shlibdeps; rpmbuild; the bill of materials.
     package) packages="$packages dpkg-dev rpm jq" ;;
     demo) packages="$packages openipmi" ;;
+    demo-memory) packages="$packages mpich libmpich-dev criu patchelf iproute2 nftables" ;;
     bench) packages="$packages nats-server mosquitto" ;;
     *) echo "$usage" >&2; exit 2 ;;
     esac

@@ -321,8 +321,8 @@ pub struct RunOptions {
     /// Save the job in the memory of its nodes too: buddy:K, with K copies of each node's images on
     /// others, or xor:N, with parity in groups of N nodes, which bears the loss of one of each
     ///
-    /// For programs that link ftb-job or call ftb_loop. The first checkpoint in memory precedes the
-    /// first step.
+    /// For programs that link ftb-job or call ftb_loop, and for pods (criu). The first checkpoint
+    /// in memory precedes the first step; that of pods follows soon after the start.
     #[arg(long, value_name = "SCHEME")]
     pub memory: Option<Scheme>,
     /// Interval of checkpoints in memory: a time, never, or auto

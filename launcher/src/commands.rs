@@ -253,7 +253,9 @@ fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &
     let seen = auto::JobFacts {
         program: line.argv.first().map_or("", String::as_str),
         has: program::library_of(line.argv, path.map_or("", |(_, value)| value), line.cwd),
-        is_useful: !place.plan.spares.is_empty() || interval != Interval::Never,
+        is_useful: !place.plan.spares.is_empty()
+            || interval != Interval::Never
+            || how.memory.is_some(),
         is_local: place.starting.means == StartMethod::Local,
     };
     let pods = || {
@@ -416,10 +418,12 @@ fn memory(
 ) -> Result<Option<jl::MemoryConfig>, String> {
     let Some(scheme) = how.memory else { return Ok(None) };
     let backend = program.backend.get();
-    if backend.manner() != Manner::default() && backend.manner().saver != Saver::Loop {
+    let saver = backend.manner().saver;
+    let is_able = saver != Saver::Agent || program.backend.pods().is_some();
+    if !is_able {
         return Err(format!(
-            "--memory {scheme}: ranks must save themselves, and they are saved by backend {}: link \
-             ftb-job and use --backend app, or call ftb_loop and use --backend loop",
+            "--memory {scheme}: backend {} saves to files: use --backend criu, or link ftb-job and \
+             use --backend app, or call ftb_loop and use --backend loop",
             backend.name()
         ));
     }

@@ -1,23 +1,29 @@
-//! Images in the memory of this node: sealed memfds of its ranks, parity and copies for its group.
-//! What they mean is in [`ftb_launcher_core::memory`]; how other nodes get them in [`peers`].
+//! Images in the memory of this node: sealed memfds of its ranks, the image of its pod
+//! ([`ftb_launcher_pods::memory`]), parity and copies for its group. What they mean is in
+//! [`ftb_launcher_core::memory`]; how other nodes get them in [`peers`].
 
 pub mod peers;
 
-use ftb_job::memory::{MemorySocket, is_sealed};
+use ftb_job::memory::{MemorySocket, create, is_sealed, seal};
 use ftb_launcher_core::memory::Shares;
 use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::names::{NodeName, SetId};
+use ftb_launcher_pods::images::packed::Packed;
+use ftb_launcher_pods::images::{self, Outlives, tree};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Without `--memory-bytes` a node may hold this part of its available memory.
 const DEFAULT_PART: u64 = 4;
 /// Stack of a thread that serves a rank, in bytes.
 const STACK_BYTES: usize = 128 * 1024;
+/// Read at once from an image in memory, in bytes.
+const READ_BYTES: usize = 256 * 1024;
 
 /// What a node needs to know of checkpoints in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,32 +62,135 @@ pub fn available() -> Result<u64, String> {
     kib.map(|kib| kib * 1024).ok_or_else(|| "/proc/meminfo has no MemAvailable".to_owned())
 }
 
+/// The bytes of an image, or parity.
+#[derive(Debug)]
+pub enum Content {
+    Memory(File),
+    /// The files of a pod's image; they are in memory too.
+    Pod(Packed),
+}
+
+impl Content {
+    fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::Memory(file) => file.read_exact_at(to, offset),
+            Self::Pod(packed) => packed.read_exact_at(to, offset),
+        }
+    }
+}
+
+/// An image or parity that a node holds.
+pub type Image = Stored<Arc<Content>>;
+
+/// Reads an image from its beginning.
+struct Reader(Image, u64);
+
+impl Read for Reader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.0.bytes - self.1).unwrap_or(usize::MAX);
+        let length = left.min(to.len());
+        self.0.data.read_exact_at(&mut to[..length], self.1)?;
+        self.1 += length as u64;
+        Ok(length)
+    }
+}
+
 /// The images that this node holds.
 #[derive(Clone, Debug)]
 pub struct NodeMemory {
     node: NodeName,
-    shares: Arc<Mutex<Shares<Arc<File>>>>,
+    shares: Arc<Mutex<Shares<Arc<Content>>>>,
+    /// Where the images of pods are, by set.
+    root: Option<PathBuf>,
 }
 
 impl NodeMemory {
     pub fn new(node: NodeName, budget: u64) -> Self {
-        Self { node, shares: Arc::new(Mutex::new(Shares::new(budget))) }
+        Self { node, shares: Arc::new(Mutex::new(Shares::new(budget))), root: None }
     }
 
-    fn shares(&self) -> MutexGuard<'_, Shares<Arc<File>>> {
+    /// With images of pods below that directory, which is in memory and belongs to it alone.
+    #[must_use]
+    pub fn with_pods(self, root: PathBuf) -> Self {
+        Self { root: Some(root), ..self }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares<Arc<Content>>> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that still fit.
+    pub fn left(&self) -> u64 {
+        self.shares().left()
     }
 
     /// Frees a set.
     pub fn drop_set(&self, set: &SetId) {
         self.shares().drop_set(set);
+        if let Some(root) = &self.root {
+            images::drop_set(root, set);
+        }
+    }
+
+    /// Frees all sets but these.
+    fn keep_only(&self, keep: &[&SetId]) {
+        self.shares().keep_only(keep);
+        let Some(root) = &self.root else { return };
+        for entry in fs::read_dir(root).into_iter().flatten().filter_map(Result::ok) {
+            let set = entry.file_name().to_str().and_then(|name| SetId::new(name).ok());
+            if let Some(set) = set.filter(|set| !keep.contains(&set)) {
+                images::drop_set(root, &set);
+            }
+        }
+    }
+
+    /// Keeps the images of a pod that was saved below the directory for pods.
+    ///
+    /// # Errors
+    /// They do not fit, or are not what was reported. Nothing of the set is left then.
+    pub fn keep_pod(&self, set: &SetId, sizes: &[(u32, u64)]) -> Result<(), String> {
+        let root = self.root.as_deref().ok_or("this node holds no pods in memory")?;
+        let keep = |(rank, bytes): &(u32, u64)| {
+            let image =
+                saved(&images::path(root, set, *rank)).map_err(|error| error.to_string())?;
+            if image.bytes != *bytes {
+                return Err(format!("the image of rank {rank} has {} bytes", image.bytes));
+            }
+            self.shares().put(set, Some(&self.node), *rank, image)
+        };
+        let kept = sizes.iter().try_for_each(keep);
+        if kept.is_err() {
+            self.drop_set(set);
+        }
+        kept
+    }
+
+    /// Brings the image of a rank below the directory for pods, if it is not there; blocking.
+    ///
+    /// # Errors
+    /// There is none, it is no image of a pod, or there is no room.
+    pub fn unpack(&self, set: &SetId, rank: u32) -> Result<(), String> {
+        let root = self.root.as_deref().ok_or("this node holds no pods in memory")?;
+        let place = images::path(root, set, rank);
+        if place.exists() {
+            return Ok(());
+        }
+        let image = self.image(set, rank)?;
+        // For a moment it is there twice.
+        self.shares().admit(image.bytes)?;
+        let data = Arc::new(unpacked(image, &place).map_err(|error| {
+            let _ = tree::remove(&place.with_extension("part"));
+            format!("the image of rank {rank} of set {set} cannot be unpacked: {error}")
+        })?);
+        self.shares().exchange(set, rank, &data);
+        Ok(())
     }
 
     /// The image of a rank.
     ///
     /// # Errors
     /// There is none.
-    pub fn image(&self, set: &SetId, rank: u32) -> Result<Stored<Arc<File>>, String> {
+    pub fn image(&self, set: &SetId, rank: u32) -> Result<Image, String> {
         let image = self.shares().image(set, rank).cloned();
         image.ok_or_else(|| format!("no image of rank {rank} of set {set} is in memory here"))
     }
@@ -107,7 +216,10 @@ impl NodeMemory {
         while let Some((request, memory)) = socket.receive()? {
             match self.answer(rank, &request, memory) {
                 Ok(None) => socket.send("ok", None)?,
-                Ok(Some(image)) => socket.send("ok", Some(image.as_fd()))?,
+                Ok(Some(image)) => match &*image {
+                    Content::Memory(file) => socket.send("ok", Some(file.as_fd()))?,
+                    Content::Pod(_) => socket.send("err the image is that of a pod", None)?,
+                },
                 Err(reason) => socket.send(&format!("err {reason}"), None)?,
             }
         }
@@ -119,7 +231,7 @@ impl NodeMemory {
         rank: u32,
         request: &str,
         memory: Option<OwnedFd>,
-    ) -> Result<Option<Arc<File>>, String> {
+    ) -> Result<Option<Arc<Content>>, String> {
         let memory_set = |set: &str| match SetId::new(set) {
             Ok(set) if set.is_in_memory() => Ok(set),
             Ok(set) => Err(format!("{set} is no set in memory")),
@@ -132,7 +244,7 @@ impl NodeMemory {
                     return Err("the image is not sealed memory".to_owned());
                 }
                 let bytes = image.metadata().map_err(|error| error.to_string())?.len();
-                let image = Stored { bytes, data: Arc::new(image) };
+                let image = Stored { bytes, data: Arc::new(Content::Memory(image)) };
                 self.shares().put(&set, Some(&self.node), rank, image).map(|()| None)
             }
             (Some(("get", set)), None) => Ok(Some(self.image(&memory_set(set)?, rank)?.data)),
@@ -147,8 +259,35 @@ impl NodeMemory {
     }
 }
 
+/// An image as a pod was saved: a directory, or a file that refers to one.
+fn saved(path: &Path) -> io::Result<Image> {
+    if path.is_dir() {
+        let packed = Packed::of(path)?;
+        return Ok(Stored { bytes: packed.bytes(), data: Arc::new(Content::Pod(packed)) });
+    }
+    let mut copy = create("image")?;
+    let bytes = io::copy(&mut File::open(path)?, &mut copy)?;
+    seal(&copy)?;
+    Ok(Stored { bytes, data: Arc::new(Content::Memory(copy)) })
+}
+
+/// Writes an image as the directory that it was.
+fn unpacked(image: Image, place: &Path) -> io::Result<Content> {
+    let (part, bytes) = (place.with_extension("part"), image.bytes);
+    tree::remove(&part)?;
+    fs::create_dir_all(part.parent().unwrap_or(&part))?;
+    let mut from = BufReader::with_capacity(READ_BYTES, Reader(image, 0));
+    tree::receive(&mut from, &part, Outlives::Nothing)?;
+    fs::rename(&part, place)?;
+    let packed = Packed::of(place)?;
+    if packed.bytes() != bytes {
+        return Err(io::Error::other("it has another length"));
+    }
+    Ok(Content::Pod(packed))
+}
+
 /// The images of a share, one after the other.
-struct Share(Vec<Stored<Arc<File>>>);
+struct Share(Vec<Image>);
 
 impl Share {
     /// Fills `to` from this offset; zeros follow the end.
@@ -197,7 +336,6 @@ fn each_part(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ftb_job::memory::{create, seal};
     use ftb_launcher_core::names::Episode;
     use std::io::Write as _;
 
@@ -233,7 +371,7 @@ mod tests {
         }
         put("put mem-000001", b"ten bytes!", true).unwrap();
         let got = memory.answer(3, "get mem-000001", None).unwrap().unwrap();
-        assert_eq!(got.metadata().unwrap().len(), 10);
+        assert!(matches!(&*got, Content::Memory(got) if got.metadata().unwrap().len() == 10));
         let of_other = memory.answer(4, "get mem-000001", None).unwrap_err();
         assert!(of_other.contains("rank 4"), "{of_other}");
         memory.drop_set(&SetId::of_memory(Episode(1)));
@@ -252,6 +390,45 @@ mod tests {
             share.read_at(&mut piece, offset).unwrap();
             let whole = b"abcdefgh\0\0\0\0\0\0\0\0\0";
             assert_eq!(piece[..], whole[offset as usize..offset as usize + 5]);
+        }
+    }
+
+    #[test]
+    fn the_image_of_a_pod_comes_back_from_its_bytes_on_another_node() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let set = SetId::of_memory(Episode(1));
+        let source = images::path(here.path(), &set, 4);
+        fs::create_dir_all(source.join("deep")).unwrap();
+        fs::write(source.join("deep/pages"), [7; 300_000]).unwrap();
+        fs::write(images::path(here.path(), &set, 5), "in the image of rank 4\n").unwrap();
+        let first = memory(400_000).with_pods(here.path().to_owned());
+        let bytes = ftb_launcher_pods::images::packed::bytes(&source).unwrap();
+        let wrong = first.keep_pod(&set, &[(4, bytes + 1)]).unwrap_err();
+        assert!(wrong.contains("rank 4 has"), "{wrong}");
+        assert!(!source.exists(), "nothing of a refused set is left");
+
+        let set = SetId::of_memory(Episode(2));
+        let source = images::path(here.path(), &set, 4);
+        fs::create_dir_all(source.join("deep")).unwrap();
+        fs::write(source.join("deep/pages"), [7; 300_000]).unwrap();
+        fs::write(images::path(here.path(), &set, 5), "in the image of rank 4\n").unwrap();
+        first.keep_pod(&set, &[(4, bytes), (5, 23)]).unwrap();
+        first.unpack(&set, 4).unwrap();
+        let mut stream = vec![0; bytes as usize];
+        first.share(&set, &first.node).read_at(&mut stream, 0).unwrap();
+        for (budget, fits) in [(2 * bytes, true), (2 * bytes - 1, false)] {
+            let other = memory(budget).with_pods(there.path().to_owned());
+            let data = Arc::new(Content::Memory(image(&stream, true).into()));
+            other.shares().put(&set, None, 4, Stored { bytes, data }).unwrap();
+            let place = images::path(there.path(), &set, 4);
+            assert_eq!(other.unpack(&set, 4).is_ok(), fits);
+            assert_eq!(place.exists(), fits);
+            if fits {
+                assert_eq!(fs::read(place.join("deep/pages")).unwrap(), [7; 300_000]);
+                assert!(matches!(&*other.image(&set, 4).unwrap().data, Content::Pod(_)));
+            }
+            other.keep_only(&[]);
+            assert!(!place.exists() && other.left() == budget);
         }
     }
 

@@ -39,6 +39,7 @@ use ftb_launcher_pods::backend::{Choice, Criu, Moment};
 use ftb_launcher_pods::images;
 use ftb_launcher_pods::input::JobInput;
 use ftb_launcher_pods::installed;
+use ftb_launcher_pods::memory::MemoryRoot;
 use ftb_launcher_pods::output::Frame;
 use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::ipc::ToSupervisor;
@@ -92,6 +93,10 @@ struct LaunchAgent {
     memory: Option<NodeMemory>,
     /// The ranks that save themselves in `ftb_loop`, if the job has such.
     loops: Option<Loops>,
+    /// The place of those of pods.
+    pod_images: Option<MemoryRoot>,
+    /// The set in memory that the pod is being saved for.
+    saving: Option<SetId>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
     sampler: Sampler,
@@ -131,7 +136,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         installed::check(&spec.backend)?;
     }
     connection::allow_many_files();
-    let memory = node_memory(&spec)?;
+    let budget = memory_budget(&spec)?;
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
     spec.image_dir = nodedir::placed(&spec.image_dir)?;
@@ -156,6 +161,8 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         }
     });
     let (client, mut heard, gate) = attach(&spec, clock).await?;
+    let _holder = keep_holder(&spec)?;
+    let (memory, pod_images) = node_memory(&spec, budget).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
         join(&spec, memory.clone(), listener, address, clock);
     report(&spec.node, std::process::id(), words);
@@ -163,7 +170,6 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
-    let _holder = keep_holder(&spec)?;
     let guard = Guard::start(&spec);
     let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
     hangs::begin(&client, clock, &inputs);
@@ -188,6 +194,8 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         addresses,
         memory,
         loops,
+        pod_images,
+        saving: None,
         feeding: None,
         sampler: Sampler::default(),
         prepared_set: None,
@@ -229,11 +237,32 @@ fn keep_holder(spec: &NlaSpec) -> Result<Option<File>, String> {
     kept.map_err(|error| format!("the pods' user namespace is gone: {error}"))
 }
 
-/// The memory for images of this node, if the job uses it.
-fn node_memory(spec: &NlaSpec) -> Result<Option<NodeMemory>, String> {
+/// Most bytes of images of this node in memory, if the job uses it.
+fn memory_budget(spec: &NlaSpec) -> Result<Option<u64>, String> {
     let Some(of_job) = &spec.memory else { return Ok(None) };
-    let budget = of_job.budget(memory::available()?)?;
-    Ok(Some(NodeMemory::new(spec.node.clone(), budget)))
+    of_job.budget(memory::available()?).map(Some)
+}
+
+/// The memory for images of this node, and the place of those of its pods.
+async fn node_memory(
+    spec: &NlaSpec,
+    budget: Option<u64>,
+) -> Result<(Option<NodeMemory>, Option<MemoryRoot>), String> {
+    let Some(budget) = budget else { return Ok((None, None)) };
+    let memory = NodeMemory::new(spec.node.clone(), budget);
+    let Some(net) = &spec.pod else { return Ok((Some(memory), None)) };
+    let root = MemoryRoot::make(&spec.image_dir, budget, net.holder).await?;
+    Ok((Some(memory.with_pods(root.here())), Some(root)))
+}
+
+/// Brings the image of ranks that are restored together to its place, if it is in memory.
+async fn unpack(memory: Option<NodeMemory>, set: SetId, ranks: Ranks) -> Result<(), String> {
+    let (Some(memory), Some(first)) = (memory, ranks.iter().next()) else { return Ok(()) };
+    if !set.is_in_memory() {
+        return Ok(());
+    }
+    let work = tokio::task::spawn_blocking(move || memory.unpack(&set, first));
+    work.await.map_err(|error| error.to_string())?
 }
 
 impl LaunchAgent {
@@ -251,6 +280,7 @@ impl LaunchAgent {
     }
 
     async fn handle(&mut self, input: NlaInput) {
+        let input = self.kept(input);
         if let NlaInput::Ended { rank, incarnation, .. } = &input
             && self.running.get(rank).is_some_and(|(of, _)| of == incarnation)
         {
@@ -290,7 +320,7 @@ impl LaunchAgent {
             }
             NlaOutput::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();
-                let argv = set.and_then(|set| saver::restart(&self.spec.site(), set, spawn.rank));
+                let argv = set.and_then(|set| saver::restart(&self.site(), set, spawn.rank));
                 let start = ranks::RankStart { spawn, argv };
                 return self.spawn(start).await;
             }
@@ -312,7 +342,10 @@ impl LaunchAgent {
                 self.order(Order::Prepare(episode, set)).await;
             }
             NlaOutput::Save { episode, set, leave, space, .. } if self.pod.is_some() => {
-                self.order(Order::Save { episode, set, leave, space }).await;
+                let memory = self.memory.as_ref().filter(|_| set.is_in_memory());
+                let room = memory.map(NodeMemory::left);
+                self.saving = memory.map(|_| set.clone());
+                self.order(Order::Save { episode, set, leave, space, room }).await;
             }
             NlaOutput::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
             NlaOutput::Prepare { episode, set, ranks } => {
@@ -348,6 +381,21 @@ impl LaunchAgent {
             NlaOutput::Leave => self.leaving = true,
         }
         None
+    }
+
+    /// The saved image of a pod counts when it is kept in memory.
+    fn kept(&mut self, input: NlaInput) -> NlaInput {
+        let NlaInput::Saved { episode, result } = input else { return input };
+        let (Some(set), Some(memory)) = (self.saving.take(), &self.memory) else {
+            return NlaInput::Saved { episode, result };
+        };
+        let result = result.and_then(|sizes| memory.keep_pod(&set, &sizes).map(|()| sizes));
+        NlaInput::Saved { episode, result }
+    }
+
+    /// What the node needs to save and restore its ranks.
+    fn site(&self) -> NodeSpec {
+        NodeSpec { memory: self.pod_images.clone(), ..self.spec.site() }
     }
 
     /// Looks at the ranks.
@@ -431,7 +479,7 @@ impl LaunchAgent {
         };
         if moves {
             self.pods += 1;
-            let site = self.spec.site();
+            let site = self.site();
             self.coming = Some(pod::expect(&site, self.pods, self.ends(), copy, copied));
             return;
         }
@@ -442,8 +490,9 @@ impl LaunchAgent {
     async fn restore(&mut self, incarnation: u64, set: SetId, ranks: Ranks) {
         self.pods += 1;
         let (before, coming) = (self.pod.take().map(|(_, pod)| pod), self.coming.take());
-        let comeback = Restore { incarnation, set, ranks: ranks.clone(), before, coming };
-        let pod = pod::restore(&self.spec.site(), self.pods, self.ends(), comeback);
+        let unpacked = Box::pin(unpack(self.memory.clone(), set.clone(), ranks.clone()));
+        let comeback = Restore { incarnation, set, ranks: ranks.clone(), before, coming, unpacked };
+        let pod = pod::restore(&self.site(), self.pods, self.ends(), comeback);
         for rank in ranks.iter() {
             self.running.insert(rank, (incarnation, RunningRank::InPod(pod.clone())));
         }
@@ -454,7 +503,7 @@ impl LaunchAgent {
     fn to_save(&self, ranks: &Ranks) -> (NodeSpec, Vec<Member>) {
         let pid = |rank| self.running.get(&rank).map_or(0, |(_, running)| running.pid());
         let members = ranks.iter().map(|rank| (rank, pid(rank))).collect();
-        (self.spec.site(), members)
+        (self.site(), members)
     }
 
     /// Undoes a preparation. A failure is logged; the ranks may need help.
@@ -498,7 +547,7 @@ impl LaunchAgent {
             None => {
                 self.end_pod().await;
                 self.pods += 1;
-                pod::begin(&self.spec.site(), self.pods, self.ends())
+                pod::begin(&self.site(), self.pods, self.ends())
             }
         };
         self.pod = Some((incarnation, pod.clone()));

@@ -11,6 +11,7 @@
 use super::own::{Lock, PrivateDir};
 use core::time::Duration;
 use ftb_launcher_core::names::{NodeName, SetId};
+use ftb_launcher_pods::memory::FOLDER;
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -157,7 +158,7 @@ pub(super) fn clear_where_left(dir: &Path) {
     let Ok(Some(_lock)) = Lock::take(lock) else { return };
     tracing::info!(dir = %dir.display(), "a killed job had left its directory: cleared");
     clear_entries(&own, dir, |name| {
-        name == LOCK || SetId::new(name).is_ok_and(|set| set.is_ours())
+        name == LOCK || name == FOLDER || SetId::new(name).is_ok_and(|set| set.is_ours())
     });
     remove_dir(dir);
 }

@@ -116,6 +116,7 @@ impl NlaSpec {
             stdin: self.stdin,
             backend: self.backend.clone(),
             pod: self.pod.clone(),
+            memory: None,
         }
     }
 

@@ -14,13 +14,12 @@
 
 use crate::connection::{BlockingConnection, Connection, Purpose, STALL_MAX, dial};
 use crate::jobdir::{self, JobDir, JobFile};
-use crate::memory::NodeMemory;
 use crate::memory::peers::{self, Peers};
+use crate::memory::{Image, NodeMemory};
 use crate::sets::SetKey;
 use crate::spec::NlaSpec;
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::Secret;
-use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
 use ftb_launcher_pods::images::{self, Outlives, copy, growing, path, read_line, sync_dir, tree};
 use ftb_launcher_pods::saver;
@@ -107,7 +106,7 @@ impl ImageServer {
     }
 
     /// The image in memory that is requested, if one is.
-    fn in_memory(&self, words: &str) -> Option<Result<Stored<Arc<File>>, String>> {
+    fn in_memory(&self, words: &str) -> Option<Result<Image, String>> {
         let words: Vec<&str> = words.split(' ').collect();
         let [GET, set, rank] = words[..] else { return None };
         let set = SetId::new(set).ok().filter(SetId::is_in_memory)?;

@@ -3,6 +3,7 @@
 //! Everything in it is real but the metal: agents, BMC protocol (`ipmi_sim`), publishers, launcher,
 //! processes. One machine stands for five.
 
+mod memory;
 mod run;
 mod stage;
 mod timeline;
@@ -33,6 +34,10 @@ struct Arguments {
     /// does; the job is saved every two seconds. May be given more than once.
     #[arg(long, value_name = "WHAT:NODE")]
     kill: Vec<String>,
+    /// Instead: an unmodified MPI program (MPICH, CRIU) is saved in the memory of its nodes, and
+    /// one node is lost.
+    #[arg(long, conflicts_with_all = ["kill", "iterations"])]
+    memory: bool,
 }
 
 const NODES: usize = 5;
@@ -74,7 +79,10 @@ fn parse_kill(text: &str) -> Result<(String, usize)> {
 
 #[tokio::main]
 async fn play(arguments: &Arguments, kills: &[(String, usize)]) -> Result<bool> {
-    tokio::time::timeout(DEADLINE, scenes(arguments, kills))
+    let scenes = async {
+        if arguments.memory { memory::play().await } else { scenes(arguments, kills).await }
+    };
+    tokio::time::timeout(DEADLINE, scenes)
         .await
         .with_context(|| format!("it took longer than {DEADLINE:?}"))?
 }

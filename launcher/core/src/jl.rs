@@ -54,6 +54,7 @@ use episode::{Context, Handler, Transition};
 use ftb_core::Now;
 use hangs::Killed;
 use job::{SILENCES_MAX, SILENCES_TOLD};
+use memory::FirstSet;
 use migration::Migration;
 use remedies::Remedies;
 use requests::QueuedRequest;
@@ -116,6 +117,8 @@ pub struct Jl {
     barrier_until_ns: Option<u64>,
     #[serde(skip)]
     unsaved: Option<Unsaved>,
+    #[serde(skip)]
+    first_set: FirstSet,
     /// The episode that the last input has opened.
     #[serde(skip)]
     opened: Option<Episode>,
@@ -161,6 +164,7 @@ impl Jl {
             exit: None,
             barrier_until_ns: None,
             unsaved: None,
+            first_set: FirstSet::default(),
             opened: None,
             before: None,
             taken_back: None,
@@ -222,6 +226,7 @@ impl Jl {
         let hangs = self.hangs.next_deadline_ns();
         let saving = self.save_again_ns();
         let timers = self.checkpoint_timer.due_ns().min(self.memory_timer.due_ns());
+        let timers = timers.min(self.first_set_ns());
         workflow.min(clock).min(timers).min(hangs).min(saving)
     }
 
@@ -313,6 +318,7 @@ impl Jl {
         }
         self.begin_timers(now);
         self.expect_to_join(now);
+        self.expect_first(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         for node in self.job.nodes.values_mut() {
@@ -353,6 +359,7 @@ impl Jl {
             let reason = BY_THE_CLOCK.to_owned();
             self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
         }
+        self.first_set_tick(now);
         let Some(open) = &mut self.open else {
             return;
         };
@@ -499,6 +506,7 @@ impl Jl {
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
             self.expect_to_join(now);
+            self.expect_first(now);
         }
         match &open.workflow {
             Workflow::Checkpoint(checkpoint) if done && checkpoint.set().is_in_memory() => {
@@ -533,7 +541,7 @@ impl Jl {
         }));
         // The source of a migration may be usable again.
         self.tell_usable();
-        if has_started && done && self.job.agents_save() {
+        if has_started && done && self.job.saver() == Saver::Loop {
             self.protect_first(now);
         }
         if let Workflow::End(end) = &open.workflow {

@@ -8,11 +8,12 @@ mod sim;
 
 use core::time::Duration;
 use ftb_launcher_core::jl::{Interval, JlConfig, MemoryConfig, OnDeath, Request};
+use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::memory::Scheme;
 use ftb_launcher_core::names::NodeName;
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
-use sim::{HOUR_MS, checkpoint, config, migrate};
+use sim::{CRIU, HOUR_MS, checkpoint, config, migrate, with};
 
 /// The reasons for which a job may end without its answer.
 const NAMED: [&str; 4] = [
@@ -175,10 +176,13 @@ fn a_job_saves_itself_in_memory_by_the_clock_and_two_generations_are_held_at_mos
 
 /// A second checkpoint in memory, then the loss of a node: the second generation is in the making,
 /// or counts.
-fn saved_and_lost(scheme: Scheme) -> World {
-    let mut world = World::new(7, protected(scheme, 4, 2), Faults::default());
-    world.at(900, saved_in_memory());
-    world.at(1700, Happens::KillNode(node("node02")));
+fn saved_and_lost(manner: Manner, scheme: Scheme) -> World {
+    let mut world = World::new(7, with(manner, protected(scheme, 4, 2)), Faults::default());
+    // Ranks in pods are saved for the first time a second after their start.
+    let later = if manner == CRIU { 1300 } else { 0 };
+    world.work += later / 2;
+    world.at(900 + later, saved_in_memory());
+    world.at(1700 + later, Happens::KillNode(node("node02")));
     world
 }
 
@@ -186,11 +190,17 @@ fn saved_and_lost(scheme: Scheme) -> World {
 /// the recovery from it.
 #[test]
 fn a_fault_at_each_message_leads_to_a_generation_that_counts_or_to_a_named_end() {
-    for scheme in [Scheme::Xor(4), Scheme::Buddy(1)] {
-        let mut calm = saved_and_lost(scheme);
+    for (manner, scheme) in [
+        (Manner::default(), Scheme::Xor(4)),
+        (Manner::default(), Scheme::Buddy(1)),
+        (CRIU, Scheme::Xor(4)),
+    ] {
+        let mut calm = saved_and_lost(manner, scheme);
         ends_well(&mut calm);
+        let back = |(kind, _): &(String, bool)| kind == "rollback" || kind == "start";
         let place = |kind: &str| calm.closed.iter().position(|(of, _)| of == kind).unwrap();
-        let (from, to) = (calm.closed_at[place("start")], calm.closed_at[place("rollback")]);
+        let last = calm.closed.iter().rposition(back).unwrap();
+        let (from, to) = (calm.closed_at[place("start")], calm.closed_at[last]);
         assert!(to - from > 200, "{from} to {to}");
         let happens = || {
             [
@@ -207,14 +217,35 @@ fn a_fault_at_each_message_leads_to_a_generation_that_counts_or_to_a_named_end()
         let mut olders = 0;
         for number in from..=to + 10 {
             for fate in &fates {
-                let mut world = saved_and_lost(scheme);
+                let mut world = saved_and_lost(manner, scheme);
                 world.fate = Some((number, fate.clone()));
                 world.at(6000, Happens::ReviveJl);
-                ends_well_or_named(&mut world, &format!("{scheme}, message {number}, {fate:?}"));
-                olders += u64::from(world.has_reported("went back to set mem-000002"));
+                let what = format!("{manner:?}, {scheme}, message {number}, {fate:?}");
+                ends_well_or_named(&mut world, &what);
+                let olders_words = ["went back to set mem-000002", "restarts from set mem-000002"];
+                let went = |words: &str| world.has_reported(words);
+                olders += u64::from(olders_words.into_iter().any(went));
             }
         }
         assert!(olders > 50, "{scheme}: only {olders} went back to the older generation");
+    }
+}
+
+/// Ranks that know nothing of it are all restored; there is no barrier that they wait in.
+#[test]
+fn a_lost_node_of_ranks_in_pods_comes_back_without_a_store() {
+    for scheme in [Scheme::Buddy(1), Scheme::Xor(4)] {
+        let config = with(CRIU, protected(scheme, 4, 2));
+        let mut world = World::new(1, config, Faults::default());
+        world.work = 2000;
+        for (after, name) in [(3000, "node02"), (7000, "spare00")] {
+            world.at(after, Happens::KillNode(node(name)));
+        }
+        ends_well(&mut world);
+        assert!(world.store.is_empty());
+        let back = "the job restarts from set mem-000002 (memory)";
+        let count = world.reported.iter().filter(|line| line.contains(back)).count();
+        assert_eq!(count, 2, "{scheme}: {:#?}", world.reported);
     }
 }
 
@@ -237,7 +268,8 @@ fn any_failure_at_any_time_leads_to_a_state_that_was_saved_or_to_a_named_end() {
         let mut config = protected(scheme[seed as usize / 4 % 4], 6, 3);
         let every = Interval::Every(Duration::from_millis(500 + 100 * (seed % 8)));
         config.memory.as_mut().unwrap().interval = every;
-        let mut world = World::new(seed, config, faults);
+        let manner = if seed % 4 == 1 { CRIU } else { Manner::default() };
+        let mut world = World::new(seed, with(manner, config), faults);
         world.work = 600;
         if seed % 3 == 0 {
             world.at(1500, checkpoint());

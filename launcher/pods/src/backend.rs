@@ -58,8 +58,10 @@ pub struct Unit<'a> {
     pub rank: u32,
     /// Process id of the rank, or of the pod's supervisor inside the pod; 0 if there is none yet.
     pub pid: u32,
-    /// The directory of the image; it exists.
+    /// The directory of the image, as commands in a pod see it; it exists.
     pub image: &'a Path,
+    /// The same directory, as this process sees it.
+    pub here: &'a Path,
     pub pod: Option<PodPlace<'a>>,
 }
 

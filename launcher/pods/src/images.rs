@@ -1,8 +1,9 @@
 //! Images on the disk of a node: their places, checksums and deletion. An image is a file or a
-//! directory of files ([`tree`]), which may be read while it is written ([`growing`]). Not
-//! responsible for connections.
+//! directory of files ([`tree`]), which may be read while it is written ([`growing`]), or as one
+//! sequence ([`packed`]). Not responsible for connections.
 
 pub mod growing;
+pub mod packed;
 pub mod tree;
 
 use ftb_launcher_core::names::SetId;
@@ -34,6 +35,22 @@ impl Outlives {
 /// `<root>/<set>/rank-<r>.img`.
 pub fn path(root: &Path, set: &SetId, rank: u32) -> PathBuf {
     root.join(set.as_str()).join(format!("rank-{rank}.img"))
+}
+
+/// The path of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePath {
+    /// As this process sees it.
+    pub here: PathBuf,
+    /// As commands in the node's pods see it.
+    pub inside: PathBuf,
+}
+
+impl ImagePath {
+    /// For commands that need no image.
+    pub fn none() -> Self {
+        Self { here: PathBuf::from("/"), inside: PathBuf::from("/") }
+    }
 }
 
 /// The newest migration for which that rank's image is below `root`.

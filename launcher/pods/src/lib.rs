@@ -12,6 +12,7 @@ pub mod counter;
 pub mod images;
 pub mod input;
 pub mod installed;
+pub mod memory;
 pub mod output;
 pub mod owner;
 pub mod pod;

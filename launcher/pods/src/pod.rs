@@ -21,6 +21,7 @@ use crate::input::JobInput;
 use crate::output::Frame;
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
+use core::pin::Pin;
 use core::time::Duration;
 use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_core::nla::NlaInput;
@@ -61,6 +62,8 @@ pub enum Order {
         /// The ranks are gone afterwards.
         leave: bool,
         space: String,
+        /// Most bytes of an image in memory.
+        room: Option<u64>,
     },
     Release,
 }
@@ -112,7 +115,7 @@ pub fn begin(spec: &NodeSpec, number: u32, ends: PodChannels) -> Pod {
         let _alive = alive;
         let task = async {
             let net = spec.pod.as_ref().ok_or("the node has no network for pods")?;
-            let pause = PauseProcess::make(net.holder, true).await?;
+            let pause = PauseProcess::make(&spec, true).await?;
             let task = Task::hold(&spec, number, pause, net.address, ends.clone(), true);
             let mut task = task.await?;
             let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -203,8 +206,7 @@ pub fn expect(
 /// Namespaces for ranks to restore.
 async fn made(spec: &NodeSpec) -> Result<PauseProcess, String> {
     let time = Stopwatch::start();
-    let holder = spec.pod.as_ref().and_then(|net| net.holder);
-    let pause = PauseProcess::make(holder, false).await?;
+    let pause = PauseProcess::make(spec, false).await?;
     time.done(&spec.node, "make the pod's namespaces");
     Ok(pause)
 }
@@ -218,7 +220,12 @@ pub struct Restore {
     pub before: Option<Pod>,
     /// The prepared pod.
     pub coming: Option<IncomingPod>,
+    /// Ends when the image is where [`NodeSpec::image`] says.
+    pub unpacked: Unpacking,
 }
+
+/// Work that brings an image to its place.
+pub type Unpacking = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// Restores ranks from their image into a pod. Answered by [`NlaInput::Restored`].
 pub fn restore(spec: &NodeSpec, number: u32, ends: PodChannels, comeback: Restore) -> Pod {
@@ -246,10 +253,14 @@ async fn restore_ranks(
     ends: &PodChannels,
     comeback: Restore,
 ) -> Result<(Task, String), String> {
-    let Restore { incarnation, set, ranks, before, coming } = comeback;
-    if let Some(before) = before {
-        before.ended().await;
-    }
+    let Restore { incarnation, set, ranks, before, coming, unpacked } = comeback;
+    let ended = async {
+        if let Some(before) = before {
+            before.ended().await;
+        }
+    };
+    let ((), unpacked) = tokio::join!(ended, unpacked);
+    unpacked?;
     let ready = match coming.filter(|coming| coming.set == set) {
         Some(coming) => coming.ready().await,
         None => None,

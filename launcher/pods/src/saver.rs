@@ -46,6 +46,7 @@ pub async fn run(
             rank: *rank,
             pid: *pid,
             image: &image,
+            here: &image,
             pod: None,
         };
         for step in spec.backend.get().steps(moment, &unit) {
@@ -106,6 +107,7 @@ pub fn restart(spec: &NodeSpec, set: &SetId, rank: u32) -> Option<Vec<String>> {
         rank,
         pid: 0,
         image: &image,
+        here: &image,
         pod: None,
     })
 }

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use core::time::Duration;
 use ftb_client::daemon::{Failure, LogSettings, exit};
 use ftb_launcher::{console, guard, nla, ranks, waiting};
-use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::supervisor;
+use ftb_launcher_pods::{memory, owner};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +53,17 @@ enum NlaCommand {
         /// For an ordinary user.
         #[arg(long)]
         user: bool,
+        /// The process whose mounts it begins with.
+        #[arg(long)]
+        mounts: Option<u32>,
+    },
+    /// Hold images of pods in memory
+    #[command(hide = true, name = memory::HOLD)]
+    HoldMemory {
+        /// Where.
+        dir: PathBuf,
+        /// At most.
+        bytes: u64,
     },
     /// Be the first process of a pod
     #[command(hide = true)]
@@ -105,8 +116,11 @@ fn main() -> ExitCode {
             guard::run(std::io::stdin().lock(), &dir, bridge.as_deref(), &client);
             ExitCode::SUCCESS
         }
-        NlaCommand::MakePod { fresh, user } => {
-            exit("ftb-nla", supervisor::make(fresh, user).map_err(Failure::from))
+        NlaCommand::MakePod { fresh, user, mounts } => {
+            exit("ftb-nla", supervisor::make(fresh, user, mounts).map_err(Failure::from))
+        }
+        NlaCommand::HoldMemory { dir, bytes } => {
+            exit("ftb-nla", memory::hold(&dir, bytes).map_err(Failure::from))
         }
         NlaCommand::HoldUser => exit("ftb-nla", owner::hold().map_err(Failure::from)),
         NlaCommand::EnterUser { holder, argv } => {

@@ -8,7 +8,7 @@
 //!
 //! Images are requested as those on disk are ([`crate::transfer`]).
 
-use super::{NodeMemory, Part, each_part};
+use super::{Content, Image, NodeMemory, Part, each_part};
 use crate::connection::{BlockingConnection, Connection, Purpose, dial};
 use crate::transfer::{self, Addresses};
 use ftb_job::memory::{create, seal};
@@ -258,7 +258,7 @@ impl Work<'_> {
     }
 
     fn keep(&self, owner: Option<&NodeName>, rank: u32, bytes: u64, image: File) -> io::Result<()> {
-        let image = Stored { bytes, data: Arc::new(image) };
+        let image = Stored { bytes, data: Arc::new(Content::Memory(image)) };
         self.memory.shares().put(&self.task.set, owner, rank, image).map_err(io::Error::other)
     }
 
@@ -271,7 +271,7 @@ impl Work<'_> {
             Scheme::Xor(_) => {
                 let parity = create("parity")?;
                 self.fold(index, |piece, offset| parity.write_all_at(piece, offset))?;
-                let parity = Stored { bytes, data: Arc::new(parity) };
+                let parity = Stored { bytes, data: Arc::new(Content::Memory(parity)) };
                 let owner = &self.member(index)?.owner;
                 let kept = self.memory.shares().put_parity(&self.task.set, owner, parity);
                 kept.map_err(io::Error::other)?;
@@ -366,7 +366,7 @@ fn received(mut from: BlockingConnection, bytes: u64) -> io::Result<File> {
 ///
 /// # Errors
 /// The connection breaks.
-pub fn send(image: &Stored<Arc<File>>, to: &mut BlockingConnection) -> io::Result<()> {
+pub fn send(image: &Image, to: &mut BlockingConnection) -> io::Result<()> {
     to.write_all(format!("OK {} \n", image.bytes).as_bytes())?;
     let mut piece = vec![0; PIECE_BYTES];
     for (offset, length) in pieces(image.bytes) {
@@ -397,7 +397,7 @@ pub async fn work(
     let peers = Peers { secret, runtime: Handle::current() };
     if !gathers {
         let keep: Vec<&SetId> = core::iter::once(&task.set).chain(&task.keep).collect();
-        memory.shares().keep_only(&keep);
+        memory.keep_only(&keep);
     }
     let worked = tokio::task::spawn_blocking(move || {
         let (memory, peers) = (&memory, &peers);
@@ -428,7 +428,7 @@ pub async fn fetch(
             let mut from = BlockingConnection::new(dialed?, peers.runtime.clone());
             let bytes = announced(&mut from)?;
             memory.shares().admit(bytes).map_err(io::Error::other)?;
-            let data = Arc::new(received(from, bytes)?);
+            let data = Arc::new(Content::Memory(received(from, bytes)?));
             let kept = memory.shares().put(&set, None, rank, Stored { bytes, data });
             kept.map_err(io::Error::other)?;
             sum += bytes;
@@ -494,13 +494,14 @@ mod tests {
         let mut file = create("image").unwrap();
         file.write_all(&content(rank, bytes)).unwrap();
         seal(&file).unwrap();
-        let image = Stored { bytes: bytes as u64, data: Arc::new(file) };
+        let image = Stored { bytes: bytes as u64, data: Arc::new(Content::Memory(file)) };
         memory.shares().put(&set(), Some(owner), rank, image).unwrap();
     }
 
     fn bytes_of(memory: &NodeMemory, rank: u32) -> Vec<u8> {
         let image = memory.image(&set(), rank).unwrap();
-        assert!(ftb_job::memory::is_sealed(&image.data));
+        let Content::Memory(sealed) = &*image.data else { panic!("no memory of a rank") };
+        assert!(ftb_job::memory::is_sealed(sealed));
         let mut bytes = vec![0; image.bytes as usize];
         image.data.read_exact_at(&mut bytes, 0).unwrap();
         bytes

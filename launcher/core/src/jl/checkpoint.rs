@@ -146,7 +146,9 @@ impl Checkpoint {
         let tasks = memory.tasks(episode, before);
         let waiting = tasks.iter().map(|task| task.target.clone()).collect();
         self.protecting = Some((memory, waiting));
-        let requests = tasks.into_iter().map(FromJl::Protect).collect();
+        // Ranks go on while their images are protected.
+        let release = Self::release(job, episode).into_iter();
+        let requests = release.chain(tasks.into_iter().map(FromJl::Protect)).collect();
         Transition::next("protect", job.config.deadlines.protect, requests)
     }
 

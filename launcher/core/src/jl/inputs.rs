@@ -142,7 +142,7 @@ impl Jl {
         }
         if complete {
             self.with_open(now, |handler, context| handler.on_barrier(context));
-            self.protect_first(now);
+            self.on_met(now);
         } else {
             self.with_open(now, |handler, context| handler.on_arrived(context, node));
         }

@@ -371,7 +371,11 @@ impl Job {
 
     /// Whether node agents save the ranks, or have them stop to save themselves.
     pub(super) fn agents_save(&self) -> bool {
-        self.config.manner.saver != Saver::Ranks
+        self.saver() != Saver::Ranks
+    }
+
+    pub(super) fn saver(&self) -> Saver {
+        self.config.manner.saver
     }
 
     pub(super) fn moves(&self) -> Moves {

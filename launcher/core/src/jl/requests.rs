@@ -292,8 +292,10 @@ impl Jl {
     /// rank is stopped meanwhile. The checkpoint is refused after [`BARRIER_PATIENCE`].
     fn waits_for_barrier(&mut self, now: Now) -> bool {
         let next = self.wanted.front().map(|waiting| &waiting.want);
-        let by_agents = self.job.config.manner.saver == Saver::Agent;
-        let saves = matches!(next, Some(Request::Checkpoint { .. })) && by_agents;
+        let is_checkpoint = |want: &Request| {
+            matches!(want, Request::Checkpoint { .. } | Request::MemoryCheckpoint { .. })
+        };
+        let saves = next.is_some_and(is_checkpoint) && self.job.saver() == Saver::Agent;
         if !saves || !self.job.barrier.is_entered() || self.some_have_ended() {
             self.barrier_until_ns = None;
             return false;

@@ -4,7 +4,7 @@
 //! `T` is the memory itself: a descriptor in the launch agent, a number in the simulation.
 
 use crate::names::{NodeName, SetId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Images or parity in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,16 +35,26 @@ pub struct Shares<T> {
     budget: u64,
     used: u64,
     sets: BTreeMap<SetId, OfSet<T>>,
+    /// The last dropped sets: what comes late for them is not kept.
+    dropped: VecDeque<SetId>,
 }
+
+/// Most dropped sets that are remembered; the oldest is forgotten.
+const DROPPED_MAX: usize = 8;
 
 impl<T: Clone> Shares<T> {
     pub fn new(budget: u64) -> Self {
-        Self { budget, used: 0, sets: BTreeMap::new() }
+        Self { budget, used: 0, sets: BTreeMap::new(), dropped: VecDeque::new() }
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Bytes that still fit.
+    pub fn left(&self) -> u64 {
+        self.budget.saturating_sub(self.used)
     }
 
     /// Whether these further bytes fit.
@@ -66,7 +76,7 @@ impl<T: Clone> Shares<T> {
     /// Keeps an image. It replaces an earlier one of the same rank and share.
     ///
     /// # Errors
-    /// It does not fit.
+    /// It does not fit, or its set was dropped.
     pub fn put(
         &mut self,
         set: &SetId,
@@ -74,6 +84,7 @@ impl<T: Clone> Shares<T> {
         rank: u32,
         image: Stored<T>,
     ) -> Result<(), String> {
+        self.check_open(set)?;
         let key = (owner.cloned(), rank);
         let before = self.sets.get(set).and_then(|of| of.images.get(&key));
         self.replace(before.map_or(0, |before| before.bytes), image.bytes)?;
@@ -91,9 +102,17 @@ impl<T: Clone> Shares<T> {
         owner: &NodeName,
         parity: Stored<T>,
     ) -> Result<(), String> {
+        self.check_open(set)?;
         let before = self.sets.get(set).and_then(|of| of.parity.get(owner));
         self.replace(before.map_or(0, |before| before.bytes), parity.bytes)?;
         self.sets.entry(set.clone()).or_default().parity.insert(owner.clone(), parity);
+        Ok(())
+    }
+
+    fn check_open(&self, set: &SetId) -> Result<(), String> {
+        if self.dropped.contains(set) {
+            return Err(format!("set {set} was dropped"));
+        }
         Ok(())
     }
 
@@ -120,8 +139,22 @@ impl<T: Clone> Shares<T> {
         self.sets.get(set)?.parity.get(owner)
     }
 
+    /// Replaces the memory of an image of a rank by other memory with the same bytes.
+    pub fn exchange(&mut self, set: &SetId, rank: u32, data: &T) {
+        let images = self.sets.get_mut(set).into_iter().flat_map(|of| &mut of.images);
+        for (_, image) in images.filter(|((_, of), _)| *of == rank) {
+            image.data = data.clone();
+        }
+    }
+
     /// Frees a set.
     pub fn drop_set(&mut self, set: &SetId) {
+        if !self.dropped.contains(set) {
+            if self.dropped.len() >= DROPPED_MAX {
+                self.dropped.pop_front();
+            }
+            self.dropped.push_back(set.clone());
+        }
         if let Some(of) = self.sets.remove(set) {
             let all = of.images.values().chain(of.parity.values());
             let freed: u64 = all.map(|stored| stored.bytes).sum();
@@ -162,8 +195,10 @@ mod tests {
             steps in prop::collection::vec((0_u64..3, 0_u32..4, 0_u64..60, 0_u8..6), 1..60),
         ) {
             let mut shares = Shares::new(100);
+            // A dropped set never comes back.
+            let mut first = 0;
             for (n, rank, bytes, what) in steps {
-                let (of, image) = (set(n), stored(bytes));
+                let (of, image) = (set(first + n), stored(bytes));
                 let before = shares.used();
                 let result = match what {
                     0..3 => shares.put(&of, Some(&node("a")), rank, image),
@@ -171,6 +206,7 @@ mod tests {
                     4 => shares.put_parity(&of, &node("b"), image),
                     _ => {
                         shares.drop_set(&of);
+                        first += 1 + n;
                         Ok(())
                     }
                 };
@@ -202,6 +238,21 @@ mod tests {
         assert_eq!(shares.image(&set(2), 7), None);
         shares.keep_only(&[&set(2)]);
         assert_eq!(shares.image(&set(1), 7), None);
+    }
+
+    #[test]
+    fn what_comes_late_for_a_dropped_set_is_not_kept() {
+        let mut shares = Shares::new(100);
+        shares.put(&set(1), None, 0, stored(1)).unwrap();
+        shares.drop_set(&set(1));
+        let late = shares.put(&set(1), None, 1, stored(1)).unwrap_err();
+        assert!(late.contains("mem-000001 was dropped"), "{late}");
+        assert!(shares.put_parity(&set(1), &node("a"), stored(1)).is_err());
+        assert_eq!((shares.used(), shares.left()), (0, 100));
+        for n in 2..20 {
+            shares.drop_set(&set(n));
+        }
+        assert_eq!(shares.dropped.len(), DROPPED_MAX);
     }
 
     #[test]

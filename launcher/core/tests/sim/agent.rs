@@ -73,6 +73,7 @@ impl World {
             let proc = &self.procs[&id];
             assert!(!matches!(proc.phase, Phase::Barrier(_)), "saved in a barrier: {proc:?}");
             self.images.insert((name.clone(), set.clone(), proc.rank), proc.done);
+            self.saved_states.insert((set.clone(), proc.rank), proc.done);
             if leave {
                 self.procs.remove(&id);
             }
@@ -101,6 +102,7 @@ impl World {
             let result = Err("no such interpreter".to_owned());
             return self.later(name, after, nla::NlaInput::Restored { incarnation, result });
         }
+        assert!(!self.torn.contains(set), "{set} is not of one moment");
         for rank in ranks.iter() {
             let id = self.new_proc(name, rank, incarnation, episode, Some(set.clone()));
             if let Some(proc) = self.procs.get_mut(&id) {

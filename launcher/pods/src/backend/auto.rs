@@ -19,7 +19,7 @@ pub struct JobFacts<'a> {
     pub program: &'a str,
     /// What the program, or a file named on its command line, contains.
     pub has: Library,
-    /// There is a spare or a checkpoint interval; otherwise no backend is needed.
+    /// There is a spare or a checkpoint interval, also of memory; otherwise no backend is needed.
     pub is_useful: bool,
     /// All nodes are this host. Pods on several hosts need a bridge that only the user can name.
     pub is_local: bool,

@@ -25,6 +25,8 @@ pub(super) const OWN_CRIU: &str = "/usr/local/lib/ftb/criu/criu";
 pub(super) const CRIU_ENV: &str = "FTB_CRIU";
 /// The files of the pod's /dev/shm, in the image.
 const SHM: &str = "shm.tar";
+/// The script that CRIU calls, in the directory of its logs.
+const ON_DUMP: &str = "on-dump";
 /// Longest name of a network link (the kernel's limit).
 const LINK_BYTES_MAX: usize = 15;
 
@@ -149,7 +151,7 @@ impl Criu {
     /// CRIU does not write files of a /dev/shm outside the image's namespaces. A script that CRIU
     /// calls saves them while all processes are frozen.
     fn dump(&self, pod: &PodPlace<'_>, unit: &Unit<'_>, leave: bool) -> Vec<Step> {
-        let script = work_dir(unit.image).join("on-dump").display().to_string();
+        let script = work_dir(unit.image).join(ON_DUMP).display().to_string();
         let text = format!(
             "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n\
              for file in /dev/shm/* /dev/shm/.[!.]* /dev/shm/..?*; do\n\
@@ -157,7 +159,8 @@ impl Criu {
             unit.image.join(SHM).display()
         );
         let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";
-        let prepare = owned(&["sh", "-c", write, "sh", &script, &text]);
+        let written = work_dir(unit.here).join(ON_DUMP).display().to_string();
+        let prepare = owned(&["sh", "-c", write, "sh", &written, &text]);
         let mut argv = self.inside(pod, "dump");
         argv.extend(["--tree".to_owned(), unit.pid.to_string()]);
         argv.extend(common(unit, unit.image, "dump.log"));
@@ -165,7 +168,7 @@ impl Criu {
         if !leave {
             argv.push("--leave-running".to_owned());
         }
-        if unit.image.join(PARENT).exists() {
+        if unit.here.join(PARENT).exists() {
             argv.extend(owned(&["--track-mem", "--prev-images-dir", PARENT]));
         }
         vec![
@@ -278,7 +281,7 @@ impl Backend for Criu {
             Moment::Release => vec![self.step("join the pod's network", link(unit, true))],
             Moment::Prepare | Moment::Verify => Vec::new(),
             Moment::Save { leave } => self.dump(pod, unit, leave),
-            Moment::Unpack if !unit.image.join(SHM).exists() => Vec::new(),
+            Moment::Unpack if !unit.here.join(SHM).exists() => Vec::new(),
             Moment::Unpack => {
                 let (pause, shm) = (pod.pause.to_string(), unit.image.join(SHM));
                 let shm = shm.display().to_string();

@@ -32,6 +32,7 @@ fn with_unit<T>(run: impl FnOnce(&Unit<'_>) -> T) -> T {
         rank: 3,
         pid: 61,
         image,
+        here: image,
         pod: Some(pod),
     })
 }

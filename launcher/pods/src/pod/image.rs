@@ -2,7 +2,7 @@
 //! directory of the pod's first rank; the images of its other ranks refer to it.
 
 use crate::backend::{PARENT, work_dir};
-use crate::images::{self, growing, tree};
+use crate::images::{self, growing, packed, tree};
 use core::net::Ipv4Addr;
 use ftb_launcher_core::names::{Ranks, SetId};
 use serde::{Deserialize, Serialize};
@@ -86,7 +86,8 @@ pub(super) fn sizes(
     let mut sizes = Vec::new();
     for (at, rank) in ranks.iter().enumerate() {
         if at == 0 {
-            sizes.push((*rank, tree::bytes(image).map_err(fail)?));
+            let bytes = if set.is_in_memory() { packed::bytes } else { tree::bytes };
+            sizes.push((*rank, bytes(image).map_err(fail)?));
         } else {
             let text = format!("in the image of rank {}\n", ranks[0]);
             fs::write(images::path(root, set, *rank), &text).map_err(fail)?;

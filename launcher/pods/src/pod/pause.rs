@@ -2,6 +2,7 @@
 
 use super::PAUSE_WAIT;
 use crate::owner;
+use crate::spec::NodeSpec;
 use std::io;
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -15,12 +16,16 @@ pub(super) struct PauseProcess {
 }
 
 impl PauseProcess {
-    /// Makes namespaces in the user namespace of the holder, if any. `fresh`: for ranks that start,
-    /// not for restored ones.
-    pub(super) async fn make(holder: Option<u32>, fresh: bool) -> Result<Self, String> {
+    /// Makes namespaces in the user namespace of the holder, if any, with the images in memory.
+    /// `fresh`: for ranks that start, not for restored ones.
+    pub(super) async fn make(spec: &NodeSpec, fresh: bool) -> Result<Self, String> {
+        let holder = spec.pod.as_ref().and_then(|net| net.holder);
         let fail = |error: io::Error| format!("cannot make a pod: {error}");
         let mut command = Command::from(owner::command(holder, "/proc/self/exe"));
         command.arg("make-pod").args(fresh.then_some("--fresh")).args(holder.map(|_| "--user"));
+        if let Some(memory) = &spec.memory {
+            command.arg("--mounts").arg(memory.pid().to_string());
+        }
         command.kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut process = command.spawn().map_err(fail)?;

@@ -7,13 +7,14 @@ use super::pause::PauseProcess;
 use super::task::Task;
 use super::{ANSWER_WAIT, PodChannels};
 use crate::backend::{Moment, PodPlace, Unit};
+use crate::images::{self, ImagePath};
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
-use crate::{images, installed, owner, saver, steps};
+use crate::{installed, owner, saver, steps};
 use ftb_launcher_core::names::{Ranks, SetId};
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 impl Task {
     /// Runs the backend's commands of a moment for the whole pod.
@@ -21,7 +22,7 @@ impl Task {
         &self,
         moment: Moment,
         set: &SetId,
-        image: &Path,
+        image: &ImagePath,
     ) -> Result<(), String> {
         self.steps_with(moment, set, image, None).await
     }
@@ -30,7 +31,7 @@ impl Task {
         &self,
         moment: Moment,
         set: &SetId,
-        image: &Path,
+        image: &ImagePath,
         pipes: Option<((OwnedFd, OwnedFd), (u64, u64))>,
     ) -> Result<(), String> {
         let (fds, inodes) = pipes.map_or((None, self.pipes), |(fds, inodes)| (Some(fds), inodes));
@@ -52,17 +53,17 @@ impl Task {
     pub(super) fn begin_precopy(&mut self, set: SetId) {
         let (spec, place) = (self.spec.clone(), self.place());
         self.precopy.spawn(async move {
-            let image = images::path(&spec.image_dir, &set, place.rank);
+            let image = spec.image(&set, place.rank);
             if !place.pays(&spec).await {
                 return None;
             }
-            if let Err(error) = image::make_parent(&image) {
+            if let Err(error) = image::make_parent(&image.here) {
                 tracing::warn!(node = %spec.node, %error, "nothing is copied beforehand");
                 return None;
             }
             if let Err(error) = place.steps(&spec, Moment::Precopy, &set, &image, None).await {
                 tracing::warn!(node = %spec.node, error, "what was copied beforehand is not used");
-                image::drop_parent(&image).ok()?;
+                image::drop_parent(&image.here).ok()?;
             }
             // The image has begun and is being fetched; it continues.
             Some(set)
@@ -90,38 +91,60 @@ impl Task {
     }
 
     /// Writes the image of the pod into the directory of its first rank; the images of the other
-    /// ranks refer to it.
+    /// ranks refer to it. `room`: most bytes of an image in memory.
     pub(super) async fn save(
         &mut self,
         set: &SetId,
         leave: bool,
         space: &str,
+        room: Option<u64>,
     ) -> Result<Vec<(u32, u64)>, String> {
         self.synced().await?;
         self.input.settle();
         self.quiet = true;
-        let root = self.spec.image_dir.clone();
+        if let Some(room) = room {
+            self.check_room(room).await?;
+        }
+        let root = self.spec.root(set);
         let ranks: Vec<u32> = self.ranks.keys().copied().collect();
         let first = *ranks.first().ok_or("the ranks have ended")?;
-        let image = images::path(&root, set, first);
+        let image = self.spec.image(set, first);
         let facts =
             Facts { address: self.address, pipes: self.pipes, supervisor: self.supervisor, ranks };
         let begun = self.precopied.as_ref() == Some(set);
-        let made = image::make(&image, &facts, space, begun)
-            .map_err(|error| format!("cannot make {}: {error}", image.display()));
+        let made = image::make(&image.here, &facts, space, begun)
+            .map_err(|error| format!("cannot make {}: {error}", image.here.display()));
         let written = match made {
             Ok(()) => self.dump(set, &image, leave).await,
             Err(error) => Err(error),
         };
-        let sizes = written.and_then(|()| image::sizes(&root, set, &image, &facts.ranks));
-        let sizes = sizes.and_then(|sizes| image::close(&image).map(|()| sizes));
+        let sizes = written.and_then(|()| image::sizes(&root, set, &image.here, &facts.ranks));
+        let sizes = match set.is_in_memory() {
+            // It is sent when it is whole.
+            true => sizes,
+            false => sizes.and_then(|sizes| image::close(&image.here).map(|()| sizes)),
+        };
         if sizes.is_err() {
             images::drop_set(&root, set);
         }
         sizes
     }
 
-    async fn dump(&mut self, set: &SetId, image: &Path, leave: bool) -> Result<(), String> {
+    /// Whether the image of the pod fits into memory, as far as one can tell before the dump.
+    async fn check_room(&self, room: u64) -> Result<(), String> {
+        let pause = self.pause.pid;
+        let needed = tokio::task::spawn_blocking(move || own_bytes(pause)).await;
+        let needed = needed.map_err(|error| error.to_string())?;
+        if needed <= room {
+            return Ok(());
+        }
+        Err(format!(
+            "the memory for checkpoints is too small: the pod has about {needed} bytes to save, \
+             {room} are left (--memory-bytes)"
+        ))
+    }
+
+    async fn dump(&mut self, set: &SetId, image: &ImagePath, leave: bool) -> Result<(), String> {
         self.steps(Moment::Save { leave }, set, image).await?;
         if leave {
             let time = Stopwatch::start();
@@ -149,7 +172,7 @@ impl Task {
     ) -> Result<Self, String> {
         let time = Stopwatch::start();
         let image = image_of(spec, set, ranks)?;
-        let (facts, _) = Facts::read(&image, ranks)?;
+        let (facts, _) = Facts::read(&image.here, ranks)?;
         let mut task = Self::hold(spec, number, pause, facts.address, ends, false).await?;
         task.supervisor = facts.supervisor;
         time.done(&spec.node, "make the pod's network");
@@ -165,7 +188,7 @@ impl Task {
         ranks: &Ranks,
     ) -> Result<String, String> {
         let image = image_of(&self.spec, set, ranks)?;
-        let (facts, space) = Facts::read(&image, ranks)?;
+        let (facts, space) = Facts::read(&image.here, ranks)?;
         for rank in ranks.iter() {
             self.add(rank, incarnation);
         }
@@ -196,7 +219,7 @@ impl Place {
         spec: &NodeSpec,
         moment: Moment,
         set: &SetId,
-        image: &Path,
+        image: &ImagePath,
         mut fds: Option<(OwnedFd, OwnedFd)>,
     ) -> Result<(), String> {
         let bridge = spec.pod.as_ref().map_or("", |net| net.bridge.as_str());
@@ -208,7 +231,8 @@ impl Place {
             size: spec.size,
             rank: self.rank,
             pid: self.supervisor,
-            image,
+            image: &image.inside,
+            here: &image.here,
             pod: Some(PodPlace {
                 pause: self.pause,
                 link: &self.link,
@@ -223,7 +247,7 @@ impl Place {
             let fds = if step.piped { fds.take() } else { None };
             let time = Stopwatch::start();
             let done = steps::run(&step, &env, Path::new("/"), fds).await;
-            done.map_err(|error| format!("{error}{}", image::log_error(image)))?;
+            done.map_err(|error| format!("{error}{}", image::log_error(&image.here)))?;
             time.done(&spec.node, step.name);
         }
         Ok(())
@@ -267,8 +291,22 @@ fn memory_bytes(pause: u32) -> u64 {
     processes(pause).filter_map(pages).sum::<u64>().saturating_mul(page)
 }
 
+/// Bytes of the memory of a pod that files do not back: nearly all of its image. Memory that
+/// processes share counts for each of them.
+fn own_bytes(pause: u32) -> u64 {
+    let kib = |pid: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let of = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key));
+            line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+        };
+        of("RssAnon:").unwrap_or(0).saturating_add(of("RssShmem:").unwrap_or(0))
+    };
+    processes(pause).map(kib).sum::<u64>().saturating_mul(1024)
+}
+
 /// The image of a pod is that of its first rank.
-fn image_of(spec: &NodeSpec, set: &SetId, ranks: &Ranks) -> Result<PathBuf, String> {
+fn image_of(spec: &NodeSpec, set: &SetId, ranks: &Ranks) -> Result<ImagePath, String> {
     let first = ranks.iter().next().ok_or("no ranks to bring back")?;
-    Ok(images::path(&spec.image_dir, set, first))
+    Ok(spec.image(set, first))
 }

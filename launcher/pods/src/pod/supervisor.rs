@@ -23,7 +23,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -55,11 +55,15 @@ fn settle_tcp() {
 }
 
 /// Makes the namespaces of a pod, prints the id of the pause process, and waits for its end.
-/// `user`: for an ordinary user ([`crate::owner`]).
+/// `user`: for an ordinary user ([`crate::owner`]). `mounts`: the process whose mounts it begins
+/// with ([`crate::memory`]).
 ///
 /// # Errors
 /// The system's; most often the user is not root.
-pub fn make(fresh: bool, user: bool) -> io::Result<()> {
+pub fn make(fresh: bool, user: bool, mounts: Option<u32>) -> io::Result<()> {
+    if let Some(pid) = mounts {
+        setns(File::open(format!("/proc/{pid}/ns/mnt"))?, CloneFlags::CLONE_NEWNS)?;
+    }
     let all = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID;
     unshare(if user { all | CloneFlags::CLONE_NEWIPC } else { all })?;
     let none: Option<&str> = None;

@@ -7,6 +7,7 @@ use super::pipes::{pipes, read_messages, write_messages};
 use super::stdin::{STDIN_RANK, Stdin};
 use super::{DRAIN_WAIT, ORDERS_MAX, OUTPUT_BYTES, Order, PodChannels, connections, net};
 use crate::backend::{Moment, nsenter_words};
+use crate::images::ImagePath;
 use crate::output::{self, Stream};
 use crate::owner;
 use crate::spec::NodeSpec;
@@ -311,8 +312,8 @@ impl Task {
                     self.hold_ranks().await;
                 }
             }
-            Order::Save { episode, set, leave, space } => {
-                let result = self.save(&set, leave, &space).await;
+            Order::Save { episode, set, leave, space, room } => {
+                let result = self.save(&set, leave, &space, room).await;
                 let gone = leave && result.is_ok();
                 if gone {
                     self.ranks.clear();
@@ -344,13 +345,13 @@ impl Task {
         let step = Stopwatch::start();
         tokio::time::sleep(DRAIN_WAIT).await;
         step.done(&self.spec.node, "let what they have sent arrive");
-        self.steps(Moment::Prepare, set, Path::new("/")).await
+        self.steps(Moment::Prepare, set, &ImagePath::none()).await
     }
 
     async fn release(&mut self) {
         self.preparing = None;
         if let Some(set) = self.prepared.take()
-            && self.steps(Moment::Release, &set, Path::new("/")).await.is_err()
+            && self.steps(Moment::Release, &set, &ImagePath::none()).await.is_err()
             // While all pods were cut off, the bridge had no ports and may have been removed.
             && let Err(error) = self.open().await
         {
