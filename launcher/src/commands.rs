@@ -19,7 +19,7 @@ use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::jl::{self, Deadlines, Interval, Jl, JlConfig};
 use ftb_launcher_core::link::router;
-use ftb_launcher_core::manner::{Manner, Saver};
+use ftb_launcher_core::manner::Saver;
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::policy::{self, Orders, Policy};

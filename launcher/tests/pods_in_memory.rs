@@ -168,7 +168,9 @@ async fn two_lost_nodes_of_one_group_of_pods_lead_to_the_store() -> Result<()> {
     wait_recovered(&site, "both", 0).await?;
     site.release()?;
     let reported = ended(running, &expected).await?;
-    assert!(reported.contains("in memory is lost: of its group"), "{reported}");
+    // The second loss may be noticed while the job goes back because of the first.
+    let words = ["in memory is lost: of its group", "in memory are lost"];
+    assert!(words.iter().any(|words| reported.contains(words)), "{reported}");
     assert!(reported.contains("restarts from set set-"), "{reported}");
     nothing_left("FTB_JOB_ID=both\0").await
 }

@@ -9,6 +9,7 @@ use ftb_client::{Client, Delivery, Received, Start};
 use ftb_tests::cluster::binary;
 use ftb_tests::skip::skip;
 use ftb_tests::user::ORDINARY;
+use nix::sys::signal::{Signal, kill};
 use site::fixture::{Fixture, results};
 use site::{LAUNCH, Site, nothing_left, run, start, text};
 use std::collections::BTreeMap;
@@ -263,6 +264,51 @@ fn rights(program: &str) -> Vec<BTreeMap<String, String>> {
         pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     };
     ranks.map(fields).collect()
+}
+
+/// The pods' images are in memory that the user may mount in the user namespace of the pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_users_pod_comes_back_from_the_memory_of_another_node() -> Result<()> {
+    if !can_be_two_users() {
+        return Ok(());
+    }
+    let site = Site::new(3).await?;
+    let Some(mut stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    let gate = site.jobs.path().join("gate");
+    *stencil.program.last_mut().context("no words")? = gate.display().to_string();
+    let nodes = ["--job", "kept", "--hosts", "node[01-02]", "--spares", "node03"];
+    fs::write(&gate, "")?;
+    let alone = as_ordinary(&site, &stencil.command(&site, &nodes))?;
+    let undisturbed = results(&run(alone).await?)?;
+    fs::remove_file(&gate)?;
+
+    let memory = ["--memory", "buddy:1", "--memory-every", "never"];
+    let job = as_ordinary(&site, &stencil.command(&site, &[&nodes[..], &memory].concat()))?;
+    let job = start(job);
+    let state = site.jobs.path().join("kept/state.json");
+    let state =
+        || -> Option<serde_json::Value> { serde_json::from_slice(&fs::read(&state).ok()?).ok() };
+    site.wait("a set in memory", async || {
+        let protected = state().is_some_and(|state| {
+            state["jl"]["job"]["memory"]["set"].is_string() && state["jl"]["open"].is_null()
+        });
+        Ok(protected.then_some(()))
+    })
+    .await?;
+    kill(site.nla_of("kept", "node02")?, Signal::SIGKILL)?;
+    site.wait("the job to be whole again", async || {
+        let whole = state().is_some_and(|state| {
+            state["jl"]["job"]["restarts"] == 1 && state["jl"]["open"].is_null()
+        });
+        Ok(whole.then_some(()))
+    })
+    .await?;
+    fs::write(&gate, "")?;
+    let output = job.await??;
+    let reported = text(&output.stderr);
+    assert_eq!(results(&output)?, undisturbed, "{reported}");
+    assert!(reported.contains("restarts from set mem-"), "{reported}");
+    nothing_left("FTB_JOB_ID=kept\0").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

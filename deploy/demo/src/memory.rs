@@ -97,31 +97,31 @@ impl Scene {
         serde_json::from_slice(&std::fs::read(path).unwrap_or_default()).unwrap_or_default()
     }
 
-    /// Whether the job was restarted and runs.
-    fn is_whole_again(&self, job: &str) -> bool {
+    /// Whether the job was restarted since that start, and runs.
+    fn is_whole_again(&self, job: &str, start: u64) -> bool {
         let state = self.state(job);
         let (open, job) = (&state["jl"]["open"], &state["jl"]["job"]);
-        open.is_null() && job["restarts"].as_u64() >= Some(1) && job["met"] == true
+        open.is_null() && job["incarnation"].as_u64() > Some(start) && job["met"] == true
     }
 
-    /// Waits until the program waits in its middle and a set made since then counts; returns the
-    /// set and the process id of the launch agent of the node that is to be lost.
+    /// Waits until the program waits in its middle and a set begun since then counts: the second
+    /// new one. Returns it and the process id of the launch agent of the node that is to be lost.
     async fn protected(&self, job: &str, run: &mut Run) -> Result<(String, Pid)> {
         let victim = self.cluster.host(VICTIM);
-        let mut before = None;
+        let (mut seen, mut last) = (0, None);
         loop {
             let state = self.state(job);
             let set = state["jl"]["job"]["memory"]["set"].as_str().map(str::to_owned);
             let pid = state["nlas"][victim].as_i64().and_then(|pid| i32::try_from(pid).ok());
             let reached = self.gate().with_extension("reached").exists();
-            match (set, &before, pid) {
-                (set, None, _) if reached => before = Some(set),
-                (Some(set), Some(before), Some(pid))
-                    if before.as_ref() != Some(&set) && state["jl"]["open"].is_null() =>
-                {
-                    return Ok((set, Pid::from_raw(pid)));
-                }
-                _ => {}
+            if reached && set.is_some() && set != last {
+                last.clone_from(&set);
+                seen += 1;
+            }
+            if let (3.., Some(set), Some(pid), true) =
+                (seen, set, pid, state["jl"]["open"].is_null())
+            {
+                return Ok((set, Pid::from_raw(pid)));
             }
             if run.child.try_wait()?.is_some() {
                 bail!("the job ended early; ftb-launch said:\n{}", run.said());
@@ -214,12 +214,13 @@ async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<(Timeline, u64)> {
     client.wait_connected(crate::DEADLINE).await?;
     let mut events = client.subscribe("event_space=ftb.*", Start::Now).await?;
     let (mut timeline, mut seen) = (Timeline::default(), BTreeSet::new());
+    let start = scene.state("storm")["jl"]["job"]["incarnation"].as_u64().unwrap_or_default();
     let killed_ns = now_ns();
     kill(agent, Signal::SIGKILL)?;
     let victim = scene.cluster.host(VICTIM);
     timeline.note(killed_ns, "kill -9", format!("{victim}: its launch agent, and so its pod"));
     let mut look = tokio::time::interval(LOOK_EVERY);
-    while !scene.is_whole_again("storm") {
+    while !scene.is_whole_again("storm", start) {
         tokio::select! {
             _ = look.tick() => {}
             delivery = events.next() => match delivery.context("the subscription ended")? {

@@ -43,6 +43,7 @@ pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 pub use preview::Preview;
 
+use crate::manner::Saver;
 use crate::message::{Answer, Closed, FromJl, Outcome};
 use crate::names::{Episode, NodeName};
 use crate::nla::MigrationState;
