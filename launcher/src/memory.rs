@@ -83,9 +83,9 @@ impl Content {
 pub type Image = Stored<Arc<Content>>;
 
 /// Reads an image from its beginning.
-struct Reader(Image, u64);
+struct ImageReader(Image, u64);
 
-impl Read for Reader {
+impl Read for ImageReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.0.bytes - self.1).unwrap_or(usize::MAX);
         let length = left.min(to.len());
@@ -276,7 +276,7 @@ fn unpacked(image: Image, place: &Path) -> io::Result<Content> {
     let (part, bytes) = (place.with_extension("part"), image.bytes);
     tree::remove(&part)?;
     fs::create_dir_all(part.parent().unwrap_or(&part))?;
-    let mut from = BufReader::with_capacity(READ_BYTES, Reader(image, 0));
+    let mut from = BufReader::with_capacity(READ_BYTES, ImageReader(image, 0));
     tree::receive(&mut from, &part, Outlives::Nothing)?;
     fs::rename(&part, place)?;
     let packed = Packed::of(place)?;

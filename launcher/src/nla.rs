@@ -342,10 +342,7 @@ impl LaunchAgent {
                 self.order(Order::Prepare(episode, set)).await;
             }
             NlaOutput::Save { episode, set, leave, space, .. } if self.pod.is_some() => {
-                let memory = self.memory.as_ref().filter(|_| set.is_in_memory());
-                let room = memory.map(NodeMemory::left);
-                self.saving = memory.map(|_| set.clone());
-                self.order(Order::Save { episode, set, leave, space, room }).await;
+                self.save_pod(episode, set, leave, space).await;
             }
             NlaOutput::Release { .. } if self.pod.is_some() => self.order(Order::Release).await,
             NlaOutput::Prepare { episode, set, ranks } => {
@@ -381,6 +378,13 @@ impl LaunchAgent {
             NlaOutput::Leave => self.leaving = true,
         }
         None
+    }
+
+    async fn save_pod(&mut self, episode: Episode, set: SetId, leave: bool, space: String) {
+        let memory = self.memory.as_ref().filter(|_| set.is_in_memory());
+        let room = memory.map(NodeMemory::left);
+        self.saving = memory.map(|_| set.clone());
+        self.order(Order::Save { episode, set, leave, space, room }).await;
     }
 
     /// The saved image of a pod counts when it is kept in memory.

@@ -1,8 +1,8 @@
 //! Images of pods in memory: a file system (tmpfs) of the launch agent's own, of a fixed size.
 //!
 //! A *holder* process keeps it in a mount namespace, and pods are made inside that namespace. So
-//! CRIU in a pod finds the images, the launch agent reads them through `/proc`, and the kernel frees
-//! them when the launch agent is gone, however it ended. Not responsible for what is kept there.
+//! CRIU in a pod finds the images, and the launch agent reads them through `/proc`. The kernel
+//! frees them with the launch agent, however that ends. Not responsible for what is kept there.
 
 use crate::owner;
 use core::time::Duration;
