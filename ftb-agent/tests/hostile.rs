@@ -97,7 +97,7 @@ async fn a_flood_of_silent_connections_costs_only_its_own() {
     let mut honest = lone.client("honest").await;
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(ftb_tests::unix::connect(lone.socket()).await.unwrap());
+        silent.push(ftb_tests::unix::connect(&lone.socket()).await.unwrap());
     }
     // All but the bound are closed, the oldest first.
     for mut stream in silent.drain(..92) {
