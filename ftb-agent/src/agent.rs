@@ -16,7 +16,7 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::monitor;
-use crate::nvhcd::{HealthConfig, HealthService};
+use crate::nvhcd::HealthService;
 use crate::queries::Queries;
 use crate::reading::ReadingSources;
 use crate::serve;
@@ -139,8 +139,7 @@ impl Agent {
             ended: ended.clone(),
         };
         let terms = terms(&config, &host, origin);
-        let (clients, health) =
-            services(&links, &access, &pairs, terms, &config.health, journal.as_ref());
+        let (clients, health) = services(&links, &access, &pairs, terms, &config, journal.as_ref());
         let limiters = limiters(&config, &errors, &access);
         serve_monitor(listeners.metrics, &health, &limiters, &closing, &links.ended);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
@@ -351,7 +350,7 @@ fn services(
     access: &Arc<ArcSwap<Access>>,
     pairs: &Arc<ArcSwap<ConditionPairs>>,
     terms: Terms,
-    health: &HealthConfig,
+    config: &Config,
     journal: Option<&Opened>,
 ) -> (Clients, HealthService) {
     let Links { handle, errors, ended, signing, .. } = links.clone();
@@ -369,7 +368,7 @@ fn services(
     let (access, queries) = (Arc::clone(access), Queries::default());
     let sources = reading_sources(&clients, links);
     let admin = AdminService { handle, errors, terms, journal, access, queries };
-    (clients, HealthService::new(admin, sources, health))
+    (clients, HealthService::new(admin, sources, &config.health))
 }
 
 /// What reads the log for every user of the host.

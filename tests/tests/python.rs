@@ -75,8 +75,8 @@ async fn a_grpc_client_of_another_language_needs_no_options_on_the_unix_socket()
     assert!(text.contains("attached and subscribed"), "{text}");
 }
 
-/// The folders with the unpacked wheels of two versions of the extension. Its client is Python only;
-/// the wheel also has libraries for one version of Python, so pip would not install it everywhere.
+/// The folders with the unpacked wheels of two versions of the extension. Its client is Python
+/// alone, but the wheel has libraries for one version of Python: pip would refuse others.
 fn resiliency_extensions(python: &Path) -> Result<Vec<PathBuf>, String> {
     let platform = format!("manylinux_2_39_{}", std::env::consts::ARCH);
     let unpacked = |version: &str| {

@@ -37,6 +37,9 @@ complete -c ftb-nla -n "__fish_ftb_nla_needs_command" -f -a "enter-user" -d 'Run
 complete -c ftb-nla -n "__fish_ftb_nla_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand serve" -l node-from -d 'Environment variable with this node\'s name, if all agents get the same specification' -r
 complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand guard" -l agent -d 'The socket of the agent' -r -F
+complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand guard" -l job -r
+complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand guard" -l node -r
 complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand guard" -s h -l help -d 'Print help'
 complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand make-pod" -l mounts -d 'The process whose mounts it begins with' -r
 complete -c ftb-nla -n "__fish_ftb_nla_using_subcommand make-pod" -l fresh -d 'For ranks that start, not for restored ones'

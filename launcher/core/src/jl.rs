@@ -43,7 +43,6 @@ pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 pub use preview::Preview;
 
-use crate::manner::Saver;
 use crate::message::{Answer, Closed, FromJl, Outcome};
 use crate::names::{Episode, NodeName};
 use crate::nla::MigrationState;
@@ -319,7 +318,6 @@ impl Jl {
         }
         self.begin_timers(now);
         self.expect_to_join(now);
-        self.expect_first(now);
         self.alive_ns = 0;
         self.ask_ns = now.deadline_ns(self.job.ask_every());
         for node in self.job.nodes.values_mut() {
@@ -507,7 +505,6 @@ impl Jl {
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
             self.expect_to_join(now);
-            self.expect_first(now);
         }
         match &open.workflow {
             Workflow::Checkpoint(checkpoint) if done && checkpoint.set().is_in_memory() => {
@@ -542,8 +539,8 @@ impl Jl {
         }));
         // The source of a migration may be usable again.
         self.tell_usable();
-        if has_started && done && self.job.saver() == Saver::Loop {
-            self.protect_first(now);
+        if has_started && done {
+            self.on_started_well(now);
         }
         if let Workflow::End(end) = &open.workflow {
             self.exit = Some(end.code());

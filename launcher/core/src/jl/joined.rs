@@ -88,9 +88,10 @@ impl Jl {
         if self.told_immovable { self.job.immovable() } else { None }
     }
 
-    /// The ranks were started and may join from now on.
+    /// The ranks were started: they may join from now on, and get their first set in memory.
     pub(super) fn expect_to_join(&mut self, now: Now) {
         self.join_ns = (!self.job.met).then(|| now.deadline_ns(JOIN_GRACE));
+        self.expect_first(now);
     }
 
     /// Informs the user once that nothing can be asked of the ranks, and of a change.

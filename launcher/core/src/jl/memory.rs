@@ -1,8 +1,9 @@
 //! When the job is saved in the memory of its nodes besides the interval.
 //!
 //! Ranks that save themselves wait for the first set, in a barrier or in their first call of
-//! `ftb_loop`. Ranks in pods do not know of it: they are saved a second after their start, and again at growing intervals until there is a set.
-//! In `MPI_Init` they pass several PMI barriers, in which they cannot be saved.
+//! `ftb_loop`. Ranks in pods do not know of it: they are saved a second after their start, and
+//! again at growing intervals until there is a set. In `MPI_Init` they pass several PMI barriers,
+//! in which they cannot be saved.
 
 use super::{Initiator, Jl, Request};
 use crate::manner::Saver;
@@ -35,8 +36,15 @@ impl Jl {
         }
     }
 
+    /// A start has ended well.
+    pub(super) fn on_started_well(&mut self, now: Now) {
+        if self.job.saver() == Saver::Loop {
+            self.protect_first(now);
+        }
+    }
+
     /// Without a set in memory the job is saved there before anything else.
-    pub(super) fn protect_first(&mut self, now: Now) {
+    fn protect_first(&mut self, now: Now) {
         if self.lacks_first() && self.job.is_movable() && self.saves_itself() {
             let reason = "nothing of it is in memory yet".to_owned();
             self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
