@@ -30,7 +30,7 @@ use tokio_util::task::TaskTracker;
 const EVERYONE: Credentials = Credentials { uid: u32::MAX, gid: u32::MAX, pid: 0 };
 const SUBSCRIPTION: SubscriptionId = SubscriptionId(0);
 
-/// Rows of a [`Table`]. Further ones are left out, and `complete` is false.
+/// Rows of a table of conditions. Further ones are left out, and `complete` is false.
 pub const ROWS_MAX: usize = 10_000;
 
 /// What a reading needs of the agent.
