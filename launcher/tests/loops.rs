@@ -13,6 +13,7 @@ use ftb_tests::cluster::library;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{results, with_libftbjob};
+use site::memory::{images_below, state_of, wait_protected};
 use site::{Site, is_ours, nothing_left, run, start, text};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -80,28 +81,12 @@ impl Program {
     }
 }
 
-fn state_of(site: &Site, job: &str) -> Result<serde_json::Value> {
-    let path = site.jobs.path().join(job).join("state.json");
-    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    Ok(state["jl"]["job"].clone())
-}
-
-/// Waits until a set in memory counts that is not `before`; its name.
-async fn wait_protected(site: &Site, job: &str, before: &str) -> Result<String> {
-    site.wait("a set in memory", async || {
-        let Ok(state) = state_of(site, job) else { return Ok(None) };
-        let set = state["memory"]["set"].as_str().map(str::to_owned);
-        Ok(set.filter(|set| set != before))
-    })
-    .await
-}
-
 /// Waits until the ranks were started again more than `before` times; how often.
 async fn wait_restarted(site: &Site, job: &str, before: u64) -> Result<u64> {
     site.wait("the ranks to be started again", async || {
         let state = state_of(site, job)?;
-        let started = state["incarnation"].as_u64().unwrap_or_default();
-        Ok((state["met"] == true && started > before).then_some(started))
+        let started = state["job"]["incarnation"].as_u64().unwrap_or_default();
+        Ok((state["job"]["met"] == true && started > before).then_some(started))
     })
     .await
 }
@@ -118,16 +103,6 @@ fn process_of(job: &str, rank: u32, words: &str) -> Result<Pid> {
         }
     }
     anyhow::bail!("rank {rank} of {job} does not run")
-}
-
-fn images_below(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
-    let below = |path: PathBuf| match path.is_dir() {
-        true => images_below(&path),
-        false => vec![path],
-    };
-    let files = entries.flat_map(|entry| below(entry.path()));
-    files.filter(|file| file.extension().is_some_and(|of| of == "img")).collect()
 }
 
 /// Where restored ranks went on.

@@ -9,53 +9,9 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
+use site::memory::{images_on_disk, wait_protected, wait_recovered};
 use site::{Site, nothing_left, ranks_of, result, start, text};
 use std::process::Output;
-
-/// A field of the launcher's state.
-fn state_of(site: &Site, job: &str) -> Result<serde_json::Value> {
-    let path = site.jobs.path().join(job).join("state.json");
-    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    Ok(state["jl"].clone())
-}
-
-/// Waits until a set in memory counts that is not `before`; returns its name.
-async fn wait_protected(site: &Site, job: &str, before: &str) -> Result<String> {
-    site.wait("a set in memory", async || {
-        let Ok(state) = state_of(site, job) else { return Ok(None) };
-        let set = state["job"]["memory"]["set"].as_str().map(str::to_owned);
-        Ok(set.filter(|set| set != before && state["open"].is_null()))
-    })
-    .await
-}
-
-/// Waits until this number of recoveries is over.
-async fn wait_recovered(site: &Site, job: &str, recoveries: u64) -> Result<()> {
-    site.wait("the job to be whole again", async || {
-        let state = state_of(site, job)?;
-        let over = state["open"].is_null() && state["job"]["met"] == true;
-        let counted = state["job"]["restarts"].as_u64() >= Some(recoveries);
-        Ok((over && counted).then_some(()))
-    })
-    .await
-}
-
-/// The images of a job on any disk.
-fn images_on_disk(site: &Site, job: &str) -> Vec<std::path::PathBuf> {
-    let mut folders = vec![site.jobs.path().join(job)];
-    let mut images = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
-            let path = entry.path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false if path.extension().is_some_and(|of| of == "img") => images.push(path),
-                false => {}
-            }
-        }
-    }
-    images
-}
 
 async fn ended(job: tokio::task::JoinHandle<Result<Output>>, expected: &str) -> Result<String> {
     let output = job.await??;
@@ -77,7 +33,7 @@ async fn a_dead_rank_and_a_dead_node_come_back_from_memory_without_a_file() -> R
         wait_recovered(&site, job, 1).await?;
         kill(site.nla_of(job, "node03")?, Signal::SIGKILL)?;
         wait_recovered(&site, job, 2).await?;
-        assert_eq!(images_on_disk(&site, job), Vec::<std::path::PathBuf>::new());
+        assert_eq!(images_on_disk(&site), Vec::<std::path::PathBuf>::new());
         site.release()?;
         let reported = ended(running, &expected).await?;
         let back = format!("3 ranks went back to set {set} (memory) in place");

@@ -11,55 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{Fixture, results};
+use site::memory::{images_on_disk, state_of, wait_protected, wait_recovered};
 use site::{Site, nothing_left, run, start, text};
 use std::path::PathBuf;
 
 const NODES: [&str; 4] = ["--hosts", "node[01-04]", "--spares", "node[05-06]"];
-
-/// A field of the launcher's state.
-fn state_of(site: &Site, job: &str) -> Result<serde_json::Value> {
-    let path = site.jobs.path().join(job).join("state.json");
-    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    Ok(state["jl"].clone())
-}
-
-/// Waits until a set in memory counts that is not `before`; returns its name.
-async fn wait_protected(site: &Site, job: &str, before: &str) -> Result<String> {
-    site.wait("a set in memory", async || {
-        let Ok(state) = state_of(site, job) else { return Ok(None) };
-        let set = state["job"]["memory"]["set"].as_str().map(str::to_owned);
-        Ok(set.filter(|set| set != before && state["open"].is_null()))
-    })
-    .await
-}
-
-/// Waits until this number of recoveries is over.
-async fn wait_recovered(site: &Site, job: &str, recoveries: u64) -> Result<()> {
-    site.wait("the job to be whole again", async || {
-        let state = state_of(site, job)?;
-        let over = state["open"].is_null() && state["job"]["met"] == true;
-        let counted = state["job"]["restarts"].as_u64() >= Some(recoveries);
-        Ok((over && counted).then_some(()))
-    })
-    .await
-}
-
-/// Images on any disk of the job: of its store and of its nodes, which are below the store here.
-fn images_on_disk(site: &Site) -> Vec<PathBuf> {
-    let mut folders = vec![site.jobs.path().to_owned(), site.cluster.dir().to_owned()];
-    let mut images = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
-            let path = entry.path();
-            if path.extension().is_some_and(|of| of == "img" || of == "part") {
-                images.push(path);
-            } else if path.is_dir() {
-                folders.push(path);
-            }
-        }
-    }
-    images
-}
 
 /// A process of that rank.
 fn rank_process(job: &str, rank: u32, program: &str) -> Result<Pid> {

@@ -22,7 +22,8 @@ const RANKS: &str = "4";
 const PROGRAM: &str = include_str!("../../../launcher/tests/stencil.c");
 /// Interval at which the state of the launcher is read.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
+/// The request by which the ranks go on from a set.
+const RESTORE: &str = "FTB_JL_LAUNCH";
 /// How long the job goes on after the recovery before it may come to its end.
 const GOES_ON: Duration = Duration::from_secs(1);
 
@@ -180,13 +181,14 @@ pub(crate) async fn play() -> Result<bool> {
     println!("\nthe same again with --memory xor:4 --memory-every 2s; then a node dies\n");
     let mut run = scene.run("storm")?;
     let (set, agent) = scene.protected("storm", &mut run).await?;
-    let (mut timeline, killed_ns) = lose(&scene, agent, &set).await?;
+    let Loss { mut timeline, killed_ns, restoring_ns } = lose(&scene, agent, &set).await?;
     tokio::time::sleep(GOES_ON).await;
     let images = scene.images();
     std::fs::write(scene.gate(), "")?;
     let (log, printed) = (run.log.clone(), run.finish().await?);
     let answer = printed.results;
-    let again_ns = printed.went_on_ns.into_iter().filter(|at_ns| *at_ns > killed_ns).min();
+    // A checkpoint is a pause too: only one that ends after the ranks were restored counts.
+    let again_ns = printed.went_on_ns.into_iter().filter(|at_ns| *at_ns > restoring_ns).min();
     let again_ns = again_ns.context("rank 0 saw no pause")?;
     timeline.note(again_ns, "rank 0", "all ranks compute again");
     println!("{timeline}");
@@ -207,9 +209,16 @@ pub(crate) async fn play() -> Result<bool> {
     Ok(same && images.is_empty() && from_memory)
 }
 
-/// Kills the node, and follows what happens until the job is whole again; with the moment of the
-/// kill.
-async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<(Timeline, u64)> {
+/// The loss of a node, until the job is whole again.
+struct Loss {
+    timeline: Timeline,
+    killed_ns: u64,
+    /// When the ranks were told to go on from the set.
+    restoring_ns: u64,
+}
+
+/// Kills the node, and follows what happens.
+async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<Loss> {
     let client = Client::builder("demo").agent(scene.cluster.socket(0)).build()?;
     client.wait_connected(crate::DEADLINE).await?;
     let mut events = client.subscribe("event_space=ftb.*", Start::Now).await?;
@@ -219,12 +228,16 @@ async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<(Timeline, u64)> {
     kill(agent, Signal::SIGKILL)?;
     let victim = scene.cluster.host(VICTIM);
     timeline.note(killed_ns, "kill -9", format!("{victim}: its launch agent, and so its pod"));
+    let mut restoring_ns = killed_ns;
     let mut look = tokio::time::interval(LOOK_EVERY);
     while !scene.is_whole_again("storm", start) {
         tokio::select! {
             _ = look.tick() => {}
             delivery = events.next() => match delivery.context("the subscription ended")? {
                 Delivery::Event(received) => {
+                    if received.event.name == RESTORE {
+                        restoring_ns = restoring_ns.max(received.event.time_ns);
+                    }
                     let words = words(&received, set);
                     if let Some(words) = words.filter(|words| seen.insert(words.clone())) {
                         timeline.note(received.event.time_ns, &who(&received), words);
@@ -235,7 +248,7 @@ async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<(Timeline, u64)> {
         }
     }
     client.close(Duration::from_secs(2)).await.ok();
-    Ok((timeline, killed_ns))
+    Ok(Loss { timeline, killed_ns, restoring_ns })
 }
 
 fn who(received: &Received) -> String {
@@ -256,7 +269,7 @@ fn words(received: &Received, set: &str) -> Option<String> {
         "FTB_NLA_COPIED" => {
             format!("{host} has computed the images of the lost node ({bytes} bytes)")
         }
-        "FTB_JL_LAUNCH" => format!("all nodes restore their ranks from {set}"),
+        RESTORE => format!("all nodes restore their ranks from {set}"),
         "FTB_NLA_LAUNCHED" => format!("the ranks of {host} run"),
         "FTB_JL_EPISODE" => payload.into_owned(),
         _ => return None,

@@ -4,6 +4,7 @@
 
 pub mod bridge;
 pub mod fixture;
+pub mod memory;
 pub mod traces;
 
 use anyhow::{Context as _, Error, Result, ensure};
