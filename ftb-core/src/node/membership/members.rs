@@ -155,6 +155,9 @@ impl Members {
             let below = member.parent.is_some_and(|parent| doubted.contains(&parent));
             if below && member.state == MemberState::Up {
                 member.state = MemberState::Suspect;
+                // As in `forget_below`: that it is up below another root, or again, must count for
+                // more than this doubt and what follows from it, whichever comes first.
+                member.attempt = member.attempt.saturating_sub(1);
                 doubted.insert(member.rank);
             }
         }
@@ -643,5 +646,21 @@ mod tests {
         let reported = moved.as_ref().map(|report| (report.state, is_old(report, &up)));
         assert_eq!(reported, Some((MemberState::Moved, false)), "up counts when it comes later");
         assert!(moved.is_some_and(|moved| is_old(&up, &moved)), "and when it came earlier");
+    }
+
+    /// A root loses 5 and doubts 11 below it, which goes with 5 to another root.
+    #[test]
+    fn who_is_up_elsewhere_is_up_in_any_order_of_reports_and_doubts() {
+        let (mut members, up) = (Members::default(), report(11, 5, 3));
+        for member in [report(5, 1, 2), up.clone()] {
+            members.note(member);
+        }
+        assert_eq!(members.doubt_below(Rank(5)), [Rank(11)]);
+        let doubt = members.known.get(&Rank(11)).cloned();
+        let reported = doubt.as_ref().map(|report| (report.state, is_old(report, &up)));
+        assert_eq!(reported, Some((MemberState::Suspect, false)), "up counts when it comes later");
+        assert!(doubt.is_some_and(|doubt| is_old(&up, &doubt)), "and when it came earlier");
+        let lost = MemberReport { state: MemberState::Suspect, ..up.clone() };
+        assert!(!is_old(&up, &lost), "what its parent says of it counts");
     }
 }

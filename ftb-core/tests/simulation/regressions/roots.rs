@@ -207,3 +207,29 @@ fn a_root_whose_log_outgrows_its_memory_during_an_install_keeps_its_log() {
     let world = must_reach("outgrown", &setup, 1, &script, WITNESS);
     assert!(world.role_rows.contains("| installing | OfferLost | root |"), "it is installed");
 }
+
+/// A root had lost an agent and doubted those below it. They went with it to another root without a
+/// new hello. When the first one stepped down and reported its doubt later than that they were up,
+/// the other one missed them for good, and what they stated became unknown again and again.
+#[test]
+fn what_a_former_root_doubts_does_not_hide_who_is_up_elsewhere() {
+    const WITNESS: &[Reached] = &[
+        Reached::Counter("conditions_unknown"),
+        Reached::Counter("logs_installed"),
+        Reached::Role("root", "member"),
+    ];
+    let loads = [3..=4, 6..=10, 13..=14, 16..=18, 21..=22, 24..=24, 26..=29, 32..=32, 48..=50];
+    let loads = loads.into_iter().chain([54..=54, 57..=67, 71..=81]).flatten();
+    let mut script: Script = loads.map(|at| (at * 100_000, Op::Publish(2))).collect();
+    script.extend([5, 15, 20, 25, 50, 60, 65, 80].map(|at| (at * 100_000, Op::State)));
+    script.extend([
+        (1_720_017, Op::ClientDies(1)),
+        (2_630_625, Op::Split(2)),
+        (2_901_751, Op::Split(1)),
+        (5_291_601, Op::Split(3)),
+        (7_357_032, Op::Heal),
+    ]);
+    script.sort_by_key(|(at, _)| *at);
+    let setup = Setup { tune: crate::chaos::small, payload: 400, ..nine() };
+    must_reach("doubts", &setup.on_disk().with_conditions(), 20_317, &script, WITNESS);
+}
