@@ -209,7 +209,7 @@ impl Journal {
     /// has entries that it may not commit.
     pub(crate) fn skip_if_slow(&mut self, cx: &mut Cx, is_behind: bool) -> bool {
         if !is_behind || self.waits().is_none() {
-            self.behind_since_ns = None;
+            self.hold_up_nothing();
             return false;
         }
         self.behind_since_ns.get_or_insert(cx.now.mono_ns);
@@ -219,6 +219,11 @@ impl Journal {
             self.pass_over(cx, "it has acknowledged nothing for too long");
         }
         !self.gates
+    }
+
+    /// No commit waits for the disk.
+    pub(crate) fn hold_up_nothing(&mut self) {
+        self.behind_since_ns = None;
     }
 
     /// The log goes on in memory.

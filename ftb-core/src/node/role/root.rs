@@ -382,8 +382,8 @@ impl Node {
     pub(in crate::node) fn commit(&mut self) {
         self.skip_slow_standby();
         let last = self.log.last();
-        // Only an acting root commits.
-        let Some(root) = self.role.root_mut() else { return };
+        // Only an acting root commits. Another agent waits for no disk, also if it did as root.
+        let Some(root) = self.role.root_mut() else { return self.journal.hold_up_nothing() };
         let until = match root.standby {
             Some(_) => root.acked.min(last),
             None => self.journal.commit_limit(self.log.head(), last),

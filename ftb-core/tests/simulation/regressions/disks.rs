@@ -99,3 +99,20 @@ fn a_watch_of_an_earlier_life_does_not_hide_that_of_the_present_one_for_long() {
     ];
     must_reach("two lives", &nine().on_disk().with_conditions(), 2113, &script, WITNESS);
 }
+
+/// A lone root waited for its disk when it came back to the others. It had nothing to commit any
+/// more, and the time of that wait was never over: it was busy for ever.
+#[test]
+fn a_root_that_steps_down_while_it_waits_for_its_disk_sleeps() {
+    const WITNESS: &[Reached] = &[Reached::Role("root", "member")];
+    let mut script: Script = (30..150).map(|at| (at * 100_000, Op::Publish(2))).collect();
+    script.extend([
+        (1_000_000, Op::Split(8)),
+        (5_000_000, Op::StallDisk(8)),
+        (7_000_000, Op::Heal),
+        (14_000_000, Op::ResumeDisk(8)),
+    ]);
+    script.sort_by_key(|(at, _)| *at);
+    let world = must_reach("waits for its disk", &nine().on_disk(), 20_208, &script, WITNESS);
+    assert_eq!(world.counted.get("journal_failures"), Some(&0), "it was let go");
+}

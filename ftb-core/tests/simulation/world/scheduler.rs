@@ -15,6 +15,9 @@ use ftb_core::numbers::PublisherSeq;
 use ftb_core::run::Run;
 use ftb_core::sealed::SealedRef;
 
+/// An agent with more to do at one time would never sleep.
+const TICKS_MAX: u32 = 10_000;
+
 impl World {
     /// Runs everything that happens until then.
     pub fn run_until(&mut self, until_ns: u64) -> Result<(), Violation> {
@@ -114,11 +117,14 @@ impl World {
         let Some(node) = self.agents[agent].node.as_mut() else { return Ok(()) };
         node.handle(now, input, &mut out);
         self.carry_out(agent, out)?;
-        loop {
+        for ticks in 0.. {
             let Some(node) = self.agents[agent].node.as_mut() else { return Ok(()) };
             let due = node.next_deadline_ns().unwrap_or(u64::MAX);
             if due > self.now_ns {
                 break;
+            }
+            if ticks == TICKS_MAX {
+                return broken("Sleeps", format!("a timer of agent {agent} never stops"));
             }
             let mut out = Vec::new();
             node.handle(now, Input::Tick, &mut out);
