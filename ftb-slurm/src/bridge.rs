@@ -129,6 +129,8 @@ pub struct Bridge {
     statements: BTreeMap<String, BTreeMap<Subject, Statement>>,
     /// The last reading; `None` before the first.
     nodes: Option<BTreeMap<String, Node>>,
+    /// Hosts that the last call has drained: drained when it returned, whatever is read after it.
+    just_drained: BTreeSet<String>,
     /// Hosts of the last order to end a drain.
     undraining: BTreeSet<String>,
     /// Conditions, with their onsets, in spite of which a person has resumed the host.
@@ -145,6 +147,7 @@ impl Bridge {
             user,
             statements: BTreeMap::new(),
             nodes: None,
+            just_drained: BTreeSet::new(),
             undraining: BTreeSet::new(),
             accepted: BTreeMap::new(),
             limited: Vec::new(),
@@ -178,6 +181,7 @@ impl Bridge {
             notices = changes(&before, &nodes);
             self.accept_resumed(&before, &nodes);
         }
+        self.just_drained.clear();
         let order = self.undrain(&nodes).or_else(|| self.drain(&nodes, &mut notices));
         self.undraining = match &order {
             Some(Order::Undrain { hosts }) => hosts.iter().cloned().collect(),
@@ -185,6 +189,13 @@ impl Bridge {
         };
         self.nodes = Some(nodes);
         Decision { notices, order }
+    }
+
+    /// Slurm has carried out an order.
+    pub fn on_obeyed(&mut self, order: Order) {
+        if let Order::Drain { hosts, .. } = order {
+            self.just_drained.extend(hosts);
+        }
     }
 
     /// The conditions of a host that drain it, or would if they were known.
@@ -218,9 +229,10 @@ impl Bridge {
     /// Nodes that a person has resumed: their conditions drain them no more.
     fn accept_resumed(&mut self, before: &BTreeMap<String, Node>, nodes: &BTreeMap<String, Node>) {
         for (name, node) in nodes {
-            let was_ours = before
+            let was_drained = before
                 .get(name)
                 .is_some_and(|before| before.is_drained && self.owned(before).is_some());
+            let was_ours = was_drained || self.just_drained.contains(name);
             if !was_ours || node.is_drained || self.undraining.contains(name) {
                 continue;
             }

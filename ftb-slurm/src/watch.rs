@@ -171,8 +171,9 @@ impl Shell {
             if self.is_observer {
                 return;
             }
-            if let Err(error) = self.slurm.obey(&order).await {
-                return self.failed(error.to_string());
+            match self.slurm.obey(&order).await {
+                Ok(()) => self.bridge.on_obeyed(order),
+                Err(error) => return self.failed(error.to_string()),
             }
         }
         if self.problem.take().is_some() {

@@ -78,6 +78,7 @@ impl Slurm {
         let mut orders = Vec::new();
         while let Some(order) = bridge.on_nodes(self.nodes.clone()).order {
             self.obey(&order);
+            bridge.on_obeyed(order.clone());
             orders.push(order);
             assert!(orders.len() <= 4 * NODES, "it never ends: {orders:?}");
         }
@@ -154,6 +155,22 @@ fn a_person_who_resumes_a_node_is_right_until_its_conditions_change() {
     assert_eq!(slurm.settle(&mut bridge), []);
     bridge.on_statement(fan(0, 1), stated(Truth::True, 2));
     assert_eq!(slurm.settle(&mut bridge).len(), 1);
+}
+
+#[test]
+fn a_person_who_resumes_a_node_right_after_the_call_is_right() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    let order = bridge.on_nodes(slurm.nodes.clone()).order.expect("a condition holds");
+    slurm.obey(&order);
+    bridge.on_obeyed(order.clone());
+    slurm.person(0, false, "", "");
+    assert_eq!(slurm.settle(&mut bridge), [], "before the bridge has seen its drain");
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 2));
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 3));
+    // A call that failed has drained nothing: the next reading leads to the same order.
+    assert_eq!(bridge.on_nodes(slurm.nodes.clone()).order, Some(order.clone()));
+    assert_eq!(bridge.on_nodes(slurm.nodes.clone()).order, Some(order));
 }
 
 #[test]
@@ -259,6 +276,7 @@ impl World {
             Step::Pass => {
                 if let Some(order) = self.bridge.on_nodes(self.slurm.nodes.clone()).order {
                     self.slurm.obey(&order);
+                    self.bridge.on_obeyed(order);
                 }
             }
             Step::Fail => drop(self.bridge.on_nodes(self.slurm.nodes.clone())),
