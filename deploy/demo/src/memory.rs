@@ -213,7 +213,7 @@ pub(crate) async fn play() -> Result<bool> {
 struct Loss {
     timeline: Timeline,
     killed_ns: u64,
-    /// When the ranks were told to go on from the set.
+    /// When the request to go on from the set was published.
     restoring_ns: u64,
 }
 
