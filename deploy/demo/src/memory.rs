@@ -235,7 +235,7 @@ async fn lose(scene: &Scene, agent: Pid, set: &str) -> Result<Loss> {
             _ = look.tick() => {}
             delivery = events.next() => match delivery.context("the subscription ended")? {
                 Delivery::Event(received) => {
-                    if received.event.name == RESTORE {
+                    if received.event.name.as_str() == RESTORE {
                         restoring_ns = restoring_ns.max(received.event.time_ns);
                     }
                     let words = words(&received, set);
