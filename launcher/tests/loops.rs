@@ -16,7 +16,7 @@ use site::fixture::{results, with_libftbjob};
 use site::memory::{images_below, state_of, wait_protected};
 use site::{Site, is_ours, nothing_left, run, start, text};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ftb-client/python/python/ftb");
