@@ -288,7 +288,7 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
     assert!(error("\"FTB_IB_PORT_ERR\"", "").problem.contains("can never match"));
     assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
     let shadowed = error("nodes_over = 0.5\n", "");
-    assert!(shadowed.problem.contains("can never act") && shadowed.line == 53, "{shadowed}");
+    assert!(shadowed.problem.contains("can never act") && shadowed.line == 62, "{shadowed}");
     assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
 }
 
