@@ -27,9 +27,9 @@ COMPLETE_BASH = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit advisories \
-  bench bench-launcher microbench python packages package-files debs rpms one-format install \
-  install-capi install-python uninstall
+.PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
+  advisories bench bench-launcher microbench python packages package-files debs rpms one-format \
+  install install-capi install-python uninstall
 
 all: build
 
@@ -177,7 +177,8 @@ JOB_CAPI = launcher/job/capi
 LIBJOB   = libftbjob.so.0.1.0
 
 install-capi: ## the C libraries alone: headers, libftb.so, libftb.a, libftbjob.so, .pc files
-	@for l in libftb.so libftb.a libftbjob.so; do test -f $(CAPI_DIR)/$$l || { echo "$(CAPI_DIR)/$$l is missing: run make first" >&2; exit 1; }; done
+	@for library in libftb.so libftb.a libftbjob.so; do test -f $(CAPI_DIR)/$$library || { \
+	  echo "$(CAPI_DIR)/$$library is missing: run make first" >&2; exit 1; }; done
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 0644 $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
 	$(INSTALL) $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB) $(DEBUG)$(LIBDIR)
@@ -189,7 +190,8 @@ install-capi: ## the C libraries alone: headers, libftb.so, libftb.a, libftbjob.
 	ln -sf $(LIBJOB) $(DESTDIR)$(LIBDIR)/libftbjob.so
 	@for pc in $(CAPI)/libftb.pc $(JOB_CAPI)/libftbjob.pc; do \
 	  to=$(DESTDIR)$(LIBDIR)/pkgconfig/$$(basename $$pc); \
-	  sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $$pc.in > $$to && chmod 0644 $$to || exit 1; done
+	  sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' $$pc.in > $$to && \
+	  chmod 0644 $$to || exit 1; done
 
 # Where Python looks for packages of the system: without pip. The wheel is for all else.
 PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
@@ -243,8 +245,10 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(COMPLETE_BASH)/,$(notdir $(wildcard deploy/completions/bash/*)))
 	rm -f $(addprefix $(COMPLETE_ZSH)/,$(notdir $(wildcard deploy/completions/zsh/*)))
 	rm -f $(addprefix $(COMPLETE_FISH)/,$(notdir $(wildcard deploy/completions/fish/*)))
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(wildcard $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h)))
-	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/libftbjob.* $(DESTDIR)$(LIBDIR)/pkgconfig/libftb*.pc
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,\
+	  $(notdir $(wildcard $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h)))
+	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/libftbjob.* \
+	  $(DESTDIR)$(LIBDIR)/pkgconfig/libftb*.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
 	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb*.debug
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb-*.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample

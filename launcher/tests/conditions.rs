@@ -5,26 +5,16 @@
 
 mod site;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use ftb_client::{Client, Condition, Severity, Truth, event};
 use ftb_tests::cluster::{Plan, binary};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use site::{Site, nothing_left, result, run, start, text};
+use site::{Site, fan, nothing_left, result, run, start, text};
 use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-/// States a condition of a sensor, as root does.
-fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
-    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
-    command.arg("--agent").arg(site.cluster.socket(0));
-    command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
-    let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
-    ensure!(output.status.success(), "{}", text(&output.stderr));
-    Ok(())
-}
 
 /// A log in which the flood below has room for a part only.
 const LITTLE_LOG: &str = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n\

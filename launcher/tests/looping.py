@@ -1,4 +1,7 @@
-"""A program in Python that keeps its state in memory: as looping.c. `looping.py STEPS PAUSE_S [GATE]`."""
+"""A program in Python that keeps its state in memory: as looping.c.
+
+Usage: looping.py STEPS PAUSE_S [GATE].
+"""
 
 import array
 import os

@@ -20,12 +20,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    double *now = calloc((size_t)cells + 2, sizeof *now), *next = calloc((size_t)cells + 2, sizeof *next);
+    size_t all = (size_t)cells + 2;
+    double *now = calloc(all, sizeof *now), *next = calloc(all, sizeof *next);
     for (int at = 1; at <= cells; at++)
         now[at] = (rank * cells + at) % 97;
     if (ftb_job_rank() != rank || ftb_job_size() != size
         || ftb_protect("step", &step, sizeof step)
-        || ftb_protect("rod", now, ((size_t)cells + 2) * sizeof *now))
+        || ftb_protect("rod", now, all * sizeof *now))
         MPI_Abort(MPI_COMM_WORLD, 3);
     while (step < steps && (id = ftb_loop()) >= 0) {
         if (first && id > 0)

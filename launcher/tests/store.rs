@@ -8,12 +8,12 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, Start, Subscription};
-use ftb_tests::cluster::{PATIENCE, binary};
+use ftb_tests::cluster::PATIENCE;
 use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 use site::fixture::{Fixture, results};
-use site::{Site, nothing_left, ranks_of, result, run, start, text};
+use site::{Site, fan, nothing_left, ranks_of, result, run, start, text};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -133,16 +133,6 @@ async fn is_refused_while_it_is_full(site: Site, of: &Fixture, full: Full) -> Re
     let output = running.await??;
     assert_eq!(results(&output)?, undisturbed, "{}", text(&output.stderr));
     nothing_left("FTB_JOB_ID=full\0").await
-}
-
-/// A fan of the node fails, or is well again.
-fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
-    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
-    command.arg("--agent").arg(site.cluster.socket(0));
-    command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
-    let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
-    ensure!(output.status.success(), "{}", text(&output.stderr));
-    Ok(())
 }
 
 /// A job whose reports can be read while it runs.

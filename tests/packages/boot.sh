@@ -49,7 +49,7 @@ mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -s ../scenario.service "$root/etc/systemd/system/multi-user.target.wants/"
 rm -f "$share/status"
 timeout "${DEADLINE_S:-600}" systemd-nspawn --quiet --boot --register=no --keep-unit \
-  --private-network --console=pipe --bind="$share:/share" --directory="$root" </dev/null >"$share/console.log" 2>&1 ||
-  true
+  --private-network --console=pipe --bind="$share:/share" --directory="$root" \
+  </dev/null >"$share/console.log" 2>&1 || true
 [ -s "$share/status" ] || cannot "it did not boot: $(tail -n 3 "$share/console.log" | tr '\n\r' '  ')"
 exit "$(cat "$share/status")"

@@ -6,34 +6,29 @@
 //! 127.0.0.0/8 that no other process has ([`Part`]), or each in a network namespace of its own
 //! ([`crate::netns`]).
 
-use crate::netns::Net;
+mod part;
+mod plan;
+mod programs;
+
+pub use part::{AGENTS_MAX, Part};
+pub use plan::Plan;
+pub use programs::{binary, example, library, outside_cargo, tied};
+
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_core::{Rank, tree};
 use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::{self, AgentRole, MemberState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plan::metrics_address;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::hash::{BuildHasher as _, RandomState};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Where every agent of a cluster listens, on its own loopback address.
-const PORT: u16 = 14451;
-/// Where it serves metrics, if it does.
-const METRICS_PORT: u16 = 9464;
-/// Most agents of one cluster: what one random part of 127.0.0.0/8 has addresses for.
-pub const AGENTS_MAX: usize = 250;
-/// Random parts of 127.0.0.0/8 that are tried until one is free.
-const PARTS_TRIED_MAX: u32 = 100;
-/// Fresh clusters that are started until one has published nothing.
-const QUIET_STARTS_MAX: usize = 20;
 /// How long to wait for a condition before a test fails. Only a failing run waits that long: a
 /// machine may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -41,231 +36,6 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 const STATE_MAX: Duration = Duration::from_secs(2);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-
-/// What a cluster is made of.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Host names in rank order.
-    pub hosts: Vec<String>,
-    /// Children that the wanted tree gives one agent.
-    pub fanout: u32,
-    /// More top-level keys and tables of every agent's configuration.
-    pub extra: String,
-    /// Where each agent lives; loopback addresses of their own if empty.
-    places: Vec<Place>,
-    /// The agents have certificates.
-    is_certified: bool,
-    /// The agents serve metrics.
-    is_monitored: bool,
-}
-
-/// Where an agent lives.
-#[derive(Clone, Debug)]
-struct Place {
-    address: String,
-    /// What its command line begins with.
-    through: Vec<String>,
-}
-
-impl Plan {
-    /// `n` hosts `node01`, `node02`, ..., with detection times that suit tests.
-    pub fn new(n: usize, fanout: u32) -> Self {
-        let hosts = (1..=n).map(|i| format!("node{i:02}")).collect();
-        let extra = "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n".to_owned();
-        Self { hosts, fanout, extra, places: Vec::new(), is_certified: false, is_monitored: false }
-    }
-
-    /// With each agent on a host of that network, in the same order.
-    #[must_use]
-    pub fn on(mut self, net: &Net) -> Self {
-        let place = |host| Place {
-            address: format!("{}:{PORT}", net.address(host)),
-            through: net.enter(host),
-        };
-        self.places = (0..self.hosts.len()).map(place).collect();
-        self
-    }
-
-    /// With mutual TLS: certificates of `ftbctl ca`.
-    #[must_use]
-    pub fn certified(mut self) -> Self {
-        self.is_certified = true;
-        self
-    }
-
-    /// With metrics at port 9464 of the address where each agent listens.
-    #[must_use]
-    pub fn monitored(mut self) -> Self {
-        self.is_monitored = true;
-        self
-    }
-
-    /// With other text at the end of every agent's configuration (default: short `[detection]`
-    /// times).
-    #[must_use]
-    pub fn extra(mut self, text: &str) -> Self {
-        text.clone_into(&mut self.extra);
-        self
-    }
-
-    /// With other host names.
-    #[must_use]
-    pub fn hosts<S: Into<String>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {
-        self.hosts = hosts.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Starts all agents and waits until they are one tree.
-    ///
-    /// # Errors
-    /// An agent did not start or the tree did not form; the error has the logs.
-    pub async fn start(self) -> Result<Cluster> {
-        let mut cluster = self.prepare()?;
-        for index in 0..cluster.agents.len() {
-            cluster.run(index)?;
-        }
-        cluster.wait_whole().await?;
-        Ok(cluster)
-    }
-
-    /// Starts the agents in rank order, each when those before it are one tree. The log of the
-    /// cluster is empty then: an agent that is slow to find its place publishes that it moved, and
-    /// the cluster is started anew.
-    ///
-    /// # Errors
-    /// As [`Plan::start`]; or something was published in each of many attempts.
-    pub async fn start_quietly(self) -> Result<Cluster> {
-        for _ in 0..QUIET_STARTS_MAX {
-            let mut cluster = self.clone().prepare()?;
-            for index in 0..cluster.agents.len() {
-                cluster.run(index)?;
-                cluster.wait_whole().await?;
-            }
-            cluster.wait_wanted().await?;
-            if cluster.status(0).await?.index == 0 {
-                return Ok(cluster);
-            }
-        }
-        bail!("something was published in each of {QUIET_STARTS_MAX} fresh clusters")
-    }
-
-    /// Writes the configurations and starts nothing.
-    ///
-    /// # Errors
-    /// The agent's binary cannot be built or a file cannot be written.
-    pub fn prepare(mut self) -> Result<Cluster> {
-        ensure!(self.hosts.len() <= AGENTS_MAX, "at most {AGENTS_MAX} agents");
-        let binary = binary("ftb-agent", "ftb-agent")?;
-        let dir = tempfile::Builder::new().prefix("ftb-").tempdir()?;
-        let mut part = None;
-        if self.places.is_empty() {
-            let part = part.insert(Part::claim(PORT, self.hosts.len())?);
-            let place =
-                |i| Place { address: format!("{}:{PORT}", part.address(i)), through: Vec::new() };
-            self.places = (0..self.hosts.len()).map(place).collect();
-        }
-        let mut table = String::from("\n[addresses]\n");
-        for (host, place) in self.hosts.iter().zip(&self.places) {
-            writeln!(table, "\"{host}\" = \"{}\"", place.address)?;
-        }
-        if self.is_certified {
-            certify(&self.hosts, dir.path())?;
-        }
-        let mut agents = Vec::new();
-        for (host, place) in self.hosts.iter().zip(&self.places) {
-            let agent = AgentProcess {
-                host: host.clone(),
-                socket: dir.path().join(format!("{host}.sock")),
-                config: dir.path().join(format!("{host}.toml")),
-                log: dir.path().join(format!("{host}.log")),
-                through: place.through.clone(),
-                child: None,
-            };
-            let tls = match self.is_certified {
-                true => certified(host, dir.path()),
-                false => String::new(),
-            };
-            let metrics = match self.is_monitored {
-                true => format!("\n[metrics]\nlisten = {:?}\n", metrics_address(&place.address)),
-                false => String::new(),
-            };
-            let text = format!(
-                "cluster = \"test\"\ninsecure = {}\nthreads = 1\nfanout = {}\nmembers = \"{}\"\n\
-                 host = \"{host}\"\nlisten = \"{}\"\nsocket = \"{}\"\n{}{table}{tls}{metrics}",
-                !self.is_certified,
-                self.fanout,
-                self.hosts.join(","),
-                place.address,
-                agent.socket.display(),
-                self.extra,
-            );
-            std::fs::write(&agent.config, text)?;
-            agents.push(agent);
-        }
-        Ok(Cluster { agents, fanout: self.fanout, binary, dir, _part: part })
-    }
-}
-
-/// Port 9464 beside the port of an address.
-fn metrics_address(address: &str) -> String {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    format!("{host}:{METRICS_PORT}")
-}
-
-/// Makes a CA and a certificate for each host, in a folder.
-fn certify(hosts: &[String], dir: &Path) -> Result<()> {
-    let ftbctl = binary("ftbctl", "ftbctl")?;
-    let all = hosts.join(",");
-    for words in [["init", "test"], ["issue", &all]] {
-        let mut command = Command::new(&ftbctl);
-        let output = command.args(["ca", "--dir"]).arg(dir.join("ca")).args(words).output()?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "ftbctl ca {words:?}: {errors}");
-    }
-    Ok(())
-}
-
-/// The table `[tls]` of a host.
-fn certified(host: &str, dir: &Path) -> String {
-    let file = |name: &str| dir.join("ca").join(name).display().to_string();
-    let own = |kind: &str| file(&format!("hosts/{host}/agent.{kind}"));
-    let (ca, cert, key) = (file("ca.pem"), own("pem"), own("key"));
-    format!("\n[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}\n")
-}
-
-/// A /24 of 127.0.0.0/8 that no other process on this machine claims as long as this lives: neither
-/// another test, nor what a test that was killed has left running.
-#[derive(Debug)]
-pub struct Part {
-    prefix: String,
-    _claim: TcpListener,
-}
-
-impl Part {
-    /// One in which this number of addresses, from the first, are free at that port.
-    ///
-    /// # Errors
-    /// There is none among many: there are no loopback addresses here but 127.0.0.1.
-    pub fn claim(port: u16, addresses: usize) -> Result<Self> {
-        let random = RandomState::new();
-        for attempt in 0..PARTS_TRIED_MAX {
-            let number = random.hash_one(attempt);
-            let prefix = format!("127.{}.{}", 1 + number % 254, (number >> 32) % 256);
-            let listen = |host: usize| TcpListener::bind((format!("{prefix}.{host}"), port));
-            let Ok(claim) = listen(AGENTS_MAX + 1) else { continue };
-            // Who was left behind by a test that was killed has no claim, but its address.
-            if (1..=addresses).all(|host| listen(host).is_ok()) {
-                return Ok(Self { prefix, _claim: claim });
-            }
-        }
-        bail!("no part of 127.0.0.0/8 is free at port {port}: tried {PARTS_TRIED_MAX}")
-    }
-
-    /// The address of a host, counted from 0.
-    pub fn address(&self, host: usize) -> String {
-        format!("{}.{}", self.prefix, host + 1)
-    }
-}
 
 /// Agents of one cluster; all are killed when it is dropped.
 #[derive(Debug)]
@@ -637,92 +407,4 @@ pub async fn wait_while_moving<T>(
         ensure!(since.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
-}
-
-/// The path of a binary of this workspace, built now if it is not up to date, in the profile of the
-/// running test. `FTB_BIN_DIR` names a folder with finished binaries instead; a program that is no
-/// test takes the binaries beside it.
-///
-/// # Errors
-/// It cannot be built.
-pub fn binary(package: &str, name: &str) -> Result<PathBuf> {
-    if let Some(dir) = std::env::var_os("FTB_BIN_DIR") {
-        return Ok(PathBuf::from(dir).join(name));
-    }
-    let beside = std::env::current_exe()?.with_file_name(name);
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    Ok(build(package, &["--bin", name])?.join(name))
-}
-
-/// The same command, ended by a signal when the thread that starts it ends, however that is: a
-/// measurement that is killed leaves nothing running. (Needs util-linux.)
-pub fn tied(command: &Command) -> Command {
-    let mut tied = Command::new("setpriv");
-    tied.args(["--pdeathsig", "TERM", "--"]).arg(command.get_program()).args(command.get_args());
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => tied.env(key, value),
-            None => tied.env_remove(key),
-        };
-    }
-    tied
-}
-
-/// The path of an example program, built now if it is not up to date; in the directory `examples`
-/// of `FTB_BIN_DIR` where that is set.
-///
-/// # Errors
-/// It cannot be built.
-pub fn example(package: &str, name: &str) -> Result<PathBuf> {
-    let profile = match std::env::var_os("FTB_BIN_DIR") {
-        Some(dir) => PathBuf::from(dir),
-        None => build(package, &["--example", name])?,
-    };
-    Ok(profile.join("examples").join(name))
-}
-
-/// The folder with the libraries of a package, built now if they are not up to date; `FTB_BIN_DIR`
-/// where that is set.
-///
-/// # Errors
-/// They cannot be built.
-pub fn library(package: &str) -> Result<PathBuf> {
-    match std::env::var_os("FTB_BIN_DIR") {
-        Some(dir) => Ok(PathBuf::from(dir)),
-        None => build(package, &["--lib"]),
-    }
-}
-
-/// Builds in the profile of the running test; its folder.
-fn build(package: &str, what: &[&str]) -> Result<PathBuf> {
-    static BUILDING: Mutex<()> = Mutex::new(());
-    let test = std::env::current_exe()?;
-    // .../target/PROFILE/deps/TEST
-    let profile = test.ancestors().nth(2).context("the test runs outside a target folder")?;
-    let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "-p", package]).args(what);
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    let built = outside_cargo(&mut command).current_dir(env!("CARGO_MANIFEST_DIR")).status()?;
-    ensure!(built.success(), "cannot build {package} {what:?}");
-    Ok(profile.to_owned())
-}
-
-/// Keeps from a command what cargo tells a test about its crate. Build scripts look at these
-/// variables: a build out of a test and the next one from outside would each compile again what
-/// depends on them.
-pub fn outside_cargo(command: &mut Command) -> &mut Command {
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        let about = ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|word| name.starts_with(word));
-        if about || name == "OUT_DIR" {
-            command.env_remove(&*name);
-        }
-    }
-    command
 }

@@ -1,18 +1,17 @@
 //! The second demonstration: a node of an unmodified MPI program is lost, and all ranks go back to
 //! the images that the nodes hold in memory. No file is written.
 
+use crate::run::{Launched, launch};
 use crate::timeline::Timeline;
 use anyhow::{Context as _, Result, bail, ensure};
 use ftb_client::{Client, Delivery, Received, Start, event::now_ns};
-use ftb_tests::cluster::{Cluster, Plan, binary};
+use ftb_tests::cluster::{Cluster, Plan};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::Command;
 
 const NODES: usize = 5;
 /// The node that is lost, by rank.
@@ -26,13 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const RESTORE: &str = "FTB_JL_LAUNCH";
 /// How long the job goes on after the recovery before it may come to its end.
 const GOES_ON: Duration = Duration::from_secs(1);
-
-/// A run of the program.
-struct Run {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    log: PathBuf,
-}
 
 /// What a run has printed.
 #[derive(Default)]
@@ -65,31 +57,15 @@ impl Scene {
     }
 
     /// Starts the program in pods that are saved in memory.
-    fn run(&self, job: &str) -> Result<Run> {
-        let nodes: Vec<String> = (0..self.cluster.len())
-            .map(|rank| {
-                format!("{}={}", self.cluster.host(rank), self.cluster.socket(rank).display())
-            })
-            .collect();
-        let log = self.cluster.dir().join(format!("{job}.log"));
-        let mut child = Command::new(binary("ftb-launcher", "ftb-launch")?)
-            .args(["run", "-n", RANKS, "--job", job, "--local-nodes", &nodes.join(",")])
-            .args(["--hosts", "node[01-04]", "--spares", "node05", "--backend", "criu"])
-            .args(["--checkpoint-every", "never", "--memory", "xor:4", "--memory-every", "2s"])
-            .arg("--")
-            .arg(&self.program)
-            .args(["400", "64", "256"])
-            .args([&self.gate().display().to_string(), "2000"])
-            .env("XDG_STATE_HOME", self.cluster.dir())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(&log)?)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start ftb-launch")?;
-        let output = child.stdout.take().context("the output of ftb-launch is not piped")?;
-        let lines = BufReader::new(output).lines();
-        Ok(Run { child, lines, log })
+    fn run(&self, job: &str) -> Result<Launched> {
+        launch(&self.cluster, job, |command| {
+            command
+                .args(["-n", RANKS, "--hosts", "node[01-04]", "--spares", "node05"])
+                .args(["--backend", "criu", "--checkpoint-every", "never"])
+                .args(["--memory", "xor:4", "--memory-every", "2s", "--"])
+                .arg(&self.program)
+                .args(["400", "64", "256", &self.gate().display().to_string(), "2000"]);
+        })
     }
 
     /// The state of the launcher; null before the first one.
@@ -107,7 +83,7 @@ impl Scene {
 
     /// Waits until the program waits in its middle and a set begun since then counts: the second
     /// new one. Returns it and the process id of the launch agent of the node that is to be lost.
-    async fn protected(&self, job: &str, run: &mut Run) -> Result<(String, Pid)> {
+    async fn protected(&self, job: &str, run: &mut Launched) -> Result<(String, Pid)> {
         let victim = self.cluster.host(VICTIM);
         let (mut seen, mut last) = (0, None);
         loop {
@@ -148,26 +124,20 @@ impl Scene {
     }
 }
 
-impl Run {
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-
-    /// Waits for the end; returns what all ranks have printed.
-    async fn finish(mut self) -> Result<Printed> {
-        let mut printed = Printed::default();
-        while let Some(line) = self.lines.next_line().await? {
-            let mut words = line.split(' ');
-            match (words.next(), words.next().map(str::parse::<u64>)) {
-                (Some("stood"), Some(Ok(us))) => printed.went_on_ns.push(us * 1000),
-                (Some("result"), _) => drop(printed.results.insert(line)),
-                _ => {}
-            }
+/// Waits for the end; returns what all ranks have printed.
+async fn finished(mut run: Launched) -> Result<Printed> {
+    let mut printed = Printed::default();
+    while let Some(line) = run.lines.next_line().await? {
+        let mut words = line.split(' ');
+        match (words.next(), words.next().map(str::parse::<u64>)) {
+            (Some("stood"), Some(Ok(us))) => printed.went_on_ns.push(us * 1000),
+            (Some("result"), _) => drop(printed.results.insert(line)),
+            _ => {}
         }
-        let status = self.child.wait().await?;
-        ensure!(status.success(), "the job ended with {status}; ftb-launch said:\n{}", self.said());
-        Ok(printed)
     }
+    let status = run.child.wait().await?;
+    ensure!(status.success(), "the job ended with {status}; ftb-launch said:\n{}", run.said());
+    Ok(printed)
 }
 
 /// Kills a node of a job that is saved in memory; `true`: the results are those of a calm run.
@@ -175,7 +145,7 @@ pub(crate) async fn play() -> Result<bool> {
     let scene = Scene::start().await?;
     println!("five agents as a tree; an unmodified MPI program in pods, {RANKS} ranks on 4 nodes");
     std::fs::write(scene.gate(), "")?;
-    let expected = scene.run("calm")?.finish().await?.results;
+    let expected = finished(scene.run("calm")?).await?.results;
     std::fs::remove_file(scene.gate())?;
     let _ = std::fs::remove_file(scene.gate().with_extension("reached"));
     println!("\nthe same again with --memory xor:4 --memory-every 2s; then a node dies\n");
@@ -185,7 +155,7 @@ pub(crate) async fn play() -> Result<bool> {
     tokio::time::sleep(GOES_ON).await;
     let images = scene.images();
     std::fs::write(scene.gate(), "")?;
-    let (log, printed) = (run.log.clone(), run.finish().await?);
+    let (log, printed) = (run.log.clone(), finished(run).await?);
     let answer = printed.results;
     // A checkpoint is a pause too: only one that ends after the ranks were restored counts.
     let again_ns = printed.went_on_ns.into_iter().filter(|at_ns| *at_ns > restoring_ns).min();

@@ -22,6 +22,45 @@ pub(crate) struct Job {
     pub(crate) checkpoints: bool,
 }
 
+/// A launcher that runs: its output, and the file with its messages.
+pub(crate) struct Launched {
+    pub(crate) child: Child,
+    pub(crate) lines: Lines<BufReader<ChildStdout>>,
+    pub(crate) log: PathBuf,
+}
+
+impl Launched {
+    /// Its messages so far.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// Starts `ftb-launch run` on the hosts of a cluster; `rest` adds options and the program.
+pub(crate) fn launch(
+    cluster: &Cluster,
+    job: &str,
+    rest: impl FnOnce(&mut Command),
+) -> Result<Launched> {
+    let nodes: Vec<String> = (0..cluster.len())
+        .map(|rank| format!("{}={}", cluster.host(rank), cluster.socket(rank).display()))
+        .collect();
+    let log = cluster.dir().join(format!("{job}.log"));
+    let mut command = Command::new(binary("ftb-launcher", "ftb-launch")?);
+    command.args(["run", "--job", job, "--local-nodes", &nodes.join(",")]);
+    rest(&mut command);
+    let mut child = command
+        .env("XDG_STATE_HOME", cluster.dir())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log)?)
+        .kill_on_drop(true)
+        .spawn()
+        .context("cannot start ftb-launch")?;
+    let output = child.stdout.take().context("the output of ftb-launch is not piped")?;
+    Ok(Launched { child, lines: BufReader::new(output).lines(), log })
+}
+
 /// A job that runs.
 pub(crate) struct Running {
     child: Child,
@@ -35,29 +74,19 @@ pub(crate) struct Running {
 impl Job {
     /// Starts it under `ftb-launch`, attached to the first agent.
     pub(crate) fn start(&self, cluster: &Cluster, name: &str) -> Result<Running> {
-        let nodes: Vec<String> = (0..cluster.len())
-            .map(|rank| format!("{}={}", cluster.host(rank), cluster.socket(rank).display()))
-            .collect();
-        let log = cluster.dir().join(format!("{name}.log"));
-        let mut child = Command::new(binary("ftb-launcher", "ftb-launch")?)
-            .args(["run", "-n", &self.ranks.to_string(), "--hosts", &self.hosts])
-            .args(["--spares", &self.spare, "--local-nodes", &nodes.join(",")])
-            .args(["--job", name])
-            .args(if self.checkpoints { &["--checkpoint-every", "2s"] as &[_] } else { &[] })
-            .arg("--")
-            .arg(solver()?)
-            .args(["--iterations", &self.iterations.to_string()])
-            // A pace of its own, so that the fan stops in the middle on a fast machine too.
-            .args(["--sleep-us", "8000", "--report", &(self.iterations / 50).max(1).to_string()])
-            .env("XDG_STATE_HOME", cluster.dir())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(std::fs::File::create(&log)?)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start ftb-launch")?;
-        let output = child.stdout.take().context("the output of ftb-launch is not piped")?;
-        let lines = BufReader::new(output).lines();
+        let solver = solver()?;
+        let Launched { child, lines, log } = launch(cluster, name, |command| {
+            command
+                .args(["-n", &self.ranks.to_string(), "--hosts", &self.hosts])
+                .args(["--spares", &self.spare])
+                .args(if self.checkpoints { &["--checkpoint-every", "2s"] as &[_] } else { &[] })
+                .arg("--")
+                .arg(solver)
+                .args(["--iterations", &self.iterations.to_string()])
+                // A pace of its own, so that the fan stops in the middle on a fast machine too.
+                .args(["--sleep-us", "8000"])
+                .args(["--report", &(self.iterations / 50).max(1).to_string()]);
+        })?;
         let sets = cluster.dir().join("ftb/jobs").join(name).join("sets");
         Ok(Running { child, lines, iterations: self.iterations, answer: None, log, sets })
     }

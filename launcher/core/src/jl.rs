@@ -12,6 +12,7 @@ mod api;
 mod barrier;
 mod checkpoint;
 mod checkpoint_timer;
+mod config;
 mod end;
 mod episode;
 mod faults;
@@ -34,11 +35,10 @@ mod tests;
 
 pub use api::{JlInput, JlOutput, Request};
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
+pub use config::{Deadlines, JlConfig, MemoryConfig, OnDeath, OnHang};
 pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
-pub use job::{
-    Deadlines, JlConfig, Job, MemoryConfig, Node, OnDeath, OnHang, Rank, Unusable, WhatIf,
-};
+pub use job::{Job, Node, Rank, Unusable, WhatIf};
 pub use joined::JOIN_GRACE;
 pub use pending::Pending;
 pub use preview::Preview;

@@ -384,6 +384,16 @@ pub fn result(output: &Output) -> Result<String> {
     Ok(line.with_context(|| format!("no result\n{out}\n{err}"))?.to_owned())
 }
 
+/// States a condition of a sensor, as root does.
+pub fn fan(site: &Site, node: &str, condition: &str) -> Result<()> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0));
+    command.args(["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", node]);
+    let output = command.args(["--component", "FAN 1", "--condition", condition]).output()?;
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    Ok(())
+}
+
 /// Nothing of the job is left: no process of ours that has `word` in its command line or
 /// environment.
 pub async fn nothing_left(word: &str) -> Result<()> {

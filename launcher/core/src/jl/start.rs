@@ -1,8 +1,9 @@
 //! The start workflow: of a new job, of a job from a set (`ftb-launch restart`), and of a running
 //! job that restarts from its last set.
 
+use super::config::OnDeath;
 use super::episode::{Context, Handler, Transition};
-use super::job::{Job, NodeFaults, OnDeath, Unusable};
+use super::job::{Job, NodeFaults, Unusable};
 use crate::message::{ExitCause, FromJl, FromNla, Launch, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! Sets in the memory of the nodes ([`crate::memory`]), as the job knows them.
 
-use super::{Job, OnDeath};
+use super::Job;
 use crate::jl::JlOutput;
+use crate::jl::config::OnDeath;
 use crate::jl::start::copies;
 use crate::manner::Saver;
 use crate::memory::MemorySet;
