@@ -55,7 +55,7 @@ demo-memory: ## a node of an unmodified MPI program is lost; its images were in 
 
 test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --lib --bins --examples
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace $(TEST_FLAGS)
 
 test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
