@@ -312,6 +312,12 @@ impl FollowedLog {
         indices.into_iter().for_each(|index| self.entries.mark_repeated(index));
     }
 
+    /// Gives up the oldest committed entry up to an index, and all that was retained: a copy that
+    /// has given it up takes the place of this log.
+    pub(crate) fn evict_until(&mut self, until: LogIndex) -> Option<Evicted> {
+        self.entries.evict(self.commit_index.min(until))
+    }
+
     /// Gives up the oldest committed entry; a whole log retains what is severe.
     pub(crate) fn evict(&mut self, is_whole: bool, reserve: &Reserve) -> Option<Evicted> {
         // What passed by before the log was whole comes again.

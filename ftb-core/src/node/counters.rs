@@ -47,6 +47,10 @@ counters! {
     epochs,
     /// Copies of a log that a standby kept when it went below another parent.
     copies_kept,
+    /// Log entries that readers had not read yet when a copy that no longer has them took over.
+    kept_at_take_over,
+    /// Times that a copy took over that no longer had what was on its way to readers here.
+    copies_outrun,
     /// Gaps that the acting root logged for epochs that no agent has re-proposed.
     fork_gaps,
     /// Logs of children that an acting root did not take over: too short, incomplete, or too late.

@@ -384,6 +384,27 @@ impl Delivery {
         self.delivered_before = any.then(|| self.seen.clone());
     }
 
+    /// The log has given up what was not visible here yet, behind `from` up to `until`. All before
+    /// that is read or kept.
+    pub(crate) fn subscribers_missed(&mut self, from: LogIndex, until: LogIndex) {
+        let mut any = false;
+        for client in self.clients.values_mut() {
+            for (id, subscription) in &mut client.subscriptions {
+                if subscription.reader.catching_up || !subscription.is_active() {
+                    continue;
+                }
+                let reader = &mut subscription.reader;
+                client.due.insert(*id);
+                reader.cursor = reader.cursor.max(from);
+                reader.catching_up = reader.cursor < until;
+                any |= reader.catching_up;
+            }
+        }
+        if any {
+            self.delivered_before.get_or_insert_with(|| self.seen.clone());
+        }
+    }
+
     /// Events come for a subscription from elsewhere: they count as delivered here. Gives those
     /// that it has not had already, at other places of a log that was left; `all`: it was not there
     /// then.

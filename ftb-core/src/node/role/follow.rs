@@ -77,6 +77,7 @@ impl Node {
         self.past_is_covered(covered);
         let from = self.log.extend(items, covered);
         if self.log.commit_index() > from {
+            self.trim_copy(self.log.commit_index());
             self.became_visible(from);
             if self.delivery.any_reader_catches_up() {
                 self.reading(|delivery, cx| delivery.catch_up_all(cx, false));

@@ -201,7 +201,7 @@ impl Node {
             },
         };
         let replica = replica.or_else(|| self.past.take().map(|past| past.replica))?;
-        self.log.take_copy(replica.log);
+        self.take_copy(replica.log);
         Some(replica.published)
     }
 

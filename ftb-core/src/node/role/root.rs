@@ -189,7 +189,7 @@ impl Node {
                     && replica.epochs.head() == head
                     && replica.log.last() >= self.log.commit_index() =>
             {
-                self.log.take_copy(replica.log);
+                self.take_copy(replica.log);
                 replica.published
             }
             _ => {

@@ -20,6 +20,10 @@ use crate::ranges::PublisherRanges;
 use crate::trace::TraceStep;
 use std::collections::VecDeque;
 
+/// Bounds of a log that the copy may fill while entries are still on their way down to the readers
+/// at the standby.
+const COPY_PART_MAX: usize = 2;
+
 /// A log on its way to another agent.
 pub(in crate::node) struct LogShipper {
     start: Option<ReplicaStart>,
@@ -412,7 +416,6 @@ impl Node {
     }
 
     pub(in crate::node) fn on_replicate(&mut self, link: LinkId, batch: Replicate) {
-        let (bytes_max, reserve) = (self.cx.config.log_bytes, self.cx.config.reserve());
         let batches = self.role.parent().map_or(0, |parent| parent.batches);
         // The copy has ended here, and the root does not know.
         let Some(replica) = self.role.replica_mut() else { return };
@@ -436,12 +439,9 @@ impl Node {
         if replica.complete && replica.kept.from().is_none() {
             replica.kept.begin(batches + 1);
         }
-        while replica.log.bytes() > bytes_max {
-            if replica.log.retire(committed, &reserve).is_none() {
-                break;
-            }
-        }
-        if replica.complete && matches!(self.role, Role::Syncing(..)) {
+        let is_complete = replica.complete;
+        self.trim_copy(committed);
+        if is_complete && matches!(self.role, Role::Syncing(..)) {
             let why = "the whole log is here";
             self.change_role(RoleCause::CopyComplete, why, Role::into_standby);
         }
@@ -449,6 +449,39 @@ impl Node {
             parent.ack_due = true;
             let link = parent.link;
             self.cx.wake(link);
+        }
+    }
+
+    /// Keeps the bound of the copy. It gives up committed entries, but what is still on its way down
+    /// to the readers here only beyond twice the bound: after a take-over they read that in it.
+    pub(in crate::node) fn trim_copy(&mut self, committed: LogIndex) {
+        let (bytes_max, reserve) = (self.cx.config.log_bytes, self.cx.config.reserve());
+        let visible = committed.min(self.log.commit_index());
+        // There is a copy at the standby only.
+        let Some(replica) = self.role.replica_mut() else { return };
+        while replica.log.bytes() > bytes_max {
+            let is_far_over = replica.log.bytes() > bytes_max.saturating_mul(COPY_PART_MAX);
+            let until = if is_far_over { committed } else { visible };
+            if replica.log.retire(until, &reserve).is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Goes on with the copy. What the copy has given up counts as given up here now: readers keep
+    /// what they want of what has passed by, within their bound. What has not passed by yet they
+    /// catch up with: from the disk, or as a gap.
+    pub(in crate::node) fn take_copy(&mut self, copy: Log) {
+        let given_up = copy.evicted();
+        while let Some(evicted) = self.log.evict_until(given_up) {
+            self.cx.counters.kept_at_take_over += evicted.item.count() as u64;
+            self.reading(|delivery, cx| delivery.on_evicted(cx, &evicted));
+        }
+        self.log.take_copy(copy);
+        let visible = self.log.commit_index();
+        if given_up > visible {
+            self.cx.counters.copies_outrun += 1;
+            self.delivery.subscribers_missed(visible, given_up);
         }
     }
 

@@ -2,12 +2,14 @@
 //! `roots`: what a root takes over, installs and hands on;
 //! `subscribers`: the order, the gaps and the places of subscribers;
 //! `forks`: events that only dead agents had confirmed;
-//! `disks`: journals that come back.
+//! `disks`: journals that come back;
+//! `take_overs`: what a copy of the log that takes over means for readers.
 
 mod disks;
 mod forks;
 mod roots;
 mod subscribers;
+mod take_overs;
 
 use crate::ops::Script;
 use crate::world::{Setup, World, must_hold};
