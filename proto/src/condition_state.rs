@@ -73,6 +73,8 @@ impl ConditionState {
                 replaces: provenance.replaces,
                 truth: condition.truth,
                 time_ns: event.time_ns,
+                stated_ns: condition.onset_ns.min(event.time_ns),
+                clock: Claim::clock_of(&received.host, provenance.replaces),
                 is_kept: condition.is_kept,
             },
         })

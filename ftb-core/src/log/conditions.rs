@@ -7,8 +7,10 @@
 //!    repeated of it before: over no other.
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones:
 //!    the publisher's event is older than each repetition of it, and one agent repeats in order.
-//! 3. A *false* of another publisher never counts if an agent repeats it, or if it is older than
-//!    *r*. Clocks of two hosts are compared with a tolerance of `CLOCKS_APART_NS_MAX`.
+//! 3. A *false* of another publisher never counts if it is older than *r*. Clocks of two hosts are
+//!    compared with a tolerance of `CLOCKS_APART_NS_MAX`. If an agent repeats it, it counts on its
+//!    own host only, and is as old as the statement that the agent repeats: as if that had come. An
+//!    *unknown* of a lost publisher has the time of the agent that found it lost, of no host.
 //! 4. A *true* that outlives its publisher was stated by hand or found by other hosts: only such a
 //!    statement counts over it.
 //! 5. Otherwise *s* counts.
@@ -20,7 +22,7 @@
 //! events themselves, which the log retains (`retained.rs`).
 
 use crate::condition::{RecommendedAction, Subject, Truth};
-use crate::ident::{EventId, OriginId};
+use crate::ident::{EventId, OriginId, PublisherId};
 use crate::numbers::LogIndex;
 use crate::sealed::{ConditionRef, SealedRef};
 use crate::severity::Severity;
@@ -73,6 +75,8 @@ pub struct ConditionRow {
     pub owner: OriginId,
     /// It outlives its publisher.
     pub is_kept: bool,
+    /// As in its [`Claim`].
+    clock: Option<u64>,
     /// Size of its event in bytes.
     bytes: usize,
     support: Support,
@@ -82,7 +86,7 @@ pub struct ConditionRow {
 /// subject is still in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Support {
-    /// The event that it says it replaces.
+    /// The event that it says it replaces, or that a repeated *false* was compared with.
     replaced: Option<LogIndex>,
     /// What has ended the last statement over which only a kept one counts.
     release: Option<LogIndex>,
@@ -97,7 +101,10 @@ impl Support {
             true => Some(index),
             false => old.support.release,
         };
-        Self { replaced: claim.replaces.map(|_| old.index), release }
+        let is_compared = claim.is_repeat() && claim.truth == Truth::False;
+        let is_of_another = claim.source.publisher != old.source.publisher;
+        let needs_old = claim.replaces.is_some() || is_compared && is_of_another;
+        Self { replaced: needs_old.then_some(old.index), release }
     }
 
     fn indices(self) -> impl Iterator<Item = LogIndex> {
@@ -118,6 +125,11 @@ pub struct Claim {
     pub truth: Truth,
     /// When, in Unix nanoseconds.
     pub time_ns: u64,
+    /// If an agent repeats it, when its publisher stated it, or before; the onset says so.
+    pub stated_ns: u64,
+    /// Of which host the clock is, as a hash of its name; `None`: an agent found its publisher
+    /// lost.
+    pub clock: Option<u64>,
     /// It outlives its publisher.
     pub is_kept: bool,
 }
@@ -132,8 +144,20 @@ impl Claim {
             replaces: provenance.replaces,
             truth: condition.head().truth,
             time_ns: event.time_ns(),
+            stated_ns: condition.head().onset_ns.min(event.time_ns()),
+            clock: Self::clock_of(event.host(), provenance.replaces),
             is_kept: condition.head().is_kept,
         }
+    }
+
+    /// Whose clock an event of a host has, which may replace another one.
+    pub fn clock_of(host: &str, replaces: Option<EventId>) -> Option<u64> {
+        replaces.is_none().then(|| PublisherId::account_of(host, 0))
+    }
+
+    /// Whether an agent repeats what a publisher has stated.
+    fn is_repeat(&self) -> bool {
+        self.source != self.event
     }
 
     /// Whether both are about one statement of a publisher, and this one was made first, whatever
@@ -157,18 +181,21 @@ impl Claim {
         if old.is_kept && old.truth == Truth::True && !self.is_kept {
             return false;
         }
-        let same_clock = ours.account == theirs.account;
+        let same_clock = self.clock.is_some() && self.clock == old.clock;
         let tolerance_ns = if same_clock { 0 } else { CLOCKS_APART_NS_MAX };
-        let is_repeat = self.source != self.event;
-        let is_late = is_repeat || self.time_ns.saturating_add(tolerance_ns) < old.time_ns;
+        let is_late = match self.is_repeat() {
+            true => !same_clock || self.stated_ns <= old.time_ns,
+            false => self.time_ns.saturating_add(tolerance_ns) < old.time_ns,
+        };
         !(self.truth == Truth::False && is_late) || old.truth == Truth::False
     }
 }
 
 impl ConditionRow {
     fn claim(&self) -> Claim {
-        let Self { event, source, truth, time_ns, is_kept, .. } = *self;
-        Claim { event, source, replaces: None, truth, time_ns, is_kept }
+        let Self { event, source, truth, time_ns, is_kept, clock, onset_ns, .. } = *self;
+        let stated_ns = onset_ns.min(time_ns);
+        Claim { event, source, replaces: None, truth, time_ns, stated_ns, clock, is_kept }
     }
 
     /// The indices of its event and of those that support it.
@@ -250,7 +277,7 @@ impl ConditionTable {
         }
         let support =
             old.map(|old| Support::of(&claim, index.get().into(), old)).unwrap_or_default();
-        let Claim { event: id, source, truth, time_ns, is_kept, .. } = claim;
+        let Claim { event: id, source, truth, time_ns, is_kept, clock, .. } = claim;
         let row = ConditionRow {
             index,
             event: id,
@@ -263,6 +290,7 @@ impl ConditionTable {
             expires_at_ns: condition.expires_at_ns(),
             owner: condition.head().provenance.owner,
             is_kept,
+            clock,
             bytes: event.len(),
             support,
         };
@@ -508,6 +536,57 @@ mod tests {
         assert_eq!(row, Some(id(2, 7)));
     }
 
+    /// An agent on `host` repeats what a publisher stated.
+    fn again(host: &str, seq: u64, source: EventId, truth: Truth, stated_ns: u64) -> Sealed {
+        let provenance = Provenance { source: Some(source), ..Stated::default().provenance };
+        let (token, publisher_host, onset_ns) = (9, host, stated_ns);
+        let again = Stated { token, seq, truth, provenance, publisher_host, ..Stated::default() };
+        stated(&Stated { host: "node01", onset_ns, ..again })
+    }
+
+    /// What a publisher of a host states of node01. The time of an event is its number.
+    fn of_host(publisher_host: &str, token: u64, seq: u64, truth: Truth) -> Sealed {
+        stated(&Stated { token, seq, truth, publisher_host, host: "node01", ..Stated::default() })
+    }
+
+    /// The original was lost or became part of a fold.
+    #[test]
+    fn a_clear_of_which_only_the_repetition_comes_counts_on_its_host_as_of_when_it_was_stated() {
+        let holds = of_host("a", 1, 10, True);
+        let clear = |host, stated_ns| again(host, 20, id(2, 15), False, stated_ns);
+        assert_eq!(truth(&table(&[holds.clone(), clear("a", 15)])), Some(False));
+        assert_eq!(truth(&table(&[holds.clone(), clear("A", 15)])), Some(False), "the same host");
+        assert_eq!(truth(&table(&[holds.clone(), clear("b", 15)])), Some(True), "another clock");
+        assert_eq!(truth(&table(&[holds.clone(), clear("a", 0)])), Some(True), "who knows when");
+        // A repetition undoes nothing that was stated or repeated after the clear.
+        for later in [of_host("a", 1, 16, True), again("a", 16, id(1, 10), True, 10)] {
+            assert_eq!(truth(&table(&[holds.clone(), later, clear("a", 15)])), Some(True));
+        }
+        let by_hand = Stated { publisher_host: "a", host: "node01", ..Stated::default() };
+        let by_hand = stated(&Stated { is_kept: true, seq: 10, ..by_hand });
+        assert_eq!(truth(&table(&[by_hand, clear("a", 15)])), Some(True), "by hand only");
+    }
+
+    /// The acting root, on host b, has found a publisher of host a lost. That is an event of b, and
+    /// so is what it repeats for a publisher of its own.
+    #[test]
+    fn a_false_that_the_root_repeats_does_not_end_its_unknown_about_another_host() {
+        let provenance = Provenance {
+            source: Some(id(1, 10)),
+            replaces: Some(id(1, 10)),
+            ..Stated::default().provenance
+        };
+        let lost = Stated { token: 9, seq: 12, truth: Truth::Unknown, ..Stated::default() };
+        let lost = Stated { provenance, publisher_host: "b", host: "node01", ..lost };
+        let events = [of_host("a", 1, 10, True), stated(&lost)];
+        let repeated = again("b", 20, id(2, 15), False, 15);
+        let all = table(&[events[0].clone(), events[1].clone(), repeated]);
+        assert_eq!(truth(&all), Some(Truth::Unknown));
+        let stated_now = of_host("b", 2, 15, False);
+        let all = table(&[events[0].clone(), events[1].clone(), stated_now]);
+        assert_eq!(truth(&all), Some(False));
+    }
+
     #[test]
     fn a_false_of_another_host_that_a_merge_brings_a_minute_late_never_counts() {
         let at = |account: u64, time_ns, truth| Claim {
@@ -515,6 +594,8 @@ mod tests {
             truth,
             time_ns,
             event: EventId { publisher: PublisherId { account, token: account }, seq: 1.into() },
+            stated_ns: time_ns,
+            clock: Some(account),
             replaces: None,
             is_kept: false,
         };
@@ -585,6 +666,14 @@ mod tests {
             by_hand(4, 6, True),
             by_hand(5, 7, False),
             fan(2, 8, True),
+        ]);
+        // What a repeated clear was compared with supports it.
+        any_part_yields_the_same_table(&[
+            of_host("b", 5, 2, True),
+            of_host("a", 1, 10, True),
+            again("a", 20, id(2, 15), False, 15),
+            of_host("b", 5, 21, Truth::Unknown),
+            again("a", 30, id(2, 15), False, 15),
         ]);
         // Merges bring what an agent says of a statement in any order.
         let (first, last) = (repeated(9, 2), lost(id(9, 4), 9, 5));

@@ -15,7 +15,8 @@
 //!    The highest severity and the spaces come from the tallies which it overlaps.
 //! 4. Where the log itself did not know what it held, the hole says unknown: count 0, no severity.
 //! 5. The event of each row of the table of conditions is retained, whatever the reserve is
-//!    ([`crate::log::conditions`]). A statement that does not count is dropped.
+//!    ([`crate::log::conditions`]). A statement that does not count is dropped. Which statements of
+//!    a later part of a log count depends on what was stated before it: without that, all stay.
 
 mod batch;
 mod items;
@@ -95,12 +96,19 @@ pub struct Retained {
     conditions: ConditionTable,
     /// The event of each of its rows, by index.
     pinned: BTreeMap<LogIndex, Run>,
+    /// What was stated before it is not known.
+    is_later_part: bool,
 }
 
 impl Retained {
     /// Of a log that begins after an index.
     pub fn new(after: LogIndex, limits: ConditionLimits) -> Self {
         Self { after, last: after, conditions: ConditionTable::new(limits), ..Self::default() }
+    }
+
+    /// Of a part of a log that begins after an index, without what was stated before it.
+    pub fn later_part(after: LogIndex, limits: ConditionLimits) -> Self {
+        Self { is_later_part: true, ..Self::new(after, limits) }
     }
 
     /// The events of conditions before an index, of a log of which nothing else is known up to
@@ -229,6 +237,10 @@ impl Retained {
     fn pin(&mut self, first: LogIndex, run: &Run, place: usize) -> bool {
         let index = first + place as u64;
         let Some(one) = run.slice(place..place + 1) else { return false };
+        if self.is_later_part {
+            self.pinned.insert(index, one.detached());
+            return true;
+        }
         match self.conditions.apply(index, one.first()) {
             Applied::Ignored => false,
             Applied::Counts { gone } => {

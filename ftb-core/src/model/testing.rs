@@ -55,6 +55,8 @@ pub(crate) fn said(space: &str, name: &str, seq: u64, severity: Severity) -> Sea
 pub(crate) struct Stated<'a> {
     pub(crate) token: u64,
     pub(crate) seq: u64,
+    /// Empty: `host`.
+    pub(crate) publisher_host: &'a str,
     /// Empty: the host of the publisher.
     pub(crate) host: &'a str,
     pub(crate) component: &'a str,
@@ -63,6 +65,7 @@ pub(crate) struct Stated<'a> {
     pub(crate) severity: Severity,
     pub(crate) provenance: Provenance,
     pub(crate) is_kept: bool,
+    pub(crate) onset_ns: u64,
 }
 
 impl Default for Stated<'_> {
@@ -70,6 +73,7 @@ impl Default for Stated<'_> {
         Self {
             token: 1,
             seq: 1,
+            publisher_host: "",
             host: "",
             component: "",
             key: "FANFAIL",
@@ -77,18 +81,24 @@ impl Default for Stated<'_> {
             severity: Severity::Error,
             provenance: Provenance::direct(OriginId(1)),
             is_kept: false,
+            onset_ns: 0,
         }
     }
 }
 
 pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
-    let Stated { token, seq, host, component, key, truth, severity, provenance, is_kept } = *stated;
+    let Stated { token, seq, host, component, key, truth, severity, .. } = *stated;
+    let Stated { provenance, is_kept, onset_ns, publisher_host, .. } = *stated;
     let plain = sealed_with(token, seq, severity);
     let mut bytes = plain.bytes().to_vec();
     let mut span = |text: &str| {
         let start = u32::try_from(bytes.len()).expect("a short text");
         bytes.extend_from_slice(text.as_bytes());
         Span { start, len: u32::try_from(text.len()).expect("a short text") }
+    };
+    let own_host = match publisher_host {
+        "" => plain.head().host,
+        _ => span(publisher_host),
     };
     let condition = ConditionHead {
         host: span(host),
@@ -97,12 +107,12 @@ pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
         truth,
         action: RecommendedAction::None,
         severity: None,
-        onset_ns: 0,
+        onset_ns,
         expires_ms: 0,
         is_kept,
         provenance,
     };
-    let head = Head { condition: Some(condition), ..*plain.head() };
+    let head = Head { condition: Some(condition), host: own_host, ..*plain.head() };
     Sealed::new(head, Bytes::from(bytes)).expect("the spans lie in the text")
 }
 

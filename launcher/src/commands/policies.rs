@@ -84,12 +84,15 @@ impl RecordedCondition {
             ..Condition::new(&self.key, truth)
         };
         condition.check().map_err(|error| error.to_string())?;
+        let (time_ns, replaces) = (of.time_ns()?, id(&self.replaces)?);
         let claim = Claim {
             event,
             source: id(&self.source)?.unwrap_or(event),
-            replaces: id(&self.replaces)?,
+            replaces,
             truth,
-            time_ns: of.time_ns()?,
+            time_ns,
+            stated_ns: self.onset_ns.min(time_ns),
+            clock: Claim::clock_of(&of.host, replaces),
             is_kept: false,
         };
         Ok(Statement { condition, claim })

@@ -53,7 +53,8 @@ impl LogStore {
         let mut before = reserve;
         // After a crash it may have what is to be added already.
         if before.last() < first.first {
-            let retained = self.compact(first.first.before(), &sources, bytes_max, now_ns);
+            let part = Retained::later_part(first.first.before(), self.bounds.conditions);
+            let retained = self.compact(part, &sources, bytes_max, now_ns);
             match self.add_to(before, &retained, &sources, bytes_max)? {
                 None => return Ok(Vec::new()),
                 Some(too_long) => before = too_long,
@@ -80,10 +81,10 @@ impl LogStore {
         Ok(sources)
     }
 
-    /// What is retained of entries that follow an index; nothing of those that are too old.
+    /// What is retained of entries that follow others; nothing of those that are too old.
     fn compact(
         &self,
-        after: LogIndex,
+        mut retained: Retained,
         sources: &[Source],
         bytes_max: u64,
         now_ns: u64,
@@ -93,7 +94,6 @@ impl LogStore {
         let (protected, conditions) = (&self.bounds.protected, self.bounds.conditions);
         let reserve = |bytes| Reserve { bytes, protected: Arc::clone(protected), conditions };
         let (young, old) = (reserve(bytes), reserve(0));
-        let mut retained = Retained::new(after, conditions);
         for source in sources {
             let is_old = now_ns.saturating_sub(source.written_ns) > age_ns;
             let reserve = if is_old { &old } else { &young };
@@ -131,7 +131,8 @@ impl LogStore {
         self.next_segment += 1;
         let after = sources.iter().flat_map(|source| &source.items).next();
         let after = after.map_or(LogIndex::ZERO, Item::covers_after);
-        let retained = self.compact(after, sources, bytes_max / 4 * 3, now_ns);
+        let all = Retained::new(after, self.bounds.conditions);
+        let retained = self.compact(all, sources, bytes_max / 4 * 3, now_ns);
         let head = record::encode_head(&Head { after, dedup: DedupRanges::default() });
         let mut reserve = Segment::new(id, now_ns);
         reserve.head_bytes = stored_bytes(&head);

@@ -1,7 +1,8 @@
 use super::*;
 use crate::numbers::LogIndex;
 use crate::sealed::Sealed;
-use crate::testing::said;
+use crate::condition::Truth;
+use crate::testing::{Stated, said};
 use Severity::{Error, Fatal, Info, Warning};
 
 fn reserve(bytes: usize) -> Reserve {
@@ -112,4 +113,35 @@ fn what_is_taken_back_leaves_the_counts_right() {
     assert_eq!(contents(&retained, 0), (vec![2, 5], holes));
     retained.truncate(0.into());
     assert_eq!((retained.bytes(), contents(&retained, 0)), (0, (vec![], vec![])));
+}
+
+/// Two segments of a journal: a person marks a host; another run clears that, and a publisher
+/// states something. Of the second alone, the clear would not count any more.
+#[test]
+fn a_later_part_of_a_log_keeps_what_counts_behind_the_part_before() {
+    let limits = ConditionLimits::default();
+    let nothing = reserve(0);
+    let stated = |token, truth, is_kept| {
+        let seq = token;
+        crate::testing::stated(&Stated { token, seq, truth, is_kept, ..Stated::default() })
+    };
+    let at = |index: u64, event: Sealed| Item {
+        index: index.into(),
+        content: Content::Events(event.into()),
+    };
+    let first = at(1, stated(1, Truth::True, true));
+    let second = [at(2, stated(2, Truth::False, true)), at(3, stated(3, Truth::Unknown, false))];
+    let mut whole = Retained::new(0.into(), limits);
+    std::iter::once(&first).chain(&second).for_each(|item| whole.take(item, &nothing));
+    let mut segments = [Retained::new(0.into(), limits), Retained::later_part(1.into(), limits)];
+    segments[0].take(&first, &nothing);
+    second.iter().for_each(|item| segments[1].take(item, &nothing));
+    let mut read = Retained::new(0.into(), limits);
+    let epochs = EpochHistory::new();
+    for segment in &segments {
+        segment.items(0.into(), &epochs).for_each(|item| read.take(&item, &nothing));
+    }
+    assert_eq!(read.conditions(), whole.conditions());
+    let truths: Vec<Truth> = read.conditions().iter().map(|(_, row)| row.truth).collect();
+    assert_eq!(truths, [Truth::Unknown]);
 }

@@ -138,6 +138,16 @@ impl Statements {
     ) -> Result<(), StatementError> {
         let Some(condition) = event.condition() else { return Ok(()) };
         let subject = condition.subject();
+        // Another client states here that it holds. Which was stated last is not known: the clock
+        // may have been set back between two lives of the agent. So what holds stays.
+        let is_clear = condition.head().truth == Truth::False && !condition.head().is_kept;
+        let holds_for_another = |known: &Statement| {
+            known.client.is_some_and(|other| other != client)
+                && truth(&known.event) == Some(Truth::True)
+        };
+        if is_clear && self.all.get(&subject).is_some_and(holds_for_another) {
+            return Ok(());
+        }
         let is_due = is_published || self.brought.contains(&subject);
         let is_new = self.all.get(&subject).is_none_or(|known| known.event.id() != event.id());
         self.on_statement(client, bounded_uid, event)?;
@@ -327,6 +337,34 @@ mod tests {
             }
             assert_eq!(statements.take_repeats(1), std::slice::from_ref(&old));
         }
+    }
+
+    /// The clock was set back before the agent started again: the clear of its earlier life is the
+    /// later one by its time.
+    #[test]
+    fn a_clear_that_a_client_brings_does_not_end_what_another_states_here() {
+        let mut statements = Statements::default();
+        let other = ClientId(6);
+        let clear = |token, is_kept| {
+            let (truth, component) = (Truth::False, "fan/1");
+            stated(&Stated { token, seq: 9, truth, component, is_kept, ..Stated::default() })
+        };
+        let holds = fan(1, "fan/1");
+        assert!(statements.on_brought(other, None, clear(2, false).as_ref(), false).is_ok());
+        assert_eq!(statements.take_repeats(1), [clear(2, false)], "nothing holds here");
+        assert!(statements.on_statement(CLIENT, None, holds.as_ref()).is_ok());
+        for is_published in [false, true] {
+            let brought = clear(2, false);
+            assert!(statements.on_brought(other, None, brought.as_ref(), is_published).is_ok());
+            assert_eq!(statements.take_repeats(1), []);
+        }
+        statements.repeat_at(2);
+        assert_eq!(statements.take_repeats(2), [holds]);
+        assert!(statements.on_brought(CLIENT, None, clear(1, false).as_ref(), false).is_ok());
+        assert_eq!(statements.take_repeats(3), [clear(1, false)], "of the client itself");
+        assert!(statements.on_statement(CLIENT, None, fan(10, "fan/1").as_ref()).is_ok());
+        assert!(statements.on_brought(other, None, clear(2, true).as_ref(), false).is_ok());
+        assert_eq!(statements.len(), 0, "by hand");
     }
 
     #[test]
