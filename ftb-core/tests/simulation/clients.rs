@@ -108,6 +108,9 @@ pub struct Books {
     /// The positions of folds of groups. A fold has the id of one of its members, which is
     /// elsewhere.
     pub folds: BTreeSet<Position>,
+    /// The positions of members of groups. Readers of folds pass over them: each is in a fold, which
+    /// is elsewhere.
+    pub members: BTreeSet<Position>,
     /// Publishers whose agents have started again, in runs of many faults: an agent that has
     /// forgotten what it had sent into a component that was cut off cannot put it before what it
     /// sends into another.
@@ -166,6 +169,9 @@ impl Subscriber {
         }
         if sealed.group().is_some() {
             books.folds.insert(position);
+        }
+        if sealed.head().is_member {
+            books.members.insert(position);
         }
         self.stand(position);
         let ids: Vec<EventId> = match sealed.group() {
@@ -323,7 +329,10 @@ impl Subscriber {
     /// it is known what was where.
     pub fn check_gaps(&self, books: &Books) -> Result<(), Violation> {
         let of_log = |gap: &&Gap| gap.reason == GapReason::Retention;
-        let passes_over = |at: &Position| self.filter.wants_single() && books.folds.contains(at);
+        let passes_over = |at: &Position| match self.filter.wants_single() {
+            true => books.folds.contains(at),
+            false => books.members.contains(at),
+        };
         // An event that is in several logs may be missing in another, and be counted there.
         let mut places: BTreeMap<EventId, usize> = BTreeMap::new();
         let wanted = books.order.iter().filter(|(at, _)| !passes_over(at));

@@ -203,6 +203,23 @@ fn faults_with_slow_disks_lose_nothing_silently_with_groups() {
     }
 }
 
+/// A reader of folds passes over members that the log retains: the gap beside them does not count
+/// them. Each is in a fold, or that is in another gap.
+#[test]
+fn a_gap_counts_no_members_for_readers_of_folds_that_the_log_has() {
+    const SEED: u64 = 60_001;
+    let setup = Setup { tune: small_grouping, payload: 400, ..lossy(9) }.on_disk();
+    let script = script_with_slow_disks(SEED, 9, 12);
+    let world = must_hold("slow disks, groups", &setup, SEED, &script);
+    let members = &world.books.members;
+    let readers = world.subscribers.iter().filter(|found| !found.filter.wants_single());
+    let mut gaps = readers.flat_map(|found| &found.gaps);
+    let is_over_members = |gap: &Gap| {
+        gap.reason == GapReason::Retention && members.range(gap.after..gap.until).next().is_some()
+    };
+    assert!(gaps.any(is_over_members), "no member is there");
+}
+
 /// A reader of single events passes over a fold, which has the id of one of its members. The gap
 /// beside it says nothing of that member: another one does, which is where the member was.
 #[test]
