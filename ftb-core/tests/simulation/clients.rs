@@ -326,7 +326,8 @@ impl Subscriber {
 
     /// Gaps that state a count state at least the events that are missing in their range, all
     /// together where they overlap, and none of those is worse than they say. Of what others got,
-    /// it is known what was where.
+    /// it is known what was where. A gap that a losing log brings may be about events from before
+    /// the subscription, which are owed to others.
     pub fn check_gaps(&self, books: &Books) -> Result<(), Violation> {
         let of_log = |gap: &&Gap| gap.reason == GapReason::Retention;
         let passes_over = |at: &Position| match self.filter.wants_single() {
@@ -354,10 +355,12 @@ impl Subscriber {
             let worst_reported = others().map(|other| other.severity_max).max().flatten();
             let here = books.order.range(first..=gap.until).filter(|(at, _)| !passes_over(at));
             let missing = here.filter_map(|(_, id)| {
-                let event = &books.published.get(id)?.sealed;
+                let published = books.published.get(id)?;
+                let event = &published.sealed;
+                let is_owed = self.since_ns.is_some() || Some(published.at_ns) >= self.active_at;
                 let is_missing = !self.got.contains(id) && !self.late.contains(id);
                 let is_here_only = places.get(id) == Some(&1);
-                (is_missing && is_here_only && self.filter.matches(event))
+                (is_missing && is_owed && is_here_only && self.filter.matches(event))
                     .then_some(event.severity())
             });
             let missing: Vec<_> = missing.collect();
