@@ -12,7 +12,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
-BESIDE   = proto/json.md ftb-agent/limits.md launcher/core/protocol.md \
+BESIDE   = proto/json.md ftb-agent/limits.md launcher/core/protocol.md launcher/job/fmi.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
@@ -179,8 +179,9 @@ LIBJOB   = libftbjob.so.0.1.0
 install-capi: ## the C libraries alone: headers, libftb.so, libftb.a, libftbjob.so, .pc files
 	@for library in libftb.so libftb.a libftbjob.so; do test -f $(CAPI_DIR)/$$library || { \
 	  echo "$(CAPI_DIR)/$$library is missing: run make first" >&2; exit 1; }; done
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig
+	install -d $(DESTDIR)$(PREFIX)/include/ftb $(DESTDIR)$(LIBDIR)/pkgconfig
 	install -m 0644 $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h $(DESTDIR)$(PREFIX)/include
+	install -m 0644 $(JOB_CAPI)/include/ftb/*.h $(DESTDIR)$(PREFIX)/include/ftb
 	$(INSTALL) $(CAPI_DIR)/libftb.so $(DESTDIR)$(LIBDIR)/$(LIBFTB) $(DEBUG)$(LIBDIR)
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so.0
 	ln -sf $(LIBFTB) $(DESTDIR)$(LIBDIR)/libftb.so
@@ -247,6 +248,7 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(COMPLETE_FISH)/,$(notdir $(wildcard deploy/completions/fish/*)))
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/include/,\
 	  $(notdir $(wildcard $(CAPI)/include/*.h $(JOB_CAPI)/include/*.h)))
+	rm -rf $(DESTDIR)$(PREFIX)/include/ftb
 	rm -f $(DESTDIR)$(LIBDIR)/libftb.* $(DESTDIR)$(LIBDIR)/libftbjob.* \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/libftb*.pc
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))

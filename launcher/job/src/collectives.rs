@@ -5,7 +5,7 @@
 //! operations, so a suspended channel holds only whole messages ([`crate::agreement`]).
 
 use crate::error::{Error, Result};
-use crate::frame::array;
+use crate::frame::{Class, array};
 use crate::job::Job;
 
 /// How [`Job::allreduce`] combines.
@@ -97,7 +97,7 @@ impl Job {
             }
         }
         if let Some(parent) = tree.parent() {
-            self.give(parent, tag, &encode(values))?;
+            self.give(parent, Class::Collective, tag, &encode(values))?;
             let bytes = self.take_sized(OPERATION, parent, tag, 8 * values.len())?;
             for (value, result) in values.iter_mut().zip(decode(&bytes)) {
                 *value = result;
@@ -105,7 +105,7 @@ impl Job {
         }
         let result = encode(values);
         for child in tree.children() {
-            self.give(child, tag, &result)?;
+            self.give(child, Class::Collective, tag, &result)?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Job {
             *message = self.take_collective(parent, tag)?;
         }
         for child in tree.children() {
-            self.give(child, tag, message)?;
+            self.give(child, Class::Collective, tag, message)?;
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Job {
         self.check_rank(root)?;
         let tag = self.next_collective();
         if self.rank() != root {
-            self.give(root, tag, message)?;
+            self.give(root, Class::Collective, tag, message)?;
             return Ok(Vec::new());
         }
         let mut gathered = Vec::new();
@@ -162,7 +162,7 @@ impl Job {
     }
 
     fn take_collective(&mut self, from: u32, tag: u32) -> Result<Vec<u8>> {
-        self.take(from, crate::frame::Class::Collective, tag)
+        self.take(from, Class::Collective, tag)
     }
 
     fn take_sized(
@@ -194,26 +194,26 @@ fn decode<T: Number>(bytes: &[u8]) -> impl Iterator<Item = T> {
 }
 
 /// A binomial tree over the ranks, counted from the root.
-struct Tree {
+pub(crate) struct Tree {
     place: u32,
     size: u32,
     root: u32,
 }
 
 impl Tree {
-    fn new(rank: u32, size: u32, root: u32) -> Self {
+    pub(crate) fn new(rank: u32, size: u32, root: u32) -> Self {
         let place = (rank + size - root) % size;
         Self { place, size, root }
     }
 
     /// The place without its lowest bit.
-    fn parent(&self) -> Option<u32> {
+    pub(crate) fn parent(&self) -> Option<u32> {
         let parent = self.place & self.place.wrapping_sub(1);
         (self.place != 0).then(|| self.rank(parent))
     }
 
     /// The place with one bit more below its lowest, the smallest first.
-    fn children(&self) -> impl Iterator<Item = u32> + use<> {
+    pub(crate) fn children(&self) -> impl Iterator<Item = u32> + use<> {
         let (place, size, root) = (self.place, self.size, self.root);
         let bits = if place == 0 { u32::BITS } else { place.trailing_zeros() };
         (0..bits)

@@ -10,19 +10,34 @@ use std::io::{self, Read};
 /// The owner of a message: the program or a collective operation. The classes never match each
 /// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
 pub enum Class {
     /// From `send` to `recv`.
-    User = 1,
+    User,
     /// Inside a collective operation; the tag is the count of collective operations.
-    Collective = 2,
+    Collective,
+    /// Between two members of the communicator with this number.
+    Within(u16),
+    /// Inside a collective operation of that communicator.
+    CollectiveWithin(u16),
 }
 
 impl Class {
-    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(Self::User),
-            2 => Some(Self::Collective),
+    /// Its kind and the number of its communicator, 0 without one.
+    pub(crate) fn to_wire(self) -> (u8, u16) {
+        match self {
+            Self::User => (DATA_USER, 0),
+            Self::Collective => (DATA_COLLECTIVE, 0),
+            Self::Within(communicator) => (DATA_WITHIN, communicator),
+            Self::CollectiveWithin(communicator) => (DATA_COLLECTIVE_WITHIN, communicator),
+        }
+    }
+
+    pub(crate) fn from_wire(kind: u8, communicator: u16) -> Option<Self> {
+        match (kind, communicator) {
+            (DATA_USER, 0) => Some(Self::User),
+            (DATA_COLLECTIVE, 0) => Some(Self::Collective),
+            (DATA_WITHIN, communicator) => Some(Self::Within(communicator)),
+            (DATA_COLLECTIVE_WITHIN, communicator) => Some(Self::CollectiveWithin(communicator)),
             _ => None,
         }
     }
@@ -52,27 +67,31 @@ pub enum Frame<'a> {
 }
 
 const MAGIC: u8 = 0xF7;
-const DATA_USER: u8 = Class::User as u8;
-const DATA_COLLECTIVE: u8 = Class::Collective as u8;
+const DATA_USER: u8 = 1;
+const DATA_COLLECTIVE: u8 = 2;
+const DATA_WITHIN: u8 = 3;
+const DATA_COLLECTIVE_WITHIN: u8 = 4;
 const CONTROL: u8 = 5;
 const GOODBYE: u8 = 6;
 
-/// Size of a frame's header in bytes: magic, kind, two zeros, tag, number, length; little endian.
+/// Size of a frame's header in bytes: magic, kind, communicator (2), tag, number, length; little
+/// endian.
 pub(crate) const HEADER_BYTES: usize = 20;
 
 impl Frame<'_> {
     /// The header; the payload follows it.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
-        let (kind, tag, seq) = match self {
-            Self::Data { class, tag, seq, .. } => (*class as u8, *tag, *seq),
-            Self::Control { .. } => (CONTROL, 0, 0),
-            Self::Goodbye => (GOODBYE, 0, 0),
+        let ((kind, communicator), tag, seq) = match self {
+            Self::Data { class, tag, seq, .. } => (class.to_wire(), *tag, *seq),
+            Self::Control { .. } => ((CONTROL, 0), 0, 0),
+            Self::Goodbye => ((GOODBYE, 0), 0, 0),
         };
         // The payload was checked against MESSAGE_BYTES_MAX, which fits.
         let len = self.payload().len() as u32;
         let mut header = [0; HEADER_BYTES];
         header[0] = MAGIC;
         header[1] = kind;
+        header[2..4].copy_from_slice(&communicator.to_le_bytes());
         header[4..8].copy_from_slice(&tag.to_le_bytes());
         header[8..16].copy_from_slice(&seq.to_le_bytes());
         header[16..20].copy_from_slice(&len.to_le_bytes());
@@ -128,17 +147,15 @@ pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>>
         return Ok(None);
     }
     stream.read_exact(&mut header[1..])?;
-    let [magic, kind, 0, 0, ..] = header else {
+    let [MAGIC, kind, ..] = header else {
         return Err(invalid("no frame"));
     };
-    if magic != MAGIC {
-        return Err(invalid("no frame"));
-    }
+    let communicator = u16::from_le_bytes(array(&header[2..4]));
     let tag = u32::from_le_bytes(array(&header[4..8]));
     let seq = u64::from_le_bytes(array(&header[8..16]));
     let len = u32::from_le_bytes(array(&header[16..20])) as usize;
     let len_max = match kind {
-        DATA_USER | DATA_COLLECTIVE => limits::MESSAGE_BYTES_MAX,
+        DATA_USER..=DATA_COLLECTIVE_WITHIN => limits::MESSAGE_BYTES_MAX,
         CONTROL => limits::CONTROL_BYTES_MAX,
         _ => 0,
     };
@@ -146,10 +163,10 @@ pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>>
         return Err(invalid("a frame over its bound"));
     }
     let payload = read_payload(stream, len)?;
-    match (kind, Class::from_wire(kind)) {
-        (_, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
-        (CONTROL, _) => Ok(Some(Incoming::Control { payload })),
-        (GOODBYE, _) => Ok(Some(Incoming::Goodbye)),
+    match (kind, communicator, Class::from_wire(kind, communicator)) {
+        (_, _, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
+        (CONTROL, 0, _) => Ok(Some(Incoming::Control { payload })),
+        (GOODBYE, 0, _) => Ok(Some(Incoming::Goodbye)),
         _ => Err(invalid("a frame of unknown kind")),
     }
 }
@@ -183,10 +200,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_survive_the_wire(tag in any::<u32>(), seq in any::<u64>(), payload: Vec<u8>) {
-            let class = Class::Collective;
+        fn frames_survive_the_wire(tag: u32, seq: u64, within: u16, payload: Vec<u8>) {
+            let (class, other) = (Class::Collective, Class::CollectiveWithin(within));
             let frames = [
                 Frame::Data { class, tag, seq, payload: &payload },
+                Frame::Data { class: other, tag, seq, payload: &payload },
                 Frame::Control { payload: &payload },
                 Frame::Goodbye,
             ];
@@ -198,6 +216,7 @@ mod tests {
             let mut stream = wire.as_slice();
             let expected = [
                 Incoming::Data { class, tag, seq, payload: payload.clone() },
+                Incoming::Data { class: other, tag, seq, payload: payload.clone() },
                 Incoming::Control { payload },
                 Incoming::Goodbye,
             ];

@@ -24,7 +24,7 @@ const MAC_BYTES: usize = 32;
 /// Size of a hello in bytes.
 pub(crate) const HELLO_BYTES: usize = FIELDS_BYTES + MAC_BYTES;
 /// The last two bytes are the version.
-const MAGIC: [u8; 6] = *b"FTBJ\x00\x03";
+const MAGIC: [u8; 6] = *b"FTBJ\x00\x04";
 
 /// One side of the introduction.
 #[derive(Clone, Debug, PartialEq, Eq)]

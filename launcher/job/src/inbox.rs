@@ -5,9 +5,12 @@
 //! suspension, for the limit of each peer's bytes, and for lost peers. Not responsible for sockets:
 //! channels deliver what they read.
 
+mod posted;
+
 use crate::error::{Error, Result};
 use crate::frame::{Class, Incoming};
 use crate::lock;
+pub(crate) use posted::{Matched, Pattern};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -221,8 +224,9 @@ impl Inbox {
     ) -> Result<Option<Vec<u8>>> {
         state.check_recall()?;
         let peer = &mut state.peers[from as usize];
-        if let Some(payload) = peer.pop(class, tag) {
-            if peer.stalled {
+        let stalled = peer.stalled;
+        if let Some(Message { payload, .. }) = peer.pop(class, tag) {
+            if stalled {
                 self.changed.notify_all();
             }
             return Ok(Some(payload));
@@ -440,15 +444,24 @@ impl Peer {
         queue.or_default().push_back(message);
     }
 
-    fn pop(&mut self, class: Class, tag: u32) -> Option<Vec<u8>> {
+    /// The tag of the oldest message of that class.
+    fn oldest_tag(&self, class: Class) -> Option<u32> {
+        let queues = self.queues.range((class, 0)..=(class, u32::MAX));
+        let fronts = queues.filter_map(|((_, tag), queue)| Some((queue.front()?.seq, *tag)));
+        fronts.min().map(|(_, tag)| tag)
+    }
+
+    fn pop(&mut self, class: Class, tag: u32) -> Option<Message> {
         let queue = self.queues.get_mut(&(class, tag))?;
         let message = queue.pop_front();
         if queue.is_empty() {
             self.queues.remove(&(class, tag));
         }
-        let payload = message?.payload;
-        self.bytes -= payload.len() + MESSAGE_OVERHEAD_BYTES;
-        Some(payload)
+        let message = message?;
+        // Its reader looks again whether there is room.
+        self.stalled = false;
+        self.bytes -= message.payload.len() + MESSAGE_OVERHEAD_BYTES;
+        Some(message)
     }
 
     fn check(&self, rank: u32) -> Result<()> {
@@ -530,6 +543,19 @@ mod tests {
         assert_eq!(taken(&inbox, 1, 7).unwrap().len(), 90);
         reader.join().unwrap().unwrap();
         assert_eq!(taken(&inbox, 1, 8).unwrap().len(), 90);
+    }
+
+    #[test]
+    fn a_receiver_in_the_order_of_sending_gets_everything_whatever_the_bound() {
+        let inbox = inbox(200);
+        let sender = Arc::clone(&inbox);
+        let sender = std::thread::spawn(move || {
+            (1..=1000).try_for_each(|seq| sender.accept(1, data(7, seq, 90)))
+        });
+        for _ in 0..1000 {
+            assert_eq!(taken(&inbox, 1, 7).unwrap().len(), 90);
+        }
+        sender.join().unwrap().unwrap();
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{Outlives, Reader};
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, Matched, Pattern};
 use crate::memory::NodeMemory;
 use crate::pmi::Pmi;
 use crate::progress::Progress;
@@ -58,6 +58,8 @@ struct Restoring {
     episode: u64,
     /// Start of the pause.
     since: Instant,
+    /// [`Job::peek`] has read the first sections of the state.
+    peeked: bool,
 }
 
 enum Source {
@@ -181,7 +183,7 @@ impl Job {
             restore: restore
                 .map(|(_, reader)| Source::Own(reader))
                 .or(others.map(|(set_dir, size)| Source::Others { size, set_dir }))
-                .map(|source| Restoring { source, episode, since: started }),
+                .map(|source| Restoring { source, episode, since: started, peeked: false }),
             reported_unreachable: BTreeSet::new(),
             progress: Progress::new(config.progress_fd),
             memory,
@@ -235,7 +237,7 @@ impl Job {
     /// # Errors
     /// [`Error::Image`] if the image is not of this program; the state may be partly restored.
     pub fn restore(&mut self, state: &mut dyn State) -> Result<bool> {
-        let Some(Restoring { source, episode, since }) = self.restore.take() else {
+        let Some(Restoring { source, episode, since, .. }) = self.restore.take() else {
             return Ok(false);
         };
         match source {
@@ -398,9 +400,26 @@ impl Job {
         }
     }
 
-    pub(crate) fn give(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
+    /// Waits for messages for posted receives; none where only a link shows that the sender lives.
+    pub(crate) fn take_posted(
+        &mut self,
+        posted: &[Pattern],
+        wanted: usize,
+    ) -> Result<Vec<Matched>> {
         self.decide();
-        let sent = self.router.send(to, Class::Collective, tag, message);
+        let from = posted.get(wanted).and_then(|pattern| pattern.from);
+        let taken = self.inbox.take_posted(posted, wanted, limits::UNLINKED_MAX);
+        let taken = taken.and_then(|matched| match from.filter(|_| matched.is_empty()) {
+            Some(from) => self.router.reach(from).map(|()| matched),
+            None => Ok(matched),
+        });
+        self.progress.step();
+        self.settle(taken)
+    }
+
+    pub(crate) fn give(&mut self, to: u32, class: Class, tag: u32, message: &[u8]) -> Result<()> {
+        self.decide();
+        let sent = self.router.send(to, class, tag, message);
         self.progress.step();
         self.settle(sent)
     }

@@ -28,6 +28,7 @@ mod config;
 mod control;
 mod error;
 mod events;
+pub mod fmi;
 mod frame;
 mod hello;
 mod image;
@@ -56,7 +57,7 @@ pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use looping::{LoopError, Looping};
 pub use request::{Request, RequestError, RequestKind};
-pub use state::{Part, State};
+pub use state::{Part, StartState, State};
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -30,6 +30,16 @@ pub const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 pub const SECTION_NAME_BYTES_MAX: usize = 63;
 /// Most sections of an image.
 pub const SECTIONS_MAX: u32 = 65_536;
+/// Most communicators that a job makes in its life, freed ones too: their numbers are in frames. At
+/// the limit a new one is refused.
+pub const COMMUNICATORS_MAX: u32 = 65_535;
+/// Most receives of a rank that wait at once. At the limit a further one is refused.
+pub const RECEIVES_MAX: usize = 65_536;
+/// Most bytes that a rank receives before its loop and keeps for a process that replaces it. Beyond
+/// it the loop begins with an error.
+pub const PROLOGUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most pieces of memory of one value of a derived type.
+pub const LAYOUT_BLOCKS_MAX: usize = 1 << 20;
 /// Most regions of memory that a program protects for `ftb_loop`.
 pub const REGIONS_MAX: usize = 4096;
 /// How long a connection to another rank may take.

@@ -27,7 +27,7 @@ use crate::job::inherited;
 use crate::limits;
 use crate::memory::{MemorySocket, NodeMemory, is_memory_set};
 use crate::progress::Progress;
-use regions::Regions;
+pub(crate) use regions::Regions;
 use stage::{Due, LoopStep, Order, Stage};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;

@@ -54,6 +54,17 @@ pub trait State {
     }
 }
 
+/// What a process is where it begins, or begins again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartState {
+    /// It was started with the job.
+    New,
+    /// It goes back, because other ranks have died.
+    Restarted,
+    /// It was started from an image, to replace a process.
+    Added,
+}
+
 /// The owner of an image in a set with another number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -89,7 +100,7 @@ const COLLECTIVES: &str = "ftb.collectives";
 const SENT: &str = "ftb.sent";
 const RECEIVED: &str = "ftb.received";
 const MESSAGES: &str = "ftb.messages";
-/// Rank, class, whether outstanding, two zeros, tag, number, length.
+/// Rank, class, whether outstanding, communicator, tag, number, length.
 const MESSAGE_HEADER_BYTES: usize = 24;
 
 impl Communication {
@@ -133,7 +144,9 @@ impl Communication {
         let mut push =
             |rank: u32, class: Class, outstanding: bool, tag: u32, seq: u64, payload: &[u8]| {
                 bytes.extend_from_slice(&rank.to_le_bytes());
-                bytes.extend_from_slice(&[class as u8, u8::from(outstanding), 0, 0]);
+                let (kind, communicator) = class.to_wire();
+                bytes.extend_from_slice(&[kind, u8::from(outstanding)]);
+                bytes.extend_from_slice(&communicator.to_le_bytes());
                 bytes.extend_from_slice(&tag.to_le_bytes());
                 bytes.extend_from_slice(&seq.to_le_bytes());
                 // At most MESSAGE_BYTES_MAX.
@@ -157,7 +170,7 @@ impl Communication {
         while !bytes.is_empty() {
             let (header, rest) = bytes.split_at_checked(MESSAGE_HEADER_BYTES)?;
             let rank = u32::from_le_bytes(array(&header[..4])) as usize;
-            let class = Class::from_wire(header[4])?;
+            let class = Class::from_wire(header[4], u16::from_le_bytes(array(&header[6..8])))?;
             let outstanding = header[5] != 0;
             let tag = u32::from_le_bytes(array(&header[8..12]));
             let seq = u64::from_le_bytes(array(&header[12..20]));
@@ -186,8 +199,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive_their_bytes(tag: u32, first: Vec<u8>, second: Vec<u8>) {
-            let outstanding = Outstanding { class: Class::User, tag, payload: second.clone() };
+        fn messages_survive_their_bytes(tag: u32, id: u16, first: Vec<u8>, second: Vec<u8>) {
+            let outstanding = Outstanding { class: Class::Within(id), tag, payload: second.clone() };
             let whole = Communication {
                 collectives: 3,
                 sending: vec![(4, vec![]), (5, vec![outstanding])],

@@ -136,6 +136,15 @@ fn libraries(site: &Site) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// A C program of this folder with the `mpi.h` of libftbjob; `None` (and a line) without a compiler.
+pub fn with_ftb_mpi(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
+    let libraries = libraries(site)?.display().to_string();
+    let headers = format!("{HEADERS}/ftb");
+    let options = ["-Wall", "-Wextra", "-Werror", "-I", &headers, "-L", &libraries, "-lftbjob"];
+    let found = ["-lm", "-Wl,-rpath", &libraries];
+    compiled_with(site, "cc", name, source, &[&options[..], &found].concat())
+}
+
 /// A C program of this folder with libftbjob; `None` (and a line) without that compiler.
 pub fn with_libftbjob(
     site: &Site,

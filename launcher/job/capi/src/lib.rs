@@ -1,6 +1,10 @@
-//! `libftbjob`: [`ftb_job::Looping`] for C. `include/ftb_job.h` is the contract.
+//! `libftbjob`: [`ftb_job::Looping`] and [`ftb_job::fmi`] for C. `include/ftb_job.h` and
+//! `include/fmi.h` are the contract.
 
 #![allow(unsafe_code, reason = "functions for C: their pointers are the caller's promise")]
+#![allow(non_snake_case, reason = "the names of FMI")]
+
+mod fmi;
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -24,6 +28,11 @@ fn fail(reason: &str, code: c_int) -> c_int {
     let text = CString::new(reason.replace('\0', " ")).unwrap_or_default();
     REASON.with(|kept| kept.replace(text));
     code
+}
+
+/// The reason of the last failure of this thread.
+fn reason() -> String {
+    REASON.with(|kept| kept.borrow().to_string_lossy().into_owned())
 }
 
 /// Calls `work` with the state of this process.

@@ -7,8 +7,9 @@ use crate::agreement::Agreement;
 use crate::backplane::Notice;
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::image::{ImageError, Reader};
 use crate::inbox::Recall;
-use crate::state::{Communication, Part, State};
+use crate::state::{Communication, Part, StartState, State};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
@@ -79,6 +80,52 @@ impl Job {
         }
     }
 
+    /// Runs a program from a point at which it begins again when other ranks have died
+    /// (EReinit): `point` learns what the process is there, takes the state with
+    /// [`Job::restore`], and has safe points of its own. It passes [`Error::RolledBack`] on.
+    ///
+    /// Survivors keep their processes.
+    ///
+    /// # Errors
+    /// Of `point`; never [`Error::RolledBack`].
+    pub fn reinit<T>(
+        &mut self,
+        mut point: impl FnMut(&mut Self, StartState) -> Result<T>,
+    ) -> Result<T> {
+        let mut start = if self.must_restore() { StartState::Added } else { StartState::New };
+        loop {
+            self.can_roll_back(true);
+            let ended = point(self, start).and_then(|value| {
+                // A rank that is called back now goes back as the others.
+                self.can_roll_back(false);
+                let recalled = self.inbox.check_recall();
+                self.settle(recalled).map(|()| value)
+            });
+            match ended {
+                Err(Error::RolledBack) => start = StartState::Restarted,
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Reads the first sections of the state that this process must take, once; they are not in
+    /// [`Job::restore`] then.
+    pub(crate) fn peek<T>(
+        &mut self,
+        read: impl FnOnce(&mut Reader) -> Result<T, ImageError>,
+    ) -> Result<Option<T>> {
+        let Some(Restoring { source: Source::Own(reader), peeked, .. }) = &mut self.restore else {
+            return Ok(None);
+        };
+        *peeked = true;
+        Ok(Some(read(reader)?))
+    }
+
+    /// Whether [`Job::peek`] has read from what [`Job::restore`] gives.
+    pub(crate) fn has_peeked(&self) -> bool {
+        self.restore.as_ref().is_some_and(|restoring| restoring.peeked)
+    }
+
     /// Whether this program handles [`Error::RolledBack`] from any call: it restores its state and
     /// goes on. Then the death of other ranks costs this process only its work since the last set;
     /// otherwise it is ended and started again. Call it before the first communication and the
@@ -127,7 +174,8 @@ impl Job {
         self.reported_unreachable.clear();
         self.fence(episode)?;
         self.router.resume()?;
-        self.restore = Some(Restoring { source: Source::Own(reader), episode, since });
+        self.restore =
+            Some(Restoring { source: Source::Own(reader), episode, since, peeked: false });
         tracing::info!(rank, episode, set = recall.set, "went back in place");
         Ok(())
     }

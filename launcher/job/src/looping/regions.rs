@@ -25,7 +25,7 @@ unsafe impl Send for Region {}
 
 /// Every region, in the order of protection.
 #[derive(Debug, Default)]
-pub(super) struct Regions(Vec<Region>);
+pub(crate) struct Regions(Vec<Region>);
 
 impl Regions {
     /// Adds a region.
@@ -34,7 +34,7 @@ impl Regions {
     /// The memory must stay as it is mapped until the process ends, and must not be in use while
     /// [`Regions::save`] and [`Regions::restore`] run.
     #[expect(unsafe_code, reason = "a promise of the program about its memory")]
-    pub(super) unsafe fn add(
+    pub(crate) unsafe fn add(
         &mut self,
         name: &str,
         start: *mut u8,
@@ -66,12 +66,18 @@ impl Regions {
         Ok(())
     }
 
+    /// Whether these are the regions, in this order.
+    pub(crate) fn are(&self, memory: &[(*mut u8, usize)]) -> bool {
+        let region = |of: &Region| (of.start.as_ptr(), of.bytes);
+        self.0.len() == memory.len() && self.0.iter().map(region).eq(memory.iter().copied())
+    }
+
     fn list(&self) -> String {
         self.0.iter().map(|Region { name, bytes, .. }| format!("{name} {bytes}\n")).collect()
     }
 
     #[expect(unsafe_code, reason = "memory of the program")]
-    pub(super) fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
+    pub(crate) fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
         writer.bytes(LIST, self.list().as_bytes())?;
         for Region { name, start, bytes } in &self.0 {
             // SAFETY: the promise of `add`.
@@ -83,7 +89,7 @@ impl Regions {
 
     /// Nothing is written where names or sizes differ.
     #[expect(unsafe_code, reason = "memory of the program")]
-    pub(super) fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
+    pub(crate) fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
         let saved = reader.bytes(LIST)?;
         if saved != self.list().as_bytes() {
             let problem = difference(&String::from_utf8_lossy(&saved), &self.list());

@@ -1,0 +1,178 @@
+//! Collective operations of the members of a communicator, made of messages between pairs along a
+//! tree over their numbers: results have the same bits on all and in every run.
+
+use super::values::{Combine, Primitive, combine};
+use super::{Comm, Fmi, FmiError};
+use crate::collectives::Tree;
+use crate::error::Error;
+use crate::frame::Class;
+
+/// One operation under way.
+struct Operation {
+    class: Class,
+    tag: u32,
+    tree: Tree,
+    members: Vec<u32>,
+}
+
+impl Operation {
+    fn parent(&self) -> Option<u32> {
+        self.tree.parent().and_then(|place| self.members.get(place as usize).copied())
+    }
+
+    fn children(&self) -> Vec<u32> {
+        let children = self.tree.children();
+        children.filter_map(|place| self.members.get(place as usize).copied()).collect()
+    }
+}
+
+impl Fmi {
+    /// Waits until all members are here.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn barrier(&mut self, comm: Comm) -> Result<(), FmiError> {
+        self.allreduce(comm, Combine::BitOr, Primitive::Byte, &mut [])
+    }
+
+    /// Gives `message` of the root to all members and replaces theirs, which has the same length.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn broadcast(
+        &mut self,
+        comm: Comm,
+        root: u32,
+        message: &mut Vec<u8>,
+    ) -> Result<(), FmiError> {
+        let operation = self.begin(comm, root)?;
+        if let Some(parent) = operation.parent() {
+            *message = self.take(parent, operation.class, operation.tag)?;
+        }
+        for child in operation.children() {
+            self.give(child, operation.class, operation.tag, message)?;
+        }
+        Ok(())
+    }
+
+    /// Combines the values of all members, place by place, on the root; true there. Elsewhere
+    /// `values` are changed.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn reduce(
+        &mut self,
+        comm: Comm,
+        root: u32,
+        (how, of): (Combine, Primitive),
+        values: &mut [u8],
+    ) -> Result<bool, FmiError> {
+        let operation = self.begin(comm, root)?;
+        for child in operation.children() {
+            let others = self.take_sized(&operation, child, values.len())?;
+            combine(how, of, values, &others)?;
+        }
+        match operation.parent() {
+            None => Ok(true),
+            Some(parent) => {
+                self.give(parent, operation.class, operation.tag, values)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Combines the values of all members, place by place; all get the result.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn allreduce(
+        &mut self,
+        comm: Comm,
+        how: Combine,
+        of: Primitive,
+        values: &mut [u8],
+    ) -> Result<(), FmiError> {
+        self.reduce(comm, 0, (how, of), values)?;
+        let operation = self.begin(comm, 0)?;
+        if let Some(parent) = operation.parent() {
+            values.copy_from_slice(&self.take_sized(&operation, parent, values.len())?);
+        }
+        for child in operation.children() {
+            self.give(child, operation.class, operation.tag, values)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the messages of all members to the root in their order; others get nothing.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn gather(
+        &mut self,
+        comm: Comm,
+        root: u32,
+        message: &[u8],
+    ) -> Result<Vec<Vec<u8>>, FmiError> {
+        let operation = self.begin(comm, root)?;
+        let (own, to) = (self.rank(comm)?, operation.members[root as usize]);
+        if own != root {
+            self.give(to, operation.class, operation.tag, message)?;
+            return Ok(Vec::new());
+        }
+        let mut gathered = Vec::new();
+        for (place, member) in (0..).zip(&operation.members) {
+            gathered.push(match place == root {
+                true => message.to_vec(),
+                false => self.take(*member, operation.class, operation.tag)?,
+            });
+        }
+        Ok(gathered)
+    }
+
+    /// Brings the messages of all members, of one length, to all in their order.
+    ///
+    /// # Errors
+    /// See [`FmiError`].
+    pub fn allgather(&mut self, comm: Comm, message: &[u8]) -> Result<Vec<Vec<u8>>, FmiError> {
+        let (size, len) = (self.size(comm)? as usize, message.len());
+        let mut all = self.gather(comm, 0, message)?.concat();
+        self.broadcast(comm, 0, &mut all)?;
+        if all.len() != size * len {
+            return Err(self.mismatch("allgather", 0, size * len, all.len()));
+        }
+        Ok((0..size).map(|place| all[place * len..(place + 1) * len].to_vec()).collect())
+    }
+
+    fn begin(&mut self, comm: Comm, root: u32) -> Result<Operation, FmiError> {
+        self.check()?;
+        let found = self.loops.communicators.get(comm)?;
+        found.rank_of(root)?;
+        let tree = Tree::new(found.place, found.size(), root);
+        let members = found.members.clone();
+        let tag = self.loops.communicators.next_collective(comm)?;
+        Ok(Operation { class: Class::CollectiveWithin(comm), tag, tree, members })
+    }
+
+    fn take_sized(
+        &mut self,
+        operation: &Operation,
+        from: u32,
+        expected: usize,
+    ) -> Result<Vec<u8>, FmiError> {
+        let bytes = self.take(from, operation.class, operation.tag)?;
+        match bytes.len() == expected {
+            true => Ok(bytes),
+            false => Err(self.mismatch("reduction", from, expected, bytes.len())),
+        }
+    }
+
+    fn mismatch(
+        &self,
+        operation: &'static str,
+        rank: u32,
+        expected: usize,
+        found: usize,
+    ) -> FmiError {
+        Error::CollectiveMismatch { operation, rank, expected, found }.into()
+    }
+}

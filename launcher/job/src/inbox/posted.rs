@@ -1,0 +1,169 @@
+//! Receives that wait together: each message goes to the first of them that it fits, as MPI has it.
+
+use super::{Inbox, Link, Peer, State};
+use crate::error::{Error, Result};
+use crate::frame::Class;
+use std::time::{Duration, Instant};
+
+/// What a receive waits for: the first message of that class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    /// From that rank; `None`: from any.
+    pub from: Option<u32>,
+    pub class: Class,
+    /// `None`: with any.
+    pub tag: Option<u32>,
+}
+
+/// A message for one of several receives.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Matched {
+    /// Which of them.
+    pub posted: usize,
+    pub from: u32,
+    pub tag: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Inbox {
+    /// Waits for messages for the receives `posted`, in their order, of which `wanted` is the one
+    /// that the program waits for. Empty if there was no link to its sender for `unlinked_max`.
+    pub(crate) fn take_posted(
+        &self,
+        posted: &[Pattern],
+        wanted: usize,
+        unlinked_max: Duration,
+    ) -> Result<Vec<Matched>> {
+        let deadline = Instant::now() + unlinked_max;
+        let mut state = crate::lock(&self.state);
+        loop {
+            state.check_recall()?;
+            let matched = state.match_posted(posted);
+            if !matched.is_empty() {
+                self.changed.notify_all();
+                return Ok(matched);
+            }
+            let from = posted.get(wanted).and_then(|pattern| pattern.from);
+            self.check_hopeful(&state, from)?;
+            let is_linked = |from: u32| state.peers[from as usize].link != Link::Down;
+            if from.is_none_or(is_linked) {
+                state = self.wait(state);
+                continue;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Vec::new());
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    /// Fails if no message can come from that rank, or any.
+    fn check_hopeful(&self, state: &State, from: Option<u32>) -> Result<()> {
+        let max = self.bytes_max;
+        let check = |rank: u32, peer: &Peer| {
+            if peer.stalled {
+                return Err(Error::ReceiveQueueFull { rank, bytes: peer.bytes, max });
+            }
+            peer.check(rank)
+        };
+        if let Some(rank) = from {
+            return check(rank, &state.peers[rank as usize]);
+        }
+        let is_fatal = |error: &Error| !matches!(error, Error::PeerFinished { .. });
+        let problems = (0..).zip(&state.peers).filter_map(|(rank, peer)| check(rank, peer).err());
+        problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
+    }
+}
+
+impl State {
+    fn match_posted(&mut self, posted: &[Pattern]) -> Vec<Matched> {
+        let mut matched = Vec::new();
+        for (at, pattern) in posted.iter().enumerate() {
+            let ranks = match pattern.from {
+                Some(from) => from as usize..from as usize + 1,
+                None => 0..self.peers.len(),
+            };
+            let taken = ranks.into_iter().find_map(|rank| {
+                let peer = self.peers.get_mut(rank)?;
+                let tag = pattern.tag.or_else(|| peer.oldest_tag(pattern.class))?;
+                // Made from a u32.
+                Some((rank as u32, peer.pop(pattern.class, tag)?))
+            });
+            if let Some((from, message)) = taken {
+                let (tag, payload) = (message.tag, message.payload);
+                matched.push(Matched { posted: at, from, tag, payload });
+            }
+        }
+        matched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::frame::Incoming;
+
+    const CLASS: Class = Class::Within(3);
+
+    fn inbox() -> Inbox {
+        let inbox = Inbox::new(3, 1000, Box::new(|_, _| ()));
+        inbox.link_up(1);
+        inbox.link_up(2);
+        inbox
+    }
+
+    fn arrive(inbox: &Inbox, from: u32, class: Class, (tag, seq): (u32, u64)) {
+        let payload = vec![seq as u8];
+        inbox.accept(from, Incoming::Data { class, tag, seq, payload }).unwrap();
+    }
+
+    fn taken(inbox: &Inbox, posted: &[Pattern], wanted: usize) -> Vec<(usize, u32, u32, u8)> {
+        let matched = inbox.take_posted(posted, wanted, Duration::ZERO).unwrap();
+        matched.iter().map(|m| (m.posted, m.from, m.tag, m.payload[0])).collect()
+    }
+
+    fn from(from: u32, tag: u32) -> Pattern {
+        Pattern { from: Some(from), class: CLASS, tag: Some(tag) }
+    }
+
+    #[test]
+    fn a_message_goes_to_the_first_receive_that_it_fits_whichever_is_waited_for() {
+        let inbox = inbox();
+        let any = Pattern { from: None, class: CLASS, tag: None };
+        let posted = [from(1, 7), any, from(1, 7)];
+        for numbered in [(7, 1), (7, 2), (7, 3)] {
+            arrive(&inbox, 1, CLASS, numbered);
+        }
+        assert_eq!(taken(&inbox, &posted, 2), [(0, 1, 7, 1), (1, 1, 7, 2), (2, 1, 7, 3)]);
+    }
+
+    #[test]
+    fn any_tag_takes_the_oldest_message_of_its_communicator_alone() {
+        let inbox = inbox();
+        arrive(&inbox, 1, Class::Within(4), (1, 1));
+        arrive(&inbox, 1, CLASS, (9, 2));
+        arrive(&inbox, 1, CLASS, (2, 3));
+        let any = Pattern { from: Some(1), class: CLASS, tag: None };
+        assert_eq!(taken(&inbox, &[any], 0), [(0, 1, 9, 2)]);
+        assert_eq!(taken(&inbox, &[any], 0), [(0, 1, 2, 3)]);
+        assert_eq!(taken(&inbox, &[Pattern { class: Class::Within(4), ..any }], 0).len(), 1);
+    }
+
+    #[test]
+    fn a_receive_fails_if_its_sender_is_lost_and_one_from_any_if_any_is() {
+        let inbox = inbox();
+        let any = Pattern { from: None, class: CLASS, tag: None };
+        inbox.link_ended(2, None);
+        arrive(&inbox, 1, CLASS, (7, 1));
+        assert_eq!(taken(&inbox, &[from(1, 7)], 0).len(), 1);
+        for pattern in [from(2, 7), any] {
+            let error = inbox.take_posted(&[pattern], 0, Duration::ZERO).unwrap_err();
+            assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+        }
+        let unlinked = inbox.take_posted(&[from(0, 7)], 0, Duration::ZERO).unwrap();
+        assert_eq!(unlinked, []);
+    }
+}
