@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Parser, Subcommand};
+use ftb_core::hostlist::{Hostlist, HostlistError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +33,46 @@ pub enum Command {
     /// Exit codes: 0 healthy or unknown, 1 a condition drains the node. With --strict, unknown is
     /// 2.
     Health(HealthArgs),
+    /// Say which nodes a job should not get: those with a condition that holds.
+    ///
+    /// Without a job, prints `--exclude=HOSTLIST` for sbatch and srun, or nothing:
+    /// `sbatch $(ftb-slurm advice) job.sh`. With a job, prints the commands that requeue it without
+    /// these nodes: `ftb-slurm advice 4711 | sh -e`. Only the local agent is asked.
+    ///
+    /// Exit codes: 0 advised, also if there is no such node, 1 failed, 2 bad arguments, 3 no agent,
+    /// or no answer in time.
+    Advice(AdviceArgs),
+}
+
+/// Arguments of `advice`.
+#[derive(Debug, clap::Args)]
+pub struct AdviceArgs {
+    /// The job to requeue, like 4711 or 4711_3
+    #[arg(value_name = "JOB", value_parser = job)]
+    pub job: Option<String>,
+    /// Name only these nodes, as Slurm rejects hosts that are not its nodes: "$(sinfo -h -o %N)"
+    /// [default: all hosts]
+    #[arg(long, value_name = "HOSTLIST", value_parser = hosts)]
+    pub nodes: Option<Hostlist>,
+    /// Exclude these nodes too, such as those that the job excludes already:
+    /// "$(squeue -h -j JOB -o %x)"
+    #[arg(long, value_name = "HOSTLIST", value_parser = hosts)]
+    pub also: Option<Hostlist>,
+    /// The mildest condition that counts
+    #[arg(long, value_name = "SEVERITY", default_value = "error")]
+    pub severity: ftb_core::Severity,
+    /// Keys of conditions that do not count
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "CERTIFICATE_EXPIRES")]
+    pub ignore: Vec<String>,
+    /// Print one JSON object with the reasons
+    #[arg(long)]
+    pub json: bool,
+    /// Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
+    #[arg(long, value_name = "PATH")]
+    pub agent: Option<PathBuf>,
+    /// How long to wait for the agent, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "1000", value_parser = milliseconds)]
+    pub timeout: Duration,
 }
 
 /// Arguments of `health`.
@@ -63,10 +104,35 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Empty and `(null)`, as Slurm prints it, are no hosts.
+fn hosts(text: &str) -> Result<Hostlist, HostlistError> {
+    match text.trim() {
+        "" | "(null)" => Ok(Hostlist::default()),
+        list => Hostlist::parse(list),
+    }
+}
+
+/// A shell may read the answer: nothing but numbers.
+fn job(text: &str) -> Result<String, String> {
+    let mut parts = text.splitn(2, ['_', '+']);
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
+    match parts.all(is_number) {
+        true => Ok(text.to_owned()),
+        false => Err("must be a number, like 4711 or 4711_3".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Cli;
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
+
+    #[test]
+    fn a_job_is_a_number_and_no_command() {
+        let reads = |job: &str| Cli::try_parse_from(["ftb-slurm", "advice", job]).is_ok();
+        assert!(["4711", "4711_3", "4711+1"].into_iter().all(reads));
+        assert!(!["4711;reboot", "_1", "", "4711_", "1_2_3"].into_iter().any(reads));
+    }
 
     #[test]
     fn the_man_page_matches_the_command_line() {

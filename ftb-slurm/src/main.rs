@@ -3,9 +3,9 @@
 use clap::Parser;
 use ftb_client::Client;
 use ftb_client::daemon::{self, Failure, LogSettings, Signals};
-use ftb_slurm::cli::{Cli, Command, HealthArgs};
+use ftb_slurm::cli::{AdviceArgs, Cli, Command, HealthArgs};
 use ftb_slurm::config::Config;
-use ftb_slurm::{health, watch};
+use ftb_slurm::{advice, health, watch};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let args = Cli::parse();
     match &args.command {
         Some(Command::Health(health)) => say_health(health),
+        Some(Command::Advice(args)) => daemon::exit("ftb-slurm", advise(args)),
         None => daemon::exit("ftb-slurm", run(&args)),
     }
 }
@@ -33,6 +34,20 @@ fn say_health(args: &HealthArgs) -> ExitCode {
     // The exit code is the answer, also when the reader has closed its pipe.
     let _ = writeln!(std::io::stdout(), "{answer}");
     ExitCode::from(answer.exit_code(args.strict))
+}
+
+fn advise(args: &AdviceArgs) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let advice = runtime.block_on(advice::ask(args))?;
+    if args.json {
+        return writeln!(std::io::stdout(), "{}", serde_json::to_string(&advice)?)
+            .map_err(Failure::failed);
+    }
+    write!(std::io::stdout(), "{}", advice.text())?;
+    if let Some(remark) = advice.remark() {
+        let _ = writeln!(std::io::stderr(), "ftb-slurm: {remark}");
+    }
+    Ok(())
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {

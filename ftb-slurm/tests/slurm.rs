@@ -259,6 +259,43 @@ async fn health_answers_at_once(site: &Site) -> Result<()> {
     Ok(())
 }
 
+/// A job that waits is requeued without the node that has a condition. Its own list stays.
+async fn a_requeued_job_avoids_nodes_with_conditions(site: &Site) -> Result<()> {
+    let advice = |words: &[&str]| -> Result<String> {
+        let mut command = Command::new(BRIDGE);
+        command.args(["advice", "--agent"]).arg(site.cluster.socket(1)).args(words);
+        let output = command.args(["--nodes", &site.slurm.ask("sinfo", &["-h", "-o", "%N"])?]);
+        let output = output.output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    site.state(&["node02", "elsewhere"], Truth::True).await?;
+    site.wait("the condition at another agent", async || {
+        Ok((advice(&[])? == "--exclude=node02\n").then_some(()))
+    })
+    .await?;
+    let job = site.slurm.ask("sbatch", &["--parsable", "--exclude=node01", "--wrap=sleep 600"])?;
+    let is = async |what: &str, word: String| {
+        let shown = async || site.slurm.ask("scontrol", &["-o", "show", "job", &job]);
+        site.wait(what, async || Ok(shown().await?.contains(&word).then_some(()))).await
+    };
+    is("the job to run", "JobState=RUNNING".to_owned()).await?;
+    let own = site.slurm.ask("squeue", &["-h", "-j", &job, "-o", "%x"])?;
+    let commands = advice(&[&job, "--also", &own])?;
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &commands]).env("SLURM_CONF", site.slurm.config());
+    let output = shell.output()?;
+    ensure!(output.status.success(), "{commands}{}", String::from_utf8_lossy(&output.stderr));
+    is("the list", " ExcNodeList=node[01-02] ".to_owned()).await?;
+    let json: serde_json::Value = serde_json::from_str(&advice(&["--json"])?)?;
+    let expected = serde_json::json!({
+        "exclude": "node02", "job": null, "reasons": {"node02": [REASON]}, "hidden": 0
+    });
+    assert_eq!(json, expected);
+    site.slurm.ask("scancel", &[&job])?;
+    site.state(&["elsewhere"], Truth::False).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bridge_drains_resumes_and_never_overrules_a_person() -> Result<()> {
     if !slurm::can_run() {
@@ -270,6 +307,7 @@ async fn the_bridge_drains_resumes_and_never_overrules_a_person() -> Result<()> 
     people_are_right(&site, &mut events).await?;
     a_node_that_is_down_is_published(&site, &mut events).await?;
     health_answers_at_once(&site).await?;
+    a_requeued_job_avoids_nodes_with_conditions(&site).await?;
     // A bridge that starts again knows its drains.
     site.wait_node("node02", "drained", REASON).await?;
     site.kill_bridge();

@@ -1,0 +1,212 @@
+//! `ftb-slurm advice`: which nodes a job should not get when it is submitted or requeued, from the
+//! conditions that the local agent knows.
+//!
+//! Responsible for: the list and how it is printed. Not responsible for: carrying it out. Slurm is
+//! not asked.
+
+use crate::cli::AdviceArgs;
+use crate::reason::reason_of;
+use ftb_client::daemon::Failure;
+use ftb_client::{Client, ConditionState, Conditions, Severity, Truth};
+use ftb_core::hostlist::{self, Hostlist};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use tokio::time::timeout;
+
+/// Which conditions keep a job away from a node, and which nodes may be named.
+#[derive(Debug)]
+pub struct Choice<'a> {
+    /// The mildest condition that counts.
+    pub severity: Severity,
+    /// Keys that do not count, in upper case.
+    pub ignored: BTreeSet<String>,
+    /// The only nodes that may be named: Slurm rejects a list with a host that is no node.
+    pub nodes: Option<&'a Hostlist>,
+    /// Nodes that the job excludes already.
+    pub also: Option<&'a Hostlist>,
+}
+
+/// What is advised.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// The nodes, as a host list; empty: none.
+    exclude: String,
+    /// The job.
+    job: Option<String>,
+    /// Nodes with conditions, and their reasons.
+    reasons: BTreeMap<String, Vec<String>>,
+    /// Conditions that this user may not read.
+    hidden: u32,
+}
+
+impl Advice {
+    /// The advice for a job (`None`: for one that is submitted).
+    pub fn of<'a>(
+        states: impl Iterator<Item = &'a ConditionState>,
+        choice: &Choice<'_>,
+        job: Option<&str>,
+    ) -> Self {
+        let counts = |state: &&ConditionState| {
+            let subject = &state.subject;
+            state.truth == Truth::True
+                && !state.is_watch()
+                && state.severity >= choice.severity
+                && !choice.ignored.contains(subject.key())
+                && choice.nodes.is_none_or(|nodes| nodes.contains(subject.host()))
+        };
+        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for state in states.filter(counts) {
+            let host = state.subject.host().to_owned();
+            reasons.entry(host).or_default().push(reason_of(&state.subject));
+        }
+        let also = choice.also.into_iter().flat_map(Hostlist::iter);
+        let hosts: BTreeSet<String> = reasons.keys().cloned().chain(also).collect();
+        let exclude = hostlist::fold(hosts.iter().map(String::as_str));
+        Self { exclude, job: job.map(str::to_owned), reasons, hidden: 0 }
+    }
+
+    /// The lines of standard output: an option of `sbatch` and `srun`; for a job the commands that
+    /// requeue it. Slurm changes the list only of a job that waits.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = match (&self.job, self.exclude.as_str()) {
+            (None, "") => Ok(()),
+            (None, hosts) => writeln!(text, "--exclude={hosts}"),
+            (Some(job), "") => writeln!(text, "scontrol requeue {job}"),
+            (Some(job), hosts) => writeln!(
+                text,
+                "scontrol requeuehold {job}\n\
+                 scontrol update jobid={job} 'excnodelist={hosts}'\n\
+                 scontrol release {job}"
+            ),
+        };
+        text
+    }
+
+    /// What a person should know besides: one line.
+    pub fn remark(&self) -> Option<String> {
+        match (self.reasons.is_empty(), self.hidden) {
+            (_, 1..) => {
+                Some(format!("{} conditions are in spaces that you may not read", self.hidden))
+            }
+            (true, 0) => Some("no node has a condition that counts".to_owned()),
+            (false, 0) => None,
+        }
+    }
+}
+
+/// Asks the agent.
+///
+/// # Errors
+/// No answer came in time, or the agent refuses.
+pub async fn ask(args: &AdviceArgs) -> Result<Advice, Failure> {
+    let late = || Failure::no_answer(format!("no answer within {} ms", args.timeout.as_millis()));
+    timeout(args.timeout, answer(args)).await.map_err(|_| late())?
+}
+
+async fn answer(args: &AdviceArgs) -> Result<Advice, Failure> {
+    let mut builder = Client::builder("ftb-slurm-advice");
+    if let Some(socket) = &args.agent {
+        builder = builder.agent(socket);
+    }
+    let client = builder.build()?;
+    client.wait_connected(args.timeout).await.map_err(Failure::no_answer)?;
+    let mut conditions = Conditions::open(&client, "condition=*").await?;
+    conditions.load().await?;
+    let choice = Choice {
+        severity: args.severity,
+        ignored: args.ignore.iter().map(|key| key.to_ascii_uppercase()).collect(),
+        nodes: args.nodes.as_ref(),
+        also: args.also.as_ref(),
+    };
+    let advice = Advice::of(conditions.states(), &choice, args.job.as_deref());
+    Ok(Advice { hidden: conditions.hidden(), ..advice })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ftb_core::condition::{RecommendedAction, Subject, WATCHED};
+    use ftb_core::log::conditions::Claim;
+    use ftb_core::numbers::PublisherSeq;
+    use ftb_core::{EventId, Position, PublisherId};
+
+    const SOURCE: EventId =
+        EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
+
+    fn state(host: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
+        ConditionState {
+            subject: Subject::new(host, "", key),
+            truth,
+            severity,
+            action: RecommendedAction::None,
+            onset_ns: 1,
+            changed_ns: 1,
+            expires_ms: 0,
+            source: SOURCE,
+            event: String::new(),
+            publisher_host: String::new(),
+            publisher_uid: 0,
+            message: String::new(),
+            position: Position::ZERO,
+            claim: Claim {
+                event: SOURCE,
+                source: SOURCE,
+                replaces: None,
+                truth,
+                time_ns: 1,
+                is_kept: false,
+            },
+        }
+    }
+
+    fn states() -> Vec<ConditionState> {
+        use Severity::{Error, Fatal, Info, Warning};
+        vec![
+            state("login1", "FANFAIL", Truth::True, Error),
+            state("node01", WATCHED, Truth::True, Info),
+            state("node02", "FANFAIL", Truth::True, Error),
+            state("node02", "NODE_DEAD", Truth::True, Fatal),
+            state("node03", "FANFAIL", Truth::True, Error),
+            state("node04", "FANFAIL", Truth::False, Error),
+            state("node05", "FANFAIL", Truth::Unknown, Error),
+            state("node06", "FANWARN", Truth::True, Warning),
+            state("node07", "CERTIFICATE_EXPIRES", Truth::True, Error),
+        ]
+    }
+
+    fn choice<'a>(nodes: Option<&'a Hostlist>, also: Option<&'a Hostlist>) -> Choice<'a> {
+        let ignored = BTreeSet::from(["CERTIFICATE_EXPIRES".to_owned()]);
+        Choice { severity: Severity::Error, ignored, nodes, also }
+    }
+
+    #[test]
+    fn nodes_with_conditions_that_hold_are_excluded_and_no_others() {
+        let states = states();
+        let all = Advice::of(states.iter(), &choice(None, None), None);
+        assert_eq!(all.text(), "--exclude=login1,node[02-03]\n");
+        assert_eq!(all.reasons["node02"], ["ftb:FANFAIL", "ftb:NODE_DEAD"]);
+        let nodes = Hostlist::parse("node[01-16]").unwrap();
+        let of_slurm = Advice::of(states.iter(), &choice(Some(&nodes), None), None);
+        assert_eq!(of_slurm.text(), "--exclude=node[02-03]\n");
+        let none = Advice::of([].iter(), &choice(None, None), None);
+        assert_eq!(none.text(), "", "sbatch gets no option");
+        assert_eq!(none.remark().unwrap(), "no node has a condition that counts");
+    }
+
+    #[test]
+    fn a_job_keeps_the_nodes_that_it_excludes_already() {
+        let states = states();
+        let nodes = Hostlist::parse("node[01-16]").unwrap();
+        let also = Hostlist::parse("node[03-04]").unwrap();
+        let advice = Advice::of(states.iter(), &choice(Some(&nodes), Some(&also)), Some("7"));
+        let lines = "scontrol requeuehold 7\nscontrol update jobid=7 'excnodelist=node[02-04]'\n\
+                     scontrol release 7\n";
+        assert_eq!(advice.text(), lines);
+        let none = Advice::of([].iter(), &choice(None, None), Some("7"));
+        assert_eq!(none.text(), "scontrol requeue 7\n");
+    }
+}
