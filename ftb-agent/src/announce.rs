@@ -5,13 +5,14 @@
 use crate::access::AGENT_SPACE;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
+use ftb_core::catalog::names::FTB_CONDITION;
+use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{Condition, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, Provenance};
 use ftb_core::event::Tag;
 use ftb_core::node::api::Announcement;
 use ftb_core::{
-    Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, catalog,
-    limits,
+    Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, Severity,
+    catalog, limits,
 };
 use ftb_proto::event::{EventWireError, Received, Stamps, Stated, encode_event, seal_with, unseal};
 use std::sync::Arc;
@@ -76,6 +77,7 @@ impl Announcer {
             describe(about, &mut event);
         }
         let stated = self.stated(&event, announcement.condition);
+        log(&event, stated.as_ref());
         let id = EventId { publisher: self.publisher, seq: self.next_seq.into() };
         let stamps =
             Stamps { id, host: &self.host, uid: self.uid, pid: self.pid, republished: false };
@@ -90,10 +92,7 @@ impl Announcer {
         if let Some((condition, provenance)) = given {
             return Some(Stated { condition, provenance });
         }
-        let tag = |key: &str| event.tag(key);
-        let (space, name) = (event.space.as_str(), event.name.as_str());
-        let event = PairEvent { space, name, payload: &event.payload, tag };
-        let condition = self.pairs.load().resolve(&event)?;
+        let condition = self.pairs.load().stated_by(event)?;
         condition.check().ok()?;
         let provenance = Provenance { is_paired: true, ..Provenance::direct(self.owner) };
         Some(Stated { condition, provenance })
@@ -131,6 +130,22 @@ fn shortened(mut text: String, bytes_max: usize) -> String {
         text.truncate(end);
     }
     text
+}
+
+/// Logs an event of WARNING or worse, unless an agent only repeats a statement by it.
+fn log(event: &Event, stated: Option<&Stated>) {
+    if event.severity == Severity::Info || event.name.as_str() == FTB_CONDITION {
+        return;
+    }
+    let condition = stated.map(|stated| &stated.condition);
+    let node = condition.map(|condition| &condition.host[..]).filter(|host| !host.is_empty());
+    let name = event.name.as_str();
+    let text = match String::from_utf8_lossy(&event.payload) {
+        text if text.is_empty() => name.into(),
+        text => text,
+    };
+    let key = condition.map(|condition| &condition.key[..]);
+    tracing::warn!(event = name, condition = key, node, "{text}");
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use ftb_core::node::api::{
 };
 use ftb_core::trace::{EventTrace, TraceSubject};
 use ftb_core::{ConfirmLevel, Now, Severity};
+use ftb_log::TRANSITION;
 use ftb_proto::client::Outgoing;
 use ftb_transport::executor::wake_in_order;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,8 +38,6 @@ const QUERIES_MAX: usize = 64;
 const SMALL_BYTES: u64 = 8 * 1024;
 /// Time for the last frames of a closed link.
 const LINGER: Duration = Duration::from_secs(1);
-/// Log target of state transitions.
-const TRANSITION: &str = "ftb::transition";
 
 /// The driver of one agent.
 pub struct Driver {
@@ -312,10 +311,9 @@ impl Driver {
     /// Publishes an announcement of the shell, and logs it.
     fn announce(&mut self, now: Now, announcement: Option<Announcement>) {
         let Some(announcement) = announcement else { return };
-        let (name, text) = (announcement.name, &announcement.payload);
-        match announcement.severity {
-            Severity::Info => tracing::info!(name, "{text}"),
-            _ => tracing::warn!(name, "{text}"),
+        // The announcer logs those that are worse.
+        if announcement.severity == Severity::Info {
+            tracing::info!(event = announcement.name, "{}", announcement.payload);
         }
         if let Some(input) = self.act(now, Output::Announce(Box::new(announcement))) {
             self.feed_at(now, input);

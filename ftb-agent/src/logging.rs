@@ -1,4 +1,5 @@
-//! The log on standard error, as text or JSON. One line of target `ftb::transition` is one state
+//! The log on standard error, as text or JSON; text has [fields](ftb_log) if standard error is the
+//! systemd journal. One line of target `ftb::transition` is one state
 //! transition. A reload changes the level.
 
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// `text` (default) or `json`.
+    /// `text` (default; with fields in the systemd journal) or `json`.
     pub format: LogFormat,
     /// The level in tracing's filter syntax: `info` (default), `warn`, or for example
     /// `warn,ftb::transition=info`. The environment variable `FTB_LOG` overrides it.
@@ -68,13 +69,18 @@ fn filter(config: &LogConfig) -> EnvFilter {
         .unwrap_or_else(|_| EnvFilter::new("info"))
 }
 
-/// Starts the log of this process. A second call changes nothing and says so.
+/// Starts the log of the process of this host. A second call changes nothing and says so.
 ///
 /// # Errors
 /// There is a log already.
-pub fn start(config: &LogConfig) -> anyhow::Result<LogHandle> {
+pub fn start(config: &LogConfig, host: &str) -> anyhow::Result<LogHandle> {
     let (level, handle) = reload::Layer::new(filter(config));
     let registry = tracing_subscriber::registry().with(level);
+    let is_text = config.format == LogFormat::Text;
+    if let Some(journal) = is_text.then(|| ftb_log::journal_layers(host)).flatten() {
+        registry.with(journal).try_init()?;
+        return Ok(LogHandle(handle));
+    }
     match config.format {
         LogFormat::Text => {
             // Colours are for people at a terminal, never for files and journals.

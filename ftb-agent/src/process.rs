@@ -110,7 +110,7 @@ fn system_host() -> String {
 /// # Errors
 /// It could not start, or its driver has ended by itself.
 pub fn serve(args: &Args, config: Config) -> anyhow::Result<()> {
-    let log = logging::start(&config.log)?;
+    let log = logging::start(&config.log, &config.host(&system_host()))?;
     // With one thread, tasks wake each other without a system call.
     let mut builder = match config.threads.get() {
         1 => tokio::runtime::Builder::new_current_thread(),

@@ -116,6 +116,11 @@ impl Conditions {
         self.states.values()
     }
 
+    /// What is known of one.
+    pub fn state(&self, subject: &Subject) -> Option<&ConditionState> {
+        self.states.get(subject)
+    }
+
     /// Conditions that may make a host unhealthy and that the user may not read, when the table was
     /// read.
     pub fn hidden(&self) -> u32 {

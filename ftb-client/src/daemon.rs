@@ -32,7 +32,9 @@ use sd_notify::NotifyState;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt as lines};
 
 /// Environment variable with the format of the log: `text` (the default) or `json`.
 pub const LOG_FORMAT_ENV: &str = "FTB_LOG_FORMAT";
@@ -137,7 +139,8 @@ impl FromStr for LogFormat {
     }
 }
 
-/// What is logged and how. Logs go to standard error.
+/// What is logged and how. Logs go to standard error. If that is the systemd journal, text goes into
+/// it with [fields](ftb_log).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// How lines look.
@@ -177,8 +180,8 @@ impl LogSettings {
         Ok(self)
     }
 
-    /// Makes these the settings of the process. Lines for the systemd journal carry no time of
-    /// their own, it adds one; colours are for terminals.
+    /// Makes these the settings of the process. Lines for the systemd journal have no time of their
+    /// own, it adds one; colours are for terminals.
     ///
     /// # Errors
     /// Bad input when the filter cannot be read; a failure when the process has logging already.
@@ -197,20 +200,29 @@ impl LogSettings {
         let filter = EnvFilter::try_new(&self.filter).map_err(|why| {
             Failure::bad_input(format_args!("log filter {:?}: {why}", self.filter))
         })?;
-        let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let registry = tracing_subscriber::registry().with(filter);
+        let layer = lines::layer()
             .with_writer(writer)
             // A log that cannot be written is no reason to panic.
             .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
-        let journal = std::env::var_os("JOURNAL_STREAM").is_some();
-        let installed = match (self.format, journal) {
-            (LogFormat::Json, _) => builder.json().flatten_event(true).try_init(),
-            (LogFormat::Text, true) => builder.without_time().try_init(),
-            (LogFormat::Text, false) => builder.try_init(),
+        let is_text = self.format == LogFormat::Text;
+        let journal = is_text.then(|| ftb_log::journal_layers(&host())).flatten();
+        let installed = match (journal, self.format, ftb_log::is_journal()) {
+            (Some(journal), ..) => registry.with(journal).try_init(),
+            (None, LogFormat::Json, _) => {
+                registry.with(layer.json().flatten_event(true)).try_init()
+            }
+            (None, LogFormat::Text, true) => registry.with(layer.without_time()).try_init(),
+            (None, LogFormat::Text, false) => registry.with(layer).try_init(),
         };
         installed.map_err(|why| Failure::failed(format_args!("logging cannot start: {why}")))
     }
+}
+
+/// The name of this host, as agents have it without a configured one.
+fn host() -> String {
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The signals that a daemon obeys.

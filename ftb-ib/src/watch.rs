@@ -18,6 +18,7 @@ use crate::uevent::Uevents;
 use crate::verbs::{Context, Verbs, VerbsError};
 use ftb_client::daemon;
 use ftb_core::Event;
+use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
@@ -227,12 +228,15 @@ impl<P: FnMut(Event)> Shell<P> {
         let time_ns = wall.map_or(0, |wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX));
         let event = finding.to_event(&self.config.severities, time_ns);
         let severity = event.severity.as_str();
+        let condition = ConditionPairs::built_in().stated_by(&event);
         (self.publish)(event);
         tracing::info!(
             target: "ftb::transition",
             event = finding.kind.name(),
+            condition = condition.as_ref().map(|condition| &condition.key[..]),
             severity,
             payload = finding.payload,
+            "publish"
         );
     }
 

@@ -8,6 +8,7 @@ use ftb_client::daemon::Failure;
 use ftb_client::json::EventObject;
 use ftb_client::{Client, ConditionState, Delivery, EventName, Start, Tag, clear_former};
 use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
+use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -52,9 +53,11 @@ impl Outlet {
     pub fn publish(&self, report: &Report) -> io::Result<()> {
         let mut event = to_event(&report.node, &report.bmc, report.time_ns, &report.finding);
         event.client_name = CLIENT_NAME.to_owned();
+        let condition = ConditionPairs::built_in().stated_by(&event);
         tracing::info!(
             node = %report.node,
             event = %event.name,
+            condition = condition.as_ref().map(|condition| &condition.key[..]),
             severity = %event.severity,
             sensor = event.tag("sensor"),
             cause = event.tag("cause"),

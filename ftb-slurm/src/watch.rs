@@ -189,7 +189,12 @@ impl Shell {
     }
 
     fn publish(&self, notice: &Notice) {
-        let published = event_of(notice).map(|event| self.client.publish(event).map(drop));
+        let publish = |event: Event| {
+            let hosts = String::from_utf8_lossy(&event.payload).into_owned();
+            tracing::info!(event = %event.name, %hosts, "publish");
+            self.client.publish(event).map(drop)
+        };
+        let published = event_of(notice).map(publish);
         match published {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "an event is not published"),

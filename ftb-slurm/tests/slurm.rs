@@ -274,7 +274,8 @@ async fn a_requeued_job_avoids_nodes_with_conditions(site: &Site) -> Result<()> 
         Ok((advice(&[])? == "--exclude=node02\n").then_some(()))
     })
     .await?;
-    let job = site.slurm.ask("sbatch", &["--parsable", "--exclude=node01", "--wrap=sleep 600"])?;
+    let words = ["--parsable", "--output=/dev/null", "--exclude=node01", "--wrap=sleep 600"];
+    let job = site.slurm.ask("sbatch", &words)?;
     let is = async |what: &str, word: String| {
         let shown = async || site.slurm.ask("scontrol", &["-o", "show", "job", &job]);
         site.wait(what, async || Ok(shown().await?.contains(&word).then_some(()))).await

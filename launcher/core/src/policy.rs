@@ -36,7 +36,7 @@ use ftb_core::space::lies_in;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The built-in policy; also the commented sample.
-pub const DEFAULT: &str = include_str!("../../../deploy/config/policy.toml");
+pub const DEFAULT: &str = include_str!("../policy.toml");
 /// Most occurrences that one rule remembers; the oldest go first.
 pub const HISTORY_MAX: usize = 4096;
 /// Most actions that wait for their settle time or the end of the hold-down. Beyond, settling

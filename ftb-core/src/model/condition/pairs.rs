@@ -5,7 +5,7 @@
 //! the log alone decides. Not responsible for: who may state a condition.
 
 use super::{Condition, RecommendedAction, Truth, is_host_name};
-use crate::event::Tag;
+use crate::event::{Event, Tag};
 use crate::space::{EventName, EventSpace, NameError, lies_in};
 
 /// A pair of events: one sets a condition, the others clear it.
@@ -150,6 +150,14 @@ impl ConditionPairs {
     /// The pairs.
     pub fn all(&self) -> &[ConditionPair] {
         &self.pairs
+    }
+
+    /// The statement of an event: its own, else the one that it makes by its name.
+    pub fn stated_by(&self, event: &Event) -> Option<Condition> {
+        let (space, name) = (event.space.as_str(), event.name.as_str());
+        let tag = |key: &str| event.tag(key);
+        let named = PairEvent { space, name, payload: &event.payload, tag };
+        event.condition.clone().or_else(|| self.resolve(&named))
     }
 
     /// The statement that an event makes by its name; `None`: no pair is about it.
