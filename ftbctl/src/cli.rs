@@ -143,6 +143,11 @@ pub(crate) enum Command {
     },
     /// Show one node: state, place in the tree, version, health, conditions
     Node(NodeArgs),
+    /// Show the cluster live: acting root, agents, event rate, conditions, newest events
+    ///
+    /// Conditions are shown by severity, with the hosts of each as a host list.
+    #[command(after_help = TOP)]
+    Top(Top),
     /// Show the status of the local agent
     Status,
     /// Examine ftb itself: configuration, socket, tree, versions, clocks, certificates, journals
@@ -196,6 +201,10 @@ Times count from the publish: the local agent took the event, it was committed, 
 got it, the last launcher answered. Exit code 0: passed; without a job that runs the path is tested
 up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer, or you
 may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ERROR if it failed).";
+
+const TOP: &str = "\
+Keys: q quits, Tab goes to the other part, arrows and page keys scroll, / searches hosts, names and
+texts, s sorts the conditions by severity, age or hosts. The rate counts all events of the cluster.";
 
 const DOCTOR: &str = "\
 Exit codes: 0: nothing was found; 1: something was. JSON: objects `finding`, then one `doctor`.";
@@ -362,6 +371,32 @@ pub(crate) struct NodeArgs {
     /// The node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Which events are shown (ftbctl tail --help), beginning one hour ago
+    #[arg(value_name = "FILTER", default_value = "severity>=warning")]
+    pub(crate) filter: String,
+    /// Print one frame and exit: for programs, and where there is no terminal
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// How often the agents are asked, like 500ms
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = look_interval)]
+    pub(crate) interval: Duration,
+}
+
+/// The shortest interval of `top`: each look asks all agents.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// The longest: the screen shows a cluster, not its past.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+fn look_interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text)?;
+    match (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+        true => Ok(interval),
+        false => Err("must be 100ms to 60s".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]

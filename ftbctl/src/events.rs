@@ -46,7 +46,7 @@ pub(crate) async fn subscribe(
 
 /// Rejects a wrong filter before anything is started, in one line. At a terminal, a caret marks the
 /// column.
-fn check(filter: &str) -> Result<(), Failure> {
+pub(crate) fn check(filter: &str) -> Result<(), Failure> {
     Filter::parse(filter).map(drop).map_err(|error| {
         let FilterError { column, reason } = error;
         let place = match std::io::stderr().is_terminal() {
@@ -142,7 +142,8 @@ fn show(shown: &mut Shown, delivery: &Delivery) -> Result<(), Failure> {
     }
 }
 
-fn event_line(received: &Received, utc: bool) -> String {
+/// Payload, tags and how many were folded.
+pub(crate) fn details_of(received: &Received) -> String {
     let event = &received.event;
     let mut details = text::payload(&event.payload);
     for tag in &event.tags {
@@ -159,6 +160,12 @@ fn event_line(received: &Received, utc: bool) -> String {
         let seconds = folded.last_ns.saturating_sub(folded.first_ns) as f64 / 1e9;
         details.push_str(&format!("  ({} such events in {seconds:.1} s)", folded.count));
     }
+    details
+}
+
+fn event_line(received: &Received, utc: bool) -> String {
+    let event = &received.event;
+    let details = details_of(received);
     let time = styled(FAINT, &text::time(event.time_ns, utc));
     let severity = styled(style_of(event.severity), &format!("{:<7}", event.severity));
     let name = styled(STRONG, &format!("{:<22}", event.name));
@@ -169,7 +176,7 @@ fn event_line(received: &Received, utc: bool) -> String {
         .to_owned()
 }
 
-fn gap_line(gap: &Gap) -> String {
+pub(crate) fn gap_line(gap: &Gap) -> String {
     let count = match gap.count {
         None => "an unknown number of".to_owned(),
         Some(count) => count.to_string(),

@@ -16,6 +16,7 @@ mod output;
 mod publish;
 mod status;
 mod text;
+mod top;
 mod trace;
 mod tree;
 
@@ -67,6 +68,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Trace(args) => trace::run(&common, &args, output).await,
                 Command::Drill(args) => drill::run(&common, args, output).await,
                 Command::Doctor(args) => doctor::run(&common, &args, output).await,
+                Command::Top(args) => top::run(&common, args, output).await,
                 Command::Node(args) => node::run(&common, &args, output).await,
                 Command::Status => status::run(&common, output).await,
                 Command::Generate(_)
