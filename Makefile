@@ -28,8 +28,8 @@ COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
-  advisories bench bench-launcher microbench python packages package-files debs rpms one-format \
-  install install-capi install-python uninstall
+  advisories crates bench bench-launcher microbench python packages package-files debs rpms one-format \
+  image install install-capi install-python uninstall
 
 all: build
 
@@ -72,7 +72,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users \
 	  -- --ignored --nocapture
 	$(CARGO) build --workspace --lib --bins --examples
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade \
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade --test image \
 	  -- --ignored --nocapture
 
 # Crates with fuzz targets: in `tests/fuzz.rs`.
@@ -110,6 +110,14 @@ advisories: ## known vulnerabilities of dependencies, where the database of Rust
 	  echo "skipped: advisories: $(ADVISORIES) cannot be reached"; else \
 	  { command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked; } && \
 	  cargo deny --workspace check advisories; fi
+
+# In the order of their dependencies.
+CRATES = ftb-core ftb-proto ftb-log ftb-transport ftb-rmcp ftb-client ftb-agent ftb-job \
+  ftb-launcher-core ftb-launcher-pods ftb-launcher ftb-ipmi ftb-ib ftb-slurm ftbctl
+VERIFY ?=
+
+crates: ## a dry run of `cargo publish`: each crate is packed and built from its package; VERIFY=--no-verify only packs
+	$(CARGO) publish --dry-run $(VERIFY) $(addprefix -p ,$(CRATES))
 
 bench: ## throughput and latency beside NATS and Zenoh in the same run (docs/performance.md)
 	@./deploy/dev/install-deps.sh build bench
@@ -238,6 +246,10 @@ one-format:
 	install -m 0644 $(PACKAGES)/sbom.cdx.json $(PACKAGES)/tree-$(FORMAT)/usr/share/doc/ftb
 	LIBDIR=$(LIBDIR) PYTHONDIR=$(PYTHONDIR) \
 	  deploy/packages/build.sh $(FORMAT) $(PACKAGES)/tree-$(FORMAT) $(PACKAGES)
+
+image: ## a static agent, and with buildah or podman a container image of it; files in target/image
+	@./deploy/dev/install-deps.sh build
+	deploy/image/build.sh $(TARGET)/image --release
 
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer

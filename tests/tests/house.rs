@@ -28,12 +28,13 @@ fn members() -> Vec<String> {
 fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("ftb-core", &[] as &[_]),
+        ("ftb-log", &[]),
         ("ftb-proto", &["ftb-core"]),
         ("ftb-transport", &[]),
-        ("ftb-client", &["ftb-core", "ftb-proto", "ftb-transport"]),
+        ("ftb-client", &["ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
         ("ftb-capi", &["ftb-core", "ftb-client"]),
         ("ftb-python", &["ftb-core", "ftb-client", "ftb-job"]),
-        ("ftb-agent", &["ftb-core", "ftb-proto", "ftb-transport"]),
+        ("ftb-agent", &["ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
         ("ftbctl", &["ftb-core", "ftb-proto", "ftb-transport", "ftb-client", "ftb-launcher-core"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
         ("ftb-rmcp", &[]),
@@ -164,4 +165,34 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+/// `make crates` packs what has no `publish = false`, in an order in which it can be published, and
+/// each has what crates.io asks for.
+#[test]
+fn crates_are_ready_to_be_published() {
+    let makefile = read("Makefile");
+    let (_, list) = makefile.split_once("\nCRATES = ").unwrap();
+    let (list, _) = list.split_once("\nVERIFY").unwrap();
+    let order: Vec<&str> = list.split_whitespace().filter(|word| *word != "\\").collect();
+    let mut published = BTreeSet::new();
+    for member in members() {
+        let manifest = manifest(&format!("{member}/Cargo.toml"));
+        let package = manifest["package"].as_table().unwrap();
+        let name = package["name"].as_str().unwrap().to_owned();
+        if package.contains_key("publish") {
+            continue;
+        }
+        for key in ["description", "license", "readme", "keywords", "categories"] {
+            assert!(package.contains_key(key), "{member}/Cargo.toml has no {key}");
+        }
+        let place = |wanted: &str| order.iter().position(|known| *known == wanted);
+        let links = manifest.get("dependencies").and_then(toml::Value::as_table);
+        for below in links.into_iter().flat_map(toml::Table::keys).filter(|n| n.starts_with("ftb"))
+        {
+            assert!(place(below) < place(&name), "CRATES has {below} behind {name}, or lacks it");
+        }
+        published.insert(name);
+    }
+    assert_eq!(order.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), published);
 }
