@@ -28,8 +28,8 @@ COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
-  advisories crates bench bench-launcher microbench python packages package-files debs rpms one-format \
-  image install install-capi install-python uninstall
+  advisories crates bench bench-launcher microbench python packages package-files debs rpms \
+  one-format image install install-capi install-python uninstall simulate
 
 all: build
 
@@ -57,8 +57,17 @@ test: deps ## every test, those with real servers, drivers and BMCs included
 	$(CARGO) build --workspace --lib --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace $(TEST_FLAGS)
 
+SIM_FIRST ?= 1000000
+SIM_SEEDS ?= 667
+
+simulate: ## random faults: SIM_SEEDS (667) seeds from SIM_FIRST on of each of 15 mixes, 10,000 in all
+	CARGO_PROFILE_DEV_OPT_LEVEL=3 FTB_SIM_FIRST=$(SIM_FIRST) FTB_SIM_SEEDS=$(SIM_SEEDS) \
+	  $(CARGO) test --target-dir $(TARGET)/simulation -p ftb-core --test simulation -- \
+	  nothing_silently nothing_that_was_confirmed --nocapture
+
 test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
+	$(MAKE) simulate
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
 	$(CARGO) build -p ftb-ipmi --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps -- --ignored --nocapture

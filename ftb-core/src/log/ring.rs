@@ -99,6 +99,11 @@ impl Log {
         &self.conditions
     }
 
+    /// Up to which index the table goes.
+    pub(crate) fn applied(&self) -> LogIndex {
+        self.applied
+    }
+
     /// Applies the statements up to an index, which are committed, to the table of conditions.
     pub(crate) fn apply_conditions(&mut self, until: LogIndex) {
         if until <= self.applied {

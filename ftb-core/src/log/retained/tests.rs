@@ -1,7 +1,7 @@
 use super::*;
+use crate::condition::Truth;
 use crate::numbers::LogIndex;
 use crate::sealed::Sealed;
-use crate::condition::Truth;
 use crate::testing::{Stated, said};
 use Severity::{Error, Fatal, Info, Warning};
 

@@ -9,6 +9,7 @@ use crate::log::conditions::ConditionTable;
 use crate::node::Node;
 use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, ToClient};
 use crate::node::config::ns;
+use crate::numbers::LogIndex;
 use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
@@ -27,9 +28,11 @@ impl Node {
         self.log.entries().conditions()
     }
 
-    /// The table of the copy of the log, if this is the standby.
-    pub fn replica_conditions(&self) -> Option<&ConditionTable> {
-        Some(self.role.replica().filter(|replica| replica.complete)?.log.conditions())
+    /// The table of the copy of the log, if this is the standby, and up to which index of that it
+    /// goes: as far as the standby knows that entries are committed.
+    pub fn replica_conditions(&self) -> Option<(&ConditionTable, LogIndex)> {
+        let log = &self.role.replica().filter(|replica| replica.complete)?.log;
+        Some((log.conditions(), log.applied()))
     }
 
     /// Takes the statements in what a client publishes. Gives the events without those that are

@@ -19,17 +19,16 @@ fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report 
     };
     let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: seq.into() };
     let mut report = plain(&event);
-    let claim =
-        Claim {
-            event: source,
-            source,
-            replaces: None,
-            truth,
-            time_ns: seq,
-            stated_ns: seq,
-            clock: None,
-            is_kept: false,
-        };
+    let claim = Claim {
+        event: source,
+        source,
+        replaces: None,
+        truth,
+        time_ns: seq,
+        stated_ns: seq,
+        clock: None,
+        is_kept: false,
+    };
     report.stated = Some(Statement { condition, claim });
     report
 }
