@@ -135,8 +135,8 @@ pub struct NodeConfig {
     pub grace_ms: u64,
     /// Bytes of the log that acting root and standby keep in memory. Default 16 MiB. Of entries
     /// that no longer fit, severe events may use half of that: a quarter is reserved for protected
-    /// spaces, a quarter for ERROR and FATAL of all others. The copy at the standby takes up to twice
-    /// as much while entries are on their way down to its own readers.
+    /// spaces, a quarter for ERROR and FATAL of all others. The copy at the standby takes at most
+    /// twice as much, while entries are on their way down to its own readers.
     pub log_bytes: usize,
     /// Event spaces, each with all below it, in which ordinary users may not publish: a flood in
     /// other spaces does not replace their events in the log. Default: `ftb.agent`, `ftb.ipmi`,

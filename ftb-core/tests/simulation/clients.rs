@@ -108,8 +108,8 @@ pub struct Books {
     /// The positions of folds of groups. A fold has the id of one of its members, which is
     /// elsewhere.
     pub folds: BTreeSet<Position>,
-    /// The positions of members of groups. Readers of folds pass over them: each is in a fold, which
-    /// is elsewhere.
+    /// The positions of members of groups. Readers of folds pass over them: each is in a fold,
+    /// which is elsewhere.
     pub members: BTreeSet<Position>,
     /// Publishers whose agents have started again, in runs of many faults: an agent that has
     /// forgotten what it had sent into a component that was cut off cannot put it before what it

@@ -452,8 +452,8 @@ impl Node {
         }
     }
 
-    /// Keeps the bound of the copy. It gives up committed entries, but what is still on its way down
-    /// to the readers here only beyond twice the bound: after a take-over they read that in it.
+    /// Keeps the bound of the copy. It gives up committed entries. What is still on its way down to
+    /// the readers here goes only beyond twice the bound: after a take-over they read that in it.
     pub(in crate::node) fn trim_copy(&mut self, committed: LogIndex) {
         let (bytes_max, reserve) = (self.cx.config.log_bytes, self.cx.config.reserve());
         let visible = committed.min(self.log.commit_index());
