@@ -102,7 +102,7 @@ int main(int argc, char **argv)
             for (int j = 1; j <= lj; j++)
                 for (int k = 1; k <= n; k++)
                     p[AT(i, j, k)] = next[AT(i, j, k)];
-        /* First of each row of ranks, then of all: greatest values have the same bits in any order. */
+        /* Of a row of ranks, then of all: greatest values have the same bits in any order. */
         MPI_Allreduce(&worst, &row_worst, 1, MPI_FLOAT, MPI_MAX, row);
         MPI_Allreduce(&row_worst, &worst, 1, MPI_FLOAT, MPI_MAX, grid);
         residual += worst;

@@ -42,7 +42,8 @@ int main(int argc, char **argv)
     /* A loop, and what one rank can do in it. */
     failed |= FMI_Loop(ckpts, sizes, 1) != 0 || FMI_Loop(ckpts, sizes, 1) != 1;
     EXPECT(FMI_Comm_dup(FMI_COMM_WORLD, &made), FMI_SUCCESS, "");
-    EXPECT(FMI_Irecv(more, 4, FMI_INT, FMI_ANY_SOURCE, FMI_ANY_TAG, made, &request), FMI_SUCCESS, "");
+    EXPECT(FMI_Irecv(more, 4, FMI_INT, FMI_ANY_SOURCE, FMI_ANY_TAG, made, &request), FMI_SUCCESS,
+           "");
     EXPECT(FMI_Irecv(more, 1, FMI_INT, 0, 5, FMI_COMM_WORLD, &other), FMI_SUCCESS, "");
     EXPECT(FMI_Send(values, 4, FMI_INT, 0, 5, FMI_COMM_WORLD), FMI_SUCCESS, "");
     EXPECT(FMI_Send(values, 3, FMI_INT, 0, 9, made), FMI_SUCCESS, "");
@@ -58,7 +59,8 @@ int main(int argc, char **argv)
     memset(more, 0, sizeof more);
     EXPECT(FMI_Type_vector(2, 1, 2, FMI_INT, &pair), FMI_SUCCESS, "");
     EXPECT(FMI_Type_vector(2, 1, -2, FMI_INT, &pair), FMI_ERR_ARG, "-2 values");
-    EXPECT(FMI_Sendrecv(values, 1, pair, 0, 1, more, 2, FMI_INT, 0, 1, made, &status), FMI_SUCCESS, "");
+    EXPECT(FMI_Sendrecv(values, 1, pair, 0, 1, more, 2, FMI_INT, 0, 1, made, &status), FMI_SUCCESS,
+           "");
     failed |= more[0] != 1 || more[1] != 3 || more[2];
     EXPECT(FMI_Type_free(&pair), FMI_SUCCESS, "");
     EXPECT(FMI_Type_free(&pair), FMI_ERR_ARG, "no derived type");

@@ -200,7 +200,8 @@ mod tests {
     proptest! {
         #[test]
         fn messages_survive_their_bytes(tag: u32, id: u16, first: Vec<u8>, second: Vec<u8>) {
-            let outstanding = Outstanding { class: Class::Within(id), tag, payload: second.clone() };
+            let (class, payload) = (Class::Within(id), second.clone());
+            let outstanding = Outstanding { class, tag, payload };
             let whole = Communication {
                 collectives: 3,
                 sending: vec![(4, vec![]), (5, vec![outstanding])],

@@ -3,12 +3,12 @@
 
 mod harness;
 
-use ftb_job::{Endpoint, Error, Job, Notice, Op};
+use ftb_job::{Endpoint, Error, Job, Notice, Op, StartState};
 use harness::chain::*;
 use harness::*;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -137,6 +137,48 @@ fn one_that_is_called_back_before_it_says_that_it_can_goes_back() {
     speaks.store(true, Ordering::Relaxed);
     harness.bus.request(&rollback(6, "s1", &[]), 4, resumed(6));
     endless.finish(running);
+}
+
+#[test]
+fn a_program_that_begins_again_learns_what_it_is() {
+    let harness = Harness { remedied: true, ..Harness::new(3) };
+    let (enough, dies) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(9)));
+    let (own_enough, own_dies) = (Arc::clone(&enough), Arc::clone(&dies));
+    let program = move |mut job: Job| {
+        let mut starts = Vec::new();
+        let lives = job.reinit(|job, start| {
+            starts.push(start);
+            job.restore(&mut ())?;
+            loop {
+                job.progress(&())?;
+                let mut done = [u64::from(own_enough.load(Ordering::Relaxed))];
+                job.allreduce(Op::Max, &mut done)?;
+                let dies = own_dies.load(Ordering::Relaxed) == job.rank();
+                if dies || done == [1] {
+                    return Ok(!dies);
+                }
+            }
+        })?;
+        if !lives {
+            return Ok(Ended::MovedAway);
+        }
+        job.finalize()?;
+        Ok(Ended::Finished(starts))
+    };
+    let mut running = harness.spawn_all(two_nodes, program.clone());
+    harness.bus.request(&checkpoint(1, "s1"), 3, is_done);
+    dies.store(1, Ordering::Relaxed);
+    assert!(matches!(running.remove(1).join().unwrap().unwrap(), Ended::MovedAway));
+    dies.store(9, Ordering::Relaxed);
+    let node = two_nodes(1);
+    let config = harness.config(1, &node, 5, Some(harness.set_dir(&node, "s1")));
+    running.insert(1, harness.spawn(config, program));
+    harness.bus.request(&rollback(5, "s1", &[1]), 3, |notice| {
+        is_resumed(notice) && notice.episode() == Some(5)
+    });
+    enough.store(true, Ordering::Relaxed);
+    let lived = vec![StartState::New, StartState::Restarted];
+    assert_eq!(finish_all(running), [lived.clone(), vec![StartState::Added], lived]);
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn libraries(site: &Site) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A C program of this folder with the `mpi.h` of libftbjob; `None` (and a line) without a compiler.
+/// A C program of this folder with the `mpi.h` of libftbjob; `None` (and a line) without `cc`.
 pub fn with_ftb_mpi(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
     let libraries = libraries(site)?.display().to_string();
     let headers = format!("{HEADERS}/ftb");

@@ -27,7 +27,7 @@ const REQUEST_DONE: i64 = -1;
 
 /// `FMI_Status`
 #[repr(C)]
-pub struct Status {
+struct Status {
     source: c_int,
     tag: c_int,
     error: c_int,

@@ -13,14 +13,14 @@ const HEADER_BYTES: usize = 24;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Prologue {
-    stage: Stage,
+    stage: LogStage,
     bytes: usize,
     /// By the number of the receive. Kept for the images when the loop has begun.
     log: BTreeMap<u64, Received>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum LogStage {
     #[default]
     Recording,
     Replaying,
@@ -31,22 +31,22 @@ impl Prologue {
     /// Begins to replay this log.
     pub(super) fn replay(encoded: &[u8]) -> Option<Self> {
         let mut prologue = Self::decode(encoded)?;
-        prologue.stage = Stage::Replaying;
+        prologue.stage = LogStage::Replaying;
         Some(prologue)
     }
 
     /// Begins to replay the log of this process.
     pub(super) fn replay_again(&mut self) {
-        self.stage = Stage::Replaying;
+        self.stage = LogStage::Replaying;
     }
 
     pub(super) fn is_replaying(&self) -> bool {
-        self.stage == Stage::Replaying
+        self.stage == LogStage::Replaying
     }
 
     /// The receive with this number has taken a message.
     pub(super) fn record(&mut self, number: u64, received: &Received) {
-        if self.stage == Stage::Recording {
+        if self.stage == LogStage::Recording {
             self.bytes += HEADER_BYTES + received.payload.len();
             if self.bytes <= limits::PROLOGUE_BYTES_MAX {
                 self.log.insert(number, received.clone());
@@ -67,14 +67,14 @@ impl Prologue {
 
     /// The loop begins.
     pub(super) fn end(&mut self) -> Result<(), FmiError> {
-        if self.stage == Stage::Recording && self.bytes > limits::PROLOGUE_BYTES_MAX {
+        if self.stage == LogStage::Recording && self.bytes > limits::PROLOGUE_BYTES_MAX {
             let (bytes, max) = (self.bytes, limits::PROLOGUE_BYTES_MAX);
             return Err(FmiError::Full(format!(
                 "{bytes} bytes were received before the loop, and {max} can be kept for a process \
                  that replaces this one: receive them in the loop, or read them from a file"
             )));
         }
-        self.stage = Stage::Over;
+        self.stage = LogStage::Over;
         Ok(())
     }
 
@@ -92,7 +92,7 @@ impl Prologue {
 
     /// The log of a program whose loop has begun.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let mut prologue = Self { stage: Stage::Over, bytes: bytes.len(), log: BTreeMap::new() };
+        let mut prologue = Self { stage: LogStage::Over, bytes: bytes.len(), log: BTreeMap::new() };
         while !bytes.is_empty() {
             let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
             let number = u64::from_le_bytes(array(&header[..8]));

@@ -61,7 +61,7 @@ unsafe extern "C" fn FMI_Type_free(of: *mut c_int) -> c_int {
     })
 }
 
-/// How many dimensions, if there can be so many.
+/// The number of dimensions, if there can be that number of them.
 fn dims_of(count: c_int, at: *const c_int) -> Result<usize, FmiError> {
     let wrong = !(1..=DIMS_MAX).contains(&count) || at.is_null();
     match usize::try_from(count) {
@@ -156,8 +156,7 @@ unsafe extern "C" fn FMI_Cart_create(
         let (len, _) = (dims_of(count, dims)?, dims_of(count, periods)?);
         // SAFETY: fmi.h: there are `count` of both.
         let (dims, periods) = unsafe { (values(dims, len), values(periods, len)) };
-        let dims: Result<Vec<u32>, FmiError> =
-            dims.into_iter().map(|len| Running::rank(len)).collect();
+        let dims: Result<Vec<u32>, FmiError> = dims.into_iter().map(Running::rank).collect();
         let dims = dims?.into_iter().zip(periods).map(|(len, wraps)| (len, wraps != 0));
         let grid = Grid { dims: dims.collect() };
         let found = running.fmi.lay_out(Running::comm(comm)?, grid)?;
