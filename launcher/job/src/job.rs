@@ -7,6 +7,7 @@
 
 pub(crate) mod images;
 mod recover;
+mod role;
 
 use crate::agreement::Agreement;
 use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
@@ -25,6 +26,7 @@ use crate::router::Router;
 use crate::state::{Communication, State};
 use crate::{events, limits, lock};
 use images::open_image;
+use role::{Role, RoleEvent};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -49,6 +51,7 @@ pub struct Job {
     reported_unreachable: BTreeSet<u32>,
     /// Whether it is known if the program can go back in place.
     decided: bool,
+    role: Role,
 }
 
 /// Images whose state the program has not taken.
@@ -194,10 +197,10 @@ impl Job {
             control,
             collectives,
             decided: false,
+            role: Role::Bootstrapping,
         };
-        let fenced = job.fence(episode);
+        let fenced = job.meet(episode);
         job.settle(fenced)?;
-        job.router.resume()?;
         job.control.listen()?;
         Ok(job)
     }
@@ -244,6 +247,7 @@ impl Job {
             Source::Own(mut reader) => state.restore(&mut reader)?,
             Source::Others { size, set_dir } => self.restore_parts(state, size, &set_dir)?,
         }
+        self.turn(RoleEvent::Taken);
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(since) });
         Ok(true)
     }
@@ -470,9 +474,8 @@ impl Job {
                 if leaves && self.leave(request, set, state) {
                     return Ok(SafePoint::MovedAway);
                 }
-                self.fence(episode)?;
-                self.inbox.end_suspension();
-                self.router.resume()?;
+                self.turn(RoleEvent::Moving);
+                self.meet(episode)?;
                 SafePoint::Stayed
             }
             RequestKind::Checkpoint { set } => {
@@ -489,6 +492,27 @@ impl Job {
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
         tracing::info!(rank = self.config.rank, episode, "suspended->running");
         Ok(outcome)
+    }
+
+    /// Meets all ranks in the barrier and connects.
+    fn meet(&mut self, episode: u64) -> Result<()> {
+        self.fence(episode)?;
+        self.turn(RoleEvent::Met);
+        self.inbox.end_suspension();
+        self.router.resume()?;
+        self.turn(match self.restore {
+            None => RoleEvent::Connected,
+            Some(_) => RoleEvent::ConnectedFromSet,
+        });
+        Ok(())
+    }
+
+    fn turn(&mut self, event: RoleEvent) {
+        let (rank, from) = (self.config.rank, self.role);
+        let to = from.after(event);
+        debug_assert!(to.is_some(), "{event:?} cannot happen in {from:?}");
+        self.role = to.unwrap_or(from);
+        tracing::debug!(rank, ?from, to = ?self.role, ?event, "role");
     }
 
     /// The barrier of a start or a migration: opens this rank's endpoints and waits for all others.

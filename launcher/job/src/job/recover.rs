@@ -2,6 +2,7 @@
 //! of another number of ranks.
 
 use super::images::open_image;
+use super::role::RoleEvent;
 use super::{Job, Restoring, Source};
 use crate::agreement::Agreement;
 use crate::backplane::Notice;
@@ -155,6 +156,7 @@ impl Job {
     }
 
     fn try_go_back(&mut self, recall: &Recall, since: Instant) -> Result<()> {
+        self.turn(RoleEvent::CalledBack);
         self.registry.suspend();
         let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
         let of_set = Config { restore, ..self.config.clone() };
@@ -172,10 +174,9 @@ impl Job {
         self.inbox.go_back(communication.receiving);
         self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
         self.reported_unreachable.clear();
-        self.fence(episode)?;
-        self.router.resume()?;
         self.restore =
             Some(Restoring { source: Source::Own(reader), episode, since, peeked: false });
+        self.meet(episode)?;
         tracing::info!(rank, episode, set = recall.set, "went back in place");
         Ok(())
     }
