@@ -6,10 +6,10 @@
 //! [`Fmi::pass`] again: then its memory, its communicators and the loop id are those of the last
 //! set, on survivors and on the processes that replace dead ranks. A process that replaces one runs
 //! the program from its beginning; up to the loop its receives have the results of the first run
-//! ([`prologue`]).
+//! (`fmi/prologue.rs`).
 //!
 //! Responsible for the numbers and the state of the program's calls. Not responsible for links,
-//! safe points and images ([`crate::job`]).
+//! safe points and images ([`Job`]).
 
 mod collectives;
 mod communicators;
