@@ -139,8 +139,8 @@ impl FromStr for LogFormat {
     }
 }
 
-/// What is logged and how. Logs go to standard error. If that is the systemd journal, text goes into
-/// it with [fields](ftb_log).
+/// What is logged and how. Logs go to standard error. If that is the systemd journal, text goes
+/// into it with [fields](ftb_log).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     /// How lines look.

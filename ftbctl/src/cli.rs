@@ -204,7 +204,7 @@ may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ER
 
 const TOP: &str = "\
 Keys: q quits, Tab goes to the other part, arrows and page keys scroll, / searches hosts, names and
-texts, s sorts the conditions by severity, age or hosts. The rate counts all events of the cluster.";
+texts, s sorts the conditions by severity, age or hosts. The rate counts all events.";
 
 const DOCTOR: &str = "\
 Exit codes: 0: nothing was found; 1: something was. JSON: objects `finding`, then one `doctor`.";

@@ -180,8 +180,8 @@ fn a_fault_in_the_journal_names_event_condition_and_node() {
     let journald = Journald::new();
     let config = journald.dir.path().join("ipmi.toml");
     let target = format!(
-        "interval = '200ms'\n[[target]]\nbmc = '{}'\nnode = 'node001'\nuser = '{USER}'\npassword = '{PASSWORD}'\n\
-         cipher_suite = 3\n",
+        "interval = '200ms'\n[[target]]\nbmc = '{}'\nnode = 'node001'\nuser = '{USER}'\n\
+         password = '{PASSWORD}'\ncipher_suite = 3\n",
         bmc.address()
     );
     write_private(&config, &target).unwrap();

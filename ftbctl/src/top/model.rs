@@ -31,12 +31,12 @@ pub(crate) enum News {
     /// An event, or a gap.
     Event(Row),
     /// What does not work now; `None`: it works.
-    Problem(Source, Option<String>),
+    Problem(NewsSource, Option<String>),
 }
 
 /// Where news come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
+pub(crate) enum NewsSource {
     Agent,
     Conditions,
     Events,
@@ -210,7 +210,7 @@ pub(crate) struct Model {
     pub(crate) search: String,
     /// The user types the search.
     pub(crate) is_typing: bool,
-    problems: BTreeMap<Source, String>,
+    problems: BTreeMap<NewsSource, String>,
     /// Those that hold or are unknown.
     states: BTreeMap<Subject, ConditionState>,
     groups: Vec<Group>,
@@ -577,10 +577,10 @@ pub(crate) mod tests {
     #[test]
     fn a_problem_stands_until_it_is_over() {
         let mut model = Model::new("");
-        model.on_news(0, News::Problem(Source::Agent, Some("no agent".to_owned())));
-        model.on_news(0, News::Problem(Source::Events, None));
+        model.on_news(0, News::Problem(NewsSource::Agent, Some("no agent".to_owned())));
+        model.on_news(0, News::Problem(NewsSource::Events, None));
         assert_eq!(model.problems().collect::<Vec<_>>(), ["no agent"]);
-        model.on_news(0, News::Problem(Source::Agent, None));
+        model.on_news(0, News::Problem(NewsSource::Agent, None));
         assert_eq!(model.problems().count(), 0);
     }
 }

@@ -1,6 +1,6 @@
 //! Where `ftbctl top` has its news from: the local agent.
 
-use super::model::{EVENTS_MAX, News, Row, Source};
+use super::model::{EVENTS_MAX, News, NewsSource, Row};
 use crate::cli::Common;
 use crate::events::{details_of, gap_line};
 use crate::failure::Failure;
@@ -98,7 +98,7 @@ async fn follow_agent(socket: &Path, deadline: Duration, interval: Duration, new
             admin = None;
         }
         let problem = found.err().map(|error| error.to_string());
-        if news.send(News::Problem(Source::Agent, problem)).await.is_err() {
+        if news.send(News::Problem(NewsSource::Agent, problem)).await.is_err() {
             return;
         }
         sleep(interval).await;
@@ -137,7 +137,7 @@ async fn follow_conditions(mut conditions: Conditions, news: &Sender<News>) {
             Ok(None) => table(&conditions),
             Err(error) => {
                 let problem = format!("conditions: {error}");
-                let _ = news.send(News::Problem(Source::Conditions, Some(problem))).await;
+                let _ = news.send(News::Problem(NewsSource::Conditions, Some(problem))).await;
                 return;
             }
         };
@@ -151,7 +151,7 @@ async fn follow_events(mut events: Subscription, news: &Sender<News>) {
         }
     }
     let why = events.ended().map_or("ended".to_owned(), |why| why.to_string());
-    let _ = news.send(News::Problem(Source::Events, Some(format!("events: {why}")))).await;
+    let _ = news.send(News::Problem(NewsSource::Events, Some(format!("events: {why}")))).await;
 }
 
 fn row(delivery: &Delivery) -> Row {
