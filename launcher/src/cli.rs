@@ -287,9 +287,10 @@ pub struct RunOptions {
     /// [backend.criu] or [backend.command]
     ///
     /// auto selects loop for a program with ftb_job.h or the Python module ftb.job, which it finds
-    /// on the command line. It selects criu for another without ftb-job, if the job has spares or a
-    /// checkpoint interval, all nodes are this host, and pods can be made (CRIU); otherwise
-    /// app. For restart the default is the backend of the job.
+    /// on the command line. It selects criu for another without ftb-job, if the job has spares,
+    /// several nodes (unless with --checkpoint-every never), --memory or a named interval, if all
+    /// nodes are this host, and pods can be made (CRIU); otherwise app. For restart the default is
+    /// the backend of the job.
     #[arg(long, value_name = "NAME|FILE")]
     pub backend: Option<String>,
     /// Deadlines of the protocol's phases, as a TOML file

@@ -247,15 +247,19 @@ struct CommandLine<'a> {
 
 /// The backend of `--backend auto`, with a message that explains it.
 fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &Where) -> Choice {
-    let named = how.policy.as_ref().map_or(Interval::Never, |_| policy.checkpoint_timer().0);
-    let interval = how.checkpoint_every.unwrap_or(named);
+    let interval = how.checkpoint_every.unwrap_or(policy.checkpoint_timer().0);
+    let use_of_pods = auto::UseOfPods {
+        nodes: place.plan.placement.len(),
+        has_spares: !place.plan.spares.is_empty(),
+        in_memory: how.memory.is_some(),
+        is_saved: interval != Interval::Never,
+        is_named: how.checkpoint_every.is_some() || how.policy.is_some(),
+    };
     let path = line.env.iter().rev().find(|(key, _)| key == "PATH");
     let seen = auto::JobFacts {
         program: line.argv.first().map_or("", String::as_str),
         has: program::library_of(line.argv, path.map_or("", |(_, value)| value), line.cwd),
-        is_useful: !place.plan.spares.is_empty()
-            || interval != Interval::Never
-            || how.memory.is_some(),
+        use_of_pods,
         is_local: place.starting.means == StartMethod::Local,
     };
     let pods = || {

@@ -161,6 +161,36 @@ async fn an_unmodified_program_gets_pods_by_itself_and_leaves_a_failing_node() -
     nothing_left("FTB_JOB_ID=auto\0").await
 }
 
+/// Without any option a job on several nodes is saved soon; on one node it is a plain command.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmodified_program_on_two_nodes_is_saved_by_default_and_a_command_on_one_is_not()
+-> Result<()> {
+    let site = Site::new(2).await?;
+    let Some(stencil) = Fixture::stencil(&site)? else { return Ok(()) };
+    let criu = criu()?.context("CRIU was there")?;
+    let nodes = site.local_nodes();
+    let one = nodes.split(',').next().unwrap_or_default();
+    for (job, nodes, backend) in [("two", &nodes[..], "criu"), ("one", one, "app")] {
+        let mut command = site.command(&["run", "-n", "2", "--job", job, "--local-nodes", nodes]);
+        command.arg("--").args(stencil.words()).env("FTB_CRIU", &criu);
+        let launched = Launched::start(&site, command)?;
+        site.wait_met(job).await?;
+        assert_eq!(backend_of(&site, job)?, backend);
+        if job == "two" {
+            let saved = |status: &serde_json::Value| status["sets"][0].is_string();
+            site.wait_status(job, "the first set", saved).await?;
+        }
+        site.release()?;
+        let output = launched.output().await?;
+        results(&output)?;
+        let reported = text(&output.stderr);
+        assert_eq!(reported.contains("backend "), job == "two", "{reported}");
+        std::fs::remove_file(site.gate())?;
+        nothing_left(&format!("FTB_JOB_ID={job}\0")).await?;
+    }
+    Ok(())
+}
+
 /// A program that links ftb-job saves itself, and a job without spares and checkpoints needs no
 /// pods.
 #[tokio::test(flavor = "multi_thread")]

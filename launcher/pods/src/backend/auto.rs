@@ -19,10 +19,31 @@ pub struct JobFacts<'a> {
     pub program: &'a str,
     /// What the program, or a file named on its command line, contains.
     pub has: Library,
-    /// There is a spare or a checkpoint interval, also of memory; otherwise no backend is needed.
-    pub is_useful: bool,
+    pub use_of_pods: UseOfPods,
     /// All nodes are this host. Pods on several hosts need a bridge that only the user can name.
     pub is_local: bool,
+}
+
+/// What pods would be for. Their start takes seconds, so a job that is neither saved nor moved, and a
+/// command on one node of which nothing of the kind was asked, run without them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UseOfPods {
+    /// Nodes with ranks.
+    pub nodes: usize,
+    pub has_spares: bool,
+    /// The job is saved in memory.
+    pub in_memory: bool,
+    /// The job is saved at an interval, the default one included.
+    pub is_saved: bool,
+    /// The user has named that interval, or a policy with one.
+    pub is_named: bool,
+}
+
+impl UseOfPods {
+    const fn is_any(self) -> bool {
+        let by_interval = self.is_saved && (self.is_named || self.nodes > 1);
+        self.has_spares || self.in_memory || by_interval
+    }
 }
 
 /// The backend and a message about it. `pods` checks whether pods can be made; it is called only if
@@ -34,7 +55,7 @@ pub fn decide(
     let program = seen.program;
     match seen.has {
         Library::Loop => return (Choice::Loop, None),
-        Library::Neither if seen.is_useful => {}
+        Library::Neither if seen.use_of_pods.is_any() => {}
         Library::Job | Library::Neither => return (Choice::App, None),
     }
     let checked = match seen.is_local {
@@ -55,8 +76,8 @@ pub fn decide(
         }
         Err(why) => {
             let words = format!(
-                "backend app: {program} does not contain ftb-job or ftb_loop, and pods cannot be \
-                 made: {why}"
+                "backend app: {program} cannot be saved: it does not contain ftb-job or ftb_loop, \
+                 and pods cannot be made: {why}"
             );
             (Choice::App, Some(words))
         }
@@ -68,8 +89,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const UNMODIFIED: JobFacts<'_> =
-        JobFacts { program: "solver", has: Library::Neither, is_useful: true, is_local: true };
+    /// By default a job is saved, without that anyone has named an interval.
+    const DEFAULT: UseOfPods = UseOfPods {
+        nodes: 2,
+        has_spares: false,
+        in_memory: false,
+        is_saved: true,
+        is_named: false,
+    };
+    const ONE_NODE: UseOfPods = UseOfPods { nodes: 1, ..DEFAULT };
+    const NEVER: UseOfPods = UseOfPods { is_saved: false, is_named: true, ..DEFAULT };
+    const UNMODIFIED: JobFacts<'_> = JobFacts {
+        program: "solver",
+        has: Library::Neither,
+        use_of_pods: DEFAULT,
+        is_local: true,
+    };
 
     fn decided(seen: &JobFacts<'_>, pods: Result<(), String>) -> (&'static str, String) {
         let (choice, words) = decide(seen, || pods);
@@ -88,12 +123,29 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_ftb_job_or_a_job_without_spares_gets_no_pods() {
+    fn pods_are_made_where_a_job_is_saved_or_moved_and_not_for_a_command_on_one_node() {
+        for (use_of_pods, expected) in [
+            (DEFAULT, "criu"),
+            (ONE_NODE, "app"),
+            (UseOfPods { is_named: true, ..ONE_NODE }, "criu"),
+            (UseOfPods { has_spares: true, ..ONE_NODE }, "criu"),
+            (UseOfPods { in_memory: true, ..ONE_NODE }, "criu"),
+            (NEVER, "app"),
+            (UseOfPods { has_spares: true, ..NEVER }, "criu"),
+            (UseOfPods { in_memory: true, ..NEVER }, "criu"),
+        ] {
+            let seen = JobFacts { use_of_pods, ..UNMODIFIED };
+            assert_eq!(decided(&seen, Ok(())).0, expected, "{use_of_pods:?}");
+        }
+    }
+
+    #[test]
+    fn what_needs_no_pods_gets_none_without_a_word() {
         for (seen, expected) in [
             (JobFacts { has: Library::Job, ..UNMODIFIED }, Choice::App),
-            (JobFacts { is_useful: false, ..UNMODIFIED }, Choice::App),
+            (JobFacts { use_of_pods: ONE_NODE, ..UNMODIFIED }, Choice::App),
             (JobFacts { has: Library::Loop, ..UNMODIFIED }, Choice::Loop),
-            (JobFacts { has: Library::Loop, is_useful: false, ..UNMODIFIED }, Choice::Loop),
+            (JobFacts { has: Library::Loop, use_of_pods: ONE_NODE, ..UNMODIFIED }, Choice::Loop),
         ] {
             let (choice, words) = decide(&seen, || panic!("it does not matter"));
             assert_eq!((choice, words), (expected, None));
