@@ -9,11 +9,14 @@ use anyhow::{Context as _, Result};
 use ftb_tests::bmc::{self, SimulatedBmc};
 use ftb_tests::cluster::{PATIENCE, binary, wait_for};
 use ftb_tests::skip::skip;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use site::bridge::Bridge;
 use site::fixture::{Fixture, compiled, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 /// More than all pipes, sockets and windows on the way to a rank hold.
@@ -370,6 +373,64 @@ fn watch(site: &Site, rank: usize, bmc: &SimulatedBmc) -> Result<Process> {
     let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
     command.arg("--config").arg(config).stdin(Stdio::null()).stdout(Stdio::null());
     Ok(Process(command.spawn()?))
+}
+
+/// The pause process of the pod of a launch agent: a child of its child.
+fn pause_of(nla: Pid) -> Result<Pid> {
+    let parent = |pid: Pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        parent.and_then(|parent| parent.trim().parse().ok()).map(Pid::from_raw)
+    };
+    let is_pause = |pid: &Pid| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.split(|byte| *byte == 0).nth(1) == Some(b"pause")
+            && parent(*pid).and_then(parent) == Some(nla)
+    };
+    let entries = std::fs::read_dir("/proc")?.filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.map(Pid::from_raw).find(is_pause).context("no pod")
+}
+
+/// What a socket that waits for an acknowledgement does, an open file does here: it keeps the
+/// network of a pod whose launch agent was killed. The pod is off its bridge all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_pod_is_off_the_network_although_its_network_lives() -> Result<()> {
+    let site = Site::new(3).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let gate = site.gate().display().to_string();
+    let script = "while [ ! -e $0 ]; do sleep 0.1; done";
+    let hosts = ["-n", "2", "--hosts", "node[01-02]", "--spares", "node03"];
+    for killed in ["ftb-nla", "pause"] {
+        let arguments = ["--job", killed, "--backend", &backend];
+        let words = ["sh", "-c", script, &gate];
+        let job = start(site.launch(&[&hosts[..], &arguments].concat(), &words));
+        site.wait_met(killed).await?;
+        let file = std::fs::read(site.jobs.path().join(killed).join("job.json"))?;
+        let file: serde_json::Value = serde_json::from_slice(&file)?;
+        let bridge = file["specs"]["node02"]["pod"]["bridge"].as_str().context("no bridge")?;
+        let ports = format!("/sys/class/net/{bridge}/brif");
+        let links = site.wait("both pods to be on the bridge", async || {
+            let ports = std::fs::read_dir(&ports).into_iter().flatten().filter_map(Result::ok);
+            let links: Vec<_> = ports.map(|port| port.file_name()).collect();
+            Ok((links.len() == 2).then_some(links))
+        });
+        let links = links.await?;
+        let nla = site.nla_of(killed, "node02")?;
+        let pause = pause_of(nla)?;
+        let network = std::fs::File::open(format!("/proc/{pause}/ns/net"))?;
+        kill(if killed == "pause" { pause } else { nla }, Signal::SIGKILL)?;
+        // Without a set the job ends, and with it the other pod.
+        job.await??;
+        let links = || links.iter().map(|link| PathBuf::from("/sys/class/net").join(link));
+        wait_for("the links to be gone", async || {
+            Ok((!links().any(|link| link.exists())).then_some(()))
+        })
+        .await?;
+        drop(network);
+        nothing_left(&format!("FTB_JOB_ID={killed}\0")).await?;
+    }
+    Ok(())
 }
 
 /// A BMC says that a fan stands still; the pod of that node moves to the spare with its address and

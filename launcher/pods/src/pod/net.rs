@@ -243,6 +243,20 @@ pub async fn close(net: &PodNet, link: &str) -> Result<(), String> {
     ip(net.outside(), &format!("link del dev {link}\n")).await.map(drop)
 }
 
+/// The device of a pod.
+const DEVICE: &str = "eth0";
+
+/// Removes the link of the pod that this process is in, if it has one. A socket that waits for an
+/// acknowledgement keeps the network of a dead pod for minutes.
+pub(super) fn cut_off() {
+    if Path::new(LINKS).join(DEVICE).exists() {
+        let mut command = std::process::Command::new("ip");
+        command.args(["link", "del", "dev", DEVICE]).stdin(Stdio::null());
+        // Its agent may have removed it.
+        let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
 /// Removes the job's own bridge when it has no ports. Returns whether it is gone.
 pub fn remove_bridge(net: &PodNet) -> bool {
     // A bridge of a holder ends with it.

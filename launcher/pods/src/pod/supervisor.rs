@@ -10,7 +10,7 @@
 //! Both are single-threaded and use only pipes, sockets and signals, which CRIU can save.
 
 use super::ipc::{BODY_BYTES_MAX, FromSupervisor, LINE_BYTES_MAX, ToSupervisor};
-use super::stop;
+use super::{net, stop};
 use crate::activity::{self, Sampler};
 use crate::counter::{PROGRESS_FD, StepCounter};
 use crate::output::Stream;
@@ -86,10 +86,14 @@ pub fn make(fresh: bool, user: bool, mounts: Option<u32>) -> io::Result<()> {
     writeln!(said, "{}", child.id())?;
     said.flush()?;
     child.wait()?;
+    // The pause process may have been killed.
+    net::cut_off();
     Ok(())
 }
 
-/// The pause process. Returns when its standard input ends.
+/// The pause process. Returns when its standard input ends. It takes the pod off the network before
+/// the kernel ends the ranks: what their connections still repeat would reset those of a pod that
+/// is restored with the same address.
 pub fn pause(fresh: bool) -> io::Result<()> {
     let children = caught()?;
     let none: Option<&str> = None;
@@ -112,6 +116,7 @@ pub fn pause(fresh: bool) -> io::Result<()> {
         ];
         wait(&mut ready)?;
         if ready[0].any().unwrap_or(true) && read(&stdin, &mut [0; 64])? == 0 {
+            net::cut_off();
             return Ok(());
         }
         if ready[1].any().unwrap_or(false) {
