@@ -3,9 +3,11 @@
 //! - [`NodeWatch`], in each NLA, turns samples into how long each rank has stood still.
 //! - [`HangJudge`], in the JL, compares the ranks with each other and finds the hung ones.
 //!
-//! A computing rank is never hung, nor is one that waits for a message: without steps of its own
+//! A computing rank is never hung, nor is one that waits for it: without steps of its own
 //! (`ftb_progress`, safe points, messages of ftb-job) the kernel shows no difference between an
-//! endless loop and work. A rank that has counted steps must go on to do so.
+//! endless loop and work. A rank that has counted steps must go on to do so. Of ranks without steps
+//! only one is hung that its peers leave behind: it stands still as it never did, and they go on to
+//! exchange data.
 //!
 //! Not responsible for: samples (`ftb-launcher-pods`), what follows from a finding ([`crate::jl`]).
 
@@ -47,6 +49,10 @@ pub struct Sample {
     pub steps: u64,
     /// Bytes that have arrived in its TCP sockets and that it has not read.
     pub unread: u64,
+    /// Bytes that its TCP sockets have carried: while it moves, any change shows that it exchanges
+    /// data.
+    #[serde(default)]
+    pub exchanged: u64,
 }
 
 /// The sample of one process of a rank.
@@ -95,4 +101,7 @@ pub struct NodeReport {
     /// The longest step of a rank of this node so far, in milliseconds.
     pub longest_ms: u64,
     pub still: Vec<RankReport>,
+    /// Ranks whose TCP sockets have carried data within the last minute.
+    #[serde(default)]
+    pub exchanging: Ranks,
 }

@@ -90,6 +90,9 @@ fn a_thousand_hours_of_work_waits_and_io_cause_no_false_alarm() {
     let mut seen = program::Seen::default();
     for seed in 1..=JOBS {
         let mut job = Job::new(seed, RANKS);
+        if seed % 4 == 0 {
+            job.program.farms();
+        }
         let mut rng = Rng(seed ^ 0xdeaf);
         while job.now_ms < HOURS / JOBS * 3_600_000 {
             if rng.below(4000) == 0 {
@@ -104,7 +107,7 @@ fn a_thousand_hours_of_work_waits_and_io_cause_no_false_alarm() {
     // The hours contain what they are about.
     assert!(seen.waits > 10_000 && seen.long > 100, "{seen:?}");
     assert!(seen.io > 100 && seen.shared_io > 100 && seen.idle > 50, "{seen:?}");
-    assert!(seen.stops > 100 && seen.longest_h > 1, "{seen:?}");
+    assert!(seen.stops > 100 && seen.longest_h > 1 && seen.tasks > 10_000, "{seen:?}");
 }
 
 #[test]
@@ -172,6 +175,27 @@ fn a_rank_that_reads_nothing_or_waits_for_a_file_system_is_found_without_steps()
             assert_eq!((finding.rank, finding.kind), (Some(rank), HangKind::Io));
             assert!(after < Duration::from_secs(1860), "seed {seed}: {after:?}");
         }
+    }
+}
+
+/// Its peers go on without it. A rank that they wait for is not found that way: see the next test.
+#[test]
+fn a_rank_that_its_peers_leave_behind_is_found_without_steps() {
+    for seed in 1..=20 {
+        let mut job = Job::new(seed, 8);
+        job.program.farms();
+        let mut rng = Rng(seed);
+        let learns = Duration::from_secs(3600 * (4 + rng.below(8)));
+        assert_eq!(job.first(learns), None, "seed {seed}");
+        let rank = usize::try_from(rng.below(8)).unwrap();
+        job.program.fail(rank, Fault::Sleep);
+        let (finding, after) = job.first(Duration::from_secs(12 * 3600)).unwrap();
+        assert_eq!((finding.rank, finding.kind), (u32::try_from(rank).ok(), HangKind::Peers));
+        assert!(after >= TIMES.stall_after, "seed {seed}: {after:?}");
+        assert!(after < Duration::from_secs(3 * 3600), "seed {seed}: {after:?}");
+        job.program.mend(rank);
+        let over = (0..3).flat_map(|_| job.step()).collect::<Vec<_>>();
+        assert_eq!(over, [HangChange::Over(finding)], "seed {seed}");
     }
 }
 

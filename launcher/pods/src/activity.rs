@@ -1,23 +1,38 @@
-//! What the kernel shows of ranks: processor time, context switches, written bytes, states of their
-//! processes, and data that they have not read. Whether a rank makes progress follows from it
-//! ([`ftb_launcher_core::progress`]), and at a checkpoint whether the last good set must stay.
+//! What the kernel shows of ranks: processor time, context switches, written bytes, bytes of their
+//! TCP sockets, states of their processes, and data that they have not read. Whether a rank makes
+//! progress follows from it ([`ftb_launcher_core::progress`]), and at a checkpoint whether the last
+//! good set must stay.
 //!
 //! One look reads the head of each process on the host (about 10 µs), more of those of ranks, and
-//! the sockets only of ranks that have stood still since the look before.
+//! the sockets only of ranks that have stood still since the look before, and of all ranks every
+//! [`EXCHANGE_EVERY`].
 
+use crate::sockets;
+use core::time::Duration;
 use ftb_launcher_core::message::Activity;
 use ftb_launcher_core::progress::{RunState, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// The state of a listening socket in `/proc/net/tcp`: its queue holds connections, not data.
 const LISTENS: &str = "0A";
 
+/// How often the bytes of all sockets are read.
+const EXCHANGE_EVERY: Duration = Duration::from_secs(10);
+
 /// Looks at process groups; it remembers the look before.
 #[derive(Clone, Debug, Default)]
-pub struct Sampler(Arc<Mutex<BTreeMap<i32, Sample>>>);
+pub struct Sampler(Arc<Mutex<LastLook>>);
+
+#[derive(Debug, Default)]
+struct LastLook {
+    samples: BTreeMap<i32, Sample>,
+    /// When the bytes of sockets were read.
+    exchange: Option<Instant>,
+}
 
 impl Sampler {
     /// Samples of these process groups, without their steps. Processes that the kernel hides count
@@ -25,14 +40,25 @@ impl Sampler {
     pub fn look(&self, groups: &BTreeSet<i32>) -> BTreeMap<i32, Sample> {
         let mut seen = look(groups);
         let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = before.exchange.is_none_or(|at| at.elapsed() >= EXCHANGE_EVERY);
+        let carried = if is_due { sockets::carried() } else { BTreeMap::new() };
+        let of_inode = |inode: &String| carried.get(&inode.parse().ok()?).copied();
         for (group, (sample, processes)) in &mut seen {
-            let still = before.get(group).is_some_and(|known| known.switches == sample.switches);
-            if still {
+            let known = before.samples.get(group);
+            if known.is_some_and(|known| known.switches == sample.switches) {
                 sample.unread = processes.iter().map(|pid| unread(*pid)).sum();
             }
+            sample.exchanged = known.map_or(0, |known| known.exchanged);
+            if is_due {
+                let own: BTreeSet<String> = processes.iter().flat_map(|pid| inodes(*pid)).collect();
+                sample.exchanged = own.iter().filter_map(of_inode).sum();
+            }
         }
-        *before = seen.into_iter().map(|(group, (sample, _))| (group, sample)).collect();
-        before.clone()
+        if is_due {
+            before.exchange = Some(Instant::now());
+        }
+        before.samples = seen.into_iter().map(|(group, (sample, _))| (group, sample)).collect();
+        before.samples.clone()
     }
 }
 
@@ -88,15 +114,20 @@ fn worst(of_group: RunState, letter: char, is_traced: bool) -> RunState {
     }
 }
 
-/// Bytes in the receive queues of a process' TCP sockets.
-fn unread(pid: i32) -> u64 {
-    let of = Path::new("/proc").join(pid.to_string());
-    let files = fs::read_dir(of.join("fd")).into_iter().flatten().filter_map(Result::ok);
+/// The inodes of a process' sockets.
+fn inodes(pid: i32) -> BTreeSet<String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
     let inode = |path: std::path::PathBuf| {
         path.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
     };
-    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
-    let sockets: BTreeSet<String> = links.filter_map(inode).collect();
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    links.filter_map(inode).collect()
+}
+
+/// Bytes in the receive queues of a process' TCP sockets.
+fn unread(pid: i32) -> u64 {
+    let of = Path::new("/proc").join(pid.to_string());
+    let sockets = inodes(pid);
     if sockets.is_empty() {
         return 0;
     }
@@ -246,6 +277,7 @@ mod tests {
             sampler.look(&BTreeSet::from([group]))[&group]
         });
         let seen = looks.find(|sample| sample.unread > 0).unwrap();
+        assert_eq!(seen.exchanged, 5);
         assert_eq!((seen.unread, seen.state, seen.pid), (5, RunState::Runs, sleeps.0.id()));
         let pid = nix::unistd::Pid::from_raw(group);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();

@@ -17,6 +17,7 @@ pub mod output;
 pub mod owner;
 pub mod pod;
 pub mod saver;
+mod sockets;
 pub mod spec;
 pub mod steps;
 pub mod timeline;

@@ -257,7 +257,7 @@ catalog! {
              before a predicted failure when its remedy was chosen, by these durations.";
         FTB_JL_HUNG: "warning", "", "episode kind node? rank? incarnation? pid? kill?",
             "A rank is hung, or all are; `kind`: `stopped`, `debugger`, `unread`, `io`, `steps`, \
-             `all`. `on_hang` of the policy says what follows.";
+             `peers`, `all`. `on_hang` of the policy says what follows.";
         FTB_JL_HANG_OVER: "info", "", "episode kind node? rank? incarnation? pid?",
             "It is hung no more: it goes on, or was started again.";
         FTB_JL_ASK: "info", "nothing", "",

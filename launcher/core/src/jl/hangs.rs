@@ -24,6 +24,7 @@ impl Jl {
         report.moving.0.retain(|rank| placed(*rank));
         report.stepping.0.retain(|rank| placed(*rank));
         report.still.retain(|of| placed(of.rank));
+        report.exchanging.0.retain(|rank| placed(*rank));
         self.hangs.on_report(now, &report);
     }
 

@@ -7,7 +7,14 @@
 //! | unread | stands still and does not read what has arrived | `stall_after` |
 //! | io | waits for a file system or a driver | `stall_after` |
 //! | steps | counts steps, but none more | `stall_after`, at least 4 times the longest step |
+//! | peers | counts no steps, stands still, and is left behind by its peers | see below |
 //! | all | is one of all ranks, which all stand still | `stall_after` |
+//!
+//! Peers leave a rank behind that they need no more: they go on and exchange data all the time, and
+//! at most one in four stands still. A rank that waits for its peers looks the same. So it must
+//! have shown what it does otherwise: it stands still for `stall_after`, for 30 times as long as
+//! ever before, and was watched three times as long before that. Peers that compute, or wait busily
+//! for the hung rank, exchange nothing: then nothing is found without steps.
 //!
 //! While a rank waits for a file system or a driver, `stall_after` passes three times slower for
 //! all: such a pause ends more often than not, and peers wait for that rank.
@@ -31,6 +38,14 @@ const IO_PATIENCE: u64 = 3;
 const STEP_PATIENCE: u64 = 4;
 /// A rank differs from its peers if at most one in this number is as it is.
 const ODD_SHARE: usize = 4;
+/// How much longer than ever before a rank must stand still that its peers leave behind.
+const WAIT_PATIENCE: u64 = 30;
+/// How much longer than that it must have been watched before.
+const WATCH_PATIENCE: u64 = 3;
+/// How long at most the ranks that move may exchange nothing.
+const EXCHANGE_GAP: Duration = Duration::from_secs(60);
+/// At least this number of its peers must exchange data: one would do so with something else.
+const PEERS_MIN: usize = 2;
 /// Of the report of a rank that moves.
 const ANY_START: u64 = u64::MAX;
 /// Most remembered periods of I/O; the oldest go first.
@@ -90,6 +105,7 @@ pub enum HangKind {
     Unread,
     Io,
     Steps,
+    Peers,
     All,
 }
 
@@ -102,12 +118,20 @@ impl HangKind {
             Self::Unread => "unread",
             Self::Io => "io",
             Self::Steps => "steps",
+            Self::Peers => "peers",
             Self::All => "all",
         }
     }
 
-    const KINDS: [Self; 6] =
-        [Self::Stopped, Self::Debugger, Self::Unread, Self::Io, Self::Steps, Self::All];
+    const KINDS: [Self; 7] = [
+        Self::Stopped,
+        Self::Debugger,
+        Self::Unread,
+        Self::Io,
+        Self::Steps,
+        Self::Peers,
+        Self::All,
+    ];
 
     /// What stands still, after the name of the rank.
     pub const fn words(self) -> &'static str {
@@ -117,6 +141,7 @@ impl HangKind {
             Self::Unread => "does not read what has arrived and does nothing else",
             Self::Io => "waits for a file system or a driver",
             Self::Steps => "makes no further step",
+            Self::Peers => "stands still while its peers go on and exchange data",
             Self::All => "have made no progress",
         }
     }
@@ -176,6 +201,18 @@ pub struct HangJudge {
     /// When the next look is due.
     #[serde(skip)]
     due_ns: Option<u64>,
+    /// The longest time that each rank has stood still and then gone on, in milliseconds.
+    #[serde(skip)]
+    longest_still: BTreeMap<u32, u64>,
+    /// When each rank exchanged data last, in monotonic nanoseconds.
+    #[serde(skip)]
+    exchanges: BTreeMap<u32, u64>,
+    /// Since when, and until when, the ranks that move exchange data, in monotonic nanoseconds.
+    #[serde(skip)]
+    exchange_ns: Option<(u64, u64)>,
+    /// For how long the ranks were watched, in milliseconds.
+    #[serde(skip)]
+    watched_ms: u64,
 }
 
 /// The ranks of one look, with ages that count only since the watch began.
@@ -185,6 +222,10 @@ struct Look<'a> {
     io_ns: &'a VecDeque<(u64, u64)>,
     hang_ms: u64,
     stall_ms: u64,
+    longest_still: &'a BTreeMap<u32, u64>,
+    /// For how long the ranks that move exchange data.
+    exchange_ms: u64,
+    watched_ms: u64,
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -208,15 +249,33 @@ impl HangJudge {
             (rank, (now.mono_ns, start))
         };
         let steps = Some(StepReport { still_ms: 0, longest_ms: node.longest_ms });
+        self.learn(node);
+        self.exchanges.extend(node.exchanging.iter().map(|rank| (rank, now.mono_ns)));
         self.reports.extend(node.moving.iter().map(|rank| moves(rank, None)));
         self.reports.extend(node.stepping.iter().map(|rank| moves(rank, steps)));
         self.reports.extend(node.still.iter().map(|of| (of.rank, (now.mono_ns, *of))));
         self.due_ns.get_or_insert(now.mono_ns);
     }
 
+    /// How long ranks have stood still that go on now. A stop by a signal says nothing about that.
+    fn learn(&mut self, node: &NodeReport) {
+        let moves = node.moving.iter().chain(node.stepping.iter()).map(|rank| (rank, 0));
+        let stands = node.still.iter().map(|report| (report.rank, report.still_ms));
+        for (rank, still_ms) in moves.chain(stands) {
+            let before = self.reports.get(&rank).map(|(_, report)| report);
+            if let Some(before) = before.filter(|before| before.still_ms > still_ms)
+                && !matches!(before.state, RunState::Stopped | RunState::Traced)
+            {
+                let longest_ms = self.longest_still.entry(rank).or_default();
+                *longest_ms = before.still_ms.max(*longest_ms);
+            }
+        }
+    }
+
     /// Ranks stand still at present for a good reason: what happened until now does not count.
     pub fn pause(&mut self, now: Now, times: &HangTimes) {
         self.since_ns = now.mono_ns;
+        self.exchange_ns = None;
         self.due_ns = Some(now.deadline_ns(times.sample_every()));
     }
 
@@ -239,9 +298,18 @@ impl HangJudge {
         if known.iter().any(|report| report.state == RunState::WaitsForIo) {
             self.has_io(now, every);
         }
-        let (hang_ms, stall_ms) = (millis(times.hang_after), millis(times.stall_after));
-        let now_ns = now.mono_ns;
-        let look = Look { reports: &known, now_ns, io_ns: &self.io_ns, hang_ms, stall_ms };
+        self.has_exchange(now, &known, oldest_ns);
+        self.watched_ms = self.watched_ms.saturating_add(millis(every));
+        let look = Look {
+            reports: &known,
+            now_ns: now.mono_ns,
+            io_ns: &self.io_ns,
+            hang_ms: millis(times.hang_after),
+            stall_ms: millis(times.stall_after),
+            longest_still: &self.longest_still,
+            exchange_ms: self.exchange_ns.map_or(0, |(since, until)| (until - since) / 1_000_000),
+            watched_ms: self.watched_ms,
+        };
         let found = look.find(knows_all);
         let found = found.into_iter().map(|(report, kind, ms)| Finding {
             rank: report.map(|report| report.rank),
@@ -259,6 +327,22 @@ impl HangJudge {
             }
         };
         self.change(found, is_unknown)
+    }
+
+    /// Whether the ranks that move exchange data: at least half of them.
+    fn has_exchange(&mut self, now: Now, known: &[RankReport], oldest_ns: u64) {
+        let moving = || known.iter().filter(|report| report.still_ms == 0);
+        let is_recent = |rank: &u32| self.exchanges.get(rank).is_some_and(|at| *at >= oldest_ns);
+        let exchanging = moving().filter(|report| is_recent(&report.rank)).count();
+        let most = exchanging >= PEERS_MIN && 2 * exchanging >= moving().count();
+        let gap_ns = millis(EXCHANGE_GAP) * 1_000_000;
+        let before =
+            self.exchange_ns.filter(|(_, until)| now.mono_ns.saturating_sub(*until) <= gap_ns);
+        self.exchange_ns = match before {
+            Some((since, _)) if most => Some((since, now.mono_ns)),
+            None if most => Some((now.mono_ns, now.mono_ns)),
+            before => before,
+        };
     }
 
     /// A rank waits for I/O. Looks that follow each other make one period.
@@ -338,6 +422,10 @@ impl<'a> Look<'a> {
         if !by_steps.is_empty() || !knows_all {
             return by_steps;
         }
+        let left_behind = self.left_behind();
+        if !left_behind.is_empty() {
+            return left_behind;
+        }
         self.all_still()
     }
 
@@ -404,6 +492,25 @@ impl<'a> Look<'a> {
             }
         };
         odd.into_iter().map(|(report, ms)| named(report, ms)).collect()
+    }
+
+    /// Ranks that stand still as never before, while their peers go on.
+    fn left_behind(&self) -> Vec<Found<'a>> {
+        let stands = |report: &&RankReport| report.still_ms >= self.hang_ms;
+        let still: Vec<&RankReport> = self.reports.iter().filter(stands).collect();
+        let is_left = |report: &&RankReport| {
+            let longest_ms = self.longest_still.get(&report.rank).copied().unwrap_or(0);
+            let least_ms = self.stall_ms.max(longest_ms.saturating_mul(WAIT_PATIENCE));
+            let before_ms = self.watched_ms.saturating_sub(report.still_ms);
+            report.steps.is_none()
+                && self.counted(report.still_ms).min(self.exchange_ms) >= least_ms
+                && before_ms >= least_ms.saturating_mul(WATCH_PATIENCE)
+        };
+        if still.len() * ODD_SHARE > self.reports.len() {
+            return Vec::new();
+        }
+        let left = still.into_iter().filter(is_left);
+        left.map(|report| (Some(report), HangKind::Peers, report.still_ms)).collect()
     }
 
     /// All ranks, or those among them that do not wait for a message.

@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// of libraries wake now and then.
 const IDLE_SHARE: u64 = 50;
 
+/// A rank whose sockets have carried data within this time exchanges data.
+const EXCHANGE_MS: u64 = 60_000;
+
 #[derive(Clone, Debug)]
 struct Watched {
     incarnation: u64,
@@ -16,6 +19,8 @@ struct Watched {
     report: RankReport,
     /// Whether it was stopped since its last step: that says nothing about the length of its steps.
     was_stopped: bool,
+    /// Since its sockets carried data, if they have.
+    exchange_ms: Option<u64>,
 }
 
 /// The ranks of one node. It counts the time between its own samples, at most twice the interval:
@@ -42,6 +47,9 @@ impl NodeWatch {
                 None => Watched::new(*rank, *incarnation, *sample),
             };
             node.add(watched.report);
+            if watched.exchange_ms.is_some_and(|ms| ms < EXCHANGE_MS) {
+                node.exchanging.0.extend([*rank]);
+            }
             self.ranks.insert(*rank, watched);
         }
         node
@@ -66,12 +74,18 @@ impl Watched {
         let steps = (sample.steps > 0).then(StepReport::default);
         let (pid, state) = (sample.pid, sample.state);
         let report = RankReport { rank, incarnation, pid, state, steps, ..RankReport::default() };
-        Self { incarnation, last: sample, report, was_stopped: false }
+        let (was_stopped, exchange_ms) = (false, None);
+        Self { incarnation, last: sample, report, was_stopped, exchange_ms }
     }
 
     fn next(mut self, passed_ms: u64, now: Sample) -> Self {
-        let Self { last, report, was_stopped, .. } = &mut self;
+        let Self { last, report, was_stopped, exchange_ms, .. } = &mut self;
         let is_step = now.steps != last.steps;
+        // The kernel carries data also for a rank that stands still.
+        *exchange_ms = match now.exchanged != last.exchanged {
+            true => Some(0),
+            false => exchange_ms.map(|ms| ms.saturating_add(passed_ms)),
+        };
         let cpu_ms = now.done.cpu_ms.saturating_sub(last.done.cpu_ms);
         let has_moved = is_step
             || now.switches != last.switches

@@ -56,6 +56,8 @@ pub(crate) struct Seen {
     pub(crate) idle: u64,
     pub(crate) stops: u64,
     pub(crate) longest_h: u64,
+    /// Tasks of programs without collective operations.
+    pub(crate) tasks: u64,
 }
 
 impl Seen {
@@ -67,6 +69,7 @@ impl Seen {
         self.idle += other.idle;
         self.stops += other.stops;
         self.longest_h = self.longest_h.max(other.longest_h);
+        self.tasks += other.tasks;
     }
 }
 
@@ -81,6 +84,8 @@ pub(crate) struct Program {
     spins: bool,
     /// One rank waits while the others compute.
     has_master: bool,
+    /// Each rank gets tasks over its sockets and waits for the next one; no step has all ranks.
+    is_farm: bool,
     step_ms: u64,
     seen: Seen,
 }
@@ -98,10 +103,52 @@ impl Program {
             sample: Sample { pid: 1, ..Sample::default() },
         };
         let ranks = vec![idle; ranks];
-        let seen = Seen::default();
-        let mut program = Self { rng, now_ms: 0, ranks, counts, spins, has_master, step_ms, seen };
+        let (seen, is_farm, now_ms) = (Seen::default(), false, 0);
+        let mut program =
+            Self { rng, now_ms, ranks, counts, spins, has_master, is_farm, step_ms, seen };
         program.begin_step();
         program
+    }
+
+    /// Ranks work on tasks, one after the other, and know nothing of each other.
+    pub(crate) fn farms(&mut self) {
+        (self.counts, self.spins, self.has_master, self.is_farm) = (false, false, false, true);
+        for index in 0..self.ranks.len() {
+            self.begin_task(index);
+        }
+    }
+
+    /// The rank gets a task, or waits for one: most often for seconds, sometimes for minutes.
+    fn begin_task(&mut self, index: usize) {
+        let (rng, now_ms) = (&mut self.rng, self.now_ms);
+        let is_long = rng.below(2000) == 0;
+        let (waits, task_ms) = match self.ranks[index].does {
+            Does::Works => (true, if rng.below(50) == 0 { 120_000 } else { 20_000 }),
+            _ => (false, 60_000),
+        };
+        let ms = rng.below(if is_long && !waits { HOUR_MS } else { task_ms });
+        let io = !waits && rng.below(500) == 0;
+        self.seen.long += u64::from(is_long);
+        self.seen.io += u64::from(io);
+        self.seen.tasks += 1;
+        let rank = &mut self.ranks[index];
+        rank.does = match (waits, io) {
+            (true, _) => Does::Waits,
+            (false, true) => Does::Io,
+            (false, false) => Does::Works,
+        };
+        (rank.until_ms, rank.after) = (now_ms + ms, Does::Works);
+        rank.sample.switches += 1;
+        rank.sample.exchanged += 100;
+    }
+
+    fn run_farm(&mut self) {
+        for index in 0..self.ranks.len() {
+            let rank = &self.ranks[index];
+            if rank.fault.is_none() && self.now_ms >= rank.until_ms {
+                self.begin_task(index);
+            }
+        }
     }
 
     pub(crate) fn counts_steps(&mut self, counts: bool) {
@@ -181,6 +228,16 @@ impl Program {
     pub(crate) fn run_until(&mut self, to_ms: u64) {
         let passed_ms = to_ms - self.now_ms;
         self.now_ms = to_ms;
+        match self.is_farm {
+            true => self.run_farm(),
+            false => self.run_steps(to_ms),
+        }
+        for rank in &mut self.ranks {
+            rank.advance(passed_ms, self.spins, self.rng.below(100));
+        }
+    }
+
+    fn run_steps(&mut self, to_ms: u64) {
         for rank in &mut self.ranks {
             let is_done = rank.fault.is_none() && to_ms >= rank.until_ms;
             if is_done && rank.does != Does::Waits {
@@ -195,12 +252,10 @@ impl Program {
             for rank in &mut self.ranks {
                 rank.sample.switches += 1;
                 rank.sample.done.sent += 100;
+                rank.sample.exchanged += 100;
                 rank.sample.steps += u64::from(self.counts);
             }
             self.begin_step();
-        }
-        for rank in &mut self.ranks {
-            rank.advance(passed_ms, self.spins, self.rng.below(100));
         }
     }
 }
