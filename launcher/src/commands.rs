@@ -22,7 +22,7 @@ use ftb_launcher_core::link::router;
 use ftb_launcher_core::manner::Saver;
 use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName, SetId};
-use ftb_launcher_core::policy::{self, Orders, Policy};
+use ftb_launcher_core::policy::{self, HandledEvents, Orders, Policy};
 use ftb_launcher_core::progress::HangTimes;
 use ftb_launcher_pods::backend::{Choice, Criu, auto};
 use ftb_launcher_pods::installed;
@@ -582,7 +582,8 @@ async fn start(
     starting: Starting,
 ) -> Result<i32, Failure> {
     let (nlas, addresses) = (BTreeMap::new(), BTreeMap::new());
-    let state = StateFile { jl, nlas, addresses, orders: Orders::default(), exit: None };
+    let (orders, handled) = (Orders::default(), HandledEvents::default());
+    let state = StateFile { jl, nlas, addresses, orders, handled, exit: None };
     dir.write("job.json", &file).map_err(Failure::failed)?;
     dir.write("state.json", &state).map_err(Failure::failed)?;
     let job = file.job.clone();

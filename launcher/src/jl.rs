@@ -18,7 +18,8 @@ use super::spec::Starting;
 use super::streams::InputNews;
 use super::transfer::{self, Origin};
 use crate::clock::Clock;
-use crate::{drills, nla, reports, waiting};
+use crate::reports::{self, ReportNews};
+use crate::{drills, nla, waiting};
 use core::time::Duration;
 use ftb_client::{Client, Start};
 use ftb_core::{Event, EventId};
@@ -29,7 +30,7 @@ use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::manner::Moves;
 use ftb_launcher_core::message::{Answer, FromJl, JobRequest, NumberedRequest, Outcome, Placement};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
-use ftb_launcher_core::policy::{self, Action, Policy, Report};
+use ftb_launcher_core::policy::{self, Action, HandledEvents, Policy, Report};
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;
 use ftb_launcher_pods::timeline::Stopwatch;
@@ -77,6 +78,8 @@ struct JobLauncher {
     file: JobFile,
     dir: JobDir,
     state: StateFile,
+    /// What the state on disk says is handled.
+    saved_handled: HandledEvents,
     policy: Policy,
     quiet: bool,
     progress: Progress,
@@ -95,7 +98,7 @@ struct JobLauncher {
 ///
 /// # Errors
 /// The launcher itself cannot start (no agent, no NLA program).
-pub async fn run(run: LaunchJob) -> Result<i32, String> {
+pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     connection::allow_many_files();
     let job = run.file.job.clone();
     let clock = Clock::start();
@@ -107,7 +110,8 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
     let own = backplane::subscribe_own(&client, &format!("jobid={job}"), Start::Now).await?;
     tokio::spawn(backplane::forward(own, gate.clone(), to_heard));
     let nodes = run.file.specs.keys();
-    let begun = reports::begin(&client, run.policy.spaces(), nodes, &gate).await?;
+    let (spaces, handled) = (run.policy.spaces(), &mut run.state.handled);
+    let begun = reports::begin(&client, spaces, nodes, &gate, handled).await?;
     let (conditions, mut reports) = begun;
     let mut drills = drills::begin(&client, job.as_str(), &gate).await?;
 
@@ -138,7 +142,7 @@ pub async fn run(run: LaunchJob) -> Result<i32, String> {
             Some(input) = from_tasks.recv() => shell.handle(input).await,
             Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
-            Some(report) = reports.recv() => shell.on_report(&report).await,
+            Some(news) = reports.recv() => shell.on_report_news(news).await,
             Some((id, drill)) = drills.recv() => shell.on_drill(id, &drill).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
         }
@@ -179,6 +183,7 @@ impl JobLauncher {
             limit_ns: after(run.time_limit),
             file: run.file,
             dir: run.dir,
+            saved_handled: HandledEvents::default(),
             state: run.state,
             policy: run.policy,
             quiet: run.quiet,
@@ -263,12 +268,33 @@ impl JobLauncher {
         }
     }
 
-    async fn on_report(&mut self, report: &Report) {
-        if let Some(node) = self.node_of(report) {
-            let facts = self.facts();
-            let actions = self.policy.event(self.clock.now(), report, &node, &facts);
-            self.act(actions).await;
+    async fn on_report_news(&mut self, news: ReportNews) {
+        match news {
+            ReportNews::Report(report) => self.on_report(&report).await,
+            ReportNews::Position(space, position) => {
+                let all_done = !self.policy.is_waiting();
+                self.state.handled.on_position(&space, position, all_done);
+                self.save_handled();
+            }
         }
+    }
+
+    /// An event that an earlier launcher has handled counts no second time.
+    async fn on_report(&mut self, report: &Report) {
+        if report.source.as_ref().is_some_and(|source| self.state.handled.has(source)) {
+            return;
+        }
+        let (now, facts) = (self.clock.now(), self.facts());
+        let mut actions = self.policy.tick(now, &facts);
+        let before = self.policy.put_off_count();
+        if let Some(node) = self.node_of(report) {
+            actions.extend(self.policy.event(now, report, &node, &facts));
+        }
+        if let Some(source) = &report.source {
+            let waits = self.policy.put_off_count() != before;
+            self.state.handled.on_event(source, waits, !self.policy.is_waiting());
+        }
+        self.act(actions).await;
     }
 
     /// Answers what would be done. Nothing is.
@@ -338,7 +364,9 @@ impl JobLauncher {
         policy::Facts { nodes: job.placement().into_keys().collect(), owner }
     }
 
+    /// Takes actions. The state on disk has what was handled with the first step of each action.
     async fn act(&mut self, actions: Vec<Action>) {
+        let is_empty = actions.is_empty();
         for action in actions {
             match action {
                 Action::Tell(words) => self.tell(&words),
@@ -364,11 +392,17 @@ impl JobLauncher {
                 Action::Gone { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
             }
         }
+        if !is_empty {
+            self.save_handled();
+        }
     }
 
     async fn on_tick(&mut self) {
         let facts = self.facts();
         let actions = self.policy.tick(self.clock.now(), &facts);
+        if !self.policy.is_waiting() {
+            self.state.handled.settle();
+        }
         self.act(actions).await;
         let now = self.clock.now();
         if now.mono_ns >= self.limit_ns {
@@ -399,6 +433,9 @@ impl JobLauncher {
         self.state.orders.clone_from(self.policy.orders());
         let saved = self.dir.write("state.json", &self.state);
         time.done(&"launcher", "write the job's state");
+        if saved.is_ok() {
+            self.saved_handled.clone_from(&self.state.handled);
+        }
         let (now, jl, mut more) = (self.clock.now(), &mut self.state.jl, Vec::new());
         match saved {
             Ok(()) if jl.is_unsaved() => jl.handle(now, JlInput::Saved, &mut more),
@@ -409,6 +446,18 @@ impl JobLauncher {
             }
         }
         batch.extend(more);
+    }
+
+    /// Writes how far reports are handled, unless that is on disk. After a failure the next report
+    /// tries it again; until then a launcher that takes over may report one of them again.
+    fn save_handled(&mut self) {
+        if self.state.handled == self.saved_handled || self.state.jl.is_unsaved() {
+            return;
+        }
+        match self.dir.write("state.json", &self.state) {
+            Ok(()) => self.saved_handled.clone_from(&self.state.handled),
+            Err(error) => tracing::warn!(%error, "what was handled is not on disk"),
+        }
     }
 
     async fn publish(&self, event: Event) {

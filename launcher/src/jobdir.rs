@@ -12,7 +12,7 @@ use super::spec::{NlaSpec, StartMethod, Starting};
 use ftb_launcher_core::jl::Jl;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
-use ftb_launcher_core::policy::Orders;
+use ftb_launcher_core::policy::{HandledEvents, Orders};
 use ftb_launcher_pods::images;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,9 @@ pub struct StateFile {
     /// Orders about nodes.
     #[serde(default)]
     pub orders: Orders,
+    /// How far the events about nodes are handled.
+    #[serde(default)]
+    pub handled: HandledEvents,
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
 }

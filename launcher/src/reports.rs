@@ -1,8 +1,9 @@
 //! What the backplane reports of nodes: the conditions that hold now, what changes, and events.
 //!
-//! Reports that state a condition come from one subscription, which begins with the table; others
-//! come from one subscription for each event space of the policy. After a gap the table is read
-//! again; the policy knows what it has seen before.
+//! Reports that state a condition come from one subscription, which begins with the table. After a
+//! gap the table is read again; the policy knows what it has seen before. Others come from one
+//! subscription for each event space of the policy. It goes on where the launcher before was, and
+//! after a gap where the gap began, as far as a log still has it. What no log has is reported.
 //!
 //! Not responsible for: what a report means (the policy).
 
@@ -12,10 +13,10 @@ use core::time::Duration;
 use ftb_client::{
     Client, ConditionState, Delivery, Gap, Received, Start, SubscribeError, Subscription,
 };
-use ftb_core::hostlist;
 use ftb_core::limits::FILTER_BYTES_MAX;
+use ftb_core::{Position, hostlist};
 use ftb_launcher_core::names::NodeName;
-use ftb_launcher_core::policy::{Proof, Report, Statement};
+use ftb_launcher_core::policy::{EventSource, HandledEvents, Proof, Report, Statement};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,18 @@ use tokio::sync::mpsc;
 
 /// Most reports that wait for the policy.
 const REPORTS_MAX: usize = 4096;
-/// Time between a gap and the next reading of the table.
+/// Time between a gap, or a refused subscription, and the next reading.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a space without reports says how far it is read.
+const POSITION_EVERY: Duration = Duration::from_secs(60);
+
+/// News of the backplane about nodes.
+#[derive(Debug)]
+pub enum ReportNews {
+    Report(Box<Report>),
+    /// An event space is read up to this position.
+    Position(String, Position),
+}
 
 /// Whether the local agent demands signatures of events that move jobs: what it said when it was
 /// attached last.
@@ -62,7 +73,42 @@ impl Proofs {
     }
 }
 
-/// The conditions of these nodes that hold now, and a receiver of all further reports.
+/// What every reader needs.
+#[derive(Clone)]
+struct Readers {
+    proofs: Proofs,
+    gate: backplane::EventGate,
+    to: mpsc::Sender<ReportNews>,
+}
+
+impl Readers {
+    async fn send(&self, report: Report) -> Result<(), mpsc::error::SendError<ReportNews>> {
+        self.to.send(ReportNews::Report(Box::new(report))).await
+    }
+
+    fn miss(&self, gap: &Gap, what: &str) {
+        let count = gap.count.map_or_else(|| "an unknown number of".to_owned(), |n| n.to_string());
+        let reason = gap.reason;
+        self.gate.refuse(Reason::Missed, format_args!("{count} {what} ({reason:?})"));
+    }
+
+    /// Subscribes until the agent takes it; `None`: the job is over.
+    async fn subscribe_again(&self, filter: &str, start: Start) -> Option<Subscription> {
+        loop {
+            tokio::select! {
+                () = self.to.closed() => return None,
+                () = tokio::time::sleep(READ_AGAIN_AFTER) => {}
+            }
+            match backplane::subscribe(&self.proofs.client, filter, start).await {
+                Ok(subscription) => return Some(subscription),
+                Err(error) => self.gate.refuse(Reason::Missed, error),
+            }
+        }
+    }
+}
+
+/// The conditions of these nodes that hold now, and a receiver of all further reports. Events are
+/// read on from where `handled` is; a space that was not read yet begins now.
 ///
 /// # Errors
 /// The agent refuses a subscription.
@@ -71,25 +117,30 @@ pub async fn begin<'a>(
     spaces: BTreeSet<String>,
     nodes: impl Iterator<Item = &'a NodeName>,
     gate: &backplane::EventGate,
-) -> Result<(Vec<Report>, mpsc::Receiver<Report>), String> {
+    handled: &mut HandledEvents,
+) -> Result<(Vec<Report>, mpsc::Receiver<ReportNews>), String> {
     let (to, reports) = mpsc::channel(REPORTS_MAX);
-    let proofs = Proofs::new(client);
+    let readers = Readers { proofs: Proofs::new(client), gate: gate.clone(), to };
     for space in spaces {
-        let filter = format!("event_space={space}");
-        let events = backplane::subscribe(client, &filter, Start::Now).await?;
-        tokio::spawn(follow_events(events, space, proofs.clone(), gate.clone(), to.clone()));
+        let start = handled.after(&space).map_or(Start::Now, Start::After);
+        let events = backplane::subscribe(client, &filter_of(&space), start).await?;
+        handled.begin(&space, events.position());
+        tokio::spawn(follow_events(events, space, readers.clone()));
     }
     let all = "condition=*";
     let filter = format!("{all}, subject={}", hostlist::fold(nodes.map(NodeName::as_str)));
     let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
     let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
     let mut rows = Vec::new();
-    while let Some(report) = next_row(&mut conditions, &proofs).await {
+    while let Some(report) = next_row(&mut conditions, &readers.proofs).await {
         rows.push(Report { is_initial: true, ..report });
     }
-    let follow = follow_conditions(proofs, filter, conditions, gate.clone(), to);
-    tokio::spawn(follow);
+    tokio::spawn(follow_conditions(readers, filter, conditions));
     Ok((rows, reports))
+}
+
+fn filter_of(space: &str) -> String {
+    format!("event_space={space}")
 }
 
 /// The next row of the table; `None`: it is read.
@@ -103,72 +154,81 @@ async fn next_row(conditions: &mut Subscription, proofs: &Proofs) -> Option<Repo
     }
 }
 
-async fn follow_conditions(
-    proofs: Proofs,
-    filter: String,
-    mut conditions: Subscription,
-    gate: backplane::EventGate,
-    to: mpsc::Sender<Report>,
-) {
+async fn follow_conditions(readers: Readers, filter: String, mut conditions: Subscription) {
     loop {
         match conditions.next().await {
-            Some(Delivery::Event(received)) => match to.send(report(*received, &proofs)).await {
-                Ok(()) => continue,
-                Err(_) => return,
-            },
-            Some(Delivery::Gap(gap)) => {
-                let (count, reason) = (lost(&gap), gap.reason);
-                gate.refuse(
-                    Reason::Missed,
-                    format_args!("{count} conditions, {reason:?}: the table is read again"),
-                );
-            }
-            None => return report_end(&conditions, "conditions"),
-        }
-        tokio::time::sleep(READ_AGAIN_AFTER).await;
-        match backplane::subscribe(&proofs.client, &filter, Start::Conditions).await {
-            Ok(again) => conditions = again,
-            Err(error) => tracing::error!("{error}"),
-        }
-    }
-}
-
-async fn follow_events(
-    mut events: Subscription,
-    space: String,
-    proofs: Proofs,
-    gate: backplane::EventGate,
-    to: mpsc::Sender<Report>,
-) {
-    while let Some(delivery) = events.next().await {
-        match delivery {
-            // It comes with the conditions.
-            Delivery::Event(received) if received.stated.is_some() => {}
-            Delivery::Event(received) => {
-                if to.send(report(*received, &proofs)).await.is_err() {
-                    return;
+            Some(Delivery::Event(received)) => {
+                match readers.send(report(*received, &readers.proofs)).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
                 }
             }
-            Delivery::Gap(gap) => {
-                let (count, reason) = (lost(&gap), gap.reason);
-                gate.refuse(Reason::Missed, format_args!("{count} events of {space}, {reason:?}"));
+            Some(Delivery::Gap(gap)) => {
+                readers.miss(&gap, "conditions: the table is read again");
             }
+            None if is_over(&conditions, &readers, "conditions") => return,
+            None => {}
+        }
+        match readers.subscribe_again(&filter, Start::Conditions).await {
+            Some(again) => conditions = again,
+            None => return,
         }
     }
-    report_end(&events, &format!("events of {space}"));
 }
 
-/// The job goes on without these reports. At its end its own client ends the subscription.
-fn report_end(subscription: &Subscription, to: &str) {
-    let why = subscription.ended().filter(|why| *why != SubscribeError::Closed);
-    if let Some(why) = why {
-        tracing::error!(%why, "the agent ended the subscription to {to}");
+async fn follow_events(mut events: Subscription, space: String, readers: Readers) {
+    // How far gaps were read again.
+    let mut refilled = None;
+    loop {
+        let next = match tokio::time::timeout(POSITION_EVERY, events.next()).await {
+            Ok(next) => next,
+            Err(_) => {
+                let news = ReportNews::Position(space.clone(), events.position());
+                match readers.to.send(news).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
+            }
+        };
+        let after = match next {
+            // It comes with the conditions.
+            Some(Delivery::Event(received)) if received.stated.is_some() => continue,
+            Some(Delivery::Event(received)) => {
+                let (id, position) = (received.id, received.position);
+                let source = Some(EventSource { space: space.clone(), id, position });
+                let report = Report { source, ..report(*received, &readers.proofs) };
+                match readers.send(report).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
+            }
+            Some(Delivery::Gap(gap)) if refilled.is_some_and(|until| gap.until <= until) => {
+                readers.miss(&gap, &format!("events of {space}"));
+                continue;
+            }
+            Some(Delivery::Gap(gap)) => {
+                refilled = Some(gap.until);
+                gap.after
+            }
+            None if is_over(&events, &readers, &format!("events of {space}")) => return,
+            None => events.position(),
+        };
+        match readers.subscribe_again(&filter_of(&space), Start::After(after)).await {
+            Some(again) => events = again,
+            None => return,
+        }
     }
 }
 
-/// How many events a gap stands for.
-fn lost(gap: &Gap) -> String {
-    gap.count.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string())
+/// Whether a subscription has ended with the job, which closes its client. Else the agent has ended
+/// it.
+fn is_over(subscription: &Subscription, readers: &Readers, to: &str) -> bool {
+    let why = subscription.ended().filter(|why| *why != SubscribeError::Closed);
+    if let Some(why) = &why {
+        let words = format_args!("{to}: the agent has ended the subscription: {why}");
+        readers.gate.refuse(Reason::Missed, words);
+    }
+    why.is_none()
 }
 
 fn report(received: Received, proofs: &Proofs) -> Report {
@@ -177,5 +237,5 @@ fn report(received: Received, proofs: &Proofs) -> Report {
     let stated = received.stated.zip(claim);
     let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });
     let (event, host, uid) = (received.event, received.host, received.uid);
-    Report { event, host, uid, stated, proof, is_initial: false }
+    Report { event, host, uid, stated, proof, is_initial: false, source: None }
 }

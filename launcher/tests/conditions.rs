@@ -123,6 +123,71 @@ async fn a_job_on_one_node_leaves_it_when_mvapich2s_trigger_names_it() -> Result
     nothing_left("FTB_JOB_ID=one").await
 }
 
+/// MVAPICH2's trigger, by the owner of the job.
+async fn trigger(site: &Site, node: &str) -> Result<()> {
+    let client = Client::builder("mv2").agent(site.cluster.socket(1)).build()?;
+    let trigger = event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER")?.payload(node.to_owned());
+    client.publish(trigger)?.confirmed().await?;
+    Ok(())
+}
+
+/// An event without a condition is in no table: the next launcher reads it in the log, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_without_a_condition_waits_for_the_next_launcher_which_acts_once() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let mut command = site.counting("away", &["--hosts", "node[01-02]", "--spares", "node03"]);
+    let mut launcher = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let on = |node: &'static str, ranks: [u32; 2]| {
+        move |status: &Value| status["nodes"][node]["ranks"] == serde_json::json!(ranks)
+    };
+    site.wait_met("away").await?;
+    trigger(&site, "node01").await?;
+    site.wait_status("away", "the ranks of node01 to move", on("node03", [0, 1])).await?;
+    // They go back: the trigger counts no second time.
+    site.ask(&["usable", "away", "node01"]).await?;
+    site.wait_spare("away", "node01").await?;
+    site.ask(&["migrate", "away", "node03"]).await?;
+    site.ask(&["usable", "away", "node03"]).await?;
+    site.wait_spare("away", "node03").await?;
+    launcher.kill()?;
+    launcher.wait()?;
+    trigger(&site, "node02").await?;
+    let second = start(site.command(&["attach", "away"]));
+    site.wait_status("away", "the ranks of node02 to move", on("node03", [2, 3])).await?;
+    let shown = status(&site, "away").await?;
+    assert_eq!(shown["nodes"]["node01"]["ranks"], serde_json::json!([0, 1]), "{shown}");
+    site.release()?;
+    let output = second.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert_eq!(reported.matches("moved from node02 to node03").count(), 1, "{reported}");
+    assert_eq!(reported.matches(": migrate (").count(), 1, "{reported}");
+    assert!(!reported.contains("on node01"), "{reported}");
+    nothing_left("FTB_JOB_ID=away").await
+}
+
+/// The log has lost what was published without a launcher: the next one says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_launcher_reports_events_that_no_log_has_any_more() -> Result<()> {
+    let site = Site::planned(Plan::new(3, 2).extra(LITTLE_LOG)).await?;
+    let expected = site.undisturbed().await?;
+    let mut command = site.counting("flood", &["--hosts", "node[01-02]", "--spares", "node03"]);
+    let mut launcher = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    site.wait_met("flood").await?;
+    launcher.kill()?;
+    launcher.wait()?;
+    flood(&site, "node03").await?;
+    let second = start(site.command(&["attach", "flood"]));
+    site.checkpoint("flood").await?;
+    site.release()?;
+    let output = second.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("events of ftb.ipmi"), "{reported}");
+    nothing_left("FTB_JOB_ID=flood").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_launcher_with_a_gap_reads_again_misses_no_fault_and_acts_once() -> Result<()> {
     let site = Site::planned(Plan::new(4, 2).extra(LITTLE_LOG)).await?;

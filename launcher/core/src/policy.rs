@@ -12,6 +12,7 @@
 
 mod conditions;
 mod faults;
+mod handled;
 mod orders;
 mod reactions;
 mod report;
@@ -19,9 +20,10 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use handled::HandledEvents;
 pub use orders::Orders;
 pub use reactions::Reaction;
-pub use report::{Proof, Report, Statement};
+pub use report::{EventSource, Proof, Report, Statement};
 pub use rules::{ActionKind, Config, PolicyError, Rule};
 
 use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
@@ -108,6 +110,8 @@ pub struct Policy {
     /// When a node was acted on last.
     held: BTreeMap<NodeName, u64>,
     settling: Vec<Settling>,
+    /// How many actions were put off so far.
+    put_off_count: u64,
     actions: VecDeque<u64>,
     open: bool,
     orders: Orders,
@@ -132,6 +136,7 @@ impl Policy {
             acted: BTreeMap::new(),
             held: BTreeMap::new(),
             settling: Vec::new(),
+            put_off_count: 0,
             actions: VecDeque::new(),
             open: false,
             orders: Orders::default(),
@@ -214,6 +219,16 @@ impl Policy {
     /// Continues with the orders of an earlier launcher.
     pub fn adopt_orders(&mut self, orders: Orders) {
         self.orders = orders;
+    }
+
+    /// How many actions were put off so far, for their settle time or a hold-down.
+    pub fn put_off_count(&self) -> u64 {
+        self.put_off_count
+    }
+
+    /// Whether an action is put off.
+    pub fn is_waiting(&self) -> bool {
+        !self.settling.is_empty()
     }
 
     /// When [`Policy::tick`] is due, in monotonic nanoseconds.
@@ -445,6 +460,7 @@ impl Policy {
                 "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
             )));
             self.settling.push(settling);
+            self.put_off_count += 1;
         }
     }
 
@@ -591,6 +607,7 @@ impl Policy {
         let fault = Some(fault);
         let (at_ns, fails_ns, held) = (until_ns, None, true);
         self.settling.push(Settling { fault, at_ns, held, fails_ns, ..settled.clone() });
+        self.put_off_count += 1;
     }
 
     /// End of the hold-down of this node, or of the job for a checkpoint.

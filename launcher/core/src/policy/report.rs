@@ -5,7 +5,7 @@ use crate::names::NodeName;
 use ftb_core::condition::{Condition, EVENT_NAME, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::space::lies_in;
-use ftb_core::{Event, Now, Severity};
+use ftb_core::{Event, EventId, Now, Position, Severity};
 
 /// The event space of the agents, which repeat statements of others.
 const AGENT_SPACE: &str = "ftb.agent";
@@ -47,13 +47,24 @@ pub struct Report {
     pub proof: Proof,
     /// It is a row of the table with which the launcher begins, not news.
     pub is_initial: bool,
+    /// Where it was read; `None` for statements of conditions, which repeat themselves.
+    pub source: Option<EventSource>,
+}
+
+/// Where an event was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventSource {
+    /// The event space of the subscription.
+    pub space: String,
+    pub id: EventId,
+    pub position: Position,
 }
 
 impl Report {
     /// An event of root, without a statement.
     pub fn new(event: Event, host: &str) -> Self {
         let (host, proof) = (host.to_owned(), Proof::Unchecked);
-        Self { event, host, uid: 0, stated: None, proof, is_initial: false }
+        Self { event, host, uid: 0, stated: None, proof, is_initial: false, source: None }
     }
 
     /// Space and name; of a repeated statement those of the original.
