@@ -306,8 +306,14 @@ fn each_finding_of_the_hardware_has_a_rule() {
         ("ftb.ipmi", "FTB_IPMI_MEMERR"),
         ("ftb.ipmi", "FTB_IPMI_VOLTAGE"),
         ("ftb.ipmi", "FTB_IPMI_CPUFAIL"),
+        ("ftb.ib", "FTB_IB_EVENT_DEVICE_FATAL"),
         ("ftb.ib", "FTB_IB_ADAPTER_REMOVED"),
+        ("ftb.ib", "FTB_IB_PORT_DEGRADED"),
+        ("ftb.ib", "FTB_IB_PORT_FLAPPING"),
         ("ftb.ib", "FTB_IB_PORT_CONGESTED"),
+        ("ftb.ib", "FTB_IB_EVENT_CQ_ERR"),
+        ("ftb.ib", "FTB_IB_EVENT_SRQ_ERR"),
+        ("ftb.ib", "FTB_IB_EVENT_WQ_FATAL"),
         ("ftb.agent", "FTB_NODE_SUSPECT"),
     ] {
         let mut policy = Policy::parse(DEFAULT).unwrap();
@@ -318,7 +324,9 @@ fn each_finding_of_the_hardware_has_a_rule() {
         let moves = wants(&all)
             .iter()
             .any(|want| matches!(want, Request::Migrate { .. } | Request::Drain { .. }));
-        let only_reported = ["FTB_IB_PORT_CONGESTED", "FTB_NODE_SUSPECT"].contains(&name);
+        let is_queue = ["CQ_ERR", "SRQ_ERR", "WQ_FATAL"].iter().any(|end| name.ends_with(end));
+        let only_reported =
+            is_queue || ["FTB_IB_PORT_CONGESTED", "FTB_NODE_SUSPECT"].contains(&name);
         assert_eq!((moves, all.is_empty()), (!only_reported, false), "{name}: {all:?}");
     }
 }
