@@ -184,7 +184,7 @@ async fn an_unmodified_program_on_two_nodes_is_saved_by_default_and_a_command_on
         let output = launched.output().await?;
         results(&output)?;
         let reported = text(&output.stderr);
-        assert_eq!(reported.contains("backend "), job == "two", "{reported}");
+        assert_eq!(reported.contains("ftb-launch: backend "), job == "two", "{reported}");
         std::fs::remove_file(site.gate())?;
         nothing_left(&format!("FTB_JOB_ID={job}\0")).await?;
     }

@@ -24,8 +24,8 @@ pub struct JobFacts<'a> {
     pub is_local: bool,
 }
 
-/// What pods would be for. Their start takes seconds, so a job that is neither saved nor moved, and a
-/// command on one node of which nothing of the kind was asked, run without them.
+/// What pods would be for. Their start takes time: a job that is neither saved nor moved, and a
+/// command on one node for which nothing of the kind was asked, run without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UseOfPods {
     /// Nodes with ranks.
@@ -99,12 +99,8 @@ mod tests {
     };
     const ONE_NODE: UseOfPods = UseOfPods { nodes: 1, ..DEFAULT };
     const NEVER: UseOfPods = UseOfPods { is_saved: false, is_named: true, ..DEFAULT };
-    const UNMODIFIED: JobFacts<'_> = JobFacts {
-        program: "solver",
-        has: Library::Neither,
-        use_of_pods: DEFAULT,
-        is_local: true,
-    };
+    const UNMODIFIED: JobFacts<'_> =
+        JobFacts { program: "solver", has: Library::Neither, use_of_pods: DEFAULT, is_local: true };
 
     fn decided(seen: &JobFacts<'_>, pods: Result<(), String>) -> (&'static str, String) {
         let (choice, words) = decide(seen, || pods);
