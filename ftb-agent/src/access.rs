@@ -29,6 +29,11 @@ pub const AGENT_SPACE: &str = "ftb.agent";
 const HARDWARE_SPACES: [(&str, &str); 2] = [("ftb.ipmi", "ftb-ipmi"), ("ftb.ib", "ftb-ib")];
 /// The event space of drills that all jobs answer.
 const DRILL_SPACE: &str = "ftb.drill";
+/// The event space of ftb-act, and the account that its unit starts it as: it takes any host out of
+/// service.
+const ACT: (&str, &str) = ("ftb.act", "ftb-act");
+/// The event space of silences (`ftbctl silence`).
+const SILENCE_SPACE: &str = ftb_core::condition::SILENCE_SPACE;
 /// The account of the publisher that watches other hosts too, where it may publish.
 const WATCHER: &str = "ftb-ipmi";
 /// The event spaces of jobs: users read their own events there.
@@ -133,11 +138,12 @@ impl Rule {
         Self { space, publish, subscribe, severity_max: None }
     }
 
-    /// Root, the agent's user and the publisher's account publish in a hardware space; root and the
-    /// agent's user drill all jobs; users read their own events of jobs; all users publish
-    /// elsewhere, and read everything else.
+    /// Root, the agent's user and the publisher's account publish in a hardware space and in that of
+    /// ftb-act; root and the agent's user drill all jobs and silence; users read their own events
+    /// of jobs; all users publish elsewhere, and read everything else.
     fn built_in(account: &impl Fn(&str) -> Option<Who>) -> Vec<Self> {
-        let hardware = HARDWARE_SPACES.map(|(space, name)| {
+        let [ipmi, ib] = HARDWARE_SPACES;
+        let hardware = [ipmi, ib, ACT].map(|(space, name)| {
             let publish: Vec<Who> =
                 [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect();
             Self::new(SpaceRule::of(space), &publish, Who::Everyone)
@@ -145,9 +151,10 @@ impl Rule {
         let jobs =
             JOB_SPACES.map(|space| Self::new(SpaceRule::of(space), &[Who::Everyone], Who::Own));
         let trusted = [Who::Uid(0), Who::Agent];
-        let drill = Self::new(SpaceRule::of(DRILL_SPACE), &trusted, Who::Everyone);
+        let trusted = [DRILL_SPACE, SILENCE_SPACE]
+            .map(|space| Self::new(SpaceRule::of(space), &trusted, Who::Everyone));
         let elsewhere = Self::new(SpaceRule(None), &[Who::Everyone], Who::Everyone);
-        hardware.into_iter().chain(jobs).chain([drill, elsewhere]).collect()
+        hardware.into_iter().chain(jobs).chain(trusted).chain([elsewhere]).collect()
     }
 
     /// What is left out of a configured rule is as in the built-in one that decides there.
@@ -206,6 +213,8 @@ pub struct Access {
     agent_uid: u32,
     /// [`WATCHER`], if this host has it.
     watcher: Option<Who>,
+    /// The account of ftb-act, if this host has it.
+    actor: Option<Who>,
 }
 
 impl Access {
@@ -228,7 +237,7 @@ impl Access {
                 rules.push(rule);
             }
         }
-        Self { rules, agent_uid, watcher: account(WATCHER) }
+        Self { rules, agent_uid, watcher: account(WATCHER), actor: account(ACT.1) }
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the
@@ -324,7 +333,8 @@ impl Allowed {
 
     /// What it may publish in this event space; nothing in `ftb.agent`. Conditions move jobs:
     /// root, the agent's user and the publishers of a protected event space may state those of
-    /// this host. Root, the agent's user and ftb-ipmi may state those of any host there.
+    /// this host. Root, the agent's user and ftb-ipmi may state those of any host there,
+    /// ftb-act in its own event space.
     pub fn permission(&self, space: &[u8]) -> Permission {
         let granted = self.deciding(space).filter(|grant| grant.publish);
         let Some(grant) = granted.filter(|_| !lies_in(space, AGENT_SPACE)) else {
@@ -332,8 +342,9 @@ impl Allowed {
         };
         let is_trusted = self.source.is_trusted(self.who.uid);
         let watches = self.source.watcher == Some(Who::Uid(self.who.uid));
+        let acts = self.source.actor == Some(Who::Uid(self.who.uid)) && lies_in(space, ACT.0);
         let rights = match (grant.is_protected, is_trusted) {
-            (true, _) if is_trusted || watches => Rights::StateAnyHost,
+            (true, _) if is_trusted || watches || acts => Rights::StateAnyHost,
             (false, false) => Rights::Publish,
             _ => Rights::StateOwnHost,
         };

@@ -116,7 +116,7 @@ impl Conditions {
         self.states.values()
     }
 
-    /// What is known of one.
+    /// What is known of one condition.
     pub fn state(&self, subject: &Subject) -> Option<&ConditionState> {
         self.states.get(subject)
     }

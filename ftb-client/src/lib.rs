@@ -9,7 +9,7 @@
 //! - [`Client`], [`ClientConfig`], [`Subscription`]: for tokio programs;
 //! - [`blocking`]: the same for all others;
 //! - [`event()`]: makes events;
-//! - [`conditions`]: what is true now;
+//! - [`conditions`]: what is true now; [`silences`]: where no program acts on it;
 //! - [`json`]: events, gaps, conditions and agents as JSON objects;
 //! - [`admin`]: asks an agent how it is and how the tree looks;
 //! - [`daemon`]: what the `main` of a daemon needs.
@@ -36,6 +36,7 @@ mod inbox;
 mod outbox;
 mod recent;
 mod session;
+pub mod silences;
 mod socket_watch;
 mod statements;
 mod stream;
@@ -48,10 +49,11 @@ pub use conditions::{ConditionState, Conditions, Health, Watchers, clear_former}
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
+pub use silences::{Silence, SilenceError};
 pub use subscription::{Deliveries, Delivery, Subscription};
 
 pub use ftb_core::condition::{
-    Condition, ConditionError, RecommendedAction, Subject, Truth, WATCHED,
+    Condition, ConditionError, RecommendedAction, SILENCED, Subject, Truth, WATCHED,
 };
 pub use ftb_core::event::EventError;
 pub use ftb_core::filter::{Filter, FilterError};

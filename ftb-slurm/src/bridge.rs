@@ -11,11 +11,13 @@
 //! - A node is resumed when the condition of its reason is false and no other holds or is unknown.
 //! - A person who resumes a node that the bridge has drained is right until its conditions change.
 //! - The bridge drains at most a share of all nodes.
+//! - While a condition is silenced it neither drains nor resumes.
 
 #[cfg(test)]
 mod tests;
 
 use crate::reason::reason_of;
+use ftb_client::Silence;
 use ftb_core::Severity;
 use ftb_core::condition::{Subject, Truth, WATCHED};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +129,8 @@ pub struct Bridge {
     /// The user as which the bridge calls Slurm.
     user: String,
     statements: BTreeMap<String, BTreeMap<Subject, Statement>>,
+    /// Those that are active.
+    silences: Vec<Silence>,
     /// The last reading; `None` before the first.
     nodes: Option<BTreeMap<String, Node>>,
     /// Hosts that the last call has drained: drained when it returned, whatever is read after it.
@@ -146,6 +150,7 @@ impl Bridge {
             rules,
             user,
             statements: BTreeMap::new(),
+            silences: Vec::new(),
             nodes: None,
             just_drained: BTreeSet::new(),
             undraining: BTreeSet::new(),
@@ -171,6 +176,15 @@ impl Bridge {
             self.accepted.remove(&subject);
         }
         self.statements.entry(subject.host().to_owned()).or_default().insert(subject, statement);
+    }
+
+    /// The silences that are active now.
+    pub fn on_silences(&mut self, silences: Vec<Silence>) {
+        self.silences = silences;
+    }
+
+    fn is_silenced(&self, subject: &Subject) -> bool {
+        self.silences.iter().any(|silence| silence.covers(subject))
     }
 
     /// All nodes were read: what changed since the last reading, and the next call.
@@ -210,6 +224,7 @@ impl Bridge {
     fn wanted(&self, host: &str) -> Option<(Severity, String)> {
         let holds = self.counted(host).filter(|(subject, statement)| {
             statement.truth == Truth::True
+                && !self.is_silenced(subject)
                 && self.accepted.get(*subject) != Some(&statement.onset_ns)
         });
         // The first of those of one severity: the choice does not depend on their order.
@@ -220,10 +235,10 @@ impl Bridge {
     }
 
     /// The condition by whose reason the bridge owns the reason of a node.
-    fn owned<'a>(&'a self, node: &'a Node) -> Option<&'a Statement> {
+    fn owned<'a>(&'a self, node: &'a Node) -> Option<(&'a Subject, &'a Statement)> {
         let stated = self.statements.get(&node.name.to_ascii_lowercase())?;
         let mut stated = stated.iter().filter(|_| node.user == self.user);
-        stated.find(|(subject, _)| reason_of(subject) == node.reason).map(|(_, found)| found)
+        stated.find(|(subject, _)| reason_of(subject) == node.reason)
     }
 
     /// Nodes that a person has resumed: their conditions drain them no more.
@@ -248,7 +263,9 @@ impl Bridge {
     fn undrain(&self, nodes: &BTreeMap<String, Node>) -> Option<Order> {
         let is_over = |node: &&Node| {
             let ours = node.is_drained
-                && self.owned(node).is_some_and(|statement| statement.truth == Truth::False);
+                && self.owned(node).is_some_and(|(subject, statement)| {
+                    statement.truth == Truth::False && !self.is_silenced(subject)
+                });
             ours && self.counted(&node.name).all(|(_, statement)| statement.truth == Truth::False)
         };
         let hosts: Vec<_> = nodes.values().filter(is_over).map(|n| n.name.clone()).collect();
@@ -295,7 +312,7 @@ impl Bridge {
         let owned = self.owned(node);
         let is_free = node.reason.is_empty() || owned.is_some();
         // The condition of its reason may still hold.
-        let is_done = node.is_drained && owned.is_none_or(|s| s.truth != Truth::False);
+        let is_done = node.is_drained && owned.is_none_or(|(_, s)| s.truth != Truth::False);
         let (severity, reason) = self.wanted(&node.name).filter(|_| is_free && !is_done)?;
         Some((severity, reason, node))
     }

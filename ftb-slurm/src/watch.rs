@@ -4,11 +4,12 @@ use crate::bridge::{Bridge, Notice, Order, Statement};
 use crate::config::Config;
 use crate::slurm::Slurm;
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Client, ConditionState, Conditions, Event, EventBuilder, NameError, Severity};
-use ftb_client::{SubscribeError, event};
+use ftb_client::{Client, ConditionState, Conditions, Event, EventBuilder, NameError, SILENCED};
+use ftb_client::{Severity, Silence, SubscribeError, event, now_ns};
 use ftb_core::catalog::names;
 use ftb_core::condition::Subject;
 use ftb_core::hostlist;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -22,10 +23,17 @@ const CALLS_MAX: usize = 64;
 /// Most bytes of a tag: what is longer is cut.
 const TAG_BYTES_MAX: usize = 256;
 
+/// A row of the table of conditions.
+struct Row {
+    subject: Subject,
+    statement: Statement,
+    silence: Option<Silence>,
+}
+
 /// What the table of conditions says.
 enum Change {
-    Table(Vec<(Subject, Statement)>),
-    One(Subject, Statement),
+    Table(Vec<Row>),
+    One(Row),
 }
 
 /// Runs until `stop` resolves.
@@ -42,6 +50,7 @@ pub async fn run(
     let slurm = Slurm::new(config.scontrol.clone(), config.sinfo.clone());
     let mut shell = Shell {
         bridge: Bridge::new(config.rules.clone(), user),
+        silences: BTreeMap::new(),
         slurm,
         client: client.clone(),
         is_observer: config.is_observer,
@@ -92,8 +101,8 @@ async fn follow(client: Client, sender: mpsc::Sender<Change>) -> SubscribeError 
                 Ok(None) => break Change::Table(conditions.states().map(stated).collect()),
                 Ok(Some(subject)) => {
                     let state = conditions.states().find(|state| state.subject == subject);
-                    if let Some((subject, statement)) = state.map(stated) {
-                        break Change::One(subject, statement);
+                    if let Some(row) = state.map(stated) {
+                        break Change::One(row);
                     }
                 }
             }
@@ -101,13 +110,16 @@ async fn follow(client: Client, sender: mpsc::Sender<Change>) -> SubscribeError 
     }
 }
 
-fn stated(state: &ConditionState) -> (Subject, Statement) {
+fn stated(state: &ConditionState) -> Row {
     let (truth, severity, onset_ns) = (state.truth, state.severity, state.onset_ns);
-    (state.subject.clone(), Statement { truth, severity, onset_ns })
+    let statement = Statement { truth, severity, onset_ns };
+    Row { subject: state.subject.clone(), statement, silence: Silence::of(state) }
 }
 
 struct Shell {
     bridge: Bridge,
+    /// Silences that have not been ended by hand.
+    silences: BTreeMap<Subject, Silence>,
     slurm: Slurm,
     client: Client,
     is_observer: bool,
@@ -150,9 +162,23 @@ impl Shell {
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Table(table) => self.bridge.on_table(table),
-            Change::One(subject, statement) => self.bridge.on_statement(subject, statement),
+            Change::Table(table) => {
+                self.silences.clear();
+                self.bridge.on_table([]);
+                table.into_iter().for_each(|row| self.apply_row(row));
+            }
+            Change::One(row) => self.apply_row(row),
         }
+    }
+
+    fn apply_row(&mut self, row: Row) {
+        if row.subject.key() == SILENCED {
+            match row.silence {
+                Some(silence) => self.silences.insert(row.subject.clone(), silence),
+                None => self.silences.remove(&row.subject),
+            };
+        }
+        self.bridge.on_statement(row.subject, row.statement);
     }
 
     /// Reads the nodes and calls Slurm until there is no order.
@@ -162,6 +188,9 @@ impl Shell {
                 Ok(nodes) => nodes,
                 Err(error) => return self.failed(error.to_string()),
             };
+            let now_ns = now_ns();
+            let active = self.silences.values().filter(|silence| silence.is_active(now_ns));
+            self.bridge.on_silences(active.cloned().collect());
             let decision = self.bridge.on_nodes(nodes);
             for notice in decision.notices {
                 self.publish(&notice);

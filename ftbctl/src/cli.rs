@@ -113,6 +113,13 @@ pub(crate) enum Command {
     /// Show the health of one node, in one line and as the exit code
     #[command(after_help = HEALTH_CODES)]
     Health(HealthArgs),
+    /// Silence conditions of hosts during maintenance: no program drains, pages or runs for them
+    ///
+    /// Conditions stay true: conditions and health show them as before, and mark them. Metrics and
+    /// alerts do not change: Alertmanager has silences of its own. Root, the agent's user and users
+    /// whom an access rule of ftb.silence names may silence.
+    #[command(subcommand, after_help = SILENCE)]
+    Silence(SilenceCommand),
     /// Explain an event or a condition: cause, severity, what a job launcher does about it
     ///
     /// Needs no agent. The reactions are those of the built-in policy, and of the policies of your
@@ -184,8 +191,15 @@ Examples:
   for host in $(ftbctl hosts expand node[1-3]); do ...";
 
 const CONDITIONS: &str = "\
-Watches (key WATCHED) and conditions that do not hold are shown with --all. With --wait-clear the
-command ends when no shown condition holds or is unknown.";
+Watches (key WATCHED), silences and conditions that do not hold are shown with --all. With
+--wait-clear the command ends when no shown condition holds or is unknown.";
+
+const SILENCE: &str = "\
+Examples:
+  ftbctl silence add node[001-016] --for 2h --reason 'new power supplies in rack 3'
+  ftbctl silence add node07 --key FANFAIL --for 1d --reason 'fan is ordered'
+At most 1024 at a time, each for at most 30 days. Users other than root remove a silence on the host
+where it was added.";
 
 const EXPLAIN: &str = "\
 NAME is a name (FTB_IPMI_FANFAIL), a key of a condition (FANFAIL), an event space (ftb.ib), or the
@@ -354,6 +368,37 @@ pub(crate) struct ConditionsArgs {
     /// Wait until no shown condition holds or is unknown, at most --timeout
     #[arg(long)]
     pub(crate) wait_clear: bool,
+}
+
+/// The commands of `ftbctl silence`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SilenceCommand {
+    /// Begin a silence, and write its id
+    Add(SilenceAdd),
+    /// List the silences that have not ended
+    List,
+    /// End a silence
+    Remove {
+        /// Its id, as add and list print it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SilenceAdd {
+    /// The hosts, like node[001-032]
+    #[arg(value_name = "HOSTLIST")]
+    pub(crate) hosts: String,
+    /// Only conditions with this key, like FANFAIL [default: all]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    /// How long, like 2h; at most 30 days
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) lasts: Duration,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Args)]

@@ -3,11 +3,12 @@
 use crate::cli::{Common, ConditionsArgs, HealthArgs};
 use crate::failure::Failure;
 use crate::output::{FAINT, GOOD, Output, STRONG, WARN, style_of, styled};
+use crate::silence::Silences;
 use crate::text;
 use core::time::Duration;
 use ftb_client::json::ConditionObject;
 use ftb_client::{
-    Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Truth, Watchers,
+    Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Silence, Truth, Watchers,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -28,12 +29,12 @@ pub(crate) async fn run(
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout();
     let mut conditions = open(common, &client, &filter, deadline).await?;
-    let is_wrong = |state: &&ConditionState| !state.is_watch() && state.truth != Truth::False;
+    let is_wrong = |state: &&ConditionState| is_fault(state) && state.truth != Truth::False;
     if args.wait_clear {
         // A row that has gone is not known to be well.
         let mut wrong = BTreeSet::new();
         loop {
-            for state in conditions.states().filter(|state| !state.is_watch()) {
+            for state in conditions.states().filter(|state| is_fault(state)) {
                 match state.truth {
                     Truth::False => wrong.remove(&state.subject),
                     Truth::True | Truth::Unknown => wrong.insert(state.subject.clone()),
@@ -55,8 +56,9 @@ pub(crate) async fn run(
     if shown.peek().is_none() && conditions.hidden() == 0 && !output.is_json() {
         output.line("no conditions")?;
     }
+    let silences = Silences::read(common, &client).await?;
     for state in shown {
-        show(&mut output, state)?;
+        show(&mut output, state, silences.of(state))?;
     }
     output.flush()?;
     match conditions.hidden() {
@@ -67,7 +69,12 @@ pub(crate) async fn run(
     }
 }
 
-async fn open(
+/// Whether a row is about what may be wrong: neither a watch nor a silence.
+pub(crate) fn is_fault(state: &ConditionState) -> bool {
+    !state.is_watch() && !state.is_silence()
+}
+
+pub(crate) async fn open(
     common: &Common,
     client: &Client,
     filter: &str,
@@ -85,9 +92,13 @@ async fn open(
     loaded.await.map_err(late)?
 }
 
-pub(crate) fn show(output: &mut Output, state: &ConditionState) -> Result<(), Failure> {
+pub(crate) fn show(
+    output: &mut Output,
+    state: &ConditionState,
+    silence: Option<&Silence>,
+) -> Result<(), Failure> {
     if output.is_json() {
-        return output.json(&ConditionObject::from(state));
+        return output.json(&MarkedObject::new(state, silence));
     }
     let (style, word) = match state.truth {
         Truth::True => (style_of(state.severity), state.severity.as_str()),
@@ -104,8 +115,33 @@ pub(crate) fn show(output: &mut Output, state: &ConditionState) -> Result<(), Fa
         action => format!("  recommended: {action}"),
     };
     let message = text::payload(state.message.as_bytes());
-    let line = format!("{host:<10}  {component:<14}  {key}  {word}  {since}  {message}{action}");
+    let silenced =
+        silence.map(|silence| styled(FAINT, &format!("  {}", mark(silence, output.utc))));
+    let silenced = silenced.unwrap_or_default();
+    let line =
+        format!("{host:<10}  {component:<14}  {key}  {word}  {since}  {message}{action}{silenced}");
     output.line(line.trim_end())
+}
+
+/// What a line says about a silence.
+pub(crate) fn mark(silence: &Silence, utc: bool) -> String {
+    let (id, until) = (text::printable(&silence.id), text::time(silence.until_ns, utc));
+    format!("silenced until {until} ({id}: {})", text::printable(&silence.reason))
+}
+
+/// A condition, and the id of the silence that covers it.
+#[derive(Serialize)]
+pub(crate) struct MarkedObject<'a> {
+    #[serde(flatten)]
+    condition: ConditionObject<'a>,
+    silenced: Option<&'a str>,
+}
+
+impl<'a> MarkedObject<'a> {
+    pub(crate) fn new(state: &'a ConditionState, silence: Option<&'a Silence>) -> Self {
+        let silenced = silence.map(|silence| &silence.id[..]);
+        Self { condition: ConditionObject::from(state), silenced }
+    }
 }
 
 /// Shows the health of a node.
@@ -115,48 +151,66 @@ pub(crate) async fn health(
     mut output: Output,
 ) -> Result<(), Failure> {
     let node = text::printable(&args.node);
-    let (code, health, watchers) = match health_of(common, &args.node).await {
-        Ok((health, watchers)) => {
+    let (code, health, watchers, silences) = match health_of(common, &args.node).await {
+        Ok((health, watchers, silences)) => {
             let missing = args.watched_by.iter().find(|wanted| !watchers.present.contains(wanted));
             match (code_of(&health), missing) {
-                (0, Some(missing)) => (UNKNOWN, format!("unknown: {missing} is missing"), watchers),
-                (code, _) => (code, health.to_string(), watchers),
+                (0, Some(missing)) => {
+                    (UNKNOWN, format!("unknown: {missing} is missing"), watchers, silences)
+                }
+                (code, _) => (code, health.to_string(), watchers, silences),
             }
         }
         Err(Failure::Reported { message, .. }) => {
-            (UNKNOWN, format!("unknown: {message}"), Watchers::default())
+            let health = format!("unknown: {message}");
+            (UNKNOWN, health, Watchers::default(), Silences::default())
         }
         Err(other) => return Err(other),
     };
     let shown = if output.is_json() {
         let word = ["healthy", "unhealthy", "unknown"][usize::from(code)];
         let watched_by = &watchers.present;
+        let silenced = silences.of_host(&args.node).map(|silence| &silence.id[..]).collect();
         let (r#type, node, why) = ("health", &node[..], &health[..]);
-        output.json(&HealthObject { r#type, node, health: word, why, watched_by })
+        output.json(&HealthObject { r#type, node, health: word, why, watched_by, silenced })
     } else {
         let watchers = watchers.to_string();
         let ending = if watchers.is_empty() { String::new() } else { format!("; {watchers}") };
-        output.line(&format!("{node} {health}{ending}"))
+        let silenced = silenced(&silences, &args.node, output.utc);
+        output.line(&format!("{node} {health}{ending}{silenced}"))
     };
     // The exit code is the answer, also when the reader has closed its pipe.
     let written = shown.and_then(|()| output.flush());
     if code == 0 { written } else { Err(Failure::Code(code)) }
 }
 
-async fn health_of(common: &Common, node: &str) -> Result<(Health, Watchers), Failure> {
-    let conditions = of_node(common, node).await?;
-    Ok((conditions.health(node), conditions.watchers(node)))
+/// The silences of a host, for the end of a line.
+pub(crate) fn silenced(silences: &Silences, host: &str, utc: bool) -> String {
+    let what = |silence: &Silence| match &silence.key {
+        Some(key) => format!("; {key} {}", mark(silence, utc)),
+        None => format!("; {}", mark(silence, utc)),
+    };
+    silences.of_host(host).map(what).collect()
 }
 
-/// Reads the conditions of one node.
-pub(crate) async fn of_node(common: &Common, node: &str) -> Result<Conditions, Failure> {
+async fn health_of(common: &Common, node: &str) -> Result<(Health, Watchers, Silences), Failure> {
+    let (conditions, silences) = of_node(common, node).await?;
+    Ok((conditions.health(node), conditions.watchers(node), silences))
+}
+
+/// Reads the conditions of one node, and the silences.
+pub(crate) async fn of_node(
+    common: &Common,
+    node: &str,
+) -> Result<(Conditions, Silences), Failure> {
     if !ftb_core::condition::is_host_name(node) {
         return Err(Failure::usage(format_args!("{node:?} is no host name")));
     }
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout().max(Duration::from_millis(1));
     let filter = format!("condition=*, subject={node}");
-    open(common, &client, &filter, deadline).await
+    let conditions = open(common, &client, &filter, deadline).await?;
+    Ok((conditions, Silences::read(common, &client).await?))
 }
 
 fn code_of(health: &Health) -> u8 {
@@ -174,4 +228,6 @@ struct HealthObject<'a> {
     health: &'static str,
     why: &'a str,
     watched_by: &'a [String],
+    /// Ids of silences.
+    silenced: Vec<&'a str>,
 }

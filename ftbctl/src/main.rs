@@ -14,6 +14,7 @@ mod init;
 mod node;
 mod output;
 mod publish;
+mod silence;
 mod status;
 mod text;
 mod top;
@@ -65,6 +66,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
                 Command::Tree(args) => tree::run(&common, &args, output).await,
                 Command::Conditions(args) => conditions::run(&common, args, output).await,
                 Command::Health(args) => conditions::health(&common, args, output).await,
+                Command::Silence(command) => silence::run(&common, command, output).await,
                 Command::Trace(args) => trace::run(&common, &args, output).await,
                 Command::Drill(args) => drill::run(&common, args, output).await,
                 Command::Doctor(args) => doctor::run(&common, &args, output).await,

@@ -4,12 +4,12 @@
 //! for: an exit code for scripts (`ftbctl health`).
 
 use crate::cli::{Common, NodeArgs};
-use crate::conditions;
+use crate::conditions::{self, MarkedObject, is_fault};
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, STRONG, WARN, styled};
 use crate::text;
 use ftb_client::admin::Admin;
-use ftb_client::json::{ConditionObject, role_word, state_word};
+use ftb_client::json::{role_word, state_word};
 use ftb_client::{ConditionState, Truth};
 use ftb_proto::v1::{AgentReport, MemberState, TreeNode, TreeReply};
 use serde_json::json;
@@ -31,12 +31,13 @@ pub(crate) async fn run(
     };
     // An agent of an older release knows no reports.
     let reports = reports.map(|reply| reports_of(reply.reports, is_it)).unwrap_or_default();
-    let known = conditions::of_node(common, &node.host).await?;
+    let (known, silences) = conditions::of_node(common, &node.host).await?;
     let (health, watchers) = (known.health(&node.host), known.watchers(&node.host));
-    let shown: Vec<&ConditionState> =
-        known.states().filter(|state| !state.is_watch() && state.truth != Truth::False).collect();
+    let is_wrong = |state: &&ConditionState| is_fault(state) && state.truth != Truth::False;
+    let shown: Vec<&ConditionState> = known.states().filter(is_wrong).collect();
     if output.is_json() {
-        let conditions: Vec<_> = shown.iter().map(|state| ConditionObject::from(*state)).collect();
+        let marked = shown.iter().map(|state| MarkedObject::new(state, silences.of(state)));
+        let conditions: Vec<_> = marked.collect();
         output.json(&json!({
             "type": "node-state",
             "host": node.host,
@@ -56,9 +57,10 @@ pub(crate) async fn run(
     people(&mut output, &tree, node, reports.as_ref())?;
     let ending = watchers.to_string();
     let ending = if ending.is_empty() { ending } else { format!("; {ending}") };
-    output.line(&format!("  health     {health}{ending}"))?;
+    let silenced = conditions::silenced(&silences, &node.host, output.utc);
+    output.line(&format!("  health     {health}{ending}{silenced}"))?;
     for state in shown {
-        conditions::show(&mut output, state)?;
+        conditions::show(&mut output, state, silences.of(state))?;
     }
     output.flush()
 }

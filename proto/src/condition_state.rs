@@ -5,7 +5,8 @@
 
 use crate::event::Received;
 use ftb_core::condition::{
-    ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, RecommendedAction, Subject, Truth, WATCHED,
+    ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, RecommendedAction, SILENCE_SPACE, SILENCED, Subject,
+    Truth, WATCHED,
 };
 use ftb_core::log::conditions::Claim;
 use ftb_core::{EventId, Position, Severity};
@@ -83,5 +84,11 @@ impl ConditionState {
     /// Whether it is a watch: its publisher would state what fails.
     pub fn is_watch(&self) -> bool {
         self.subject.key() == WATCHED
+    }
+
+    /// Whether it is a silence: a time of maintenance, no fault.
+    pub fn is_silence(&self) -> bool {
+        let space = self.event.split(' ').next().unwrap_or_default();
+        self.subject.key() == SILENCED && space == SILENCE_SPACE
     }
 }

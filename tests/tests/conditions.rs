@@ -118,6 +118,64 @@ async fn conditions_are_set_shown_and_cleared_on_the_command_line() {
     assert_eq!((code, text.contains("another host, node98")), (1, true), "{text}");
 }
 
+/// Maintenance: a silence marks what it covers, survives the loss of root and standby, and ends.
+#[tokio::test]
+async fn a_silence_marks_conditions_survives_a_failover_and_ends() {
+    let mut cluster = Plan::new(4, 2).extra(TIMES).start().await.unwrap();
+    let publish = |host: &str| {
+        let event = ["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--condition", "DISK_BAD"];
+        ftbctl(&cluster, 0, &[&event[..], &["--host", host]].concat())
+    };
+    for host in ["node98", "node99"] {
+        assert_eq!(publish(host).0, 0);
+    }
+    let (code, text) = ftbctl(&cluster, 3, &["silence", "list"]);
+    assert_eq!((code, text.trim()), (0, "no silences"));
+    let add = ["silence", "add", "node[01-98]", "--key", "disk_bad", "--for", "2h", "--reason"];
+    let (code, id) = ftbctl(&cluster, 3, &[&add[..], &["new disks"]].concat());
+    assert_eq!((code, id.trim().len()), (0, 8), "{id}");
+    let id = id.trim();
+    // The health stays the truth.
+    let (code, text) = ftbctl(&cluster, 2, &["health", "node98"]);
+    let mark = format!("({id}: new disks)");
+    assert!(code == 1 && text.contains("DISK_BAD silenced until"), "{text}");
+    assert!(text.contains(&mark), "{text}");
+    let (code, text) = ftbctl(&cluster, 2, &["health", "node99"]);
+    assert!(code == 1 && !text.contains("silenced"), "{text}");
+    // Its own row is no fault of the host where it was added.
+    let healthy =
+        async || Ok((ftbctl(&cluster, 2, &["health", cluster.host(3)]).0 == 0).then_some(()));
+    wait_for("the host where it was added to be healthy", healthy).await.unwrap();
+    cluster.wait_safe().await.unwrap();
+    for rank in [0, 1] {
+        cluster.crash(rank).unwrap();
+    }
+    let shown = async || {
+        let (code, text) = ftbctl(&cluster, 3, &["conditions", "--json"]);
+        let rows: Vec<Value> =
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let rows: Vec<&Value> = rows.iter().filter(|row| row["key"] == "DISK_BAD").collect();
+        let marks: Vec<&Value> = rows.iter().map(|row| &row["silenced"]).collect();
+        Ok((code == 0 && marks == [&Value::from(id), &Value::Null]).then_some(()))
+    };
+    wait_for("the silence after the failover", shown).await.unwrap();
+    assert_eq!(ftbctl(&cluster, 2, &["silence", "remove", id]).0, 0);
+    let (_, text) = ftbctl(&cluster, 3, &["health", "node98"]);
+    assert!(!text.contains("silenced"), "{text}");
+    let (code, text) = ftbctl(&cluster, 3, &["silence", "remove", id]);
+    assert_eq!((code, text.contains("there is no silence")), (1, true), "{text}");
+    // One that is over counts no more, and leaves the list.
+    let short = [&add[..5], &["--for", "1ms", "--reason", "short"]].concat();
+    assert_eq!(ftbctl(&cluster, 3, &short).0, 0);
+    let (_, text) = ftbctl(&cluster, 3, &["silence", "list"]);
+    assert_eq!(text.trim(), "no silences");
+    for (words, name) in [(["node[1-", "1h"], "column"), (["node01", "31d"], "30 days")] {
+        let (code, text) =
+            ftbctl(&cluster, 3, &["silence", "add", words[0], "--for", words[1], "--reason", "x"]);
+        assert_eq!((code, text.contains(name)), (2, true), "{text}");
+    }
+}
+
 /// What is wrong is rejected, or reported, by name.
 #[tokio::test]
 async fn bad_statements_are_rejected_by_name_and_lose_nothing() {

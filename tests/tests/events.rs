@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The sources of all programs that publish.
-const PUBLISHERS: [&str; 12] = [
+const PUBLISHERS: [&str; 13] = [
+    "ftb-act/src",
     "ftb-agent/src",
     "ftb-core/src/node",
     "ftb-core/src/model/condition.rs",
@@ -156,15 +157,13 @@ fn page() -> String {
          1), `C` `COUNTER:<c>::RATE:<r>::LIMIT:<l>`. A tag with `?` is not always there; the tag\n\
          `{TRACE_TAG}` makes agents remember the path of any event. *Job*: the built-in policy.\n"
     );
+    text += "\n| event | severity | payload | tags | cause | condition | job |\n\
+             |---|---|---|---|---|---|---|\n";
     let mut space = "";
     for entry in EVENTS {
         if entry.space != space {
             space = entry.space;
-            let by = entry.publisher;
-            text += &format!(
-                "\n| {space}, by {by} | severity | payload | tags | cause | condition | job |\n\
-                 |---|---|---|---|---|---|---|\n"
-            );
+            text += &format!("| **{space}**, by {} | | | | | | |\n", entry.publisher);
         }
         text += &row(entry, &policy);
     }

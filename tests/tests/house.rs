@@ -40,6 +40,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-rmcp", &[]),
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
         ("ftb-slurm", &["ftb-core", "ftb-client"]),
+        ("ftb-act", &["ftb-core", "ftb-client"]),
         ("ftb-job", &["ftb-core", "ftb-client"]),
         ("ftb-job-capi", &["ftb-job"]),
         ("ftb-launcher-core", &["ftb-core"]),

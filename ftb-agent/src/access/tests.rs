@@ -36,6 +36,7 @@ fn without_rules_hardware_faults_come_from_root_and_the_agents_user_only() {
         assert_eq!(may_publish(&allowed, "ftb.ipmi"), hardware);
         assert_eq!(may_publish(&allowed, "FTB.IB.hca"), hardware);
         assert_eq!(may_publish(&allowed, "ftb.drill"), hardware);
+        assert_eq!(may_publish(&allowed, "ftb.silence"), hardware);
         assert!(may_publish(&allowed, "ftb.job.drill"), "of an own job");
         assert!(may_publish(&allowed, "ftb.jl"));
         assert!(may_publish(&allowed, "ftb.ibx"), "a longer part is another space");
@@ -163,7 +164,10 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
     let names = |access: Arc<Access>| {
         access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
     };
-    assert_eq!(names(access(&[])), ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.drill"]);
+    assert_eq!(
+        names(access(&[])),
+        ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.act", "ftb.drill", "ftb.silence"]
+    );
     let open = access(&[
         "space = 'site.*'\npublish = 'root'",
         "space = 'site.open'\npublish = 'everyone'",
@@ -177,7 +181,10 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
         "space = \"site.*\"\npublish = [\"root\"]",
         "space = \"ftb.ib\"\npublish = [\"everyone\"]",
     ];
-    assert_eq!(names(access(&site)), ["ftb.agent", "site", "ftb.ipmi", "ftb.drill"]);
+    assert_eq!(
+        names(access(&site)),
+        ["ftb.agent", "site", "ftb.ipmi", "ftb.act", "ftb.drill", "ftb.silence"]
+    );
 }
 
 #[test]

@@ -17,6 +17,10 @@ use core::str::FromStr;
 
 /// The key of a watch: its publisher watches the component, an event space, on the host.
 pub const WATCHED: &str = "WATCHED";
+/// The key of a silence: maintenance, in which no program acts on conditions of some hosts.
+pub const SILENCED: &str = "SILENCED";
+/// The event space of silences.
+pub const SILENCE_SPACE: &str = "ftb.silence";
 /// The key of a host that its BMC says is powered off.
 pub const CHASSIS_OFF: &str = "CHASSIS_OFF";
 /// The event space of agents; the component of their watches.

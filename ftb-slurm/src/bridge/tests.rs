@@ -91,6 +91,29 @@ impl Slurm {
 }
 
 #[test]
+fn a_silenced_condition_neither_drains_nor_resumes() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    let lasts = (0, std::time::Duration::from_secs(1));
+    let silence = Silence::new("a".to_owned(), "node[01-02]", None, lasts, "new fans");
+    let silences = vec![silence.expect("it is good")];
+    bridge.on_silences(silences.clone());
+    for index in [0, 2] {
+        bridge.on_statement(fan(index, 1), stated(Truth::True, 1));
+    }
+    slurm.settle(&mut bridge);
+    assert_eq!(slurm.reasons(), ["", "", "ftb:FANFAIL FAN 1", ""], "only node03 is not silenced");
+    bridge.on_silences(Vec::new());
+    slurm.settle(&mut bridge);
+    assert_eq!(slurm.reasons()[0], "ftb:FANFAIL FAN 1", "the silence is over");
+    bridge.on_silences(silences);
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 1));
+    assert!(slurm.settle(&mut bridge).is_empty(), "it is silenced: no resume");
+    bridge.on_silences(Vec::new());
+    slurm.settle(&mut bridge);
+    assert_eq!(slurm.reasons()[0], "");
+}
+
+#[test]
 fn one_call_drains_all_nodes_with_the_same_fault_and_one_resumes_them() {
     let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
     for index in 0..3 {

@@ -18,7 +18,7 @@ fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
     let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
-    let folders = ["deploy", "docs", "ftb-agent", "ftb-client", "launcher", "proto"];
+    let folders = ["deploy", "docs", "ftb-act", "ftb-agent", "ftb-client", "launcher", "proto"];
     for entry in folders.into_iter().chain(["Makefile", "Cargo.toml"]).chain(pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
     }
@@ -29,7 +29,7 @@ fn built(tree: &Path) {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    let tools = ["ftbctl", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-slurm"];
+    let tools = ["ftbctl", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-slurm", "ftb-act"];
     for name in tools.into_iter().chain(["ftb-demo", "examples/poisson"]) {
         program(name, "#!/bin/sh\n");
     }
@@ -124,7 +124,7 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         make(&tree, "install", &destination, prefix);
         let installed = |path: &str| destination.join(path.trim_start_matches('/'));
         let units = installed(&format!("{prefix}/lib/systemd/system"));
-        for name in ["agent", "ipmi", "ib", "slurm"] {
+        for name in ["agent", "ipmi", "ib", "slurm", "act"] {
             let unit = &format!("ftb-{name}.service");
             let text = fs::read_to_string(units.join(unit)).unwrap();
             assert!(!text.contains("@BIN") && !text.contains("@SYS"), "{unit}: {text}");

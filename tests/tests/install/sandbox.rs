@@ -36,7 +36,8 @@ const EXPOSURE_MAX: &str = "20";
 const OFFLINE_SINCE: u32 = 250;
 const UNITS: [&str; 3] = ["ftb-agent.service", "ftb-ipmi.service", "ftb-ib.service"];
 /// Units whose programs are not started here.
-const OTHERS: [&str; 3] = ["ftb-drill.service", "ftb-drill.timer", "ftb-slurm.service"];
+const OTHERS: [&str; 4] =
+    ["ftb-drill.service", "ftb-drill.timer", "ftb-slurm.service", "ftb-act.service"];
 
 /// The release of systemd whose tools are here; `None`, and a line, where there are none.
 fn systemd() -> Option<u32> {
@@ -85,14 +86,14 @@ fn each_daemon_gets_a_user_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("etc")).unwrap();
     let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/systemd");
-    let users = ["ftb-agent.sysusers", "ftb-publishers.sysusers"]
+    let users = ["ftb-agent.sysusers", "ftb-publishers.sysusers", "ftb-act.sysusers"]
         .map(|name| fs::canonicalize(units.join(name)).unwrap());
     let mut command = Command::new("systemd-sysusers");
     let output = command.arg("--root").arg(root.path()).args(users).output().unwrap();
     let reported = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !reported.contains("not a valid"), "{reported}");
     let made = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
-    for (name, _) in USERS {
+    for name in USERS.map(|(name, _)| name).into_iter().chain(["ftb-act"]) {
         assert!(made.lines().any(|line| line.starts_with(&format!("{name}:"))), "{made}");
     }
 }

@@ -17,7 +17,8 @@ use std::process::Command;
 const RPM_FILES: &str = "[%{FILENAMES}\t%{FILEMODES:perms}\n]";
 /// Exit status of `boot.sh` where nothing can be booted; its line says why.
 const SKIPPED: i32 = 77;
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
+    "ftb-act",
     "ftb-agent",
     "ftb-doc",
     "ftb-launcher",

@@ -221,4 +221,31 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         set_by: &[names::FTB_NLA_HUNG],
         cleared_by: &[names::FTB_NLA_HANG_OVER],
     },
+    ConditionEntry {
+        key: "SILENCED",
+        subject: "the host where it was stated, and the id of the silence",
+        meaning: "Maintenance of some hosts: no program acts on their conditions. See `ftbctl \
+                  silence list`.",
+        action: "none",
+        set_by: &[names::FTB_SILENCE_BEGIN],
+        cleared_by: &[names::FTB_SILENCE_END],
+    },
+    ConditionEntry {
+        key: "OUT_OF_SERVICE",
+        subject: "a host, and the rule and condition that took it out of service",
+        meaning: "A rule of ftb-act has taken the host out of service. It returns when the cause \
+                  is over, or a person clears this.",
+        action: "migrate",
+        set_by: &[names::FTB_ACT_OUT_OF_SERVICE],
+        cleared_by: &[names::FTB_ACT_IN_SERVICE],
+    },
+    ConditionEntry {
+        key: "BREAKER_OPEN",
+        subject: "the ftb-act of a host",
+        meaning: "ftb-act changes no host until a person has looked: `ftb-act status`, `ftb-act \
+                  resume`.",
+        action: "watch",
+        set_by: &[names::FTB_ACT_BREAKER],
+        cleared_by: &[names::FTB_ACT_RESUME],
+    },
 ];

@@ -187,6 +187,28 @@ catalog! {
         FTB_IB_PORT_CONGESTED: "warning", "`A::P::C`", "adapter port counter rate_per_minute",
             "A port waits too much for its neighbour.";
     }
+    "ftb.act" by "ftb-act" {
+        FTB_ACT_OUT_OF_SERVICE: "error", "", "node",
+            "A rule takes a host out of service: ftb-slurm drains its node.";
+        FTB_ACT_IN_SERVICE: "info", "", "node",
+            "The cause is over: the host is in service again.";
+        FTB_ACT_DONE: "info", "host list", "order rule action group result",
+            "A program or web request of a rule has succeeded.";
+        FTB_ACT_FAILED: "error", "host list", "order rule action group result",
+            "A program or web request of a rule has failed, or a crash of ftb-act interrupted it.";
+        FTB_ACT_BREAKER: "warning", "", "",
+            "So much fails at once that ftb-act changes no host. Look for what they have in \
+             common, then `ftb-act resume`.";
+        FTB_ACT_RESUME: "info", "", "",
+            "A person has closed the breaker: what it refused passes once.";
+    }
+    "ftb.silence" by "ftbctl" {
+        FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), end in Unix milliseconds, reason", "",
+            "Maintenance begins (`ftbctl silence add`): no program acts on conditions of the \
+             hosts.";
+        FTB_SILENCE_END: "info", "", "",
+            "Maintenance ends: by hand, or it was over.";
+    }
     "ftb.slurm" by "ftb-slurm" {
         FTB_SLURM_DRAINED: "warning", "host list", "reason? user?",
             "Nodes of Slurm are drained, or for another reason: by a person, or by the bridge \

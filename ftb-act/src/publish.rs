@@ -1,0 +1,156 @@
+//! What ftb-act publishes: events and conditions, each until it is confirmed.
+
+use crate::act::{BREAKER_OPEN, Notice, Order, SPACE, Stage, Then, Work};
+use ftb_client::{Client, Condition, Event, NameError, Severity, Truth, event};
+use ftb_core::catalog::names;
+use ftb_core::condition::RecommendedAction;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The pause before an event that was not confirmed is published again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Most bytes of a tag: what is longer is cut.
+const TAG_BYTES_MAX: usize = 256;
+/// Most bytes of a payload with a condition.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// The component of the breaker's condition.
+const COMPONENT: &str = "ftb-act";
+
+/// Publishes a notice again and again until it is confirmed. `uncertain`: it is logged once why it
+/// is not.
+pub async fn until_confirmed(client: Client, notice: Notice) {
+    let mut is_logged = false;
+    loop {
+        let why = match event_of(&notice) {
+            // Names come from a checked configuration.
+            Err(error) => error.to_string(),
+            Ok(event) => match client.publish(event) {
+                Err(error) => error.to_string(),
+                Ok(receipt) => match receipt.confirmed().await {
+                    Ok(_) => return,
+                    Err(error) => error.to_string(),
+                },
+            },
+        };
+        if !std::mem::replace(&mut is_logged, true) {
+            tracing::error!(why, "an event is not confirmed; it is published again");
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// The event of a notice.
+///
+/// # Errors
+/// A name is none.
+pub fn event_of(notice: &Notice) -> Result<Event, NameError> {
+    match notice {
+        Notice::Event { then, work } => {
+            let Then::Publish { space, name, severity } = then else {
+                return event_of(&Notice::Report(work.order.clone()));
+            };
+            let made = event(space.as_str(), name.as_str())?.severity(*severity);
+            let made = made.tag("order", &work.key).tag("rule", &work.order.rule);
+            Ok(made.payload(json_of(work)).build())
+        }
+        Notice::Service { subject, truth, text } => {
+            let (name, severity) = match truth {
+                Truth::True => (names::FTB_ACT_OUT_OF_SERVICE, Severity::Error),
+                _ => (names::FTB_ACT_IN_SERVICE, Severity::Info),
+            };
+            let condition = Condition {
+                host: subject.host().to_owned(),
+                component: subject.component().to_owned(),
+                action: RecommendedAction::Migrate,
+                is_kept: true,
+                ..Condition::new(subject.key(), *truth)
+            };
+            let made = event(SPACE, name)?.severity(severity).tag("node", subject.host());
+            Ok(made.payload(cut(text, TEXT_BYTES_MAX).to_owned()).condition(condition).build())
+        }
+        Notice::Report(order) => report(order),
+        Notice::Breaker { reason } => {
+            let text = format!("{reason}: nothing is drained, no program runs (ftb-act resume)");
+            let condition = breaker("", Truth::True);
+            let made = event(SPACE, names::FTB_ACT_BREAKER)?.severity(Severity::Warning);
+            Ok(made.payload(text).condition(condition).build())
+        }
+    }
+}
+
+/// The condition of the breaker of the ftb-act on a host; empty: this one.
+fn breaker(host: &str, truth: Truth) -> Condition {
+    Condition {
+        host: host.to_owned(),
+        component: COMPONENT.to_owned(),
+        is_kept: true,
+        ..Condition::new(BREAKER_OPEN, truth)
+    }
+}
+
+/// The event by which a person closes the breaker of the ftb-act on a host.
+///
+/// # Errors
+/// None: its names are constants.
+pub fn resume(host: &str) -> Result<Event, NameError> {
+    let made = event(SPACE, names::FTB_ACT_RESUME)?.payload("a person has closed the breaker");
+    Ok(made.condition(breaker(host, Truth::False)).build())
+}
+
+fn report(order: &Order) -> Result<Event, NameError> {
+    let (is_done, text) = match &order.stage {
+        Stage::Reporting { is_done, text } => (*is_done, &text[..]),
+        _ => (true, ""),
+    };
+    let (name, severity) = match is_done {
+        true => (names::FTB_ACT_DONE, Severity::Info),
+        false => (names::FTB_ACT_FAILED, Severity::Error),
+    };
+    let made = event(SPACE, name)?.severity(severity).payload(order.host_list());
+    let made = made.tag("order", order.id.to_string()).tag("rule", &order.rule);
+    let made =
+        made.tag("action", order.kind.as_str()).tag("group", cut(&order.group, TAG_BYTES_MAX));
+    Ok(made.tag("result", cut(text, TAG_BYTES_MAX)).build())
+}
+
+/// An order as programs and web servers get it.
+pub fn json_of(work: &Work) -> String {
+    let conditions: Vec<_> = work
+        .conditions
+        .iter()
+        .map(|row| {
+            json!({
+                "host": row.subject.host(),
+                "component": row.subject.component(),
+                "key": row.subject.key(),
+                "severity": row.severity.as_str(),
+                "action": row.action.as_str(),
+                "onset_ns": row.onset_ns,
+                "message": row.message,
+            })
+        })
+        .collect();
+    let order = &work.order;
+    json!({
+        "type": "order",
+        "id": work.key,
+        "rule": order.rule,
+        "group": order.group,
+        "hosts": order.host_list(),
+        "host_count": order.hosts.len(),
+        "condition_count": order.causes.len(),
+        "conditions": conditions,
+    })
+    .to_string()
+}
+
+/// The beginning of a text.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

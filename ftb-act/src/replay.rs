@@ -1,0 +1,131 @@
+//! `ftb-act run --dry-run --since`: what the rules would have done about the log, by the same core.
+//!
+//! Every action is taken as done at once. Conditions that began before the time are known as far as
+//! the log repeats them.
+
+use crate::act::{Act, BREAKER_ID, Input, Notice, Output, Saved, Turn};
+use crate::config::Config;
+use crate::watch::row;
+use ftb_client::daemon::Failure;
+use ftb_client::{Client, ConditionState, Delivery, Start, Truth, now_ns};
+use std::io::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::time::timeout;
+
+/// Most inputs that follow from one event: beyond is a fault of the core.
+const STEPS_MAX: usize = 1_000_000;
+
+/// Reads the log since then, and prints a line for each action.
+///
+/// # Errors
+/// The agent does not answer.
+pub async fn run(
+    config: Config,
+    client: &Client,
+    since: Duration,
+    patience: Duration,
+) -> Result<(), Failure> {
+    let since_ns = now_ns().saturating_sub(since.as_nanos().try_into().unwrap_or(u64::MAX));
+    let mut replay = Replay {
+        act: Act::new(config.rules, Saved::default()),
+        now_ns: since_ns,
+        actions: 0,
+        gaps: 0,
+    };
+    let mut past = client.subscribe("condition=*", Start::SinceNs(since_ns)).await?;
+    replay.take(Input::Table(Vec::new()))?;
+    loop {
+        let next = timeout(patience, past.next_of_past()).await;
+        match next.map_err(|_| Failure::no_answer(format!("no answer within {patience:?}")))? {
+            Some(Delivery::Event(received)) => {
+                if let Some(state) = ConditionState::of(&received) {
+                    replay.until(received.event.time_ns)?;
+                    replay.take(Input::Row(row(&state)))?;
+                }
+            }
+            Some(Delivery::Gap(_)) => replay.gaps += 1,
+            None => match past.ended() {
+                Some(why) => return Err(why.into()),
+                None => break,
+            },
+        }
+    }
+    replay.until(now_ns())?;
+    let (actions, gaps) = (replay.actions, replay.gaps);
+    let lost = if gaps > 0 { format!(", {gaps} gaps in the log") } else { String::new() };
+    writeln!(std::io::stdout(), "{actions} actions{lost}")?;
+    Ok(())
+}
+
+struct Replay {
+    act: Act,
+    now_ns: u64,
+    actions: u64,
+    gaps: u64,
+}
+
+impl Replay {
+    /// Time passes.
+    fn until(&mut self, end_ns: u64) -> Result<(), Failure> {
+        while let Some(at_ns) = self.act.deadline_ns().filter(|at_ns| *at_ns <= end_ns) {
+            self.now_ns = self.now_ns.max(at_ns);
+            self.take(Input::Tick)?;
+        }
+        // Clocks of publishers differ: time does not go back.
+        self.now_ns = self.now_ns.max(end_ns);
+        Ok(())
+    }
+
+    /// Gives an input to the core, and the ends of all that follows.
+    fn take(&mut self, input: Input) -> Result<(), Failure> {
+        let mut inputs = vec![input];
+        for _ in 0..STEPS_MAX {
+            let Some(input) = inputs.pop() else { return Ok(()) };
+            let Turn { outputs, .. } = self.act.handle(self.now_ns, input);
+            for output in outputs {
+                inputs.extend(self.print(output)?);
+            }
+        }
+        Err(Failure::failed("the rules never end"))
+    }
+
+    fn print(&mut self, output: Output) -> Result<Option<Input>, Failure> {
+        let (line, input) = match output {
+            Output::Log(line) => (Some(line), None),
+            Output::Run { work, program, .. } => {
+                let order = &work.order;
+                let line = format!("{} runs {}: {}", order.rule, program[0], order.host_list());
+                (Some(line), Some(ended(order.id)))
+            }
+            Output::Post { work, url, .. } => {
+                let order = &work.order;
+                let line = format!("{} posts to {url}: {}", order.rule, order.host_list());
+                (Some(line), Some(ended(order.id)))
+            }
+            Output::Publish { id, notice } => {
+                let line = match *notice {
+                    Notice::Event { work, .. } => {
+                        Some(format!("{} publishes: {}", work.order.rule, work.order.host_list()))
+                    }
+                    Notice::Service { subject, truth: Truth::True, text } => {
+                        Some(format!("drains {} ({text})", subject.host()))
+                    }
+                    Notice::Service { subject, .. } => Some(format!("resumes {}", subject.host())),
+                    Notice::Report(_) | Notice::Breaker { .. } => None,
+                };
+                (line, (id != BREAKER_ID).then_some(Input::Confirmed(id)))
+            }
+        };
+        if let Some(line) = line {
+            self.actions += u64::from(input.is_some());
+            let time = UNIX_EPOCH + Duration::from_nanos(self.now_ns);
+            let time = humantime::format_rfc3339_millis(time);
+            writeln!(std::io::stdout(), "{time}  {line}")?;
+        }
+        Ok(input)
+    }
+}
+
+fn ended(id: u64) -> Input {
+    Input::Ended { id, is_done: true, text: String::new() }
+}

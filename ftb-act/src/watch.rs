@@ -1,0 +1,228 @@
+//! The shell: follows the table of conditions, saves what the core decides, then does it.
+
+use crate::act::{Act, Input, Output, Row, Turn};
+use crate::config::Config;
+use crate::post::Poster;
+use crate::publish::{cut, until_confirmed};
+use crate::store::Store;
+use crate::{program, publish};
+use ftb_client::daemon::{self, Failure};
+use ftb_client::{Client, ConditionState, Conditions, Silence, SubscribeError, Truth, now_ns};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::sleep;
+
+/// Changes of conditions that wait for the core. When it is full, the subscription waits.
+const CHANGES_MAX: usize = 1_024;
+/// Most inputs before what they lead to is saved, together.
+const TOGETHER_MAX: usize = 1_024;
+/// The pause before the state is saved again after an error.
+const SAVE_AGAIN: Duration = Duration::from_secs(1);
+/// Most bytes of the text of a condition that are kept.
+const MESSAGE_BYTES_MAX: usize = 256;
+/// How long the core may sleep: clocks may be set.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Runs until `stop` resolves.
+///
+/// # Errors
+/// The state cannot be opened, or the agent refuses the subscription.
+pub async fn run(
+    config: Config,
+    client: &Client,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Failure> {
+    let (store, saved) = Store::open(&config.state, now_ns())?;
+    let poster = Poster::new(config.ca.as_deref()).map_err(Failure::bad_input)?;
+    let (sender, changes) = mpsc::channel(CHANGES_MAX);
+    let mut follower = tokio::spawn(follow(client.clone(), sender));
+    let mut shell = Shell {
+        act: Act::new(config.rules, saved),
+        store,
+        poster,
+        client: client.clone(),
+        programs: JoinSet::new(),
+        actions: JoinSet::new(),
+        stop: watch::Sender::new(false),
+        changes,
+    };
+    tokio::pin!(stop);
+    let ended = tokio::select! {
+        () = &mut stop => Ok(()),
+        () = daemon::feed_watchdog() => Ok(()),
+        ended = &mut follower => Err(match ended {
+            Ok(why) => Failure::from(why),
+            Err(error) => Failure::from(error),
+        }),
+        () = shell.work() => Ok(()),
+    };
+    follower.abort();
+    // Programs get SIGTERM, and time to end; the rest ends with its task. What ran is reported by
+    // the next ftb-act.
+    shell.actions.abort_all();
+    shell.stop.send_replace(true);
+    while shell.programs.join_next().await.is_some() {}
+    ended
+}
+
+/// Sends the table and what changes; gives the reason of its end.
+async fn follow(client: Client, sender: mpsc::Sender<Input>) -> SubscribeError {
+    let opened = async {
+        let mut conditions = Conditions::open(&client, "condition=*").await?;
+        conditions.load().await?;
+        Ok(conditions)
+    };
+    let mut conditions = match opened.await {
+        Ok(conditions) => conditions,
+        Err(error) => return error,
+    };
+    let mut input = Input::Table(conditions.states().map(row).collect());
+    loop {
+        if sender.send(input).await.is_err() {
+            return SubscribeError::Closed;
+        }
+        input = loop {
+            match conditions.changed().await {
+                Err(error) => return error,
+                Ok(None) => break Input::Table(conditions.states().map(row).collect()),
+                Ok(Some(subject)) => {
+                    if let Some(state) = conditions.state(&subject) {
+                        break Input::Row(row(state));
+                    }
+                }
+            }
+        };
+    }
+}
+
+/// A row as the core needs it.
+pub(crate) fn row(state: &ConditionState) -> Row {
+    Row {
+        subject: state.subject.clone(),
+        truth: state.truth,
+        severity: state.severity,
+        action: state.action,
+        onset_ns: state.onset_ns,
+        space: state.event.split(' ').next().unwrap_or_default().to_owned(),
+        message: cut(&state.message, MESSAGE_BYTES_MAX).to_owned(),
+        silence: Silence::of(state),
+    }
+}
+
+struct Shell {
+    act: Act,
+    store: Store,
+    poster: Poster,
+    client: Client,
+    /// Programs that run: each gives the input that follows.
+    programs: JoinSet<Input>,
+    /// Requests and events: the same.
+    actions: JoinSet<Input>,
+    /// Ends the programs.
+    stop: watch::Sender<bool>,
+    changes: mpsc::Receiver<Input>,
+}
+
+impl Shell {
+    async fn work(&mut self) {
+        // Nothing counts before the table is known.
+        let Some(table) = self.changes.recv().await else { return };
+        let turn = self.act.handle(now_ns(), table);
+        self.obey(turn).await;
+        daemon::notify_ready("watching conditions");
+        loop {
+            let Some(input) = self.next().await else { return };
+            let mut turn = self.act.handle(now_ns(), input);
+            for _ in 1..TOGETHER_MAX {
+                let Ok(input) = self.changes.try_recv() else { break };
+                turn.extend(self.act.handle(now_ns(), input));
+            }
+            self.obey(turn).await;
+        }
+    }
+
+    async fn next(&mut self) -> Option<Input> {
+        let wait = self.act.deadline_ns().map_or(SLEEP_MAX, |at_ns| {
+            Duration::from_nanos(at_ns.saturating_sub(now_ns())).min(SLEEP_MAX)
+        });
+        tokio::select! {
+            () = sleep(wait) => Some(Input::Tick),
+            Some(ended) = self.actions.join_next() => Some(input_of(ended)),
+            Some(ended) = self.programs.join_next() => Some(input_of(ended)),
+            change = self.changes.recv() => change,
+        }
+    }
+
+    /// Saves first: what cannot be saved is not done, however long that takes.
+    async fn obey(&mut self, turn: Turn) {
+        let mut is_logged = false;
+        while let Err(error) = self.store.append(&turn.deltas) {
+            if !std::mem::replace(&mut is_logged, true) {
+                tracing::error!(%error, "the state cannot be saved: nothing is done until it is");
+            }
+            sleep(SAVE_AGAIN).await;
+        }
+        for output in turn.outputs {
+            self.begin(output);
+        }
+    }
+
+    fn begin(&mut self, output: Output) {
+        match output {
+            Output::Log(line) => tracing::warn!("{line}"),
+            Output::Run { work, program, time_limit } => {
+                tracing::warn!(rule = work.order.rule, order = work.key, "runs {}", program[0]);
+                let stop = self.stop.subscribe();
+                self.programs.spawn(async move {
+                    let ran = program::run(&work, &program, time_limit, stop).await;
+                    let (is_done, text) = ran;
+                    Input::Ended { id: work.order.id, is_done, text }
+                });
+            }
+            Output::Post { work, url, time_limit } => {
+                tracing::warn!(rule = work.order.rule, order = work.key, "posts to {url}");
+                let poster = self.poster.clone();
+                self.actions.spawn(async move {
+                    let body = publish::json_of(&work);
+                    let (is_done, text) = poster.post(&url, &work.key, &body, time_limit).await;
+                    Input::Ended { id: work.order.id, is_done, text }
+                });
+            }
+            Output::Publish { id, notice } => {
+                let client = self.client.clone();
+                self.actions.spawn(async move {
+                    until_confirmed(client, *notice).await;
+                    Input::Confirmed(id)
+                });
+            }
+        }
+    }
+}
+
+fn input_of(ended: Result<Input, JoinError>) -> Input {
+    ended.unwrap_or_else(|error| {
+        tracing::error!(%error, "an action has ended by itself");
+        Input::Tick
+    })
+}
+
+/// Closes the breaker of each ftb-act of the cluster that has opened it. Gives how many.
+///
+/// # Errors
+/// The agent does not answer, or refuses it.
+pub async fn resume(client: &Client, deadline: Duration) -> Result<usize, Failure> {
+    let closed = async {
+        let filter = format!("condition={}", crate::act::BREAKER_OPEN);
+        let mut conditions = Conditions::open(client, &filter).await?;
+        conditions.load().await?;
+        let open = conditions.states().filter(|state| state.truth == Truth::True);
+        let hosts: Vec<String> = open.map(|state| state.subject.host().to_owned()).collect();
+        for host in &hosts {
+            client.publish(publish::resume(host)?)?.confirmed().await?;
+        }
+        Ok::<usize, Failure>(hosts.len())
+    };
+    let late = |_| Failure::no_answer(format!("no answer within {deadline:?}"));
+    tokio::time::timeout(deadline, closed).await.map_err(late)?
+}

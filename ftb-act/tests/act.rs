@@ -1,0 +1,399 @@
+//! ftb-act between real agents, real programs and a real web server, and killed at each step.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use ftb_client::{Client, Condition, Delivery, Severity, Start, Subscription, Truth, event};
+use ftb_tests::cluster::{Cluster, PATIENCE, binary, wait_for};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use tokio::time::timeout;
+
+const ACT: &str = env!("CARGO_BIN_EXE_ftb-act");
+const SPACE: &str = "ftb.ipmi";
+
+/// A web server that answers with a status, and what it got: header and body.
+struct Pager {
+    address: String,
+    got: Arc<Mutex<Vec<(String, String)>>>,
+    status: Arc<Mutex<u16>>,
+}
+
+impl Pager {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (got, status) = (Arc::default(), Arc::new(Mutex::new(200)));
+        let pager = Self { address, got: Arc::clone(&got), status: Arc::clone(&status) };
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                // A client that is killed may be gone.
+                let _ = serve(stream.unwrap(), &got, &status);
+            }
+        });
+        pager
+    }
+
+    fn answer(&self, status: u16) {
+        *self.status.lock().unwrap() = status;
+    }
+
+    /// Keys and bodies of the requests so far.
+    fn requests(&self) -> Vec<(String, serde_json::Value)> {
+        let got = self.got.lock().unwrap();
+        got.iter().map(|(key, body)| (key.clone(), serde_json::from_str(body).unwrap())).collect()
+    }
+}
+
+fn serve(
+    stream: std::net::TcpStream,
+    got: &Mutex<Vec<(String, String)>>,
+    status: &Mutex<u16>,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut length, mut key) = (0, String::new());
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim();
+        if line.is_empty() {
+            break;
+        }
+        match line.to_ascii_lowercase().split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().unwrap(),
+            Some(("idempotency-key", value)) => key = value.to_owned(),
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let status = *status.lock().unwrap();
+    got.lock().unwrap().push((key, String::from_utf8(body).unwrap()));
+    let mut stream = stream;
+    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+}
+
+struct Site {
+    act: Option<Child>,
+    client: Client,
+    config: PathBuf,
+    cluster: Cluster,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Site {
+    async fn new(rules: &str) -> Self {
+        let cluster = Cluster::start(2, 2).await.unwrap();
+        let config = cluster.dir().join("act.toml");
+        let racks = cluster.dir().join("racks");
+        fs::write(&racks, "r1 n[01-16] # the first\nr2 n[17-32]\n").unwrap();
+        let head = format!(
+            "agent = {:?}\nstate = {:?}\nracks = {racks:?}\n[breaker]\nhosts = 8\npercent = 100\n\
+             [[profile]]\nhosts = \"n[01-32]\"\nmode = \"act\"\n",
+            cluster.socket(0),
+            cluster.dir().join("act-state"),
+        );
+        fs::write(&config, format!("{head}{rules}")).unwrap();
+        let client = Client::builder("site").agent(cluster.socket(0)).build().unwrap();
+        Self { act: None, client, config, cluster }
+    }
+
+    fn act(&self, words: &[&str]) -> Output {
+        Command::new(ACT).args(words).arg("--config").arg(&self.config).output().unwrap()
+    }
+
+    fn start(&mut self) {
+        let log = self.cluster.dir().join("act.log");
+        let log = fs::File::options().create(true).append(true).open(log).unwrap();
+        let mut command = Command::new(ACT);
+        command.arg("run").arg("--config").arg(&self.config).stdin(Stdio::null());
+        self.act = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut act) = self.act.take() {
+            // It may have ended by itself; there is nothing to do then.
+            let _ = act.kill();
+            let _ = act.wait();
+        }
+    }
+
+    async fn state(&self, host: &str, key: &str, truth: Truth) {
+        let condition =
+            Condition { host: host.to_owned(), is_kept: true, ..Condition::new(key, truth) };
+        let event = event(SPACE, "FTB_TEST").unwrap().severity(Severity::Error);
+        self.client.publish(event.condition(condition)).unwrap().confirmed().await.unwrap();
+    }
+
+    async fn wait<T>(&self, what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
+        let mut condition = condition;
+        let found = wait_for(what, async || Ok(condition().await)).await;
+        let log = fs::read_to_string(self.cluster.dir().join("act.log")).unwrap_or_default();
+        found.unwrap_or_else(|error| panic!("{error}\n{log}"))
+    }
+
+    /// Orders on disk in this stage.
+    fn orders(&self, stage: &str) -> usize {
+        let output = self.act(&["status", "--json"]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let orders = status["orders"].as_array().cloned().unwrap_or_default();
+        orders.iter().filter(|order| order["stage"] == stage).count()
+    }
+
+    /// The hosts that are out of service, as ftbctl shows them.
+    fn out_of_service(&self) -> String {
+        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+        command.arg("--agent").arg(self.cluster.socket(1));
+        let output = command.args(["conditions", "--key", "OUT_OF_SERVICE"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A program that writes a line, then does more.
+    fn program(&self, name: &str, more: &str) -> (PathBuf, PathBuf) {
+        let (path, lines) =
+            (self.cluster.dir().join(name), self.cluster.dir().join(format!("{name}.lines")));
+        let text = format!("#!/bin/sh\necho \"$*\" $$ >>{}\n{more}\n", lines.display());
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        (path, lines)
+    }
+
+    fn add(&self, rule: &str) {
+        let mut file = fs::File::options().append(true).open(&self.config).unwrap();
+        file.write_all(rule.as_bytes()).unwrap();
+    }
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The next event of this name: payload, rule and result.
+async fn next(events: &mut Subscription, name: &str) -> [String; 3] {
+    loop {
+        let delivery = timeout(PATIENCE, events.next()).await.expect(name);
+        let Some(Delivery::Event(received)) = delivery else { continue };
+        let event = &received.event;
+        if event.name.as_str() == name {
+            let tag = |key| event.tag(key).unwrap_or_default().to_owned();
+            let payload = String::from_utf8_lossy(&event.payload).into_owned();
+            return [payload, tag("rule"), tag("result")];
+        }
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    kill(Pid::from_raw(pid.parse().unwrap()), None).is_ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sixteen_hosts_of_a_rack_that_lose_power_are_one_page_and_no_drain_storm() {
+    let pager = Pager::start();
+    let rules = format!(
+        "[[rule]]\nname = \"page\"\nconditions = [\"CHASSIS_OFF\"]\nthen = \"webhook\"\n\
+         url = \"http://{}/page\"\ngroup_by = \"rack\"\nwithin = \"5s\"\n\
+         [[rule]]\nname = \"off\"\nconditions = [\"CHASSIS_OFF\"]\nthen = \"drain\"\n\
+         within = \"5s\"\n",
+        pager.address
+    );
+    let mut site = Site::new(&rules).await;
+    site.start();
+    for number in 17..=32 {
+        site.state(&format!("n{number}"), "CHASSIS_OFF", Truth::True).await;
+    }
+    site.wait("all refused", async || (site.orders("refused") == 16).then_some(())).await;
+    site.wait("the page", async || (site.orders("over") == 1).then_some(())).await;
+    let requests = pager.requests();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_eq!(requests[0].1["hosts"], "n[17-32]");
+    assert_eq!(site.out_of_service().trim(), "no conditions");
+    // It stays so over a crash; a person lets it pass, once, for what still holds.
+    site.kill();
+    site.start();
+    site.state("n17", "CHASSIS_OFF", Truth::False).await;
+    site.wait("fifteen", async || (site.orders("refused") == 15).then_some(())).await;
+    assert_eq!(site.act(&["resume"]).status.code(), Some(0));
+    site.wait("the drains", async || (site.orders("drained") == 15).then_some(())).await;
+    assert_eq!(site.out_of_service().lines().count(), 15);
+    assert_eq!(pager.requests().len(), 1);
+    assert_eq!(site.act(&["resume"]).status.code(), Some(1), "no breaker is open");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_runs_once_and_an_interrupted_one_is_reported() {
+    let mut site = Site::new("").await;
+    let (program, ran) = site.program("reset", "[ -e \"$0.go\" ] || exec sleep 1000; sleep 1000 &");
+    site.add(&format!(
+        "[[rule]]\nname = \"reset\"\nconditions = [\"GPU\"]\nthen = \"exec\"\nwithin = \"1ms\"\n\
+         program = [{program:?}, \"{{hosts}}\", \"$(no shell)\"]\n"
+    ));
+    let mut events = site.client.subscribe("event_space=ftb.act", Start::Now).await.unwrap();
+    site.start();
+    site.state("n01", "GPU", Truth::True).await;
+    site.wait("the program", async || (lines(&ran).len() == 1).then_some(())).await;
+    let line = &lines(&ran)[0];
+    assert!(line.starts_with("n01 $(no shell) "), "{line}");
+    let pid = line.rsplit(' ').next().unwrap().to_owned();
+    // Killed while it runs: the program ends with it, and is not run again, but reported.
+    site.kill();
+    site.wait("its end", async || (!is_alive(&pid)).then_some(())).await;
+    site.start();
+    let [hosts, rule, result] = next(&mut events, "FTB_ACT_FAILED").await;
+    assert_eq!((&hosts[..], &rule[..]), ("n01", "reset"));
+    assert!(result.starts_with("interrupted"), "{result}");
+    site.wait("the report", async || (site.orders("over") == 1).then_some(())).await;
+    // The next onset is another one; its program ends by itself.
+    fs::write(site.cluster.dir().join("reset.go"), "").unwrap();
+    site.state("n01", "GPU", Truth::False).await;
+    site.state("n01", "GPU", Truth::True).await;
+    assert_eq!(next(&mut events, "FTB_ACT_DONE").await, ["n01", "reset", "exit code 0"]);
+    site.wait("the end", async || (site.orders("over") == 1).then_some(())).await;
+    site.kill();
+    site.start();
+    // Behind this one, an older order would have run.
+    site.state("n02", "GPU", Truth::True).await;
+    assert_eq!(next(&mut events, "FTB_ACT_DONE").await[0], "n02");
+    assert_eq!(lines(&ran).len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_end_with_ftb_act_and_at_their_time_limit() {
+    let mut site = Site::new("").await;
+    let polite = "trap 'echo >$0.term; exit' TERM; sleep 1000 & wait";
+    let (program, ran) = site.program("hang", polite);
+    let rule = |name: &str, limit: &str| {
+        format!(
+            "[[rule]]\nname = \"{name}\"\nconditions = [\"{name}\"]\nthen = \"exec\"\n\
+             within = \"1ms\"\nprogram = [{program:?}]\ntime_limit = \"{limit}\"\n"
+        )
+    };
+    site.add(&(rule("SHORT", "200ms") + &rule("LONG", "1h")));
+    let mut events = site.client.subscribe("event_space=ftb.act", Start::Now).await.unwrap();
+    site.start();
+    site.state("n01", "SHORT", Truth::True).await;
+    let [_, rule, result] = next(&mut events, "FTB_ACT_FAILED").await;
+    assert_eq!((&rule[..], &result[..]), ("SHORT", "it was ended after 200ms"));
+    let asked = site.cluster.dir().join("hang.term");
+    fs::remove_file(&asked).expect("SIGTERM came first");
+    site.state("n01", "LONG", Truth::True).await;
+    site.wait("the program", async || (lines(&ran).len() == 2).then_some(())).await;
+    let pids: Vec<String> = lines(&ran).iter().map(|line| line.trim().to_owned()).collect();
+    let act = i32::try_from(site.act.as_ref().unwrap().id()).unwrap();
+    kill(Pid::from_raw(act), Signal::SIGTERM).unwrap();
+    let status = site.act.take().unwrap().wait().unwrap();
+    assert!(status.success(), "{status}");
+    assert!(asked.exists(), "SIGTERM came first");
+    for pid in pids {
+        site.wait("its end", async || (!is_alive(&pid)).then_some(())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_repeated_with_its_key_until_the_server_takes_it() {
+    let pager = Pager::start();
+    pager.answer(503);
+    let mut site = Site::new(&format!(
+        "[[rule]]\nname = \"page\"\nconditions = [\"GPU\"]\nthen = \"webhook\"\n\
+         url = \"http://{}/page\"\nwithin = \"1ms\"\ntime_limit = \"10m\"\n",
+        pager.address
+    ))
+    .await;
+    site.start();
+    site.state("n01", "GPU", Truth::True).await;
+    site.wait("a request", async || (!pager.requests().is_empty()).then_some(())).await;
+    site.kill();
+    let before = pager.requests().len();
+    site.start();
+    site.wait("a repetition", async || (pager.requests().len() > before).then_some(())).await;
+    pager.answer(200);
+    site.wait("the end", async || (site.orders("over") == 1).then_some(())).await;
+    let keys: Vec<String> = pager.requests().into_iter().map(|(key, _)| key).collect();
+    assert!(keys.iter().all(|key| *key == keys[0] && !key.is_empty()), "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_saved_is_not_done() {
+    let mut site = Site::new("").await;
+    let (program, ran) = site.program("reset", "");
+    site.add(&format!(
+        "[[rule]]\nname = \"reset\"\nconditions = [\"GPU\"]\nthen = \"exec\"\nwithin = \"1ms\"\n\
+         program = [{program:?}]\n"
+    ));
+    // No file may grow beyond some KiB: a disk that is full.
+    let mut command = Command::new("sh");
+    let line = "ulimit -f 8; trap '' XFSZ; exec \"$0\" run --config \"$1\"";
+    let log = fs::File::create(site.cluster.dir().join("full.log")).unwrap();
+    command.args(["-c", line, ACT]).arg(&site.config).stdin(Stdio::null());
+    site.act = Some(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let errors = site.act.as_mut().unwrap().stderr.take().unwrap();
+    std::thread::spawn(move || {
+        let (mut errors, mut log) = (errors, log);
+        std::io::copy(&mut errors, &mut log)
+    });
+    let full = || fs::read_to_string(site.cluster.dir().join("full.log")).unwrap_or_default();
+    let mut begun = 0;
+    while !full().contains("cannot be saved") {
+        begun += 1;
+        assert!(begun <= 200, "{}", full());
+        site.state("n01", "GPU", Truth::True).await;
+        let is_settled = async || {
+            let is_full = full().contains("cannot be saved");
+            (is_full || lines(&ran).len() == begun).then_some(())
+        };
+        site.wait("the program, or a full disk", is_settled).await;
+        site.state("n01", "GPU", Truth::False).await;
+    }
+    let saved = fs::read_to_string(site.cluster.dir().join("act-state/state")).unwrap();
+    let live = saved.lines().filter(|line| line.contains("\"live\"")).count();
+    assert!(lines(&ran).len() <= live, "{} ran, {live} were saved", lines(&ran).len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silence_holds_actions_back_and_a_replay_does_nothing() {
+    let mut site = Site::new("").await;
+    let (program, ran) = site.program("reset", "");
+    site.add(&format!(
+        "[[rule]]\nname = \"reset\"\nconditions = [\"GPU\"]\nthen = \"exec\"\nwithin = \"1ms\"\n\
+         program = [{program:?}, \"{{hosts}}\"]\n"
+    ));
+    let ftbctl = |words: &[&str]| {
+        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+        let output = command.arg("--agent").arg(site.cluster.socket(1)).args(words).output();
+        String::from_utf8(output.unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let silence = ["silence", "add", "n[01-16]", "--for", "1h", "--reason", "new cards"];
+    let id = ftbctl(&silence);
+    let (socket, config) = (site.cluster.socket(1).to_owned(), site.config.clone());
+    site.start();
+    site.state("n01", "GPU", Truth::True).await;
+    site.state("n17", "GPU", Truth::True).await;
+    site.wait("the other host", async || (lines(&ran).len() == 1).then_some(())).await;
+    assert!(lines(&ran)[0].starts_with("n17 "), "{:?}", lines(&ran));
+    let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+    command.arg("--agent").arg(socket).args(["silence", "remove", &id]);
+    assert!(command.status().unwrap().success());
+    site.wait("the silenced host", async || (lines(&ran).len() == 2).then_some(())).await;
+    site.kill();
+    let mut replay = Command::new(ACT);
+    replay.args(["run", "--dry-run", "--since", "7d", "--config"]).arg(config);
+    let output = replay.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let runs: Vec<&str> = text.lines().filter(|line| line.contains("reset runs")).collect();
+    assert_eq!(runs.len(), 2, "{text}");
+    assert!(runs[0].ends_with(": n17") && runs[1].ends_with(": n01"), "{text}");
+    assert!(text.ends_with("2 actions\n"), "{text}");
+    assert_eq!(lines(&ran).len(), 2, "a replay does nothing");
+    assert!(!site.cluster.dir().join("act-state/state.new").exists());
+}

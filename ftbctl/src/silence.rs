@@ -1,0 +1,174 @@
+//! `ftbctl silence`: times of maintenance in which no program acts on conditions of some hosts.
+
+use crate::cli::{Common, SilenceAdd, SilenceCommand};
+use crate::conditions;
+use crate::failure::Failure;
+use crate::output::{FAINT, Output, STRONG, styled};
+use crate::text;
+use ftb_client::silences::{FILTER, SILENCES_MAX};
+use ftb_client::{Client, ConditionState, Event, Silence, now_ns};
+use serde::Serialize;
+use tokio::time::Instant;
+
+/// The silences of the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Silences(Vec<Silence>);
+
+impl Silences {
+    /// Reads them.
+    pub(crate) async fn read(common: &Common, client: &Client) -> Result<Self, Failure> {
+        let deadline = Instant::now() + common.timeout();
+        let table = conditions::open(common, client, FILTER, deadline).await?;
+        Ok(Self(table.states().filter_map(Silence::of).collect()))
+    }
+
+    /// The active silence that covers a condition.
+    pub(crate) fn of(&self, state: &ConditionState) -> Option<&Silence> {
+        let now_ns = now_ns();
+        self.0.iter().find(|silence| silence.is_active(now_ns) && silence.covers(&state.subject))
+    }
+
+    /// The active silences of a host.
+    pub(crate) fn of_host<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Silence> {
+        let now_ns = now_ns();
+        self.0
+            .iter()
+            .filter(move |silence| silence.is_active(now_ns) && silence.hosts.contains(host))
+    }
+
+    fn active(&self) -> impl Iterator<Item = &Silence> {
+        let now_ns = now_ns();
+        self.0.iter().filter(move |silence| silence.is_active(now_ns))
+    }
+
+    fn over(&self) -> impl Iterator<Item = &Silence> {
+        let now_ns = now_ns();
+        self.0.iter().filter(move |silence| !silence.is_active(now_ns))
+    }
+}
+
+/// Adds, lists or removes silences.
+pub(crate) async fn run(
+    common: &Common,
+    command: SilenceCommand,
+    mut output: Output,
+) -> Result<(), Failure> {
+    let client = common.client().build().map_err(Failure::failed)?;
+    match command {
+        SilenceCommand::Add(args) => add(common, &client, &args, &mut output).await?,
+        SilenceCommand::List => list(common, &client, &mut output).await?,
+        SilenceCommand::Remove { id } => remove(common, &client, &id).await?,
+    }
+    output.flush()?;
+    // Nothing is unconfirmed: this only detaches.
+    client.close(common.timeout()).await?;
+    Ok(())
+}
+
+async fn add(
+    common: &Common,
+    client: &Client,
+    args: &SilenceAdd,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let mut random = [0_u8; 4];
+    getrandom::fill(&mut random).map_err(Failure::failed)?;
+    let id = format!("{:08x}", u32::from_be_bytes(random));
+    let times = (now_ns(), args.lasts);
+    let silence = Silence::new(id, &args.hosts, args.key.as_deref(), times, &args.reason);
+    let silence = silence.map_err(Failure::usage)?;
+    let known = Silences::read(common, client).await?;
+    if known.active().count() >= SILENCES_MAX {
+        return Err(Failure::failed(format_args!(
+            "there are {SILENCES_MAX} silences: remove some first (ftbctl silence list)"
+        )));
+    }
+    publish(common, client, silence.begin()).await?;
+    // Those that are over leave the table with the next one. It is no failure if they stay.
+    for over in known.over() {
+        if publish(common, client, over.end()).await.is_err() {
+            break;
+        }
+    }
+    match output.is_json() {
+        true => output.json(&SilenceObject::from(&silence)),
+        false => output.line(&silence.id),
+    }
+}
+
+async fn list(common: &Common, client: &Client, output: &mut Output) -> Result<(), Failure> {
+    let known = Silences::read(common, client).await?;
+    let mut active = known.active().peekable();
+    if active.peek().is_none() && !output.is_json() {
+        output.line("no silences")?;
+    }
+    for silence in active {
+        if output.is_json() {
+            output.json(&SilenceObject::from(silence))?;
+            continue;
+        }
+        let until = styled(FAINT, &format!("until {}", text::time(silence.until_ns, output.utc)));
+        let hosts = styled(STRONG, &text::printable(&silence.list));
+        let key = silence.key.as_deref().unwrap_or("all conditions");
+        let (id, reason) = (text::printable(&silence.id), text::printable(&silence.reason));
+        let by = format!("by uid {} on {}", silence.uid, text::printable(&silence.host));
+        output.line(&format!("{id}  {hosts}  {key}  {until}  {by}  {reason}"))?;
+    }
+    Ok(())
+}
+
+async fn remove(common: &Common, client: &Client, id: &str) -> Result<(), Failure> {
+    let known = Silences::read(common, client).await?;
+    let Some(silence) = known.active().find(|silence| silence.id == id) else {
+        let id = text::printable(id);
+        return Err(Failure::failed(format_args!(
+            "there is no silence {id} (ftbctl silence list)"
+        )));
+    };
+    publish(common, client, silence.end()).await
+}
+
+/// Publishes an event and waits until it is confirmed.
+async fn publish(
+    common: &Common,
+    client: &Client,
+    event: Result<Event, ftb_client::NameError>,
+) -> Result<(), Failure> {
+    let receipt = client.publish(event.map_err(Failure::failed)?)?;
+    let confirmed = tokio::time::timeout(common.timeout(), receipt.confirmed()).await;
+    let waited = text::exact(common.timeout());
+    confirmed.map_err(|_| {
+        Failure::no_answer(format_args!(
+            "the silence was sent but not confirmed within {waited}: it may still be delivered"
+        ))
+    })??;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct SilenceObject<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    hosts: &'a str,
+    key: Option<&'a str>,
+    until_ns: u64,
+    reason: &'a str,
+    publisher_host: Option<&'a str>,
+    publisher_uid: Option<u32>,
+}
+
+impl<'a> From<&'a Silence> for SilenceObject<'a> {
+    fn from(silence: &'a Silence) -> Self {
+        let is_known = !silence.host.is_empty();
+        Self {
+            r#type: "silence",
+            id: &silence.id,
+            hosts: &silence.list,
+            key: silence.key.as_deref(),
+            until_ns: silence.until_ns,
+            reason: &silence.reason,
+            publisher_host: is_known.then_some(&silence.host),
+            publisher_uid: is_known.then_some(silence.uid),
+        }
+    }
+}
