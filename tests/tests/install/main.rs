@@ -142,6 +142,9 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         Config::read(&sample).unwrap();
         let page = installed(&format!("{prefix}/share/man/man8/ftb-agent.8"));
         assert!(page.is_file());
+        for header in ["ftb_job.h", "fmi.h", "ftb/mpi.h"] {
+            assert!(installed(&format!("{prefix}/include/{header}")).is_file(), "{header}");
+        }
         let pages = installed(&format!("{prefix}/share/doc/ftb"));
         assert_eq!(broken_links(&pages).unwrap(), [""; 0]);
         for (file, word) in [

@@ -75,9 +75,9 @@ mod tests {
     fn page() -> String {
         let mut page = String::from(
             "# The states of a rank of ftb-job\n\n\
-             FMI's states of a process (H1 to H3), and what the calls of the program do in each. A \
-             test renders\nthis page from `role.rs`; `FTB_BLESS=1 cargo test -p ftb-job --lib role` \
-             writes it. A process begins\nin H1, also one that replaces another.\n\n\
+             FMI's states of a process (H1 to H3), and what the calls of the program do in each.\n\
+             A test renders this page from `role.rs`; with `FTB_BLESS=1` it writes it. A process\n\
+             begins in H1, also one that replaces another.\n\n\
              | state | calls |\n|---|---|\n",
         );
         for (_, state, calls) in ROLES {
