@@ -33,8 +33,8 @@ fn replaced(argument: &str, work: &Work) -> String {
 }
 
 /// Runs a program with the order as JSON on its standard input. Gives whether it did what it
-/// should, and what happened. At `stop` it is ended. When the future is dropped, or the program has ended,
-/// the rest of its group is killed.
+/// should, and what happened. At `stop` it is ended. When the future is dropped, or the program has
+/// ended, the rest of its group is killed.
 pub async fn run(
     work: &Work,
     program: &[String],

@@ -2,7 +2,8 @@
 //!
 //! `DIR/state` has the whole state as its first line, and a change in each further one. Each line
 //! begins with its number: a reader sees a missing one. A last line that was cut off by a crash
-//! does not count. Behind [`LINES_MAX`] changes, the file is written anew beside, synced and renamed.
+//! does not count. Behind [`LINES_MAX`] changes, the file is written anew beside, synced and
+//! renamed.
 //!
 //! Not responsible for: what the changes mean ([`crate::act`]).
 

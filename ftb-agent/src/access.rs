@@ -138,9 +138,9 @@ impl Rule {
         Self { space, publish, subscribe, severity_max: None }
     }
 
-    /// Root, the agent's user and the publisher's account publish in a hardware space and in that of
-    /// ftb-act; root and the agent's user drill all jobs and silence; users read their own events
-    /// of jobs; all users publish elsewhere, and read everything else.
+    /// Root, the agent's user and the publisher's account publish in a hardware space and in that
+    /// of ftb-act; root and the agent's user drill all jobs and silence; users read their own
+    /// events of jobs; all users publish elsewhere, and read everything else.
     fn built_in(account: &impl Fn(&str) -> Option<Who>) -> Vec<Self> {
         let [ipmi, ib] = HARDWARE_SPACES;
         let hardware = [ipmi, ib, ACT].map(|(space, name)| {

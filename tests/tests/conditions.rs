@@ -146,8 +146,8 @@ async fn a_silence_marks_conditions_survives_a_failover_and_ends() {
     let healthy =
         async || Ok((ftbctl(&cluster, 2, &["health", cluster.host(3)]).0 == 0).then_some(()));
     wait_for("the host where it was added to be healthy", healthy).await.unwrap();
-    cluster.wait_safe().await.unwrap();
     for rank in [0, 1] {
+        cluster.wait_safe().await.unwrap();
         cluster.crash(rank).unwrap();
     }
     let shown = async || {
