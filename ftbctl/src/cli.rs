@@ -197,7 +197,7 @@ Watches (key WATCHED), silences and conditions that do not hold are shown with -
 const SILENCE: &str = "\
 Examples:
   ftbctl silence add node[001-016] --for 2h --reason 'new power supplies in rack 3'
-  ftbctl silence add node07 --key FANFAIL --for 1d --reason 'fan is ordered'
+  ftbctl silence add node07 --key FANFAIL --for 24h --reason 'fan is ordered'
 At most 1024 at a time, each for at most 30 days. Users other than root remove a silence on the host
 where it was added.";
 

@@ -169,7 +169,7 @@ async fn a_silence_marks_conditions_survives_a_failover_and_ends() {
     assert_eq!(ftbctl(&cluster, 3, &short).0, 0);
     let (_, text) = ftbctl(&cluster, 3, &["silence", "list"]);
     assert_eq!(text.trim(), "no silences");
-    for (words, name) in [(["node[1-", "1h"], "column"), (["node01", "31d"], "30 days")] {
+    for (words, name) in [(["node[1-", "1h"], "column"), (["node01", "745h"], "30 days")] {
         let (code, text) =
             ftbctl(&cluster, 3, &["silence", "add", words[0], "--for", words[1], "--reason", "x"]);
         assert_eq!((code, text.contains(name)), (2, true), "{text}");
