@@ -15,7 +15,8 @@ PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CO
 BESIDE   = proto/json.md ftb-agent/limits.md ftb-act/guide.md launcher/core/protocol.md \
   launcher/job/fmi.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
-  deploy/monitoring/metrics.md deploy/monitoring/runbook.md
+  deploy/monitoring/metrics.md deploy/monitoring/runbook.md \
+  $(addprefix deploy/book/,checklist.md symptoms.md failures.md upgrade.md)
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features
@@ -24,13 +25,15 @@ WHOLE    = --workspace --exclude ftb-bench --exclude ftb-python
 # Debug information is installed apart from programs and libraries, as below /usr/lib/debug.
 DEBUG    = $(DESTDIR)$(PREFIX)/lib/debug
 INSTALL  = ./deploy/install-stripped.sh
+MAN      = $(DESTDIR)$(PREFIX)/share/man
+SECTIONS = 1 5 7 8
 COMPLETE_BASH = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
   advisories crates bench bench-launcher microbench python packages package-files debs rpms \
-  one-format image install install-capi install-python uninstall simulate
+  one-format image install install-capi install-python uninstall simulate book
 
 all: build
 
@@ -81,6 +84,8 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users \
 	  -- --ignored --nocapture
+	$(MAKE) --no-print-directory book
+	$(CARGO) test -p ftb-tests --test book -- --ignored --nocapture
 	$(CARGO) build --workspace --lib --bins --examples
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test --workspace --test packages --test upgrade --test image \
 	  -- --ignored --nocapture
@@ -108,6 +113,16 @@ clippy: ## lints, warnings are errors
 
 doc: ## the API documentation without warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+
+MDBOOK_VERSION = 0.5.4
+MDBOOK   = $(TARGET)/tools/bin/mdbook
+
+book: ## the book, from docs/ and the pages beside what they describe: target/book/html
+	@$(MDBOOK) --version 2>/dev/null | grep -qx 'mdbook v$(MDBOOK_VERSION)' || \
+	  $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --no-default-features \
+	    --features search --root $(TARGET)/tools
+	./deploy/book/build.sh $(TARGET)/book
+	$(MDBOOK) build $(TARGET)/book
 
 audit: ## licences, bans, duplicate versions
 	@command -v cargo-deny >/dev/null || $(CARGO) install cargo-deny --locked
@@ -168,10 +183,10 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
 	install -m 0644 deploy/config/ipmi-rules/*.toml $(DESTDIR)$(SYSCONF)/ftb/ipmi-rules
 	install -m 0644 deploy/udev/*.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(COMPLETE_BASH)
-	install -d $(DESTDIR)$(PREFIX)/share/man/man8
-	install -m 0644 deploy/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 0644 deploy/man/*.8 $(DESTDIR)$(PREFIX)/share/man/man8
+	@for section in $(SECTIONS); do \
+	  install -d $(MAN)/man$$section && \
+	  install -m 0644 deploy/man/*.$$section $(MAN)/man$$section || exit 1; done
+	install -d $(COMPLETE_BASH)
 	install -d $(COMPLETE_ZSH) $(COMPLETE_FISH)
 	install -m 0644 deploy/completions/bash/* $(COMPLETE_BASH)
 	install -m 0644 deploy/completions/zsh/* $(COMPLETE_ZSH)
@@ -264,7 +279,9 @@ image: ## a static agent, and with buildah or podman a container image of it; fi
 uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,$(BINARIES)) $(DESTDIR)$(UNITDIR)/ftb-*.service $(DESTDIR)$(UNITDIR)/ftb-*.timer
 	rm -f $(DESTDIR)$(PREFIX)/lib/udev/rules.d/70-ftb-*.rules
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(patsubst %.1,man1/%.1,$(patsubst %.8,man8/%.8,$(notdir $(wildcard deploy/man/*)))))
+	@for section in $(SECTIONS); do \
+	  for page in deploy/man/*.$$section; do \
+	    rm -f $(MAN)/man$$section/$$(basename $$page); done; done
 	rm -f $(addprefix $(COMPLETE_BASH)/,$(notdir $(wildcard deploy/completions/bash/*)))
 	rm -f $(addprefix $(COMPLETE_ZSH)/,$(notdir $(wildcard deploy/completions/zsh/*)))
 	rm -f $(addprefix $(COMPLETE_FISH)/,$(notdir $(wildcard deploy/completions/fish/*)))

@@ -48,7 +48,9 @@ pub enum ConfigError {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    agent: Option<PathBuf>,
+    /// `agent` is its name in older releases.
+    #[serde(alias = "agent")]
+    agent_socket: Option<PathBuf>,
     sysfs: PathBuf,
     #[serde(with = "humantime_serde")]
     rescan: Duration,
@@ -64,7 +66,7 @@ struct File {
 impl Default for File {
     fn default() -> Self {
         Self {
-            agent: None,
+            agent_socket: None,
             sysfs: PathBuf::from("/sys"),
             rescan: Duration::from_secs(10),
             debounce: Duration::from_secs(1),
@@ -223,7 +225,7 @@ impl Config {
             return Err(wrong(&format!("neighbours.{key:?}"), problem));
         }
         Ok(Self {
-            agent: file.agent,
+            agent: file.agent_socket,
             sysfs: file.sysfs,
             rescan: file.rescan,
             debounce: file.debounce,
@@ -509,10 +511,7 @@ mod tests {
         let config = Config::parse(text, Path::new("ib.toml")).expect("good");
         assert_eq!(config, Config::default());
         // Every commented key of the sample exists.
-        let uncommented: String = text
-            .lines()
-            .map(|line| line.strip_prefix("#: ").unwrap_or(line).to_owned() + "\n")
-            .collect();
+        let uncommented = ftb_tests::samples::with_all_keys(text);
         let config = Config::parse(&uncommented, Path::new("ib.toml")).expect("good");
         assert_ne!(config, Config::default());
     }

@@ -29,7 +29,7 @@ pub struct Cli {
     pub print: bool,
     /// Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client
     /// library].
-    #[arg(long, value_name = "PATH")]
+    #[arg(long = "agent-socket", visible_alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
     /// Watch this BMC without a configuration file: a device, or a host list with an optional port.
     /// Set the password in the environment variable FTB_IPMI_PASSWORD.

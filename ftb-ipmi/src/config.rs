@@ -71,6 +71,8 @@ struct File {
     #[serde(default = "default_restate", with = "humantime_serde")]
     restate: Duration,
     state_dir: Option<PathBuf>,
+    agent_socket: Option<PathBuf>,
+    /// Of older releases: `agent_socket` counts before it.
     #[serde(default)]
     agent: Agent,
     #[serde(default)]
@@ -171,7 +173,7 @@ impl Config {
             sel_interval: file.sel_interval,
             restate: file.restate,
             state_dir: file.state_dir,
-            agent_socket: file.agent.socket,
+            agent_socket: file.agent_socket.or(file.agent.socket),
             nodes,
             rules,
             concerns,
@@ -558,13 +560,20 @@ mod tests {
             assert!(file.rule.iter().all(|rule| rule.optional), "{}", path.display());
         }
         let sample = fs::read_to_string(deploy.join("ipmi.toml")).unwrap();
-        let with_examples: String = sample
+        let all = ftb_tests::samples::with_all_keys(&sample);
+        let with_examples: String = all
             .lines()
             .filter(|line| !line.contains("rules = [") && !line.contains("password_file"))
-            .map(|line| format!("{}\n", line.trim_start_matches("#:").trim_start()))
+            .map(|line| format!("{line}\n"))
             .collect();
         let with_examples = with_examples.replace("\"\"", "\"key\"");
-        assert_eq!(load(&with_examples).unwrap().nodes.len(), 65);
+        let config = load(&with_examples).unwrap();
+        assert_eq!(config.nodes.len(), 65);
+        // The key's name in older releases.
+        let new = "agent_socket = \"/run/ftb/agent.sock\"\n";
+        let old = format!("{}[agent]\nsocket = \"/a\"\n", with_examples.replace(new, ""));
+        let sockets = [&config, &load(&old).unwrap()].map(|config| config.agent_socket.clone());
+        assert_eq!(sockets, [Some("/run/ftb/agent.sock".into()), Some("/a".into())]);
     }
 
     proptest::proptest! {

@@ -82,7 +82,7 @@ pub struct HealthArgs {
     #[arg(long, value_name = "NODE", env = "SLURMD_NODENAME")]
     pub node: Option<String>,
     /// Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long = "agent-socket", visible_alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
     /// The mildest condition that counts
     #[arg(long, value_name = "SEVERITY", default_value = "error")]

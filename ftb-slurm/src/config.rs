@@ -17,7 +17,9 @@ pub struct ConfigError {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    agent: Option<PathBuf>,
+    /// `agent` is its name in older releases.
+    #[serde(alias = "agent")]
+    agent_socket: Option<PathBuf>,
     scontrol: PathBuf,
     sinfo: PathBuf,
     #[serde(with = "humantime_serde")]
@@ -33,7 +35,7 @@ struct File {
 impl Default for File {
     fn default() -> Self {
         Self {
-            agent: None,
+            agent_socket: None,
             scontrol: "scontrol".into(),
             sinfo: "sinfo".into(),
             poll: Duration::from_secs(10),
@@ -102,7 +104,7 @@ impl Config {
         let ignored = file.ignore.iter().map(|key| key.to_ascii_uppercase()).collect();
         let drained_percent_max = file.drained_percent_max;
         Ok(Self {
-            agent: file.agent,
+            agent: file.agent_socket,
             scontrol: file.scontrol,
             sinfo: file.sinfo,
             poll: file.poll,
@@ -123,14 +125,11 @@ mod tests {
         let defaults = Config::parse("");
         assert!(defaults.is_ok(), "{defaults:?}");
         assert_eq!(Config::parse(sample), defaults);
-        let shown: String = sample
-            .lines()
-            .filter_map(|line| line.strip_prefix('#'))
-            .filter(|line| line.contains(" = ") && !line.starts_with(' '))
-            .flat_map(|line| [line, "\n"])
-            .collect();
+        let shown = ftb_tests::samples::with_all_keys(sample);
         let agent = Some("/run/ftb/agent.sock".into());
         assert_eq!(Config::parse(&shown), defaults.map(|config| Config { agent, ..config }));
+        // The key's name in older releases.
+        assert_eq!(Config::parse("agent = \"/a\""), Config::parse("agent_socket = \"/a\""));
     }
 
     #[test]

@@ -212,7 +212,7 @@ fn tree(answers: &Answers) -> Vec<Finding> {
         (
             MemberState::Absent,
             Grade::Warning,
-            "never seen by the acting root",
+            "not in the tree: stopped in order, or never seen",
             "start ftb-agent there, or remove the host from members",
         ),
     ];

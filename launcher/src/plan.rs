@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub struct NodeEntry {
     /// Its name: the host name of its agent.
     pub name: NodeName,
-    /// Socket of its agent; `%n` becomes the node's name.
-    #[serde(default = "ftb_client::default_socket")]
+    /// Socket of its agent; `%n` becomes the node's name. `agent` is its name in older releases.
+    #[serde(default = "ftb_client::default_socket", rename = "agent_socket", alias = "agent")]
     pub agent: PathBuf,
     /// Directory for images of all jobs there; default: the user's own.
     #[serde(default)]
@@ -251,7 +251,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nodes.toml");
         let sample = include_str!("../../deploy/config/nodes.toml");
-        std::fs::write(&path, sample.replace("#: ", "")).unwrap();
+        std::fs::write(&path, ftb_tests::samples::with_all_keys(sample)).unwrap();
         let nodes = read_nodes(&path).unwrap();
         assert!(nodes[0].listen.is_some() && nodes[0].rack.is_some(), "{nodes:?}");
         assert_eq!(toml::from_str::<NodesFile>(sample).unwrap().node.len(), 1);

@@ -9,6 +9,8 @@ pub mod man;
 pub mod netns;
 pub mod pages;
 pub mod reported;
+pub mod roff;
+pub mod samples;
 pub mod skip;
 pub mod slurm;
 pub mod unix;

@@ -1,7 +1,12 @@
-//! Man pages and shell completions are made from the same definitions as the help, and kept in
-//! `deploy/man` and `deploy/completions`, so that an installation needs neither the programs to run
-//! nor a generator.
+//! Man pages of programs and shell completions are made from the same definitions as the help. They
+//! are kept in `deploy/man` and `deploy/completions`: an installation needs neither the programs to
+//! run nor a generator.
 
+mod examples;
+
+pub use examples::EXAMPLES;
+
+use crate::roff::escape;
 use clap_complete::Shell;
 use std::fs;
 use std::path::Path;
@@ -27,13 +32,18 @@ pub fn assert_page_is_current(command: clap::Command, section: &str) {
     for file in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{error}")).flatten() {
         let file = file.file_name().to_string_lossy().into_owned();
         let ours = file.starts_with(&format!("{name}.")) || file.starts_with(&format!("{name}-"));
+        let ours = ours && file.ends_with(&format!(".{section}"));
         let known = pages.iter().any(|(page, _)| *page == file);
         assert!(!ours || known, "deploy/man/{file}: {name} has no such subcommand any more");
     }
 }
 
+/// Compares a generated file with its kept text; with `FTB_BLESS=1` it is written instead.
+///
+/// # Panics
+/// They differ, or the file cannot be read or written.
 #[track_caller]
-fn assert_file_is_current(path: &Path, text: &[u8]) {
+pub fn assert_file_is_current(path: &Path, text: &[u8]) {
     let shown = path.display();
     if std::env::var_os("FTB_BLESS").is_some() {
         fs::write(path, text).unwrap_or_else(|error| panic!("{shown}: {error}"));
@@ -68,5 +78,13 @@ fn render(command: clap::Command, section: &str, pages: &mut Vec<(String, Vec<u8
         .section(section)
         .render(&mut page)
         .unwrap_or_else(|error| panic!("{name}: {error}"));
+    page.extend(examples_of(&name).into_bytes());
     pages.push((format!("{name}.{section}"), page));
+}
+
+/// The section of examples of a page; empty if it has none.
+fn examples_of(page: &str) -> String {
+    let examples = EXAMPLES.iter().find(|(name, _)| *name == page);
+    let lines = examples.map(|(_, lines)| lines.iter().map(|line| escape(line) + "\n").collect());
+    lines.map_or_else(String::new, |lines: String| format!(".SH EXAMPLES\n.nf\n{lines}.fi\n"))
 }

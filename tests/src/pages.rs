@@ -1,10 +1,13 @@
-//! Pages in Markdown: which of their links lead nowhere.
+//! Pages in Markdown: which of their links lead nowhere, and their code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The pages below a folder, without those of builds and hidden ones.
-fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -30,14 +33,55 @@ fn has_heading(page: &str, wanted: &str) -> bool {
     headings.map(|heading| anchor(heading.trim_start_matches('#'))).any(|found| found == wanted)
 }
 
+/// The targets of the links of a page, without those to other sites.
+pub fn links(text: &str) -> impl Iterator<Item = &str> {
+    let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    links.filter(|link| !link.contains("://"))
+}
+
+/// A block of code between fences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// What stands behind the first fence; empty: nothing.
+    pub language: String,
+    /// Its lines, without the indentation of a list.
+    pub lines: Vec<String>,
+    /// The line of the page at which the first of them stands, from 1.
+    pub first: usize,
+}
+
+/// The blocks of code of a page, and what stands outside of them.
+pub fn code(text: &str) -> (Vec<Block>, String) {
+    let (mut blocks, mut prose) = (Vec::new(), String::new());
+    let mut open: Option<(Block, usize)> = None;
+    for (index, line) in text.lines().enumerate() {
+        let indent = line.len() - line.trim_start().len();
+        let fence = line.trim_start().strip_prefix("```");
+        match (&mut open, fence) {
+            (None, Some(language)) => {
+                let language = language.trim().to_owned();
+                open = Some((Block { language, lines: Vec::new(), first: index + 2 }, indent));
+            }
+            (None, None) => {
+                prose.push_str(line);
+                prose.push('\n');
+            }
+            (Some(_), Some(_)) => blocks.extend(open.take().map(|(block, _)| block)),
+            (Some((block, of)), None) => {
+                block.lines.push(line.get((*of).min(indent)..).unwrap_or_default().to_owned());
+            }
+        }
+    }
+    (blocks, prose)
+}
+
 /// The links of all pages below a folder that lead to no file, or to no heading of their page: one
 /// line for each. Links to other sites are left out.
 pub fn broken_links(root: &Path) -> std::io::Result<Vec<String>> {
     let mut broken = Vec::new();
     for page in pages(root)? {
         let text = fs::read_to_string(&page)?;
-        let links = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-        for link in links.filter(|link| !link.contains("://")) {
+        for link in links(&text) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let target = match file {
                 "" => page.clone(),
@@ -53,4 +97,24 @@ pub fn broken_links(root: &Path) -> std::io::Result<Vec<String>> {
         }
     }
     Ok(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_found_in_lists_and_apart_from_prose() {
+        let text =
+            "a\n1. b\n   ```sh\n   x\n     y\n   ```\n[c](d#e) [f](https://g)\n```\nz\n```\n";
+        let (blocks, prose) = code(text);
+        let block = |language: &str, lines: &[&str], first| Block {
+            language: language.to_owned(),
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            first,
+        };
+        assert_eq!(blocks, [block("sh", &["x", "  y"], 4), block("", &["z"], 9)]);
+        assert_eq!(prose, "a\n1. b\n[c](d#e) [f](https://g)\n");
+        assert_eq!(links(text).collect::<Vec<_>>(), ["d#e"]);
+    }
 }

@@ -140,8 +140,9 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         assert!(units.join("ftb-drill.timer").is_file(), "it runs the drill");
         let sample = installed(&format!("{config}/agent.toml.sample"));
         Config::read(&sample).unwrap();
-        let page = installed(&format!("{prefix}/share/man/man8/ftb-agent.8"));
-        assert!(page.is_file());
+        for page in ["1/ftbctl.1", "5/ftb-agent.toml.5", "7/ftb.7", "8/ftb-agent.8"] {
+            assert!(installed(&format!("{prefix}/share/man/man{page}")).is_file(), "{page}");
+        }
         for header in ["ftb_job.h", "fmi.h", "ftb/mpi.h"] {
             assert!(installed(&format!("{prefix}/include/{header}")).is_file(), "{header}");
         }

@@ -69,7 +69,7 @@ catalog! {
         FTB_CONDITIONS_FULL: "error", "", "dropped",
             "The table of conditions dropped rows. Clear conditions that no longer matter.";
         FTB_PUBLISHER_LIMITED: "warning", "", "client job_id uid pid",
-            "Storm control limits a program. At most once a minute for each.";
+            "Storm control or its user's budget limits a program. At most once a minute for each.";
         FTB_CERTIFICATE_EXPIRES: "warning, error", "", "host file until days",
             "The certificate of the agent, its CA or a revocation list ends within 30, 7 or 1 days \
              (ERROR). Renew it (`ftbctl ca issue`), install the files, and reload the agent.";

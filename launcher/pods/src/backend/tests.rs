@@ -52,10 +52,11 @@ const MOMENTS: [Moment; 8] = [
 fn the_sample_has_the_defaults_of_criu_and_every_hook() {
     let sample = include_str!("../../../../deploy/config/backend.toml");
     assert_eq!(Choice::parse(sample).unwrap(), Choice::Criu(Criu::default()));
-    let (criu, hooks) = sample.split_once("#: [backend.command]").unwrap();
-    let criu = Choice::parse(&criu.replace("#: ", "")).unwrap();
+    let all = ftb_tests::samples::with_all_keys(sample);
+    let (criu, hooks) = all.split_once("[backend.command]").unwrap();
+    let criu = Choice::parse(criu).unwrap();
     assert!(criu.pods().is_some() && criu != Choice::Criu(Criu::default()), "{criu:?}");
-    let hooks = Choice::parse(&format!("[backend.command]{}", hooks.replace("#: ", ""))).unwrap();
+    let hooks = Choice::parse(&format!("[backend.command]{hooks}")).unwrap();
     assert!(matches!(hooks, Choice::Command(_)), "{hooks:?}");
 }
 

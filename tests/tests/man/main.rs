@@ -1,0 +1,115 @@
+//! Man pages that belong to no single command line: section 5 is made from the samples of
+//! `deploy/config`, section 7 from the catalogue of events and the pages of the documentation.
+//! `FTB_BLESS=1` writes them. Also: the page of ftb-agent is that of this program.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod config;
+mod overview;
+
+use clap::CommandFactory as _;
+use ftb_agent::process::Args;
+use ftb_tests::man::{EXAMPLES, assert_file_is_current, assert_page_is_current};
+use ftb_tests::skip::skip;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn folder() -> PathBuf {
+    root().join("deploy/man")
+}
+
+/// The pages of sections 5 and 7: file name and text.
+fn pages() -> Vec<(String, String)> {
+    let mut pages = config::pages(&root());
+    pages.push(("ftb.7".to_owned(), overview::ftb(&root())));
+    pages.push(("ftb-events.7".to_owned(), overview::events()));
+    pages
+}
+
+#[test]
+fn the_man_page_says_the_same() {
+    assert_page_is_current(Args::command(), "8");
+}
+
+#[test]
+fn sections_5_and_7_are_made_from_samples_catalogue_and_pages() {
+    let pages = pages();
+    for (file, text) in &pages {
+        assert_file_is_current(&folder().join(file), text.as_bytes());
+    }
+    let made: BTreeSet<String> = pages.into_iter().map(|(file, _)| file).collect();
+    let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name());
+    let kept = kept.map(|name| name.to_string_lossy().into_owned());
+    let kept: BTreeSet<String> = kept.filter(|n| n.ends_with(".5") || n.ends_with(".7")).collect();
+    assert_eq!(kept, made, "deploy/man has pages that nothing makes");
+}
+
+/// Pages of commands that people type. Launch agents start ftb-nla.
+#[test]
+fn every_page_of_a_command_has_examples() {
+    let named: BTreeSet<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+    let mut have = BTreeSet::new();
+    for entry in fs::read_dir(folder()).unwrap() {
+        let file = entry.unwrap().file_name().to_string_lossy().into_owned();
+        let (name, section) = file.rsplit_once('.').unwrap();
+        if matches!(section, "1" | "8") && !name.starts_with("ftb-nla") {
+            have.insert(name.to_owned());
+        }
+    }
+    assert_eq!(have, named.into_iter().map(str::to_owned).collect());
+}
+
+/// Every page of every section is read by groff without a warning, and names what it sees also.
+#[test]
+fn groff_has_no_complaint_about_a_page() {
+    if Command::new("groff").arg("--version").output().is_err() {
+        return skip("groff is missing (apt-get install groff)");
+    }
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut groff = Command::new("groff");
+        let output = groff.args(["-man", "-ww", "-z", "-Kutf8"]).arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    }
+}
+
+#[test]
+fn samples_have_one_style() {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join("deploy/config")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let wrong = |line: &str, why| format!("{}: {line}: {why}", path.display());
+            for line in text.lines() {
+                let key = ftb_tests::samples::key_of(line);
+                let is_comment = line == "#" || line.starts_with("# ");
+                if line.starts_with('#') && key.is_none() && !is_comment {
+                    found.push(wrong(line, "neither `# text` nor `#key`"));
+                }
+                if key.is_some_and(|key| !config::is_toml(key)) {
+                    found.push(wrong(line, "no key behind the #: a comment has a space"));
+                }
+                if line.chars().count() > 100 {
+                    found.push(wrong(line, "longer than 100 columns"));
+                }
+                let name = key.unwrap_or(line).split(" =").next().unwrap_or_default();
+                if ["agent", "socket_path", "agent_sock"].contains(&name) {
+                    found.push(wrong(line, "the agent's socket is `agent_socket`"));
+                }
+            }
+        }
+    }
+    assert_eq!(found, [""; 0]);
+}
