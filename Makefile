@@ -8,14 +8,14 @@ CARGO   ?= cargo
 TARGET   = $(or $(CARGO_TARGET_DIR),target)
 # Where `make install` takes what was built from: target/debug for a quick look.
 BUILD_DIR ?= $(TARGET)/release
-BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm ftb-act
+BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm ftb-act ftb-bridge
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
 BESIDE   = proto/json.md ftb-agent/limits.md ftb-act/guide.md launcher/core/protocol.md \
   launcher/job/fmi.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
-  deploy/monitoring/metrics.md deploy/monitoring/runbook.md \
+  deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \
   $(addprefix deploy/book/,checklist.md symptoms.md failures.md upgrade.md)
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
@@ -138,7 +138,8 @@ advisories: ## known vulnerabilities of dependencies, where the database of Rust
 
 # In the order of their dependencies.
 CRATES = ftb-core ftb-proto ftb-log ftb-transport ftb-rmcp ftb-client ftb-agent ftb-job \
-  ftb-launcher-core ftb-launcher-pods ftb-launcher ftb-ipmi ftb-ib ftb-slurm ftbctl
+  ftb-launcher-core ftb-launcher-pods ftb-launcher ftb-ipmi ftb-ib ftb-slurm ftb-act ftb-bridge \
+  ftbctl
 VERIFY ?=
 
 crates: ## a dry run of `cargo publish`: each crate is packed and built from its package; VERIFY=--no-verify only packs

@@ -24,18 +24,20 @@ use std::sync::Arc;
 
 /// The event space of the agents; no client may publish in it.
 pub const AGENT_SPACE: &str = "ftb.agent";
-/// The event spaces of the hardware publishers, whose events move jobs, and the accounts that their
-/// units start them as.
-const HARDWARE_SPACES: [(&str, &str); 2] = [("ftb.ipmi", "ftb-ipmi"), ("ftb.ib", "ftb-ib")];
+/// The event spaces of our daemons, whose events move jobs and drain nodes, and the accounts that
+/// their units start them as.
+const DAEMON_SPACES: [(&str, &str); 4] = [
+    ("ftb.ipmi", "ftb-ipmi"),
+    ("ftb.ib", "ftb-ib"),
+    ("ftb.facility", "ftb-bridge"),
+    ("ftb.act", "ftb-act"),
+];
 /// The event space of drills that all jobs answer.
 const DRILL_SPACE: &str = "ftb.drill";
-/// The event space of ftb-act, and the account that its unit starts it as: it takes any host out of
-/// service.
-const ACT: (&str, &str) = ("ftb.act", "ftb-act");
 /// The event space of silences (`ftbctl silence`).
 const SILENCE_SPACE: &str = ftb_core::condition::SILENCE_SPACE;
-/// The account of the publisher that watches other hosts too, where it may publish.
-const WATCHER: &str = "ftb-ipmi";
+/// The accounts of the publishers that state conditions of other hosts too, where they may publish.
+const WATCHERS: [&str; 3] = ["ftb-ipmi", "ftb-bridge", "ftb-act"];
 /// The event spaces of jobs: users read their own events there.
 const JOB_SPACES: [&str; 4] = ["ftb.jl", "ftb.nla", "ftb.mpi", "ftb.job"];
 
@@ -138,12 +140,10 @@ impl Rule {
         Self { space, publish, subscribe, severity_max: None }
     }
 
-    /// Root, the agent's user and the publisher's account publish in a hardware space and in that
-    /// of ftb-act; root and the agent's user drill all jobs and silence; users read their own
+    /// Root, the agent's user and the daemon's account publish in the space of a daemon; root and the agent's user drill all jobs and silence; users read their own
     /// events of jobs; all users publish elsewhere, and read everything else.
     fn built_in(account: &impl Fn(&str) -> Option<Who>) -> Vec<Self> {
-        let [ipmi, ib] = HARDWARE_SPACES;
-        let hardware = [ipmi, ib, ACT].map(|(space, name)| {
+        let daemons = DAEMON_SPACES.map(|(space, name)| {
             let publish: Vec<Who> =
                 [Who::Uid(0), Who::Agent].into_iter().chain(account(name)).collect();
             Self::new(SpaceRule::of(space), &publish, Who::Everyone)
@@ -154,7 +154,7 @@ impl Rule {
         let trusted = [DRILL_SPACE, SILENCE_SPACE]
             .map(|space| Self::new(SpaceRule::of(space), &trusted, Who::Everyone));
         let elsewhere = Self::new(SpaceRule(None), &[Who::Everyone], Who::Everyone);
-        hardware.into_iter().chain(jobs).chain(trusted).chain([elsewhere]).collect()
+        daemons.into_iter().chain(jobs).chain(trusted).chain([elsewhere]).collect()
     }
 
     /// What is left out of a configured rule is as in the built-in one that decides there.
@@ -211,10 +211,8 @@ pub enum ReadRight {
 pub struct Access {
     rules: Vec<Rule>,
     agent_uid: u32,
-    /// [`WATCHER`], if this host has it.
-    watcher: Option<Who>,
-    /// The account of ftb-act, if this host has it.
-    actor: Option<Who>,
+    /// Those of [`WATCHERS`] that this host has.
+    watchers: Vec<Who>,
 }
 
 impl Access {
@@ -237,7 +235,8 @@ impl Access {
                 rules.push(rule);
             }
         }
-        Self { rules, agent_uid, watcher: account(WATCHER), actor: account(ACT.1) }
+        let watchers = WATCHERS.into_iter().filter_map(account).collect();
+        Self { rules, agent_uid, watchers }
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the
@@ -333,18 +332,16 @@ impl Allowed {
 
     /// What it may publish in this event space; nothing in `ftb.agent`. Conditions move jobs:
     /// root, the agent's user and the publishers of a protected event space may state those of
-    /// this host. Root, the agent's user and ftb-ipmi may state those of any host there,
-    /// ftb-act in its own event space.
+    /// this host. Root, the agent's user and [`WATCHERS`] may state those of any host there.
     pub fn permission(&self, space: &[u8]) -> Permission {
         let granted = self.deciding(space).filter(|grant| grant.publish);
         let Some(grant) = granted.filter(|_| !lies_in(space, AGENT_SPACE)) else {
             return Rights::None.into();
         };
         let is_trusted = self.source.is_trusted(self.who.uid);
-        let watches = self.source.watcher == Some(Who::Uid(self.who.uid));
-        let acts = self.source.actor == Some(Who::Uid(self.who.uid)) && lies_in(space, ACT.0);
+        let watches = self.source.watchers.contains(&Who::Uid(self.who.uid));
         let rights = match (grant.is_protected, is_trusted) {
-            (true, _) if is_trusted || watches || acts => Rights::StateAnyHost,
+            (true, _) if is_trusted || watches => Rights::StateAnyHost,
             (false, false) => Rights::Publish,
             _ => Rights::StateOwnHost,
         };

@@ -28,11 +28,13 @@ files >/tmp/before
 
 step "install: no service is enabled or started"
 dpkg -i /share/one/*.deb
-for unit in ftb-agent ftb-ipmi ftb-ib ftb-slurm ftb-act; do
+for unit in ftb-agent ftb-ipmi ftb-ib ftb-slurm ftb-act ftb-bridge; do
     is enabled $unit.service disabled
     is active $unit.service inactive
 done
-for user in ftb ftb-ipmi ftb-ib ftb-act; do getent passwd $user >/dev/null || fail "no user $user"; done
+for user in ftb ftb-ipmi ftb-ib ftb-act ftb-bridge; do
+    getent passwd $user >/dev/null || fail "no user $user"
+done
 dpkg --verify || fail "files differ from the packages"
 python3 -c 'import ftb; ftb.Client'
 

@@ -8,6 +8,7 @@ pub mod load;
 pub mod man;
 pub mod netns;
 pub mod pages;
+pub mod python;
 pub mod reported;
 pub mod roff;
 pub mod samples;

@@ -36,6 +36,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-python", &["ftb-core", "ftb-client", "ftb-job"]),
         ("ftb-agent", &["ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
         ("ftbctl", &["ftb-core", "ftb-proto", "ftb-transport", "ftb-client", "ftb-launcher-core"]),
+        ("ftb-bridge", &["ftb-core", "ftb-client"]),
         ("ftb-ib", &["ftb-core", "ftb-client"]),
         ("ftb-rmcp", &[]),
         ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ftb_tests::cluster::{Cluster, binary, outside_cargo};
+use ftb_tests::python::{pip, python_with, run, target};
 use ftb_tests::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,39 +24,6 @@ fn the_wheel_installs_and_its_tests_pass() {
     }
     assert!(output.status.success(), "{text}");
     assert!(text.contains("\nOK"), "no test ran: {text}");
-}
-
-/// Where tests keep what they download.
-fn target() -> PathBuf {
-    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
-}
-
-fn run(command: &mut Command, hint: &str) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{hint}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("{hint}: {text}"))
-}
-
-fn pip(python: &Path, command: &str) -> Command {
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
-    pip
-}
-
-/// A Python with modules of the package index, in a folder of that name in the target folder; why
-/// there is none otherwise.
-fn python_with(name: &str, modules: &str, packages: &[&str]) -> Result<PathBuf, String> {
-    let venv = target().join(name);
-    let python = venv.join("bin/python");
-    let import = format!("import {modules}");
-    let output = Command::new(&python).args(["-c", &import]).output();
-    if output.is_ok_and(|output| output.status.success()) {
-        return Ok(python);
-    }
-    let mut create = Command::new("python3");
-    run(create.args(["-m", "venv", "--clear"]).arg(&venv), "install python3-venv")?;
-    run(pip(&python, "install").args(packages), &format!("pip cannot install {packages:?}"))?;
-    Ok(python)
 }
 
 #[tokio::test]

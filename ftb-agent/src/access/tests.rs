@@ -7,6 +7,7 @@ const ROOT: Credentials = Credentials { uid: 0, gid: 0, pid: 1 };
 const AGENT: Credentials = Credentials { uid: 500, gid: 500, pid: 1 };
 const ANN: Credentials = Credentials { uid: 1000, gid: 100, pid: 1 };
 const BEN: Credentials = Credentials { uid: 1001, gid: 200, pid: 1 };
+const CAT: Credentials = Credentials { uid: 1002, gid: 200, pid: 1 };
 
 /// `{space = "..", ...}`
 fn rule(text: &str) -> AccessRule {
@@ -140,6 +141,7 @@ fn each_publishers_account_publishes_in_its_own_space_only() {
     let account = |name: &str| match name {
         "ftb-ipmi" => Some(Who::Uid(ANN.uid)),
         "ftb-ib" => Some(Who::Uid(BEN.uid)),
+        "ftb-bridge" => Some(Who::Uid(CAT.uid)),
         _ => None,
     };
     let access = Arc::new(Access::with_accounts(&[], AGENT.uid, account));
@@ -148,6 +150,9 @@ fn each_publishers_account_publishes_in_its_own_space_only() {
         (ANN, "ftb.ib", Rights::None),
         (BEN, "ftb.ib", Rights::StateOwnHost),
         (BEN, "ftb.ipmi", Rights::None),
+        (BEN, "ftb.facility", Rights::None),
+        (CAT, "ftb.facility", Rights::StateAnyHost),
+        (CAT, "ftb.ipmi", Rights::None),
         (ANN, "site", Rights::Publish),
         (ANN, "ftb.agent", Rights::None),
     ] {
@@ -164,10 +169,8 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
     let names = |access: Arc<Access>| {
         access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
     };
-    assert_eq!(
-        names(access(&[])),
-        ["ftb.agent", "ftb.ipmi", "ftb.ib", "ftb.act", "ftb.drill", "ftb.silence"]
-    );
+    let built_in = ["ftb.ipmi", "ftb.ib", "ftb.facility", "ftb.act", "ftb.drill", "ftb.silence"];
+    assert_eq!(names(access(&[])), [&["ftb.agent"], &built_in[..]].concat());
     let open = access(&[
         "space = 'site.*'\npublish = 'root'",
         "space = 'site.open'\npublish = 'everyone'",
@@ -181,10 +184,8 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
         "space = \"site.*\"\npublish = [\"root\"]",
         "space = \"ftb.ib\"\npublish = [\"everyone\"]",
     ];
-    assert_eq!(
-        names(access(&site)),
-        ["ftb.agent", "site", "ftb.ipmi", "ftb.act", "ftb.drill", "ftb.silence"]
-    );
+    let without_ib = ["ftb.ipmi", "ftb.facility", "ftb.act", "ftb.drill", "ftb.silence"];
+    assert_eq!(names(access(&site)), [&["ftb.agent", "site"], &without_ib[..]].concat());
 }
 
 #[test]

@@ -18,8 +18,10 @@ fn built(tree: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
     let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
-    let folders = ["deploy", "docs", "ftb-act", "ftb-agent", "ftb-client", "launcher", "proto"];
-    for entry in folders.into_iter().chain(["Makefile", "Cargo.toml"]).chain(pages) {
+    let folders = ["deploy", "docs", "launcher", "proto"];
+    let crates = ["ftb-act", "ftb-agent", "ftb-bridge", "ftb-client"];
+    let folders = folders.into_iter().chain(crates);
+    for entry in folders.chain(["Makefile", "Cargo.toml"]).chain(pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
     }
     let release = tree.join("target/release");
@@ -29,8 +31,9 @@ fn built(tree: &Path) {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     };
-    let tools = ["ftbctl", "ftb-ipmi", "ftb-ib", "ftb-launch", "ftb-nla", "ftb-slurm", "ftb-act"];
-    for name in tools.into_iter().chain(["ftb-demo", "examples/poisson"]) {
+    let daemons = ["ftb-act", "ftb-bridge", "ftb-ib", "ftb-ipmi", "ftb-slurm"];
+    let tools = daemons.into_iter().chain(["ftbctl", "ftb-launch", "ftb-nla"]);
+    for name in tools.chain(["ftb-demo", "examples/poisson"]) {
         program(name, "#!/bin/sh\n");
     }
     // Two with debug information, as Cargo builds them.

@@ -17,9 +17,10 @@ use std::process::Command;
 const RPM_FILES: &str = "[%{FILENAMES}\t%{FILEMODES:perms}\n]";
 /// Exit status of `boot.sh` where nothing can be booted; its line says why.
 const SKIPPED: i32 = 77;
-const PACKAGES: [&str; 9] = [
+const PACKAGES: [&str; 10] = [
     "ftb-act",
     "ftb-agent",
+    "ftb-bridge",
     "ftb-doc",
     "ftb-launcher",
     "ftb-publishers",
@@ -41,6 +42,7 @@ fn built() -> Option<PathBuf> {
     let parts = [
         "ftb-agent",
         "ftb-slurm",
+        "ftb-bridge",
         "ftb-demo",
         "examples/poisson",
         "libftb.a",

@@ -30,6 +30,18 @@ const fn sensor(
     ConditionEntry { key, subject: "a sensor of a host", meaning, action, set_by, cleared_by }
 }
 
+/// What the facility says about a rack.
+const fn facility(
+    key: &'static str,
+    set_by: &'static [&'static str],
+    action: &'static str,
+    meaning: &'static str,
+) -> ConditionEntry {
+    let cleared_by = &[names::FTB_FACILITY_CLEARED];
+    let subject = "a host, or a component of its rack";
+    ConditionEntry { key, subject, meaning, action, set_by, cleared_by }
+}
+
 /// What an agent states about a host.
 const fn host(
     key: &'static str,
@@ -212,6 +224,24 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         set_by: &[names::FTB_IB_EVENT_DEVICE_FATAL, names::FTB_IB_ADAPTER_REMOVED],
         cleared_by: &[names::FTB_IB_ADAPTER_INFO],
     },
+    facility(
+        "LEAK",
+        &[names::FTB_FACILITY_LEAK],
+        "migrate",
+        "Liquid leaks at the rack of the host. Take the jobs away and look at once.",
+    ),
+    facility(
+        "FACILITY_POWER",
+        &[names::FTB_FACILITY_POWER],
+        "migrate",
+        "The rack of the host has lost a supply of power: no reserve is left, or the rack is off.",
+    ),
+    facility(
+        "BREAKER",
+        &[names::FTB_FACILITY_BREAKER],
+        "watch",
+        "A breaker of the rack of the host has tripped.",
+    ),
     ConditionEntry {
         key: "HUNG",
         subject: "a rank of a job, on a host",

@@ -223,6 +223,17 @@ catalog! {
             "Conditions would drain these nodes, but the bridge has drained as many as \
              `drained_percent_max` allows. Look at what they have in common.";
     }
+    "ftb.facility" by "ftb-bridge" {
+        FTB_FACILITY_LEAK: "error", "the alarm", "node rack alarm_time alarm",
+            "A leak at the rack of the node. Names and severities of ftb.facility are those of \
+             `bridge.toml`; these are of its sample.";
+        FTB_FACILITY_POWER: "error", "the alarm", "node rack alarm_time alarm",
+            "The rack has lost a supply of power.";
+        FTB_FACILITY_BREAKER: "error", "the alarm", "node rack alarm_time alarm",
+            "A breaker of the rack has tripped.";
+        FTB_FACILITY_CLEARED: "info", "the alarm", "node rack alarm_time alarm",
+            "An alarm of the facility is over.";
+    }
     "ftb.drill" by "ftbctl" {
         FTB_DRILL: "info", "host of the node", "drill fault severity condition? node?",
             "A drill: launchers answer what they would do about the event in tag `fault`. No \

@@ -1,0 +1,47 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Exports events to NATS JetStream, and imports alarms of the facility.
+///
+/// Every event, condition and gap of the cluster becomes one CloudEvent in a stream. Alarms become
+/// events and conditions of the hosts of a rack. A second bridge of the cluster is on standby.
+///
+/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration, 3 no status.
+#[derive(Debug, Parser)]
+#[command(name = "ftb-bridge", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Configuration file [default: /etc/ftb/bridge.toml if it exists, else built-in defaults]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum Command {
+    /// Be the bridge until SIGTERM or SIGINT
+    Run,
+    /// Check the configuration and exit
+    Check,
+    /// Show how far the bridge of this host is
+    Status {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_man_page_matches_the_command_line() {
+        ftb_tests::man::assert_page_is_current(Cli::command(), "8");
+    }
+}

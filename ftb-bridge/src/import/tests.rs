@@ -1,0 +1,99 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn rule(subject: &str, truth: Truth) -> Rule {
+    Rule {
+        pattern: Pattern::parse(subject).unwrap(),
+        event: "FTB_FACILITY_POWER".parse().unwrap(),
+        severity: Severity::Error,
+        key: Some("FACILITY_POWER".parse().unwrap()),
+        truth,
+        action: RecommendedAction::Migrate,
+    }
+}
+
+fn import() -> Import {
+    let rules = vec![
+        rule("dc.{rack}.power.{component}.lost", Truth::True),
+        rule("dc.{rack}.power.{component}.back", Truth::False),
+        rule("dc.*.{rack}.>", Truth::True),
+    ];
+    let hosts = vec!["node01".to_owned(), "node02".to_owned()];
+    Import::new(rules, BTreeMap::from([("r07".to_owned(), hosts)]))
+}
+
+fn alarm<'a>(subject: &'a str, payload: &'a str) -> Alarm<'a> {
+    Alarm { id: "FACILITY.1.7", subject, payload: payload.as_bytes(), time_ns: 1_500_000_000 }
+}
+
+fn events(subject: &str, payload: &str) -> Vec<Event> {
+    match import().handle(0, alarm(subject, payload)) {
+        Verdict::Publish(events) => events,
+        Verdict::Terminate { log } => panic!("{log:?}"),
+    }
+}
+
+#[test]
+fn an_alarm_is_an_event_and_a_kept_condition_for_each_host_of_the_rack() {
+    let found = events("dc.r07.power.B.lost", "feed B is off");
+    let hosts: Vec<_> = found.iter().map(|event| event.tag("node").unwrap()).collect();
+    assert_eq!(hosts, ["node01", "node02"]);
+    let event = &found[1];
+    assert_eq!((event.space.as_str(), &event.payload[..]), (SPACE, &b"feed B is off"[..]));
+    let condition = event.condition.as_ref().unwrap();
+    assert_eq!((condition.host.as_str(), condition.component.as_str()), ("node02", "B"));
+    assert!(condition.is_kept && condition.truth == Truth::True);
+    assert_eq!((event.tag("rack"), event.tag(ALARM)), (Some("r07"), Some("FACILITY.1.7")));
+    assert_eq!(event.tag("alarm_time"), Some("1970-01-01T00:00:01.500Z"), "of the stream");
+    let back = events("dc.r07.power.B.back", "");
+    assert_eq!(back[0].condition.as_ref().unwrap().truth, Truth::False);
+    assert_eq!(events("dc.hall.r07.a.b", "").len(), 2, "the rest of a subject");
+}
+
+#[test]
+fn the_alarms_own_time_is_kept() {
+    let time = "2026-11-28T12:00:00Z";
+    let event = events("dc.r07.power.A.lost", &format!("{{\"time\": {time:?}, \"w\": 3}}"));
+    assert_eq!(event[0].tag("alarm_time"), Some(time));
+    let event = events("dc.r07.power.A.lost", "{\"time\": \"at noon\"}");
+    assert_eq!(event[0].tag("alarm_time"), Some("1970-01-01T00:00:01.500Z"));
+}
+
+#[test]
+fn a_large_alarm_is_cut_between_characters() {
+    let event = events("dc.r07.power.A.lost", &"\u{20ac}".repeat(1_000));
+    assert_eq!(event[0].payload.len(), 1_023);
+}
+
+#[test]
+fn unreadable_alarms_are_counted_and_logged_rarely() {
+    let mut import = import();
+    let bad = ["dc.r08.power.A.lost", "dc.r07", "dc.r07.power.A.B.lost.", "x.r07.power.A.lost"];
+    let mut lines = Vec::new();
+    for (at, subject) in bad.into_iter().enumerate() {
+        match import.handle(at as u64, alarm(subject, "")) {
+            Verdict::Terminate { log } => lines.extend(log),
+            Verdict::Publish(events) => panic!("{subject}: {events:?}"),
+        }
+    }
+    assert_eq!(lines, ["1 alarms are unreadable; dc.r08.power.A.lost: there is no rack \"r08\""]);
+    let binary = Alarm { payload: b"\xff", ..alarm("dc.r07.power.A.lost", "") };
+    let Verdict::Terminate { log } = import.handle(LOG_EVERY_MS, binary) else { panic!() };
+    assert!(log.unwrap().starts_with("4 alarms are unreadable; dc.r07.power.A.lost: "));
+    assert_eq!(import.counts.unreadable, 5);
+}
+
+#[test]
+fn a_wrong_subject_of_a_rule_is_rejected() {
+    for (subject, why) in [
+        ("dc.leak", "must have {rack} once"),
+        ("dc.{rack}.{rack}", "must have {rack} once"),
+        ("dc.{rack}..x", "has an empty token"),
+        ("dc.>.{rack}", "has > before its end"),
+        ("dc.{rack}.a*", "has the token \"a*\": wildcards and names stand alone"),
+        ("{rack}.{component}.{component}", "has {component} more than once"),
+    ] {
+        assert_eq!(Pattern::parse(subject), Err(why.to_owned()), "{subject}");
+    }
+}

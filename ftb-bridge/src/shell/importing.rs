@@ -1,0 +1,210 @@
+//! The shell of the import: reads alarms, looks what was published of them, publishes the rest,
+//! acknowledges.
+//!
+//! One durable consumer has all subjects, because two would not keep the order of an alarm and its
+//! end. The server delivers one alarm at a time, also to two bridges.
+
+use super::jetstream::{BoxError, JetStreamContext};
+use super::state::SharedState;
+use crate::config::ImportConfig;
+use crate::import::{ALARM, Alarm, Import, SPACE, Verdict};
+use async_nats::jetstream::consumer::pull::Config as PullConfig;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer};
+use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::{AckKind, Message};
+use ftb_client::{Client, Delivery, Event, Start};
+use futures_util::StreamExt as _;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, interval, sleep};
+
+/// After this time without an acknowledgement the server delivers an alarm again.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// How often it hears that an alarm is in work.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// How often the server shows that it is there.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// The pause after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Clocks of the server of NATS and of this host may differ by this much.
+const CLOCKS_APART_NS: u64 = 600 * 1_000_000_000;
+
+/// The import of one cluster.
+pub struct Importer<'a> {
+    client: &'a Client,
+    context: JetStreamContext,
+    stream: String,
+    subject: String,
+    /// What the names of the consumers of this cluster begin with.
+    prefix: String,
+    import: Import,
+    state: &'a SharedState,
+    began: Instant,
+}
+
+impl<'a> Importer<'a> {
+    /// With the rules of the configuration.
+    pub fn new(
+        client: &'a Client,
+        context: JetStreamContext,
+        cluster: &str,
+        config: ImportConfig,
+        state: &'a SharedState,
+    ) -> Self {
+        Self {
+            client,
+            context,
+            prefix: format!("ftb-{:016x}-", hash(cluster)),
+            stream: config.stream,
+            subject: config.subject,
+            import: Import::new(config.rules, config.racks),
+            state,
+            began: Instant::now(),
+        }
+    }
+
+    /// Imports for ever.
+    pub async fn run(mut self) {
+        loop {
+            if let Err(error) = self.follow().await {
+                tracing::warn!(error, stream = self.stream, "the import begins again");
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn follow(&mut self) -> Result<(), BoxError> {
+        let mut stream = self.context.get_stream(&self.stream).await?;
+        let created = stream.info().await?.created.unix_timestamp();
+        let consumer = self.consumer(&stream).await?;
+        let messages = consumer.stream().max_messages_per_batch(1).heartbeat(HEARTBEAT);
+        let mut messages = messages.messages().await?;
+        while let Some(message) = messages.next().await {
+            self.import_one(&message?, created).await?;
+        }
+        Err("the consumer has ended".into())
+    }
+
+    /// The durable consumer. Those of former subjects of this cluster are deleted; a new one begins
+    /// behind what they have imported, else with the next alarm. So nothing is imported again.
+    async fn consumer(&self, stream: &Stream) -> Result<PullConsumer, BoxError> {
+        let name = format!("{}{:016x}", self.prefix, hash(&self.subject));
+        let (mut stale, mut exists, mut imported) = (Vec::new(), false, None);
+        let mut consumers = stream.consumers();
+        while let Some(info) = consumers.next().await {
+            let info = info?;
+            if info.name == name {
+                exists = true;
+            } else if info.name.starts_with(&self.prefix) {
+                imported = imported.max(Some(info.ack_floor.stream_sequence));
+                stale.push(info.name);
+            }
+        }
+        let consumer = if exists {
+            stream.get_consumer(&name).await?
+        } else {
+            let deliver_policy = match imported {
+                Some(done) => DeliverPolicy::ByStartSequence { start_sequence: done + 1 },
+                None => DeliverPolicy::New,
+            };
+            let config = PullConfig {
+                durable_name: Some(name),
+                deliver_policy,
+                ack_policy: AckPolicy::Explicit,
+                ack_wait: ACK_WAIT,
+                filter_subject: self.subject.clone(),
+                max_ack_pending: 1,
+                ..PullConfig::default()
+            };
+            stream.create_consumer(config).await?
+        };
+        for name in stale {
+            tracing::info!(name, "a consumer of former rules is deleted");
+            stream.delete_consumer(&name).await?;
+        }
+        Ok(consumer)
+    }
+
+    async fn import_one(&mut self, message: &Message, created: i64) -> Result<(), BoxError> {
+        let info = message.info()?;
+        let id = format!("{}.{created}.{}", self.stream, info.stream_sequence);
+        let time_ns = u64::try_from(info.published.unix_timestamp_nanos()).unwrap_or(0);
+        let alarm =
+            Alarm { id: &id, subject: &message.subject, payload: &message.payload, time_ns };
+        let now_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let acknowledgement = match self.import.handle(now_ms, alarm) {
+            Verdict::Terminate { log } => {
+                if let Some(line) = log {
+                    tracing::warn!("{line}");
+                }
+                AckKind::Term
+            }
+            Verdict::Publish(events) => {
+                let publishing = self.publish_missing(events, &id, time_ns);
+                let is_new = keep_in_work(message, publishing).await?;
+                let counts = &mut self.import.counts;
+                let count = if is_new { &mut counts.imported } else { &mut counts.repeated };
+                *count += 1;
+                AckKind::Ack
+            }
+        };
+        let counts = self.import.counts;
+        self.state.change(|state| state.import = counts);
+        message.double_ack_with(acknowledgement).await
+    }
+
+    /// Publishes the events that the log does not have; false: it has all.
+    async fn publish_missing(
+        &self,
+        mut events: Vec<Event>,
+        id: &str,
+        time_ns: u64,
+    ) -> Result<bool, BoxError> {
+        let filter = format!("event_space={SPACE}");
+        let start = Start::SinceNs(time_ns.saturating_sub(CLOCKS_APART_NS));
+        let mut past = self.client.subscribe(&filter, start).await?;
+        let mut published = BTreeSet::new();
+        while let Some(delivery) = past.next_of_past().await {
+            if let Delivery::Event(received) = delivery
+                && received.event.tag(ALARM) == Some(id)
+            {
+                published.extend(received.event.tag("node").map(str::to_owned));
+            }
+        }
+        if let Some(why) = past.ended() {
+            return Err(why.into());
+        }
+        events.retain(|event| event.tag("node").is_none_or(|node| !published.contains(node)));
+        let is_new = !events.is_empty();
+        let mut receipts = Vec::with_capacity(events.len());
+        for event in events {
+            receipts.push(self.client.publish_wait(event).await?);
+        }
+        for receipt in receipts {
+            receipt.confirmed().await?;
+        }
+        Ok(is_new)
+    }
+}
+
+/// Tells the server that an alarm is in work, until it is done.
+async fn keep_in_work(
+    message: &Message,
+    work: impl Future<Output = Result<bool, BoxError>>,
+) -> Result<bool, BoxError> {
+    let mut work = core::pin::pin!(work);
+    let mut ticks = interval(PROGRESS_EVERY);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ticks.tick() => message.ack_with(AckKind::Progress).await?,
+        }
+    }
+}
+
+/// FNV-1a: the same in every release.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,144 @@
+//! The state file: where the export is, and what was counted. Not responsible for: the end of the
+//! stream, which counts more than the file.
+
+use crate::export::{ExportCounts, Place};
+use crate::import::ImportCounts;
+use ftb_client::daemon::Failure;
+use ftb_client::now_ns;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const FILE: &str = "state.json";
+/// How often a changed state is written.
+const SAVE_EVERY: Duration = Duration::from_secs(1);
+
+/// The content of the file, and the answer of `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The cluster that is exported.
+    pub cluster: String,
+    /// The bridge sends; false: it is on standby, or the stream cannot be read.
+    pub is_active: bool,
+    /// Where the export is.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Of the export, since the start of the bridge.
+    pub export: ExportCounts,
+    /// Of the import, since the start of the bridge.
+    pub import: ImportCounts,
+    /// When it was written, in Unix nanoseconds.
+    pub written_ns: u64,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.is_active { "active" } else { "standby, or without the stream" };
+        let position = self.place.position.map_or("none".to_owned(), |at| at.to_string());
+        let age_s = now_ns().saturating_sub(self.written_ns) / 1_000_000_000;
+        let (export, import) = (&self.export, &self.import);
+        writeln!(f, "cluster   {} ({role}, {age_s} s ago)", self.cluster)?;
+        writeln!(f, "exported  position {position}, sequence {}", self.place.sequence)?;
+        writeln!(
+            f,
+            "          {} messages, {} skipped, {} duplicates, {} conflicts, {} failures",
+            export.exported, export.skipped, export.duplicates, export.conflicts, export.failures
+        )?;
+        write!(
+            f,
+            "imported  {} alarms, {} repeated, {} unreadable",
+            import.imported, import.repeated, import.unreadable
+        )
+    }
+}
+
+/// Reads the file; `None`: there is none.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(folder: &Path) -> Result<Option<State>, Failure> {
+    let path = folder.join(FILE);
+    let wrong = |why: &dyn fmt::Display| Failure::failed(format_args!("{}: {why}", path.display()));
+    match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(wrong(&error)),
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| wrong(&error)),
+    }
+}
+
+/// The state of a running bridge.
+#[derive(Debug)]
+pub struct SharedState {
+    folder: PathBuf,
+    /// And whether it changed since it was written.
+    state: Mutex<(State, bool)>,
+}
+
+impl SharedState {
+    /// Goes on from the file. Without it, or with that of another cluster, nothing is exported yet.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn load(folder: &Path, cluster: &str) -> Result<Self, Failure> {
+        let saved = read(folder)?.filter(|state| state.cluster == cluster);
+        let place = saved.map(|state| state.place).unwrap_or_default();
+        let state = State { cluster: cluster.to_owned(), place, ..State::default() };
+        let shared = Self { folder: folder.to_owned(), state: Mutex::new((state, true)) };
+        shared.save()?;
+        Ok(shared)
+    }
+
+    /// The state now.
+    pub fn get(&self) -> State {
+        self.lock().0.clone()
+    }
+
+    /// Changes it.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state.0);
+        state.1 = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (State, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the file, if the state has changed. A reader sees the whole old or new one.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&self) -> Result<(), Failure> {
+        let state = {
+            let mut state = self.lock();
+            if !core::mem::take(&mut state.1) {
+                return Ok(());
+            }
+            State { written_ns: now_ns(), ..state.0.clone() }
+        };
+        let text = serde_json::to_vec(&state)?;
+        let (path, new) = (self.folder.join(FILE), self.folder.join("state.json.new"));
+        let write = || {
+            let mut file = fs::File::create(&new)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|error| Failure::failed(format_args!("{}: {error}", path.display())))
+    }
+
+    /// Writes the file again and again.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn keep(&self) -> Result<(), Failure> {
+        loop {
+            tokio::time::sleep(SAVE_EVERY).await;
+            tokio::task::block_in_place(|| self.save())?;
+        }
+    }
+}
