@@ -140,8 +140,9 @@ impl Rule {
         Self { space, publish, subscribe, severity_max: None }
     }
 
-    /// Root, the agent's user and the daemon's account publish in the space of a daemon; root and the agent's user drill all jobs and silence; users read their own
-    /// events of jobs; all users publish elsewhere, and read everything else.
+    /// Root, the agent's user and the daemon's account publish in the space of a daemon; root and
+    /// the agent's user drill all jobs and silence; users read their own events of jobs; all users
+    /// publish elsewhere, and read everything else.
     fn built_in(account: &impl Fn(&str) -> Option<Who>) -> Vec<Self> {
         let daemons = DAEMON_SPACES.map(|(space, name)| {
             let publish: Vec<Who> =
