@@ -8,7 +8,8 @@ use crate::handle::{Command, Handle, LinkOrigin};
 use crate::outbox;
 use crate::signing::Signing;
 use crate::world::Net;
-use ftb_core::frame::Frame;
+use ftb_core::PublisherId;
+use ftb_core::frame::{Frame, UpItem};
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
 use ftb_proto::link::{EXCHANGE_METHOD, decode};
@@ -208,6 +209,10 @@ impl Links {
             if !heard() {
                 break "too many links".to_owned();
             }
+            if let Some(what) = foreign_publisher(&frame) {
+                self.errors.count("publishers_foreign", peer, &what);
+                break what;
+            }
             let frame = self.signing.admit(frame, peer);
             if self.handle.link_input(Input::Frame { link, frame }, bytes).await.is_err() {
                 break "the agent is stopping".to_owned();
@@ -224,6 +229,23 @@ impl Links {
         };
         self.tasks.spawn(task);
     }
+}
+
+/// An event on its way up whose publisher id is not of its host and user: it would use up the
+/// sequence numbers of another publisher.
+fn foreign_publisher(frame: &Frame) -> Option<String> {
+    let Frame::Up(batch) = frame else { return None };
+    let runs = batch.items.iter().filter_map(|item| match item {
+        UpItem::Events(run) => Some(run),
+        UpItem::Gap(_) | UpItem::Fork { .. } => None,
+    });
+    let mut events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
+    let foreign = events.find(|event| {
+        let account = PublisherId::account_of(event.host(), event.head().uid);
+        event.id().publisher.account != account
+    })?;
+    let (host, uid) = (foreign.host(), foreign.head().uid);
+    Some(format!("an event of user {uid} of {host} has the publisher id of another account"))
 }
 
 struct Transport {

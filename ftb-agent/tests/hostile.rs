@@ -374,9 +374,9 @@ fn bad_frames(number: u64) -> Vec<Frame> {
         Frame::Up(v1::UpBatch { origin: 1, run: 1, base: 1, first: 1, items, wants_disk: false })
     };
     vec![
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch: high, epoch_seen: 1 }),
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch, epoch_seen: number }),
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch: high, epoch_seen: 1, wall_ns: 0 }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch, epoch_seen: number, wall_ns: 0 }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1, wall_ns: 0 }),
         Frame::Resume(v1::Resume { epoch, after: number }),
         Frame::Resume(v1::Resume { epoch: high, after: 0 }),
         fork(epoch, number),

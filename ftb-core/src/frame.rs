@@ -301,6 +301,8 @@ pub struct Heartbeat {
     pub covered: Option<Position>,
     /// To a parent: the highest epoch number known in the subtree.
     pub epoch_seen: u64,
+    /// To a parent: the clock, Unix nanoseconds; 0: an older agent does not say it.
+    pub wall_ns: u64,
 }
 
 /// The filters of a subtree.

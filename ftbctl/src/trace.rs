@@ -124,14 +124,23 @@ fn what(trace: &EventTrace, hop: &TraceHop) -> String {
 
 /// What a step says to people.
 fn words(hop: &TraceHop, what: &str) -> (anstyle::Style, String) {
-    let what = if what.is_empty() { "a client that has gone" } else { what };
+    let gone = match TraceStep::from_wire(hop.step) {
+        Some(TraceStep::Folded) => "that is not in memory any more",
+        _ => "a client that has gone",
+    };
+    let what = if what.is_empty() { gone } else { what };
     let (what, number) = (printable(what), hop.number);
     let Some(step) = TraceStep::from_wire(hop.step) else {
         return (PLAIN, "a step that this version does not know".to_owned());
     };
     match step {
         TraceStep::Published => (PLAIN, format!("published by {what}")),
-        TraceStep::Folded => (WARN, "folded into a later event (storm control)".to_owned()),
+        TraceStep::Folded if number == 0 => {
+            (WARN, "folded into a later event (storm control)".to_owned())
+        }
+        TraceStep::Folded => {
+            (WARN, format!("acting root: folded into event {what}, index {number} (group_by)"))
+        }
         TraceStep::Limited => (BAD, "rejected by storm control".to_owned()),
         TraceStep::SentUp => (PLAIN, format!("sent up to {what}")),
         TraceStep::FromBelow => (PLAIN, format!("came up from {what}")),

@@ -132,6 +132,7 @@ fn body(frame: &Frame) -> Body<'_> {
             covered: beat.covered.map_or(0, |covered| covered.index.get()),
             epoch: beat.covered.map(|covered| wire_epoch(covered.epoch)),
             epoch_seen: beat.epoch_seen,
+            wall_ns: beat.wall_ns,
         }),
         Frame::TreeState(state) => Wire::TreeState(wire_tree_state(state)),
         Frame::Resume { epoch, after } => {
@@ -296,11 +297,7 @@ fn read(bytes: Bytes) -> Result<Frame> {
             stopping: close.stopping,
             reason: text("bytes of a reason", close.reason, TEXT_BYTES_MAX)?,
         }),
-        Wire::Heartbeat(beat) => Frame::Heartbeat(Heartbeat {
-            covered: (beat.epoch.map(core_epoch).transpose()?)
-                .map(|epoch| Position { epoch, index: beat.covered.into() }),
-            epoch_seen: epoch_number(beat.epoch_seen)?,
-        }),
+        Wire::Heartbeat(beat) => Frame::Heartbeat(core_heartbeat(beat)?),
         Wire::TreeState(tree_state) => Frame::TreeState(Box::new(core_tree_state(tree_state)?)),
         Wire::Resume(resume) => Frame::Resume {
             epoch: core_epoch(need("resume", "epoch", resume.epoch)?)?,
@@ -350,6 +347,15 @@ fn read(bytes: Bytes) -> Result<Frame> {
         },
         Wire::Probe(probe) => Frame::Probe(core_probe(probe)?),
         Wire::ProbeAnswer(answer) => Frame::ProbeAnswer(core_probe_answer(answer)),
+    })
+}
+
+fn core_heartbeat(beat: v1::LinkHeartbeat) -> Result<Heartbeat> {
+    let epoch = beat.epoch.map(core_epoch).transpose()?;
+    Ok(Heartbeat {
+        covered: epoch.map(|epoch| Position { epoch, index: beat.covered.into() }),
+        epoch_seen: epoch_number(beat.epoch_seen)?,
+        wall_ns: beat.wall_ns,
     })
 }
 

@@ -425,8 +425,16 @@ impl ConditionTable {
 pub(crate) const FINDINGS: [&str; 5] =
     ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED", "CERTIFICATE_EXPIRES"];
 
+/// The same of two agents: the component is the one that found it.
+pub(crate) const NEIGHBOUR_FINDINGS: [&str; 3] =
+    ["AGENT_REFUSED", "MEMBERS_DIFFER", "CLOCKS_DIFFER"];
+
 fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
-    row.truth != Truth::False && subject.component().is_empty() && FINDINGS.contains(&subject.key())
+    let is_found = match subject.component().is_empty() {
+        true => FINDINGS.contains(&subject.key()),
+        false => NEIGHBOUR_FINDINGS.contains(&subject.key()),
+    };
+    row.truth != Truth::False && is_found
 }
 
 fn cost(subject: &Subject, row: &ConditionRow) -> usize {

@@ -38,7 +38,8 @@ macro_rules! steps {
 steps! {
     /// A client of the agent published it. Number: the client.
     Published = 1 "published",
-    /// Storm control folded it into a later event of the client.
+    /// It became part of a fold. Number: 0 for storm control, which folds into a later event of the
+    /// client; for the acting root, which folds a group, the index of the fold.
     Folded = 2 "folded",
     /// Storm control rejected it.
     Limited = 3 "limited",

@@ -23,6 +23,14 @@ macro_rules! counters {
 counters! {
     /// Events that were appended to the log here.
     appended,
+    /// Events, reports, routes and joins of children about agents that are not below them.
+    claims_refused,
+    /// Events of agents that are not, or not yet, below the child that sent them.
+    events_not_below,
+    /// Events that children re-proposed for other hosts after a merge.
+    events_of_other_logs,
+    /// Reports of agents that were still below another child, and so had to wait.
+    reports_held,
     /// Children lost or left.
     children_lost,
     /// Children whose clock is far off.

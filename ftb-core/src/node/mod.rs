@@ -140,6 +140,7 @@ impl Node {
         if !self.stopping {
             self.dispatch(input);
             self.apply_assignments();
+            self.settle_claims();
             self.end_overfull_links();
             self.commit();
             self.follow_power();
@@ -244,7 +245,8 @@ impl Node {
             | Timer::WidenSearch
             | Timer::EndSearch
             | Timer::RetryBusy
-            | Timer::BetterParent => self.tree.deadline_ns(&self.cx, timer),
+            | Timer::BetterParent
+            | Timer::Findings => self.tree.deadline_ns(&self.cx, timer),
             Timer::TreeQuery => self.membership.tree_query_ns(),
             Timer::Trace => self.tracing.deadline_ns(),
             Timer::Snapshot | Timer::Reconcile => {
@@ -321,6 +323,7 @@ impl Node {
             Timer::Group => self.on_group_timer(),
             Timer::Conditions => self.on_conditions_timer(),
             Timer::Resend => self.on_resend_timer(),
+            Timer::Findings => self.tree.end_findings(&mut self.cx),
             // A commit follows each input: it skips a standby or a journal that is too slow.
             Timer::Standby | Timer::Journal => {}
         }
@@ -442,6 +445,7 @@ impl Node {
         if due.is_some_and(|due| now.mono_ns.saturating_sub(due) > late_ns) {
             self.resumed_ns = Some(now.mono_ns);
             self.cx.links.forgive(now.mono_ns);
+            self.membership.forgive_claims(now.mono_ns);
         }
     }
 

@@ -213,6 +213,11 @@ impl Node {
         self.cx.counters.impossible
     }
 
+    /// How often a child spoke about an agent that is not below it.
+    pub fn refused_claims(&self) -> u64 {
+        self.cx.counters.claims_refused
+    }
+
     /// The newest epoch of the log that is consumed here.
     pub fn epoch(&self) -> Epoch {
         self.log.head()

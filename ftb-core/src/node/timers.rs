@@ -65,11 +65,13 @@ pub(crate) enum Timer {
     Journal,
     /// Clients of a user that published too fast are read again.
     UserRate,
+    /// What two agents did not have in common is over.
+    Findings,
 }
 
 impl Timer {
     /// All timers, in the order in which they expire.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Links,
         Self::Dial,
         Self::Hello,
@@ -98,6 +100,7 @@ impl Timer {
         Self::NarrowInterest,
         Self::Standby,
         Self::Journal,
+        Self::Findings,
         Self::UserRate,
     ];
 }

@@ -4,12 +4,13 @@
 //! ([`Head::is_traced`](crate::sealed::Head)), and who may read a path.
 
 use crate::frame::{Content, Item};
-use crate::ident::EventId;
+use crate::group::MemberIds;
+use crate::ident::{EventId, PublisherId};
 use crate::numbers::LogIndex;
 use crate::run::Run;
 use crate::sealed::SealedRef;
 use crate::trace::{Hop, TraceStep};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of the ring when it is full; the oldest steps go first.
 pub const TRACE_BYTES_MAX: usize = 192 * 1024;
@@ -30,12 +31,16 @@ impl TraceRing {
         if !event.is_traced() {
             return;
         }
+        self.push(event.id(), Hop { step, at_ns, number });
+    }
+
+    fn push(&mut self, id: EventId, hop: Hop) {
         if self.steps.len() >= STEPS_MAX
             && let Some((_, oldest)) = self.steps.pop_front()
         {
             self.dropped_ns = oldest.at_ns;
         }
-        self.steps.push_back((event.id(), Hop { step, at_ns, number }));
+        self.steps.push_back((id, hop));
     }
 
     /// A step of all events of a run.
@@ -58,6 +63,29 @@ impl TraceRing {
         for item in items {
             if let Content::Events(run) = &item.content {
                 self.note_run(at_ns, run, step, number);
+            }
+        }
+    }
+
+    /// Folds of groups were appended, the first of the run at this index: a step of each member
+    /// that is remembered.
+    pub(crate) fn note_folds(&mut self, at_ns: u64, first: LogIndex, run: &Run) {
+        if !run.may_be_of_group() || self.steps.is_empty() {
+            return;
+        }
+        for (event, index) in run.iter().zip(first.get()..) {
+            let members = event.group().map(|group| group.members());
+            let Some(members) = members else { continue };
+            let mut ranges: BTreeMap<PublisherId, Vec<MemberIds>> = BTreeMap::new();
+            members.into_iter().for_each(|of| ranges.entry(of.publisher).or_default().push(of));
+            let is_member = |id: &EventId| {
+                let of = ranges.get(&id.publisher);
+                of.is_some_and(|of| of.iter().any(|ids| (ids.first..=ids.last).contains(&id.seq)))
+            };
+            let known = self.steps.iter().filter(|(_, hop)| hop.step == TraceStep::Logged);
+            let known = known.map(|(id, _)| *id).filter(is_member);
+            for id in known.collect::<BTreeSet<EventId>>() {
+                self.push(id, Hop { step: TraceStep::Folded, at_ns, number: index });
             }
         }
     }

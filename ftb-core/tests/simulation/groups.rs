@@ -1,20 +1,23 @@
 //! Groups in a whole cluster: like events of many publishers become one, each of them is accounted
 //! for, whatever fails.
 
+use crate::bounds::{Agent, CLIENT};
 use crate::chaos::{
     script, script_with_disks, script_with_power_failures, script_with_programs,
     script_with_slow_disks, seeds, small,
 };
-use crate::events::grouper;
-use crate::neighbour::hello_of_b;
+use crate::events::{SPACE, Said, grouper, seal};
+use crate::neighbour::{START, hello_of_b};
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, boot, must_hold};
+use ftb_core::ConfirmLevel;
 use ftb_core::frame::Hello;
-use ftb_core::ident::{OriginId, Rank};
-use ftb_core::node::api::{Gap, GapReason};
-use ftb_core::node::{NodeConfig, StormRule};
+use ftb_core::ident::{EventId, OriginId, PublisherId, Rank};
+use ftb_core::node::api::{Gap, GapReason, Input, Output, QueryId};
+use ftb_core::node::{Member, Node, NodeConfig, StormRule};
 use ftb_core::protocol::Features;
 use ftb_core::severity::Severity;
+use ftb_core::trace::{TraceStep, TraceSubject};
 
 const MS: u64 = 1_000;
 const WINDOW_MS: u64 = 500;
@@ -232,4 +235,50 @@ fn the_place_of_a_fold_is_not_that_of_its_members() {
     let singles = world.subscribers.iter().filter(|found| found.filter.wants_single());
     let mut gaps = singles.flat_map(|found| &found.gaps);
     assert!(gaps.any(|gap| folds.range(gap.after..gap.until).next().is_some()), "no fold is there");
+}
+
+/// The path of each member names the fold: its index, and its id where the log still has it.
+#[test]
+fn the_path_of_a_member_ends_with_the_fold_of_its_group() {
+    let node = {
+        let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+        let mut config = NodeConfig::new("c", "a", OriginId(1), members.to_vec());
+        grouping(&mut config);
+        Node::new(START, config, 1)
+    };
+    let mut root = Agent::of(node);
+    root.attach();
+    let publisher = PublisherId { account: 1, token: 1 };
+    let events = (1..=3).map(|seq| {
+        // An error is traced, and the rule folds it.
+        let said =
+            Said { severity: Severity::Error, space: SPACE, name: "X", host: "a", payload: 1 };
+        seal(publisher, seq, &said)
+    });
+    for event in events {
+        root.handle(Input::Publish {
+            client: CLIENT,
+            events: event.into(),
+            confirm: ConfirmLevel::Memory,
+        });
+    }
+    let until_ns = root.now.mono_ns + 2 * WINDOW_MS * 1_000_000;
+    while root.now.mono_ns < until_ns {
+        root.pass_time();
+    }
+    for seq in 1..=3 {
+        let id = EventId { publisher, seq: seq.into() };
+        let (query, subject) = (QueryId(seq), TraceSubject::Event(id));
+        root.handle(Input::QueryTrace { query, subject, within_ms: 1_000 });
+        let traced = root.out.iter().rev().find_map(|output| match output {
+            Output::Trace { query: of, trace, .. } if *of == query => Some(trace.clone()),
+            _ => None,
+        });
+        let agents = traced.unwrap().agents;
+        let hops = agents.iter().flat_map(|agent| &agent.hops);
+        let folds: Vec<_> = hops.filter(|(hop, _)| hop.step == TraceStep::Folded).collect();
+        let [(hop, fold)] = folds[..] else { panic!("{seq}: {agents:?}") };
+        assert!(hop.number > 3, "behind its members: {hop:?}");
+        assert_eq!(*fold, EventId { publisher, seq: 3.into() }.to_string(), "the last carries it");
+    }
 }

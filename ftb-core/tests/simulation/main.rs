@@ -4,12 +4,14 @@
 
 mod bounds;
 mod chaos;
+mod claims;
 mod clients;
 mod confirmations;
 mod deep;
 mod disk;
 mod entry_refs;
 mod events;
+mod findings;
 mod groups;
 mod harness;
 mod idle;

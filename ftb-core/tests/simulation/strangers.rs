@@ -199,7 +199,7 @@ fn a_number_that_is_out_of_range_does_not_split_the_tree() {
         epochs
     };
     let hello = |seen, epochs| Frame::Hello(Box::new(hello_of_node6(seen, epochs)));
-    let beat = Heartbeat { covered: None, epoch_seen: FAR };
+    let beat = Heartbeat { epoch_seen: FAR, ..Heartbeat::default() };
     let hellos = [
         vec![hello(FAR, EpochHistory::new())],
         vec![hello(0, opened(FAR, 1))],

@@ -136,7 +136,7 @@ mod tests {
         let position = |index| Some(v1::Position { epoch: 1, epoch_root: 1, index });
         let frames = |number| {
             [
-                Wire::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1 }),
+                Wire::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, ..Default::default() }),
                 Wire::TreeState(v1::TreeState { head: number, ..v1::TreeState::default() }),
                 Wire::TreeState(v1::TreeState {
                     epochs: vec![v1::Segment { epoch, first: number, incomplete: false }],

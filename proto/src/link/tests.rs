@@ -154,10 +154,7 @@ fn every_frame() -> Vec<Frame> {
         Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
-        Frame::Heartbeat(Heartbeat {
-            covered: Some(Position { epoch: epoch(4), index: 75.into() }),
-            epoch_seen: 4,
-        }),
+        Frame::Heartbeat(Heartbeat { covered: Some(at), epoch_seen: 4, wall_ns: 9 }),
         Frame::TreeState(Box::new(tree_state())),
         Frame::Resume { epoch: epoch(4), after: 70.into() },
         Frame::Subscribe(interest()),
@@ -346,7 +343,7 @@ fn a_hello_without_a_common_version_is_read_as_far_as_a_rejection_needs() {
 #[test]
 fn an_epoch_leaves_room_for_higher_ones() {
     for number in [EPOCH_NUMBER_MAX, EPOCH_NUMBER_MAX + 1, u64::MAX] {
-        let beat = v1::LinkHeartbeat { covered: 0, epoch: None, epoch_seen: number };
+        let beat = v1::LinkHeartbeat { epoch_seen: number, ..Default::default() };
         let resume = v1::Resume { epoch: Some(v1::Epoch { number, root: 1 }), after: 0 };
         for wire in [Wire::Heartbeat(beat), Wire::Resume(resume)] {
             let bytes = v1::LinkFrame { frame: Some(wire) }.encode_to_vec();

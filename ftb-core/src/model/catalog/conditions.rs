@@ -53,6 +53,17 @@ const fn host(
     ConditionEntry { key, subject: "a host", meaning, action, set_by, cleared_by }
 }
 
+/// What an agent states about a host and itself.
+const fn neighbours(
+    key: &'static str,
+    set_by: &'static [&'static str],
+    cleared_by: &'static [&'static str],
+    meaning: &'static str,
+) -> ConditionEntry {
+    let subject = "a host, and the agent that found it";
+    ConditionEntry { key, subject, meaning, action: "watch", set_by, cleared_by }
+}
+
 /// What ftb-ib states about a port.
 const fn port(
     key: &'static str,
@@ -95,6 +106,24 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         &[names::FTB_NODE_REACHABLE],
         "watch",
         "Some agents reach the host and others do not, or none could probe it. Check the network.",
+    ),
+    neighbours(
+        "AGENT_REFUSED",
+        &[names::FTB_AGENT_REFUSED],
+        &[names::FTB_AGENT_ACCEPTED],
+        "The agent is rejected there. Compare cluster, version, `members` and certificates.",
+    ),
+    neighbours(
+        "MEMBERS_DIFFER",
+        &[names::FTB_MEMBERS_DIFFER],
+        &[names::FTB_MEMBERS_AGREE],
+        "The member lists of the two differ. Give both the same, and reload.",
+    ),
+    neighbours(
+        "CLOCKS_DIFFER",
+        &[names::FTB_CLOCKS_DIFFER],
+        &[names::FTB_CLOCKS_AGREE],
+        "The clocks of the two are more than a minute apart. Check NTP.",
     ),
     host(
         "JOURNAL_FAILED",

@@ -53,10 +53,21 @@ catalog! {
         FTB_AGENT_REFUSED: "warning", "", "host by",
             "An agent was rejected. Compare cluster, version, `members` and certificates. At most \
              once in 10 minutes for each host.";
+        FTB_AGENT_ACCEPTED: "info", "", "host by?",
+            "An agent that was rejected is a child of tag `by`, or has not asked it for 20 \
+             minutes.";
+        FTB_CLAIM_REFUSED: "warning", "", "host by about",
+            "An agent sent an event or a report about a host that is not below it. Its key may be \
+             stolen: look at the host. At most once in 10 minutes for each host.";
         FTB_MEMBERS_DIFFER: "warning", "", "host by",
             "Two agents have different member lists. Give both the same.";
+        FTB_MEMBERS_AGREE: "info", "", "host by?",
+            "Their member lists are the same again, or one has been below another agent for a \
+             minute.";
         FTB_CLOCKS_DIFFER: "warning", "", "host by",
             "Two clocks are more than a minute apart. Check NTP.";
+        FTB_CLOCKS_AGREE: "info", "", "host by?",
+            "They have agreed for 30 seconds, or one agent has been below another for a minute.";
         FTB_AGENT_ENROLLED: "info", "", "host rank",
             "An agent that is in no member list got a rank. Look for a mistyped host name.";
         FTB_AGENT_RENUMBERED: "warning", "", "host from rank",

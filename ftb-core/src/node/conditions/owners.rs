@@ -7,7 +7,7 @@
 use crate::catalog::names;
 use crate::condition::{AGENT_SPACE, Subject, Truth, WATCHED};
 use crate::ident::OriginId;
-use crate::log::conditions::{ConditionRow, ConditionTable};
+use crate::log::conditions::{ConditionRow, ConditionTable, NEIGHBOUR_FINDINGS};
 use crate::numbers::LogIndex;
 use crate::time::Now;
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,8 @@ impl Owners {
     /// tree, and has declared its watch since then or is there for the grace time. The event that
     /// should have ended it may be lost with a root, or stand before a finding that a merge brought
     /// late. What an agent finds about itself, such as a failed journal, is over when the agent was
-    /// started again and does not report it.
+    /// started again and does not report it. What an agent that is lost found about another one is
+    /// over when that other one is there: its parent compares with it.
     pub(crate) fn over(
         &mut self,
         now_ns: u64,
@@ -104,10 +105,15 @@ impl Owners {
                 "AGENT_LOST" => names::FTB_AGENT_BACK,
                 "NODE_UNREACHABLE" => names::FTB_NODE_REACHABLE,
                 "CERTIFICATE_EXPIRES" => names::FTB_CERTIFICATE_RENEWED,
+                "AGENT_REFUSED" => names::FTB_AGENT_ACCEPTED,
+                "MEMBERS_DIFFER" => names::FTB_MEMBERS_AGREE,
+                "CLOCKS_DIFFER" => names::FTB_CLOCKS_AGREE,
                 _ => names::FTB_JOURNAL_BACK,
             };
-            let is_own = ["JOURNAL_FAILED", "CERTIFICATE_EXPIRES"].contains(&subject.key());
-            let holds = !is_own || row.truth == Truth::Unknown;
+            // Others find these: its own next life, or its next parent.
+            let is_again = ["JOURNAL_FAILED", "CERTIFICATE_EXPIRES"].contains(&subject.key())
+                || NEIGHBOUR_FINDINGS.contains(&subject.key());
+            let holds = !is_again || row.truth == Truth::Unknown;
             let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
             let watch =
                 watch.filter(|watch| watch.truth == Truth::True && present.contains(&watch.owner));
@@ -203,11 +209,18 @@ mod tests {
             ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
             ("CERTIFICATE_EXPIRES", "FTB_CERTIFICATE_RENEWED"),
         ];
-        for (key, event) in rows {
+        let neighbours = [
+            ("AGENT_REFUSED", "FTB_AGENT_ACCEPTED"),
+            ("MEMBERS_DIFFER", "FTB_MEMBERS_AGREE"),
+            ("CLOCKS_DIFFER", "FTB_CLOCKS_AGREE"),
+        ];
+        let rows = rows.map(|row| (row, "")).into_iter();
+        for ((key, event), found_by) in rows.chain(neighbours.map(|row| (row, "node01"))) {
             let over = |truth| {
                 let (component, watched) = (AGENT_SPACE, WATCHED);
                 let up = Stated { seq: 1, component, key: watched, ..Stated::default() };
-                let found = Stated { token: 2, key, truth, ..Stated::default() };
+                let found =
+                    Stated { token: 2, key, component: found_by, truth, ..Stated::default() };
                 let mut table = ConditionTable::default();
                 for (index, event) in (1..).zip([stated(&found), stated(&up)]) {
                     table.apply(LogIndex::new(index), event.as_ref());

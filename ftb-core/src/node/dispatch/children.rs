@@ -38,6 +38,7 @@ impl Node {
         let epoch = tree_state.epochs.head();
         for link in self.tree.report_epoch(epoch) {
             self.delivery.unsettle_child(link);
+            self.membership.expect_re_proposals(&self.cx, link);
         }
         for (link, _) in self.tree.children() {
             self.cx.send(link, Frame::TreeState(Box::new(tree_state.clone())));
@@ -116,6 +117,7 @@ impl Node {
         let child = Child::new(&self.cx, &hello, rank, tree_state.epochs.head());
         self.tree.add_child(link, child);
         self.publishing.attach_child(link);
+        self.membership.expect_re_proposals(&self.cx, link);
         let index = if is_ours { hello.commit_index } else { self.log.commit_index() };
         self.delivery.attach_child(link, index);
         self.refresh_around();
@@ -197,6 +199,11 @@ impl Node {
         let Some(child) = self.tree.remove_child(link) else { return };
         self.refresh_around();
         self.cx.counters.children_lost += 1;
+        self.membership.forget_claims(link);
+        self.tree.compares_no_more(&self.cx, &child.host);
+        // It has come below another child, which has said so.
+        let has_moved = state == MemberState::Suspect && self.membership.is_claimed(child.rank);
+        let state = if has_moved { MemberState::Moved } else { state };
         let suspected = state == MemberState::Suspect;
         let to = if suspected { "lost" } else { "left" };
         self.cx.transition("child", &child.host, "attached", to, why);
@@ -239,6 +246,6 @@ impl Node {
     pub(crate) fn child_heartbeat(&self, link: LinkId) -> Heartbeat {
         let is_idle = self.delivery.is_child_idle(&self.log, link);
         let covered = Position { epoch: self.log.head(), index: self.log.commit_index() };
-        Heartbeat { covered: is_idle.then_some(covered), epoch_seen: 0 }
+        Heartbeat { covered: is_idle.then_some(covered), ..Heartbeat::default() }
     }
 }

@@ -213,8 +213,9 @@ impl Node {
         for (subject, name) in over {
             let payload = format!("{subject} is over: the agent there watches its host again");
             let host = subject.host().to_owned();
+            let component = subject.component().to_owned();
             let condition = Condition::new(subject.key(), Truth::False);
-            let condition = Condition { host, is_kept: true, ..condition };
+            let condition = Condition { host, component, is_kept: true, ..condition };
             self.announce_condition(name, condition, payload);
         }
         let count = self.conditions.take_dropped(dropped);

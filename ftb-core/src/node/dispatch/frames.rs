@@ -89,6 +89,7 @@ impl Node {
     fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
         match frame {
             Frame::Heartbeat(heartbeat) => {
+                self.tree.compare_clock(&self.cx, link, heartbeat.wall_ns);
                 if heartbeat.epoch_seen > self.epoch_seen {
                     self.epoch_seen = heartbeat.epoch_seen;
                     self.raise_epoch();
@@ -114,8 +115,9 @@ impl Node {
             Frame::ReplicaAck { epoch, index, copy, kept_from, synced } => {
                 self.on_replica_ack(link, epoch, CopyAck { index, copy, kept_from, synced });
             }
-            Frame::Members(reports) => self.membership.on_members(&mut self.cx, reports),
+            Frame::Members(reports) => self.membership.on_reports(&mut self.cx, link, reports),
             Frame::DynamicMembers(joins) => {
+                let joins = self.membership.admit_joins(&self.cx, link, joins);
                 self.membership.on_join(&mut self.cx, Some(link), joins)
             }
             Frame::TreeQuery { origin, query } => self.on_tree_query(link, origin, query),

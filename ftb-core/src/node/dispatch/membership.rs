@@ -8,7 +8,7 @@ use crate::node::api::{LinkId, MemberState};
 use crate::node::around::{Around, ParentView};
 use crate::node::config::UNLISTED_MAX;
 use crate::node::links::LinkRole;
-use crate::node::membership::Assignment;
+use crate::node::membership::{Assignment, RefusedClaim};
 use crate::node::publishing::Route;
 use crate::numbers::LogIndex;
 use crate::space::lies_in;
@@ -79,6 +79,9 @@ impl Node {
 
     /// A question for the tree has come from below.
     pub(super) fn on_tree_query(&mut self, link: LinkId, origin: OriginId, query: u64) {
+        if !self.membership.admit_route(&mut self.cx, link, origin) {
+            return;
+        }
         self.publishing.learn_route(origin, Route { link, run: 0 });
         self.membership.on_tree_query(&mut self.cx, link, origin, query);
     }
@@ -97,6 +100,23 @@ impl Node {
         if let Some(link) = self.publishing.route(origin) {
             let answer = Frame::TreeAnswer { origin, query, members, last };
             self.cx.send_if_room(link, answer);
+        }
+    }
+
+    /// Called after each input: what children said of agents that are not below them is counted and
+    /// reported.
+    pub(crate) fn settle_claims(&mut self) {
+        self.membership.settle_claims(&mut self.cx);
+        for RefusedClaim { link, what, about, ends_link } in self.membership.take_refused() {
+            self.cx.counters.claims_refused += 1;
+            let child = self.tree.child(link).map(|child| child.host.clone());
+            let Some(host) = child else { continue };
+            let why = format!("it sent {} of {about}, which is not below it", what.as_str());
+            self.cx.transition("child", &host, "attached", "refused", &why);
+            self.tree.report_claim(&mut self.cx, &host, &about, &why);
+            if ends_link {
+                self.misbehaved(link, &why);
+            }
         }
     }
 

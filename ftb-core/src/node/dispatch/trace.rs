@@ -105,7 +105,17 @@ impl Node {
                     None => String::new(),
                 }
             }
+            TraceStep::Folded => self.fold_at(hop.number).unwrap_or_default(),
             _ => String::new(),
         }
+    }
+
+    /// The id of the fold of a group at an index of the log, if it is still there.
+    fn fold_at(&self, index: u64) -> Option<String> {
+        let before = LogIndex::new(index.checked_sub(1)?);
+        let item = self.log.entries().after(before).next()?;
+        let Content::Events(run) = &item.content else { return None };
+        let place = usize::try_from(index.checked_sub(item.index.get())?).ok()?;
+        run.get(place).filter(|event| event.group().is_some()).map(|event| event.id().to_string())
     }
 }

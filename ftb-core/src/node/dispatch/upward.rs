@@ -24,9 +24,13 @@ impl Node {
     /// Events have come up from a child.
     pub(super) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
         let attached = self.tree.is_attached(link);
+        let is_admitted = attached && self.membership.admit_events(&mut self.cx, link, &batch);
         let rank = self.cx.around.child(link).map_or(0, |child| child.sighting.rank.0);
         self.note_batch(&batch, TraceStep::FromBelow, rank);
-        let way = (self.way_up(), attached);
+        if !is_admitted {
+            return self.publishing.drop_batch(&mut self.cx, link, &batch, attached);
+        }
+        let way = self.way_up();
         let batch = match self.publishing.on_up(&mut self.cx, link, batch, way) {
             Ok(Some(batch)) => batch,
             Ok(None) => return,
@@ -130,6 +134,7 @@ impl Node {
 
     /// What a heartbeat to the parent says.
     pub(crate) fn parent_heartbeat(&self) -> Heartbeat {
-        Heartbeat { covered: None, epoch_seen: self.epoch_seen }
+        let wall_ns = self.cx.now.wall_ns;
+        Heartbeat { covered: None, epoch_seen: self.epoch_seen, wall_ns }
     }
 }

@@ -140,7 +140,7 @@ impl Members {
     }
 
     /// Whether one more report fits, among at most `members_max`.
-    fn has_room_for(&self, rank: Rank, members_max: usize) -> bool {
+    pub(super) fn has_room_for(&self, rank: Rank, members_max: usize) -> bool {
         let room = |members: &BTreeMap<Rank, MemberReport>| {
             members.len() < members_max || members.contains_key(&rank)
         };
@@ -162,6 +162,21 @@ impl Members {
             }
         }
         doubted.into_iter().filter(|rank| *rank != lost).collect()
+    }
+
+    /// What was reported last of an agent.
+    pub(super) fn report_of(&self, rank: Rank) -> Option<&MemberReport> {
+        self.known.get(&rank)
+    }
+
+    /// Whether that is the life of an agent that is known here.
+    pub(super) fn is_life(&self, rank: Rank, origin: OriginId) -> bool {
+        self.known.get(&rank).is_some_and(|member| member.origin == origin.0)
+    }
+
+    /// Whether a report tells of a time before what is known.
+    pub(super) fn is_past(&self, report: &MemberReport) -> bool {
+        self.known.get(&report.rank).is_some_and(|known| is_old(known, report))
     }
 
     /// Where an agent was last, and its host.
@@ -279,7 +294,8 @@ impl Membership {
 
     /// Notes what is news. Reports of one agent come over different ways: the one of its latest
     /// hello counts, and a loss counts only for the life and the place that was lost.
-    fn learn(&mut self, cx: &mut Cx, report: MemberReport) {
+    pub(super) fn learn(&mut self, cx: &mut Cx, report: MemberReport) {
+        self.claims.note_change();
         if self.contradicts_assignment(report.rank, &report.host) {
             cx.counters.stale += 1;
             return;
@@ -395,16 +411,6 @@ impl Membership {
         }
     }
 
-    /// A child tells of its subtree.
-    pub(crate) fn on_members(&mut self, cx: &mut Cx, reports: Vec<MemberReport>) {
-        for report in reports {
-            if self.members.has_room_for(report.rank, cx.members_max()) {
-                self.learn(cx, report);
-            }
-        }
-        self.send_members(cx);
-    }
-
     /// On a new way up everything is news. What an acting root knew of lower ranks is the new
     /// root's now, and who was on its way.
     pub(crate) fn resend_all_members(&mut self, cx: &mut Cx) {
@@ -417,7 +423,7 @@ impl Membership {
         self.send_members(cx);
     }
 
-    fn send_members(&mut self, cx: &mut Cx) {
+    pub(super) fn send_members(&mut self, cx: &mut Cx) {
         match cx.around.parent_link() {
             Some(parent) if !self.members.pending.is_empty() => cx.wake(parent),
             Some(_) => {}

@@ -1,14 +1,17 @@
 //! Who is in the tree, and how a silent member is confirmed dead.
 
+mod claims;
 mod dynamic;
 mod members;
 mod probes;
 mod snapshot;
 mod suspicion;
 
+pub(crate) use claims::RefusedClaim;
 pub(crate) use dynamic::Assignment;
 
 use crate::ident::OriginId;
+use claims::Claims;
 use dynamic::DynamicMembers;
 use members::Members;
 use snapshot::Snapshot;
@@ -19,6 +22,7 @@ use suspicion::Suspicions;
 #[derive(Default)]
 pub(crate) struct Membership {
     members: Members,
+    claims: Claims,
     /// Agents that are in no member list.
     pub(crate) dynamic: DynamicMembers,
     /// What the tree must learn of them.

@@ -89,7 +89,7 @@ impl Publishing {
         self.children.get(&link).map_or(0, |child| child.batches)
     }
 
-    /// Events have come up from a child. Gives those that go to the own log.
+    /// Events have come up from an attached child. Gives those that go to the own log.
     ///
     /// # Errors
     /// What the child must not do.
@@ -98,7 +98,7 @@ impl Publishing {
         cx: &mut Cx,
         link: LinkId,
         batch: UpBatch,
-        (way, attached): (WayUp, bool),
+        way: WayUp,
     ) -> Result<Option<UpBatch>, &'static str> {
         self.learn_route(batch.origin, Route { link, run: batch.run });
         let bytes = batch.bytes();
@@ -110,24 +110,42 @@ impl Publishing {
         };
         child.batches += 1;
         match way {
-            WayUp::Parent(parent) if attached => {
+            WayUp::Parent(parent) => {
                 child.up_bytes += bytes;
                 child.up.push_back(batch);
                 cx.wake(parent);
                 let over = child.up_bytes > 2 * window + FRAME_SLACK;
                 return if over { Err("more events than it had credit for") } else { Ok(None) };
             }
-            WayUp::Parent(_) | WayUp::Log | WayUp::None => child.credit_due += bytes,
+            WayUp::Log | WayUp::None => child.credit_due += bytes,
         }
-        // Sent before it knew our epoch history: it may have to requeue older events first.
-        child.missed |= !attached;
-        if !attached || !matches!(way, WayUp::Log) {
+        if !matches!(way, WayUp::Log) {
             return Ok(None);
         }
         if child.credit_due > credit_due_max(window) {
             cx.wake(link);
         }
         Ok(Some(batch))
+    }
+
+    /// Events of a child are dropped: it may send as many others. Those that it sent before it was
+    /// attached come again: it may have to requeue older events first.
+    pub(crate) fn drop_batch(
+        &mut self,
+        cx: &mut Cx,
+        link: LinkId,
+        batch: &UpBatch,
+        attached: bool,
+    ) {
+        let Some(child) = self.children.get_mut(&link) else {
+            return cx.impossible("ChildHasFlow");
+        };
+        child.batches += 1;
+        child.credit_due += batch.bytes();
+        child.missed |= !attached;
+        if child.credit_due > credit_due_max(cx.config.window_bytes) {
+            cx.wake(link);
+        }
     }
 
     /// An origin has sent something: what is for it goes back the same way. What it sent before it

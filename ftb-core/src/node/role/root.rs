@@ -372,6 +372,7 @@ impl Node {
         if let Content::Events(run) = &content {
             let first = self.log.last().next();
             self.cx.trace.note_indexed(self.cx.now.wall_ns, first, run, TraceStep::Logged);
+            self.cx.trace.note_folds(self.cx.now.wall_ns, first, run);
         }
         self.journal.appended(content.len());
         root.grouping.note_appended(cost_of(&content));

@@ -16,7 +16,7 @@ pub(crate) use search::NextDial;
 
 use crate::ident::{OriginId, Rank};
 use crate::node::api::LinkId;
-use mismatches::Reported;
+use mismatches::Findings;
 use std::collections::BTreeMap;
 use uplink::Uplink;
 
@@ -27,7 +27,7 @@ pub(crate) struct Tree {
     /// Incarnations whose place below us another one has taken.
     replaced: BTreeMap<Rank, OriginId>,
     /// Announced differences between agents.
-    reported: Reported,
+    findings: Findings,
 }
 
 impl Tree {
@@ -36,7 +36,7 @@ impl Tree {
             uplink: Uplink::new(),
             children: BTreeMap::new(),
             replaced: BTreeMap::new(),
-            reported: Reported::new(),
+            findings: Findings::new(),
         }
     }
 }

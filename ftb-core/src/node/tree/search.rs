@@ -173,6 +173,7 @@ impl Tree {
             Timer::RetryBusy => (is_searching && !uplink.busy.is_empty()).then_some(uplink.busy_ns),
             Timer::WidenSearch => cx.timers.get(timer).filter(|_| is_searching),
             Timer::BetterParent => cx.timers.get(timer).filter(|_| !is_searching),
+            Timer::Findings => self.finding_ends_ns(),
             _ => None,
         }
     }

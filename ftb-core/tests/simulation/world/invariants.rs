@@ -22,6 +22,10 @@ impl World {
             let what = format!("agent {agent} reached a state that cannot be");
             return broken("Possible", what);
         }
+        if node.refused_claims() > 0 {
+            let what = format!("agent {agent} refused what an honest child said");
+            return broken("NeverFalselyRefused", what);
+        }
         let epoch = node.position().epoch.max(node.epoch());
         if epoch < state.epoch {
             let what = format!("agent {agent} went back from epoch {} to {epoch}", state.epoch);

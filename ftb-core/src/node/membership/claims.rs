@@ -1,0 +1,411 @@
+//! About whom a child may speak: itself, and the agents below it.
+//!
+//! A parent sees the links of its children, attached or not; of agents further below it knows what
+//! its children report. What a child says of any other agent is refused. If agents move, reports
+//! of the old place and of the new one come over different ways. So a report of an agent that is
+//! elsewhere waits until it has left there: it is refused if that does not happen within
+//! [`held_ns`]. Events of such an agent are dropped meanwhile; it is asked for them when its report
+//! counts.
+//!
+//! An agent that was in another component may re-propose events of any host. It may do so for
+//! [`RE_PROPOSAL_MS`] after its link, an agent below it, or the epoch is new.
+//!
+//! Responsible for: what counts. Not responsible for: what a report means
+//! ([`crate::node::membership::members`]), and signatures, which the shell checks.
+
+use crate::frame::{DynamicMember, Frame, MemberReport, UpBatch, UpItem};
+use crate::ident::{OriginId, Rank};
+use crate::node::api::{LinkId, MemberState};
+use crate::node::config::ns;
+use crate::node::cx::Cx;
+use crate::node::membership::Membership;
+use std::collections::BTreeMap;
+
+/// Most reports that wait. One more is refused.
+const HELD_MAX: usize = 4_096;
+/// Most origins whose events are dropped until their place is known. With more, further ones are
+/// refused at once.
+const DROPPED_MAX: usize = 1_024;
+/// How long an agent may re-propose events of other hosts after something below its link is new.
+const RE_PROPOSAL_MS: u64 = 600_000;
+
+/// How long a report of an agent that is elsewhere waits: its old parent notices within
+/// `detection_ms` that it has left, and reports that.
+fn held_ns(cx: &Cx) -> u64 {
+    ns(cx.config.detection_ms).saturating_mul(3)
+}
+
+/// What a child said, and must not.
+pub(crate) struct RefusedClaim {
+    pub(crate) link: LinkId,
+    pub(crate) what: ClaimKind,
+    /// The host, or what is known of it.
+    pub(crate) about: String,
+    /// The link must end.
+    pub(crate) ends_link: bool,
+}
+
+/// What a child can say of an agent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimKind {
+    Event,
+    Report,
+    Route,
+    Join,
+}
+
+impl ClaimKind {
+    /// For people.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Event => "an event",
+            Self::Report => "a membership report",
+            Self::Route => "a route",
+            Self::Join => "a request for a rank",
+        }
+    }
+}
+
+/// Whether a report counts.
+enum Verdict {
+    Counts,
+    /// The agent is elsewhere.
+    Waits,
+    Refused,
+}
+
+struct Held {
+    report: MemberReport,
+    since_ns: u64,
+    is_refused: bool,
+}
+
+impl Claims {
+    /// Something is known of an agent that was not known before.
+    pub(super) fn note_change(&mut self) {
+        self.has_changed = true;
+    }
+}
+
+/// The agents below, by incarnation, and what waits.
+#[derive(Default)]
+pub(crate) struct Claims {
+    /// Rank and host of each incarnation that a child has reported.
+    origins: BTreeMap<OriginId, (Rank, Box<str>)>,
+    /// In the order of ranks: an agent goes before those below it.
+    held: BTreeMap<(Rank, LinkId), Held>,
+    /// Places of agents may be others since the reports that wait were judged.
+    has_changed: bool,
+    /// When the first of them has waited too long.
+    late_ns: Option<u64>,
+    /// Since when events of an origin are dropped.
+    dropped: BTreeMap<(LinkId, OriginId), u64>,
+    /// Until when a child may re-propose.
+    re_proposals: BTreeMap<LinkId, u64>,
+    refused: Vec<RefusedClaim>,
+}
+
+impl Claims {
+    fn refuse(&mut self, link: LinkId, what: ClaimKind, about: &str, ends_link: bool) {
+        self.refused.push(RefusedClaim { link, what, about: about.to_owned(), ends_link });
+    }
+}
+
+impl Membership {
+    /// Something below a link is new: it may be an agent that has another log.
+    pub(crate) fn expect_re_proposals(&mut self, cx: &Cx, link: LinkId) {
+        self.claims.has_changed = true;
+        self.claims.re_proposals.insert(link, cx.after_ms(RE_PROPOSAL_MS));
+    }
+
+    /// A child is gone, and all that it said.
+    pub(crate) fn forget_claims(&mut self, link: LinkId) {
+        self.claims.has_changed = true;
+        self.claims.held.retain(|(_, of), _| *of != link);
+        self.claims.dropped.retain(|(of, _), _| *of != link);
+        self.claims.re_proposals.remove(&link);
+    }
+
+    /// This agent was stopped for a while: reports of old places wait in its sockets.
+    pub(crate) fn forgive_claims(&mut self, now_ns: u64) {
+        self.claims.held.values_mut().for_each(|held| held.since_ns = now_ns);
+        self.claims.has_changed = true;
+        self.claims.dropped.values_mut().for_each(|since_ns| *since_ns = now_ns);
+    }
+
+    /// What children said since the last call, and must not.
+    pub(crate) fn take_refused(&mut self) -> Vec<RefusedClaim> {
+        std::mem::take(&mut self.claims.refused)
+    }
+
+    /// Whether another child says that an agent has come below it.
+    pub(crate) fn is_claimed(&self, rank: Rank) -> bool {
+        let held = self.claims.held.range((rank, LinkId(0))..=(rank, LinkId(u64::MAX)));
+        held.into_iter().any(|(_, held)| !held.is_refused && held.report.state == MemberState::Up)
+    }
+
+    /// A child reports agents below it.
+    pub(crate) fn on_reports(&mut self, cx: &mut Cx, link: LinkId, reports: Vec<MemberReport>) {
+        for report in reports {
+            if !self.members.has_room_for(report.rank, cx.members_max()) {
+                continue;
+            }
+            self.claims.held.remove(&(report.rank, link));
+            match self.judge(cx, link, &report) {
+                Verdict::Counts => self.take_report(cx, link, report),
+                Verdict::Waits if self.claims.held.len() < HELD_MAX => {
+                    self.note_origin(cx, &report);
+                    cx.counters.reports_held += 1;
+                    let (key, since_ns) = ((report.rank, link), cx.now.mono_ns);
+                    let held = Held { report, since_ns, is_refused: false };
+                    self.claims.held.insert(key, held);
+                    let late_ns = since_ns.saturating_add(held_ns(cx));
+                    self.claims.late_ns.get_or_insert(late_ns);
+                }
+                Verdict::Waits | Verdict::Refused => {
+                    self.claims.refuse(link, ClaimKind::Report, &report.host, false);
+                }
+            }
+        }
+        self.send_members(cx);
+    }
+
+    /// Called after each input: agents may have left the places where they were.
+    pub(crate) fn settle_claims(&mut self, cx: &mut Cx) {
+        let is_late = self.claims.late_ns.is_some_and(|at_ns| at_ns <= cx.now.mono_ns);
+        let has_changed = std::mem::take(&mut self.claims.has_changed);
+        if self.claims.held.is_empty() || !has_changed && !is_late {
+            return;
+        }
+        let keys: Vec<(Rank, LinkId)> = self.claims.held.keys().copied().collect();
+        for key in keys {
+            let Some(held) = self.claims.held.get(&key) else { continue };
+            let is_late = held.since_ns.saturating_add(held_ns(cx)) <= cx.now.mono_ns;
+            match self.judge(cx, key.1, &held.report) {
+                Verdict::Counts => {
+                    let held = self.claims.held.remove(&key);
+                    held.into_iter().for_each(|held| self.take_report(cx, key.1, held.report));
+                }
+                // It stays: it counts when the agent has left after all.
+                Verdict::Waits if !is_late || held.is_refused => {}
+                Verdict::Waits | Verdict::Refused => {
+                    let host = held.report.host.clone();
+                    self.claims.held.entry(key).and_modify(|held| held.is_refused = true);
+                    self.claims.refuse(key.1, ClaimKind::Report, &host, false);
+                }
+            }
+        }
+        let waiting = self.claims.held.values().filter(|held| !held.is_refused);
+        let first_ns = waiting.map(|held| held.since_ns).min();
+        self.claims.late_ns = first_ns.map(|since_ns| since_ns.saturating_add(held_ns(cx)));
+        self.send_members(cx);
+    }
+
+    fn take_report(&mut self, cx: &mut Cx, link: LinkId, report: MemberReport) {
+        let (rank, origin) = (report.rank, OriginId(report.origin));
+        let is_up = report.state == MemberState::Up;
+        self.note_origin(cx, &report);
+        self.learn(cx, report);
+        if is_up {
+            self.expect_re_proposals(cx, link);
+            let is_here = self.place_of(cx, rank) == Some(link);
+            if is_here && self.claims.dropped.remove(&(link, origin)).is_some() {
+                cx.send(link, Frame::Resend);
+            }
+        }
+    }
+
+    fn note_origin(&mut self, cx: &Cx, report: &MemberReport) {
+        if report.origin == 0 {
+            return;
+        }
+        let origins = &mut self.claims.origins;
+        origins.insert(OriginId(report.origin), (report.rank, report.host.as_str().into()));
+        if origins.len() > 2 * cx.members_max() {
+            let members = &self.members;
+            origins.retain(|origin, (rank, _)| members.is_life(*rank, *origin));
+        }
+    }
+
+    /// The child that an agent is, or is below; of one that is gone, the child that it was below.
+    fn place_of(&self, cx: &Cx, rank: Rank) -> Option<LinkId> {
+        self.walk_up(cx, rank, |_| true)
+    }
+
+    /// The child that an agent is, or is below, as far as all on the way are up.
+    fn standing_of(&self, cx: &Cx, rank: Rank) -> Option<LinkId> {
+        self.walk_up(cx, rank, |member| member.state == MemberState::Up)
+    }
+
+    fn walk_up(
+        &self,
+        cx: &Cx,
+        rank: Rank,
+        counts: impl Fn(&MemberReport) -> bool,
+    ) -> Option<LinkId> {
+        let mut at = rank;
+        loop {
+            // What is seen here counts for more than what is reported.
+            if let Some(child) = cx.around.children.iter().find(|child| child.sighting.rank == at) {
+                return Some(child.link);
+            }
+            let member = self.members.report_of(at).filter(|member| counts(member))?;
+            // A parent has a lower rank.
+            at = member.parent.filter(|parent| *parent < at && cx.rank != Some(*parent))?;
+        }
+    }
+
+    /// The rank of a host, from the member list or the acting root.
+    fn rank_of_host(&self, cx: &Cx, host: &str) -> Option<Rank> {
+        cx.config.members.rank_of(host).or_else(|| self.dynamic.rank_of(host))
+    }
+
+    /// Whether a host is this agent, or above it.
+    fn is_here_or_above(cx: &Cx, rank: Option<Rank>, host: &str) -> bool {
+        let is = |other: &str| other.eq_ignore_ascii_case(host);
+        let parent = cx.around.parent.as_ref();
+        is(&cx.config.host)
+            || parent.is_some_and(|parent| is(&parent.host))
+            || rank.is_some_and(|rank| {
+                cx.rank == Some(rank) || parent.is_some_and(|parent| parent.path.contains(&rank))
+            })
+    }
+
+    /// Whether the agent of a rank, or of a host, is below another child.
+    fn is_elsewhere(&self, cx: &Cx, link: LinkId, rank: Rank, host: &str) -> bool {
+        let other = |rank| self.standing_of(cx, rank).is_some_and(|place| place != link);
+        let is_other_child = |child: &crate::node::around::ChildView| {
+            child.link != link && child.host.eq_ignore_ascii_case(host)
+        };
+        other(rank)
+            || self.rank_of_host(cx, host).is_some_and(|known| known != rank && other(known))
+            || cx.around.children.iter().any(is_other_child)
+    }
+
+    fn judge(&self, cx: &Cx, link: LinkId, report: &MemberReport) -> Verdict {
+        let Some(child) = cx.around.child(link) else { return Verdict::Refused };
+        let (rank, host, is_up) = (report.rank, &report.host, report.state == MemberState::Up);
+        let is_itself = rank == child.sighting.rank;
+        if is_itself && !host.eq_ignore_ascii_case(&child.host) {
+            return Verdict::Refused;
+        }
+        if is_up && (rank < child.sighting.rank || Self::is_here_or_above(cx, Some(rank), host)) {
+            return Verdict::Refused;
+        }
+        // An agent that waits is not above others yet: they would be lost with its old parent.
+        let is_waiting = |parent| self.claims.held.contains_key(&(parent, link));
+        // It lives: what is said of it over its own link is of the past.
+        let is_elsewhere = is_itself || self.is_elsewhere(cx, link, rank, host);
+        let waits = is_elsewhere || is_up && report.parent.is_some_and(is_waiting);
+        if !waits || self.is_past(cx, report) {
+            return Verdict::Counts;
+        }
+        Verdict::Waits
+    }
+
+    /// Whether a report is of a time before what is known of that agent, or of another life of it,
+    /// so that it harms none that lives.
+    fn is_past(&self, cx: &Cx, report: &MemberReport) -> bool {
+        let (rank, is_up) = (report.rank, report.state == MemberState::Up);
+        if cx.config.members.rank_of(&report.host).is_some_and(|listed| listed != rank) {
+            return false;
+        }
+        let child = cx.around.children.iter().find(|child| child.sighting.rank == rank);
+        match child.map(|child| child.sighting) {
+            Some(seen) if seen.origin.0 == report.origin => report.attempt <= seen.attempt,
+            Some(_) => !is_up,
+            None => self.members.is_past(report),
+        }
+    }
+
+    /// Events come up from a child. Says whether they count.
+    pub(crate) fn admit_events(&mut self, cx: &mut Cx, link: LinkId, batch: &UpBatch) -> bool {
+        let Some(child) = cx.around.child(link) else { return false };
+        if child.sighting.origin == batch.origin {
+            let host = child.host.clone();
+            return self.admit_hosts(cx, link, batch, &host);
+        }
+        let known = self.claims.origins.get(&batch.origin).cloned();
+        if let Some((rank, host)) = &known
+            && self.place_of(cx, *rank) == Some(link)
+        {
+            self.claims.dropped.remove(&(link, batch.origin));
+            return self.admit_hosts(cx, link, batch, host);
+        }
+        cx.counters.events_not_below += batch.count();
+        let now_ns = cx.now.mono_ns;
+        let key = (link, batch.origin);
+        let has_room = self.claims.dropped.len() < DROPPED_MAX;
+        let since_ns = match self.claims.dropped.get(&key) {
+            Some(since_ns) => *since_ns,
+            None if has_room => *self.claims.dropped.entry(key).or_insert(now_ns),
+            None => 0,
+        };
+        let is_late = since_ns.saturating_add(held_ns(cx)) <= now_ns;
+        if known.is_none() || is_late {
+            let about = match known {
+                Some((_, host)) => host.into_string(),
+                None => format!("an unknown agent, incarnation {}", batch.origin),
+            };
+            self.claims.refuse(link, ClaimKind::Event, &about, is_late);
+        }
+        false
+    }
+
+    /// Whether events name the host of their origin. After a merge they may be of other hosts.
+    fn admit_hosts(&mut self, cx: &mut Cx, link: LinkId, batch: &UpBatch, host: &str) -> bool {
+        let runs = batch.items.iter().filter_map(|item| match item {
+            UpItem::Events(run) => Some(run),
+            UpItem::Gap(_) | UpItem::Fork { .. } => None,
+        });
+        let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
+        let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
+        let Some(event) = foreign.next() else { return true };
+        let until_ns = self.claims.re_proposals.get(&link).copied().unwrap_or_default();
+        if cx.now.mono_ns < until_ns {
+            cx.counters.events_of_other_logs += batch.count();
+            return true;
+        }
+        cx.counters.events_not_below += batch.count();
+        let about = event.host().to_owned();
+        self.claims.refuse(link, ClaimKind::Event, &about, true);
+        false
+    }
+
+    /// Whether a question that a child passes up can be of an agent below it: its answer goes back
+    /// over that link.
+    pub(crate) fn admit_route(&mut self, cx: &mut Cx, link: LinkId, origin: OriginId) -> bool {
+        let children = &cx.around.children;
+        let child = children.iter().find(|child| child.sighting.origin == origin);
+        let place = match child {
+            Some(child) => Some(child.link),
+            None => self.claims.origins.get(&origin).and_then(|(r, _)| self.standing_of(cx, *r)),
+        };
+        if origin != cx.config.origin && place.is_none_or(|place| place == link) {
+            return true;
+        }
+        let known = self.claims.origins.get(&origin).map(|(_, host)| host.to_string());
+        let about = child.map(|child| child.host.clone()).or(known);
+        let about = about.unwrap_or_else(|| cx.config.host.clone());
+        self.claims.refuse(link, ClaimKind::Route, &about, false);
+        false
+    }
+
+    /// The requests for ranks that a child may pass up.
+    pub(crate) fn admit_joins(
+        &mut self,
+        cx: &Cx,
+        link: LinkId,
+        joins: Vec<DynamicMember>,
+    ) -> Vec<DynamicMember> {
+        let (good, bad): (Vec<_>, Vec<_>) = joins.into_iter().partition(|join| {
+            let listed = cx.config.members.rank_of(&join.host);
+            let is_elsewhere = listed.is_some_and(|r| self.is_elsewhere(cx, link, r, &join.host));
+            !is_elsewhere && !Self::is_here_or_above(cx, listed, &join.host)
+        });
+        for join in bad {
+            self.claims.refuse(link, ClaimKind::Join, &join.host, false);
+        }
+        good
+    }
+}

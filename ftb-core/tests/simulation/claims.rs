@@ -1,0 +1,314 @@
+//! A hostile child that holds one agent's key: whatever it says of hosts that are not below it is
+//! refused, counted and reported; what honest agents say when they move counts.
+
+use crate::events::{SPACE, Said, seal};
+use crate::neighbour::{START, hello_of_b};
+use ftb_core::frame::{
+    Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, UpBatch, UpItem, members_digest,
+};
+use ftb_core::ident::{OriginId, PublisherId, Rank};
+use ftb_core::node::api::{Input, LinkId, MemberState, Output};
+use ftb_core::node::{Member, Node, NodeConfig};
+use ftb_core::position::Epoch;
+use ftb_core::protocol::FEATURES;
+use ftb_core::severity::Severity;
+use ftb_core::time::Now;
+
+/// By rank; `a` is the acting root. The hostile agent is `b`, `c` a child of `a` as well, `d` and
+/// `e` are below `c`.
+const HOSTS: [&str; 5] = ["a", "b", "c", "d", "e"];
+pub const SECOND: u64 = 1_000_000_000;
+
+fn link(rank: u32) -> LinkId {
+    LinkId(10 + u64::from(rank))
+}
+
+fn origin(rank: u32) -> OriginId {
+    OriginId(1 + u64::from(rank))
+}
+
+pub struct Parent {
+    node: Node,
+    pub now: Now,
+    out: Vec<Output>,
+    epoch: Epoch,
+    attempts: u64,
+}
+
+impl Parent {
+    /// The acting root, with `b` and `c` below it.
+    pub fn new() -> Self {
+        let members = HOSTS.map(|host| Member { host: host.into(), address: host.into() });
+        let config = NodeConfig::new("c", "a", origin(0), members.to_vec());
+        let node = Node::new(START, config, 1);
+        let (out, epoch) = (Vec::new(), Epoch::ZERO);
+        let mut parent = Self { node, now: START, out, epoch, attempts: 0 };
+        // Until it is sure that no agent has an older log.
+        while parent.now.mono_ns < START.mono_ns + 10 * SECOND {
+            parent.pass(SECOND / 10, &[]);
+        }
+        parent.greet(1);
+        parent.greet(2);
+        for (rank, attempt) in [(3, 1), (4, 1)] {
+            let report = report(rank, 2, attempt, MemberState::Up);
+            parent.say(2, Frame::Members(vec![report]));
+        }
+        parent
+    }
+
+    pub fn handle(&mut self, input: Input) {
+        self.now.mono_ns += 1_000;
+        self.node.handle(self.now, input, &mut self.out);
+    }
+
+    pub fn say(&mut self, rank: u32, frame: Frame) {
+        self.handle(Input::Frame { link: link(rank), frame });
+    }
+
+    /// A hello of the agent with that rank.
+    pub fn hello_of(&mut self, rank: u32) -> Hello {
+        self.attempts += 1;
+        Hello {
+            host: HOSTS[rank as usize].into(),
+            rank: Some(Rank(rank)),
+            origin: origin(rank),
+            wall_ns: self.now.wall_ns,
+            attempt: 10 + self.attempts,
+            members_digest: members_digest(HOSTS.into_iter()),
+            ..hello_of_b()
+        }
+    }
+
+    fn hello(&mut self, rank: u32) {
+        let hello = self.hello_of(rank);
+        self.connect(rank, hello);
+        let frames = self.frames(rank);
+        let ack = frames.iter().find_map(|frame| match frame {
+            Frame::HelloAck(ack) => Some(ack.tree_state.epochs.head()),
+            _ => None,
+        });
+        self.epoch = ack.unwrap_or_else(|| panic!("{frames:?}"));
+    }
+
+    /// An agent wants to be a child.
+    pub fn connect(&mut self, rank: u32, hello: Hello) {
+        self.handle(Input::Accepted { link: link(rank), certified_hosts: None });
+        self.say(rank, Frame::Hello(Box::new(hello)));
+    }
+
+    fn greet(&mut self, rank: u32) {
+        self.hello(rank);
+        self.say(rank, Frame::Resume { epoch: self.epoch, after: 0.into() });
+    }
+
+    fn frames(&mut self, rank: u32) -> Vec<Frame> {
+        let (node, now, out) = (&mut self.node, self.now, &mut self.out);
+        std::iter::from_fn(|| node.poll_link(now, link(rank), 1 << 16, out)).collect()
+    }
+
+    /// Time passes; these children answer meanwhile.
+    pub fn pass(&mut self, ns: u64, alive: &[u32]) {
+        let until = self.now.mono_ns + ns;
+        while self.now.mono_ns < until {
+            self.now.mono_ns = until.min(self.now.mono_ns + SECOND / 10);
+            self.now.wall_ns = START.wall_ns + self.now.mono_ns;
+            self.handle(Input::Tick);
+            for rank in alive {
+                self.beat(*rank, 0);
+                self.frames(*rank);
+            }
+        }
+    }
+
+    /// A heartbeat of a child whose clock is that much ahead.
+    pub fn beat(&mut self, rank: u32, ahead_ns: u64) {
+        let wall_ns = self.now.wall_ns + ahead_ns;
+        self.say(rank, Frame::Heartbeat(Heartbeat { wall_ns, ..Heartbeat::default() }));
+    }
+
+    /// An event of `host` in a batch of an agent, over the link of another.
+    fn send(&mut self, over: u32, of: u32, host: &str) -> u64 {
+        let before = self.counted("appended");
+        self.attempts += 1;
+        let publisher = PublisherId { account: 1, token: self.attempts };
+        let said = Said { severity: Severity::Info, space: SPACE, name: "X", host, payload: 1 };
+        let items = vec![UpItem::Events(seal(publisher, 1, &said).into())];
+        let (origin, run) = (origin(of), self.attempts);
+        let (base, first) = (1.into(), 1.into());
+        self.say(over, Frame::Up(UpBatch { origin, run, base, first, wants_disk: false, items }));
+        self.counted("appended") - before
+    }
+
+    fn counted(&self, name: &str) -> u64 {
+        let counters = self.node.status().counters;
+        counters.iter().find(|(counter, _)| *counter == name).unwrap().1
+    }
+
+    pub fn announced(&self, name: &str) -> Vec<Vec<(&'static str, String)>> {
+        let said = self.out.iter().filter_map(|output| match output {
+            Output::Announce(event) if event.name == name => Some(event.tags.clone()),
+            _ => None,
+        });
+        said.collect()
+    }
+
+    fn state_of(&mut self, host: &str) -> (MemberState, Option<Rank>) {
+        let query = ftb_core::node::api::QueryId(1);
+        let deadline_ns = self.now.mono_ns + SECOND;
+        self.handle(Input::QueryTree { query, deadline_ns });
+        let tree = self.out.iter().rev().find_map(|output| match output {
+            Output::Tree { nodes, .. } => nodes.iter().find(|node| node.host == host),
+            _ => None,
+        });
+        tree.map(|node| (node.state, node.parent)).unwrap()
+    }
+
+    /// One claim was refused, and the event names the hostile agent and the host.
+    fn assert_refused(&mut self, what: &str, about: &str) {
+        assert_eq!(self.counted("claims_refused"), 1, "{what}");
+        let tags = self.announced("FTB_CLAIM_REFUSED");
+        let named = vec![("host", "b".into()), ("by", "a".into()), ("about", about.to_owned())];
+        assert_eq!(tags, [named], "{what}");
+    }
+}
+
+fn report(rank: u32, parent: u32, attempt: u64, state: MemberState) -> MemberReport {
+    MemberReport {
+        rank: Rank(rank),
+        host: HOSTS.get(rank as usize).copied().unwrap_or_default().into(),
+        address: String::new(),
+        origin: origin(rank).0,
+        attempt,
+        state,
+        parent: Some(Rank(parent)),
+        since_ns: START.wall_ns,
+        features: FEATURES,
+    }
+}
+
+const UP: MemberState = MemberState::Up;
+
+#[test]
+fn events_of_agents_below_count_and_those_of_others_are_refused() {
+    let mut parent = Parent::new();
+    assert_eq!(parent.send(2, 3, "d"), 1, "an agent below");
+    assert_eq!(parent.send(1, 1, "b"), 1, "the child itself");
+    assert_eq!(parent.counted("claims_refused"), 0);
+    for (of, about) in [(3, "d"), (2, "an unknown agent, incarnation 0000000000000003")] {
+        let mut parent = Parent::new();
+        assert_eq!(parent.send(1, of, HOSTS[of as usize]), 0, "{about}");
+        assert_eq!(parent.counted("events_not_below"), 1);
+        if of == 3 {
+            // Its way may be another one now: the time for that passes first.
+            parent.pass(7 * SECOND, &[1, 2]);
+            assert_eq!(parent.send(1, of, "d"), 0);
+        }
+        parent.assert_refused("an event of another agent", about);
+    }
+    // The host of an event is not that of its agent.
+    let mut parent = Parent::new();
+    parent.pass(601 * SECOND, &[1, 2]);
+    assert_eq!(parent.send(1, 1, "c"), 0);
+    parent.assert_refused("an event with another host", "c");
+    assert!(parent.out.iter().any(|output| matches!(
+        output, Output::CloseLink { link: closed, .. } if *closed == link(1)
+    )));
+}
+
+#[test]
+fn after_a_merge_an_agent_re_proposes_events_of_other_hosts() {
+    let mut parent = Parent::new();
+    assert_eq!(parent.send(1, 1, "c"), 1, "its link is new");
+    assert_eq!(parent.counted("events_of_other_logs"), 1);
+    assert_eq!(parent.counted("claims_refused"), 0);
+}
+
+#[test]
+fn reports_of_agents_elsewhere_are_refused_whatever_they_say() {
+    let forged = |host: &str, rank, attempt, state| MemberReport {
+        host: host.into(),
+        ..report(rank, 1, attempt, state)
+    };
+    let later = 1_000;
+    let cases = [
+        // A child of the parent, attached, and one that is below it.
+        (forged("c", 2, later, MemberState::Dead), "c", true),
+        (forged("c", 2, later, UP), "c", true),
+        (forged("d", 3, later, MemberState::Lost), "d", true),
+        (forged("d", 3, later, UP), "d", true),
+        // Under the rank of an agent that is not there.
+        (forged("c", 9, later, MemberState::Dead), "c", true),
+        (forged("d", 9, later, UP), "d", true),
+        // Itself, with the name of another; the parent.
+        (forged("c", 1, later, MemberState::Dead), "c", false),
+        (forged("a", 0, later, UP), "a", false),
+        (forged("a", 9, later, UP), "a", false),
+    ];
+    for (forged, about, waits) in cases {
+        let mut parent = Parent::new();
+        let (before_c, before_d) = (parent.state_of("c"), parent.state_of("d"));
+        let what = format!("{forged:?}");
+        parent.say(1, Frame::Members(vec![forged]));
+        if waits {
+            assert_eq!(parent.counted("claims_refused"), 0, "{what}");
+            parent.pass(7 * SECOND, &[1, 2]);
+        }
+        parent.assert_refused(&what, about);
+        assert_eq!((parent.state_of("c"), parent.state_of("d")), (before_c, before_d), "{what}");
+        assert!(parent.announced("FTB_NODE_DEAD").is_empty(), "{what}");
+        // It stays refused, and is not reported again.
+        parent.pass(20 * SECOND, &[1, 2]);
+        parent.assert_refused(&what, about);
+    }
+}
+
+#[test]
+fn a_linked_agent_counts_as_attached() {
+    let mut parent = Parent::new();
+    parent.say(2, Frame::Close(Close { stopping: false, reason: "moves".into() }));
+    parent.hello(2);
+    parent.say(1, Frame::Members(vec![report(2, 1, 1_000, UP)]));
+    parent.pass(7 * SECOND, &[1, 2]);
+    parent.assert_refused("a report of an agent that has not resumed yet", "c");
+}
+
+#[test]
+fn routes_and_joins_of_agents_elsewhere_are_refused() {
+    for (of, about) in [(2, "c"), (3, "d"), (0, "a")] {
+        let mut parent = Parent::new();
+        let answered = parent.frames(1).len();
+        parent.say(1, Frame::TreeQuery { origin: origin(of), query: 7 });
+        parent.assert_refused("a question of another agent", about);
+        let answers = parent.frames(1);
+        let answered_it = answers.iter().any(|f| matches!(f, Frame::TreeAnswer { .. }));
+        assert!(!answered_it, "{answered}: {answers:?}");
+    }
+    for about in ["a", "c", "d"] {
+        let mut parent = Parent::new();
+        let join = DynamicMember { host: about.into(), rank: None };
+        parent.say(1, Frame::DynamicMembers(vec![join]));
+        parent.assert_refused("a join of another host", about);
+    }
+}
+
+/// `c` leaves for a place below `b`, and `d` and `e` go with it. The report of its new place comes
+/// before the end of its link: it waits, and counts.
+#[test]
+fn a_subtree_that_moves_is_believed_when_it_has_left() {
+    let mut parent = Parent::new();
+    let moved = [report(2, 1, 1_000, UP), report(3, 2, 1, UP), report(4, 2, 1, UP)];
+    parent.say(1, Frame::Members(moved.to_vec()));
+    assert_eq!(parent.counted("reports_held"), 3);
+    assert_eq!(parent.send(1, 3, "d"), 0, "its report does not count yet");
+    parent.frames(1);
+    parent.say(2, Frame::Close(Close { stopping: false, reason: "moves".into() }));
+    assert_eq!(parent.state_of("c"), (UP, Some(Rank(1))));
+    assert_eq!(parent.state_of("d"), (UP, Some(Rank(2))));
+    let asked = parent.frames(1).iter().any(|frame| matches!(frame, Frame::Resend));
+    assert!(asked, "what was dropped must come again");
+    for (of, host) in [(2, "c"), (3, "d"), (4, "e")] {
+        assert_eq!(parent.send(1, of, host), 1, "{host}");
+    }
+    assert_eq!(parent.counted("claims_refused"), 0);
+    assert!(parent.announced("FTB_NODE_SUSPECT").is_empty());
+}
