@@ -426,8 +426,7 @@ pub(crate) const FINDINGS: [&str; 5] =
     ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED", "CERTIFICATE_EXPIRES"];
 
 /// The same of two agents: the component is the one that found it.
-pub(crate) const NEIGHBOUR_FINDINGS: [&str; 3] =
-    ["AGENT_REFUSED", "MEMBERS_DIFFER", "CLOCKS_DIFFER"];
+pub(crate) const NEIGHBOUR_FINDINGS: [&str; 2] = ["AGENT_REFUSED", "MEMBERS_DIFFER"];
 
 fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
     let is_found = match subject.component().is_empty() {
