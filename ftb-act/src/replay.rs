@@ -40,7 +40,7 @@ pub async fn run(
             Some(Delivery::Event(received)) => {
                 if let Some(state) = ConditionState::of(&received) {
                     replay.until(received.event.time_ns)?;
-                    replay.take(Input::Row(row(&state)))?;
+                    replay.take(Input::Row(Box::new(row(&state))))?;
                 }
             }
             Some(Delivery::Gap(_)) => replay.gaps += 1,

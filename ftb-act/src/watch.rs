@@ -88,7 +88,7 @@ async fn follow(client: Client, sender: mpsc::Sender<Input>) -> SubscribeError {
                 Ok(None) => break Input::Table(conditions.states().map(row).collect()),
                 Ok(Some(subject)) => {
                     if let Some(state) = conditions.state(&subject) {
-                        break Input::Row(row(state));
+                        break Input::Row(Box::new(row(state)));
                     }
                 }
             }

@@ -158,6 +158,8 @@ mod tests {
                 replaces: None,
                 truth,
                 time_ns: 1,
+                stated_ns: 1,
+                clock: None,
                 is_kept: false,
             },
         }

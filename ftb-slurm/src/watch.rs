@@ -33,7 +33,7 @@ struct Row {
 /// What the table of conditions says.
 enum Change {
     Table(Vec<Row>),
-    One(Row),
+    One(Box<Row>),
 }
 
 /// Runs until `stop` resolves.
@@ -102,7 +102,7 @@ async fn follow(client: Client, sender: mpsc::Sender<Change>) -> SubscribeError 
                 Ok(Some(subject)) => {
                     let state = conditions.states().find(|state| state.subject == subject);
                     if let Some(row) = state.map(stated) {
-                        break Change::One(row);
+                        break Change::One(Box::new(row));
                     }
                 }
             }
@@ -165,9 +165,9 @@ impl Shell {
             Change::Table(table) => {
                 self.silences.clear();
                 self.bridge.on_table([]);
-                table.into_iter().for_each(|row| self.apply_row(row));
+                table.into_iter().for_each(|row| self.apply_row(*row));
             }
-            Change::One(row) => self.apply_row(row),
+            Change::One(row) => self.apply_row(*row),
         }
     }
 

@@ -75,7 +75,7 @@ pub enum Input {
     /// The whole table: at the start, and after a gap.
     Table(Vec<Row>),
     /// One row has changed.
-    Row(Row),
+    Row(Box<Row>),
     /// A program or request has ended.
     Ended {
         /// The order.
@@ -256,7 +256,7 @@ impl Act {
     pub fn handle(&mut self, now_ns: u64, input: Input) -> Turn {
         match input {
             Input::Table(rows) => self.on_table(now_ns, rows),
-            Input::Row(row) => self.on_row(now_ns, row),
+            Input::Row(row) => self.on_row(now_ns, *row),
             Input::Ended { id, is_done, text } => self.on_ended(id, is_done, text),
             Input::Confirmed(id) => self.on_confirmed(now_ns, id),
             Input::Tick => {}
@@ -297,7 +297,7 @@ impl Act {
         let (silences, others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_silence);
         // Silences count for the first row already.
         for row in silences.into_iter().chain(others) {
-            self.on_row(now_ns, row);
+            self.on_row(now_ns, *row);
         }
         let gone: Vec<Subject> =
             self.tracked.keys().filter(|subject| !known.contains(subject)).cloned().collect();

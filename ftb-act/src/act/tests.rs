@@ -125,7 +125,7 @@ impl World {
 
     fn row(&mut self, row: Row) {
         self.table.insert(row.subject.clone(), row.clone());
-        self.input(Input::Row(row));
+        self.input(Input::Row(Box::new(row)));
     }
 
     fn input(&mut self, input: Input) {
@@ -455,7 +455,7 @@ fn one_change_among_100_000_conditions_is_cheap() {
     }
     world.start();
     assert!(world.act.tracked.is_empty(), "no rule is about them");
-    let turn = world.act.handle(world.now_ns, Input::Row(row(1, "GPU", Truth::True, 5)));
+    let turn = world.act.handle(world.now_ns, Input::Row(Box::new(row(1, "GPU", Truth::True, 5))));
     assert!(turn.deltas.is_empty() && turn.outputs.is_empty());
     let turn = world.act.handle(world.now_ns + 5 * SECOND, Input::Tick);
     assert_eq!((turn.deltas.len(), turn.outputs.len()), (1, 1));

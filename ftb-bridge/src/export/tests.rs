@@ -20,7 +20,7 @@ fn message(index: u64) -> Message {
 }
 
 fn is_exported(index: u64) -> bool {
-    index % SKIP != 0
+    !index.is_multiple_of(SKIP)
 }
 
 /// Random numbers from a seed.

@@ -438,6 +438,8 @@ pub(crate) mod tests {
                 replaces: None,
                 truth,
                 time_ns: 1,
+                stated_ns: 1,
+                clock: None,
                 is_kept: false,
             },
         }

@@ -36,9 +36,13 @@ const EXPOSURE_MAX: &str = "20";
 const OFFLINE_SINCE: u32 = 250;
 const UNITS: [&str; 3] = ["ftb-agent.service", "ftb-ipmi.service", "ftb-ib.service"];
 /// Units whose programs are not started here.
-const OTHERS: [&str; 5] =
-    ["ftb-act.service", "ftb-bridge.service", "ftb-drill.service", "ftb-drill.timer",
-        "ftb-slurm.service"];
+const OTHERS: [&str; 5] = [
+    "ftb-act.service",
+    "ftb-bridge.service",
+    "ftb-drill.service",
+    "ftb-drill.timer",
+    "ftb-slurm.service",
+];
 
 /// The release of systemd whose tools are here; `None`, and a line, where there are none.
 fn systemd() -> Option<u32> {
