@@ -165,7 +165,7 @@ impl Shell {
             Change::Table(table) => {
                 self.silences.clear();
                 self.bridge.on_table([]);
-                table.into_iter().for_each(|row| self.apply_row(*row));
+                table.into_iter().for_each(|row| self.apply_row(row));
             }
             Change::One(row) => self.apply_row(*row),
         }

@@ -297,7 +297,7 @@ impl Act {
         let (silences, others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_silence);
         // Silences count for the first row already.
         for row in silences.into_iter().chain(others) {
-            self.on_row(now_ns, *row);
+            self.on_row(now_ns, row);
         }
         let gone: Vec<Subject> =
             self.tracked.keys().filter(|subject| !known.contains(subject)).cloned().collect();
