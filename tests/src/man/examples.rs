@@ -3,8 +3,17 @@
 //! `tests/tests/book` checks that the programs accept them.
 
 /// The commands that a page shows.
-pub const EXAMPLES: [(&str, &[&str]); 46] = [
+pub const EXAMPLES: [(&str, &[&str]); 61] = [
+    ("ftb-act", &["ftb-act check", "ftb-act run --dry-run --since 7d"]),
+    ("ftb-act-check", &["ftb-act check --config /etc/ftb/act.toml"]),
+    ("ftb-act-resume", &["ftb-act resume"]),
+    ("ftb-act-run", &["ftb-act run --dry-run --since 7d"]),
+    ("ftb-act-status", &["ftb-act status --json"]),
     ("ftb-agent", &["ftb-agent --check-config --config /etc/ftb/agent.toml"]),
+    ("ftb-bridge", &["ftb-bridge check", "ftb-bridge status"]),
+    ("ftb-bridge-check", &["ftb-bridge check --config /etc/ftb/bridge.toml"]),
+    ("ftb-bridge-run", &["ftb-bridge run --config /etc/ftb/bridge.toml"]),
+    ("ftb-bridge-status", &["ftb-bridge status --json"]),
     ("ftb-ib", &["ftb-ib --check-config --config /etc/ftb/ib.toml", "ftb-ib --print"]),
     (
         "ftb-ipmi",
@@ -45,6 +54,7 @@ pub const EXAMPLES: [(&str, &[&str]); 46] = [
     ("ftb-launch-status", &["ftb-launch status job-1 --json"]),
     ("ftb-launch-usable", &["ftb-launch usable job-1 node03"]),
     ("ftb-slurm", &["ftb-slurm --check-config --config /etc/ftb/slurm.toml"]),
+    ("ftb-slurm-advice", &["ftb-slurm advice 4711"]),
     ("ftb-slurm-health", &["ftb-slurm health --strict"]),
     ("ftbctl", &["ftbctl tree", "ftbctl tail 'severity>=warning'", "ftbctl doctor"]),
     ("ftbctl-ca", &["ftbctl ca init my-cluster", "ftbctl ca issue 'node[01-16]'"]),
@@ -83,6 +93,13 @@ pub const EXAMPLES: [(&str, &[&str]); 46] = [
             "ftbctl publish site.disk DISK_BAD -s error --condition DISK_BAD --component sda",
         ],
     ),
+    ("ftbctl-silence", &["ftbctl silence list"]),
+    (
+        "ftbctl-silence-add",
+        &["ftbctl silence add node[01-16] --for 2h --reason 'new fans' --key FANFAIL"],
+    ),
+    ("ftbctl-silence-list", &["ftbctl silence list --json"]),
+    ("ftbctl-silence-remove", &["ftbctl silence remove 139af0937b29092e250242bf247ca784.1"]),
     ("ftbctl-status", &["ftbctl status", "ftbctl status --json"]),
     (
         "ftbctl-subscribe",
@@ -91,6 +108,7 @@ pub const EXAMPLES: [(&str, &[&str]); 46] = [
             "ftbctl tail 'event_name=FTB_NODE_DEAD' --count 1 --timeout 10m",
         ],
     ),
+    ("ftbctl-top", &["ftbctl top", "ftbctl top --once 'severity>=warning'"]),
     ("ftbctl-trace", &["ftbctl trace 139af0937b29092e250242bf247ca784.1"]),
     ("ftbctl-tree", &["ftbctl tree --wait=full --timeout 1m", "ftbctl tree --down"]),
 ];
