@@ -67,7 +67,8 @@ impl Advice {
     }
 
     /// The lines of standard output: an option of `sbatch` and `srun`; for a job the commands that
-    /// requeue it. Slurm changes the list only of a job that waits.
+    /// requeue it. Slurm changes the list only of a job that waits. If it refuses the list, the job
+    /// is not left on hold.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -78,7 +79,8 @@ impl Advice {
             (Some(job), hosts) => writeln!(
                 text,
                 "scontrol requeuehold {job}\n\
-                 scontrol update jobid={job} 'excnodelist={hosts}'\n\
+                 scontrol update jobid={job} 'excnodelist={hosts}' || \
+                 {{ scontrol release {job}; exit 1; }}\n\
                  scontrol release {job}"
             ),
         };
@@ -205,7 +207,9 @@ mod tests {
         let nodes = Hostlist::parse("node[01-16]").unwrap();
         let also = Hostlist::parse("node[03-04]").unwrap();
         let advice = Advice::of(states.iter(), &choice(Some(&nodes), Some(&also)), Some("7"));
-        let lines = "scontrol requeuehold 7\nscontrol update jobid=7 'excnodelist=node[02-04]'\n\
+        let lines = "scontrol requeuehold 7\n\
+                     scontrol update jobid=7 'excnodelist=node[02-04]' || \
+                     { scontrol release 7; exit 1; }\n\
                      scontrol release 7\n";
         assert_eq!(advice.text(), lines);
         let none = Advice::of([].iter(), &choice(None, None), Some("7"));

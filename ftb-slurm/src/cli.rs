@@ -36,8 +36,9 @@ pub enum Command {
     /// Say which nodes a job should not get: those with a condition that holds.
     ///
     /// Without a job, prints `--exclude=HOSTLIST` for sbatch and srun, or nothing:
-    /// `sbatch $(ftb-slurm advice) job.sh`. With a job, prints the commands that requeue it without
-    /// these nodes: `ftb-slurm advice 4711 | sh -e`. Only the local agent is asked.
+    /// `sbatch $(ftb-slurm advice --nodes "$(sinfo -h -o %N)") job.sh`. With a job, prints the
+    /// commands that requeue it without these nodes:
+    /// `ftb-slurm advice --nodes "$(sinfo -h -o %N)" 4711 | sh -e`. Only the local agent is asked.
     ///
     /// Exit codes: 0 advised, also if there is no such node, 1 failed, 2 bad arguments, 3 no agent,
     /// or no answer in time.
@@ -52,7 +53,7 @@ pub struct AdviceArgs {
     pub job: Option<String>,
     /// Name only these nodes, as Slurm rejects hosts that are not its nodes: "$(sinfo -h -o %N)"
     /// [default: all hosts]
-    #[arg(long, value_name = "HOSTLIST", value_parser = hosts)]
+    #[arg(long, value_name = "HOSTLIST", value_parser = Hostlist::parse)]
     pub nodes: Option<Hostlist>,
     /// Exclude these nodes too, such as those that the job excludes already:
     /// "$(squeue -h -j JOB -o %x)"
@@ -104,7 +105,7 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Empty and `(null)`, as Slurm prints it, are no hosts.
+/// Empty and `(null)`, as Slurm prints it for a job that excludes none, are no hosts.
 fn hosts(text: &str) -> Result<Hostlist, HostlistError> {
     match text.trim() {
         "" | "(null)" => Ok(Hostlist::default()),
@@ -132,6 +133,16 @@ mod tests {
         let reads = |job: &str| Cli::try_parse_from(["ftb-slurm", "advice", job]).is_ok();
         assert!(["4711", "4711_3", "4711+1"].into_iter().all(reads));
         assert!(!["4711;reboot", "_1", "", "4711_", "1_2_3"].into_iter().any(reads));
+    }
+
+    #[test]
+    fn a_job_may_exclude_no_hosts_but_slurm_has_nodes() {
+        let reads = |option: &str, list: &str| {
+            Cli::try_parse_from(["ftb-slurm", "advice", option, list]).map_err(|e| e.exit_code())
+        };
+        assert!(["", "(null)", "node01"].iter().all(|list| reads("--also", list).is_ok()));
+        assert!(reads("--nodes", "node[01-16],login1").is_ok());
+        assert_eq!(["", "(null)"].map(|list| reads("--nodes", list).err()), [Some(2), Some(2)]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::manner::Moves;
 use ftb_launcher_core::message::{Answer, FromJl, JobRequest, NumberedRequest, Outcome, Placement};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
-use ftb_launcher_core::policy::{self, Action, HandledEvents, Policy, Report};
+use ftb_launcher_core::policy::{self, Action, EventSource, HandledEvents, Policy, Report};
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;
 use ftb_launcher_pods::timeline::Stopwatch;
@@ -131,7 +131,7 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     } else {
         shell.take_over(end, say).await;
     }
-    shell.act(later).await;
+    shell.act(later, None).await;
     let mut stops = 0;
     while shell.state.exit.is_none() {
         let deadline = shell.next_deadline_ns();
@@ -286,15 +286,21 @@ impl JobLauncher {
         }
         let (now, facts) = (self.clock.now(), self.facts());
         let mut actions = self.policy.tick(now, &facts);
-        let before = self.policy.put_off_count();
         if let Some(node) = self.node_of(report) {
             actions.extend(self.policy.event(now, report, &node, &facts));
         }
-        if let Some(source) = &report.source {
-            let waits = self.policy.put_off_count() != before;
-            self.state.handled.on_event(source, waits, !self.policy.is_waiting());
+        self.act(actions, report.source.as_ref()).await;
+    }
+
+    /// Notes in the state what the policy has handled, with this event as the last.
+    fn note_handled(&mut self, event: Option<&EventSource>) {
+        let (policy, handled) = (&self.policy, &mut self.state.handled);
+        handled.look(|id| policy.waits_for(id));
+        if let Some(source) = event {
+            handled.on_event(source, policy.waits_for(source.id), !policy.is_waiting());
+        } else if !policy.is_waiting() {
+            handled.settle();
         }
-        self.act(actions).await;
     }
 
     /// Answers what would be done. Nothing is.
@@ -344,7 +350,7 @@ impl JobLauncher {
         }
         let is_first = |action: &Action| !adopts && matches!(action, Action::Unusable { .. });
         let (first, later) = actions.into_iter().partition(is_first);
-        self.act(first).await;
+        self.act(first, None).await;
         later
     }
 
@@ -364,10 +370,17 @@ impl JobLauncher {
         policy::Facts { nodes: job.placement().into_keys().collect(), owner }
     }
 
-    /// Takes actions. The state on disk has what was handled with the first step of each action.
-    async fn act(&mut self, actions: Vec<Action>) {
-        let is_empty = actions.is_empty();
-        for action in actions {
+    /// Takes the actions of what was handled, with this event as the last. The state on disk says
+    /// so together with the first step of the last request: a launcher that dies before takes them
+    /// again.
+    async fn act(&mut self, actions: Vec<Action>, event: Option<&EventSource>) {
+        let is_step =
+            |action: &Action| !matches!(action, Action::Tell(_) | Action::Unusable { .. });
+        let (is_empty, last) = (actions.is_empty(), actions.iter().rposition(is_step));
+        for (index, action) in actions.into_iter().enumerate() {
+            if Some(index) == last {
+                self.note_handled(event);
+            }
             match action {
                 Action::Tell(words) => self.tell(&words),
                 Action::Unusable { node, why } => {
@@ -392,6 +405,9 @@ impl JobLauncher {
                 Action::Gone { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
             }
         }
+        if last.is_none() {
+            self.note_handled(event);
+        }
         if !is_empty {
             self.save_handled();
         }
@@ -400,10 +416,7 @@ impl JobLauncher {
     async fn on_tick(&mut self) {
         let facts = self.facts();
         let actions = self.policy.tick(self.clock.now(), &facts);
-        if !self.policy.is_waiting() {
-            self.state.handled.settle();
-        }
-        self.act(actions).await;
+        self.act(actions, None).await;
         let now = self.clock.now();
         if now.mono_ns >= self.limit_ns {
             self.limit_ns = u64::MAX;

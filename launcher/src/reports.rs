@@ -3,7 +3,7 @@
 //! Reports that state a condition come from one subscription, which begins with the table. After a
 //! gap the table is read again; the policy knows what it has seen before. Others come from one
 //! subscription for each event space of the policy. It goes on where the launcher before was, and
-//! after a gap where the gap began, as far as a log still has it. What no log has is reported.
+//! after a gap that a log can fill where the gap began ([`Refill`]). Other gaps are reported.
 //!
 //! Not responsible for: what a report means (the policy).
 
@@ -11,7 +11,7 @@ use crate::backplane;
 use crate::refused::Reason;
 use core::time::Duration;
 use ftb_client::{
-    Client, ConditionState, Delivery, Gap, Received, Start, SubscribeError, Subscription,
+    Client, ConditionState, Delivery, Gap, GapReason, Received, Start, SubscribeError, Subscription,
 };
 use ftb_core::limits::FILTER_BYTES_MAX;
 use ftb_core::{Position, hostlist};
@@ -21,12 +21,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 
 /// Most reports that wait for the policy.
 const REPORTS_MAX: usize = 4096;
 /// Time between a gap, or a refused subscription, and the next reading.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often a space without reports says how far it is read.
+/// How often a space says how far it is read.
 const POSITION_EVERY: Duration = Duration::from_secs(60);
 
 /// News of the backplane about nodes.
@@ -176,18 +177,35 @@ async fn follow_conditions(readers: Readers, filter: String, mut conditions: Sub
     }
 }
 
+/// Which gaps are read again: those that a queue has made, each once. What a log has lost, it does
+/// not get back. Each reading begins behind the one before, so none repeats itself.
+#[derive(Debug, Default)]
+struct Refill {
+    /// Where the last reading began, and where its gap ended.
+    last: Option<(Position, Position)>,
+}
+
+impl Refill {
+    fn takes(&mut self, gap: &Gap) -> bool {
+        let is_kept = matches!(gap.reason, GapReason::Shed | GapReason::Late);
+        let is_new = self.last.is_none_or(|(after, until)| gap.after > after && gap.until > until);
+        if is_kept && is_new {
+            self.last = Some((gap.after, gap.until));
+        }
+        is_kept && is_new
+    }
+}
+
 async fn follow_events(mut events: Subscription, space: String, readers: Readers) {
-    // How far gaps were read again.
-    let mut refilled = None;
+    let mut refill = Refill::default();
+    let mut position_due = Instant::now() + POSITION_EVERY;
     loop {
-        let next = match tokio::time::timeout(POSITION_EVERY, events.next()).await {
-            Ok(next) => next,
-            Err(_) => {
-                let news = ReportNews::Position(space.clone(), events.position());
-                match readers.to.send(news).await {
-                    Ok(()) => continue,
-                    Err(_) => return,
-                }
+        let Ok(next) = timeout_at(position_due, events.next()).await else {
+            position_due = Instant::now() + POSITION_EVERY;
+            let news = ReportNews::Position(space.clone(), events.position());
+            match readers.to.send(news).await {
+                Ok(()) => continue,
+                Err(_) => return,
             }
         };
         let after = match next {
@@ -202,13 +220,10 @@ async fn follow_events(mut events: Subscription, space: String, readers: Readers
                     Err(_) => return,
                 }
             }
-            Some(Delivery::Gap(gap)) if refilled.is_some_and(|until| gap.until <= until) => {
+            Some(Delivery::Gap(gap)) if refill.takes(&gap) => gap.after,
+            Some(Delivery::Gap(gap)) => {
                 readers.miss(&gap, &format!("events of {space}"));
                 continue;
-            }
-            Some(Delivery::Gap(gap)) => {
-                refilled = Some(gap.until);
-                gap.after
             }
             None if is_over(&events, &readers, &format!("events of {space}")) => return,
             None => events.position(),
@@ -238,4 +253,36 @@ fn report(received: Received, proofs: &Proofs) -> Report {
     let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });
     let (event, host, uid) = (received.event, received.host, received.uid);
     Report { event, host, uid, stated, proof, is_initial: false, source: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_core::{Epoch, OriginId};
+
+    fn gap(reason: GapReason, after: u64, until: u64) -> Gap {
+        let at = |index: u64| Position {
+            epoch: Epoch { number: 1, root: OriginId(7) },
+            index: index.into(),
+        };
+        Gap::unknown((at(after), at(until)), reason)
+    }
+
+    #[test]
+    fn what_a_log_has_lost_is_not_asked_for_again() {
+        let mut refill = Refill::default();
+        assert!(!refill.takes(&gap(GapReason::Retention, 1, 5)));
+        assert!(!refill.takes(&gap(GapReason::LogLost, 5, 6)));
+        assert!(refill.takes(&gap(GapReason::Shed, 6, 9)));
+        assert!(!refill.takes(&gap(GapReason::Retention, 6, 12)), "it has aged meanwhile");
+    }
+
+    #[test]
+    fn a_gap_is_read_again_once_though_its_end_grows() {
+        let mut refill = Refill::default();
+        assert!(refill.takes(&gap(GapReason::Late, 6, 9)));
+        assert!(!refill.takes(&gap(GapReason::Shed, 6, 12)), "nothing came in between");
+        assert!(!refill.takes(&gap(GapReason::Shed, 7, 9)));
+        assert!(refill.takes(&gap(GapReason::Shed, 9, 12)), "it has progressed");
+    }
 }

@@ -401,7 +401,7 @@ async fn a_killed_pod_is_off_the_network_although_its_network_lives() -> Result<
     let gate = site.gate().display().to_string();
     let script = "while [ ! -e $0 ]; do sleep 0.1; done";
     let hosts = ["-n", "2", "--hosts", "node[01-02]", "--spares", "node03"];
-    for killed in ["ftb-nla", "pause"] {
+    for killed in ["ftb-nla", "pause", "both"] {
         let arguments = ["--job", killed, "--backend", &backend];
         let words = ["sh", "-c", script, &gate];
         let job = start(site.launch(&[&hosts[..], &arguments].concat(), &words));
@@ -419,7 +419,11 @@ async fn a_killed_pod_is_off_the_network_although_its_network_lives() -> Result<
         let nla = site.nla_of(killed, "node02")?;
         let pause = pause_of(nla)?;
         let network = std::fs::File::open(format!("/proc/{pause}/ns/net"))?;
-        kill(if killed == "pause" { pause } else { nla }, Signal::SIGKILL)?;
+        for (pid, name) in [(pause, "pause"), (nla, "ftb-nla")] {
+            if [name, "both"].contains(&killed) {
+                kill(pid, Signal::SIGKILL)?;
+            }
+        }
         // Without a set the job ends, and with it the other pod.
         job.await??;
         let links = || links.iter().map(|link| PathBuf::from("/sys/class/net").join(link));

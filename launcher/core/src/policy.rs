@@ -33,8 +33,8 @@ use crate::progress::HangTimes;
 use conditions::{Change, ConditionsByNode};
 use core::time::Duration;
 use faults::FaultTable;
-use ftb_core::Now;
 use ftb_core::space::lies_in;
+use ftb_core::{EventId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The built-in policy; also the commented sample.
@@ -98,20 +98,21 @@ struct Settling {
     fails_ns: Option<u64>,
     /// What was reported; empty: the node has recovered.
     what: String,
+    /// The event that was reported, unless it is a statement of a condition.
+    event: Option<EventId>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
-    /// For each rule, when it matched on which node.
-    seen: Vec<VecDeque<(u64, NodeName)>>,
+    /// For each rule, when it matched on which node, in monotonic nanoseconds; negative: before
+    /// this launcher.
+    seen: Vec<VecDeque<(i128, NodeName)>>,
     /// When each rule acted last on the job as a whole.
     acted: BTreeMap<usize, u64>,
     /// When a node was acted on last.
     held: BTreeMap<NodeName, u64>,
     settling: Vec<Settling>,
-    /// How many actions were put off so far.
-    put_off_count: u64,
     actions: VecDeque<u64>,
     open: bool,
     orders: Orders,
@@ -136,7 +137,6 @@ impl Policy {
             acted: BTreeMap::new(),
             held: BTreeMap::new(),
             settling: Vec::new(),
-            put_off_count: 0,
             actions: VecDeque::new(),
             open: false,
             orders: Orders::default(),
@@ -221,9 +221,9 @@ impl Policy {
         self.orders = orders;
     }
 
-    /// How many actions were put off so far, for their settle time or a hold-down.
-    pub fn put_off_count(&self) -> u64 {
-        self.put_off_count
+    /// Whether the action on this event is put off, for its settle time or a hold-down.
+    pub fn waits_for(&self, event: EventId) -> bool {
+        self.settling.iter().any(|settling| settling.event == Some(event))
     }
 
     /// Whether an action is put off.
@@ -301,14 +301,15 @@ impl Policy {
         if change == Change::Known {
             return out;
         }
+        let at_ns = report.at_ns(now);
         for index in &rules {
             let seen = &mut self.seen[*index];
-            seen.push_back((now.mono_ns, node.clone()));
+            seen.push_back((at_ns, node.clone()));
             if seen.len() > HISTORY_MAX {
                 seen.pop_front();
             }
         }
-        let index = rules.iter().find(|index| self.fulfilled(now, **index, node, facts)).copied();
+        let index = rules.iter().find(|index| self.fulfilled(at_ns, **index, node, facts)).copied();
         let index = index.filter(|index| !(report.is_initial && self.recovers(*index)));
         if let Some(index) = index {
             let rule = &self.config.rule[index];
@@ -370,8 +371,9 @@ impl Policy {
             Some(rule) if !rules[rule].settle.is_zero() => {
                 let at_ns = now.deadline_ns(rules[rule].settle);
                 let (node, fault, fails_ns, what) = (node.clone(), None, None, String::new());
-                let held = false;
-                self.settling.push(Settling { rule, node, fault, at_ns, held, fails_ns, what });
+                let (held, event) = (false, None);
+                let waits = Settling { rule, node, fault, at_ns, held, fails_ns, what, event };
+                self.settling.push(waits);
             }
             _ => self.put_back(node, "its conditions have cleared", out),
         }
@@ -391,11 +393,12 @@ impl Policy {
         }
     }
 
-    /// Whether the counting condition of the rule holds now.
-    fn fulfilled(&self, now: Now, index: usize, node: &NodeName, facts: &Facts) -> bool {
+    /// Whether the counting condition of the rule holds at a time. Of the next launcher that is
+    /// the time of the event, which it may read long after: what lay far apart does not count.
+    fn fulfilled(&self, at_ns: i128, index: usize, node: &NodeName, facts: &Facts) -> bool {
         let rule = &self.config.rule[index];
-        let since = now.mono_ns.saturating_sub(rules::nanos(rule.within));
-        let recent = || self.seen[index].iter().filter(|(at, _)| *at >= since);
+        let within = u128::from(rules::nanos(rule.within));
+        let recent = || self.seen[index].iter().filter(|(at, _)| at.abs_diff(at_ns) <= within);
         if let Some(share) = rule.nodes_over {
             let struck: BTreeSet<&NodeName> =
                 recent().map(|(_, node)| node).filter(|node| facts.nodes.contains(*node)).collect();
@@ -448,8 +451,8 @@ impl Policy {
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
         let (at_ns, held, what) = (now.deadline_ns(settle), false, report.words());
-        let node = node.clone();
-        let settling = Settling { rule: index, node, fault, at_ns, held, fails_ns, what };
+        let (node, event) = (node.clone(), report.source.as_ref().map(|source| source.id));
+        let settling = Settling { rule: index, node, fault, at_ns, held, fails_ns, what, event };
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
             return self.act(now, settling, out);
         }
@@ -460,7 +463,6 @@ impl Policy {
                 "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
             )));
             self.settling.push(settling);
-            self.put_off_count += 1;
         }
     }
 
@@ -492,7 +494,8 @@ impl Policy {
             let superseded = (0..rule).any(|index| {
                 let before = &self.config.rule[index];
                 let same = before.shares_triggers(&self.config.rule[rule]);
-                same && before.nodes_over.is_some() && self.fulfilled(now, index, node, facts)
+                same && before.nodes_over.is_some()
+                    && self.fulfilled(now.mono_ns.into(), index, node, facts)
             });
             if !superseded {
                 if settling.held {
@@ -607,7 +610,6 @@ impl Policy {
         let fault = Some(fault);
         let (at_ns, fails_ns, held) = (until_ns, None, true);
         self.settling.push(Settling { fault, at_ns, held, fails_ns, ..settled.clone() });
-        self.put_off_count += 1;
     }
 
     /// End of the hold-down of this node, or of the job for a checkpoint.

@@ -130,6 +130,9 @@ impl Jl {
         match self.job.config.on_hang {
             _ if self.has_debugger() => ": nothing is done while a debugger is attached",
             OnHang::Report => " (on_hang = report)",
+            _ if finding.kind.is_only_reported() => {
+                ": only reported, as it may have done its share"
+            }
             OnHang::Kill => ": the job ends (on_hang = kill)",
             _ if self.begins_anew() => ": the job starts anew from its beginning, it has no set",
             _ if self.job.newest_set().is_none() => {
@@ -152,7 +155,12 @@ impl Jl {
         self.job.publish(FromJl::Hang(HangNotice { episode, rank, kind, is_over, kill, words }));
     }
 
-    fn act_on_hang(&mut self, now: Now, new: &[Finding]) {
+    pub(super) fn act_on_hang(&mut self, now: Now, new: &[Finding]) {
+        let new = new.iter().filter(|finding| !finding.kind.is_only_reported());
+        let new: Vec<&Finding> = new.collect();
+        if new.is_empty() {
+            return;
+        }
         let all = new.iter().any(|finding| finding.rank.is_none());
         let ranks: Ranks = new.iter().filter_map(|finding| finding.rank).collect();
         let reason = match all {

@@ -29,6 +29,10 @@ struct OfSpace {
     ids: VecDeque<HandledId>,
     /// How many of them are behind `after`.
     beyond: usize,
+    /// Events whose actions are put off, as many as the policy puts off at most. The next launcher
+    /// reads them again.
+    #[serde(skip)]
+    waiting: Vec<HandledId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,10 +66,17 @@ impl HandledEvents {
         self.0.get(space).map(|of| of.after)
     }
 
-    /// The events of a space are read from here on.
+    /// The events of a space are read from here on, or again from where it is handled.
     pub fn begin(&mut self, space: &str, position: Position) {
-        let new = OfSpace { after: position, newest: position, ids: VecDeque::new(), beyond: 0 };
-        self.0.entry(space.to_owned()).or_insert(new);
+        let of = self.of(space, position);
+        of.newest = of.after;
+    }
+
+    fn of(&mut self, space: &str, position: Position) -> &mut OfSpace {
+        self.0.entry(space.to_owned()).or_insert_with(|| {
+            let (ids, waiting) = (VecDeque::new(), Vec::new());
+            OfSpace { after: position, newest: position, ids, beyond: 0, waiting }
+        })
     }
 
     /// Whether the event was handled before.
@@ -75,29 +86,37 @@ impl HandledEvents {
 
     /// An event was given to the policy. `waits`: its action is put off. `all_done`: nothing waits.
     pub fn on_event(&mut self, event: &EventSource, waits: bool, all_done: bool) {
-        self.begin(&event.space, event.position);
-        let Some(of) = self.0.get_mut(&event.space) else { return };
+        let of = self.of(&event.space, event.position);
         of.newest = event.position;
-        if !waits {
-            of.ids.push_back(HandledId(event.id));
-            of.beyond += 1;
-        }
-        if of.ids.len() > IDS_MAX {
-            of.ids.pop_front();
+        match waits {
+            true => of.waiting.push(HandledId(event.id)),
+            false => of.know(HandledId(event.id)),
         }
         if all_done || of.beyond > IDS_MAX {
             of.pass();
         }
     }
 
-    /// No event of the space follows up to this position.
-    pub fn on_position(&mut self, space: &str, position: Position, all_done: bool) {
-        self.begin(space, position);
-        if let Some(of) = self.0.get_mut(space) {
-            of.newest = position;
-            if all_done {
+    /// Some actions that were put off are taken, or not needed any more. `waits`: which still wait.
+    pub fn look(&mut self, waits: impl Fn(EventId) -> bool) {
+        for of in self.0.values_mut() {
+            let (waiting, done) =
+                core::mem::take(&mut of.waiting).into_iter().partition(|of| waits(of.0));
+            of.waiting = waiting;
+            let done: Vec<HandledId> = done;
+            done.into_iter().for_each(|id| of.know(id));
+            if of.beyond > IDS_MAX {
                 of.pass();
             }
+        }
+    }
+
+    /// No event of the space follows up to this position.
+    pub fn on_position(&mut self, space: &str, position: Position, all_done: bool) {
+        let of = self.of(space, position);
+        of.newest = position;
+        if all_done {
+            of.pass();
         }
     }
 
@@ -108,6 +127,14 @@ impl HandledEvents {
 }
 
 impl OfSpace {
+    fn know(&mut self, id: HandledId) {
+        self.ids.push_back(id);
+        self.beyond += 1;
+        if self.ids.len() > IDS_MAX {
+            self.ids.pop_front();
+        }
+    }
+
     fn pass(&mut self) {
         (self.after, self.beyond) = (self.newest, 0);
     }
@@ -141,14 +168,32 @@ mod tests {
         handled.on_position(SPACE, at(9), false);
         let text = serde_json::to_string(&handled).unwrap();
         let mut next: HandledEvents = serde_json::from_str(&text).unwrap();
-        assert_eq!(next, handled);
+        assert_eq!(serde_json::to_string(&next).unwrap(), text);
         assert_eq!(next.after(SPACE), Some(at(5)), "event 6 waits");
         next.begin(SPACE, at(100));
-        assert_eq!(next.after(SPACE), Some(at(5)));
+        next.settle();
+        assert_eq!(next.after(SPACE), Some(at(5)), "event 6 is read again");
         let known = [5, 6, 7].map(|number| next.has(&event(number)));
         assert_eq!(known, [true, false, true]);
         handled.settle();
         assert_eq!(handled.after(SPACE), Some(at(9)));
+    }
+
+    #[test]
+    fn an_action_that_was_put_off_and_taken_is_known_while_another_waits() {
+        let mut handled = HandledEvents::default();
+        handled.begin(SPACE, at(4));
+        handled.on_event(&event(5), true, false);
+        handled.on_event(&event(6), true, false);
+        handled.look(|id| id == event(6).id);
+        let mut next: HandledEvents =
+            serde_json::from_str(&serde_json::to_string(&handled).unwrap()).unwrap();
+        assert_eq!(next.after(SPACE), Some(at(4)), "event 6 waits");
+        next.look(|_| false);
+        let known = [5, 6].map(|number| next.has(&event(number)));
+        assert_eq!(known, [true, false]);
+        handled.look(|_| false);
+        assert!(handled.has(&event(6)));
     }
 
     #[test]

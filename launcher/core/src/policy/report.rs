@@ -143,6 +143,14 @@ impl Report {
         }
     }
 
+    /// When it happened, in monotonic nanoseconds; negative: before this launcher. Statements of
+    /// conditions count when they are read.
+    pub(super) fn at_ns(&self, now: Now) -> i128 {
+        let is_dated = self.source.is_some() && self.event.time_ns > 0;
+        let age_ns = if is_dated { now.wall_ns.saturating_sub(self.event.time_ns) } else { 0 };
+        i128::from(now.mono_ns) - i128::from(age_ns)
+    }
+
     /// When the node fails at the earliest, in monotonic nanoseconds, if that is predicted.
     pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
         if self.event.tag("cause") != Some("predicted") {

@@ -72,6 +72,36 @@ fn when_most_nodes_are_hot_the_job_is_saved_and_no_rank_moves() {
     assert!(matches!(&wants(&all)[..], [Request::Checkpoint { .. }]), "{all:?}");
 }
 
+/// Both are read at once by the launcher that comes next.
+#[test]
+fn missed_events_count_at_the_time_when_they_happened() {
+    let source = |number: u64| {
+        let id = EventId {
+            publisher: ftb_core::PublisherId { account: 1, token: 2 },
+            seq: number.into(),
+        };
+        let space = "ftb.ipmi".to_owned();
+        Some(EventSource { space, id, position: ftb_core::Position::ZERO })
+    };
+    let wants_of = |apart: u64| {
+        let mut policy = Policy::parse(DEFAULT).unwrap();
+        let now = Now { mono_ns: 1_000_000_000, wall_ns: at(100_000).mono_ns };
+        let mut all = Vec::new();
+        for number in 1..=3 {
+            let mut event = event("ftb.ipmi", "FTB_IPMI_OVERTEMP");
+            event.time_ns = at(50_000 + apart * u64::from(number)).mono_ns;
+            let report = Report { source: source(number.into()), ..plain(&event) };
+            all.extend(policy.event(now, &report, &node(number), &facts(4)));
+        }
+        assert_eq!(policy.waits_for(source(1).unwrap().id), apart > 60);
+        all.extend(policy.tick(at(60), &facts(4)));
+        assert!(!policy.waits_for(source(1).unwrap().id));
+        wants(&all)
+    };
+    assert!(matches!(wants_of(10)[..], [Request::Checkpoint { .. }]));
+    assert_eq!(wants_of(3600).len(), 3, "an hour lies between them: each node moves");
+}
+
 #[test]
 fn half_is_not_more_than_half() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
@@ -270,25 +300,25 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
         Policy::parse(&text).unwrap_err()
     };
     let wrong = error("hold_down", "hold_dawn");
-    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 26, "{wrong}");
+    assert!(wrong.problem.contains("hold_dawn") && wrong.line == 27, "{wrong}");
     let short = error("stall_after = \"10m\"", "stall_after = \"1ms\"");
-    assert!(short.problem.starts_with("stall_after is 1ms") && short.line == 18, "{short}");
+    assert!(short.problem.starts_with("stall_after is 1ms") && short.line == 19, "{short}");
     let never = |from: &str, to: &str| {
         let error = error(from, to);
         assert!(error.problem.contains("can never match"), "{error}");
         error.line
     };
     for share in ["1.0", "-0.5", "nan", "7"] {
-        assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 52);
+        assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 53);
     }
-    assert_eq!(never("within = \"60s\"", "within = \"0s\""), 52);
+    assert_eq!(never("within = \"60s\"", "within = \"0s\""), 53);
     assert_eq!(never("count = 3", "count = 4097"), 136);
     assert_eq!(never("within = \"5m\"", "within = \"0s\""), 136);
     assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
     assert!(error("\"FTB_IB_PORT_ERR\"", "").problem.contains("can never match"));
     assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
     let shadowed = error("nodes_over = 0.5\n", "");
-    assert!(shadowed.problem.contains("can never act") && shadowed.line == 62, "{shadowed}");
+    assert!(shadowed.problem.contains("can never act") && shadowed.line == 63, "{shadowed}");
     assert_eq!(Policy::parse(DEFAULT).unwrap().config.hold_down, Duration::from_secs(60));
 }
 

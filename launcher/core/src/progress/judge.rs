@@ -133,6 +133,11 @@ impl HangKind {
         Self::All,
     ];
 
+    /// Whether it is never more than reported: a rank whose peers go on may have done its share.
+    pub const fn is_only_reported(self) -> bool {
+        matches!(self, Self::Peers)
+    }
+
     /// What stands still, after the name of the rank.
     pub const fn words(self) -> &'static str {
         match self {

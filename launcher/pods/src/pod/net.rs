@@ -7,7 +7,9 @@
 use crate::owner;
 use core::net::Ipv4Addr;
 use core::time::Duration;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, send, socket};
 use serde::{Deserialize, Serialize};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
@@ -248,13 +250,34 @@ const DEVICE: &str = "eth0";
 
 /// Removes the link of the pod that this process is in, if it has one. A socket that waits for an
 /// acknowledgement keeps the network of a dead pod for minutes.
+///
+/// It asks the kernel itself: no process can begin in a pod whose first process is dead.
 pub(super) fn cut_off() {
-    if Path::new(LINKS).join(DEVICE).exists() {
-        let mut command = std::process::Command::new("ip");
-        command.args(["link", "del", "dev", DEVICE]).stdin(Stdio::null());
-        // Its agent may have removed it.
-        let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-    }
+    let kind = (AddressFamily::Netlink, SockType::Raw, SockProtocol::NetlinkRoute);
+    let socket = socket(kind.0, kind.1, SockFlag::SOCK_CLOEXEC, kind.2);
+    // Its agent may have removed it.
+    let _ = socket.and_then(|to| send(to.as_raw_fd(), &deletion(DEVICE), MsgFlags::empty()));
+}
+
+/// The message that removes a link by its name (rtnetlink(7)).
+fn deletion(device: &str) -> Vec<u8> {
+    const RTM_DELLINK: u16 = 17;
+    const NLM_F_REQUEST: u16 = 1;
+    const IFLA_IFNAME: u16 = 3;
+    /// Two headers: of the message, and of the link, whose fields are 0.
+    const HEADERS: usize = 32;
+    const ALIGNMENT: usize = 4;
+    let name = [device.as_bytes(), b"\0"].concat();
+    let length = (size_of::<u16>() * 2 + name.len()) as u16;
+    let total = (HEADERS + usize::from(length)).next_multiple_of(ALIGNMENT);
+    let mut message = (total as u32).to_ne_bytes().to_vec();
+    message.extend(RTM_DELLINK.to_ne_bytes());
+    message.extend(NLM_F_REQUEST.to_ne_bytes());
+    message.resize(HEADERS, 0);
+    message.extend([length, IFLA_IFNAME].map(u16::to_ne_bytes).concat());
+    message.extend(name);
+    message.resize(total, 0);
+    message
 }
 
 /// Removes the job's own bridge when it has no ports. Returns whether it is gone.

@@ -118,6 +118,20 @@ fn a_job_in_which_a_rank_hangs_ends_where_that_is_wanted() {
 }
 
 #[test]
+fn a_rank_that_its_peers_leave_behind_is_only_reported() {
+    use crate::progress::{Finding, HangKind};
+    let ends = |kind| {
+        let mut job = begun(OnHang::Kill, OnDeath::Rollback);
+        let finding = Finding { rank: Some(0), incarnation: 0, pid: 7, kind, since_ns: 0 };
+        job.jl.act_on_hang(Now { mono_ns: 1_000_000_000, wall_ns: 0 }, &[finding]);
+        job.feed(JlInput::Tick);
+        job.reported("the job ends: hung: rank 0")
+    };
+    assert!(!ends(HangKind::Peers));
+    assert!(ends(HangKind::Stopped));
+}
+
+#[test]
 fn what_is_said_of_a_dead_launch_agent_does_not_make_it_live() {
     let mut job = Clocked::started(Interval::Never, true);
     job.meet(true);

@@ -110,7 +110,7 @@ impl PolicyWorld {
             words.push("the job was saved".to_owned());
         }
         for (rule, seen) in policy.config.rule.iter().zip(&policy.seen) {
-            let since = self.now_ns.saturating_sub(rules::nanos(rule.within));
+            let since = i128::from(self.now_ns) - i128::from(rules::nanos(rule.within));
             let times = seen.iter().filter(|(at, of)| *at >= since && *of == node(1)).count();
             if rule.count > 1 && times > 0 {
                 words.push(format!("counted {} of {}", times.min(rule.count as usize), rule.count));
