@@ -108,6 +108,8 @@ int main(int argc, char **argv)
         residual += worst;
         step++;
     }
+    /* All are behind their loop when one says so. */
+    MPI_Barrier(grid);
     if (rank == 1 && argc > 4) {
         reached(argv[4]);
         while (access(argv[4], F_OK))

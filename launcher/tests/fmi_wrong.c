@@ -37,13 +37,26 @@ int main(int argc, char **argv)
     EXPECT(FMI_Send(NULL, 1, FMI_INT, 0, 0, FMI_COMM_WORLD), FMI_ERR_ARG, "NULL");
     EXPECT(FMI_Send(values, -1, FMI_INT, 0, 0, FMI_COMM_WORLD), FMI_ERR_ARG, "-1 values");
     EXPECT(FMI_Comm_free(&made), FMI_ERR_ARG, "no communicator");
-    EXPECT(FMI_Allreduce(values, more, 1, FMI_DOUBLE, FMI_BAND, FMI_COMM_SELF), FMI_SUCCESS, "");
+    EXPECT(FMI_Allreduce(values, more, 1, FMI_DOUBLE, FMI_BAND, FMI_COMM_SELF), FMI_ERR_ARG,
+           "have no BitAnd");
+    EXPECT(FMI_Send(values, 1 << 27, FMI_INT, 0, 0, FMI_COMM_WORLD), FMI_ERR_LIMIT, "at most");
+    EXPECT(FMI_Bcast(values, 1 << 27, FMI_INT, 0, FMI_COMM_WORLD), FMI_ERR_LIMIT, "at most");
+    EXPECT(FMI_Waitall(2, NULL, FMI_STATUSES_IGNORE), FMI_ERR_ARG, "NULL");
+    EXPECT(FMI_Allgather(FMI_IN_PLACE, 1, FMI_INT, more, 1, FMI_INT, FMI_COMM_WORLD), FMI_ERR_ARG,
+           "reductions only");
+    /* A message after a send that was refused: no receive of that call takes it. */
+    EXPECT(FMI_Sendrecv(values, 1, FMI_INT, 0, -1, more, 1, FMI_INT, 0, 6, FMI_COMM_WORLD, &status),
+           FMI_ERR_ARG, "no tag");
+    EXPECT(FMI_Send(values, 1, FMI_INT, 0, 6, FMI_COMM_WORLD), FMI_SUCCESS, "");
+    EXPECT(FMI_Recv(more, 1, FMI_INT, 0, 6, FMI_COMM_WORLD, &status), FMI_SUCCESS, "");
+    failed |= more[0] != 1 || status.FMI_TAG != 6;
 
     /* A loop, and what one rank can do in it. */
     failed |= FMI_Loop(ckpts, sizes, 1) != 0 || FMI_Loop(ckpts, sizes, 1) != 1;
     EXPECT(FMI_Comm_dup(FMI_COMM_WORLD, &made), FMI_SUCCESS, "");
     EXPECT(FMI_Irecv(more, 4, FMI_INT, FMI_ANY_SOURCE, FMI_ANY_TAG, made, &request), FMI_SUCCESS,
            "");
+    EXPECT(FMI_Comm_free(&made), FMI_ERR_ARG, "receives wait");
     EXPECT(FMI_Irecv(more, 1, FMI_INT, 0, 5, FMI_COMM_WORLD, &other), FMI_SUCCESS, "");
     EXPECT(FMI_Send(values, 4, FMI_INT, 0, 5, FMI_COMM_WORLD), FMI_SUCCESS, "");
     EXPECT(FMI_Send(values, 3, FMI_INT, 0, 9, made), FMI_SUCCESS, "");

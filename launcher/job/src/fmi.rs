@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{ImageError, Reader, Writer};
 use crate::inbox::Pattern;
-use crate::job::Job;
+use crate::job::{Job, SafePoint};
 use crate::limits;
 use crate::looping::{LoopError, Regions};
 use crate::state::{StartState, State};
@@ -55,6 +55,9 @@ pub enum FmiError {
     /// A limit of the library.
     #[error("{0}")]
     Full(String),
+    /// This rank goes on in another process: end this one, with code 0.
+    #[error("this rank has moved to another process")]
+    Moved,
     /// The job cannot go on.
     #[error(transparent)]
     Job(Error),
@@ -64,6 +67,7 @@ impl From<Error> for FmiError {
     fn from(error: Error) -> Self {
         match error {
             Error::RolledBack => Self::RolledBack,
+            Error::MessageTooLong { .. } => Self::Full(error.to_string()),
             error => Self::Job(error),
         }
     }
@@ -83,6 +87,7 @@ impl FmiError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Job(error) => error.exit_code(),
+            Self::Moved => 0,
             _ => 1,
         }
     }
@@ -243,7 +248,8 @@ impl Fmi {
     /// during a call.
     ///
     /// # Errors
-    /// Never [`FmiError::RolledBack`]. The job cannot go on.
+    /// [`FmiError::RolledBack`] only behind a point of restart: go back to it.
+    /// [`FmiError::Moved`]. Otherwise the job cannot go on.
     #[expect(unsafe_code, reason = "a promise of the program about its memory")]
     pub unsafe fn pass(&mut self, memory: &[(*mut u8, usize)]) -> Result<u64, FmiError> {
         if !self.loops.regions.are(memory) {
@@ -256,7 +262,7 @@ impl Fmi {
         }
         loop {
             match self.try_pass() {
-                Err(FmiError::RolledBack) => {}
+                Err(FmiError::RolledBack) if self.point.is_none() => {}
                 passed => return passed,
             }
         }
@@ -272,10 +278,12 @@ impl Fmi {
         } else {
             self.loops.prologue.end()?;
             self.loops.receives = self.receives.last();
-            if self.loops.next.is_none() {
-                self.job.protect_first(&self.loops)?;
-            } else {
-                self.job.progress(&self.loops)?;
+            let passed = match self.loops.next {
+                None => self.job.first_safe_point(&self.loops)?,
+                Some(_) => self.job.safe_point(&self.loops)?,
+            };
+            if passed == SafePoint::MovedAway {
+                return Err(FmiError::Moved);
             }
         }
         let here = self.loops.next.unwrap_or_default();
@@ -287,7 +295,8 @@ impl Fmi {
     /// and calls this again; up to [`Fmi::pass`] its receives have the results of the first time
     /// then, and what it sends goes nowhere.
     pub fn restart_point(&mut self) -> StartState {
-        if self.is_rolled_back()
+        // A rank may be called back again while it replays.
+        if self.job.must_restore()
             && let Some(Point { receives, communicators }) = &self.point
         {
             self.receives.rewind(*receives);
@@ -306,6 +315,11 @@ impl Fmi {
     /// Whether that receive can still be waited for.
     pub fn is_open(&self, posted: Posted) -> bool {
         self.receives.is_open(posted.number)
+    }
+
+    /// Takes a receive back that was not waited for.
+    pub fn withdraw(&mut self, posted: Posted) {
+        self.receives.forget(posted.number);
     }
 
     /// Sends a message to a member. It may block while the receiver has too many waiting messages.
@@ -441,12 +455,16 @@ impl Fmi {
         grid.as_ref().ok_or_else(|| FmiError::Invalid("its ranks are no grid".to_owned()))
     }
 
-    /// Ends a communicator here. Its number is not used again.
+    /// Ends a communicator here, in which no receive waits. Its number is not used again.
     ///
     /// # Errors
     /// See [`FmiError`].
     pub fn free(&mut self, comm: Comm) -> Result<(), FmiError> {
         self.check()?;
+        if self.receives.has(Class::Within(comm)) {
+            let problem = "receives wait in this communicator: wait for them first";
+            return Err(FmiError::Invalid(problem.to_owned()));
+        }
         self.loops.communicators.free(comm)
     }
 

@@ -308,15 +308,23 @@ impl Job {
     /// # Errors
     /// As [`Job::progress`].
     pub fn protect_first(&mut self, state: &dyn State) -> Result<()> {
+        match self.first_safe_point(state)? {
+            SafePoint::MovedAway => process::exit(0),
+            SafePoint::Passed | SafePoint::Checkpointed | SafePoint::Stayed => Ok(()),
+        }
+    }
+
+    /// As [`Job::protect_first`], for a program that ends by itself after it has moved away.
+    pub(crate) fn first_safe_point(&mut self, state: &dyn State) -> Result<SafePoint> {
         if !self.config.memory_first {
-            return Ok(());
+            return Ok(SafePoint::Passed);
         }
         let until = Instant::now() + limits::FIRST_SAVE_MAX;
         let passed = self.safe_point_until(Some(until), state)?;
         if passed == SafePoint::Passed {
             tracing::warn!(rank = self.config.rank, "the job begins unprotected: no request came");
         }
-        if passed == SafePoint::MovedAway { process::exit(0) } else { Ok(()) }
+        Ok(passed)
     }
 
     fn safe_point_until(&mut self, until: Option<Instant>, state: &dyn State) -> Result<SafePoint> {

@@ -116,6 +116,48 @@ fn survivors_that_ignore_failures_and_replacements_come_to_the_same_bits() {
     assert_eq!(finish_all(running), expected);
 }
 
+/// No call but that of the loop shows them the death.
+#[test]
+fn survivors_in_their_loop_begin_at_their_point_again() {
+    let harness = Harness { remedied: true, ..Harness::new(3) };
+    let shared = Program::default();
+    let Program { enough, dies } = shared.clone();
+    let program = move |job: Job| {
+        let rank = job.rank();
+        let mut fmi = Fmi::new(job).map_err(job_error)?;
+        let mut starts = vec![fmi.restart_point()];
+        while !enough.load(Ordering::Relaxed) {
+            // SAFETY: there is no memory.
+            #[expect(unsafe_code, reason = "an unsafe function")]
+            let passed = unsafe { fmi.pass(&[]) };
+            match passed {
+                Err(FmiError::RolledBack) => starts.push(fmi.restart_point()),
+                passed => drop(passed.map_err(job_error)?),
+            }
+            if dies.load(Ordering::Relaxed) == rank + 1 {
+                return Ok(Ended::MovedAway);
+            }
+            std::thread::yield_now();
+        }
+        fmi.finalize().map_err(job_error)?;
+        Ok(Ended::Finished(starts))
+    };
+    let mut running = harness.spawn_all(two_nodes, program.clone());
+    harness.bus.request(&checkpoint(1, "s1"), 3, is_done);
+    shared.dies.store(2, Ordering::Relaxed);
+    assert!(matches!(running.remove(1).join().unwrap().unwrap(), Ended::MovedAway));
+    shared.dies.store(0, Ordering::Relaxed);
+    let node = two_nodes(1);
+    let config = harness.config(1, &node, 5, Some(harness.set_dir(&node, "s1")));
+    running.insert(1, harness.spawn(config, program));
+    harness.bus.request(&rollback(5, "s1", &[1]), 3, |notice| {
+        is_resumed(notice) && notice.episode() == Some(5)
+    });
+    shared.enough.store(true, Ordering::Relaxed);
+    let lived = vec![StartState::New, StartState::Restarted];
+    assert_eq!(finish_all(running), [lived.clone(), vec![StartState::Added], lived]);
+}
+
 #[test]
 fn ranks_of_a_grid_find_their_neighbours_and_others_are_not_in_it() {
     let program = |job: Job| {

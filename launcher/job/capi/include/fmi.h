@@ -10,10 +10,11 @@
  *     FMI_Finalize();
  *
  * Start it with `ftb-launch run -n 64 --spares ... --memory xor:4 -- ./program`; without a launcher
- * it is a job of one rank. After the death of ranks the others keep their processes: each call
- * fails with FMI_ERR_RECOVERY until FMI_Loop, which returns the id of the last set with its content
- * in the protected memory. A process that replaces a rank runs the program from its beginning; up
- * to its first FMI_Loop what it receives is what the first one received.
+ * it is a job of one rank. After the death of ranks the others keep their processes: every call
+ * that communicates, posts a receive, or makes or frees a communicator fails with FMI_ERR_RECOVERY
+ * until FMI_Loop, which returns the id of the last set with its content in the protected memory.
+ * A process that replaces a rank runs the program from its beginning; up to its first FMI_Loop what
+ * it receives is what the first one received.
  *
  * One thread calls FMI. FMI_Init ignores SIGPIPE, unless the program handles it.
  * <ftb/mpi.h> has the same with names of MPI.
@@ -60,7 +61,7 @@ typedef struct {
 #define FMI_REQUEST_NULL ((FMI_Request)0)
 #define FMI_STATUS_IGNORE ((FMI_Status *)0)
 #define FMI_STATUSES_IGNORE ((FMI_Status *)0)
-#define FMI_IN_PLACE ((void *)-1)
+#define FMI_IN_PLACE ((void *)-1) /* the data of a reduction are in the result; nowhere else */
 #define FMI_MAX_PROCESSOR_NAME 256
 
 /* Types of values */
@@ -117,7 +118,8 @@ int FMI_Abort(FMI_Comm comm, int code);
  * places may change. No receive is posted across a call. Before its n-th call no rank needs a
  * message that another sends after its n-th.
  *
- * If the job cannot go on, it prints the reason and ends the process.
+ * If the job cannot go on, it prints the reason and ends the process. In a program that has called
+ * FMI_Restart_point it returns -1 after a death of ranks: the program goes back to its point.
  */
 int FMI_Loop(void **ckpts, size_t *sizes, int len);
 
@@ -126,9 +128,15 @@ int FMI_Comm_rank(FMI_Comm comm, int *rank);
 int FMI_Comm_size(FMI_Comm comm, int *size);
 int FMI_Comm_dup(FMI_Comm comm, FMI_Comm *made);
 int FMI_Comm_split(FMI_Comm comm, int color, int key, FMI_Comm *made);
+/* Refused while receives wait in it that were not waited for. */
 int FMI_Comm_free(FMI_Comm *comm);
 
-/* A message is sent at once: FMI_Send and FMI_Isend wait only if much waits at the receiver. */
+/*
+ * A message is sent at once: FMI_Send and FMI_Isend block only if 256 MiB (FTB_JOB_RECEIVE_BYTES)
+ * of this rank wait at the receiver, those for its posted receives too: for ever if two ranks send
+ * so much to each other before they wait. A receive of something else fails then (FMI_ERR_JOB).
+ * Messages have at most 256 MiB, and those of all ranks in FMI_Allgather together.
+ */
 int FMI_Send(const void *data, int count, FMI_Datatype type, int to, int tag, FMI_Comm comm);
 int FMI_Recv(void *data, int count, FMI_Datatype type, int from, int tag, FMI_Comm comm,
              FMI_Status *status);
@@ -181,8 +189,9 @@ int FMI_Get_processor_name(char *name, int *len);
 typedef enum { FMI_NEW, FMI_RESTARTED, FMI_ADDED } FMI_Start_state;
 /*
  * A point of restart begins here: it gives the state of the process. For MPI_Reinit of <ftb/mpi.h>:
- * after FMI_ERR_RECOVERY the program jumps to it and calls this again. As in a process that
- * replaces a rank, what is received then up to FMI_Loop is what was received the first time.
+ * after FMI_ERR_RECOVERY, or -1 of FMI_Loop, the program jumps to it and calls this again. As in a
+ * process that replaces a rank, what is received then up to FMI_Loop is what was received the first
+ * time.
  */
 int FMI_Restart_point(FMI_Start_state *state);
 

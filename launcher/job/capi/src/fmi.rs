@@ -8,13 +8,17 @@ mod types;
 use crate::fail;
 use core::ffi::{c_int, c_void};
 use ftb_job::fmi::{Arrived, Comm, Fmi, FmiError, Layout, Posted};
+use ftb_job::limits;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use types::Types;
 
 const SUCCESS: c_int = 0;
+const ERR_RECOVERY: c_int = 1;
 const ERR_STATE: c_int = 5;
+/// Of no call: `FMI_Loop` ends the process.
+const MOVED: c_int = 8;
 const COMM_NULL: c_int = -1;
 const ANY_SOURCE: c_int = -1;
 const PROC_NULL: c_int = -2;
@@ -70,12 +74,13 @@ unsafe impl Send for Buffer {}
 
 fn code_of(error: &FmiError) -> c_int {
     match error {
-        FmiError::RolledBack => 1,
+        FmiError::RolledBack => ERR_RECOVERY,
         FmiError::Cancelled => 2,
         FmiError::Invalid(_) => 3,
         FmiError::Truncated { .. } => 4,
         FmiError::Full(_) => 6,
         FmiError::Job(_) => 7,
+        FmiError::Moved => MOVED,
     }
 }
 
@@ -166,18 +171,28 @@ impl Buffer {
         self.count.saturating_mul(self.layout.bytes())
     }
 
+    /// Refuses values that are too many for a message.
+    fn fits(&self) -> Result<(), FmiError> {
+        let (bytes, max) = (self.bytes(), limits::MESSAGE_BYTES_MAX);
+        if bytes > max {
+            return Err(FmiError::Full(format!("{bytes} bytes: a message has at most {max}")));
+        }
+        Ok(())
+    }
+
     /// The message that these values are.
     ///
     /// # Safety
     /// The memory may be read.
-    unsafe fn pack(&self) -> Vec<u8> {
+    unsafe fn pack(&self) -> Result<Vec<u8>, FmiError> {
+        self.fits()?;
         let mut message = Vec::with_capacity(self.bytes());
         for (offset, bytes) in self.layout.pieces(self.count) {
             // SAFETY: the piece is within the values that the caller promises.
             let piece = unsafe { std::slice::from_raw_parts(self.start.add(offset), bytes) };
             message.extend_from_slice(piece);
         }
-        message
+        Ok(message)
     }
 
     /// Puts a message there, and its begin if it is longer.
@@ -210,6 +225,9 @@ impl Running {
         let Ok(count) = usize::try_from(count) else {
             return invalid(format!("{count} values"));
         };
+        if start.addr() == usize::MAX {
+            return invalid("FMI_IN_PLACE is for reductions only");
+        }
         if start.is_null() && count > 0 && layout.bytes() > 0 {
             return invalid(format!("the buffer of {count} values is NULL"));
         }
@@ -243,7 +261,7 @@ impl Running {
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        let message = unsafe { buffer.pack() };
+        let message = unsafe { buffer.pack()? };
         self.fmi.send(comm, Self::rank(to)?, tag, &message)
     }
 

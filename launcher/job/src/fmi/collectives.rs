@@ -6,6 +6,7 @@ use super::{Comm, Fmi, FmiError};
 use crate::collectives::Tree;
 use crate::error::Error;
 use crate::frame::Class;
+use crate::limits;
 
 /// One operation under way.
 struct Operation {
@@ -67,6 +68,9 @@ impl Fmi {
         (how, of): (Combine, Primitive),
         values: &mut [u8],
     ) -> Result<bool, FmiError> {
+        self.check()?;
+        // Before any message: all ranks refuse alike.
+        combine(how, of, &mut [0; 8], &[0; 8])?;
         let operation = self.begin(comm, root)?;
         for child in operation.children() {
             let others = self.take_sized(&operation, child, values.len())?;
@@ -135,6 +139,12 @@ impl Fmi {
     /// See [`FmiError`].
     pub fn allgather(&mut self, comm: Comm, message: &[u8]) -> Result<Vec<Vec<u8>>, FmiError> {
         let (size, len) = (self.size(comm)? as usize, message.len());
+        self.check()?;
+        let max = limits::MESSAGE_BYTES_MAX;
+        if size.saturating_mul(len) > max {
+            let problem = format!("{len} bytes of each of {size} ranks are more than {max}");
+            return Err(FmiError::Full(problem));
+        }
         let mut all = self.gather(comm, 0, message)?.concat();
         self.broadcast(comm, 0, &mut all)?;
         if all.len() != size * len {

@@ -3,6 +3,7 @@
 //! Each has a number that is never used again. A recovery cancels all of them.
 
 use super::FmiError;
+use crate::frame::Class;
 use crate::inbox::{Matched, Pattern};
 use crate::limits;
 use std::collections::BTreeMap;
@@ -18,12 +19,14 @@ pub(super) struct Received {
 #[derive(Debug)]
 enum Receive {
     Posted(Pattern),
-    Complete(Received),
+    Complete(Class, Received),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Receives {
     last: u64,
+    /// The highest that was ever given: the numbers of a prologue that is replayed are below it.
+    highest: u64,
     open: BTreeMap<u64, Receive>,
 }
 
@@ -39,6 +42,7 @@ impl Receives {
     /// A number for a receive that needs no posting.
     pub(super) fn number(&mut self) -> u64 {
         self.last += 1;
+        self.highest = self.highest.max(self.last);
         self.last
     }
 
@@ -55,9 +59,9 @@ impl Receives {
     /// What the program that waits for a receive does; it takes one that is complete.
     pub(super) fn want(&mut self, number: u64) -> Result<Wanted, FmiError> {
         match self.open.get(&number) {
-            None if number <= self.last && number > 0 => return Err(FmiError::Cancelled),
+            None if number <= self.highest && number > 0 => return Err(FmiError::Cancelled),
             None => return Err(FmiError::Invalid(format!("there is no request {number}"))),
-            Some(Receive::Complete(_)) => {}
+            Some(Receive::Complete(..)) => {}
             Some(Receive::Posted(_)) => {
                 let posted = self.posted();
                 let at = posted.iter().position(|(open, _)| *open == number).unwrap_or_default();
@@ -65,7 +69,7 @@ impl Receives {
             }
         }
         match self.open.remove(&number) {
-            Some(Receive::Complete(received)) => Ok(Wanted::Complete(received)),
+            Some(Receive::Complete(_, received)) => Ok(Wanted::Complete(received)),
             _ => Err(FmiError::Cancelled),
         }
     }
@@ -74,13 +78,14 @@ impl Receives {
     pub(super) fn complete(&mut self, matched: Vec<Matched>) {
         let posted = self.posted();
         for Matched { posted: at, from, tag, payload } in matched {
-            if let Some((number, _)) = posted.get(at) {
-                self.open.insert(*number, Receive::Complete(Received { from, tag, payload }));
+            if let Some((number, pattern)) = posted.get(at) {
+                let received = Received { from, tag, payload };
+                self.open.insert(*number, Receive::Complete(pattern.class, received));
             }
         }
     }
 
-    /// A receive that a log has answered.
+    /// A receive that a log has answered, or that the program takes back.
     pub(super) fn forget(&mut self, number: u64) {
         self.open.remove(&number);
     }
@@ -94,6 +99,14 @@ impl Receives {
         self.open.contains_key(&number)
     }
 
+    /// Whether a receive of that class is posted, or complete and not waited for.
+    pub(super) fn has(&self, class: Class) -> bool {
+        self.open.values().any(|receive| match receive {
+            Receive::Posted(pattern) => pattern.class == class,
+            Receive::Complete(of, _) => *of == class,
+        })
+    }
+
     /// The program begins again where this was the last number.
     pub(super) fn rewind(&mut self, last: u64) {
         self.open.clear();
@@ -104,13 +117,14 @@ impl Receives {
     /// its image.
     pub(super) fn cancel(&mut self, last: u64) {
         self.open.clear();
-        self.last = self.last.max(last);
+        self.highest = self.highest.max(last);
+        self.last = self.highest;
     }
 
     fn posted(&self) -> Vec<(u64, Pattern)> {
         let posted = self.open.iter().filter_map(|(number, receive)| match receive {
             Receive::Posted(pattern) => Some((*number, *pattern)),
-            Receive::Complete(_) => None,
+            Receive::Complete(..) => None,
         });
         posted.collect()
     }
@@ -120,7 +134,6 @@ impl Receives {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::frame::Class;
 
     const ANY: Pattern = Pattern { from: None, class: Class::Within(0), tag: None };
 
@@ -149,6 +162,29 @@ mod tests {
         }
         assert!(matches!(receives.want(7), Err(FmiError::Cancelled)), "of the process before");
         assert_eq!(receives.post(ANY).unwrap(), 8, "numbers are not used again");
+    }
+
+    #[test]
+    fn numbers_are_not_used_again_behind_a_point_of_restart() {
+        let mut receives = Receives::default();
+        let (_, before) = (receives.number(), receives.post(ANY).unwrap());
+        receives.rewind(0);
+        assert_eq!(receives.number(), 1, "the numbers of the log");
+        receives.cancel(1);
+        assert!(matches!(receives.want(before), Err(FmiError::Cancelled)));
+        assert_eq!(receives.post(ANY).unwrap(), before + 1);
+    }
+
+    #[test]
+    fn a_communicator_has_receives_until_they_are_waited_for_or_taken_back() {
+        let mut receives = Receives::default();
+        let (one, other) = (receives.post(ANY).unwrap(), receives.post(ANY).unwrap());
+        assert!(receives.has(ANY.class) && !receives.has(Class::Within(1)));
+        receives.complete(vec![Matched { posted: 0, from: 0, tag: 0, payload: Vec::new() }]);
+        receives.forget(other);
+        assert!(receives.has(ANY.class), "it is complete");
+        receives.want(one).unwrap();
+        assert!(!receives.has(ANY.class));
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Inbox {
         }
     }
 
-    /// Fails if no message can come from that rank, or any.
+    /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
+    /// queues of all that have not finished are full.
     fn check_hopeful(&self, state: &State, from: Option<u32>) -> Result<()> {
         let max = self.bytes_max;
         let check = |rank: u32, peer: &Peer| {
@@ -71,8 +72,15 @@ impl Inbox {
         if let Some(rank) = from {
             return check(rank, &state.peers[rank as usize]);
         }
-        let is_fatal = |error: &Error| !matches!(error, Error::PeerFinished { .. });
         let problems = (0..).zip(&state.peers).filter_map(|(rank, peer)| check(rank, peer).err());
+        let problems: Vec<Error> = problems.collect();
+        // No problem is known of this rank itself.
+        let is_alone = problems.len() + 1 >= state.peers.len();
+        let is_fatal = |error: &Error| match error {
+            Error::PeerFinished { .. } => false,
+            Error::ReceiveQueueFull { .. } => is_alone,
+            _ => true,
+        };
         problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
     }
 }
@@ -165,5 +173,21 @@ mod tests {
         }
         let unlinked = inbox.take_posted(&[from(0, 7)], 0, Duration::ZERO).unwrap();
         assert_eq!(unlinked, []);
+    }
+    #[test]
+    fn a_full_queue_ends_a_receive_from_any_only_if_no_other_rank_can_send() {
+        let inbox = inbox();
+        let stall = |rank: usize| crate::lock(&inbox.state).peers[rank].stalled = true;
+        let any = Pattern { from: None, class: CLASS, tag: Some(7) };
+        let hopeful = |from| inbox.check_hopeful(&crate::lock(&inbox.state), from);
+        stall(1);
+        let error = inbox.take_posted(&[from(1, 7)], 0, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::ReceiveQueueFull { rank: 1, .. }), "{error}");
+        hopeful(None).unwrap();
+        arrive(&inbox, 2, CLASS, (7, 1));
+        assert_eq!(taken(&inbox, &[any], 0), [(0, 2, 7, 1)]);
+        stall(2);
+        let error = inbox.take_posted(&[any], 0, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::ReceiveQueueFull { .. }), "{error}");
     }
 }

@@ -95,6 +95,18 @@ static inline int ftb_mpi_result(int code)
     return FMI_Abort(FMI_COMM_WORLD, 1);
 }
 
+/* A death of ranks is no id: it leads to the point of MPI_Reinit. */
+static inline int ftb_mpi_loop(void **ckpts, size_t *sizes, int len)
+{
+    int id;
+
+    while ((id = FMI_Loop(ckpts, sizes, len)) < 0)
+        if (ftb_mpi_has_point)
+            longjmp(ftb_mpi_point, 1);
+    return id;
+}
+
+#define FMI_Loop(...) ftb_mpi_loop(__VA_ARGS__)
 #define MPI_Init(...) ftb_mpi_result(FMI_Init(__VA_ARGS__))
 #define MPI_Initialized(...) ftb_mpi_result(FMI_Initialized(__VA_ARGS__))
 #define MPI_Finalized(...) ftb_mpi_result(FMI_Finalized(__VA_ARGS__))

@@ -3,8 +3,8 @@
 
 use super::types::operation;
 use super::{
-    COMM_NULL, REQUEST_DONE, REQUEST_NULL, Running, SUCCESS, Stage, Status, UNDEFINED, finalize,
-    init, invalid, running, stage,
+    COMM_NULL, ERR_RECOVERY, MOVED, REQUEST_DONE, REQUEST_NULL, Running, SUCCESS, Stage, Status,
+    UNDEFINED, finalize, init, invalid, running, stage,
 };
 use crate::fail;
 use core::ffi::{c_char, c_int, c_void};
@@ -80,8 +80,16 @@ unsafe extern "C" fn FMI_Loop(ckpts: *mut *mut c_void, sizes: *mut usize, len: c
         id = passed.inspect_err(|error| exit_code = error.exit_code().into())?;
         Ok(())
     });
-    if result == SUCCESS {
-        return c_int::try_from(id).unwrap_or(c_int::MAX);
+    match result {
+        SUCCESS => return c_int::try_from(id).unwrap_or(c_int::MAX),
+        // The program goes back to its point of restart.
+        ERR_RECOVERY => return -1,
+        MOVED => {
+            // The other process has the place of this rank: nothing is said to other ranks here.
+            std::mem::forget(std::mem::replace(&mut *stage(), Stage::Over));
+            std::process::exit(0)
+        }
+        _ => {}
     }
     // A loop does not end by a negative id.
     eprintln!("{}", crate::reason());
@@ -96,6 +104,9 @@ unsafe extern "C" fn FMI_Restart_point(state: *mut c_int) -> c_int {
             StartState::Restarted => 1,
             StartState::Added => 2,
         };
+        if found == 1 {
+            running.pending.clear();
+        }
         // SAFETY: fmi.h.
         unsafe { put(state, found) };
         Ok(())
@@ -278,14 +289,17 @@ unsafe fn wait_one(
 unsafe extern "C" fn FMI_Waitall(count: c_int, requests: *mut i64, statuses: *mut Status) -> c_int {
     running("FMI_Waitall", |running| {
         let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
+        if count > 0 && requests.is_null() {
+            return invalid("there are no requests at NULL");
+        }
         let mut result = Ok(());
         for at in 0..count {
-            let one = match requests.is_null() || statuses.is_null() {
+            let one = match statuses.is_null() {
                 true => std::ptr::null_mut(),
                 // SAFETY: fmi.h: there are `count` of them.
                 false => unsafe { statuses.add(at) },
             };
-            // SAFETY: fmi.h: there are `count` of them, unless it is NULL.
+            // SAFETY: fmi.h: there are `count` of them.
             let waited = unsafe { wait_one(running, requests.wrapping_add(at), one) };
             result = result.and(waited);
         }
@@ -315,7 +329,9 @@ unsafe extern "C" fn FMI_Sendrecv(
         // SAFETY: fmi.h: the values may be read.
         let sent = unsafe { running.send(&buffer, (to, tag, comm)) };
         if let Err(error) = sent {
-            running.pending.remove(&request);
+            if let Some(pending) = running.pending.remove(&request) {
+                running.fmi.withdraw(pending.posted);
+            }
             return Err(error);
         }
         // SAFETY: fmi.h: the values may be written.
@@ -359,8 +375,10 @@ unsafe extern "C" fn FMI_Bcast(
         let (comm, root) = (Running::comm(comm)?, Running::rank(root)?);
         let buffer = running.buffer(data, count, of)?;
         let is_root = running.fmi.rank(comm)? == root;
+        // All ranks refuse alike.
+        buffer.fits()?;
         // SAFETY: fmi.h: the values may be read and written.
-        let mut message = if is_root { unsafe { buffer.pack() } } else { Vec::new() };
+        let mut message = if is_root { unsafe { buffer.pack()? } } else { Vec::new() };
         running.fmi.broadcast(comm, root, &mut message)?;
         // SAFETY: as above.
         if is_root { Ok(()) } else { unsafe { buffer.unpack(&message) } }
@@ -381,7 +399,7 @@ unsafe fn combined(
     let in_place = data.addr() == usize::MAX;
     let from = running.buffer(if in_place { result } else { data }, count, of)?;
     // SAFETY: the caller's promise.
-    let mut values = unsafe { from.pack() };
+    let mut values = unsafe { from.pack()? };
     let of_values = from.layout.primitive();
     let is_here = match root {
         None => running.fmi.allreduce(comm, op, of_values, &mut values).map(|()| true),
@@ -457,7 +475,7 @@ unsafe extern "C" fn FMI_Gather(
 ) -> c_int {
     running("FMI_Gather", |running| {
         // SAFETY: fmi.h: the values may be read.
-        let message = unsafe { running.buffer(data, count, of)?.pack() };
+        let message = unsafe { running.buffer(data, count, of)?.pack()? };
         let (comm, root) = (Running::comm(comm)?, Running::rank(root)?);
         let all = running.fmi.gather(comm, root, &message)?;
         if running.fmi.rank(comm)? != root {
@@ -480,7 +498,7 @@ unsafe extern "C" fn FMI_Allgather(
 ) -> c_int {
     running("FMI_Allgather", |running| {
         // SAFETY: fmi.h: the values may be read.
-        let message = unsafe { running.buffer(data, count, of)?.pack() };
+        let message = unsafe { running.buffer(data, count, of)?.pack()? };
         let all = running.fmi.allgather(Running::comm(comm)?, &message)?;
         // SAFETY: fmi.h: all have room for those of all.
         unsafe { spread(running, &all, (result, result_count, result_of)) }
