@@ -158,8 +158,8 @@ pub fn escape(text: &str) -> String {
 /// Which events are exported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// By event space; the longest match decides.
-    pub spaces: Vec<(String, Severity)>,
+    /// By event space, the mildest severity or `None`; the longest match decides.
+    pub spaces: Vec<(String, Option<Severity>)>,
     /// The mildest severity in all other spaces; `None`: they are not exported.
     pub elsewhere: Option<Severity>,
 }
@@ -169,9 +169,10 @@ impl Choice {
     /// severity of a statement that it does not hold, or is unknown, does not count.
     pub fn wants(&self, received: &Received) -> bool {
         let space = received.event.space.as_str().as_bytes();
-        let lies_in = |(above, _): &&(String, Severity)| ftb_core::space::lies_in(space, above);
+        let lies_in =
+            |(above, _): &&(String, Option<Severity>)| ftb_core::space::lies_in(space, above);
         let longest = self.spaces.iter().filter(lies_in).max_by_key(|(above, _)| above.len());
-        let Some(least) = longest.map_or(self.elsewhere, |(_, least)| Some(*least)) else {
+        let Some(least) = longest.map_or(self.elsewhere, |(_, least)| *least) else {
             return false;
         };
         let ends = received.stated.as_ref().is_some_and(|s| s.condition.truth != Truth::True);

@@ -242,6 +242,14 @@ fn severity(key: &str, text: &str) -> Result<Severity, String> {
     text.parse().map_err(|error| format!("{key}: {error}"))
 }
 
+/// The mildest severity that is exported; `None`: nothing is.
+fn least(key: &str, text: &str) -> Result<Option<Severity>, String> {
+    match text {
+        "none" => Ok(None),
+        text => severity(key, text).map(Some),
+    }
+}
+
 fn stream_name(key: &str, name: &str) -> Result<(), String> {
     let is_good = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
     match (1..=64).contains(&name.len()) && name.bytes().all(is_good) {
@@ -261,14 +269,11 @@ impl ExportFile {
         if self.max_bytes < 1 << 20 {
             return Err("export.max_bytes: must be at least 1048576".to_owned());
         }
-        let elsewhere = match self.severity.as_str() {
-            "none" => None,
-            text => Some(severity("export.severity", text)?),
-        };
+        let elsewhere = least("export.severity", &self.severity)?;
         let space = |entry: SpaceFile| {
             let key = "export.space";
             let space = EventSpace::new(&entry.space).map_err(|error| format!("{key}: {error}"))?;
-            Ok((space.as_str().to_owned(), severity(key, &entry.severity)?))
+            Ok((space.as_str().to_owned(), least(key, &entry.severity)?))
         };
         let spaces = self.space.into_iter().map(space).collect::<Result<_, String>>()?;
         Ok(ExportConfig {

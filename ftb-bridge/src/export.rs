@@ -237,7 +237,14 @@ impl Export {
     }
 
     fn stand_by(&mut self, now_ms: u64, tail: &Tail, out: &mut Vec<Output>) {
-        (self.saved, self.place) = (self.place(), None);
+        let mut saved = self.place();
+        // The stream of another bridge counts, also if it comes back to the sequence of the file.
+        if let Some((_, position)) = &tail.last
+            && *position != Position::ZERO
+        {
+            saved = Place { sequence: tail.sequence, position: Some(*position) };
+        }
+        (self.saved, self.place) = (saved, None);
         self.mode = Mode::Standby(tail.sequence);
         self.clear();
         out.push(Output::ReadTail { at_ms: now_ms + STANDBY_MS });

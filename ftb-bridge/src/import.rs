@@ -20,6 +20,8 @@ pub const SPACE: &str = "ftb.facility";
 pub const ALARM: &str = "alarm";
 /// Most bytes of an alarm that become the payload of its events.
 const PAYLOAD_BYTES_MAX: usize = 1_024;
+/// Longest time of an alarm, in bytes: its digits are not bounded.
+const TIME_BYTES_MAX: usize = 64;
 /// The log has at most one line about unreadable alarms in this time.
 const LOG_EVERY_MS: u64 = 10_000;
 
@@ -187,13 +189,16 @@ impl Import {
         });
         let (rule, rack, component) = found.ok_or("no rule is for this subject")?;
         let hosts = self.racks.get(rack).ok_or_else(|| format!("there is no rack {rack:?}"))?;
-        if component.len() > limits::COMPONENT_BYTES_MAX {
-            return Err("the component is too long".to_owned());
-        }
         let text = core::str::from_utf8(alarm.payload).map_err(|_| "it is no UTF-8 text")?;
         let time = time_of(text, alarm.time_ns);
         let event = |host: &String| rule.event(alarm.id, (rack, host, component), text, &time);
-        hosts.iter().map(event).collect::<Result<_, _>>().map_err(|error| error.to_string())
+        let events: Vec<Event> =
+            hosts.iter().map(event).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        for event in &events {
+            // What cannot be published would be delivered again for ever.
+            event.check(limits::PAYLOAD_BYTES_MAX).map_err(|error| error.to_string())?;
+        }
+        Ok(events)
     }
 }
 
@@ -232,7 +237,10 @@ fn time_of(text: &str, time_ns: u64) -> String {
         time: String,
     }
     let own = serde_json::from_str::<Timed>(text).ok().map(|timed| timed.time);
-    let own = own.filter(|time| humantime::parse_rfc3339_weak(time.trim_end_matches('Z')).is_ok());
+    let own = own.filter(|time| {
+        time.len() <= TIME_BYTES_MAX
+            && humantime::parse_rfc3339_weak(time.trim_end_matches('Z')).is_ok()
+    });
     own.unwrap_or_else(|| {
         let time = UNIX_EPOCH + Duration::from_nanos(time_ns);
         humantime::format_rfc3339_millis(time).to_string()

@@ -32,16 +32,24 @@ pub async fn run(
     let connected = Arc::new(Notify::new());
     let context = jetstream::connect(&config.nats, Arc::clone(&connected));
     let context = context.await.map_err(Failure::bad_input)?;
+    // An alarm that the client of NATS cannot read ends its connection: not that of the export.
+    let facility = match config.import {
+        None => None,
+        Some(_) => {
+            let facility = jetstream::connect(&config.nats, Arc::default());
+            Some(facility.await.map_err(Failure::bad_input)?)
+        }
+    };
     let work = async {
         let cluster = attached(client).await.cluster;
         let state = SharedState::load(&config.state_dir, &cluster)?;
-        let stream = JetStream::new(context.clone(), &cluster, &config.export);
+        let stream = JetStream::new(context, &cluster, &config.export);
         let choice = config.export.choice.clone();
         let exporter = Exporter::new(client, stream, connected, choice, &state);
         let importing = async {
-            match config.import {
+            match config.import.zip(facility) {
                 None => std::future::pending().await,
-                Some(import) => {
+                Some((import, context)) => {
                     Importer::new(client, context, &cluster, import, &state).run().await
                 }
             }

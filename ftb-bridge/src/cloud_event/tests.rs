@@ -83,13 +83,17 @@ fn of_an_event_that_is_too_large_for_the_server_the_payload_is_left_out() {
 
 #[test]
 fn the_end_of_a_condition_is_exported_whatever_its_severity() {
-    let spaces = vec![("ftb".to_owned(), Severity::Error), ("ftb.ib".to_owned(), Severity::Info)];
+    let spaces =
+        [("ftb", Some(Severity::Error)), ("ftb.ib", Some(Severity::Info)), ("ftb.slurm", None)];
+    let spaces = spaces.map(|(space, least)| (space.to_owned(), least)).to_vec();
     let choice = Choice { spaces, elsewhere: None };
     for (space, severity, truth, is_wanted) in [
         ("ftb.ipmi", Severity::Error, None, true),
         ("ftb.ipmi", Severity::Warning, None, false),
         ("FTB.ib.port", Severity::Info, None, true),
         ("ftbx", Severity::Fatal, None, false),
+        ("ftb.slurm", Severity::Fatal, None, false),
+        ("ftb.slurm", Severity::Info, Some(Truth::False), false),
         ("ftb.ipmi", Severity::Info, Some(Truth::True), false),
         ("ftb.ipmi", Severity::Info, Some(Truth::False), true),
         ("ftb.ipmi", Severity::Info, Some(Truth::Unknown), true),

@@ -46,6 +46,19 @@ fn the_rules_of_the_sample_read_a_file_of_racks() {
 }
 
 #[test]
+fn none_leaves_out_a_space_or_all_others() {
+    let space =
+        |severity| format!("[[export.space]]\nspace = \"ftb.slurm\"\nseverity = {severity:?}\n");
+    let text = format!("[export]\nseverity = \"none\"\n{}", space("none"));
+    let spaces = vec![("ftb.slurm".to_owned(), None)];
+    assert_eq!(parse(&text).unwrap().export.choice, Choice { spaces, elsewhere: None });
+    let choice = parse(&space("error")).unwrap().export.choice;
+    let spaces = vec![("ftb.slurm".to_owned(), Some(Severity::Error))];
+    assert_eq!(choice, Choice { spaces, elsewhere: Some(Severity::Info) });
+    assert!(parse(&space("some")).unwrap_err().starts_with("export.space: "));
+}
+
+#[test]
 fn a_mistake_is_named_with_its_place() {
     assert!(parse("\nagnt = 1").unwrap_err().starts_with("line 2: unknown field `agnt`"));
     assert_eq!(parse("[export]\nreplicas = 9"), Err("export.replicas: must be 1 to 5".to_owned()));

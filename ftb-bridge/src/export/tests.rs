@@ -275,6 +275,23 @@ fn a_bridge_that_meets_another_stands_by_until_the_stream_rests() {
 }
 
 #[test]
+fn a_bridge_on_standby_forgets_where_its_own_export_was() {
+    let tail = |sequence, index| Tail { sequence, last: Some(("x".to_owned(), position(index))) };
+    let saved = Place { sequence: 7, position: Some(position(90)) };
+    let (mut export, mut out) = sending(tail(7, 80), saved);
+    export.handle(1, Input::Failed, &mut out);
+    // Another bridge has written; then the server loses messages, and the other writes others.
+    export.handle(2, Input::Tail(tail(9, 95)), &mut out);
+    assert_eq!(export.place(), Place { sequence: 9, position: Some(position(95)) });
+    out.clear();
+    for _ in 0..2 {
+        export.handle(3, Input::Tail(tail(7, 85)), &mut out);
+    }
+    let standby = Output::ReadTail { at_ms: 3 + STANDBY_MS };
+    assert_eq!(out, [standby, Output::Subscribe(Some(position(85)))]);
+}
+
+#[test]
 fn an_event_that_is_further_back_in_the_stream_is_left_out() {
     let (mut export, mut out) = sending(Tail { sequence: 5, last: None }, Place::default());
     for index in [1, 2] {

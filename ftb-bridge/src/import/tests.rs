@@ -70,8 +70,10 @@ fn a_large_alarm_is_cut_between_characters() {
 fn unreadable_alarms_are_counted_and_logged_rarely() {
     let mut import = import();
     let bad = ["dc.r08.power.A.lost", "dc.r07", "dc.r07.power.A.B.lost.", "x.r07.power.A.lost"];
+    let long = format!("dc.r07.power.{}.lost", "A".repeat(limits::COMPONENT_BYTES_MAX + 1));
+    let control = "dc.r07.power.A\u{7}.lost";
     let mut lines = Vec::new();
-    for (at, subject) in bad.into_iter().enumerate() {
+    for (at, subject) in bad.into_iter().chain([&long[..], control]).enumerate() {
         match import.handle(at as u64, alarm(subject, "")) {
             Verdict::Terminate { log } => lines.extend(log),
             Verdict::Publish(events) => panic!("{subject}: {events:?}"),
@@ -80,8 +82,12 @@ fn unreadable_alarms_are_counted_and_logged_rarely() {
     assert_eq!(lines, ["1 alarms are unreadable; dc.r08.power.A.lost: there is no rack \"r08\""]);
     let binary = Alarm { payload: b"\xff", ..alarm("dc.r07.power.A.lost", "") };
     let Verdict::Terminate { log } = import.handle(LOG_EVERY_MS, binary) else { panic!() };
-    assert!(log.unwrap().starts_with("4 alarms are unreadable; dc.r07.power.A.lost: "));
-    assert_eq!(import.counts.unreadable, 5);
+    assert!(log.unwrap().starts_with("6 alarms are unreadable; dc.r07.power.A.lost: "));
+    assert_eq!(import.counts.unreadable, 7);
+    // Of a time that fits into no tag, the alarm is readable.
+    let time = format!("2026-11-28T12:00:00.{}Z", "0".repeat(limits::TAG_VALUE_BYTES_MAX));
+    let event = events("dc.r07.power.A.lost", &format!("{{\"time\": {time:?}}}"));
+    assert_eq!(event[0].tag("alarm_time"), Some("1970-01-01T00:00:01.500Z"));
 }
 
 #[test]

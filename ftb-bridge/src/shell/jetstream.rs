@@ -1,4 +1,4 @@
-//! The connection to NATS, and the stream of the export. Only the bridges of its cluster write to
+//! Connections to NATS, and the stream of the export. Only the bridges of its cluster write to
 //! that stream.
 
 use crate::cloud_event::{CONTENT_TYPE, Message, subject_of};

@@ -18,16 +18,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Events that the load publishes each 10 ms: 1,000 a second.
-const EVENTS_AT_ONCE: u64 = 10;
+/// Events that the load publishes each 10 ms: 200 a second. `FTB_BRIDGE_LOAD=10`: 1,000 a second
+/// (`make test-long`).
+fn events_at_once() -> u64 {
+    let load = std::env::var("FTB_BRIDGE_LOAD").ok();
+    load.map_or(2, |load| load.parse().expect("FTB_BRIDGE_LOAD is a number of events"))
+}
+
 /// Events that the stream must get between two faults.
-const BETWEEN: u64 = 500;
+fn between() -> u64 {
+    50 * events_at_once()
+}
 
 fn said(number: u64) -> EventBuilder {
     event("site.load", "SAID").unwrap().tag("n", number)
 }
 
-/// Publishes 1,000 events a second until it is stopped; gives their number.
+/// Publishes events at a steady rate until it is stopped; gives their number.
 struct Load {
     stop: Arc<AtomicBool>,
     task: JoinHandle<u64>,
@@ -39,10 +46,11 @@ impl Load {
         let stopped = Arc::clone(&stop);
         let published = AtomicU64::new(0);
         let task = tokio::spawn(async move {
+            let at_once = events_at_once();
             let mut ticks = tokio::time::interval(Duration::from_millis(10));
             while !stopped.load(Ordering::Relaxed) {
                 ticks.tick().await;
-                for _ in 0..EVENTS_AT_ONCE {
+                for _ in 0..at_once {
                     let number = published.fetch_add(1, Ordering::Relaxed);
                     drop(client.publish_wait(said(number)).await.unwrap());
                 }
@@ -96,7 +104,7 @@ async fn each_event_is_in_the_stream_once_whatever_is_killed() {
     site.make_stream().await.unwrap();
     let load = Load::start(site.client(0).unwrap());
     site.start_bridge(0, 1, "").unwrap();
-    site.grown(BETWEEN).await.unwrap();
+    site.grown(between()).await.unwrap();
     for round in 0..3 {
         for victim in ["bridge", "nats-server", "agent", "bridge and nats-server"] {
             if victim.contains("bridge") {
@@ -114,7 +122,7 @@ async fn each_event_is_in_the_stream_once_whatever_is_killed() {
                 site.start_bridge(0, 1, "").unwrap();
             }
             println!("round {round}: {victim} killed");
-            site.grown(BETWEEN).await.unwrap();
+            site.grown(between()).await.unwrap();
         }
     }
     let published = load.stop().await;
@@ -139,12 +147,12 @@ async fn of_two_bridges_one_is_on_standby_and_takes_over() {
         })
         .await
         .unwrap();
-    site.grown(BETWEEN).await.unwrap();
+    site.grown(between()).await.unwrap();
     site.kill_bridge(active).unwrap();
     let before = site.state(1 - active).export.exported;
     site.wait("the other bridge", async || {
         let state = site.state(1 - active);
-        Ok((state.is_active && state.export.exported > before + BETWEEN).then_some(()))
+        Ok((state.is_active && state.export.exported > before + between()).then_some(()))
     })
     .await
     .unwrap();

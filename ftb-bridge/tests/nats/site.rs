@@ -5,14 +5,15 @@ use async_nats::jetstream::{self, Context, stream};
 use bytes::Bytes;
 use ftb_bridge::shell::state::{self, State};
 use ftb_client::Client;
-use ftb_tests::cluster::{Cluster, Plan, wait_for};
+use ftb_tests::cluster::{Cluster, Part, Plan, wait_for};
 use serde_json::Value;
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// The usual port of NATS.
+const PORT: u16 = 4222;
 const BRIDGE: &str = env!("CARGO_BIN_EXE_ftb-bridge");
 /// Of the server and of each stream, in bytes: a machine of CI has little room.
 const STORE_BYTES: u64 = 64 << 20;
@@ -25,7 +26,9 @@ const DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 pub(crate) struct Site {
     pub(crate) bridges: Vec<Option<Child>>,
     nats: Option<Child>,
-    port: u16,
+    /// Where the server listens: an address of this site alone, also between two runs of it.
+    nats_address: String,
+    _part: Part,
     pub(crate) cluster: Cluster,
 }
 
@@ -56,14 +59,15 @@ impl Drop for Site {
 impl Site {
     pub(crate) async fn new(plan: Plan) -> Result<Self> {
         let cluster = plan.start().await?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let part = Part::claim(PORT, 1)?;
+        let nats_address = format!("{}:{PORT}", part.address(0));
         let store = cluster.dir().join("nats");
         let text = format!(
-            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {store:?}, \
+            "listen: \"{nats_address}\"\njetstream {{ store_dir: {store:?}, \
              max_memory_store: {STORE_BYTES}, max_file_store: {STORE_BYTES} }}\n"
         );
         fs::write(cluster.dir().join("nats.conf"), text)?;
-        let mut site = Self { bridges: Vec::new(), nats: None, port, cluster };
+        let mut site = Self { bridges: Vec::new(), nats: None, nats_address, _part: part, cluster };
         site.start_nats()?;
         Ok(site)
     }
@@ -95,7 +99,7 @@ impl Site {
 
     /// A connection that returns when the server answers.
     pub(crate) async fn connect(&self) -> Result<Context> {
-        let url = format!("nats://127.0.0.1:{}", self.port);
+        let url = format!("nats://{}", self.nats_address);
         wait_for("NATS", async || {
             let Ok(client) = async_nats::connect(&url).await else { return Ok(None) };
             Ok(Some(jetstream::new(client)))
@@ -126,9 +130,9 @@ impl Site {
         fs::create_dir_all(&folder)?;
         let text = format!(
             "agent = {socket:?}\nstate_dir = {folder:?}\n\
-             [nats]\nservers = [\"nats://127.0.0.1:{}\"]\n\
+             [nats]\nservers = [\"nats://{}\"]\n\
              [export]\nmax_bytes = {STREAM_BYTES}\n{more}",
-            self.port
+            self.nats_address
         );
         let config = folder.join("bridge.toml");
         fs::write(&config, text)?;
