@@ -36,7 +36,7 @@ type Spanned<T> = toml::Spanned<T>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    agent: Option<PathBuf>,
+    agent_socket: Option<PathBuf>,
     #[serde(default = "default_state")]
     state: PathBuf,
     /// The certificates of those who may vouch for web servers.
@@ -217,7 +217,7 @@ impl Config {
             breaker_within: breaker.within,
             breaker_percent: breaker.percent,
         };
-        Ok(Self { agent: file.agent, state: file.state, ca: file.ca, rules })
+        Ok(Self { agent: file.agent_socket, state: file.state, ca: file.ca, rules })
     }
 }
 

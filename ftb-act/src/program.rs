@@ -14,6 +14,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long a program may take to end after SIGTERM; SIGKILL follows.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
+/// How long the output of a program that has ended is waited for.
+const OUTPUT_AFTER: Duration = Duration::from_secs(1);
 /// Most bytes of its output that are kept: the first ones.
 const OUTPUT_BYTES_MAX: u64 = 512;
 
@@ -54,9 +56,9 @@ pub async fn run(
 /// Through this program itself, which asks for a signal when its parent ends: a program does not
 /// outlive an ftb-act that is killed.
 fn start(arguments: &[String]) -> std::io::Result<Child> {
-    let own = std::env::current_exe()?;
     let parent = std::process::id().to_string();
-    let mut command = Command::new(own);
+    // This file also when an upgrade has put another one in its place.
+    let mut command = Command::new("/proc/self/exe");
     command.arg("tied").arg(parent).arg("--").args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.process_group(0).spawn()
@@ -96,33 +98,40 @@ async fn follow(
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let talk = async { tokio::join!(write, read(out), read(errors)) };
-    let pid = group.pid;
-    let wait = async {
-        let status = group.child.wait().await;
-        // What it has left in its group would keep its output open.
-        signal_group(pid, Signal::SIGKILL);
-        status
+    let talk = async {
+        let ((), out, errors) = tokio::join!(write, read(out), read(errors));
+        if errors.is_empty() { out } else { errors }
     };
-    let ended = async {
-        let (status, ((), out, errors)) = tokio::join!(wait, talk);
-        (status, if errors.is_empty() { out } else { errors })
+    let limit = sleep(time_limit);
+    tokio::pin!(talk, limit);
+    let mut said = None;
+    let ended = loop {
+        tokio::select! {
+            status = group.child.wait() => break Ok(status),
+            text = &mut talk, if said.is_none() => said = Some(text),
+            () = &mut limit => break Err(format!("it was ended after {time_limit:?}")),
+            // The sender lives as long as the shell.
+            _ = stop.wait_for(|is_stopped| *is_stopped) => {
+                break Err("ftb-act has ended".to_owned());
+            }
+        }
     };
-    let ended = tokio::select! {
-        ended = ended => Ok(ended),
-        () = sleep(time_limit) => Err(format!("it was ended after {time_limit:?}")),
-        // The sender lives as long as the shell.
-        _ = stop.wait_for(|is_stopped| *is_stopped) => Err("ftb-act has ended".to_owned()),
-    };
-    let (status, text) = match ended {
-        Ok(ended) => ended,
+    let status = match ended {
+        Ok(status) => status,
         Err(why) => {
-            signal_group(pid, Signal::SIGTERM);
+            signal_group(group.pid, Signal::SIGTERM);
             // SIGKILL follows when the group is dropped.
             let _ = timeout(KILL_AFTER, group.child.wait()).await;
             return (false, why);
         }
     };
+    // What it has left in its group would keep its output open. Then the number may be another's.
+    signal_group(group.pid.take(), Signal::SIGKILL);
+    if said.is_none() {
+        // What has left the group may keep it open still.
+        said = timeout(OUTPUT_AFTER, &mut talk).await.ok();
+    }
+    let text = said.unwrap_or_default();
     match status {
         Err(error) => (false, error.to_string()),
         Ok(status) => {

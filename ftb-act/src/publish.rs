@@ -1,7 +1,7 @@
 //! What ftb-act publishes: events and conditions, each until it is confirmed.
 
-use crate::act::{BREAKER_OPEN, Notice, Order, SPACE, Stage, Then, Work};
-use ftb_client::{Client, Condition, Event, NameError, Severity, Truth, event};
+use crate::act::{BREAKER_OPEN, COMPONENT, Notice, Order, SPACE, Stage, Then, Work};
+use ftb_client::{Client, Condition, Event, NameError, PublishError, Severity, Truth, event};
 use ftb_core::catalog::names;
 use ftb_core::condition::RecommendedAction;
 use serde_json::json;
@@ -15,18 +15,15 @@ const TAG_BYTES_MAX: usize = 256;
 /// Most bytes of a payload with a condition.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// The component of the breaker's condition.
-const COMPONENT: &str = "ftb-act";
-
-/// Publishes a notice again and again until it is confirmed. `uncertain`: it is logged once why it
-/// is not.
-pub async fn until_confirmed(client: Client, notice: Notice) {
+/// Publishes a notice again and again until it is confirmed. It is logged once why it is not.
+pub async fn until_confirmed(client: Client, mut notice: Notice) {
     let mut is_logged = false;
     loop {
         let why = match event_of(&notice) {
             // Names come from a checked configuration.
             Err(error) => error.to_string(),
             Ok(event) => match client.publish(event) {
+                Err(PublishError::Event(_)) if shorten(&mut notice) => continue,
                 Err(error) => error.to_string(),
                 Ok(receipt) => match receipt.confirmed().await {
                     Ok(_) => return,
@@ -39,6 +36,15 @@ pub async fn until_confirmed(client: Client, notice: Notice) {
         }
         sleep(AGAIN_AFTER).await;
     }
+}
+
+/// Leaves half of the conditions of an event that is too long; false: there are none. How many
+/// there are, and the hosts, stay whole.
+fn shorten(notice: &mut Notice) -> bool {
+    let Notice::Event { work, .. } = notice else { return false };
+    let count = work.conditions.len();
+    work.conditions.truncate(count / 2);
+    count > 0
 }
 
 /// The event of a notice.
@@ -153,4 +159,54 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::act::{Cause, Kind, Row};
+    use ftb_client::Subject;
+
+    #[test]
+    fn an_event_that_is_too_long_shows_fewer_conditions_and_counts_all() {
+        let subject = Subject::new("n1", "", "GPU");
+        let row = Row {
+            subject: subject.clone(),
+            truth: Truth::True,
+            severity: Severity::Error,
+            action: RecommendedAction::Replace,
+            onset_ns: 5,
+            space: "ftb.agent".to_owned(),
+            message: String::new(),
+            silence: None,
+        };
+        let order = Order {
+            id: 1,
+            rule: "page".to_owned(),
+            kind: Kind::Publish,
+            group: "r1".to_owned(),
+            causes: vec![Cause { subject, onset_ns: 5 }; 64],
+            hosts: vec!["n1".to_owned()],
+            stage: Stage::Live,
+            changes_hosts: false,
+            is_persons: false,
+            passes: false,
+        };
+        let work = Work { order, key: "7-1".to_owned(), conditions: vec![row; 64] };
+        let then = Then::Publish {
+            space: ftb_core::EventSpace::new("site").unwrap(),
+            name: ftb_core::EventName::new("X").unwrap(),
+            severity: Severity::Info,
+        };
+        let mut notice = Notice::Event { then, work };
+        for count in [32, 16, 8, 4, 2, 1, 0] {
+            assert!(shorten(&mut notice));
+            let payload = event_of(&notice).unwrap().payload;
+            let json: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+            assert_eq!(json["conditions"].as_array().unwrap().len(), count);
+            assert_eq!((&json["condition_count"], &json["hosts"]), (&json!(64), &json!("n1")));
+        }
+        assert!(!shorten(&mut notice), "there is nothing left to leave out");
+    }
 }

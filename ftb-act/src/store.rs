@@ -144,8 +144,10 @@ fn write_anew(folder: &Path, saved: &Saved) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&beside)?;
     file.write_all(&bytes)?;
     file.sync_data()?;
+    // Before the rename: behind it, an error would leave the caller with a file without a name.
+    let parent = File::open(folder)?;
     fs::rename(&beside, &path)?;
-    File::open(folder)?.sync_all()?;
+    parent.sync_all()?;
     Ok((file, bytes.len() as u64))
 }
 

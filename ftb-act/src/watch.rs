@@ -19,6 +19,8 @@ const CHANGES_MAX: usize = 1_024;
 const TOGETHER_MAX: usize = 1_024;
 /// The pause before the state is saved again after an error.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
+/// The pause before the agent is looked for again.
+const AGENT_AGAIN: Duration = Duration::from_millis(100);
 /// Most bytes of the text of a condition that are kept.
 const MESSAGE_BYTES_MAX: usize = 256;
 /// How long the core may sleep: clocks may be set.
@@ -128,6 +130,7 @@ impl Shell {
     async fn work(&mut self) {
         // Nothing counts before the table is known.
         let Some(table) = self.changes.recv().await else { return };
+        self.act.set_host(self.host().await);
         let turn = self.act.handle(now_ns(), table);
         self.obey(turn).await;
         daemon::notify_ready("watching conditions");
@@ -139,6 +142,16 @@ impl Shell {
                 turn.extend(self.act.handle(now_ns(), input));
             }
             self.obey(turn).await;
+        }
+    }
+
+    /// The host of the agent, which has sent the table; it may be away just now.
+    async fn host(&self) -> String {
+        loop {
+            match self.client.agent() {
+                Some(agent) => return agent.host,
+                None => sleep(AGENT_AGAIN).await,
+            }
         }
     }
 
@@ -154,17 +167,23 @@ impl Shell {
         }
     }
 
-    /// Saves first: what cannot be saved is not done, however long that takes.
+    /// Saves first: what cannot be saved is not done, however long that takes. Programs and
+    /// requests that had to wait for it are not done at all: their causes may be over by then.
     async fn obey(&mut self, turn: Turn) {
-        let mut is_logged = false;
+        let mut is_late = false;
         while let Err(error) = self.store.append(&turn.deltas) {
-            if !std::mem::replace(&mut is_logged, true) {
+            if !std::mem::replace(&mut is_late, true) {
                 tracing::error!(%error, "the state cannot be saved: nothing is done until it is");
             }
             sleep(SAVE_AGAIN).await;
         }
         for output in turn.outputs {
-            self.begin(output);
+            match output {
+                Output::Run { work, .. } | Output::Post { work, .. } if is_late => {
+                    self.actions.spawn(async move { too_late(work.order.id) });
+                }
+                output => self.begin(output),
+            }
         }
     }
 
@@ -198,6 +217,11 @@ impl Shell {
             }
         }
     }
+}
+
+fn too_late(id: u64) -> Input {
+    let text = "not done: the state could not be saved in time".to_owned();
+    Input::Ended { id, is_done: false, text }
 }
 
 fn input_of(ended: Result<Input, JoinError>) -> Input {

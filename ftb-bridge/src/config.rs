@@ -29,7 +29,7 @@ pub struct ConfigError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
-    agent: Option<PathBuf>,
+    agent_socket: Option<PathBuf>,
     state_dir: Option<PathBuf>,
     nats: NatsFile,
     export: ExportFile,
@@ -183,7 +183,7 @@ impl Config {
         let file: File = read_toml(text)?;
         let import = file.import.map(|import| import.check(folder)).transpose()?;
         Ok(Self {
-            agent: file.agent,
+            agent: file.agent_socket,
             state_dir: file.state_dir.unwrap_or_else(|| "/var/lib/ftb-bridge".into()),
             nats: file.nats.check(folder)?,
             export: file.export.check()?,

@@ -37,6 +37,8 @@ use std::time::Duration;
 pub const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
 /// The key of an open breaker. A person who clears it resumes.
 pub const BREAKER_OPEN: &str = "BREAKER_OPEN";
+/// The component of the condition of the breaker.
+pub const COMPONENT: &str = "ftb-act";
 /// The event space of ftb-act.
 pub const SPACE: &str = "ftb.act";
 /// Most orders at a time. Beyond, conditions lead to nothing until orders are over: it is logged.
@@ -193,6 +195,8 @@ struct Tracked {
 pub struct Act {
     rules: Rules,
     life: u64,
+    /// The host of our breaker. `None`: any, in a replay.
+    host: Option<String>,
     next_id: u64,
     orders: BTreeMap<u64, Order>,
     tracked: BTreeMap<Subject, Tracked>,
@@ -234,6 +238,7 @@ impl Act {
         Self {
             rules,
             life: saved.life,
+            host: None,
             next_id: saved.next_id.max(BREAKER_ID + 1),
             orders: saved.orders.into_iter().map(|order| (order.id, order)).collect(),
             tracked,
@@ -250,6 +255,11 @@ impl Act {
             is_dirty: false,
             turn: Turn::default(),
         }
+    }
+
+    /// Only the breaker of this host is ours: before the first input.
+    pub fn set_host(&mut self, host: String) {
+        self.host = Some(host);
     }
 
     /// Takes an input at this time, in Unix nanoseconds.
@@ -291,12 +301,16 @@ impl Act {
     }
 
     fn on_table(&mut self, now_ns: u64, rows: Vec<Row>) {
+        // What changed in a gap is not known: an onset that differs is a new one.
+        self.tracked.values_mut().for_each(|tracked| tracked.row = None);
         let known: BTreeSet<Subject> = rows.iter().map(|row| row.subject.clone()).collect();
         self.silences.retain(|subject, _| known.contains(subject));
         let is_silence = |row: &Row| row.subject.key() == SILENCED;
         let (silences, others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_silence);
-        // Silences count for the first row already.
-        for row in silences.into_iter().chain(others) {
+        // Silences count for the first row already, and some may have ended in a gap.
+        silences.into_iter().for_each(|row| self.on_silence(row));
+        self.unpark_all(now_ns);
+        for row in others {
             self.on_row(now_ns, row);
         }
         let gone: Vec<Subject> =
@@ -318,18 +332,16 @@ impl Act {
     fn on_row(&mut self, now_ns: u64, row: Row) {
         match row.subject.key() {
             SILENCED => {
-                match row.silence {
-                    Some(silence) => self.silences.insert(row.subject, silence),
-                    None => self.silences.remove(&row.subject),
-                };
+                self.on_silence(row);
                 self.unpark_all(now_ns);
             }
             WATCHED => {}
             OUT_OF_SERVICE => {
-                if row.truth == Truth::False {
+                if row.truth == Truth::False && row.space == SPACE {
                     self.on_returned(&row.subject);
                 }
             }
+            BREAKER_OPEN if !self.is_own_breaker(&row) => {}
             BREAKER_OPEN => {
                 let is_stated = self.breaker.state.is_confirmed || self.is_breaker_seen;
                 match row.truth {
@@ -349,6 +361,19 @@ impl Act {
         }
     }
 
+    fn on_silence(&mut self, row: Row) {
+        match row.silence {
+            Some(silence) => self.silences.insert(row.subject, silence),
+            None => self.silences.remove(&row.subject),
+        };
+    }
+
+    /// Others may state the same key: of another host, component or space.
+    fn is_own_breaker(&self, row: &Row) -> bool {
+        let is_here = self.host.as_ref().is_none_or(|host| host == row.subject.host());
+        is_here && row.subject.component() == COMPONENT && row.space == SPACE
+    }
+
     fn on_true(&mut self, now_ns: u64, row: Row) {
         let matching: Vec<usize> = (0..self.rules.rules.len())
             .filter(|index| self.rules.rules[*index].matches(&row))
@@ -361,15 +386,27 @@ impl Act {
         let was_known = tracked.row.as_ref().is_some_and(|before| before.truth != Truth::False);
         tracked.row = Some(row);
         for index in matching {
-            let name = &self.rules.rules[index].name;
-            let tracked = self.tracked.get(&subject);
-            let mut orders = tracked.into_iter().flat_map(|tracked| &tracked.orders);
-            match orders.find(|(rule, _)| rule == name).map(|(_, id)| *id) {
+            match self.newest_order(index, &subject) {
                 Some(id) => self.continue_order(now_ns, index, id, &subject, onset_ns, was_known),
                 None => self.onset(now_ns, index, &subject, onset_ns),
             }
         }
         self.forget_untracked(&subject);
+    }
+
+    /// The order of a rule for a condition. Further causes keep an older order alive, which still
+    /// has this one on disk: after a start it is known twice.
+    fn newest_order(&mut self, rule: usize, subject: &Subject) -> Option<u64> {
+        let name = &self.rules.rules[rule].name;
+        let orders = self.tracked.get(subject).into_iter().flat_map(|tracked| &tracked.orders);
+        let ids: Vec<u64> = orders.filter(|(rule, _)| rule == name).map(|(_, id)| *id).collect();
+        let newest = ids.iter().copied().max();
+        for id in ids {
+            if Some(id) != newest && !self.is_draining(id) {
+                self.detach(subject, id);
+            }
+        }
+        newest
     }
 
     /// A condition holds for which the rule has an order: is it the same onset?
@@ -390,8 +427,8 @@ impl Act {
         if cause.onset_ns == onset_ns {
             return;
         }
-        // It has held all the time, or its host is out of service for it anyway.
-        if was_known || is_draining {
+        // It has held all the time, nothing was done yet, or its host is out of service anyway.
+        if was_known || is_draining || !order.stage.is_saved() {
             cause.onset_ns = onset_ns;
             self.save(id);
             return;
@@ -505,7 +542,8 @@ impl Act {
         {
             self.drained.remove(&service);
         }
-        if order.stage.is_saved() {
+        // What passes a breaker was saved when it was refused.
+        if order.stage.is_saved() || order.passes {
             self.turn.deltas.push(Delta::Drop(id));
         }
     }

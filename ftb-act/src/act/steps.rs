@@ -87,7 +87,8 @@ impl Act {
         }
         if silenced.len() + gone.len() == count {
             // A refused order was saved; while it is parked it is not.
-            if self.orders.get(&id).is_some_and(|order| order.stage.is_saved()) {
+            let is_on_disk = |order: &Order| order.stage.is_saved() || order.passes;
+            if self.orders.get(&id).is_some_and(is_on_disk) {
                 self.turn.deltas.push(Delta::Drop(id));
             }
             self.set(id, Stage::Silenced);

@@ -119,6 +119,7 @@ impl World {
     /// ftb-act is killed and started: only the disk is left.
     fn start(&mut self) {
         self.act = Act::new(self.rules.clone(), self.disk.clone());
+        self.act.set_host("login1".to_owned());
         (self.pending, self.running) = (Vec::new(), Vec::new());
         self.input(Input::Table(self.table.values().cloned().collect()));
     }
@@ -154,6 +155,7 @@ impl World {
     /// What is published is in the table.
     fn publish(&mut self, notice: Notice) -> String {
         let mut stated = row(1, BREAKER_OPEN, Truth::True, 1);
+        stated.space = SPACE.to_owned();
         let line = match notice {
             Notice::Event { work, .. } => return format!("event {}", work.order.rule),
             Notice::Report(order) => match order.stage {
@@ -220,6 +222,15 @@ fn a_rack_that_loses_power_is_one_page_and_no_drain_storm() {
     let mut closed = world.table.get(&open).unwrap().clone();
     closed.truth = Truth::False;
     world.row(row(17, "NODE_DEAD", Truth::False, 5));
+    // Others may state the same key.
+    for (host, component, space) in
+        [("login2", "ftb-act", SPACE), ("login1", "b", SPACE), ("login1", "ftb-act", "site")]
+    {
+        let subject = Subject::new(host, component, BREAKER_OPEN);
+        let other = Row { subject, space: space.to_owned(), ..closed.clone() };
+        world.input(Input::Row(Box::new(other)));
+        assert_eq!(world.take(), [""; 0]);
+    }
     world.row(closed);
     let drained = world.take().iter().filter(|line| line.starts_with("service")).count();
     assert_eq!(drained, 15, "not the one that is back");
@@ -283,6 +294,69 @@ fn an_onset_while_ftb_act_is_down_is_a_new_one() {
 }
 
 #[test]
+fn an_onset_in_a_gap_is_a_new_one_and_a_silence_may_have_ended_in_it() {
+    let mut world = World::new(vec![exec("reset", "GPU")]);
+    world.row(row(1, "GPU", Truth::True, 5));
+    world.pass(5);
+    world.end();
+    world.confirm();
+    world.row(silence("node002", world.now_ns + 1_000 * SECOND));
+    world.row(row(2, "GPU", Truth::True, 5));
+    world.pass(5);
+    world.take();
+    let rows = [row(1, "GPU", Truth::True, 9), row(2, "GPU", Truth::True, 5)];
+    world.input(Input::Table(rows.to_vec()));
+    assert_eq!(world.take(), ["run reset node002"], "it is not silenced any more");
+    world.pass(5);
+    assert_eq!(world.take(), ["run reset node001"]);
+    // Of an order that has not begun, it makes no second one.
+    world.row(row(3, "GPU", Truth::True, 5));
+    world.input(Input::Table(vec![row(3, "GPU", Truth::True, 9)]));
+    world.pass(5);
+    assert_eq!(world.take(), ["run reset node003"]);
+}
+
+#[test]
+fn a_host_that_flaps_beside_another_is_not_acted_on_again_after_a_start() {
+    let mut world = World::new(vec![page("page", "GPU")]);
+    world.row(row(1, "GPU", Truth::True, 5));
+    world.row(row(2, "GPU", Truth::True, 5));
+    world.pass(5);
+    world.end();
+    world.confirm();
+    world.row(row(1, "GPU", Truth::False, 5));
+    world.row(row(1, "GPU", Truth::True, 9));
+    world.pass(5);
+    world.end();
+    world.confirm();
+    let done = world.take();
+    assert!(done.contains(&"post r1 node001".to_owned()), "{done:?}");
+    world.start();
+    world.pass(5);
+    assert_eq!(world.take(), [""; 0]);
+}
+
+#[test]
+fn an_order_that_passed_and_ended_while_it_waited_is_gone_from_disk() {
+    let mut world = World::new(vec![exec("one", "GPU"), exec("two", "GPU")]);
+    world.rules.breaker_hosts = 0;
+    world.start();
+    world.row(row(1, "GPU", Truth::True, 5));
+    world.pass(5);
+    world.confirm();
+    world.take();
+    let open = Subject::new("login1", "ftb-act", BREAKER_OPEN);
+    let closed = Row { truth: Truth::False, ..world.table.get(&open).unwrap().clone() };
+    world.row(closed);
+    let done = world.take();
+    assert!(done.contains(&"run one node001".to_owned()) && done.len() == 2, "{done:?}");
+    world.row(row(1, "GPU", Truth::False, 5));
+    world.end();
+    world.confirm();
+    assert!(world.disk.orders.is_empty(), "{:?}", world.disk.orders);
+}
+
+#[test]
 fn an_interrupted_program_is_reported_until_that_is_confirmed() {
     let mut world = World::new(vec![exec("reset", "GPU")]);
     world.row(row(1, "GPU", Truth::True, 5));
@@ -334,6 +408,8 @@ fn a_person_may_return_a_host_and_a_rule_may_leave_it_to_a_person() {
     let service = Subject::new(&node(1), "bad MEMERR", OUT_OF_SERVICE);
     let mut returned = world.table.get(&service).unwrap().clone();
     returned.truth = Truth::False;
+    world.input(Input::Row(Box::new(Row { space: "site".to_owned(), ..returned.clone() })));
+    assert_eq!(world.disk.orders.len(), 1, "another's statement returns no host");
     world.row(returned);
     assert!(world.disk.orders.is_empty() && world.take().is_empty());
 }

@@ -129,7 +129,7 @@ impl Site {
         let (folder, socket) = (self.folder(number), self.cluster.socket(rank));
         fs::create_dir_all(&folder)?;
         let text = format!(
-            "agent = {socket:?}\nstate_dir = {folder:?}\n\
+            "agent_socket = {socket:?}\nstate_dir = {folder:?}\n\
              [nats]\nservers = [\"nats://{}\"]\n\
              [export]\nmax_bytes = {STREAM_BYTES}\n{more}",
             self.nats_address
