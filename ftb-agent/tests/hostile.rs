@@ -368,15 +368,16 @@ fn bad_hellos(number: u64) -> Vec<v1::LinkHello> {
 fn bad_frames(number: u64) -> Vec<Frame> {
     let epoch = Some(v1::Epoch { number: 1, root: 1 });
     let high = Some(v1::Epoch { number, root: 1 });
+    let beat = v1::LinkHeartbeat::default;
     let fork = |epoch, until| {
         let fork = Some(v1::Fork { epoch, until, re_proposed: false });
         let items = vec![v1::UpItem { fork, ..v1::UpItem::default() }];
         Frame::Up(v1::UpBatch { origin: 1, run: 1, base: 1, first: 1, items, wants_disk: false })
     };
     vec![
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch: high, epoch_seen: 1, wall_ns: 0 }),
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: 0, epoch, epoch_seen: number, wall_ns: 0 }),
-        Frame::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1, wall_ns: 0 }),
+        Frame::Heartbeat(v1::LinkHeartbeat { epoch: high, epoch_seen: 1, ..beat() }),
+        Frame::Heartbeat(v1::LinkHeartbeat { epoch, epoch_seen: number, ..beat() }),
+        Frame::Heartbeat(v1::LinkHeartbeat { covered: number, epoch, epoch_seen: 1, ..beat() }),
         Frame::Resume(v1::Resume { epoch, after: number }),
         Frame::Resume(v1::Resume { epoch: high, after: 0 }),
         fork(epoch, number),

@@ -303,6 +303,8 @@ pub struct Heartbeat {
     pub epoch_seen: u64,
     /// To a parent: the clock, Unix nanoseconds; 0: an older agent does not say it.
     pub wall_ns: u64,
+    /// To a parent: [`members_digest`] of the member list; 0: an older agent does not say it.
+    pub members_digest: u64,
 }
 
 /// The filters of a subtree.

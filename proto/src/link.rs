@@ -133,6 +133,7 @@ fn body(frame: &Frame) -> Body<'_> {
             epoch: beat.covered.map(|covered| wire_epoch(covered.epoch)),
             epoch_seen: beat.epoch_seen,
             wall_ns: beat.wall_ns,
+            members_digest: beat.members_digest,
         }),
         Frame::TreeState(state) => Wire::TreeState(wire_tree_state(state)),
         Frame::Resume { epoch, after } => {
@@ -356,6 +357,7 @@ fn core_heartbeat(beat: v1::LinkHeartbeat) -> Result<Heartbeat> {
         covered: epoch.map(|epoch| Position { epoch, index: beat.covered.into() }),
         epoch_seen: epoch_number(beat.epoch_seen)?,
         wall_ns: beat.wall_ns,
+        members_digest: beat.members_digest,
     })
 }
 

@@ -92,7 +92,13 @@ impl Parent {
 
     /// An agent wants to be a child.
     pub fn connect(&mut self, rank: u32, hello: Hello) {
-        self.handle(Input::Accepted { link: link(rank), certified_hosts: None });
+        self.connect_as(rank, None, hello);
+    }
+
+    /// An agent wants to be a child, with a certificate for that host.
+    pub fn connect_as(&mut self, rank: u32, host: Option<&str>, hello: Hello) {
+        let certified_hosts = host.map(|host| vec![host.to_owned()]);
+        self.handle(Input::Accepted { link: link(rank), certified_hosts });
         self.say(rank, Frame::Hello(Box::new(hello)));
     }
 
@@ -124,6 +130,25 @@ impl Parent {
     pub fn beat(&mut self, rank: u32, ahead_ns: u64) {
         let wall_ns = self.now.wall_ns + ahead_ns;
         self.say(rank, Frame::Heartbeat(Heartbeat { wall_ns, ..Heartbeat::default() }));
+    }
+
+    /// A heartbeat of a child with that member list.
+    pub fn beat_with(&mut self, rank: u32, members_digest: u64) {
+        let wall_ns = self.now.wall_ns;
+        let beat = Heartbeat { wall_ns, members_digest, ..Heartbeat::default() };
+        self.say(rank, Frame::Heartbeat(beat));
+    }
+
+    /// A child asks for another agent, which is not below it.
+    pub fn claim(&mut self, over: u32, of: u32) {
+        self.say(over, Frame::TreeQuery { origin: origin(of), query: 7 });
+    }
+
+    /// Whether the link of a child was ended.
+    fn is_closed(&self, rank: u32) -> bool {
+        self.out.iter().any(|output| {
+            matches!(output, Output::CloseLink { link: closed, .. } if *closed == link(rank))
+        })
     }
 
     /// An event of `host` in a batch of an agent, over the link of another.
@@ -204,15 +229,14 @@ fn events_of_agents_below_count_and_those_of_others_are_refused() {
             assert_eq!(parent.send(1, of, "d"), 0);
         }
         parent.assert_refused("an event of another agent", about);
+        assert!(!parent.is_closed(1), "the child may be honest, and an agent run twice");
     }
     // The host of an event is not that of its agent.
     let mut parent = Parent::new();
     parent.pass(601 * SECOND, &[1, 2]);
     assert_eq!(parent.send(1, 1, "c"), 0);
     parent.assert_refused("an event with another host", "c");
-    assert!(parent.out.iter().any(|output| matches!(
-        output, Output::CloseLink { link: closed, .. } if *closed == link(1)
-    )));
+    assert!(parent.is_closed(1));
 }
 
 #[test]
@@ -273,7 +297,7 @@ fn a_linked_agent_counts_as_attached() {
 }
 
 #[test]
-fn routes_and_joins_of_agents_elsewhere_are_refused() {
+fn routes_and_joins_of_agents_elsewhere_do_not_count() {
     for (of, about) in [(2, "c"), (3, "d"), (0, "a")] {
         let mut parent = Parent::new();
         let answered = parent.frames(1).len();
@@ -283,12 +307,65 @@ fn routes_and_joins_of_agents_elsewhere_are_refused() {
         let answered_it = answers.iter().any(|f| matches!(f, Frame::TreeAnswer { .. }));
         assert!(!answered_it, "{answered}: {answers:?}");
     }
-    for about in ["a", "c", "d"] {
-        let mut parent = Parent::new();
-        let join = DynamicMember { host: about.into(), rank: None };
+    // Hosts that are listed have no need to join: they may be listed since the child said so.
+    let mut parent = Parent::new();
+    parent.frames(1);
+    for host in ["a", "c", "d"] {
+        let join = DynamicMember { host: host.into(), rank: None };
         parent.say(1, Frame::DynamicMembers(vec![join]));
-        parent.assert_refused("a join of another host", about);
     }
+    let answers = parent.frames(1);
+    assert!(!answers.iter().any(|f| matches!(f, Frame::DynamicMembers(_))), "{answers:?}");
+    assert_eq!(parent.counted("claims_refused"), 0);
+    parent.say(1, Frame::DynamicMembers(vec![DynamicMember { host: "x".into(), rank: None }]));
+    let answers = parent.frames(1);
+    assert!(answers.iter().any(|f| matches!(f, Frame::DynamicMembers(_))), "{answers:?}");
+}
+
+/// A claim that is said again waits since it was said first.
+#[test]
+fn a_claim_that_is_repeated_is_refused_like_another() {
+    let mut parent = Parent::new();
+    for attempt in 1_000..1_010 {
+        parent.say(1, Frame::Members(vec![report(3, 1, attempt, UP)]));
+        parent.pass(SECOND, &[1, 2]);
+    }
+    parent.assert_refused("a claim that is repeated", "d");
+}
+
+/// Events that were dropped long ago do not count against an agent that comes now.
+#[test]
+fn an_agent_that_moves_is_not_late_for_what_was_dropped_before() {
+    let mut parent = Parent::new();
+    assert_eq!(parent.send(1, 3, "d"), 0);
+    parent.pass(60 * SECOND, &[1, 2]);
+    parent.say(1, Frame::Members(vec![report(3, 1, 1_000, UP)]));
+    assert_eq!(parent.send(1, 3, "d"), 0);
+    assert_eq!(parent.counted("claims_refused"), 0);
+    parent.frames(1);
+    parent.say(2, Frame::Members(vec![report(3, 2, 1, MemberState::Moved)]));
+    assert!(parent.frames(1).iter().any(|frame| matches!(frame, Frame::Resend)));
+    assert_eq!(parent.send(1, 3, "d"), 1);
+}
+
+/// One child says more than there is room for: another one is heard all the same.
+#[test]
+fn a_child_takes_no_room_from_another() {
+    let mut parent = Parent::new();
+    let claim = |number: u32| {
+        let report = report(100 + number, 1, 1_000, UP);
+        MemberReport { host: "c".into(), origin: 1_000 + u64::from(number), ..report }
+    };
+    parent.say(1, Frame::Members((0..4_100).map(claim).collect()));
+    assert_eq!(parent.counted("reports_held"), 4_096);
+    assert_eq!(parent.counted("claims_refused"), 4);
+    // `e`, which is below `c`, is said to be below `d`, a child by now.
+    parent.greet(3);
+    parent.say(3, Frame::Members(vec![report(4, 3, 1_000, UP)]));
+    assert_eq!(parent.counted("reports_held"), 4_097);
+    parent.say(2, Frame::Members(vec![report(4, 2, 1, MemberState::Moved)]));
+    assert_eq!(parent.state_of("e"), (UP, Some(Rank(3))));
+    assert_eq!(parent.counted("claims_refused"), 5, "the hostile child lost one");
 }
 
 /// `c` leaves for a place below `b`, and `d` and `e` go with it. The report of its new place comes

@@ -59,6 +59,49 @@ fn member_lists_that_differed_agree_again_with_the_next_hello_or_below_another_p
 }
 
 #[test]
+fn member_lists_that_were_loaded_again_agree_while_the_link_stays() {
+    let names = ["FTB_MEMBERS_DIFFER", "FTB_MEMBERS_AGREE"];
+    let mut parent = Parent::new();
+    returns(&mut parent, |hello| Hello { members_digest: 7, ..hello });
+    for digest in [0, 7] {
+        parent.beat_with(1, digest);
+        parent.pass(2 * SECOND, &[1, 2]);
+        assert_eq!(said(&parent, names), [1, 0], "{digest}");
+    }
+    let digest = parent.hello_of(1).members_digest;
+    parent.beat_with(1, digest);
+    parent.pass(2 * SECOND, &[1, 2]);
+    assert_eq!(said(&parent, names), [1, 1]);
+}
+
+/// What strangers invent takes no room from what is found about children.
+#[test]
+fn many_refused_agents_hide_no_claim() {
+    let mut parent = Parent::new();
+    for number in 0..300 {
+        returns(&mut parent, |hello| Hello {
+            cluster: "other".into(),
+            host: format!("invented{number}"),
+            ..hello
+        });
+    }
+    assert_eq!(parent.announced("FTB_AGENT_REFUSED").len(), 256);
+    let hello = parent.hello_of(1);
+    parent.connect(1, hello);
+    parent.claim(1, 2);
+    assert_eq!(parent.announced("FTB_CLAIM_REFUSED").len(), 1);
+}
+
+#[test]
+fn an_agent_with_the_certificate_of_another_is_reported_as_that_one() {
+    let mut parent = Parent::new();
+    let hello = parent.hello_of(1);
+    parent.connect_as(1, Some("n7"), hello);
+    let named = vec![("host", "n7".into()), ("by", "a".into())];
+    assert_eq!(parent.announced("FTB_AGENT_REFUSED"), [named]);
+}
+
+#[test]
 fn an_agent_that_was_refused_is_accepted_again_or_has_stopped_asking() {
     let names = ["FTB_AGENT_REFUSED", "FTB_AGENT_ACCEPTED"];
     let stranger = |hello| Hello { cluster: "other".into(), ..hello };

@@ -154,7 +154,12 @@ fn every_frame() -> Vec<Frame> {
         Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
-        Frame::Heartbeat(Heartbeat { covered: Some(at), epoch_seen: 4, wall_ns: 9 }),
+        Frame::Heartbeat(Heartbeat {
+            covered: Some(at),
+            epoch_seen: 4,
+            wall_ns: 9,
+            members_digest: 10,
+        }),
         Frame::TreeState(Box::new(tree_state())),
         Frame::Resume { epoch: epoch(4), after: 70.into() },
         Frame::Subscribe(interest()),

@@ -90,7 +90,8 @@ impl Owners {
     /// should have ended it may be lost with a root, or stand before a finding that a merge brought
     /// late. What an agent finds about itself, such as a failed journal, is over when the agent was
     /// started again and does not report it. What an agent that is lost found about another one is
-    /// over when that other one is there: its parent compares with it.
+    /// over when that other one is there: its parent compares with it. It is over too when the next
+    /// life of the agent that found it is there: that finds it again, if it is so.
     pub(crate) fn over(
         &mut self,
         now_ns: u64,
@@ -109,13 +110,19 @@ impl Owners {
                 "MEMBERS_DIFFER" => names::FTB_MEMBERS_AGREE,
                 _ => names::FTB_JOURNAL_BACK,
             };
+            let is_neighbour = NEIGHBOUR_FINDINGS.contains(&subject.key());
             // Others find these: its own next life, or its next parent.
-            let is_again = ["JOURNAL_FAILED", "CERTIFICATE_EXPIRES"].contains(&subject.key())
-                || NEIGHBOUR_FINDINGS.contains(&subject.key());
+            let is_again =
+                ["JOURNAL_FAILED", "CERTIFICATE_EXPIRES"].contains(&subject.key()) || is_neighbour;
             let holds = !is_again || row.truth == Truth::Unknown;
-            let watch = table.get(&Subject::new(subject.host(), AGENT_SPACE, WATCHED));
-            let watch =
-                watch.filter(|watch| watch.truth == Truth::True && present.contains(&watch.owner));
+            let watch_of = |host| {
+                let watch = table.get(&Subject::new(host, AGENT_SPACE, WATCHED));
+                watch.filter(|w| w.truth == Truth::True && present.contains(&w.owner))
+            };
+            // An agent publishes with its incarnation as token. The same life states it again.
+            let found_by = row.source.publisher.token;
+            let finder = || watch_of(subject.component()).filter(|w| w.owner.0 != found_by);
+            let watch = watch_of(subject.host()).or_else(|| finder().filter(|_| is_neighbour));
             let Some(watch) = watch.filter(|_| holds) else { continue };
             let since_ns = self.back.get(&row.index).copied().unwrap_or(now_ns);
             if watch.index > row.index || since_ns.saturating_add(grace_ns) <= now_ns {
@@ -131,6 +138,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::Provenance;
     use crate::testing::{Stated, stated};
 
     const GRACE_NS: u64 = 5_000_000_000;
@@ -227,5 +235,28 @@ mod tests {
             let ended: Vec<_> = over(Truth::Unknown).into_iter().map(|(_, event)| event).collect();
             assert_eq!(ended, [event]);
         }
+    }
+
+    #[test]
+    fn what_an_agent_found_about_another_is_over_when_its_next_life_is_there() {
+        let over = |key, by_token, origin, present: &[u64]| {
+            let found = Stated { key, host: "node09", component: "node01", ..Stated::default() };
+            let truth = Truth::Unknown;
+            let found = stated(&Stated { token: by_token, truth, ..found });
+            let watch = Stated { host: "node01", component: AGENT_SPACE, ..Stated::default() };
+            let provenance = Provenance::direct(OriginId(origin));
+            let watch = stated(&Stated { token: origin, key: WATCHED, provenance, ..watch });
+            let mut table = ConditionTable::default();
+            for (index, event) in (1..).zip([found, watch]) {
+                table.apply(LogIndex::new(index), event.as_ref());
+            }
+            let present = present.iter().map(|origin| OriginId(*origin)).collect();
+            let over = Owners::default().over(1, GRACE_NS, &table, &present);
+            over.into_iter().map(|(_, event)| event).collect::<Vec<_>>()
+        };
+        assert_eq!(over("AGENT_REFUSED", 7, 8, &[8]), ["FTB_AGENT_ACCEPTED"]);
+        assert_eq!(over("MEMBERS_DIFFER", 7, 8, &[8]), ["FTB_MEMBERS_AGREE"]);
+        assert!(over("AGENT_REFUSED", 7, 7, &[7]).is_empty(), "it states it again itself");
+        assert!(over("AGENT_REFUSED", 7, 8, &[]).is_empty(), "it is not in the tree");
     }
 }

@@ -147,7 +147,7 @@ impl Node {
         self.cx.counters.refused += 1;
         let why = format!("{}: {}", hello_nack.code.as_str(), hello_nack.message);
         self.cx.transition("child", &hello.host, "asking", "refused", &why);
-        self.tree.report_refused(&mut self.cx, hello, &hello_nack);
+        self.tree.report_refused(&mut self.cx, link, hello, &hello_nack);
         self.cx.send(link, Frame::HelloNack(hello_nack));
         self.cx.close(link, None, &why);
     }

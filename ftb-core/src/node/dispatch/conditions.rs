@@ -211,7 +211,8 @@ impl Node {
             }
         }
         for (subject, name) in over {
-            let payload = format!("{subject} is over: the agent there watches its host again");
+            let payload =
+                format!("{subject} is over: the agent there, or of who found it, watches again");
             let host = subject.host().to_owned();
             let component = subject.component().to_owned();
             let condition = Condition::new(subject.key(), Truth::False);

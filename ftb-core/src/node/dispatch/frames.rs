@@ -89,7 +89,7 @@ impl Node {
     fn frame_from_child(&mut self, link: LinkId, frame: Frame) {
         match frame {
             Frame::Heartbeat(heartbeat) => {
-                self.tree.compare_clock(&self.cx, link, heartbeat.wall_ns);
+                self.tree.compare_again(&self.cx, link, &heartbeat);
                 if heartbeat.epoch_seen > self.epoch_seen {
                     self.epoch_seen = heartbeat.epoch_seen;
                     self.raise_epoch();

@@ -134,7 +134,11 @@ impl Node {
 
     /// What a heartbeat to the parent says.
     pub(crate) fn parent_heartbeat(&self) -> Heartbeat {
-        let wall_ns = self.cx.now.wall_ns;
-        Heartbeat { covered: None, epoch_seen: self.epoch_seen, wall_ns }
+        Heartbeat {
+            covered: None,
+            epoch_seen: self.epoch_seen,
+            wall_ns: self.cx.now.wall_ns,
+            members_digest: self.cx.config.members.digest(),
+        }
     }
 }

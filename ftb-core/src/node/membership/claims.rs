@@ -21,10 +21,11 @@ use crate::node::cx::Cx;
 use crate::node::membership::Membership;
 use std::collections::BTreeMap;
 
-/// Most reports that wait. One more is refused.
+/// Most reports that wait. One more takes the place of one of the child with the most, or is
+/// refused if that is the same child.
 const HELD_MAX: usize = 4_096;
-/// Most origins whose events are dropped until their place is known. With more, further ones are
-/// refused at once.
+/// Most origins below one child of which it is remembered that their events are dropped. Events of
+/// further ones are dropped too, and come again when their agents send them again.
 const DROPPED_MAX: usize = 1_024;
 /// How long an agent may re-propose events of other hosts after something below its link is new.
 const RE_PROPOSAL_MS: u64 = 600_000;
@@ -94,6 +95,8 @@ pub(crate) struct Claims {
     origins: BTreeMap<OriginId, (Rank, Box<str>)>,
     /// In the order of ranks: an agent goes before those below it.
     held: BTreeMap<(Rank, LinkId), Held>,
+    /// How many of them each child has.
+    shares: BTreeMap<LinkId, usize>,
     /// Places of agents may be others since the reports that wait were judged.
     has_changed: bool,
     /// When the first of them has waited too long.
@@ -109,6 +112,55 @@ impl Claims {
     fn refuse(&mut self, link: LinkId, what: ClaimKind, about: &str, ends_link: bool) {
         self.refused.push(RefusedClaim { link, what, about: about.to_owned(), ends_link });
     }
+
+    fn take_held(&mut self, key: (Rank, LinkId)) -> Option<Held> {
+        let held = self.held.remove(&key)?;
+        let share = self.shares.entry(key.1).or_default();
+        *share = share.saturating_sub(1);
+        Some(held)
+    }
+
+    /// A report waits. Says whether there was room.
+    fn hold(&mut self, key: (Rank, LinkId), held: Held) -> bool {
+        if self.held.len() >= HELD_MAX && !self.make_room(key.1) {
+            return false;
+        }
+        if self.held.insert(key, held).is_none() {
+            *self.shares.entry(key.1).or_default() += 1;
+        }
+        true
+    }
+
+    /// The child with the most reports that wait loses one, if it has more than that one: so no
+    /// child takes the room of another. Says whether it did.
+    fn make_room(&mut self, link: LinkId) -> bool {
+        let own = self.shares.get(&link).copied().unwrap_or_default();
+        let most = self.shares.iter().max_by_key(|(_, share)| **share);
+        let Some((most, _)) = most.filter(|(_, share)| **share > own) else { return false };
+        let most = *most;
+        let of_most = || self.held.iter().rev().filter(|((_, of), _)| *of == most);
+        let key = of_most().find(|(_, held)| held.is_refused).or_else(|| of_most().next());
+        let Some(held) = key.map(|(key, _)| *key).and_then(|key| self.take_held(key)) else {
+            return false;
+        };
+        if !held.is_refused {
+            self.refuse(most, ClaimKind::Report, &held.report.host, false);
+        }
+        true
+    }
+
+    /// Since when events of an origin are dropped; with too many of them, since now.
+    fn dropped_since_ns(&mut self, link: LinkId, origin: OriginId, now_ns: u64) -> u64 {
+        let key = (link, origin);
+        if let Some(since_ns) = self.dropped.get(&key) {
+            return *since_ns;
+        }
+        let of_link = self.dropped.range((link, OriginId(0))..=(link, OriginId(u64::MAX)));
+        if of_link.count() < DROPPED_MAX {
+            self.dropped.insert(key, now_ns);
+        }
+        now_ns
+    }
 }
 
 impl Membership {
@@ -122,6 +174,7 @@ impl Membership {
     pub(crate) fn forget_claims(&mut self, link: LinkId) {
         self.claims.has_changed = true;
         self.claims.held.retain(|(_, of), _| *of != link);
+        self.claims.shares.remove(&link);
         self.claims.dropped.retain(|(of, _), _| *of != link);
         self.claims.re_proposals.remove(&link);
     }
@@ -150,24 +203,39 @@ impl Membership {
             if !self.members.has_room_for(report.rank, cx.members_max()) {
                 continue;
             }
-            self.claims.held.remove(&(report.rank, link));
+            let before = self.claims.take_held((report.rank, link));
             match self.judge(cx, link, &report) {
                 Verdict::Counts => self.take_report(cx, link, report),
-                Verdict::Waits if self.claims.held.len() < HELD_MAX => {
-                    self.note_origin(cx, &report);
-                    cx.counters.reports_held += 1;
-                    let (key, since_ns) = ((report.rank, link), cx.now.mono_ns);
-                    let held = Held { report, since_ns, is_refused: false };
-                    self.claims.held.insert(key, held);
-                    let late_ns = since_ns.saturating_add(held_ns(cx));
-                    self.claims.late_ns.get_or_insert(late_ns);
-                }
-                Verdict::Waits | Verdict::Refused => {
+                Verdict::Waits => self.hold(cx, link, report, before.as_ref()),
+                Verdict::Refused => {
                     self.claims.refuse(link, ClaimKind::Report, &report.host, false);
                 }
             }
         }
         self.send_members(cx);
+    }
+
+    /// A report waits. If one about the same agent waited `before`, it waits since then: a child
+    /// does not keep its claim by repeating it.
+    fn hold(&mut self, cx: &mut Cx, link: LinkId, report: MemberReport, before: Option<&Held>) {
+        self.note_origin(cx, &report);
+        let (rank, host, now_ns) = (report.rank, report.host.clone(), cx.now.mono_ns);
+        if before.is_none()
+            && let Some(since_ns) = self.claims.dropped.get_mut(&(link, OriginId(report.origin)))
+        {
+            // It comes anew: that events of it were dropped long ago does not make it late.
+            *since_ns = now_ns;
+        }
+        let since_ns = before.map_or(now_ns, |before| before.since_ns);
+        let is_refused = before.is_some_and(|before| before.is_refused);
+        if !self.claims.hold((rank, link), Held { report, since_ns, is_refused }) {
+            return self.claims.refuse(link, ClaimKind::Report, &host, false);
+        }
+        cx.counters.reports_held += 1;
+        if !is_refused {
+            let late_ns = since_ns.saturating_add(held_ns(cx));
+            self.claims.late_ns.get_or_insert(late_ns);
+        }
     }
 
     /// Called after each input: agents may have left the places where they were.
@@ -183,7 +251,7 @@ impl Membership {
             let is_late = held.since_ns.saturating_add(held_ns(cx)) <= cx.now.mono_ns;
             match self.judge(cx, key.1, &held.report) {
                 Verdict::Counts => {
-                    let held = self.claims.held.remove(&key);
+                    let held = self.claims.take_held(key);
                     held.into_iter().for_each(|held| self.take_report(cx, key.1, held.report));
                 }
                 // It stays: it counts when the agent has left after all.
@@ -297,7 +365,10 @@ impl Membership {
         // It lives: what is said of it over its own link is of the past.
         let is_elsewhere = is_itself || self.is_elsewhere(cx, link, rank, host);
         let waits = is_elsewhere || is_up && report.parent.is_some_and(is_waiting);
-        if !waits || self.is_past(cx, report) {
+        // The rank is another host's by now: the report changes nothing, and the agent gets another
+        // rank.
+        let is_void = self.contradicts_assignment(rank, host);
+        if !waits || is_void || self.is_past(cx, report) {
             return Verdict::Counts;
         }
         Verdict::Waits
@@ -334,20 +405,15 @@ impl Membership {
         }
         cx.counters.events_not_below += batch.count();
         let now_ns = cx.now.mono_ns;
-        let key = (link, batch.origin);
-        let has_room = self.claims.dropped.len() < DROPPED_MAX;
-        let since_ns = match self.claims.dropped.get(&key) {
-            Some(since_ns) => *since_ns,
-            None if has_room => *self.claims.dropped.entry(key).or_insert(now_ns),
-            None => 0,
-        };
+        let since_ns = self.claims.dropped_since_ns(link, batch.origin, now_ns);
         let is_late = since_ns.saturating_add(held_ns(cx)) <= now_ns;
         if known.is_none() || is_late {
             let about = match known {
                 Some((_, host)) => host.into_string(),
                 None => format!("an unknown agent, incarnation {}", batch.origin),
             };
-            self.claims.refuse(link, ClaimKind::Event, &about, is_late);
+            // The child may be honest: an agent below it may run twice, or lists may differ.
+            self.claims.refuse(link, ClaimKind::Event, &about, false);
         }
         false
     }
@@ -391,18 +457,18 @@ impl Membership {
         false
     }
 
-    /// The requests for ranks that a child may pass up.
+    /// The requests for ranks that a child may pass up. A listed host needs none: that a child asks
+    /// for it is dropped, since the host may have come into the list just now.
     pub(crate) fn admit_joins(
         &mut self,
         cx: &Cx,
         link: LinkId,
         joins: Vec<DynamicMember>,
     ) -> Vec<DynamicMember> {
-        let (good, bad): (Vec<_>, Vec<_>) = joins.into_iter().partition(|join| {
-            let listed = cx.config.members.rank_of(&join.host);
-            let is_elsewhere = listed.is_some_and(|r| self.is_elsewhere(cx, link, r, &join.host));
-            !is_elsewhere && !Self::is_here_or_above(cx, listed, &join.host)
-        });
+        let unlisted =
+            joins.into_iter().filter(|join| cx.config.members.rank_of(&join.host).is_none());
+        let (good, bad): (Vec<_>, Vec<_>) =
+            unlisted.partition(|join| !Self::is_here_or_above(cx, None, &join.host));
         for join in bad {
             self.claims.refuse(link, ClaimKind::Join, &join.host, false);
         }

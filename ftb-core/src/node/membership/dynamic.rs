@@ -341,11 +341,14 @@ impl Membership {
         }
     }
 
-    /// The uplink is new: its root learns all dynamic members that are known here.
+    /// The uplink is new: its root learns all dynamic members that are known here. Who has come into
+    /// the list since is none.
     pub(crate) fn forward_all_joins(&mut self, cx: &mut Cx) {
         let Some(parent) = cx.around.parent_link() else { return cx.impossible("ParentIsTaken") };
         let own = key(&cx.config.host);
-        let known = self.dynamic.known.iter().filter(|(key, _)| **key != own);
+        let is_unlisted = |host: &str| cx.config.members.rank_of(host).is_none();
+        let known = self.dynamic.known.iter();
+        let known = known.filter(|(key, entry)| **key != own && is_unlisted(&entry.host));
         let joins = known.map(|(_, entry)| DynamicMember {
             host: entry.host.clone(),
             rank: entry.rank.or(entry.wanted),

@@ -7,7 +7,7 @@
 //! for it ([`crate::node::tree::children`]).
 
 use crate::catalog::names;
-use crate::frame::{Hello, HelloNack, NackCode};
+use crate::frame::{Heartbeat, Hello, HelloNack, NackCode};
 use crate::ident::{OriginId, Rank};
 use crate::node::api::LinkId;
 use crate::node::config::ns;
@@ -27,8 +27,9 @@ const NOT_REFUSED_MS: u64 = 2 * REPEAT_MS;
 /// What was found about a child is over when it has been away for this time: its new parent finds
 /// it too.
 const AWAY_MS: u64 = 60_000;
-/// Most findings that are remembered; one more is only counted.
-const FINDINGS_MAX: usize = 256;
+/// Most refused agents that are remembered; one more is only counted. Other findings are about
+/// children: there are as many as members, and none is left out for names that a stranger invents.
+const REFUSED_MAX: usize = 256;
 
 /// By event and host.
 pub(super) type Findings = BTreeMap<(&'static str, String), Finding>;
@@ -58,13 +59,24 @@ fn ended_by(name: &str) -> Option<(&'static str, &'static str)> {
 }
 
 impl Tree {
-    /// An agent was refused.
-    pub(crate) fn report_refused(&mut self, cx: &mut Cx, hello: &Hello, hello_nack: &HelloNack) {
-        if !matches!(hello_nack.code, NackCode::Busy | NackCode::Full) {
-            let (name, why) = (names::FTB_AGENT_REFUSED, hello_nack.message.clone());
-            let ends_ns = Some(cx.after_ms(NOT_REFUSED_MS));
-            self.found(cx, (name, &hello.host), Vec::new(), ends_ns, why);
-        }
+    /// An agent was refused. If its certificate is for another host, that other one is named: the
+    /// name that it says is nobody's word.
+    pub(crate) fn report_refused(
+        &mut self,
+        cx: &mut Cx,
+        link: LinkId,
+        hello: &Hello,
+        hello_nack: &HelloNack,
+    ) {
+        let certified = match hello_nack.code {
+            NackCode::Busy | NackCode::Full => return,
+            NackCode::Host => cx.links.certified_hosts(link).and_then(<[String]>::first).cloned(),
+            _ => None,
+        };
+        let (name, why) = (names::FTB_AGENT_REFUSED, hello_nack.message.clone());
+        let host = certified.unwrap_or_else(|| hello.host.clone());
+        let ends_ns = Some(cx.after_ms(NOT_REFUSED_MS));
+        self.found(cx, (name, &host), Vec::new(), ends_ns, why);
     }
 
     /// What does not keep two agents apart. An agent that is here now is not refused.
@@ -90,14 +102,22 @@ impl Tree {
         }
     }
 
-    /// A child says its clock again. That clocks differ is found by hellos only: what waited in the
-    /// socket of an agent that was stopped says an old time.
-    pub(crate) fn compare_clock(&mut self, cx: &Cx, link: LinkId, wall_ns: u64) {
-        if self.findings.is_empty() || wall_ns == 0 {
+    /// A child says its clock and its member list again. What differs is found by hellos only: what
+    /// waited in the socket of an agent that was stopped says an old time.
+    pub(crate) fn compare_again(&mut self, cx: &Cx, link: LinkId, heartbeat: &Heartbeat) {
+        if self.findings.is_empty() {
             return;
         }
-        let Some(child) = self.children.get(&link) else { return };
-        let key = (names::FTB_CLOCKS_DIFFER, child.host.clone());
+        let Some(host) = self.children.get(&link).map(|child| child.host.clone()) else { return };
+        // Both lists were loaded again.
+        if heartbeat.members_digest != 0 && heartbeat.members_digest == cx.config.members.digest() {
+            self.ends(names::FTB_MEMBERS_DIFFER, &host, cx.now.mono_ns);
+        }
+        let wall_ns = heartbeat.wall_ns;
+        if wall_ns == 0 {
+            return;
+        }
+        let key = (names::FTB_CLOCKS_DIFFER, host);
         let Some(finding) = self.findings.get_mut(&key) else { return };
         finding.ends_ns = match wall_ns.abs_diff(cx.now.wall_ns) > ns(CLOCKS_APART_MS_MAX) {
             true => None,
@@ -131,7 +151,8 @@ impl Tree {
     ) {
         let key = (name, host.to_owned());
         let repeat_ns = cx.after_ms(REPEAT_MS);
-        let is_full = self.findings.len() >= FINDINGS_MAX;
+        let refused = self.findings.keys().filter(|(of, _)| *of == names::FTB_AGENT_REFUSED);
+        let is_full = name == names::FTB_AGENT_REFUSED && refused.count() >= REFUSED_MAX;
         match self.findings.get_mut(&key) {
             Some(finding) => {
                 finding.ends_ns = ends_ns;
