@@ -151,6 +151,7 @@ mod tests {
             assert_eq!(table.get(timer), Some(7), "{timer:?}");
         }
         table.stop(Timer::Resend);
-        assert_eq!(Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count(), 28);
+        let set = Timer::ALL.into_iter().filter(|timer| table.is_set(*timer)).count();
+        assert_eq!(set, Timer::ALL.len() - 1);
     }
 }
