@@ -3,7 +3,7 @@
 //! Reports that state a condition come from one subscription, which begins with the table. After a
 //! gap the table is read again; the policy knows what it has seen before. Others come from one
 //! subscription for each event space of the policy. It goes on where the launcher before was, and
-//! after a gap that a log can fill where the gap began ([`Refill`]). Other gaps are reported.
+//! after a gap that a log can fill where the gap began (`Refill`). Other gaps are reported.
 //!
 //! Not responsible for: what a report means (the policy).
 
