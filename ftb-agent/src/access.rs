@@ -333,7 +333,8 @@ impl Allowed {
 
     /// What it may publish in this event space; nothing in `ftb.agent`. Conditions move jobs:
     /// root, the agent's user and the publishers of a protected event space may state those of
-    /// this host. Root, the agent's user and [`WATCHERS`] may state those of any host there.
+    /// this host. Root, the agent's user and the accounts of those that watch other hosts may state
+    /// those of any host there.
     pub fn permission(&self, space: &[u8]) -> Permission {
         let granted = self.deciding(space).filter(|grant| grant.publish);
         let Some(grant) = granted.filter(|_| !lies_in(space, AGENT_SPACE)) else {

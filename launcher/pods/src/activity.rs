@@ -5,7 +5,7 @@
 //!
 //! One look reads the head of each process on the host (about 10 µs), more of those of ranks, and
 //! the sockets only of ranks that have stood still since the look before, and of all ranks every
-//! [`EXCHANGE_EVERY`].
+//! `EXCHANGE_EVERY`.
 
 use crate::sockets;
 use core::time::Duration;
