@@ -63,15 +63,18 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     let env: Vec<(String, String)> = env.into_iter().collect();
     let policy = policy_text(run.how.policy.as_deref())?;
     let line = CommandLine { argv: &run.argv, env: &env, cwd: &cwd };
-    let backend = match run.how.backend.as_deref() {
+    let (backend, why) = match run.how.backend.as_deref() {
         None | Some(AUTO) => automatic(&line, &run.how, &policy.1, &place),
-        named => backend(named, &Choice::default(), &place)?,
+        named => (backend(named, &Choice::default(), &place)?, None),
     };
     let sample_every = hang_times(&run.how, &policy.1).map_err(Failure::bad_input)?.sample_every();
     let (argv, size) = (run.argv.clone(), run.n);
     let program = Program { argv, env, cwd, size, backend, sample_every };
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
     check_memory(&run.how, &place)?;
+    if let Some(why) = why.filter(|_| !run.how.quiet) {
+        console::err().line(&format!("ftb-launch: {why}"));
+    }
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
@@ -246,7 +249,12 @@ struct CommandLine<'a> {
 }
 
 /// The backend of `--backend auto`, with a message that explains it.
-fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &Where) -> Choice {
+fn automatic(
+    line: &CommandLine<'_>,
+    how: &RunOptions,
+    policy: &Policy,
+    place: &Where,
+) -> (Choice, Option<String>) {
     let interval = how.checkpoint_every.unwrap_or(policy.checkpoint_timer().0);
     let use_of_pods = auto::UseOfPods {
         nodes: place.plan.placement.len(),
@@ -267,11 +275,7 @@ fn automatic(line: &CommandLine<'_>, how: &RunOptions, policy: &Policy, place: &
         installed::check(&criu)?;
         fits(&criu, place)
     };
-    let (choice, words) = auto::decide(&seen, pods);
-    if let Some(words) = words.filter(|_| !how.quiet) {
-        console::err().line(&format!("ftb-launch: {words}"));
-    }
-    choice
+    auto::decide(&seen, pods)
 }
 
 /// The selected backend, checked on this host.

@@ -144,6 +144,10 @@ fn replica_ack(synced: Option<SyncedRange>) -> Frame {
     Frame::ReplicaAck { epoch: epoch(4), index: 75.into(), copy: 2, kept_from: Some(7), synced }
 }
 
+fn heartbeat(covered: Position) -> Heartbeat {
+    Heartbeat { covered: Some(covered), epoch_seen: 4, wall_ns: 9, members_digest: 10 }
+}
+
 /// One of each kind, with every field set.
 fn every_frame() -> Vec<Frame> {
     let dedup = vec![(PublisherId { account: 1, token: 2 }, vec![(1, 5), (9, 9)])];
@@ -154,12 +158,7 @@ fn every_frame() -> Vec<Frame> {
         Frame::HelloAck(Box::new(hello_ack())),
         Frame::HelloNack(HelloNack { code: NackCode::Full, message: "no room".into(), redirect }),
         Frame::Close(Close { stopping: true, reason: "stop".into() }),
-        Frame::Heartbeat(Heartbeat {
-            covered: Some(at),
-            epoch_seen: 4,
-            wall_ns: 9,
-            members_digest: 10,
-        }),
+        Frame::Heartbeat(heartbeat(at)),
         Frame::TreeState(Box::new(tree_state())),
         Frame::Resume { epoch: epoch(4), after: 70.into() },
         Frame::Subscribe(interest()),

@@ -341,8 +341,8 @@ impl Membership {
         }
     }
 
-    /// The uplink is new: its root learns all dynamic members that are known here. Who has come into
-    /// the list since is none.
+    /// The uplink is new: its root learns all dynamic members that are known here, but for those
+    /// that are in the list by now.
     pub(crate) fn forward_all_joins(&mut self, cx: &mut Cx) {
         let Some(parent) = cx.around.parent_link() else { return cx.impossible("ParentIsTaken") };
         let own = key(&cx.config.host);

@@ -60,7 +60,7 @@ fn ended_by(name: &str) -> Option<(&'static str, &'static str)> {
 
 impl Tree {
     /// An agent was refused. If its certificate is for another host, that other one is named: the
-    /// name that it says is nobody's word.
+    /// name in its hello is not proven.
     pub(crate) fn report_refused(
         &mut self,
         cx: &mut Cx,
