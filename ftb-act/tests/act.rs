@@ -99,7 +99,8 @@ impl Site {
         fs::write(&racks, "r1 n[01-16] # the first\nr2 n[17-32]\n").unwrap();
         let head = format!(
             "agent_socket = {:?}\nstate = {:?}\nracks = {racks:?}\n\
-             [breaker]\nhosts = 8\npercent = 100\n[[profile]]\nhosts = \"n[01-32]\"\nmode = \"act\"\n",
+             [breaker]\nhosts = 8\npercent = 100\n\
+             [[profile]]\nhosts = \"n[01-32]\"\nmode = \"act\"\n",
             cluster.socket(0),
             cluster.dir().join("act-state"),
         );

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// Pages that are no part of the book: what they describe is for this repository's tests alone.
-const OUTSIDE: [&str; 2] = ["tests/hardware/README.md", "deploy/book/SUMMARY.md"];
+const OUTSIDE: [&str; 3] =
+    ["tests/hardware/README.md", "deploy/book/SUMMARY.md", "ftb-client/python/README.md"];
 /// The pages that stand beside the summary.
 const OWN: [&str; 4] = ["checklist.md", "symptoms.md", "failures.md", "upgrade.md"];
 /// Its commands are those of their time.
