@@ -416,6 +416,11 @@ impl Membership {
     pub(crate) fn resend_all_members(&mut self, cx: &mut Cx) {
         let members = &mut self.members;
         members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
+        let moved = members.known.values().filter(|member| member.state == MemberState::Moved);
+        // Who was below one that has moved goes with it: to report it as below this agent is wrong.
+        for rank in moved.map(|member| member.rank).collect::<Vec<Rank>>() {
+            members.forget_below(rank, true);
+        }
         let own = cx.rank;
         members.known.retain(|rank, report| {
             own.is_none_or(|own| *rank > own) && report.state != MemberState::Moved

@@ -1,6 +1,7 @@
 //! Regressions: what a root takes over, installs and hands on.
 
 use super::{Reached, must_reach, nine};
+use crate::chaos::small;
 use crate::ops::{Op, Script};
 use crate::world::Setup;
 use ftb_core::node::NodeConfig;
@@ -232,4 +233,19 @@ fn what_a_former_root_doubts_does_not_hide_who_is_up_elsewhere() {
     script.sort_by_key(|(at, _)| *at);
     let setup = Setup { tune: crate::chaos::small, payload: 400, ..nine() };
     must_reach("doubts", &setup.on_disk().with_conditions(), 20_317, &script, WITNESS);
+}
+
+/// A root that was stopped for a while joined the next one. It reported as below it what was below
+/// a child that had left it in the meantime. The new root refused that as a false claim.
+#[test]
+fn a_root_that_joins_another_does_not_claim_what_went_with_its_children() {
+    const WITNESS: &[Reached] = &[Reached::Role("root", "member")];
+    let script: Script = vec![
+        (9_553_478, Op::Stop(0)),
+        (14_236_564, Op::Pause(1)),
+        (15_380_268, Op::Start(0)),
+        (15_900_000, Op::Publish(2)),
+    ];
+    let setup = Setup { tune: small, unlisted: 3, ..nine() };
+    must_reach("claims", &setup.on_disk().with_conditions(), 700_065, &script, WITNESS);
 }
