@@ -39,6 +39,33 @@ pub fn links(text: &str) -> impl Iterator<Item = &str> {
     links.filter(|link| !link.contains("://"))
 }
 
+/// The files that pages name in code, from the top folder on, and that do not exist. The changelog
+/// may name what is gone.
+///
+/// # Errors
+/// A page cannot be read.
+pub fn missing_files(top: &Path) -> std::io::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    for page in pages(top)?.iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+        let text = fs::read_to_string(page)?;
+        let named = text.split('`').skip(1).step_by(2).filter(|name| is_source(name));
+        // Other names are relative to a folder that the text names.
+        let below_top = named.filter(|name| {
+            let folder = name.split_once('/').map_or("", |(folder, _)| folder);
+            !["", "target"].contains(&folder) && top.join(folder).is_dir()
+        });
+        let gone = below_top.filter(|name| !top.join(name).exists());
+        missing.extend(gone.map(|name| format!("{}: {name}", page.display())));
+    }
+    Ok(missing)
+}
+
+fn is_source(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let kinds = [".rs", ".md", ".toml", ".proto", ".py", ".sh"];
+    name.chars().all(plain) && kinds.iter().any(|kind| name.ends_with(kind))
+}
+
 /// A block of code between fences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {

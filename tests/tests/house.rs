@@ -156,6 +156,11 @@ fn links_of_pages_lead_to_files_and_headings() {
     assert_eq!(ftb_tests::pages::broken_links(&root()).unwrap(), [""; 0]);
 }
 
+#[test]
+fn files_that_pages_name_exist() {
+    assert_eq!(ftb_tests::pages::missing_files(&root()).unwrap(), [""; 0]);
+}
+
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

@@ -177,8 +177,9 @@ fn the_docs_show_what_becomes_of_a_fault() {
     let mut page = String::from(
         "# What becomes of a fault\n\n\
          A test tries every event of a topic in every reachable state and renders this page\n\
-         (`launcher/core/src/policy/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy`\n\
-         writes it). It observes one node of four under the built-in policy,\n\
+         (`launcher/core/src/policy/tests/table.rs`;\n\
+         `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy` writes it).\n\
+         It observes one node of four under the built-in policy,\n\
          `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the end of\n\
          the hold-down. *Left alone*: an action on the node was taken within the hold-down. Events\n\
          without a row do nothing.\n",

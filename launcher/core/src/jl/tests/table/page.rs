@@ -103,8 +103,9 @@ impl Found {
         let mut page = String::from(
             "# What the launcher does in each phase\n\n\
              A test tries every input in every reachable state and renders this page\n\
-             (`launcher/core/src/jl/table.rs`; `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib table`\n\
-             writes it). The jobs have three ranks on two nodes with two spares, use each backend, start\n\
+             (`launcher/core/src/jl/tests/table.rs`;\n\
+             `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib table` writes it).\n\
+             The jobs have three ranks on two nodes with two spares, use each backend, start\n\
              anew or from a set, with `on_death = \"rollback\"`. `launcher/core/protocol.md`\n\
              explains phases and events.\n\n\
              ## Requests of each phase, repeated each second until they are answered\n\n\
