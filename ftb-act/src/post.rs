@@ -29,10 +29,23 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(20);
 /// What is wrong with it.
 pub fn check_url(url: &str) -> Result<Uri, String> {
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+    let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(_)) if has_user => {
+            Err("an address with a user or password is not supported: remove what is before @"
+                .into())
+        }
         (Some("http" | "https"), Some(_)) => Ok(uri),
         _ => Err(format!("{url:?} is no address: expected http://HOST/ or https://HOST/")),
     }
+}
+
+/// The server of an address. The rest of an address is often a secret; what happened to a request
+/// is published.
+fn server_of(url: &str) -> String {
+    let uri = check_url(url).ok();
+    let authority = uri.and_then(|uri| uri.authority().map(|authority| authority.to_string()));
+    authority.unwrap_or_default()
 }
 
 /// Sends requests.
@@ -65,7 +78,8 @@ impl Poster {
     }
 
     /// Posts JSON, again and again until the server takes it (2xx) or the time is over. `key` makes
-    /// repetitions known to the server. Gives whether it was taken, and what happened.
+    /// repetitions known to the server. Gives whether it was taken, and what happened, without the
+    /// path of the address.
     pub async fn post(
         &self,
         url: &str,
@@ -74,13 +88,14 @@ impl Poster {
         time_limit: Duration,
     ) -> (bool, String) {
         let deadline = Instant::now() + time_limit;
+        let server = server_of(url);
         let mut pause = RETRY_FIRST;
         let mut why = String::new();
         loop {
             let end = deadline.min(Instant::now() + ATTEMPT_MAX);
             match timeout_at(end, self.attempt(url, key, body)).await {
                 Ok(Ok(status)) if (200..300).contains(&status) => {
-                    return (true, format!("{url}: {status}"));
+                    return (true, format!("{server}: {status}"));
                 }
                 Ok(Ok(status)) => why = format!("status {status}"),
                 Ok(Err(problem)) => why = problem,
@@ -88,7 +103,7 @@ impl Poster {
                 Err(_) => {}
             }
             if Instant::now() + pause >= deadline {
-                return (false, format!("{url}: {why}; given up after {time_limit:?}"));
+                return (false, format!("{server}: {why}; given up after {time_limit:?}"));
             }
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);
@@ -103,7 +118,7 @@ impl Poster {
         let stream = TcpStream::connect((&host[..], port)).await.map_err(|e| e.to_string())?;
         let authority = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
         let request = http::Request::post(uri.path_and_query().map_or("/", |path| path.as_str()))
-            .header("host", authority.rsplit('@').next().unwrap_or_default())
+            .header("host", authority)
             .header("content-type", "application/json")
             .header("idempotency-key", key)
             .header("user-agent", "ftb-act")
@@ -129,4 +144,17 @@ async fn send(
     let answer = sender.send_request(request).await;
     connection.abort();
     Ok(answer.map_err(|error| error.to_string())?.status().as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_happened_does_not_show_the_secret_in_an_address() {
+        assert_eq!(server_of("https://hooks.example.org:8443/T0/SECRET"), "hooks.example.org:8443");
+        assert!(check_url("https://token@hooks.example.org/").is_err());
+    }
 }

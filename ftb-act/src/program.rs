@@ -35,7 +35,7 @@ fn replaced(argument: &str, work: &Work) -> String {
 }
 
 /// Runs a program with the order as JSON on its standard input. Gives whether it did what it
-/// should, and what happened. At `stop` it is ended. When the future is dropped, or the program has
+/// should, and what happened; its output goes to the log, since what happened is published. At `stop` it is ended. When the future is dropped, or the program has
 /// ended, the rest of its group is killed.
 pub async fn run(
     work: &Work,
@@ -139,7 +139,10 @@ async fn follow(
                 (Some(code), _) => format!("exit code {code}"),
                 (None, signal) => format!("signal {}", signal.unwrap_or_default()),
             };
-            (status.success(), format!("{how}: {text}").trim_end_matches([':', ' ']).to_owned())
+            if !text.is_empty() {
+                tracing::info!(text, how, "a program has ended and said this");
+            }
+            (status.success(), how)
         }
     }
 }

@@ -92,6 +92,8 @@ struct ImportFile {
     subject: String,
     racks: PathBuf,
     #[serde(default)]
+    insecure: bool,
+    #[serde(default)]
     rule: Vec<RuleFile>,
 }
 
@@ -181,11 +183,19 @@ impl Config {
     /// The problem, with its line or key.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         let file: File = read_toml(text)?;
+        let needs_tls = file.import.as_ref().is_some_and(|import| !import.insecure);
         let import = file.import.map(|import| import.check(folder)).transpose()?;
+        let nats = file.nats.check(folder)?;
+        if let Some(server) = nats.in_the_clear().filter(|_| needs_tls) {
+            return Err(format!(
+                "import: alarms would come from {server} without TLS, and a host on the way could \
+                 invent them: set nats.ca or a tls:// address, or import.insecure = true"
+            ));
+        }
         Ok(Self {
             agent: file.agent_socket,
             state_dir: file.state_dir.unwrap_or_else(|| "/var/lib/ftb-bridge".into()),
-            nats: file.nats.check(folder)?,
+            nats,
             export: file.export.check()?,
             import,
         })
@@ -198,6 +208,25 @@ fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         format!("line {line}: {}", error.message().replace('\n', " "))
     })
+}
+
+impl NatsConfig {
+    /// A server on another host that is reached without TLS.
+    fn in_the_clear(&self) -> Option<&str> {
+        let is_tls = self.ca.is_some() || self.identity.is_some();
+        let mut servers = self.servers.iter().filter(|_| !is_tls).map(String::as_str);
+        servers.find(|server| {
+            let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
+            let place = rest.rsplit('@').next().unwrap_or_default();
+            let host = match place.strip_prefix('[') {
+                Some(rest) => rest.split(']').next().unwrap_or_default(),
+                None => place.split([':', '/']).next().unwrap_or_default(),
+            };
+            let address: Option<std::net::IpAddr> = host.parse().ok();
+            let is_local = host == "localhost" || address.is_some_and(|a| a.is_loopback());
+            !is_local && scheme != "tls" && scheme != "wss"
+        })
+    }
 }
 
 impl NatsFile {

@@ -85,3 +85,28 @@ fn a_secret_that_other_users_can_read_is_rejected() {
     let missing = Config::parse("[nats]\ncredentials = \"x\"", folder.path()).unwrap_err();
     assert!(missing.contains("No such file"), "{missing}");
 }
+
+#[test]
+fn alarms_come_from_another_host_with_tls_only() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("racks.toml"), "r07 = \"node[01-16]\"\n").unwrap();
+    fs::write(folder.path().join("ca.pem"), "").unwrap();
+    let import = uncommented(&["[import]", "[[import.rule]]"]);
+    let read = |nats: &str, import: &str| {
+        Config::parse(&format!("[nats]\n{nats}\n{import}"), folder.path()).map(|_| ())
+    };
+    let remote = "servers = [\"nats://127.0.0.1\", \"nats://user@nats7:4222\"]";
+    let problem = read(remote, &import).unwrap_err();
+    assert!(problem.contains("nats://user@nats7:4222 without TLS"), "{problem}");
+    let permitted = import.replace("insecure = false", "insecure = true");
+    assert_eq!(read(remote, &permitted), Ok(()));
+    assert_eq!(read(remote, ""), Ok(()), "nothing is imported");
+    for good in [
+        "servers = [\"tls://nats7\"]",
+        "servers = [\"localhost:4222\", \"nats://[::1]:4222\"]",
+        "servers = [\"nats://nats7\"]\nca = \"ca.pem\"",
+    ] {
+        assert_eq!(read(good, &import), Ok(()), "{good}");
+    }
+    assert!(read("servers = [\"nats://localhost@nats7\"]", &import).is_err());
+}
