@@ -452,6 +452,7 @@ impl Config {
         node.storm = storm::rules(&self.storm);
         node.folder = Some(Folder(ftb_proto::event::fold));
         node.grouper = Some(ftb_proto::event::grouper());
+        node.counted_mark = Some(ftb_proto::event::counted_mark());
         node
     }
 

@@ -25,6 +25,7 @@ use prost::Message as _;
 
 mod batch;
 mod condition;
+mod counted;
 mod encode;
 mod group;
 mod list;
@@ -33,6 +34,7 @@ pub mod signature;
 mod walk;
 pub use batch::{EventBatch, EventView, Tags};
 pub use condition::stated_condition;
+pub use counted::counted_mark;
 pub use encode::{encode_event, event_len, put_event};
 pub(crate) use encode::{field_len, put_head};
 pub use group::grouper;
@@ -274,6 +276,7 @@ fn sealed_head(stamps: &Stamps<'_>, host: Span, event: Span, inner: &EventHead) 
         condition: None,
         is_member: false,
         group: None,
+        is_counted: false,
     }
 }
 
@@ -294,7 +297,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let mut once = Once::default();
     let (mut id, mut host, mut event) = (None, Span::default(), None);
     let (mut uid, mut pid, mut republished, mut covers) = (0, 0, false, 0);
-    let (mut condition, mut is_member, mut group) = (None, false, None);
+    let (mut condition, mut is_member, mut group, mut is_counted) = (None, false, None, false);
     while let Some(field) = walker.next()? {
         match (field.number, field.value) {
             (1, Value::Bytes(span)) => id = Some(read_id(&field, walker.slice(span))?),
@@ -311,8 +314,9 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
             }
             (9, Value::Varint(number)) => is_member = number != 0,
             (10, Value::Bytes(span)) => group = Some(group::read(span, walker.slice(span))?),
+            (11, Value::Varint(number)) => is_counted = number != 0,
             (15, Value::Bytes(span)) => event = Some(span),
-            (1..=10 | 15, _) => return Err(field.wrong_type(SEALED)),
+            (1..=11 | 15, _) => return Err(field.wrong_type(SEALED)),
             _ => continue,
         }
         once.check(SEALED, &field)?;
@@ -326,7 +330,7 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let stamps = Stamps { id, host: text, uid, pid, republished };
     let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
     let head = sealed_head(&stamps, host, event, &inner);
-    let head = Head { covers, condition, is_member, group, ..head };
+    let head = Head { covers, condition, is_member, group, is_counted, ..head };
     Ok((head, within(event, inner.payload)))
 }
 

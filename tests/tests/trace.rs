@@ -1,16 +1,17 @@
 //! The path of an event, as real agents remember it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ftb_client::{Client, EventId, Severity, Start, event};
+use ftb_client::{Client, Delivery, EventId, Severity, Start, Unconfirmed, event};
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, binary, wait_for};
 use ftb_tests::skip::skip;
 use ftb_tests::user::{ORDINARY, impossible};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn ftbctl(cluster: &Cluster, rank: usize) -> Command {
     let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
@@ -153,4 +154,98 @@ async fn a_user_sees_the_paths_of_readable_events_only() {
     assert_eq!(trace(&cluster, 2, &secret).0, 0, "root may");
     let open = publish(&cluster, 1, &["ftb.x", "OPEN", "-s", "error"]);
     assert_eq!(as_user(&open).0, 0);
+}
+
+/// The hosts where an event was folded or limited, with the step.
+fn ends(cluster: &Cluster, id: EventId) -> Vec<(String, String)> {
+    let all = steps(cluster, 2, &id.to_string()).into_iter();
+    let ends = all.filter(|(_, step, _)| ["folded", "limited"].contains(&&**step));
+    ends.map(|(host, step, _)| (host, step)).collect()
+}
+
+/// The hosts where an event had a step.
+fn hosts_with(cluster: &Cluster, id: EventId, wanted: &str) -> Vec<String> {
+    let all = steps(cluster, 2, &id.to_string()).into_iter();
+    all.filter(|(_, step, _)| step == wanted).map(|(host, ..)| host).collect()
+}
+
+/// An event that a rule folds, one that a rule limits, and one that a group takes.
+#[tokio::test]
+async fn the_path_shows_where_an_event_was_folded_or_limited() {
+    let rules = "[[storm]]\nspace = \"ftb.x.noise\"\nseverity_max = \"error\"\nfold = \"2s\"\n\
+                 [[storm]]\nspace = \"ftb.x.loud\"\nseverity_max = \"error\"\n\
+                 events_per_s = 1\nburst = 1\n\
+                 [[storm]]\nspace = \"ftb.x.ports\"\nseverity_max = \"error\"\n\
+                 fold = \"500ms\"\ngroup_by = [\"neighbour\"]\n";
+    let mut cluster = Plan::new(3, 2).extra(rules).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    cluster.wait_safe().await.unwrap();
+    let client = Client::builder("storm").agent(cluster.socket(1)).build().unwrap();
+    // At once: no window ends between them, and no budget grows.
+    let publish = async |space: &str, count: usize| {
+        let error = || event(space, "FLAPS").unwrap().severity(Severity::Error);
+        let all = (0..count).map(|_| client.publish(error().tag("neighbour", "leaf1")).unwrap());
+        let mut outcomes = Vec::new();
+        for receipt in all.collect::<Vec<_>>() {
+            outcomes.push(receipt.confirmed().await);
+        }
+        outcomes
+    };
+    let at = |rank: usize, step: &str| vec![(cluster.host(rank).to_owned(), step.to_owned())];
+    let flaps = publish("ftb.x.noise", 2).await;
+    let [Ok(first), Ok(second)] = flaps[..] else { panic!("{flaps:?}") };
+    assert_eq!((ends(&cluster, first), ends(&cluster, second)), (vec![], at(1, "folded")));
+    let (_, text) = trace(&cluster, 0, &second.to_string());
+    assert!(text.contains("folded into a later event (storm control)"), "{text}");
+
+    let cries = publish("ftb.x.loud", 20).await;
+    let Ok(first) = cries[0] else { panic!("{cries:?}") };
+    let limited = cries.iter().position(|end| matches!(end, Err(Unconfirmed::Refused { .. })));
+    let limited = EventId { seq: first.seq + limited.unwrap() as u64, ..first };
+    assert_eq!((ends(&cluster, first), ends(&cluster, limited)), (vec![], at(1, "limited")));
+
+    let subscriber = Client::builder("watcher").agent(cluster.socket(2)).build().unwrap();
+    let mut folds = subscriber.subscribe("event_space=ftb.x.ports", Start::Now).await.unwrap();
+    let ports = publish("ftb.x.ports", 2).await;
+    let Ok(port) = ports[0] else { panic!("{ports:?}") };
+    let Some(Delivery::Event(fold)) = folds.next().await else { panic!("no fold") };
+    assert_eq!(fold.folded.as_ref().map(|folded| folded.count), Some(2));
+    let found = steps(&cluster, 2, &port.to_string());
+    let group = (cluster.host(0).to_owned(), "folded".to_owned(), fold.id.to_string());
+    assert!(found.contains(&group), "{found:#?}");
+}
+
+/// A reader that is stopped: its agent sheds for it what its own log has dropped.
+#[tokio::test]
+async fn the_path_shows_for_whom_an_event_was_shed() {
+    let limits = "[limits]\nring_bytes = 262144\nlag_bytes = 131072\n";
+    let mut cluster = Plan::new(3, 2).extra(limits).start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    cluster.wait_safe().await.unwrap();
+    let mut tail = ftbctl(&cluster, 2);
+    let mut tail = tail.args(["tail", "event_space=ftb.x"]).stdout(Stdio::piped()).spawn().unwrap();
+    let client = Client::builder("flood").agent(cluster.socket(1)).build().unwrap();
+    let publish = async |payload: usize| {
+        let error = event("ftb.x", "BROKEN").unwrap().severity(Severity::Error);
+        let error = error.payload("x".repeat(payload));
+        client.publish_wait(error).await.unwrap().confirmed().await.unwrap()
+    };
+    let is_subscribed = async || {
+        let steps = hosts_with(&cluster, publish(1).await, "delivered");
+        Ok((!steps.is_empty()).then_some(()))
+    };
+    wait_for("the subscription", is_subscribed).await.unwrap();
+    let reader = Pid::from_raw(tail.id().try_into().unwrap());
+    kill(reader, Signal::SIGSTOP).unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..200 {
+        ids.push(publish(32 * 1024).await);
+    }
+    // The socket takes the first of them; the last are still in the log.
+    let shed = hosts_with(&cluster, ids[100], "shed");
+    let (_, text) = trace(&cluster, 0, &ids[100].to_string());
+    kill(reader, Signal::SIGKILL).unwrap();
+    tail.wait().unwrap();
+    assert_eq!(shed, [cluster.host(2)], "{text}");
+    assert!(text.contains("shed for ftbctl, which is too slow"), "{text}");
 }

@@ -41,7 +41,8 @@ pub(super) struct Reading {
 impl Reading {
     /// An empty log behind an index; only the newest `bytes_max` are kept.
     pub(super) fn new(after: LogIndex, bytes_max: usize, conditions: ConditionLimits) -> Self {
-        let reserve = Reserve { bytes: 0, protected: Arc::default(), conditions };
+        let mark = Some(ftb_proto::event::counted_mark());
+        let reserve = Reserve { bytes: 0, protected: Arc::default(), conditions, mark };
         Self {
             reserve,
             items: VecDeque::new(),

@@ -15,8 +15,10 @@
 //!    statement counts over it.
 //! 5. Otherwise *s* counts.
 //!
-//! A log retains the event of each row and its `Support`. Of the others it may drop any, and
-//! yields the same table: the row of a subject is its last statement that counts.
+//! The row of a subject is its last statement that counts. A log retains the event of each row. Of
+//! the others it may drop any, so *s* meets another row where the log is copied or read from disk.
+//! By the rules it might not count over that one: clocks jump, and merges bring old statements. So
+//! a log marks the statements that counted ([`crate::sealed::CountedMark`]): they count again.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
 //! events themselves, which the log retains (`retained.rs`).
@@ -79,37 +81,6 @@ pub struct ConditionRow {
     clock: Option<u64>,
     /// Size of its event in bytes.
     bytes: usize,
-    support: Support,
-}
-
-/// Indices of events without which the event of a row might not count, where an older event of its
-/// subject is still in the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Support {
-    /// The event that it says it replaces, or that a repeated *false* was compared with.
-    replaced: Option<LogIndex>,
-    /// What has ended the last statement over which only a kept one counts.
-    release: Option<LogIndex>,
-}
-
-impl Support {
-    /// Of a statement that counts over a row.
-    fn of(claim: &Claim, index: LogIndex, old: &ConditionRow) -> Self {
-        let is_bolt = |truth, is_kept| truth == Truth::True && is_kept;
-        let release = match is_bolt(old.truth, old.is_kept) {
-            _ if is_bolt(claim.truth, claim.is_kept) => None,
-            true => Some(index),
-            false => old.support.release,
-        };
-        let is_compared = claim.is_repeat() && claim.truth == Truth::False;
-        let is_of_another = claim.source.publisher != old.source.publisher;
-        let needs_old = claim.replaces.is_some() || is_compared && is_of_another;
-        Self { replaced: needs_old.then_some(old.index), release }
-    }
-
-    fn indices(self) -> impl Iterator<Item = LogIndex> {
-        [self.replaced, self.release].into_iter().flatten()
-    }
 }
 
 /// What decides between two statements about one subject.
@@ -198,11 +169,6 @@ impl ConditionRow {
         Claim { event, source, replaces: None, truth, time_ns, stated_ns, clock, is_kept }
     }
 
-    /// The indices of its event and of those that support it.
-    fn events(&self) -> impl Iterator<Item = LogIndex> {
-        std::iter::once(self.index).chain(self.support.indices())
-    }
-
     /// Whether it becomes unknown with its publisher's agent.
     pub(crate) fn is_owned(&self) -> bool {
         !self.is_kept && self.truth != Truth::Unknown
@@ -271,12 +237,10 @@ impl ConditionTable {
         let Some(condition) = event.condition() else { return Applied::Ignored };
         let claim = Claim::of(event, condition);
         let subject = condition.subject();
-        let old = self.rows.get(&subject);
-        if old.is_some_and(|old| !claim.counts_over(&old.claim())) {
+        let counts = |old: &ConditionRow| event.is_counted() || claim.counts_over(&old.claim());
+        if self.rows.get(&subject).is_some_and(|old| !counts(old)) {
             return Applied::Ignored;
         }
-        let support =
-            old.map(|old| Support::of(&claim, index.get().into(), old)).unwrap_or_default();
         let Claim { event: id, source, truth, time_ns, is_kept, clock, .. } = claim;
         let row = ConditionRow {
             index,
@@ -291,19 +255,16 @@ impl ConditionTable {
             owner: condition.head().provenance.owner,
             is_kept,
             clock,
-            bytes: event.len(),
-            support,
+            bytes: event.unmarked_len(),
         };
-        let mut gone: Vec<LogIndex> =
-            self.remove(&subject).iter().flat_map(ConditionRow::events).collect();
-        gone.retain(|gone| support.indices().all(|index| index != *gone));
+        let mut gone: Vec<LogIndex> = self.remove(&subject).iter().map(|old| old.index).collect();
         self.insert(subject, row);
         while self.rows.len() > self.limits.rows || self.bytes > self.limits.bytes {
             let Some((_, _, lightest)) = self.by_weight.first().copied() else { break };
             let Some(subject) = self.by_index.get(&lightest).cloned() else { break };
             let row = self.remove(&subject);
             self.dropped += u64::from(row.as_ref().is_some_and(|row| row.truth != Truth::False));
-            gone.extend(row.iter().flat_map(ConditionRow::events));
+            gone.extend(row.iter().map(|row| row.index));
         }
         Applied::Counts { gone }
     }
@@ -426,7 +387,8 @@ pub(crate) const FINDINGS: [&str; 5] =
     ["NODE_DEAD", "AGENT_LOST", "NODE_UNREACHABLE", "JOURNAL_FAILED", "CERTIFICATE_EXPIRES"];
 
 /// The same of two agents: the component is the one that found it.
-pub(crate) const NEIGHBOUR_FINDINGS: [&str; 2] = ["AGENT_REFUSED", "MEMBERS_DIFFER"];
+pub(crate) const NEIGHBOUR_FINDINGS: [&str; 3] =
+    ["AGENT_REFUSED", "MEMBERS_DIFFER", "CLOCKS_DIFFER"];
 
 fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
     let is_found = match subject.component().is_empty() {
@@ -437,7 +399,7 @@ fn is_finding(subject: &Subject, row: &ConditionRow) -> bool {
 }
 
 fn cost(subject: &Subject, row: &ConditionRow) -> usize {
-    ROW_BYTES + subject.len() + row.bytes * row.events().count()
+    ROW_BYTES + subject.len() + row.bytes
 }
 
 #[cfg(test)]
@@ -623,77 +585,6 @@ mod tests {
         assert_eq!(truth(&table(&events)), Some(False), "another run of ftbctl");
         events.push(fan(2, 7, True));
         assert_eq!(truth(&table(&events)), Some(True));
-    }
-
-    /// Whatever a log retains beside the rows and their support, for other reasons, the table is
-    /// the same.
-    fn any_part_yields_the_same_table(events: &[Sealed]) {
-        for until in 1..=events.len() {
-            let mut all = ConditionTable::default();
-            let mut kept = BTreeSet::new();
-            for (index, event) in (1..).zip(&events[..until]) {
-                let Applied::Counts { gone } = all.apply(index.into(), event.as_ref()) else {
-                    continue;
-                };
-                kept.insert(index);
-                kept.retain(|index: &u64| !gone.contains(&LogIndex::new(*index)));
-            }
-            for others in 0..1_u64 << until {
-                let is_here = |index: u64| kept.contains(&index) || others >> (index - 1) & 1 == 1;
-                let mut part = ConditionTable::default();
-                for (index, event) in (1..).zip(&events[..until]).filter(|(at, _)| is_here(*at)) {
-                    part.apply(index.into(), event.as_ref());
-                }
-                let rows = |table: &ConditionTable| {
-                    table.iter().map(|(_, row)| (row.index, row.truth)).collect::<Vec<_>>()
-                };
-                assert_eq!(rows(&part), rows(&all), "{until} {others:b} {kept:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn any_part_of_a_log_with_the_rows_and_their_support_yields_the_same_table() {
-        let by_hand = |token, seq, truth| {
-            stated(&Stated { token, seq, truth, is_kept: true, ..Stated::default() })
-        };
-        let source = Provenance { source: Some(id(2, 3)), ..Stated::default().provenance };
-        let repeated =
-            |token, seq| stated(&Stated { token, seq, provenance: source, ..Stated::default() });
-        let lost = |of, token, seq| {
-            let provenance = Provenance { replaces: Some(of), ..source };
-            stated(&Stated { token, seq, truth: Truth::Unknown, provenance, ..Stated::default() })
-        };
-        any_part_yields_the_same_table(&[
-            by_hand(1, 1, True),
-            by_hand(3, 2, False),
-            fan(2, 3, True),
-            repeated(9, 4),
-            lost(id(9, 4), 9, 5),
-            by_hand(4, 6, True),
-            by_hand(5, 7, False),
-            fan(2, 8, True),
-        ]);
-        // What a repeated clear was compared with supports it.
-        any_part_yields_the_same_table(&[
-            of_host("b", 5, 2, True),
-            of_host("a", 1, 10, True),
-            again("a", 20, id(2, 15), False, 15),
-            of_host("b", 5, 21, Truth::Unknown),
-            again("a", 30, id(2, 15), False, 15),
-        ]);
-        // Merges bring what an agent says of a statement in any order.
-        let (first, last) = (repeated(9, 2), lost(id(9, 4), 9, 5));
-        let all = [fan(2, 3, True), first, repeated(9, 4), last, repeated(9, 6), fan(2, 9, True)];
-        let mut number = 1_u64;
-        for _ in 0..100 {
-            let mut order = all.clone();
-            for last in (1..order.len()).rev() {
-                number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                order.swap(last, (number >> 33) as usize % (last + 1));
-            }
-            any_part_yields_the_same_table(&order);
-        }
     }
 
     #[test]

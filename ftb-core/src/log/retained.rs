@@ -17,6 +17,8 @@
 //! 5. The event of each row of the table of conditions is retained, whatever the reserve is
 //!    ([`crate::log::conditions`]). A statement that does not count is dropped. Which statements of
 //!    a later part of a log count depends on what was stated before it: without that, all stay.
+//! 6. Statements that counted get a mark ([`CountedMark`]). The rules compare clocks and
+//!    publishers: without what is dropped some of them would not count again.
 
 mod batch;
 mod items;
@@ -33,12 +35,12 @@ use crate::log::gap::Gap;
 use crate::log::item::{Content, Item};
 use crate::numbers::LogIndex;
 use crate::run::Run;
-use crate::sealed::SealedRef;
+use crate::sealed::{CountedMark, Sealed, SealedRef};
 use crate::severity::Severity;
 use crate::space::{EventSpace, lies_in};
 use batch::{LaneCursor, RetainedBatch, batch_of};
 use core::ops::Range;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tally::{Tally, newer};
 
@@ -51,6 +53,8 @@ pub struct Reserve {
     pub protected: Arc<[EventSpace]>,
     /// Bounds of the table of conditions, whose events are beside those bytes.
     pub conditions: ConditionLimits,
+    /// How statements that counted are marked; `None`: they are not.
+    pub mark: Option<CountedMark>,
 }
 
 /// Part of a log's bytes that retained events may use: one half, a quarter for each share.
@@ -120,7 +124,8 @@ impl Retained {
     ) -> Self {
         let Some(first) = events.first() else { return Self::new(last, limits) };
         let mut retained = Self::new(first.covers_after(), limits);
-        let nothing = Reserve { bytes: 0, protected: Arc::default(), conditions: limits };
+        let (bytes, protected) = (0, Arc::default());
+        let nothing = Reserve { bytes, protected, conditions: limits, mark: None };
         events.iter().for_each(|item| retained.take(item, &nothing));
         retained.push_tally(Tally::unknown(last));
         for tally in &mut retained.tallies {
@@ -202,6 +207,8 @@ impl Retained {
     }
 
     fn take_run(&mut self, index: LogIndex, run: &Run, reserve: &Reserve) {
+        let (run, void) = self.judge(index, run, reserve.mark);
+        let run = &run;
         // What came before an event is not newer.
         for tally in self.tallies.iter_mut().rev().take_while(|tally| tally.newest_ns.is_none()) {
             tally.newest_ns = Some(run.first().time_ns());
@@ -210,8 +217,8 @@ impl Retained {
         let mut kept: [[Vec<Range<usize>>; SEVERITIES]; 2] = Default::default();
         for (places, first) in run.groups() {
             let share = reserve.share(first.space());
-            let counts = first.condition().is_none() || self.pin(index, run, places.start);
-            if !counts || first.severity() == Severity::Info && share == OTHERS {
+            if void.contains(&places.start) || first.severity() == Severity::Info && share == OTHERS
+            {
                 let newest_ns = run.get(places.end - 1).map_or(0, SealedRef::time_ns);
                 tally.dropped(first.severity(), first.space(), newest_ns);
                 continue;
@@ -233,24 +240,36 @@ impl Retained {
         }
     }
 
-    /// Takes an event that states a condition. Says whether it counts.
-    fn pin(&mut self, first: LogIndex, run: &Run, place: usize) -> bool {
-        let index = first + place as u64;
-        let Some(one) = run.slice(place..place + 1) else { return false };
-        if self.is_later_part {
-            self.pinned.insert(index, one.detached());
-            return true;
-        }
-        match self.conditions.apply(index, one.first()) {
-            Applied::Ignored => false,
-            Applied::Counts { gone } => {
-                self.pinned.insert(index, one.detached());
-                for index in gone {
-                    self.pinned.remove(&index);
-                }
-                true
+    /// Takes what events state. Gives them with marks, and the places of statements that do not
+    /// count.
+    fn judge(
+        &mut self,
+        first: LogIndex,
+        run: &Run,
+        mark: Option<CountedMark>,
+    ) -> (Run, BTreeSet<usize>) {
+        let (mut marked, mut void) = (BTreeMap::new(), BTreeSet::new());
+        // Each statement is a group of its own.
+        for (places, event) in run.groups().filter(|(_, event)| event.condition().is_some()) {
+            let (place, index) = (places.start, first + places.start as u64);
+            if self.is_later_part {
+                self.pinned.insert(index, event.to_sealed().into());
+                continue;
             }
+            let Applied::Counts { gone } = self.conditions.apply(index, event) else {
+                void.insert(place);
+                continue;
+            };
+            let sealed = mark.and_then(|mark| (mark.put)(event));
+            marked.extend(sealed.clone().map(|sealed| (place, sealed)));
+            let pinned = sealed.unwrap_or_else(|| event.to_sealed());
+            self.pinned.insert(index, pinned.into());
+            gone.iter().for_each(|index| drop(self.pinned.remove(index)));
         }
+        let event = |(place, event)| marked.get(&place).map_or(event, Sealed::as_ref);
+        let all = (!marked.is_empty()).then(|| run.iter().enumerate().map(event));
+        let run = all.and_then(Run::collect).unwrap_or_else(|| run.clone());
+        (run, void)
     }
 
     fn push_tally(&mut self, tally: Tally) {
@@ -412,8 +431,9 @@ impl Reserve {
         log_bytes: usize,
         protected: &Arc<[EventSpace]>,
         conditions: ConditionLimits,
+        mark: Option<CountedMark>,
     ) -> Self {
-        Self { bytes: log_bytes / RESERVE_PART, protected: Arc::clone(protected), conditions }
+        Self { bytes: log_bytes / RESERVE_PART, protected: Arc::clone(protected), conditions, mark }
     }
 
     fn share(&self, space: &str) -> usize {

@@ -7,7 +7,7 @@
 
 use crate::ident::{EventId, PublisherId};
 use crate::numbers::PublisherSeq;
-use crate::sealed::{Head, Sealed, SealedRef, Span, SpanError};
+use crate::sealed::{CountedMark, Head, Sealed, SealedRef, Span, SpanError};
 use crate::severity::Severity;
 use bytes::{Bytes, BytesMut};
 use core::ops::Range;
@@ -28,6 +28,8 @@ struct Batch {
     is_traced: bool,
     /// Whether any of them is a member or the fold of a group.
     is_of_group: bool,
+    /// Whether any of them has the mark of a statement that counted.
+    is_counted: bool,
 }
 
 /// One event of a batch.
@@ -116,7 +118,8 @@ impl RunBuilder {
         let to = entries.len() as u32;
         let is_traced = headers.iter().any(|header| header.is_traced);
         let is_of_group = headers.iter().any(Head::is_of_group);
-        let batch = Arc::new(Batch { bytes, headers, entries, is_traced, is_of_group });
+        let is_counted = headers.iter().any(|header| header.is_counted);
+        let batch = Arc::new(Batch { bytes, headers, entries, is_traced, is_of_group, is_counted });
         Ok((to > 0).then_some(Run { batch, from: 0, to }))
     }
 }
@@ -230,6 +233,15 @@ impl Run {
         self.batch.is_of_group
     }
 
+    /// The same events without the marks of statements that counted. `None`: none has one.
+    pub(crate) fn without_marks(&self, mark: Option<CountedMark>) -> Option<Self> {
+        if !self.batch.is_counted {
+            return None;
+        }
+        let events: Vec<Sealed> = self.iter().map(|event| event.unmarked(mark)).collect();
+        Self::collect(events.iter().map(Sealed::as_ref))
+    }
+
     /// Whether an event is in it, alone or in a fold.
     pub fn holds(&self, id: EventId) -> bool {
         self.stretches().any(|stretch| {
@@ -322,7 +334,8 @@ impl From<Sealed> for Run {
         let entries = vec![Entry { seq, time_ns, at, end_bytes: len, header: 0 }];
         let (bytes, is_traced) = (event.into_bytes(), head.is_traced);
         let is_of_group = head.is_of_group();
-        let batch = Batch { bytes, headers: vec![head], entries, is_traced, is_of_group };
+        let (headers, is_counted) = (vec![head], head.is_counted);
+        let batch = Batch { bytes, headers, entries, is_traced, is_of_group, is_counted };
         Self { batch: Arc::new(batch), from: 0, to: 1 }
     }
 }

@@ -13,6 +13,7 @@ use crate::ident::EventId;
 use crate::numbers::PublisherSeq;
 use crate::severity::Severity;
 use bytes::Bytes;
+use std::fmt;
 
 /// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -73,7 +74,38 @@ pub struct Head {
     pub is_member: bool,
     /// It is the fold of a group.
     pub group: Option<GroupHead>,
+    /// Its statement counted when the log retained it ([`CountedMark`]).
+    pub is_counted: bool,
 }
+
+/// How the mark of a statement that counted is put into an event, and removed: the shell's, as all
+/// encodings are. A log drops statements, and those that are left must count again where they are
+/// copied or read from disk, whatever is missing before them.
+#[derive(Clone, Copy)]
+pub struct CountedMark {
+    /// The event with the mark, longer by [`COUNTED_BYTES`]. `None`: it has it, or is over a bound.
+    pub put: fn(SealedRef<'_>) -> Option<Sealed>,
+    /// The event without it. `None`: it has none.
+    pub remove: fn(SealedRef<'_>) -> Option<Sealed>,
+}
+
+/// Bytes of a mark.
+pub const COUNTED_BYTES: usize = 2;
+
+impl fmt::Debug for CountedMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CountedMark")
+    }
+}
+
+/// There is one encoding.
+impl PartialEq for CountedMark {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CountedMark {}
 
 /// The fold in a head; [`group::GroupFold`] describes the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,6 +385,23 @@ impl<'a> SealedRef<'a> {
     /// How many events it stands for in reports of what is missing.
     pub(crate) fn weight(self) -> u64 {
         self.head.group.map_or(1, |group| group.count)
+    }
+
+    /// Whether its statement counted when a log retained it.
+    pub fn is_counted(self) -> bool {
+        self.head.is_counted
+    }
+
+    /// The same event without the mark of that.
+    pub(crate) fn unmarked(self, mark: Option<CountedMark>) -> Sealed {
+        let head = Head { is_counted: false, ..self.head() };
+        let plain = mark.and_then(|mark| (mark.remove)(self));
+        plain.unwrap_or_else(|| Sealed { head, bytes: Bytes::copy_from_slice(self.bytes) })
+    }
+
+    /// Its size without the mark of that.
+    pub(crate) fn unmarked_len(self) -> usize {
+        self.len() - if self.is_counted() { COUNTED_BYTES.min(self.len()) } else { 0 }
     }
 
     /// The condition that it states.

@@ -2,7 +2,7 @@
 
 use crate::condition::{Provenance, RecommendedAction, Truth};
 use crate::ident::{EventId, OriginId, PublisherId};
-use crate::sealed::{ConditionHead, Head, Sealed, Span};
+use crate::sealed::{COUNTED_BYTES, ConditionHead, CountedMark, Head, Sealed, SealedRef, Span};
 use crate::severity::Severity;
 use crate::storm::Fold;
 use bytes::Bytes;
@@ -36,6 +36,7 @@ pub(crate) fn sealed_with(token: u64, seq: u64, severity: Severity) -> Sealed {
         condition: None,
         is_member: false,
         group: None,
+        is_counted: false,
     };
     Sealed::new(head, Bytes::from_static(TEXT)).expect("the spans lie in the text")
 }
@@ -114,6 +115,21 @@ pub(crate) fn stated(stated: &Stated<'_>) -> Sealed {
     };
     let head = Head { condition: Some(condition), host: own_host, ..*plain.head() };
     Sealed::new(head, Bytes::from(bytes)).expect("the spans lie in the text")
+}
+
+/// The mark of a statement that counted, as an encoding would put it.
+pub(crate) fn counted_mark() -> CountedMark {
+    let put = |event: SealedRef<'_>| {
+        let bytes = [event.bytes(), &[b'!'; COUNTED_BYTES]].concat();
+        let head = Head { is_counted: true, ..event.head() };
+        (!event.is_counted()).then(|| Sealed::new(head, bytes.into()).expect("the same spans"))
+    };
+    let remove = |event: SealedRef<'_>| {
+        let bytes = Bytes::copy_from_slice(event.bytes().strip_suffix(&[b'!'; COUNTED_BYTES])?);
+        let head = Head { is_counted: false, ..event.head() };
+        event.is_counted().then(|| Sealed::new(head, bytes).expect("the same spans"))
+    };
+    CountedMark { put, remove }
 }
 
 /// A fold, as an encoding would make it.

@@ -6,6 +6,7 @@ use crate::ident::{OriginId, Rank};
 use crate::log::conditions::ConditionLimits;
 use crate::log::retained::Reserve;
 use crate::protocol::{PROTOCOL, Versions};
+use crate::sealed::CountedMark;
 use crate::space::EventSpace;
 use crate::storm::{Folder, StormRule};
 use std::collections::HashMap;
@@ -194,6 +195,8 @@ pub struct NodeConfig {
     pub folder: Option<Folder>,
     /// How members and folds of groups are encoded; `None`: nothing is grouped.
     pub grouper: Option<Grouper>,
+    /// How statements that counted are marked; `None`: they are not.
+    pub counted_mark: Option<CountedMark>,
 }
 
 impl NodeConfig {
@@ -255,6 +258,7 @@ impl NodeConfig {
             declare_after_ms: None,
             folder: None,
             grouper: None,
+            counted_mark: None,
         }
     }
 }
@@ -262,7 +266,7 @@ impl NodeConfig {
 impl NodeConfig {
     /// What acting root and standby retain of the entries that their log gives up.
     pub(super) fn reserve(&self) -> Reserve {
-        Reserve::of(self.log_bytes, &self.protected, self.conditions)
+        Reserve::of(self.log_bytes, &self.protected, self.conditions, self.counted_mark)
     }
 }
 

@@ -1,8 +1,9 @@
 //! A hostile child that holds one agent's key: whatever it says of hosts that are not below it is
 //! refused, counted and reported; what honest agents say when they move counts.
 
-use crate::events::{SPACE, Said, seal};
+use crate::events::{KEY, SPACE, Said, counted_mark, seal, seal_stated};
 use crate::neighbour::{START, hello_of_b};
+use ftb_core::condition::{Condition, Provenance, Subject, Truth};
 use ftb_core::frame::{
     Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, UpBatch, UpItem, members_digest,
 };
@@ -11,6 +12,7 @@ use ftb_core::node::api::{Input, LinkId, MemberState, Output};
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::protocol::FEATURES;
+use ftb_core::sealed::Sealed;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
 
@@ -39,7 +41,8 @@ impl Parent {
     /// The acting root, with `b` and `c` below it.
     pub fn new() -> Self {
         let members = HOSTS.map(|host| Member { host: host.into(), address: host.into() });
-        let config = NodeConfig::new("c", "a", origin(0), members.to_vec());
+        let mut config = NodeConfig::new("c", "a", origin(0), members.to_vec());
+        config.counted_mark = Some(counted_mark());
         let node = Node::new(START, config, 1);
         let (out, epoch) = (Vec::new(), Epoch::ZERO);
         let mut parent = Self { node, now: START, out, epoch, attempts: 0 };
@@ -153,11 +156,15 @@ impl Parent {
 
     /// An event of `host` in a batch of an agent, over the link of another.
     fn send(&mut self, over: u32, of: u32, host: &str) -> u64 {
-        let before = self.counted("appended");
-        self.attempts += 1;
         let publisher = PublisherId { account: 1, token: self.attempts };
         let said = Said { severity: Severity::Info, space: SPACE, name: "X", host, payload: 1 };
-        let items = vec![UpItem::Events(seal(publisher, 1, &said).into())];
+        self.send_event(over, of, seal(publisher, 1, &said))
+    }
+
+    fn send_event(&mut self, over: u32, of: u32, event: Sealed) -> u64 {
+        let before = self.counted("appended");
+        self.attempts += 1;
+        let items = vec![UpItem::Events(event.into())];
         let (origin, run) = (origin(of), self.attempts);
         let (base, first) = (1.into(), 1.into());
         self.say(over, Frame::Up(UpBatch { origin, run, base, first, wants_disk: false, items }));
@@ -237,6 +244,25 @@ fn events_of_agents_below_count_and_those_of_others_are_refused() {
     assert_eq!(parent.send(1, 1, "c"), 0);
     parent.assert_refused("an event with another host", "c");
     assert!(parent.is_closed(1));
+}
+
+/// What counted in one log may not count in another: the root decides that.
+#[test]
+fn the_mark_of_a_log_forces_no_statement_upon_another() {
+    let mut parent = Parent::new();
+    let state = |token, truth, is_kept| {
+        let publisher = PublisherId { account: 1, token };
+        let (severity, space) = (Severity::Error, SPACE);
+        let said = Said { severity, space, name: "X", host: "b", payload: 1 };
+        let condition = Condition { is_kept, ..Condition::new(KEY, truth) };
+        seal_stated(publisher, 1, &said, Some((condition, Provenance::direct(origin(1)))))
+    };
+    assert_eq!(parent.send_event(1, 1, state(50, Truth::True, true)), 1);
+    let clear = state(51, Truth::False, false);
+    let forced = (counted_mark().put)(clear.as_ref()).unwrap();
+    assert_eq!(parent.send_event(1, 1, forced), 1);
+    let row = parent.node.conditions().get(&Subject::new("b", "", KEY)).cloned();
+    assert_eq!(row.map(|row| row.truth), Some(Truth::True), "only by hand");
 }
 
 #[test]

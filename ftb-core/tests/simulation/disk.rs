@@ -1,5 +1,6 @@
 //! The disk of a simulated agent: what its journal has written, and what becomes of that.
 
+use crate::events::counted_mark;
 use ftb_core::frame::{Content, Item};
 use ftb_core::ident::EventId;
 use ftb_core::log::conditions::ConditionLimits;
@@ -106,7 +107,8 @@ impl Disk {
         let mut bytes: usize = content.items.iter().map(Item::len).sum();
         let mut older = Retained::new(content.stored.after, ConditionLimits::default());
         let conditions = ConditionLimits::default();
-        let nothing = Reserve { bytes: 0, protected: [].into(), conditions };
+        let mark = Some(counted_mark());
+        let nothing = Reserve { bytes: 0, protected: [].into(), conditions, mark };
         while bytes > bytes_max {
             let oldest = content.items.remove(0);
             bytes -= oldest.len();

@@ -5,7 +5,9 @@ use ftb_core::condition::{Condition, Provenance};
 use ftb_core::group::{GroupFold, Grouper};
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::node::Fold;
-use ftb_core::sealed::{ConditionHead, GroupHead, Head, Sealed, SealedRef, Span};
+use ftb_core::sealed::{
+    COUNTED_BYTES, ConditionHead, CountedMark, GroupHead, Head, Sealed, SealedRef, Span,
+};
 use ftb_core::severity::Severity;
 
 /// The space of the publishers in the simulation, and of the agents' own events.
@@ -76,6 +78,7 @@ pub fn seal_stated(
         condition,
         is_member: false,
         group: None,
+        is_counted: false,
     };
     Sealed::new(head, Bytes::from(text)).unwrap()
 }
@@ -93,6 +96,21 @@ pub fn count_of(sealed: SealedRef<'_>) -> u64 {
     let bytes = sealed.bytes();
     let text = std::str::from_utf8(bytes).unwrap();
     text.rsplit_once('#').map_or(1, |(_, count)| count.parse().unwrap())
+}
+
+/// The mark of a statement that counted, as a shell would encode it.
+pub fn counted_mark() -> CountedMark {
+    let put = |event: SealedRef<'_>| {
+        let bytes = [event.bytes(), &[b'!'; COUNTED_BYTES]].concat();
+        let head = Head { is_counted: true, ..event.head() };
+        (!event.is_counted()).then(|| Sealed::new(head, bytes.into()).unwrap())
+    };
+    let remove = |event: SealedRef<'_>| {
+        let bytes = event.bytes().strip_suffix(&[b'!'; COUNTED_BYTES])?;
+        let head = Head { is_counted: false, ..event.head() };
+        event.is_counted().then(|| Sealed::new(head, Bytes::copy_from_slice(bytes)).unwrap())
+    };
+    CountedMark { put, remove }
 }
 
 /// Members and folds of groups, as a shell would encode them. Events have no tags here.

@@ -97,7 +97,8 @@ fn member(event: SealedRef<'_>) -> Option<Sealed> {
 fn fold(carrier: &Sealed, fold: &GroupFold) -> Option<Sealed> {
     let GroupFold { count, hosts, first_ns, last_ns, members } = fold.clone();
     let mut wire = v1::Sealed::decode(carrier.bytes().clone()).ok()?;
-    (wire.condition, wire.signature, wire.member) = (None, None, false);
+    (wire.condition, wire.signature) = (None, None);
+    (wire.member, wire.counted) = (false, false);
     let tags = [(HOSTS, hosts.clone()), (COUNT, count.to_string())];
     let event = v1::Event::decode(wire.event.clone()).ok()?;
     let has_room = event.tags.len() + tags.len() <= limits::TAGS_MAX;

@@ -23,17 +23,21 @@ const FOLDED: u32 = 6;
 const CONDITION: u32 = 7;
 const SIGNATURE: u32 = 8;
 const MEMBER: u32 = 9;
+pub(super) const COUNTED: u32 = 11;
 
-/// The bytes that a signature covers, in parts: all fields except fold, signature and the mark of
-/// members of groups.
+/// The bytes that a signature covers, in parts: all fields except fold, signature, and the marks of
+/// members of groups and of statements that counted.
 ///
 /// # Errors
 /// [`EventWireError`]; impossible for a checked event.
 pub fn signed_parts(sealed: &[u8]) -> Result<Vec<&[u8]>, EventWireError> {
-    parts_without(sealed, &[FOLDED, SIGNATURE, MEMBER])
+    parts_without(sealed, &[FOLDED, SIGNATURE, MEMBER, COUNTED])
 }
 
-fn parts_without<'a>(sealed: &'a [u8], left_out: &[u32]) -> Result<Vec<&'a [u8]>, EventWireError> {
+pub(super) fn parts_without<'a>(
+    sealed: &'a [u8],
+    left_out: &[u32],
+) -> Result<Vec<&'a [u8]>, EventWireError> {
     let mut walker = Walker::new(SEALED, sealed);
     let (mut parts, mut start) = (Vec::with_capacity(2), 0);
     loop {

@@ -5,6 +5,7 @@ use ftb_core::OriginId;
 use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{RecommendedAction, Truth};
 use ftb_core::group::{GroupFold, GroupHosts};
+use ftb_core::sealed::COUNTED_BYTES;
 use proptest::prelude::*;
 
 const PAYLOAD_MAX: usize = 300;
@@ -501,6 +502,23 @@ fn statements_are_checked_and_pairs_are_resolved_at_the_publishers_agent() {
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((by_payload, 0)));
     failed.tags.push(Tag { key: "node".to_owned(), value: "no host".to_owned() });
     assert_eq!(take(&failed, Rights::StateAnyHost), Ok((None, 1)), "the event is not lost");
+}
+
+#[test]
+fn the_mark_of_a_statement_that_counted_travels_unsigned_and_goes() {
+    let mark = counted_mark();
+    let bytes = encode_event(&example());
+    let plain = seal(&stamps(first_id()), &bytes, PAYLOAD_MAX).unwrap();
+    let marked = (mark.put)(plain.as_ref()).unwrap();
+    assert_eq!(marked.len(), plain.len() + COUNTED_BYTES);
+    assert_eq!(decode_sealed(marked.bytes().clone()).as_ref(), Ok(&marked));
+    let is_counted = |event: &Sealed| event.as_ref().is_counted();
+    assert_eq!((is_counted(&plain), is_counted(&marked)), (false, true));
+    assert_eq!((mark.put)(marked.as_ref()), None, "it has it");
+    assert_eq!((mark.remove)(plain.as_ref()), None, "it has none");
+    assert_eq!((mark.remove)(marked.as_ref()).as_ref(), Some(&plain));
+    let signed = |event: &Sealed| super::signature::signed_parts(event.bytes()).unwrap().concat();
+    assert_eq!(signed(&marked), signed(&plain));
 }
 
 #[test]

@@ -92,7 +92,8 @@ impl LogStore {
         let age_ns = u64::try_from(self.bounds.age.as_nanos()).unwrap_or(u64::MAX);
         let bytes = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (protected, conditions) = (&self.bounds.protected, self.bounds.conditions);
-        let reserve = |bytes| Reserve { bytes, protected: Arc::clone(protected), conditions };
+        let mark = Some(ftb_proto::event::counted_mark());
+        let reserve = |bytes| Reserve { bytes, protected: Arc::clone(protected), conditions, mark };
         let (young, old) = (reserve(bytes), reserve(0));
         for source in sources {
             let is_old = now_ns.saturating_sub(source.written_ns) > age_ns;

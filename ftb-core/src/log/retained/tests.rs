@@ -1,13 +1,16 @@
 use super::*;
 use crate::condition::Truth;
+use crate::log::conditions::ConditionRow;
+use crate::log::ring::Log;
 use crate::numbers::LogIndex;
-use crate::sealed::Sealed;
-use crate::testing::{Stated, said};
+use crate::sealed::{Head, Sealed};
+use crate::testing::{Stated, counted_mark, said};
 use Severity::{Error, Fatal, Info, Warning};
 
 fn reserve(bytes: usize) -> Reserve {
     let protected = EventSpace::new("ftb.ipmi").expect("a space");
-    Reserve { bytes, protected: [protected].into(), conditions: ConditionLimits::default() }
+    let (protected, conditions) = ([protected].into(), ConditionLimits::default());
+    Reserve { bytes, protected, conditions, mark: Some(counted_mark()) }
 }
 
 fn item(first: u64, events: &[(&str, Severity)]) -> Item {
@@ -144,4 +147,76 @@ fn a_later_part_of_a_log_keeps_what_counts_behind_the_part_before() {
     assert_eq!(read.conditions(), whole.conditions());
     let truths: Vec<Truth> = read.conditions().iter().map(|(_, row)| row.truth).collect();
     assert_eq!(truths, [Truth::Unknown]);
+}
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        (self.0 >> 33) % bound
+    }
+
+    /// What any of three publishers on two hosts states of a fan. Clocks jump by minutes, and a
+    /// merge may bring an older event behind a newer one.
+    fn statement(&mut self) -> Sealed {
+        let truth = [Truth::True, Truth::False, Truth::Unknown][self.below(3) as usize];
+        let publisher_host = ["a", "b"][self.below(2) as usize];
+        let severity = [Info, Info, Warning, Error][self.below(4) as usize];
+        let (token, seq, is_kept) = (1 + self.below(3), 1 + self.below(300), self.below(4) == 0);
+        let component = ["fan/1", "fan/2"][self.below(2) as usize];
+        let state = Stated { token, seq, truth, severity, is_kept, component, ..Stated::default() };
+        let event = crate::testing::stated(&Stated { publisher_host, host: "node01", ..state });
+        let head = Head { time_ns: seq * 1_000_000_000, ..*event.head() };
+        Sealed::new(head, event.bytes().clone()).expect("the same spans")
+    }
+}
+
+/// The rows of a log, applied to its end.
+fn rows(log: &mut Log) -> Vec<(String, LogIndex, Truth, usize)> {
+    log.apply_conditions(log.last());
+    let table = log.conditions();
+    let row = |(subject, row): (&crate::condition::Subject, &ConditionRow)| {
+        (subject.to_string(), row.index, row.truth, table.bytes())
+    };
+    table.iter().map(row).collect()
+}
+
+/// A log retains some of what it drops. A copy of the rest has the same table, and so has a copy of
+/// that copy. Neither the pace of the copies nor the clocks matter.
+#[test]
+fn a_copy_of_a_log_that_dropped_statements_has_the_same_table() {
+    let (limits, epochs) = (ConditionLimits::default(), EpochHistory::new());
+    let small = Reserve { protected: Arc::default(), ..reserve(4_000) };
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let mut logs = [(); 3].map(|()| Log::new(0.into(), limits));
+        for _ in 0..30 {
+            let (index, event) = (logs[0].last().next(), dice.statement());
+            logs[0].push(Item { index, content: Content::Events(event.into()) });
+            for at in 0..3 {
+                if at > 0 && dice.below(2) == 0 {
+                    let range = (logs[at].last(), logs[at - 1].last());
+                    let count = 1 + dice.below(4) as usize;
+                    let (items, until) = logs[at - 1].next(range, 1 << 20, count, &epochs);
+                    items.into_iter().for_each(|item| logs[at].push(item));
+                    logs[at].cover(until);
+                }
+                if dice.below(2) == 0 {
+                    let last = logs[at].last();
+                    logs[at].retire(last, &small);
+                }
+            }
+        }
+        for at in 1..3 {
+            let range = (logs[at].last(), logs[at - 1].last());
+            let (items, until) = logs[at - 1].next(range, 1 << 20, 100, &epochs);
+            items.into_iter().for_each(|item| logs[at].push(item));
+            logs[at].cover(until);
+        }
+        let [first, second, third] = &mut logs;
+        assert_eq!(rows(first), rows(second), "seed {seed}");
+        assert_eq!(rows(first), rows(third), "seed {seed}, a copy of a copy");
+    }
 }

@@ -119,6 +119,12 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         &[names::FTB_MEMBERS_AGREE],
         "The member lists of the two differ. Give both the same, and reload.",
     ),
+    neighbours(
+        "CLOCKS_DIFFER",
+        &[names::FTB_CLOCKS_DIFFER],
+        &[names::FTB_CLOCKS_AGREE],
+        "The clocks of the two are more than a minute apart. Check NTP.",
+    ),
     host(
         "JOURNAL_FAILED",
         &[names::FTB_JOURNAL_FAILED],

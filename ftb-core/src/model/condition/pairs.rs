@@ -250,7 +250,7 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
     let host = || InTag("host".to_owned());
     let port = ["adapter", "port"];
     let counter = ["adapter", "port", "counter"];
-    let rows: [Row<'_>; 17] = [
+    let rows: [Row<'_>; 18] = [
         ("ftb.agent", "FTB_NODE_DEAD", &["FTB_NODE_BACK"], host(), &[], Replace),
         (
             "ftb.agent",
@@ -265,6 +265,7 @@ fn built_in() -> Result<Vec<ConditionPair>, PairError> {
         ("ftb.agent", "FTB_CERTIFICATE_EXPIRES", &["FTB_CERTIFICATE_RENEWED"], host(), &[], Watch),
         ("ftb.agent", "FTB_AGENT_REFUSED", &["FTB_AGENT_ACCEPTED"], host(), &["by"], Watch),
         ("ftb.agent", "FTB_MEMBERS_DIFFER", &["FTB_MEMBERS_AGREE"], host(), &["by"], Watch),
+        ("ftb.agent", "FTB_CLOCKS_DIFFER", &["FTB_CLOCKS_AGREE"], host(), &["by"], Watch),
         ("ftb.ipmi", "FTB_IPMI_FANFAIL", &["FTB_IPMI_NORMAL"], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_OVERTEMP", &[], node(), &[], Migrate),
         ("ftb.ipmi", "FTB_IPMI_SEL_FULL", &["FTB_IPMI_SEL_CLEARED"], node(), &["bmc"], Watch),

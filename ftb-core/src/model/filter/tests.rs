@@ -42,6 +42,7 @@ fn event_of(
         condition: None,
         is_member: false,
         group: None,
+        is_counted: false,
     };
     Sealed::new(head, Bytes::from(bytes)).unwrap()
 }

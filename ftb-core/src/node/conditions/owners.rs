@@ -108,6 +108,7 @@ impl Owners {
                 "CERTIFICATE_EXPIRES" => names::FTB_CERTIFICATE_RENEWED,
                 "AGENT_REFUSED" => names::FTB_AGENT_ACCEPTED,
                 "MEMBERS_DIFFER" => names::FTB_MEMBERS_AGREE,
+                "CLOCKS_DIFFER" => names::FTB_CLOCKS_AGREE,
                 _ => names::FTB_JOURNAL_BACK,
             };
             let is_neighbour = NEIGHBOUR_FINDINGS.contains(&subject.key());
@@ -216,8 +217,11 @@ mod tests {
             ("JOURNAL_FAILED", "FTB_JOURNAL_BACK"),
             ("CERTIFICATE_EXPIRES", "FTB_CERTIFICATE_RENEWED"),
         ];
-        let neighbours =
-            [("AGENT_REFUSED", "FTB_AGENT_ACCEPTED"), ("MEMBERS_DIFFER", "FTB_MEMBERS_AGREE")];
+        let neighbours = [
+            ("AGENT_REFUSED", "FTB_AGENT_ACCEPTED"),
+            ("MEMBERS_DIFFER", "FTB_MEMBERS_AGREE"),
+            ("CLOCKS_DIFFER", "FTB_CLOCKS_AGREE"),
+        ];
         let rows = rows.map(|row| (row, "")).into_iter();
         for ((key, event), found_by) in rows.chain(neighbours.map(|row| (row, "node01"))) {
             let over = |truth| {

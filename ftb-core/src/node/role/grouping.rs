@@ -6,6 +6,17 @@
 //! appends one fold that names the members. Which members have no fold yet is a function of the
 //! log: the next root reads it there.
 //!
+//! Why not the inner agents, on the way up:
+//! - An event would wait there for the window before it is in any log. Its receipt, the condition
+//!   that it states and the launcher that acts on it would wait too. Here they wait for nothing.
+//! - If an inner agent dies with a group, the origins send its members again, over other agents.
+//!   Then two folds share members, with other counts and host lists. The root would have to take
+//!   one of them apart, and has no members to do it with.
+//! - A switch has ports in many subtrees. So the root would have to join folds all the same.
+//! - The price is the way up and the log: each member passes once over each link to the root, and
+//!   is appended once. That is what the same events cost without a group. A group saves the way
+//!   down, which grows with the subscribers. `docs/performance.md` has figures.
+//!
 //! While an agent of an older release is in the tree, no new events join groups.
 //!
 //! Order: groups end in the order in which they began. An event joins no group before the newest

@@ -355,6 +355,10 @@ impl Node {
                 self.cx.trace.note(self.cx.now.wall_ns, event, TraceStep::Duplicate, 0);
             }
             for run in run.without(&known) {
+                // What counted in another log may not count in this one.
+                let unmarked = run.without_marks(self.cx.config.counted_mark);
+                is_verbatim &= unmarked.is_none();
+                let run = unmarked.unwrap_or(run);
                 self.note_unset(&run);
                 is_verbatim &= self.log_events(run);
             }

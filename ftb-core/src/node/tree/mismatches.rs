@@ -2,9 +2,8 @@
 //! clocks far apart.
 //!
 //! Responsible for: saying so, once in a while, in events that name both sides, and when it is
-//! over. Most events state a condition of the one host, with the other as its component; those of
-//! clocks do not, since statements are ordered by clocks. Not responsible for: who is turned away
-//! for it ([`crate::node::tree::children`]).
+//! over. The events state a condition of the one host, with the other as its component. Not
+//! responsible for: who is turned away for it ([`crate::node::tree::children`]).
 
 use crate::catalog::names;
 use crate::frame::{Heartbeat, Hello, HelloNack, NackCode};

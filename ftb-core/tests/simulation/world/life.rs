@@ -2,7 +2,7 @@
 
 use super::{End, Happening, Host, World};
 use crate::clients::{Published, Publisher, Subscriber, Violation};
-use crate::events::{KEY, SPACE, Said, seal_stated};
+use crate::events::{KEY, SPACE, Said, counted_mark, seal_stated};
 use ftb_core::ConfirmLevel;
 use ftb_core::condition::{Condition, Provenance, Truth};
 use ftb_core::filter::Filter;
@@ -25,6 +25,7 @@ impl World {
         config.fanout = self.setup.fanout;
         config.children_max = 4 * self.setup.fanout as usize;
         config.declare_after_ms = self.setup.conditions.then_some(1_000);
+        config.counted_mark = Some(counted_mark());
         (self.setup.tune)(&mut config);
         config
     }
