@@ -4,7 +4,7 @@
 
 use arc_swap::ArcSwap;
 use ftb_agent::access::Access;
-use ftb_agent::signing::Signing;
+use ftb_agent::signing::{Demands, Signing};
 use ftb_core::{Event, EventId, PublisherId, Run, Sealed};
 use ftb_proto::event::{Stamps, encode_event, seal};
 use ftb_transport::tls::{Tls, TlsFiles};
@@ -45,7 +45,8 @@ fn signing(dir: &Path, kind: &'static SignatureAlgorithm) -> Signing {
     };
     let tls = Arc::new(Tls::load(&files, "bench").unwrap());
     let access = Arc::new(ArcSwap::from_pointee(Access::new(&[], 0)));
-    Signing::new(Some(tls), "bench", access, Arc::default(), true)
+    let demands = Demands { is_required: true, monitors: None };
+    Signing::new(Some(tls), "bench", access, Arc::default(), demands)
 }
 
 /// Faults as ftb-ipmi publishes them, near enough: 256 bytes of payload.

@@ -26,11 +26,12 @@ use std::sync::Arc;
 pub const AGENT_SPACE: &str = "ftb.agent";
 /// The event spaces of our daemons, whose events move jobs and drain nodes, and the accounts that
 /// their units start them as.
-const DAEMON_SPACES: [(&str, &str); 4] = [
+const DAEMON_SPACES: [(&str, &str); 5] = [
     ("ftb.ipmi", "ftb-ipmi"),
     ("ftb.ib", "ftb-ib"),
     ("ftb.facility", "ftb-bridge"),
     ("ftb.act", "ftb-act"),
+    ("ftb.slurm", "slurm"),
 ];
 /// The event space of drills that all jobs answer.
 const DRILL_SPACE: &str = "ftb.drill";

@@ -20,7 +20,7 @@ use crate::nvhcd::HealthService;
 use crate::queries::Queries;
 use crate::reading::ReadingSources;
 use crate::serve;
-use crate::signing::Signing;
+use crate::signing::{Demands, Signing};
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -223,7 +223,7 @@ impl Agent {
             (None, None) => {}
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
-        self.signing.require(config.require_signatures);
+        self.signing.demand(Demands::of(&config));
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
         // The configuration was checked when it was read.
         let pairs = condition::pairs(&config.condition).unwrap_or_default();
@@ -408,7 +408,7 @@ fn shared(
         &config.cluster.0,
         Arc::clone(&access),
         Arc::clone(&errors),
-        config.require_signatures,
+        Demands::of(config),
     );
     (errors, access, Arc::new(ArcSwap::from_pointee(pairs)), Arc::new(signing))
 }

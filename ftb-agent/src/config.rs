@@ -5,7 +5,7 @@
 
 mod value;
 
-pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
+pub use value::{Address, AddressPattern, ClusterName, Members, Monitors, PayloadBytes};
 
 use crate::access::{self, Access, AccessRule};
 use crate::condition::{self, ConditionTable};
@@ -78,6 +78,9 @@ pub struct Config {
     /// With TLS: an event without a valid signature moves no job.
     #[serde(default = "require_signatures")]
     pub require_signatures: bool,
+    /// With TLS: the hosts whose programs may state conditions of other hosts. Not given: those of
+    /// any host.
+    pub monitors: Option<Monitors>,
     /// Mutual TLS between agents.
     pub tls: Option<TlsFiles>,
     /// Threads of the agent.

@@ -6,10 +6,10 @@
 
 use crate::handle::{Command, Handle, LinkOrigin};
 use crate::outbox;
-use crate::signing::Signing;
+use crate::signing::{Neighbour, Signing, brought};
 use crate::world::Net;
 use ftb_core::PublisherId;
-use ftb_core::frame::{Frame, UpItem};
+use ftb_core::frame::Frame;
 use ftb_core::limits;
 use ftb_core::node::api::{DialId, HostAnswer, Input, LinkId};
 use ftb_proto::link::{EXCHANGE_METHOD, decode};
@@ -161,7 +161,8 @@ impl Links {
         };
         if self.handle.command(opened).await.is_ok() {
             let peer = format!("{} at {}", dial.host, dial.address);
-            self.receive(link, &peer, inbound, cancel, || true, trust.as_deref()).await;
+            let from = (Neighbour::Above, &peer[..]);
+            self.receive(link, from, inbound, cancel, || true, trust.as_deref()).await;
         }
     }
 
@@ -169,7 +170,7 @@ impl Links {
     async fn receive(
         &self,
         link: LinkId,
-        peer: &str,
+        (from, peer): (Neighbour, &str),
         mut inbound: InboundStream,
         cancel: CancellationToken,
         heard: impl Fn() -> bool,
@@ -199,7 +200,7 @@ impl Links {
                 Err(torn) => break torn.to_string(),
             };
             let bytes = message.len();
-            let frame = match decode(message) {
+            let mut frame = match decode(message) {
                 Ok(frame) => frame,
                 Err(error) => {
                     self.errors.count("link_malformed", peer, &error.to_string());
@@ -209,11 +210,11 @@ impl Links {
             if !heard() {
                 break "too many links".to_owned();
             }
-            if let Some(what) = foreign_publisher(&frame) {
+            if let Some(what) = foreign_publisher(&mut frame, from) {
                 self.errors.count("publishers_foreign", peer, &what);
                 break what;
             }
-            let frame = self.signing.admit(frame, peer);
+            let frame = self.signing.admit(frame, peer, from);
             if self.handle.link_input(Input::Frame { link, frame }, bytes).await.is_err() {
                 break "the agent is stopping".to_owned();
             }
@@ -231,21 +232,19 @@ impl Links {
     }
 }
 
-/// An event on its way up whose publisher id is not of its host and user: it would use up the
-/// sequence numbers of another publisher.
-fn foreign_publisher(frame: &Frame) -> Option<String> {
-    let Frame::Up(batch) = frame else { return None };
-    let runs = batch.items.iter().filter_map(|item| match item {
-        UpItem::Events(run) => Some(run),
-        UpItem::Gap(_) | UpItem::Fork { .. } => None,
-    });
-    let mut events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
-    let foreign = events.find(|event| {
-        let account = PublisherId::account_of(event.host(), event.head().uid);
-        event.id().publisher.account != account
-    })?;
-    let (host, uid) = (foreign.host(), foreign.head().uid);
-    Some(format!("an event of user {uid} of {host} has the publisher id of another account"))
+/// An event on its way up, or in a log that a child brings, whose publisher id is not of its host
+/// and user: it would use up the sequence numbers of another publisher.
+fn foreign_publisher(frame: &mut Frame, from: Neighbour) -> Option<String> {
+    let mut runs = brought(frame, from);
+    runs.find_map(|run| {
+        let mut events = run.groups().map(|(_, event)| event);
+        let foreign = events.find(|event| {
+            let account = PublisherId::account_of(event.host(), event.head().uid);
+            event.id().publisher.account != account
+        })?;
+        let (host, uid) = (foreign.host(), foreign.head().uid);
+        Some(format!("an event of user {uid} of {host} has the publisher id of another account"))
+    })
 }
 
 struct Transport {
@@ -308,7 +307,8 @@ impl StreamService for LinkService {
                     false
                 }
             };
-            links.receive(link, peer.address(), inbound, cancel, heard, peer.trust()).await;
+            let from = (Neighbour::Below, &**peer.address());
+            links.receive(link, from, inbound, cancel, heard, peer.trust()).await;
             peer.close();
         });
         Ok(outbound)

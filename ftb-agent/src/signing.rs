@@ -7,24 +7,28 @@
 pub mod tree;
 
 use crate::access::Access;
+use crate::config::{Config, Monitors};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use ftb_core::condition::Truth;
-use ftb_core::frame::{Frame, UpItem};
+use ftb_core::condition::pairs::ConditionPairs;
+use ftb_core::condition::{
+    AGENT_SPACE, EVENT_NAME, PUBLISHER_HOST, PUBLISHER_UID, Provenance, Truth,
+};
+use ftb_core::frame::{Content, Frame, UpItem};
 use ftb_core::numbers::LogIndex;
-use ftb_core::sealed::SealedRef;
-use ftb_core::{Run, Sealed};
-use ftb_proto::event::EventWireError;
+use ftb_core::sealed::{ConditionRef, SealedRef};
+use ftb_core::space::lies_in;
+use ftb_core::{EventId, Position, PublisherId, Run, Sealed};
 use ftb_proto::event::signature::{
     PATH_MAX, signature_of, signed_parts, with_signature, without_condition,
 };
+use ftb_proto::event::{EventWireError, unseal};
 use ftb_proto::v1::Signature;
 use ftb_transport::peer_errors::PeerErrors;
 use ftb_transport::tls::Tls;
 use ftb_transport::tls::signature::{SignatureError, Signed};
 use rustls::pki_types::UnixTime;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tree::{Hash, HashTree};
 
@@ -33,13 +37,32 @@ const TOGETHER_MAX: usize = 1 << PATH_MAX;
 /// What a key of a certificate signs here, and nowhere else.
 const PURPOSE: &[u8] = b"ftb event signature 1\0";
 
+/// What the configuration demands of events that move jobs.
+#[derive(Clone, Debug, Default)]
+pub struct Demands {
+    /// An event without a valid signature moves no job.
+    pub is_required: bool,
+    /// The hosts whose programs may state conditions of other hosts in protected event spaces;
+    /// `None`: those of any host.
+    pub monitors: Option<Monitors>,
+}
+
+impl Demands {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Self {
+        Self { is_required: config.require_signatures, monitors: config.monitors.clone() }
+    }
+}
+
 /// Signs and verifies for one agent. Without certificates it does neither.
 pub struct Signing {
     tls: Option<Arc<Tls>>,
     cluster: String,
     access: Arc<ArcSwap<Access>>,
     errors: Arc<PeerErrors>,
-    is_required: AtomicBool,
+    demands: ArcSwap<Demands>,
+    /// The keys of the conditions that agents state of each other.
+    verdicts: Vec<String>,
 }
 
 /// Why an event proves nothing.
@@ -54,9 +77,12 @@ enum Unproven {
     /// The signature does not verify.
     #[error(transparent)]
     Bad(#[from] SignatureError),
-    /// It states a condition of another host, where only agents of protected spaces may.
-    #[error("it states a condition of {0}")]
+    /// It states a condition of another host, and its host may not.
+    #[error("it states a condition of {0}, and its host is not among the monitors")]
     OtherHost(String),
+    /// It repeats or replaces a statement as no agent does.
+    #[error("it repeats a statement that no publisher of its host has made")]
+    OtherPublisher,
 }
 
 impl Unproven {
@@ -65,7 +91,7 @@ impl Unproven {
         match self {
             Self::Missing => "signatures_missing",
             Self::Malformed(_) | Self::Bad(_) => "signatures_bad",
-            Self::OtherHost(_) => "conditions_foreign",
+            Self::OtherHost(_) | Self::OtherPublisher => "conditions_foreign",
         }
     }
 }
@@ -77,20 +103,23 @@ impl Signing {
         cluster: &str,
         access: Arc<ArcSwap<Access>>,
         errors: Arc<PeerErrors>,
-        is_required: bool,
+        demands: Demands,
     ) -> Self {
-        let is_required = AtomicBool::new(is_required);
-        Self { tls, cluster: cluster.to_owned(), access, errors, is_required }
+        let pairs = ConditionPairs::built_in();
+        let of_agents = pairs.all().iter().filter(|pair| pair.space.as_str() == AGENT_SPACE);
+        let verdicts = of_agents.map(|pair| pair.key.as_str().to_owned()).collect();
+        let demands = ArcSwap::from_pointee(demands);
+        Self { tls, cluster: cluster.to_owned(), access, errors, demands, verdicts }
     }
 
     /// Whether an event without a valid signature moves no job.
     pub fn is_required(&self) -> bool {
-        self.tls.is_some() && self.is_required.load(Ordering::Relaxed)
+        self.tls.is_some() && self.demands.load().is_required
     }
 
     /// Follows a changed configuration.
-    pub fn require(&self, is_required: bool) {
-        self.is_required.store(is_required, Ordering::Relaxed);
+    pub fn demand(&self, demands: Demands) {
+        self.demands.store(Arc::new(demands));
     }
 
     /// Signs the events that move jobs, in groups. The largest events have no room for a signature.
@@ -170,17 +199,14 @@ impl Signing {
     }
 
     /// Removes what no signature proves from a frame of another agent: conditions of events on
-    /// their way up. The events stay.
-    pub fn admit(&self, frame: Frame, peer: &str) -> Frame {
-        let Frame::Up(mut batch) = frame else { return frame };
-        for item in &mut batch.items {
-            if let UpItem::Events(run) = item
-                && let Some(rest) = self.without_unproven(run, peer)
-            {
+    /// their way up, and of a log that a child brings. The events stay.
+    pub fn admit(&self, mut frame: Frame, peer: &str, from: Neighbour) -> Frame {
+        for run in brought(&mut frame, from) {
+            if let Some(rest) = self.without_unproven(run, peer) {
                 *run = rest;
             }
         }
-        Frame::Up(batch)
+        frame
     }
 
     /// `None`: all conditions of these events are proven.
@@ -211,17 +237,37 @@ impl Signing {
         event: SealedRef<'_>,
     ) -> Result<(), Unproven> {
         let Some(condition) = event.condition() else { return Ok(()) };
+        check_provenance(event, condition)?;
         match self.check(tls, event, None) {
             Err(Unproven::Missing) if !self.is_required() => return Ok(()),
             checked => checked?,
         }
-        // Any agent may find that the publisher of a statement is lost.
-        let is_own = condition.host().eq_ignore_ascii_case(event.host());
-        let may_speak = is_own || condition.head().truth == Truth::Unknown;
-        match may_speak || access.is_protected(event.space().as_bytes()) {
+        match self.may_speak(access, event, condition) {
             true => Ok(()),
             false => Err(Unproven::OtherHost(condition.host().to_owned())),
         }
+    }
+
+    /// Whether programs of the host of an event may state its condition.
+    fn may_speak(
+        &self,
+        access: &Access,
+        event: SealedRef<'_>,
+        condition: ConditionRef<'_>,
+    ) -> bool {
+        let space = event.space().as_bytes();
+        // Any agent may be acting root, which finds that the publisher of a statement is lost.
+        let is_loss = condition.head().provenance.replaces.is_some();
+        if is_loss || condition.host().eq_ignore_ascii_case(event.host()) {
+            return true;
+        }
+        // Agents judge each other.
+        if lies_in(space, AGENT_SPACE) {
+            return self.verdicts.iter().any(|key| key.eq_ignore_ascii_case(condition.key()));
+        }
+        let demands = self.demands.load();
+        let is_monitor = |monitors: &Monitors| monitors.contains(event.host());
+        access.is_protected(space) && demands.monitors.as_ref().is_none_or(is_monitor)
     }
 
     /// Whether the key of an event's host has signed it.
@@ -239,6 +285,58 @@ impl Signing {
         };
         Ok(tls.check_signature(&signed, event.host(), at)?)
     }
+}
+
+/// The agent at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// It was accepted here: it is a child, or becomes one.
+    Below,
+    /// It was dialed.
+    Above,
+}
+
+/// The events that a frame brings from other agents: on their way up, or in a log that a child
+/// offers.
+pub fn brought(frame: &mut Frame, from: Neighbour) -> impl Iterator<Item = &mut Run> {
+    let (up, log) = match frame {
+        Frame::Up(batch) => (&mut batch.items[..], &mut [][..]),
+        Frame::Replicate(batch) if from == Neighbour::Below => (&mut [][..], &mut batch.items[..]),
+        _ => (&mut [][..], &mut [][..]),
+    };
+    let up = up.iter_mut().filter_map(|item| match item {
+        UpItem::Events(run) => Some(run),
+        UpItem::Gap(_) | UpItem::Fork { .. } => None,
+    });
+    up.chain(log.iter_mut().filter_map(|item| match &mut item.content {
+        Content::Events(run) => Some(run),
+        Content::Gap(_) => None,
+    }))
+}
+
+/// Whether a statement stands for another one as agents do it. They repeat what publishers of their
+/// own host have stated: else a key could make the later statements of any publisher old. And they
+/// find that a publisher is lost.
+fn check_provenance(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Result<(), Unproven> {
+    let Provenance { source, replaces, .. } = condition.head().provenance;
+    let is_known = event.name().eq_ignore_ascii_case(EVENT_NAME);
+    let is_good = match (source, replaces) {
+        (None, None) => true,
+        (Some(_), Some(_)) => is_known && condition.head().truth == Truth::Unknown,
+        (None, Some(_)) => false,
+        (Some(source), None) => is_known && is_of_host(event, source)?,
+    };
+    if is_good { Ok(()) } else { Err(Unproven::OtherPublisher) }
+}
+
+/// Whether a publisher of the host of an event has made the statement that the event repeats.
+fn is_of_host(event: SealedRef<'_>, source: EventId) -> Result<bool, Unproven> {
+    let repeated = unseal(Position::ZERO, &event.to_sealed())?.event;
+    let uid: Option<u32> = repeated.tag(PUBLISHER_UID).and_then(|uid| uid.parse().ok());
+    let is_here = |host: &str| host.eq_ignore_ascii_case(event.host());
+    let account = uid.map(|uid| PublisherId::account_of(event.host(), uid));
+    Ok(account == Some(source.publisher.account)
+        && repeated.tag(PUBLISHER_HOST).is_some_and(is_here))
 }
 
 fn leaf_of(event: &[u8]) -> Result<Hash, EventWireError> {

@@ -1,4 +1,5 @@
-//! Signatures of events that move jobs: no changed, borrowed or missing signature counts.
+//! Signatures of events that move jobs: no changed, borrowed or missing signature counts. What the
+//! holder of one agent's key can do.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -8,10 +9,13 @@ use common::{TestClient, channel_over, soon, until};
 use ftb_agent::access::Access;
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
-use ftb_agent::signing::Signing;
+use ftb_agent::signing::{Demands, Neighbour, Signing};
 use ftb_agent::system;
 use ftb_core::condition::{Condition, Provenance, Truth};
+use ftb_core::event::Tag;
+use ftb_core::frame::{Content, Frame as CoreFrame, Item, Replicate, UpBatch, UpItem};
 use ftb_core::node::Fold;
+use ftb_core::position::Epoch;
 use ftb_core::protocol::{Features, PROTOCOL};
 use ftb_core::{Event, EventId, OriginId, PublisherId, Run, Sealed, Severity};
 use ftb_proto::event::{Stamps, Stated, decode_sealed, encode_event, fold, seal_with};
@@ -86,10 +90,12 @@ impl Authority {
     }
 }
 
+const DEMANDS: Demands = Demands { is_required: true, monitors: None };
+
 fn signing_in(cluster: &str, files: &TlsFiles) -> Signing {
     let tls = Arc::new(Tls::load(files, cluster).unwrap());
     let access = Arc::new(ArcSwap::from_pointee(Access::new(&[], 0)));
-    Signing::new(Some(tls), cluster, access, Arc::default(), true)
+    Signing::new(Some(tls), cluster, access, Arc::default(), DEMANDS)
 }
 
 fn signing(files: &TlsFiles) -> Signing {
@@ -169,7 +175,7 @@ fn events_that_are_signed_together_verify_alone_and_unprotected_ones_stay_as_the
         "test",
         Arc::new(ArcSwap::from_pointee(Access::new(&[], 0))),
         Arc::default(),
-        true,
+        DEMANDS,
     );
     assert_eq!((signed(&none, &events), none.is_required()), (events, false), "no certificates");
 }
@@ -249,50 +255,81 @@ async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)
     found
 }
 
+/// A link of a peer with the valid key of node03.
+struct RogueLink {
+    frames: tokio::sync::mpsc::Sender<v1::LinkFrame>,
+    answers: tonic::Streaming<v1::LinkFrame>,
+    origin: u64,
+    ack: v1::LinkHelloAck,
+}
+
+impl RogueLink {
+    /// `None`: it gets no link.
+    async fn open(address: &str, files: &TlsFiles, origin: u64) -> Option<Self> {
+        let tls = Tls::load(files, "test").unwrap();
+        let tcp = TcpStream::connect(address).await.unwrap();
+        let (io, _) = tls.connect(Box::new(tcp), "node01").await.unwrap();
+        let mut link = LinkClient::new(channel_over(io).await.unwrap());
+        let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let hello = v1::LinkHello {
+            protocol: PROTOCOL.max,
+            cluster: "test".to_owned(),
+            host: "node03".to_owned(),
+            rank: Some(2),
+            address: "127.0.0.1:1".to_owned(),
+            origin,
+            interest: Some(v1::Interest::default()),
+            wall_ns: u64::try_from(since_1970.as_nanos()).unwrap(),
+            ..v1::LinkHello::default()
+        };
+        let (sender, frames) = tokio::sync::mpsc::channel(8);
+        let frame = |frame| v1::LinkFrame { frame: Some(frame) };
+        sender.send(frame(Frame::Hello(hello))).await.unwrap();
+        let answers = soon("the stream", link.exchange(ReceiverStream::new(frames))).await.unwrap();
+        let mut answers = answers.into_inner();
+        let first = soon("an answer", answers.next()).await.unwrap().unwrap();
+        let Some(Frame::HelloAck(ack)) = first.frame else { return None };
+        let state = ack.tree_state.clone().unwrap();
+        let epoch = state.epochs.last().unwrap().epoch;
+        let resume = v1::Resume { epoch, after: state.head };
+        sender.send(frame(Frame::Resume(resume))).await.unwrap();
+        Some(Self { frames: sender, answers, origin, ack })
+    }
+
+    async fn say(&self, frame: Frame) {
+        self.frames.send(v1::LinkFrame { frame: Some(frame) }).await.unwrap();
+    }
+
+    /// Events of an agent.
+    async fn send(&self, origin: u64, events: &[Sealed]) {
+        let item = |event: &Sealed| v1::UpItem {
+            events: vec![event.bytes().clone()],
+            ..Default::default()
+        };
+        let items = events.iter().map(item).collect();
+        let up = v1::UpBatch { origin, run: 1, base: 1, first: 1, items, wants_disk: false };
+        self.say(Frame::Up(up)).await;
+    }
+
+    /// Whether events of it are confirmed before the link ends.
+    async fn is_confirmed(&mut self) -> bool {
+        let answer = async {
+            while let Some(Ok(answer)) = self.answers.next().await {
+                if matches!(answer.frame, Some(Frame::Confirm(_))) {
+                    return true;
+                }
+            }
+            false
+        };
+        soon("a confirmation, or the end of the link", answer).await
+    }
+}
+
 /// A peer with the valid key of node03 that sends what it likes. False: it gets no link.
 async fn rogue(address: &str, files: &TlsFiles, origin: u64, events: &[Sealed]) -> bool {
-    let tls = Tls::load(files, "test").unwrap();
-    let tcp = TcpStream::connect(address).await.unwrap();
-    let (io, _) = tls.connect(Box::new(tcp), "node01").await.unwrap();
-    let mut link = LinkClient::new(channel_over(io).await.unwrap());
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let hello = v1::LinkHello {
-        protocol: PROTOCOL.max,
-        cluster: "test".to_owned(),
-        host: "node03".to_owned(),
-        rank: Some(2),
-        address: "127.0.0.1:1".to_owned(),
-        origin,
-        interest: Some(v1::Interest::default()),
-        wall_ns: u64::try_from(since_1970.as_nanos()).unwrap(),
-        ..v1::LinkHello::default()
-    };
-    let items = events
-        .iter()
-        .map(|event| v1::UpItem { events: vec![event.bytes().clone()], ..v1::UpItem::default() });
-    let items = items.collect();
-    let up = v1::UpBatch { origin, run: 1, base: 1, first: 1, items, wants_disk: false };
-    let (sender, frames) = tokio::sync::mpsc::channel(4);
-    let frame = |frame| v1::LinkFrame { frame: Some(frame) };
-    sender.send(frame(Frame::Hello(hello))).await.unwrap();
-    let answers = soon("the stream", link.exchange(ReceiverStream::new(frames))).await.unwrap();
-    let mut answers = answers.into_inner();
-    let first = soon("an answer", answers.next()).await.unwrap().unwrap();
-    let Some(Frame::HelloAck(ack)) = first.frame else { return false };
-    let state = ack.tree_state.unwrap();
-    let epoch = state.epochs.last().unwrap().epoch;
-    let resume = v1::Resume { epoch, after: state.head };
-    sender.send(frame(Frame::Resume(resume))).await.unwrap();
-    sender.send(frame(Frame::Up(up))).await.unwrap();
-    let is_confirmed = async {
-        while let Some(Ok(answer)) = answers.next().await {
-            if matches!(answer.frame, Some(Frame::Confirm(_))) {
-                return;
-            }
-        }
-        panic!("the link ended");
-    };
-    soon("a confirmation", is_confirmed).await;
+    let Some(mut link) = RogueLink::open(address, files, origin).await else { return false };
+    link.send(link.origin, events).await;
+    assert!(link.is_confirmed().await, "the link ended");
     true
 }
 
@@ -377,4 +414,225 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
     drop(leaf);
+}
+
+/// What the holder of node03's key says of other hosts.
+#[tokio::test]
+async fn claims_of_a_stolen_key_about_other_agents_are_refused_and_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, ca) = (dir.path(), Authority::new(dir.path()));
+    let root = start(config(dir, "node01", &ca.issue("node01"), None)).await;
+    let stolen = ca.issue("node03");
+    let mut reader = client(dir, "node01").await;
+    reader.subscribe(1, "event_name=FTB_CLAIM_REFUSED").await;
+    let link = RogueLink::open(&root.address, &stolen, 77).await.unwrap();
+    let refused = async || {
+        let counters = root.handle().status().await.unwrap().node.counters;
+        counters.iter().find(|(name, _)| *name == "claims_refused").unwrap().1
+    };
+    // The acting root is below node03.
+    let report = v1::MemberReport {
+        rank: 0,
+        host: "node01".to_owned(),
+        origin: Some(5),
+        state: v1::MemberState::Up.into(),
+        parent: Some(2),
+        attempt: 1 << 40,
+        ..v1::MemberReport::default()
+    };
+    link.say(Frame::Members(v1::Members { members: vec![report] })).await;
+    until("the report is refused", async || refused().await == 1).await;
+    link.send(78, &[fault("ftb.ipmi", "node02", 1, 5)]).await;
+    until("the event is refused", async || refused().await == 2).await;
+    let route = v1::TreeQuery { origin: link.ack.origin, query: 7 };
+    link.say(Frame::TreeQuery(route)).await;
+    until("the route is refused", async || refused().await == 3).await;
+    assert_eq!(next(&mut reader, 1).await, [("node01".to_owned(), false, true)]);
+}
+
+/// An event with the publisher id of another account would use up its sequence numbers.
+#[tokio::test]
+async fn an_event_with_the_publisher_id_of_another_account_ends_the_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, ca) = (dir.path(), Authority::new(dir.path()));
+    let root = start(config(dir, "node01", &ca.issue("node01"), None)).await;
+    let stolen = ca.issue("node03");
+    let publisher = PublisherId { account: PublisherId::account_of("node02", 0), token: 9 };
+    let id = EventId { publisher, seq: (1 << 50).into() };
+    let stamps = Stamps { id, host: "node03", uid: 0, pid: 1, republished: false };
+    let event = Event::new("ftb.app".parse().unwrap(), "X".parse().unwrap());
+    let foreign = seal_with(&stamps, &encode_event(&event), 0, None).unwrap();
+    let mut link = RogueLink::open(&root.address, &stolen, 77).await.unwrap();
+    link.send(77, &[foreign]).await;
+    assert!(!link.is_confirmed().await);
+    let counters = root.peer_errors().counters();
+    let count = counters.iter().find(|(kind, _)| *kind == "publishers_foreign");
+    assert_eq!(count.map(|(_, count)| *count), Some(1));
+}
+
+/// A signed statement as it comes up.
+struct Statement<'a> {
+    space: &'a str,
+    name: &'a str,
+    key: &'a str,
+    about: &'a str,
+    truth: Truth,
+    provenance: Provenance,
+    tags: &'a [(&'a str, &'a str)],
+}
+
+const STATEMENT: Statement<'static> = Statement {
+    space: "ftb.ipmi",
+    name: "FTB_IPMI_FANFAIL",
+    key: "FANFAIL",
+    about: "node03",
+    truth: Truth::True,
+    provenance: Provenance::direct(OriginId(9)),
+    tags: &[],
+};
+
+impl Statement<'_> {
+    fn of(&self, host: &str, files: &TlsFiles) -> Sealed {
+        let publisher = PublisherId { account: PublisherId::account_of(host, 0), token: 9 };
+        let id = EventId { publisher, seq: 1.into() };
+        let stamps = Stamps { id, host, uid: 0, pid: 1, republished: false };
+        let mut event = Event::new(self.space.parse().unwrap(), self.name.parse().unwrap());
+        let tag = |(key, value): &(&str, &str)| Tag { key: (*key).into(), value: (*value).into() };
+        event.tags = self.tags.iter().map(tag).collect();
+        let condition =
+            Condition { host: self.about.to_owned(), ..Condition::new(self.key, self.truth) };
+        let stated = Stated { condition, provenance: self.provenance };
+        let sealed = seal_with(&stamps, &encode_event(&event), 0, Some(&stated)).unwrap();
+        signed(&signing(files), &[sealed]).remove(0)
+    }
+}
+
+/// Whether the condition of an event counts that a child brings.
+fn counts(reader: &Signing, event: &Sealed) -> bool {
+    let run = Run::from(event.clone());
+    let item = UpItem::Events(run.clone());
+    let batch = UpBatch {
+        origin: OriginId(77),
+        run: 1,
+        base: 1.into(),
+        first: 1.into(),
+        wants_disk: false,
+        items: vec![item],
+    };
+    let CoreFrame::Up(batch) = reader.admit(CoreFrame::Up(batch), "test", Neighbour::Below) else {
+        panic!("another frame");
+    };
+    let [UpItem::Events(run)] = &batch.items[..] else { panic!("{batch:?}") };
+    run.first().condition().is_some()
+}
+
+fn demanding(files: &TlsFiles, monitors: Option<&str>) -> Signing {
+    let reader = signing(files);
+    let monitors = monitors.map(|hosts| {
+        let text =
+            format!("cluster = \"test\"\nmembers = \"a\"\ninsecure = true\nmonitors = {hosts}\n");
+        Config::parse("test", &text).unwrap().monitors.unwrap()
+    });
+    reader.demand(Demands { monitors, ..DEMANDS });
+    reader
+}
+
+#[test]
+fn programs_of_monitors_only_state_conditions_of_other_hosts_and_any_agent_judges() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let (stolen, monitor) = (ca.issue("node03"), ca.issue("mgmt2"));
+    let files = ca.issue("node01");
+    let (open, none) = (demanding(&files, None), demanding(&files, Some("\"\"")));
+    let few = demanding(&files, Some("\"mgmt[1-2]\""));
+    let racks = demanding(&files, Some("[\"admin\", \"mgmt[1-2]\"]"));
+    let about = |space, host: &str, files: &TlsFiles| {
+        Statement { space, about: "node02", ..STATEMENT }.of(host, files)
+    };
+    for space in ["ftb.ipmi", "ftb.act", "ftb.silence"] {
+        let event = about(space, "node03", &stolen);
+        let counted = [&open, &none, &few, &racks].map(|reader| counts(reader, &event));
+        assert_eq!(counted, [true, false, false, false], "{space}: a stolen key");
+        let event = about(space, "mgmt2", &monitor);
+        let counted = [&open, &none, &few, &racks].map(|reader| counts(reader, &event));
+        assert_eq!(counted, [true, false, true, true], "{space}: a monitor");
+    }
+    let event = about("ftb.app", "mgmt2", &monitor);
+    assert!(!counts(&open, &event) && !counts(&few, &event), "not protected");
+    assert!(counts(&none, &STATEMENT.of("node03", &stolen)), "of its own host");
+    let judged = |key, name| {
+        let (space, about) = ("ftb.agent", "node02");
+        counts(&few, &Statement { space, name, key, about, ..STATEMENT }.of("node03", &stolen))
+    };
+    assert!(judged("NODE_DEAD", "FTB_NODE_DEAD"));
+    assert!(!judged("FANFAIL", "FTB_NODE_DEAD"), "agents know nothing of fans");
+}
+
+#[test]
+fn an_agent_repeats_what_its_own_publishers_stated_and_finds_any_publisher_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let stolen = ca.issue("node03");
+    let reader = demanding(&ca.issue("node01"), Some("\"\""));
+    let id = |host: &str, seq: u64| {
+        let account = PublisherId::account_of(host, 1000);
+        EventId { publisher: PublisherId { account, token: 4 }, seq: seq.into() }
+    };
+    let tags = [("publisher_host", "node03"), ("publisher_uid", "1000")];
+    let repeat = |source, tags| {
+        let provenance = Provenance { source: Some(source), ..STATEMENT.provenance };
+        Statement { name: "FTB_CONDITION", provenance, tags, ..STATEMENT }
+    };
+    let checked = |event: &Statement<'_>| counts(&reader, &event.of("node03", &stolen));
+    assert!(checked(&repeat(id("node03", 7), &tags)));
+    let of_other = [("publisher_host", "node01"), ("publisher_uid", "1000")];
+    for tags in [&tags[..], &of_other, &[]] {
+        // Later statements of the publisher would never count.
+        assert!(!checked(&repeat(id("node01", 1 << 61), tags)), "{tags:?}");
+    }
+    assert!(!checked(&repeat(id("node03", 7), &of_other)), "it lends the name of another host");
+    assert!(!checked(&repeat(id("node03", 7), &[])), "of an unknown user");
+    let named = Statement { name: "FTB_IPMI_FANFAIL", ..repeat(id("node03", 7), &tags) };
+    assert!(!checked(&named), "only agents repeat");
+    // Any agent may be acting root.
+    let source = id("node02", 7);
+    let provenance =
+        Provenance { source: Some(source), replaces: Some(source), ..STATEMENT.provenance };
+    let (name, truth) = ("FTB_CONDITION", Truth::Unknown);
+    let lost = Statement { name, truth, provenance, about: "node02", ..STATEMENT };
+    assert!(checked(&lost));
+    assert!(!checked(&Statement { truth: Truth::False, ..lost }), "what is lost is not well");
+    assert!(!checked(&Statement { name: "FTB_IPMI_FANFAIL", ..lost }));
+    let without = Provenance { source: None, ..provenance };
+    assert!(!checked(&Statement { provenance: without, ..lost }));
+    let free = Statement { truth: Truth::Unknown, about: "node02", ..STATEMENT };
+    assert!(!checked(&free), "unknown is a statement as any other");
+}
+
+/// A child that offers its log brings events as one that sends them up.
+#[test]
+fn a_log_that_a_child_brings_has_no_unproven_conditions() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let reader = signing(&ca.issue("node01"));
+    let states = |from| {
+        let content = Content::Events(fault("ftb.ipmi", "node02", 1, 5).into());
+        let items = vec![Item { index: 1.into(), content }];
+        let epoch = Epoch { number: 1, root: OriginId(1) };
+        let batch = Replicate {
+            epoch,
+            items,
+            entry_refs: Vec::new(),
+            until: 1.into(),
+            committed: 1.into(),
+            complete: true,
+            refs_until: 0,
+        };
+        let frame = reader.admit(CoreFrame::Replicate(batch), "test", from);
+        let CoreFrame::Replicate(batch) = frame else { panic!("another frame") };
+        let Content::Events(run) = &batch.items[0].content else { panic!("no events") };
+        run.first().condition().is_some()
+    };
+    assert!(!states(Neighbour::Below));
+    assert!(states(Neighbour::Above), "the acting root has verified it");
 }

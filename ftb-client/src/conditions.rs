@@ -105,8 +105,16 @@ impl Conditions {
 
     fn apply(&mut self, received: &Received) {
         let Some(state) = ConditionState::of(received) else { return };
-        let known = self.states.get(&state.subject);
-        if known.is_none_or(|known| state.claim.counts_over(&known.claim)) {
+        let is_loss = state.claim.replaces.is_some();
+        let counts = match self.states.get(&state.subject) {
+            Some(known) => {
+                let is_worse = is_loss && state.severity > known.severity;
+                state.claim.counts_over(&known.claim) && !is_worse
+            }
+            // A row of the table with which it begins has replaced another one.
+            None => !is_loss || !self.is_complete,
+        };
+        if counts {
             self.states.insert(state.subject.clone(), state);
         }
     }

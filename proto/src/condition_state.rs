@@ -5,8 +5,8 @@
 
 use crate::event::Received;
 use ftb_core::condition::{
-    ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, RecommendedAction, SILENCE_SPACE, SILENCED, Subject,
-    Truth, WATCHED,
+    EVENT_NAME, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, RecommendedAction, SILENCE_SPACE,
+    SILENCED, Subject, Truth, WATCHED,
 };
 use ftb_core::log::conditions::Claim;
 use ftb_core::{EventId, Position, Severity};
@@ -50,9 +50,15 @@ impl ConditionState {
         let stated = received.stated.as_ref()?;
         let (condition, event) = (&stated.condition, &received.event);
         let provenance = &stated.provenance;
-        // An agent has added these tags.
-        let tag = |key| event.tag(key).filter(|_| provenance.source.is_some());
-        let original = tag(ORIGINAL).map(str::to_owned);
+        // An agent has added these tags where it repeats a statement, in its event space.
+        let is_repeat =
+            provenance.source.is_some() && event.name.as_str().eq_ignore_ascii_case(EVENT_NAME);
+        let tag = |key| event.tag(key).filter(|_| is_repeat);
+        let is_of_space = |original: &&str| {
+            let space = original.split_once(' ').map(|(space, _)| space);
+            space.is_some_and(|space| space.eq_ignore_ascii_case(event.space.as_str()))
+        };
+        let original = tag(ORIGINAL).filter(is_of_space).map(str::to_owned);
         let uid = tag(PUBLISHER_UID).and_then(|uid| uid.parse().ok());
         Some(Self {
             subject: condition.subject(&received.host),
@@ -90,5 +96,44 @@ impl ConditionState {
     pub fn is_silence(&self) -> bool {
         let space = self.event.split(' ').next().unwrap_or_default();
         self.subject.key() == SILENCED && space == SILENCE_SPACE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::event::{Stamps, Stated, encode_event, seal_with, unseal};
+    use ftb_core::condition::{Condition, Provenance};
+    use ftb_core::event::Tag;
+    use ftb_core::{Event, OriginId, PublisherId};
+
+    #[test]
+    fn only_an_agent_that_repeats_a_statement_names_its_event_and_publisher() {
+        let state = |name: &str, original: &str, is_repeat: bool| {
+            let mut event = Event::new("ftb.ipmi".parse().unwrap(), name.parse().unwrap());
+            let tags = [(ORIGINAL, original), (PUBLISHER_HOST, "node02"), (PUBLISHER_UID, "7")];
+            let tag = |(key, value): (&str, &str)| Tag { key: key.into(), value: value.into() };
+            event.tags = tags.map(tag).into();
+            let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
+            let stamps = Stamps { id, host: "node03", uid: 0, pid: 1, republished: false };
+            let provenance = Provenance::direct(OriginId(7));
+            let provenance = Provenance { source: is_repeat.then_some(id), ..provenance };
+            let condition = Condition::new(SILENCED, Truth::True);
+            let stated = Stated { condition, provenance };
+            let sealed = seal_with(&stamps, &encode_event(&event), 0, Some(&stated)).unwrap();
+            let state = ConditionState::of(&unseal(Position::ZERO, &sealed).unwrap()).unwrap();
+            let is_silence = state.is_silence();
+            (state.event, state.publisher_host, state.publisher_uid, is_silence)
+        };
+        let of = |event: &str, host: &str, uid| (event.to_owned(), host.to_owned(), uid, false);
+        let repeated = state("FTB_CONDITION", "ftb.ipmi FTB_IPMI_FANFAIL", true);
+        assert_eq!(repeated, of("ftb.ipmi FTB_IPMI_FANFAIL", "node02", 7));
+        let own = of("ftb.ipmi FTB_CONDITION", "node03", 0);
+        assert_eq!(state("FTB_CONDITION", "ftb.ipmi FTB_IPMI_FANFAIL", false), own);
+        let named = state("FTB_IPMI_PSUFAIL", "ftb.silence FTB_SILENCE", true);
+        assert_eq!(named, of("ftb.ipmi FTB_IPMI_PSUFAIL", "node03", 0));
+        let elsewhere = state("FTB_CONDITION", "ftb.silence FTB_SILENCE", true);
+        assert_eq!(elsewhere, of("ftb.ipmi FTB_CONDITION", "node02", 7), "another event space");
     }
 }

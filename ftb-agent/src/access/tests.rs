@@ -141,7 +141,7 @@ fn each_publishers_account_publishes_in_its_own_space_only() {
     let account = |name: &str| match name {
         "ftb-ipmi" => Some(Who::Uid(ANN.uid)),
         "ftb-ib" => Some(Who::Uid(BEN.uid)),
-        "ftb-bridge" => Some(Who::Uid(CAT.uid)),
+        "ftb-bridge" | "slurm" => Some(Who::Uid(CAT.uid)),
         _ => None,
     };
     let access = Arc::new(Access::with_accounts(&[], AGENT.uid, account));
@@ -153,6 +153,8 @@ fn each_publishers_account_publishes_in_its_own_space_only() {
         (BEN, "ftb.facility", Rights::None),
         (CAT, "ftb.facility", Rights::StateAnyHost),
         (CAT, "ftb.ipmi", Rights::None),
+        (ANN, "ftb.slurm", Rights::None),
+        (CAT, "ftb.slurm", Rights::StateAnyHost),
         (ANN, "site", Rights::Publish),
         (ANN, "ftb.agent", Rights::None),
     ] {
@@ -169,7 +171,8 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
     let names = |access: Arc<Access>| {
         access.protected().iter().map(ToString::to_string).collect::<Vec<String>>()
     };
-    let built_in = ["ftb.ipmi", "ftb.ib", "ftb.facility", "ftb.act", "ftb.drill", "ftb.silence"];
+    let built_in =
+        ["ftb.ipmi", "ftb.ib", "ftb.facility", "ftb.act", "ftb.slurm", "ftb.drill", "ftb.silence"];
     assert_eq!(names(access(&[])), [&["ftb.agent"], &built_in[..]].concat());
     let open = access(&[
         "space = 'site.*'\npublish = 'root'",
@@ -184,7 +187,8 @@ fn spaces_in_which_ordinary_users_may_not_publish_are_protected() {
         "space = \"site.*\"\npublish = [\"root\"]",
         "space = \"ftb.ib\"\npublish = [\"everyone\"]",
     ];
-    let without_ib = ["ftb.ipmi", "ftb.facility", "ftb.act", "ftb.drill", "ftb.silence"];
+    let without_ib =
+        ["ftb.ipmi", "ftb.facility", "ftb.act", "ftb.slurm", "ftb.drill", "ftb.silence"];
     assert_eq!(names(access(&site)), [&["ftb.agent", "site"], &without_ib[..]].concat());
 }
 

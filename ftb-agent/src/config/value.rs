@@ -51,7 +51,10 @@ pub struct Members(pub Hostlist);
 
 /// What may stand for `members`.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a host list, or an array with the host list of each rack")]
+#[serde(
+    untagged,
+    expecting = "expected a host list, or an array of host lists, such as one for each rack"
+)]
 enum MembersText {
     Hosts(String),
     Racks(Vec<String>),
@@ -86,6 +89,33 @@ fn by_racks(racks: &[String]) -> Result<Members, String> {
     first.extend(rest);
     let all = Hostlist::parse(&first.join(","));
     all.map(Members).map_err(|error| format!("the racks together: {}", error.reason))
+}
+
+/// Hosts that watch other hosts: a host list, or several. It is never expanded.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "MembersText")]
+pub struct Monitors(Option<Hostlist>);
+
+impl TryFrom<MembersText> for Monitors {
+    type Error = String;
+
+    fn try_from(text: MembersText) -> Result<Self, String> {
+        let text = match text {
+            MembersText::Hosts(hosts) => hosts,
+            MembersText::Racks(lists) => lists.join(","),
+        };
+        if text.trim().is_empty() {
+            return Ok(Self(None));
+        }
+        Hostlist::parse(&text).map(|list| Self(Some(list))).map_err(|error| error.to_string())
+    }
+}
+
+impl Monitors {
+    /// Whether a host is one of them.
+    pub fn contains(&self, host: &str) -> bool {
+        self.0.as_ref().is_some_and(|hosts| hosts.contains(host))
+    }
 }
 
 /// `HOST:PORT`, the host a name or an IP address.

@@ -4,7 +4,9 @@
 //! Rules, for a statement *s* about a subject with the row *r*:
 //! 1. Without *r*, *s* counts. An agent that finds a publisher lost names the event that *s* may
 //!    replace. It counts over that, over the publisher's own event, and over what this agent has
-//!    repeated of it before: over no other.
+//!    repeated of it before: over no other. It is of the same statement of the publisher, and not
+//!    worse than *r*: so a stolen key neither makes a fault of what is well in this way, nor makes
+//!    the publisher's next statements old.
 //! 2. Of two statements of one publisher the later one counts. Logs that merge bring older ones:
 //!    the publisher's event is older than each repetition of it, and one agent repeats in order.
 //! 3. A *false* of another publisher never counts if it is older than *r*. Clocks of two hosts are
@@ -143,7 +145,7 @@ impl Claim {
     /// Whether it counts where the other one counted; the module has the rules.
     pub fn counts_over(&self, old: &Self) -> bool {
         if let Some(replaced) = self.replaces {
-            return replaced == old.event || old.is_before(self);
+            return self.source == old.source && (replaced == old.event || old.is_before(self));
         }
         let (ours, theirs) = (self.source.publisher, old.source.publisher);
         if ours == theirs {
@@ -237,7 +239,10 @@ impl ConditionTable {
         let Some(condition) = event.condition() else { return Applied::Ignored };
         let claim = Claim::of(event, condition);
         let subject = condition.subject();
-        let counts = |old: &ConditionRow| event.is_counted() || claim.counts_over(&old.claim());
+        let counts = |old: &ConditionRow| {
+            let is_worse = claim.replaces.is_some() && condition.severity() > old.severity;
+            event.is_counted() || claim.counts_over(&old.claim()) && !is_worse
+        };
         if self.rows.get(&subject).is_some_and(|old| !counts(old)) {
             return Applied::Ignored;
         }
@@ -445,6 +450,27 @@ mod tests {
         assert_eq!(truth(&table(&[fan(1, 1, True), lost(1)])), Some(Truth::Unknown));
         assert_eq!(truth(&table(&[fan(1, 1, True), fan(2, 5, True), lost(1)])), Some(True));
         assert_eq!(truth(&table(&[lost(1)])), Some(Truth::Unknown), "a part of the log");
+    }
+
+    /// The holder of an agent's key may say that any publisher is lost.
+    #[test]
+    fn a_lost_publisher_makes_no_statement_worse_and_does_not_outdate_the_next_ones() {
+        let lost = |source, severity| {
+            let replaces = Some(id(1, 1));
+            let provenance =
+                Provenance { source: Some(source), replaces, ..Stated::default().provenance };
+            let (token, truth) = (9, Truth::Unknown);
+            stated(&Stated { token, truth, severity, provenance, ..Stated::default() })
+        };
+        let well = |severity| {
+            let well =
+                stated(&Stated { severity: Severity::Info, truth: False, ..Stated::default() });
+            truth(&table(&[well, lost(id(1, 1), severity)]))
+        };
+        assert_eq!(well(Severity::Info), Some(Truth::Unknown));
+        assert_eq!(well(Severity::Warning), Some(False), "it was well");
+        let forged = lost(id(1, 1 << 62), Severity::Error);
+        assert_eq!(truth(&table(&[fan(1, 1, False), forged, fan(1, 2, True)])), Some(True));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::events::{KEY, SPACE, Said, counted_mark, seal, seal_stated};
 use crate::neighbour::{START, hello_of_b};
 use ftb_core::condition::{Condition, Provenance, Subject, Truth};
 use ftb_core::frame::{
-    Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, UpBatch, UpItem, members_digest,
+    Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, NackCode, UpBatch, UpItem,
+    members_digest,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{Input, LinkId, MemberState, Output};
@@ -154,10 +155,21 @@ impl Parent {
         })
     }
 
+    /// A child has heard of that epoch.
+    fn beat_of_epoch(&mut self, rank: u32, epoch_seen: u64) {
+        let wall_ns = self.now.wall_ns;
+        self.say(rank, Frame::Heartbeat(Heartbeat { wall_ns, epoch_seen, ..Heartbeat::default() }));
+    }
+
     /// An event of `host` in a batch of an agent, over the link of another.
     fn send(&mut self, over: u32, of: u32, host: &str) -> u64 {
+        self.send_large(over, of, host, 1)
+    }
+
+    /// The same, with a payload of that many bytes.
+    fn send_large(&mut self, over: u32, of: u32, host: &str, payload: usize) -> u64 {
         let publisher = PublisherId { account: 1, token: self.attempts };
-        let said = Said { severity: Severity::Info, space: SPACE, name: "X", host, payload: 1 };
+        let said = Said { severity: Severity::Info, space: SPACE, name: "X", host, payload };
         self.send_event(over, of, seal(publisher, 1, &said))
     }
 
@@ -414,4 +426,64 @@ fn a_subtree_that_moves_is_believed_when_it_has_left() {
     }
     assert_eq!(parent.counted("claims_refused"), 0);
     assert!(parent.announced("FTB_NODE_SUSPECT").is_empty());
+}
+
+/// Each epoch makes all agents say anew where they resume.
+#[test]
+fn a_child_that_raises_the_epoch_again_and_again_is_refused() {
+    let mut parent = Parent::new();
+    let (before, first) = (parent.counted("epochs"), parent.epoch.number);
+    for epoch in 1..=40 {
+        if !parent.is_closed(1) {
+            parent.beat_of_epoch(1, first + epoch);
+        }
+    }
+    assert_eq!(parent.counted("epochs") - before, 4);
+    parent.assert_refused("epochs without an end", "b");
+    assert!(parent.is_closed(1));
+    // It comes again, and must wait as well.
+    let hello = Hello { epoch_seen: first + 100, ..parent.hello_of(1) };
+    parent.connect(1, hello);
+    assert_eq!(parent.counted("epochs") - before, 4);
+    let is_put_off =
+        |frame: &Frame| matches!(frame, Frame::HelloNack(nack) if nack.code == NackCode::Busy);
+    let frames = parent.frames(1);
+    assert!(frames.iter().any(is_put_off), "{frames:?}");
+    // Merges come one after the other.
+    parent.pass(60 * SECOND, &[2]);
+    let hello = Hello { epoch_seen: first + 100, ..parent.hello_of(1) };
+    parent.connect(1, hello);
+    assert_eq!(parent.counted("epochs") - before, 5);
+}
+
+#[test]
+fn a_higher_epoch_of_the_same_root_lets_no_child_re_propose_again() {
+    let mut parent = Parent::new();
+    parent.pass(601 * SECOND, &[1, 2]);
+    assert_eq!(parent.send(1, 1, "b"), 1, "an epoch without entries leaves no trace");
+    parent.frames(1);
+    parent.beat_of_epoch(2, parent.epoch.number + 1);
+    let state = parent.frames(1).into_iter().find_map(|frame| match frame {
+        Frame::TreeState(state) => Some(state),
+        _ => None,
+    });
+    let epoch = state.unwrap().epochs.head();
+    assert_ne!(epoch, parent.epoch);
+    parent.say(1, Frame::Resume { epoch, after: 0.into() });
+    assert_eq!(parent.send(1, 1, "b"), 1, "its own");
+    assert_eq!(parent.send(1, 1, "c"), 0);
+    parent.assert_refused("an event with another host", "c");
+}
+
+#[test]
+fn a_child_re_proposes_no_more_than_a_few_logs_have() {
+    let mut parent = Parent::new();
+    let (mut bytes, part) = (0, 400_000);
+    while parent.counted("claims_refused") == 0 {
+        parent.send_large(1, 1, "c", part);
+        bytes += part;
+        assert!(bytes < 1 << 28, "there is no limit");
+    }
+    assert!(bytes > 16 << 20, "a log has room");
+    parent.assert_refused("more than logs have", "c");
 }

@@ -50,8 +50,21 @@ fn highest(frame: &Frame) -> u64 {
             let synced = synced.map_or(0, |range| range.after.max(range.until).get());
             kept_from.unwrap_or(0).max(index.get()).max(synced)
         }
-        // They carry none.
-        _ => 0,
+        Frame::Credit { bytes } => *bytes,
+        // They carry none, or none that is counted on from.
+        Frame::HelloNack(_)
+        | Frame::Close(_)
+        | Frame::Resend
+        | Frame::DedupRanges(_)
+        | Frame::Members(_)
+        | Frame::DynamicMembers(_)
+        | Frame::MembershipSnapshot(_)
+        | Frame::TreeQuery { .. }
+        | Frame::TreeAnswer { .. }
+        | Frame::Probe(_)
+        | Frame::ProbeAnswer(_)
+        | Frame::TraceRequest(_)
+        | Frame::TraceAnswer(_) => 0,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ident::{OriginId, Rank};
 use crate::node::Node;
 use crate::node::api::{LinkId, MemberState};
 use crate::node::links::LinkRole;
-use crate::node::tree::{Child, check_listed};
+use crate::node::tree::{Child, Raise, check_listed};
 use crate::numbers::LogIndex;
 use crate::position::Epoch;
 use crate::position::Position;
@@ -36,9 +36,12 @@ impl Node {
     pub(crate) fn send_tree_state(&mut self) {
         let tree_state = self.tree_state();
         let epoch = tree_state.epochs.head();
-        for link in self.tree.report_epoch(epoch) {
+        for (link, before) in self.tree.report_epoch(epoch) {
             self.delivery.unsettle_child(link);
-            self.membership.expect_re_proposals(&self.cx, link);
+            // A root that goes on with its log loses nothing that its children had of it.
+            if before.root != epoch.root || !tree_state.epochs.knows(before) {
+                self.membership.expect_re_proposals(&self.cx, link);
+            }
         }
         for (link, _) in self.tree.children() {
             self.cx.send(link, Frame::TreeState(Box::new(tree_state.clone())));
@@ -55,11 +58,20 @@ impl Node {
             Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
         };
         let theirs = hello.epochs.head();
-        self.epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
-        if theirs > self.log.head() && theirs.number == self.epoch_seen {
+        let mut epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
+        if theirs > self.log.head() && theirs.number == epoch_seen {
             // Two acting roots have opened the same number: ours must rise above both.
-            self.epoch_seen += 1;
+            epoch_seen += 1;
         }
+        let is_higher = epoch_seen > self.epoch_seen;
+        if is_higher && self.tree.raise(&self.cx, rank, epoch_seen) != Raise::Counts {
+            let message = format!(
+                "{} has raised the epoch too often: {} lets it do so later",
+                hello.host, self.cx.config.host
+            );
+            return self.put_off(link, message);
+        }
+        self.epoch_seen = epoch_seen;
         self.lose_former_link(rank, hello.origin);
         self.make_room(rank);
         let send_log = match self.compare_histories(&hello) {
@@ -68,9 +80,7 @@ impl Node {
                     "{} has just started and waits for the log of {}'s component",
                     self.cx.config.host, hello.host
                 );
-                let hello_nack = HelloNack { code: NackCode::Busy, message, redirect: Vec::new() };
-                self.cx.send(link, Frame::HelloNack(hello_nack));
-                return self.cx.close(link, None, "it must come later");
+                return self.put_off(link, message);
             }
             send_log => send_log.is_some(),
         };
@@ -82,6 +92,13 @@ impl Node {
             self.report_fork(hello.epochs.position(hello.commit_index));
         }
         self.welcome(link, rank, hello, send_log);
+    }
+
+    /// An agent may be a child later.
+    fn put_off(&mut self, link: LinkId, message: String) {
+        let hello_nack = HelloNack { code: NackCode::Busy, message, redirect: Vec::new() };
+        self.cx.send(link, Frame::HelloNack(hello_nack));
+        self.cx.close(link, None, "it must come later");
     }
 
     /// An agent comes back on another link, or another incarnation of it comes.

@@ -7,7 +7,7 @@ use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::links::LinkRole;
 use crate::node::role::standby::CopyAck;
-use crate::node::tree::implausible;
+use crate::node::tree::{Raise, implausible};
 use crate::position::Position;
 
 impl Node {
@@ -90,13 +90,7 @@ impl Node {
         match frame {
             Frame::Heartbeat(heartbeat) => {
                 self.tree.compare_again(&self.cx, link, &heartbeat);
-                if heartbeat.epoch_seen > self.epoch_seen {
-                    self.epoch_seen = heartbeat.epoch_seen;
-                    self.raise_epoch();
-                    if let Some(parent) = self.role.parent().map(|parent| parent.link) {
-                        self.cx.heartbeat(parent);
-                    }
-                }
+                self.on_epoch_seen(link, heartbeat.epoch_seen);
             }
             Frame::Resume { epoch, after } => self.on_resume(link, epoch, after),
             Frame::Subscribe(interest) => {
@@ -130,6 +124,24 @@ impl Node {
                 self.cx.close(link, None, "the child said goodbye");
             }
             _ => self.misbehaved(link, "a frame that no child sends"),
+        }
+    }
+
+    /// A child knows an epoch.
+    fn on_epoch_seen(&mut self, link: LinkId, epoch_seen: u64) {
+        let Some(rank) = self.tree.child(link).map(|child| child.rank) else { return };
+        if epoch_seen <= self.epoch_seen {
+            return;
+        }
+        match self.tree.raise(&self.cx, rank, epoch_seen) {
+            Raise::Waits => return,
+            Raise::Refused => return self.membership.refuse_epoch(&self.cx, link),
+            Raise::Counts => {}
+        }
+        self.epoch_seen = epoch_seen;
+        self.raise_epoch();
+        if let Some(parent) = self.role.parent().map(|parent| parent.link) {
+            self.cx.heartbeat(parent);
         }
     }
 

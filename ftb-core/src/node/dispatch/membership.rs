@@ -111,7 +111,7 @@ impl Node {
             self.cx.counters.claims_refused += 1;
             let child = self.tree.child(link).map(|child| child.host.clone());
             let Some(host) = child else { continue };
-            let why = format!("it sent {} of {about}, which is not below it", what.as_str());
+            let why = what.why(&about);
             self.cx.transition("child", &host, "attached", "refused", &why);
             self.tree.report_claim(&mut self.cx, &host, &about, &why);
             if ends_link {

@@ -8,7 +8,8 @@
 //! counts.
 //!
 //! An agent that was in another component may re-propose events of any host. It may do so for
-//! [`RE_PROPOSAL_MS`] after its link, an agent below it, or the epoch is new.
+//! [`RE_PROPOSAL_MS`] after its link, an agent below it, or the acting root is new, and no more
+//! than [`re_proposal_bytes`] in that time.
 //!
 //! Responsible for: what counts. Not responsible for: what a report means
 //! ([`crate::node::membership::members`]), and signatures, which the shell checks.
@@ -29,6 +30,12 @@ const HELD_MAX: usize = 4_096;
 const DROPPED_MAX: usize = 1_024;
 /// How long an agent may re-propose events of other hosts after something below its link is new.
 const RE_PROPOSAL_MS: u64 = 600_000;
+
+/// How many bytes of events of other hosts a child may re-propose in that time: as much as a few
+/// logs have.
+fn re_proposal_bytes(cx: &Cx) -> u64 {
+    (cx.config.log_bytes as u64).saturating_mul(4)
+}
 
 /// How long a report of an agent that is elsewhere waits: its old parent notices within
 /// `detection_ms` that it has left, and reports that.
@@ -53,17 +60,20 @@ pub(crate) enum ClaimKind {
     Report,
     Route,
     Join,
+    Epoch,
 }
 
 impl ClaimKind {
-    /// For people.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
+    /// What is wrong with it, for people.
+    pub(crate) fn why(self, about: &str) -> String {
+        let what = match self {
             Self::Event => "an event",
             Self::Report => "a membership report",
             Self::Route => "a route",
             Self::Join => "a request for a rank",
-        }
+            Self::Epoch => return "it raises the epoch again and again".to_owned(),
+        };
+        format!("it sent {what} of {about}, which is not below it")
     }
 }
 
@@ -79,6 +89,31 @@ struct Held {
     report: MemberReport,
     since_ns: u64,
     is_refused: bool,
+}
+
+/// What a child may re-propose of other hosts.
+#[derive(Clone, Copy, Default)]
+struct ReProposals {
+    until_ns: u64,
+    /// When its budget is whole again.
+    whole_ns: u64,
+}
+
+impl ReProposals {
+    /// A batch with events of other hosts comes. Says whether it counts.
+    fn take(&mut self, cx: &Cx, bytes: u64) -> bool {
+        let now_ns = cx.now.mono_ns;
+        let window_ns = ns(RE_PROPOSAL_MS);
+        let part = u128::from(bytes) * u128::from(window_ns);
+        let cost_ns = part / u128::from(re_proposal_bytes(cx).max(1));
+        let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
+        let whole_ns = self.whole_ns.max(now_ns).saturating_add(cost_ns);
+        let counts = now_ns < self.until_ns && whole_ns - now_ns <= window_ns;
+        if counts {
+            self.whole_ns = whole_ns;
+        }
+        counts
+    }
 }
 
 impl Claims {
@@ -103,8 +138,8 @@ pub(crate) struct Claims {
     late_ns: Option<u64>,
     /// Since when events of an origin are dropped.
     dropped: BTreeMap<(LinkId, OriginId), u64>,
-    /// Until when a child may re-propose.
-    re_proposals: BTreeMap<LinkId, u64>,
+    /// What a child may re-propose.
+    re_proposals: BTreeMap<LinkId, ReProposals>,
     refused: Vec<RefusedClaim>,
 }
 
@@ -167,7 +202,8 @@ impl Membership {
     /// Something below a link is new: it may be an agent that has another log.
     pub(crate) fn expect_re_proposals(&mut self, cx: &Cx, link: LinkId) {
         self.claims.has_changed = true;
-        self.claims.re_proposals.insert(link, cx.after_ms(RE_PROPOSAL_MS));
+        let until_ns = cx.after_ms(RE_PROPOSAL_MS);
+        self.claims.re_proposals.entry(link).or_default().until_ns = until_ns;
     }
 
     /// A child is gone, and all that it said.
@@ -189,6 +225,12 @@ impl Membership {
     /// What children said since the last call, and must not.
     pub(crate) fn take_refused(&mut self) -> Vec<RefusedClaim> {
         std::mem::take(&mut self.claims.refused)
+    }
+
+    /// A child raises the epoch more often than honest agents do.
+    pub(crate) fn refuse_epoch(&mut self, cx: &Cx, link: LinkId) {
+        let host = cx.around.child(link).map(|child| child.host.clone()).unwrap_or_default();
+        self.claims.refuse(link, ClaimKind::Epoch, &host, true);
     }
 
     /// Whether another child says that an agent has come below it.
@@ -427,8 +469,8 @@ impl Membership {
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
         let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
         let Some(event) = foreign.next() else { return true };
-        let until_ns = self.claims.re_proposals.get(&link).copied().unwrap_or_default();
-        if cx.now.mono_ns < until_ns {
+        let re_proposals = self.claims.re_proposals.get_mut(&link);
+        if re_proposals.is_some_and(|re_proposals| re_proposals.take(cx, batch.bytes())) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
         }

@@ -83,13 +83,13 @@ impl Tree {
         Some(child)
     }
 
-    /// All children get an epoch history; gives those that must say again where they resume.
-    pub(crate) fn report_epoch(&mut self, epoch: Epoch) -> Vec<LinkId> {
+    /// All children get an epoch history; gives those that must say again where they resume, with
+    /// the epoch that they got before.
+    pub(crate) fn report_epoch(&mut self, epoch: Epoch) -> Vec<(LinkId, Epoch)> {
         let news = self.children.iter_mut().filter(|(_, child)| child.reported != epoch);
         let unsettled = news.map(|(link, child)| {
-            child.reported = epoch;
             child.attached = false;
-            *link
+            (*link, std::mem::replace(&mut child.reported, epoch))
         });
         unsettled.collect()
     }

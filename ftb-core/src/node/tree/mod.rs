@@ -4,18 +4,22 @@
 //! log, and what a change of the place means for the other parts ([`crate::node::dispatch`]).
 
 mod children;
+mod epoch_rate;
 mod mismatches;
 mod plausible;
 mod search;
 mod uplink;
 
 pub(crate) use children::{Child, check_listed};
+pub(crate) use epoch_rate::Raise;
 pub(crate) use plausible::implausible;
 pub use plausible::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 pub(crate) use search::NextDial;
 
 use crate::ident::{OriginId, Rank};
 use crate::node::api::LinkId;
+use crate::node::cx::Cx;
+use epoch_rate::EpochRates;
 use mismatches::Findings;
 use std::collections::BTreeMap;
 use uplink::Uplink;
@@ -28,6 +32,7 @@ pub(crate) struct Tree {
     replaced: BTreeMap<Rank, OriginId>,
     /// Announced differences between agents.
     findings: Findings,
+    epoch_rates: EpochRates,
 }
 
 impl Tree {
@@ -37,6 +42,12 @@ impl Tree {
             children: BTreeMap::new(),
             replaced: BTreeMap::new(),
             findings: Findings::new(),
+            epoch_rates: EpochRates::default(),
         }
+    }
+
+    /// The agent of a rank says an epoch that is higher than all that are known here.
+    pub(crate) fn raise(&mut self, cx: &Cx, rank: Rank, epoch: u64) -> Raise {
+        self.epoch_rates.raise(rank, epoch, cx.now.mono_ns)
     }
 }

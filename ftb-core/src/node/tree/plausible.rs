@@ -109,7 +109,28 @@ impl Said {
                 let last = down.items.iter().map(|item| item.last()).max().unwrap_or_default();
                 Self::of_epoch(down.epoch, down.covered.max(last))
             }
-            _ => Self::default(),
+            Frame::ReplicaAck { epoch, index, .. } => Self::of_epoch(*epoch, *index),
+            Frame::Confirm(confirm) => {
+                Self::of_epoch(confirm.position.epoch, confirm.position.index)
+            }
+            // They carry none, or what a client asks for, from which no agent goes on.
+            Frame::HistoryRequest(_)
+            | Frame::HelloNack(_)
+            | Frame::Close(_)
+            | Frame::Subscribe(_)
+            | Frame::Credit { .. }
+            | Frame::Nak { .. }
+            | Frame::Resend
+            | Frame::DedupRanges(_)
+            | Frame::Members(_)
+            | Frame::DynamicMembers(_)
+            | Frame::MembershipSnapshot(_)
+            | Frame::TreeQuery { .. }
+            | Frame::TreeAnswer { .. }
+            | Frame::Probe(_)
+            | Frame::ProbeAnswer(_)
+            | Frame::TraceRequest(_)
+            | Frame::TraceAnswer(_) => Self::default(),
         }
     }
 }

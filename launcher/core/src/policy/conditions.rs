@@ -6,6 +6,7 @@
 
 use super::report::Report;
 use crate::names::NodeName;
+use ftb_core::Severity;
 use ftb_core::condition::Truth;
 use ftb_core::log::conditions::Claim;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ pub(super) const CONDITIONS_MAX: usize = 131_072;
 struct HeldCondition {
     claim: Claim,
     truth: Truth,
+    severity: Severity,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,
     /// A person wants the node to be used although it holds.
@@ -82,10 +84,13 @@ impl ConditionsByNode {
         if known.is_none() && self.rows >= CONDITIONS_MAX {
             return Change::News;
         }
-        // A lost publisher has been followed by another one.
-        let is_last =
-            |known: &HeldCondition| claim.replaces.is_none_or(|it| it == known.claim.event);
-        if !known.is_none_or(is_last) {
+        // A lost publisher has been followed by another one, or a stolen key invents a loss.
+        let severity = report.severity();
+        let is_last = |replaced| match known {
+            Some(known) => replaced == known.claim.event && severity <= known.severity,
+            None => report.is_initial,
+        };
+        if !claim.replaces.is_none_or(is_last) {
             return Change::Known;
         }
         let of_node = self.nodes.entry(node.clone()).or_default();
@@ -101,7 +106,7 @@ impl ConditionsByNode {
             _ => rule,
         };
         self.rows += usize::from(old.is_none());
-        of_node.rows.insert(subject, HeldCondition { claim, truth, rule, is_overruled });
+        of_node.rows.insert(subject, HeldCondition { claim, truth, severity, rule, is_overruled });
         let is_repeat = is_known && old.is_some_and(|old| old.truth == truth);
         let is_loss = truth == Truth::Unknown && !report.is_initial;
         match was_out && !of_node.is_out() {

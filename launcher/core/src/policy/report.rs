@@ -138,7 +138,9 @@ impl Report {
     pub(super) fn is_verdict(&self) -> bool {
         let is_repeat = self.event.name.as_str().eq_ignore_ascii_case(EVENT_NAME);
         match &self.stated {
-            Some(stated) if stated.condition.truth == Truth::Unknown => true,
+            Some(stated) if stated.condition.truth == Truth::Unknown && is_repeat => {
+                stated.claim.replaces.is_some()
+            }
             _ => lies_in(self.event.space.as_str().as_bytes(), AGENT_SPACE) && !is_repeat,
         }
     }

@@ -102,6 +102,23 @@ fn a_repeated_statement_is_acted_on_once_and_a_lost_publisher_clears_nothing() {
     assert!(is_migration(&says(&mut policy, 500, &fan(3, 2, Truth::True), 4), 2));
 }
 
+/// The holder of an agent's key may say that the publisher of any statement is lost.
+#[test]
+fn a_lost_publisher_invents_no_fault_and_makes_none_worse() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let lost = |number: u32, severity| {
+        let mut lost = repeated(fan(1, number, Truth::Unknown));
+        let stated = lost.stated.as_mut().unwrap();
+        (stated.claim.replaces, stated.condition.severity) = (Some(stated.claim.event), severity);
+        lost
+    };
+    assert_eq!(says(&mut policy, 1, &lost(2, Some(Severity::Error)), 4), []);
+    assert!(policy.conditions.out(&node(2)).is_none(), "no statement is known that it replaces");
+    says(&mut policy, 2, &fan(1, 3, Truth::False), 4);
+    assert_eq!(says(&mut policy, 3, &lost(3, Some(Severity::Error)), 4), []);
+    assert!(policy.conditions.out(&node(3)).is_none(), "it was well");
+}
+
 /// The table at the start: repeated statements, in part of lost publishers.
 #[test]
 fn rows_of_the_table_keep_nodes_out_before_any_rank_is_placed() {
@@ -249,8 +266,13 @@ fn where_events_are_signed_only_proven_publishers_and_monitors_move_a_node() {
     assert!(!check(&monitored, &of("mgmt3", Proof::Unchecked), 2).is_empty(), "the key counts");
     assert!(!check(&monitored, &of("mgmt1", Proof::Missing), 2).is_empty());
     // The host that lost its publisher's agent, and the judges of nodes, may be any.
-    let lost = Report { stated: fan(2, 2, Truth::Unknown).stated, ..of("root", Proof::Signed) };
+    let mut lost = Report { host: "root".to_owned(), ..repeated(fan(2, 2, Truth::Unknown)) };
+    lost.proof = Proof::Signed;
+    assert!(!check(&strict, &lost, 2).is_empty(), "it replaces nothing");
+    lost.stated.as_mut().unwrap().claim.replaces = lost.stated.as_ref().map(|s| s.claim.source);
     assert_eq!(check(&strict, &lost, 2), "");
+    let named = Report { event: event("ftb.ipmi", "FTB_IPMI_FANFAIL"), ..lost };
+    assert!(!check(&strict, &named, 2).is_empty(), "only agents find publishers lost");
     let verdict = |name: &str, proof| Report { proof, ..plain(&event("ftb.agent", name)) };
     assert_eq!(check(&strict, &verdict("FTB_NODE_DEAD", Proof::Signed), 2), "");
     assert!(!check(&strict, &verdict("FTB_NODE_DEAD", Proof::Missing), 2).is_empty());
