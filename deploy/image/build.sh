@@ -42,9 +42,4 @@ if [ "$(id -u)" = 0 ]; then
 fi
 cp "$here/Containerfile" "$out/Containerfile"
 
-for tool in buildah podman; do
-    if command -v "$tool" >/dev/null; then
-        exec "$tool" build -f "$out/Containerfile" -t "ftb-agent:$version" "$out"
-    fi
-done
-echo "no buildah, no podman: the files of the image are in $root, the rest is in $out/Containerfile"
+exec "$here/pack.sh" "$out" "ftb-agent:$version"

@@ -7,7 +7,7 @@ use crate::publish::{cut, until_confirmed};
 use crate::store::Store;
 use crate::{program, publish};
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Client, ConditionState, Conditions, Silence, SubscribeError, Truth, now_ns};
+use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Silence, Truth, now_ns};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -38,7 +38,10 @@ pub async fn run(
     let (store, saved) = Store::open(&config.state, now_ns())?;
     let poster = Poster::new(config.ca.as_deref()).map_err(Failure::bad_input)?;
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
-    let mut follower = tokio::spawn(follow(client.clone(), sender));
+    let followed = client.clone();
+    let mut follower = tokio::spawn(async move {
+        Conditions::follow(&followed, "condition=*", sender, input_of_update).await
+    });
     let mut shell = Shell {
         act: Act::new(config.rules, saved),
         store,
@@ -68,33 +71,10 @@ pub async fn run(
     ended
 }
 
-/// Sends the table and what changes; gives the reason of its end.
-async fn follow(client: Client, sender: mpsc::Sender<Input>) -> SubscribeError {
-    let opened = async {
-        let mut conditions = Conditions::open(&client, "condition=*").await?;
-        conditions.load().await?;
-        Ok(conditions)
-    };
-    let mut conditions = match opened.await {
-        Ok(conditions) => conditions,
-        Err(error) => return error,
-    };
-    let mut input = Input::Table(conditions.states().map(row).collect());
-    loop {
-        if sender.send(input).await.is_err() {
-            return SubscribeError::Closed;
-        }
-        input = loop {
-            match conditions.changed().await {
-                Err(error) => return error,
-                Ok(None) => break Input::Table(conditions.states().map(row).collect()),
-                Ok(Some(subject)) => {
-                    if let Some(state) = conditions.state(&subject) {
-                        break Input::Row(Box::new(row(state)));
-                    }
-                }
-            }
-        };
+fn input_of_update(update: ConditionUpdate<'_>) -> Input {
+    match update {
+        ConditionUpdate::Table(conditions) => Input::Table(conditions.states().map(row).collect()),
+        ConditionUpdate::Row(state) => Input::Row(Box::new(row(state))),
     }
 }
 

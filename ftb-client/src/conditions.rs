@@ -15,9 +15,19 @@ pub use ftb_proto::condition_state::ConditionState;
 use ftb_proto::event::Received;
 use std::collections::BTreeMap;
 use std::fmt;
+use tokio::sync::mpsc;
 
 /// Event spaces whose publishers watch hosts.
 const WATCHERS: [&str; 3] = [AGENT_SPACE, "ftb.ipmi", "ftb.ib"];
+
+/// What a follower of the table gets ([`Conditions::follow`]).
+#[derive(Clone, Copy)]
+pub enum ConditionUpdate<'a> {
+    /// The whole table: at the beginning, and after a gap. What it does not have is not known.
+    Table(&'a Conditions),
+    /// What is known of one condition has changed.
+    Row(&'a ConditionState),
+}
 
 /// The table of conditions, as far as a filter wants it.
 pub struct Conditions {
@@ -101,6 +111,45 @@ impl Conditions {
                 None => return Err(self.subscription.ended().unwrap_or(SubscribeError::Closed)),
             }
         }
+    }
+
+    /// Follows the table: sends what `message` makes of it, then of each change, and of the whole
+    /// table again after a gap. While the channel is full, the subscription waits. Gives the reason
+    /// of the end; [`SubscribeError::Closed`] if the receiver is gone.
+    pub async fn follow<T>(
+        client: &Client,
+        filter: &str,
+        sender: mpsc::Sender<T>,
+        message: impl Fn(ConditionUpdate<'_>) -> T,
+    ) -> SubscribeError {
+        match Self::follow_on(client, filter, sender, message).await {
+            Ok(()) => SubscribeError::Closed,
+            Err(error) => error,
+        }
+    }
+
+    async fn follow_on<T>(
+        client: &Client,
+        filter: &str,
+        sender: mpsc::Sender<T>,
+        message: impl Fn(ConditionUpdate<'_>) -> T,
+    ) -> Result<(), SubscribeError> {
+        let mut conditions = Self::open(client, filter).await?;
+        conditions.load().await?;
+        let mut next = message(ConditionUpdate::Table(&conditions));
+        while sender.send(next).await.is_ok() {
+            next = loop {
+                match conditions.changed().await? {
+                    None => break message(ConditionUpdate::Table(&conditions)),
+                    Some(subject) => {
+                        if let Some(state) = conditions.state(&subject) {
+                            break message(ConditionUpdate::Row(state));
+                        }
+                    }
+                }
+            };
+        }
+        Ok(())
     }
 
     fn apply(&mut self, received: &Received) {

@@ -45,7 +45,7 @@ pub mod subscription;
 pub use batch::{Batch, Receipts};
 pub use client::publish::Receipt;
 pub use client::{Agent, Client, Stats};
-pub use conditions::{ConditionState, Conditions, Health, Watchers, clear_former};
+pub use conditions::{ConditionState, ConditionUpdate, Conditions, Health, Watchers, clear_former};
 pub use config::{ClientBuilder, ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};

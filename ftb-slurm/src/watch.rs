@@ -4,8 +4,8 @@ use crate::bridge::{Bridge, Notice, Order, Statement};
 use crate::config::Config;
 use crate::slurm::Slurm;
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Client, ConditionState, Conditions, Event, EventBuilder, NameError, SILENCED};
-use ftb_client::{Severity, Silence, SubscribeError, event, now_ns};
+use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Event, EventBuilder};
+use ftb_client::{NameError, SILENCED, Severity, Silence, event, now_ns};
 use ftb_core::catalog::names;
 use ftb_core::condition::Subject;
 use ftb_core::hostlist;
@@ -57,7 +57,10 @@ pub async fn run(
         problem: None,
     };
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
-    let mut follower = tokio::spawn(follow(client.clone(), sender));
+    let followed = client.clone();
+    let mut follower = tokio::spawn(async move {
+        Conditions::follow(&followed, "condition=*", sender, change_of).await
+    });
     let work = async {
         shell.await_table(&mut changes).await;
         daemon::notify_ready("watching conditions and nodes");
@@ -79,34 +82,10 @@ pub async fn run(
     ended
 }
 
-/// Sends the table and what changes; gives the reason of its end.
-async fn follow(client: Client, sender: mpsc::Sender<Change>) -> SubscribeError {
-    let opened = async {
-        let mut conditions = Conditions::open(&client, "condition=*").await?;
-        conditions.load().await?;
-        Ok(conditions)
-    };
-    let mut conditions = match opened.await {
-        Ok(conditions) => conditions,
-        Err(error) => return error,
-    };
-    let mut change = Change::Table(conditions.states().map(stated).collect());
-    loop {
-        if sender.send(change).await.is_err() {
-            return SubscribeError::Closed;
-        }
-        change = loop {
-            match conditions.changed().await {
-                Err(error) => return error,
-                Ok(None) => break Change::Table(conditions.states().map(stated).collect()),
-                Ok(Some(subject)) => {
-                    let state = conditions.states().find(|state| state.subject == subject);
-                    if let Some(row) = state.map(stated) {
-                        break Change::One(Box::new(row));
-                    }
-                }
-            }
-        };
+fn change_of(update: ConditionUpdate<'_>) -> Change {
+    match update {
+        ConditionUpdate::Table(all) => Change::Table(all.states().map(stated).collect()),
+        ConditionUpdate::Row(state) => Change::One(Box::new(stated(state))),
     }
 }
 

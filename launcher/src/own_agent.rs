@@ -36,7 +36,7 @@ pub struct OwnAgent {
 /// socket then.
 ///
 /// # Errors
-/// It does not start.
+/// It does not start: no agent answers.
 pub fn start_if_missing(place: &mut Place) -> Result<Option<OwnAgent>, Failure> {
     let is_elsewhere = place.nodes.is_some()
         || place.local_nodes.is_some()
@@ -79,7 +79,7 @@ impl OwnAgent {
             Ok(child) => child,
             Err(error) => {
                 let _ = fs::remove_dir_all(&folder);
-                return Err(Failure::failed(format!(
+                return Err(Failure::no_answer(format!(
                     "no agent runs on this host, and none can be started: {error}"
                 )));
             }
@@ -88,10 +88,14 @@ impl OwnAgent {
         let begun = Instant::now();
         while is_missing(&socket) {
             if let Some(status) = agent.child.try_wait()? {
-                return Err(Failure::failed(format!("the agent of this job ended: {status}")));
+                return Err(Failure::no_answer(format!(
+                    "no agent runs on this host, and the one of this job ended: {status}"
+                )));
             }
             if begun.elapsed() > START_MAX {
-                return Err(Failure::failed("the agent of this job does not open its socket"));
+                return Err(Failure::no_answer(
+                    "no agent runs on this host, and the one of this job does not open its socket",
+                ));
             }
             std::thread::sleep(LOOK_EVERY);
         }

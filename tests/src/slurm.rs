@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -63,15 +63,59 @@ pub fn can_run() -> bool {
     is_root
 }
 
+/// The name by which Slurm knows this host.
+fn short_host_name() -> Result<String> {
+    let host = nix::unistd::gethostname()?.into_string().ok().context("no host name")?;
+    Ok(host.split('.').next().unwrap_or_default().to_owned())
+}
+
 impl Slurm {
     /// Starts it in this folder, with a slurmd for each host, and waits until all are idle.
     ///
     /// # Errors
     /// A daemon cannot be started, or the nodes do not become idle; with all logs.
     pub async fn start(dir: &Path, hosts: &[&str]) -> Result<Self> {
+        // Ports that were free a moment ago: Slurm wants to know them before.
+        let free: Vec<TcpListener> =
+            hosts.iter().map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<_>>()?;
+        let (mut nodes, host) = (String::new(), short_host_name()?);
+        for (name, listener) in hosts.iter().zip(&free) {
+            let port = listener.local_addr()?.port();
+            writeln!(
+                nodes,
+                "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 \
+                 State=UNKNOWN"
+            )?;
+        }
+        let mut slurm = Self::start_controller(dir, &nodes)?;
+        drop(free);
+        for host in hosts {
+            slurm.run("slurmd", &["-D".to_owned(), "-N".to_owned(), (*host).to_owned()])?;
+        }
+        slurm.wait_nodes(&format!("{} idle", hosts.len())).await?;
+        Ok(slurm)
+    }
+
+    /// Starts a controller alone with many nodes, which are powered down as those of a cloud are.
+    /// They can be drained and resumed. The emulator of Debian 12 cannot: its controller demands
+    /// front ends, and the library that it is linked with rejects them.
+    ///
+    /// # Errors
+    /// As [`Slurm::start`].
+    pub async fn start_large(dir: &Path, hosts: &str, count: usize) -> Result<Self> {
+        let nodes = format!(
+            "SuspendProgram=/bin/true\nResumeProgram=/bin/true\nSuspendTime=-1\n\
+             PrivateData=cloud\nNodeName={hosts} CPUs=1 State=CLOUD\n"
+        );
+        let slurm = Self::start_controller(dir, &nodes)?;
+        slurm.wait_nodes(&format!("{count} idle~")).await?;
+        Ok(slurm)
+    }
+
+    fn start_controller(dir: &Path, nodes: &str) -> Result<Self> {
         fs::create_dir_all(dir.join("state"))?;
         let mut slurm = Self { dir: dir.to_owned(), daemons: Vec::new() };
-        slurm.write_config(hosts)?;
+        slurm.write_config(nodes)?;
         let at = |name: &str| slurm.dir.join(name).display().to_string();
         let munged = [
             "--foreground".to_owned(),
@@ -84,30 +128,25 @@ impl Slurm {
         ];
         slurm.run("munged", &munged)?;
         slurm.run("slurmctld", &["-D".to_owned()])?;
-        for host in hosts {
-            slurm.run("slurmd", &["-D".to_owned(), "-N".to_owned(), (*host).to_owned()])?;
-        }
-        let idle = format!("{} idle", hosts.len());
-        wait_for("idle nodes", async || {
-            let output = slurm.command("sinfo", &["-h", "-o", "%D %T"]).output()?;
-            Ok((String::from_utf8_lossy(&output.stdout).trim() == idle).then_some(()))
-        })
-        .await
-        .with_context(|| slurm.logs())?;
         Ok(slurm)
     }
 
-    /// Ports that were free a moment ago: Slurm wants to know them before.
-    fn write_config(&self, hosts: &[&str]) -> Result<()> {
-        let host = nix::unistd::gethostname()?.into_string().ok().context("no host name")?;
-        let host = host.split('.').next().unwrap_or_default();
-        let free: Vec<TcpListener> = (0..=hosts.len())
-            .map(|_| TcpListener::bind("127.0.0.1:0"))
-            .collect::<std::io::Result<_>>()?;
-        let port = |index: usize| free[index].local_addr().map(|address| address.port());
+    /// Waits until all nodes are as `sinfo -o '%D %T'` prints it.
+    async fn wait_nodes(&self, state: &str) -> Result<()> {
+        wait_for("idle nodes", async || {
+            let output = self.command("sinfo", &["-h", "-o", "%D %T"]).output()?;
+            Ok((String::from_utf8_lossy(&output.stdout).trim() == state).then_some(()))
+        })
+        .await
+        .with_context(|| self.logs())
+    }
+
+    fn write_config(&self, nodes: &str) -> Result<()> {
+        let host = short_host_name()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let dir = self.dir.display();
-        let mut config = format!(
-            "ClusterName=ftb\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={}\n\
+        let config = format!(
+            "ClusterName=ftb\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={port}\n\
              AuthType=auth/munge\nAuthInfo=socket={dir}/munge.sock\nSlurmUser=root\n\
              SlurmdUser=root\n\
              StateSaveLocation={dir}/state\nSlurmdSpoolDir={dir}/spool.%n\n\
@@ -115,17 +154,8 @@ impl Slurm {
              SlurmctldLogFile={dir}/ctld.log\nSlurmdLogFile={dir}/slurmd.%n.log\n\
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSelectType=select/cons_tres\n\
              SelectTypeParameters=CR_Core\nReturnToService=2\nMpiDefault=none\n\
-             PartitionName=main Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4\n",
-            port(hosts.len())?
+             {nodes}PartitionName=main Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:4\n"
         );
-        for (index, name) in hosts.iter().enumerate() {
-            let port = port(index)?;
-            writeln!(
-                config,
-                "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 \
-                 State=UNKNOWN"
-            )?;
-        }
         fs::write(self.config(), config)?;
         let mut key = Vec::new();
         fs::File::open("/dev/urandom")?.take(KEY_BYTES).read_to_end(&mut key)?;

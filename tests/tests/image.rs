@@ -1,7 +1,7 @@
 //! The container image of the agent: a static binary that forms a tree from an empty root.
 #![allow(clippy::unwrap_used)]
 
-use ftb_tests::cluster::{Plan, outside_cargo};
+use ftb_tests::cluster::{Plan, binary, outside_cargo};
 use ftb_tests::skip::skip;
 use nix::unistd::Uid;
 use std::fmt::Write as _;
@@ -42,6 +42,62 @@ fn files(root: &Path) -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// Buildah without a daemon and without mounts of overlays, with folders of the test.
+fn buildah(folder: &Path, program: &str, arguments: &[&str]) -> String {
+    let storage = folder.join("storage.conf");
+    let text = format!(
+        "[storage]\ndriver = \"vfs\"\ngraphroot = {:?}\nrunroot = {:?}\n",
+        folder.join("images"),
+        folder.join("run"),
+    );
+    std::fs::write(&storage, text).unwrap();
+    let mut command = Command::new(program);
+    command.args(arguments).env("CONTAINERS_STORAGE_CONF", storage);
+    let output = command.env("BUILDAH_ISOLATION", "chroot").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_container_image_has_the_files_the_user_and_the_command_of_its_definition() {
+    if !Uid::effective().is_root() {
+        return skip("buildah without root needs user namespaces");
+    }
+    if Command::new("buildah").arg("--version").output().is_err() {
+        return skip("buildah is not installed (apt-get install buildah)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = |name: &str| folder.path().join(name);
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/image");
+    let out = own("out");
+    std::fs::create_dir_all(out.join("root/usr/bin")).unwrap();
+    // What the agent is does not matter here.
+    std::fs::copy(binary("ftb-agent", "ftb-agent").unwrap(), out.join("root/usr/bin/ftb-agent"))
+        .unwrap();
+    std::fs::create_dir_all(out.join("root/etc")).unwrap();
+    std::fs::write(out.join("root/etc/passwd"), "ftb:x:65532:65532::/:\n").unwrap();
+    std::fs::copy(image.join("Containerfile"), out.join("Containerfile")).unwrap();
+    let pack = image.join("pack.sh").display().to_string();
+    buildah(folder.path(), &pack, &[out.to_str().unwrap(), "ftb-agent:test"]);
+
+    let container = buildah(folder.path(), "buildah", &["from", "ftb-agent:test"]);
+    let root = buildah(folder.path(), "buildah", &["mount", &container]);
+    assert_eq!(files(Path::new(&root)), ["etc/passwd", "usr/bin/ftb-agent"]);
+    let of = |path: &Path| std::fs::read(path.join("usr/bin/ftb-agent")).unwrap();
+    assert!(of(Path::new(&root)) == of(&out.join("root")), "another agent");
+    let about =
+        buildah(folder.path(), "buildah", &["inspect", "--type", "image", "ftb-agent:test"]);
+    let about: serde_json::Value = serde_json::from_str(&about).unwrap();
+    let config = &about["OCIv1"]["config"];
+    assert_eq!(config["User"], "ftb", "{config}");
+    assert_eq!(config["Entrypoint"], serde_json::json!(["/usr/bin/ftb-agent"]));
+    assert_eq!(config["Cmd"], serde_json::json!(["--config", "/etc/ftb/agent.toml"]));
+    assert_eq!(config["StopSignal"], "SIGTERM");
+    let volumes = serde_json::json!({"/run/ftb": {}, "/var/lib/ftb": {}});
+    assert_eq!(config["Volumes"], volumes);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@
 
 mod import;
 mod site;
+mod tls;
 
 use ftb_client::{Client, Condition, EventBuilder, Position, Severity, Truth, event};
 use ftb_tests::cluster::{PATIENCE, Plan, wait_for};

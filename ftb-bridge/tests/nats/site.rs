@@ -28,6 +28,8 @@ pub(crate) struct Site {
     nats: Option<Child>,
     /// Where the server listens: an address of this site alone, also between two runs of it.
     nats_address: String,
+    /// Further lines of the table [nats] of bridges.
+    nats_keys: String,
     _part: Part,
     pub(crate) cluster: Cluster,
 }
@@ -58,18 +60,39 @@ impl Drop for Site {
 
 impl Site {
     pub(crate) async fn new(plan: Plan) -> Result<Self> {
+        let mut site = Self::without_nats(plan).await?;
+        site.configure_nats("")?;
+        site.start_nats()?;
+        Ok(site)
+    }
+
+    /// With an address for a server, which does not run yet.
+    pub(crate) async fn without_nats(plan: Plan) -> Result<Self> {
         let cluster = plan.start().await?;
         let part = Part::claim(PORT, 1)?;
         let nats_address = format!("{}:{PORT}", part.address(0));
-        let store = cluster.dir().join("nats");
+        let (bridges, nats_keys) = (Vec::new(), String::new());
+        Ok(Self { bridges, nats: None, nats_address, nats_keys, _part: part, cluster })
+    }
+
+    /// The IP address of the server.
+    pub(crate) fn nats_ip(&self) -> &str {
+        self.nats_address.split(':').next().unwrap_or_default()
+    }
+
+    /// Writes the configuration of the server, with further lines.
+    pub(crate) fn configure_nats(&self, more: &str) -> Result<()> {
+        let (address, store) = (&self.nats_address, self.cluster.dir().join("nats"));
         let text = format!(
-            "listen: \"{nats_address}\"\njetstream {{ store_dir: {store:?}, \
-             max_memory_store: {STORE_BYTES}, max_file_store: {STORE_BYTES} }}\n"
+            "listen: \"{address}\"\njetstream {{ store_dir: {store:?}, \
+             max_memory_store: {STORE_BYTES}, max_file_store: {STORE_BYTES} }}\n{more}"
         );
-        fs::write(cluster.dir().join("nats.conf"), text)?;
-        let mut site = Self { bridges: Vec::new(), nats: None, nats_address, _part: part, cluster };
-        site.start_nats()?;
-        Ok(site)
+        Ok(fs::write(self.cluster.dir().join("nats.conf"), text)?)
+    }
+
+    /// What the server has logged.
+    pub(crate) fn nats_log(&self) -> String {
+        fs::read_to_string(self.cluster.dir().join("nats.log")).unwrap_or_default()
     }
 
     fn log(&self, name: &str) -> Result<Stdio> {
@@ -130,9 +153,9 @@ impl Site {
         fs::create_dir_all(&folder)?;
         let text = format!(
             "agent_socket = {socket:?}\nstate_dir = {folder:?}\n\
-             [nats]\nservers = [\"nats://{}\"]\n\
+             [nats]\nservers = [\"nats://{}\"]\n{}\
              [export]\nmax_bytes = {STREAM_BYTES}\n{more}",
-            self.nats_address
+            self.nats_address, self.nats_keys
         );
         let config = folder.join("bridge.toml");
         fs::write(&config, text)?;
@@ -147,6 +170,15 @@ impl Site {
         self.bridges.resize_with(self.bridges.len().max(number + 1), || None);
         self.bridges[number] = Some(child);
         Ok(())
+    }
+
+    /// Starts a bridge without a state, with these keys in its table [nats].
+    pub(crate) fn start_new_bridge(&mut self, nats_keys: &str) -> Result<()> {
+        nats_keys.clone_into(&mut self.nats_keys);
+        if self.folder(0).exists() {
+            fs::remove_dir_all(self.folder(0))?;
+        }
+        self.start_bridge(0, 0, "")
     }
 
     pub(crate) fn kill_bridge(&mut self, number: usize) -> Result<()> {

@@ -15,7 +15,7 @@ pub(crate) const PROGRAMS: [(&str, &str); 7] = [
 ];
 
 /// Words that stand for a value of the reader.
-const PLACEHOLDERS: [(&str, &str); 7] = [
+const PLACEHOLDERS: [(&str, &str); 9] = [
     ("EVENT_ID", "139af0937b29092e250242bf247ca784.1"),
     ("POSITION", "1-e5bdcfa018ddc0a2:70"),
     ("CLUSTER", "test"),
@@ -23,6 +23,8 @@ const PLACEHOLDERS: [(&str, &str); 7] = [
     ("HOST", "node1"),
     ("NODE", "node1"),
     ("JOB", "job-1"),
+    ("KEY", "FANFAIL"),
+    ("NAME", "FTB_NODE_DEAD"),
 ];
 
 /// A command of a page: its words, and where it stands.

@@ -1,19 +1,21 @@
 //! The book: it has every page, its links hold, and what it tells a reader to type works.
 //!
-//! The options and arguments of each command of each page are accepted by its program. The commands
-//! of `console` blocks, and the first hour of README, run against real agents, and must do what the
-//! page shows.
+//! The options and arguments of each command of each page are accepted by its program. Commands
+//! that only read, those of `console` blocks, and the first hour of README, run against real
+//! agents. The last two must do what the page shows.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod commands;
 mod console;
+mod reading;
 
-use commands::{PROGRAMS, commands};
+use commands::{Found, PROGRAMS, commands};
 use console::steps;
 use ftb_core::catalog::{CONDITIONS, EVENTS};
 use ftb_tests::cluster::{Plan, admin, binary, wait_for};
 use ftb_tests::man::EXAMPLES;
 use ftb_tests::pages::{broken_links, code, links, pages};
+use reading::{has_answered, readers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -29,6 +31,8 @@ const OWN: [&str; 4] = ["checklist.md", "symptoms.md", "failures.md", "upgrade.m
 const HISTORY: &str = "CHANGELOG.md";
 /// Fewer commands than the pages have: a test that finds fewer has lost its eyes.
 const COMMANDS_MIN: usize = 150;
+/// The same for commands that only read.
+const READERS_MIN: usize = 40;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -120,27 +124,55 @@ fn the_programs_accept_every_command_of_every_page() {
         PROGRAMS.map(|(name, package)| (name, binary(package, name).unwrap())).into();
     let mut count = 0;
     let mut wrong = Vec::new();
-    let pages = all_pages().into_iter().filter(|page| page != HISTORY);
-    let examples = EXAMPLES.iter().map(|(page, lines)| {
-        (format!("man {page}"), format!("```sh\n{}\n```\n", lines.join("\n")))
-    });
-    for (page, text) in pages.map(|page| (page.clone(), read(&page))).chain(examples) {
-        for found in commands(&page, &text) {
-            let end = found.words.iter().position(|word| word == "--");
-            let own = &found.words[1..end.unwrap_or(found.words.len())];
-            let mut command = Command::new(&programs[&*found.words[0]]);
-            let output = command.args(own).arg("--help").stdin(Stdio::null()).output().unwrap();
-            count += 1;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr);
-                let line = said.lines().next().unwrap_or_default().to_owned();
-                wrong.push(format!("{}: {:?}: {line}", found.place, found.words));
-            }
+    for found in every_command() {
+        let end = found.words.iter().position(|word| word == "--");
+        let own = &found.words[1..end.unwrap_or(found.words.len())];
+        let mut command = Command::new(&programs[&*found.words[0]]);
+        let output = command.args(own).arg("--help").stdin(Stdio::null()).output().unwrap();
+        count += 1;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let line = said.lines().next().unwrap_or_default().to_owned();
+            wrong.push(format!("{}: {:?}: {line}", found.place, found.words));
         }
     }
     assert_eq!(wrong, [""; 0]);
     assert!(count >= COMMANDS_MIN, "only {count} commands");
     println!("{count} commands");
+}
+
+/// The commands of all pages of the book and of all man pages.
+fn every_command() -> Vec<Found> {
+    let pages = all_pages().into_iter().filter(|page| page != HISTORY);
+    let examples = EXAMPLES.iter().map(|(page, lines)| {
+        (format!("man {page}"), format!("```sh\n{}\n```\n", lines.join("\n")))
+    });
+    let all = pages.map(|page| (page.clone(), read(&page))).chain(examples);
+    all.flat_map(|(page, text)| commands(&page, &text)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_of_a_page_that_only_reads_gets_an_answer() {
+    let plan = Plan::new(3, 2).hosts(["node1", "node2", "node3"]).certified();
+    let mut cluster = plan.start().await.unwrap();
+    cluster.wait_wanted().await.unwrap();
+    let mut reader = Reader::new(cluster.socket(2));
+    let ca = cluster.dir().join("ca").display().to_string();
+    reader.environment.insert("FTB_CA_DIR".to_owned(), ca);
+    fs::copy(root().join("deploy/config/policy.toml"), reader.folder.path().join("policy.toml"))
+        .unwrap();
+    let all = readers(every_command());
+    assert!(all.len() >= READERS_MIN, "only {} commands", all.len());
+    let mut wrong = Vec::new();
+    for words in &all {
+        let mut command = reader.shell("exec ftbctl \"$@\"");
+        let output = command.arg("ftbctl").args(words).output().unwrap();
+        if !has_answered(words, &output) {
+            wrong.push(format!("{words:?}: {output:?}"));
+        }
+    }
+    assert_eq!(wrong, [""; 0], "{}", cluster.logs());
+    println!("{} commands", all.len());
 }
 
 /// Names that no catalogue has are mistakes, or variables of the environment.

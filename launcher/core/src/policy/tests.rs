@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod conditions;
+mod facility;
 mod table;
 
 use super::*;

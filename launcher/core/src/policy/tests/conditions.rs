@@ -7,9 +7,10 @@ use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::{EventId, PublisherId, Severity};
 
-/// A statement of ftb-ipmi about a sensor, by the event with that number.
-fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report {
-    let mut event = event("ftb.ipmi", name);
+/// A statement of ftb-ipmi or ftb-bridge about a node, by the event with that number.
+pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report {
+    let space = if name.starts_with("FTB_FACILITY") { "ftb.facility" } else { "ftb.ipmi" };
+    let mut event = event(space, name);
     event.severity = if truth == Truth::False { Severity::Info } else { Severity::Error };
     let condition = Condition {
         host: node(number).to_string(),
@@ -47,12 +48,17 @@ fn repeated(mut report: Report) -> Report {
     report
 }
 
-fn says(policy: &mut Policy, seconds: u64, report: &Report, ranks_on: u32) -> Vec<Action> {
+pub(super) fn says(
+    policy: &mut Policy,
+    seconds: u64,
+    report: &Report,
+    ranks_on: u32,
+) -> Vec<Action> {
     let about = report.node().unwrap();
     policy.event(at(seconds), report, &about, &facts(ranks_on))
 }
 
-fn unusable(actions: &[Action]) -> Option<(NodeName, String, bool)> {
+pub(super) fn unusable(actions: &[Action]) -> Option<(NodeName, String, bool)> {
     actions.iter().find_map(|action| match action {
         Action::Unusable { node, why } => Some((node.clone(), why.why.clone(), why.lasts)),
         _ => None,

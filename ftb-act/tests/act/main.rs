@@ -1,179 +1,19 @@
 //! ftb-act between real agents, real programs and a real web server, and killed at each step.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use ftb_client::{Client, Condition, Delivery, Severity, Start, Subscription, Truth, event};
-use ftb_tests::cluster::{Cluster, PATIENCE, binary, wait_for};
+mod site;
+mod user;
+mod web;
+
+use ftb_client::{Delivery, Start, Subscription, Truth};
+use ftb_tests::cluster::{PATIENCE, binary};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::{ACT, Pager, Site};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use tokio::time::timeout;
-
-const ACT: &str = env!("CARGO_BIN_EXE_ftb-act");
-const SPACE: &str = "ftb.ipmi";
-
-/// A web server that answers with a status, and what it got: header and body.
-struct Pager {
-    address: String,
-    got: Arc<Mutex<Vec<(String, String)>>>,
-    status: Arc<Mutex<u16>>,
-}
-
-impl Pager {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let (got, status) = (Arc::default(), Arc::new(Mutex::new(200)));
-        let pager = Self { address, got: Arc::clone(&got), status: Arc::clone(&status) };
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                // A client that is killed may be gone.
-                let _ = serve(stream.unwrap(), &got, &status);
-            }
-        });
-        pager
-    }
-
-    fn answer(&self, status: u16) {
-        *self.status.lock().unwrap() = status;
-    }
-
-    /// Keys and bodies of the requests so far.
-    fn requests(&self) -> Vec<(String, serde_json::Value)> {
-        let got = self.got.lock().unwrap();
-        got.iter().map(|(key, body)| (key.clone(), serde_json::from_str(body).unwrap())).collect()
-    }
-}
-
-fn serve(
-    stream: std::net::TcpStream,
-    got: &Mutex<Vec<(String, String)>>,
-    status: &Mutex<u16>,
-) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut length, mut key) = (0, String::new());
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        let line = line.trim();
-        if line.is_empty() {
-            break;
-        }
-        match line.to_ascii_lowercase().split_once(": ") {
-            Some(("content-length", value)) => length = value.parse().unwrap(),
-            Some(("idempotency-key", value)) => key = value.to_owned(),
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let status = *status.lock().unwrap();
-    got.lock().unwrap().push((key, String::from_utf8(body).unwrap()));
-    let mut stream = stream;
-    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-}
-
-struct Site {
-    act: Option<Child>,
-    client: Client,
-    config: PathBuf,
-    cluster: Cluster,
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-impl Site {
-    async fn new(rules: &str) -> Self {
-        let cluster = Cluster::start(2, 2).await.unwrap();
-        let config = cluster.dir().join("act.toml");
-        let racks = cluster.dir().join("racks");
-        fs::write(&racks, "r1 n[01-16] # the first\nr2 n[17-32]\n").unwrap();
-        let head = format!(
-            "agent_socket = {:?}\nstate = {:?}\nracks = {racks:?}\n\
-             [breaker]\nhosts = 8\npercent = 100\n\
-             [[profile]]\nhosts = \"n[01-32]\"\nmode = \"act\"\n",
-            cluster.socket(0),
-            cluster.dir().join("act-state"),
-        );
-        fs::write(&config, format!("{head}{rules}")).unwrap();
-        let client = Client::builder("site").agent(cluster.socket(0)).build().unwrap();
-        Self { act: None, client, config, cluster }
-    }
-
-    fn act(&self, words: &[&str]) -> Output {
-        Command::new(ACT).args(words).arg("--config").arg(&self.config).output().unwrap()
-    }
-
-    fn start(&mut self) {
-        let log = self.cluster.dir().join("act.log");
-        let log = fs::File::options().create(true).append(true).open(log).unwrap();
-        let mut command = Command::new(ACT);
-        command.arg("run").arg("--config").arg(&self.config).stdin(Stdio::null());
-        self.act = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut act) = self.act.take() {
-            // It may have ended by itself; there is nothing to do then.
-            let _ = act.kill();
-            let _ = act.wait();
-        }
-    }
-
-    async fn state(&self, host: &str, key: &str, truth: Truth) {
-        let condition =
-            Condition { host: host.to_owned(), is_kept: true, ..Condition::new(key, truth) };
-        let event = event(SPACE, "FTB_TEST").unwrap().severity(Severity::Error);
-        self.client.publish(event.condition(condition)).unwrap().confirmed().await.unwrap();
-    }
-
-    async fn wait<T>(&self, what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
-        let mut condition = condition;
-        let found = wait_for(what, async || Ok(condition().await)).await;
-        let log = fs::read_to_string(self.cluster.dir().join("act.log")).unwrap_or_default();
-        found.unwrap_or_else(|error| panic!("{error}\n{log}"))
-    }
-
-    /// Orders on disk in this stage.
-    fn orders(&self, stage: &str) -> usize {
-        let output = self.act(&["status", "--json"]);
-        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let orders = status["orders"].as_array().cloned().unwrap_or_default();
-        orders.iter().filter(|order| order["stage"] == stage).count()
-    }
-
-    /// The hosts that are out of service, as ftbctl shows them.
-    fn out_of_service(&self) -> String {
-        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
-        command.arg("--agent").arg(self.cluster.socket(1));
-        let output = command.args(["conditions", "--key", "OUT_OF_SERVICE"]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// A program that does something first, writes a line, then does more.
-    fn program(&self, name: &str, first: &str, more: &str) -> (PathBuf, PathBuf) {
-        let (path, lines) =
-            (self.cluster.dir().join(name), self.cluster.dir().join(format!("{name}.lines")));
-        let text = format!("#!/bin/sh\n{first}\necho \"$*\" $$ >>{}\n{more}\n", lines.display());
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        (path, lines)
-    }
-
-    fn add(&self, rule: &str) {
-        let mut file = fs::File::options().append(true).open(&self.config).unwrap();
-        file.write_all(rule.as_bytes()).unwrap();
-    }
-}
 
 fn lines(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod thousands;
+
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Condition, Delivery, Severity, Start, Subscription, Truth, event};
 use ftb_tests::cluster::{Cluster, PATIENCE, wait_for};
@@ -41,6 +43,13 @@ impl Site {
         let cluster = Cluster::start(NODES, 2).await?;
         let hosts: Vec<&str> = (0..NODES).map(|rank| cluster.host(rank)).collect();
         let slurm = Slurm::start(&cluster.dir().join("slurm"), &hosts).await?;
+        let mut site = Self::of(cluster, slurm)?;
+        site.start_bridge().await?;
+        Ok(site)
+    }
+
+    /// Without a bridge yet.
+    fn of(cluster: Cluster, slurm: Slurm) -> Result<Self> {
         let client = Client::builder("site").agent(cluster.socket(0)).build()?;
         let calls = cluster.dir().join("calls");
         let mut config = format!(
@@ -56,9 +65,7 @@ impl Site {
             writeln!(config, "{name} = {script:?}")?;
         }
         fs::write(cluster.dir().join("slurm.toml"), config)?;
-        let mut site = Self { slurm, bridge: None, client, calls, cluster };
-        site.start_bridge().await?;
-        Ok(site)
+        Ok(Self { slurm, bridge: None, client, calls, cluster })
     }
 
     /// Starts the bridge and waits until it has read the nodes.
