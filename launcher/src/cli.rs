@@ -15,7 +15,8 @@ use std::path::PathBuf;
     after_help = "Exit codes: of run, restart and attach the program's (128 + signal where it was \
                   killed), 1 failed, 2 bad input (nothing was started), 74 the program ended well \
                   but output was lost (standard output or standard error could not be written), \
-                  127 the program cannot be started. Of the others: 0 ok, 1 failed or refused, \
+                  75 no node became usable within --wait-for-nodes, 127 the program cannot be \
+                  started. Of the others: 0 ok, 1 failed or refused, \
                   2 bad input, 3 no agent or no answer, 74 messages were lost.\n\
                   Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
 )]
@@ -78,6 +79,12 @@ pub enum Command {
     Drain(Drain),
     /// Let a job use a node again that was left or drained: it becomes a hot spare
     Usable(AskNode),
+    /// Add nodes to a running job as hot spares and wait until they are there
+    ///
+    /// A job that waits for nodes uses them at once. All are refused if one has a condition for
+    /// which the job's policy leaves a node. Nodes that the job has stay as they are; a lost node
+    /// is started again.
+    Add(Add),
     /// End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143
     ///
     /// A job whose launcher is gone is ended too. Its kept output goes to standard error.
@@ -138,6 +145,31 @@ pub struct AskNode {
     pub job: JobId,
     /// Name of the node, as `ftb-launch status JOB` shows it
     pub node: NodeName,
+    /// How long to wait for the result
+    #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
+    pub timeout: Duration,
+    /// Answers as one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// See [`Command::Add`].
+#[derive(Args, Debug)]
+pub struct Add {
+    /// Name of the job (`ftb-launch ps` lists them)
+    pub job: JobId,
+    /// The nodes, as a host list
+    pub nodes: String,
+    /// What is known of them: a nodes file as of `run`
+    #[arg(long = "nodes", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Their agents, where they are this host: NODE=SOCKET,...
+    #[arg(long, value_name = "LIST", conflicts_with = "file")]
+    pub local_nodes: Option<String>,
+    /// Socket of the agents of nodes given by name alone; %n is the name of the node (default: the
+    /// system's)
+    #[arg(long, value_name = "SOCKET")]
+    pub agent_socket: Option<PathBuf>,
     /// How long to wait for the result
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
@@ -303,6 +335,13 @@ pub struct RunOptions {
     /// rollback)
     #[arg(long, value_enum)]
     pub on_death: Option<OnDeath>,
+    /// Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code
+    /// 75 when the time is over)
+    ///
+    /// The job goes back to its last set as soon as a node is usable: a condition clears, a lost
+    /// node returns, or `add` brings one. Its ranks end meanwhile; their images in memory stay.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub wait_for_nodes: Option<Duration>,
     /// What is done about a hung rank; without a set to go back to it is only reported, unless kill
     /// is chosen (default: of the policy; the built-in one says report)
     #[arg(long, value_enum)]

@@ -1,11 +1,11 @@
 //! The commands of `ftb-launch`. Bad input is found before anything starts.
 
-mod place;
+pub(crate) mod place;
 mod policies;
 mod tools;
 
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
-pub use tools::{ask, drain, ps, status};
+pub use tools::{add, ask, drain, ps, status};
 
 use crate::cli::{OnDeath, OnHang, Restart, Run, RunOptions};
 use crate::jobdir::{self, JobDir, JobFile, StateFile};
@@ -408,6 +408,7 @@ fn config(
         interval: how.checkpoint_every.unwrap_or(interval),
         mtbf: how.mtbf.unwrap_or(mtbf),
         restarts_max: 3,
+        wait_for_nodes: how.wait_for_nodes.unwrap_or_default(),
         sets_max: how.keep_sets,
         on_hang: on_hang(how, policy),
         hang_times: hang_times(how, policy).map_err(Failure::bad_input)?,

@@ -5,9 +5,9 @@ use super::{backplane, waiting};
 use crate::clock::Clock;
 use core::time::Duration;
 use ftb_client::{Delivery, Start};
-use ftb_launcher_core::jl::{IntervalView, Jl, Job};
+use ftb_launcher_core::jl::{IntervalView, Jl, Job, NodeWait};
 use ftb_launcher_core::memory::{Group, MemorySet, Scheme};
-use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
+use ftb_launcher_core::message::{Answer, NumberedRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::nla::MigrationState;
 use ftb_launcher_core::progress::{Finding, HangKind};
@@ -15,12 +15,14 @@ use ftb_launcher_core::wire;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::SystemTime;
 
 /// A job, for display and as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobView {
     pub job: String,
-    /// `running`, `orphaned` (its launcher is gone: use attach), `done` or `unreadable`.
+    /// `running`, `waiting` (for a node), `orphaned` (its launcher is gone: use attach), `done` or
+    /// `unreadable`.
     pub state: &'static str,
     pub ranks: u32,
     /// The open phase.
@@ -37,6 +39,8 @@ pub struct JobView {
     pub precopy: Option<bool>,
     /// Why its ranks can be neither saved nor moved; `None` if they can, or if it is not known yet.
     pub immovable: Option<String>,
+    /// The node that the job has no replacement for and waits for.
+    pub waits: Option<WaitView>,
     pub hung: Vec<HungView>,
     /// Faults that wait for a spare or for ranks that can move.
     pub pending: Vec<PendingView>,
@@ -97,6 +101,25 @@ impl HungView {
     }
 }
 
+/// A job that waits for a node. Times as in RFC 3339.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitView {
+    pub node: NodeName,
+    pub since: String,
+    pub until: String,
+}
+
+impl WaitView {
+    fn new(wait: &NodeWait) -> Self {
+        let time = |ns: u64| {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_nanos(ns);
+            humantime::format_rfc3339_seconds(time).to_string()
+        };
+        let (since, until) = (time(wait.since_ns), time(wait.until_ns));
+        Self { node: wait.node.clone(), since, until }
+    }
+}
+
 /// A waiting fault.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingView {
@@ -141,6 +164,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         memory: None,
         precopy: dir.read::<JobFile>("job.json").ok().and_then(|file| file.precopy),
         immovable: None,
+        waits: None,
         hung: Vec::new(),
         pending: Vec::new(),
         exit: None,
@@ -151,6 +175,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     let alive = dir.is_locked();
     view.state = match (state.exit, alive) {
         (Some(_), _) => "done",
+        (None, true) if state.jl.waits_for_nodes() => "waiting",
         (None, true) => "running",
         (None, false) => "orphaned",
     };
@@ -158,6 +183,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     view.saved = Some(state.jl.checkpoint_timer().view());
     view.memory = MemoryView::of(&state.jl);
     view.doing = state.jl.open().map(ftb_launcher_core::jl::Open::words).unwrap_or_default();
+    view.waits = state.jl.node_wait().map(WaitView::new);
     view.immovable = state.jl.immovable();
     let pending = state.jl.pending().iter();
     view.pending = pending
@@ -171,6 +197,7 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
     view.sets = job.sets.iter().map(ToString::to_string).collect();
     for (name, node) in &job.nodes {
         let word = match node.state {
+            _ if node.lost && node.arriving => "STARTING".to_owned(),
             _ if node.lost => "LOST".to_owned(),
             None => "STARTING".to_owned(),
             Some(MigrationState::Inactive) if node.usable => BECOMES_SPARE.to_owned(),
@@ -213,14 +240,13 @@ async fn unheld(dir: &JobDir) {
 pub async fn ask(
     dir: &JobDir,
     file: &JobFile,
-    what: JobRequest,
+    asked: &NumberedRequest,
     timeout: Duration,
     mut reported: impl FnMut(&Answer),
 ) -> Result<Outcome, String> {
     let client = backplane::attach("ftb-launch-ask", &file.agent, file.job.as_str()).await?;
     let filter = format!("event_space=ftb.job, jobid={}", file.job);
     let mut answers = backplane::subscribe_own(&client, &filter, Start::Now).await?;
-    let asked = NumberedRequest { request: random(), what };
     let uid = nix::unistd::Uid::effective().as_raw();
     let mut again = tokio::time::interval(ASK_EVERY);
     let wait = async {
@@ -228,7 +254,7 @@ pub async fn ask(
         loop {
             let delivery = tokio::select! {
                 _ = again.tick(), if !is_answered => {
-                    backplane::publish(&client, wire::request(&asked)).await;
+                    backplane::publish(&client, wire::request(asked)).await;
                     continue;
                 }
                 delivery = answers.next() => delivery,

@@ -1,6 +1,7 @@
 //! The process of the job launcher. It starts the NLAs, carries events to the core and back, keeps
 //! the state on disk, stores sets, prints the ranks' output, and feeds faults to the policy.
 
+mod adding;
 mod agents;
 mod joining;
 mod signals;
@@ -20,11 +21,12 @@ use super::transfer::{self, Origin};
 use crate::clock::Clock;
 use crate::reports::{self, ReportNews};
 use crate::{drills, nla, waiting};
+use adding::Adding;
 use core::time::Duration;
 use ftb_client::{Client, Start};
 use ftb_core::{Event, EventId};
 use ftb_launcher_core::drill::{self, Drill};
-use ftb_launcher_core::jl::{Initiator, JlInput, JlOutput, Request};
+use ftb_launcher_core::jl::{ADDING_MAX, Initiator, JlInput, JlOutput, Request};
 use ftb_launcher_core::link::packet::ToNode;
 use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::manner::Moves;
@@ -92,6 +94,7 @@ struct JobLauncher {
     local: bool,
     /// Kills NLAs on other hosts.
     remote_kill: RemoteKill,
+    adding: Adding,
 }
 
 /// Runs a job to its end; returns the exit code.
@@ -112,24 +115,26 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let nodes = run.file.specs.keys();
     let (spaces, handled) = (run.policy.spaces(), &mut run.state.handled);
     let begun = reports::begin(&client, spaces, nodes, &gate, handled).await?;
-    let (conditions, mut reports) = begun;
+    let (conditions, mut reports, readers) = begun;
     let mut drills = drills::begin(&client, job.as_str(), &gate).await?;
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
     let (say, mut words) = mpsc::channel(INPUTS_MAX);
+    let (joining, mut joins) = mpsc::channel(ADDING_MAX);
     let (starting, end) = (run.starting.clone(), run.end);
     let ignores = run.ignores_conditions;
     let joined = join(&run, (listener, address), clock, progress.wiper());
     let (ends, mut from_nodes, printer) = joined;
-    let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress);
+    let adding = Adding { readers, joining, say };
+    let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress, adding);
     shell.adopt_faults();
     let later = shell.read_conditions(conditions, starting.is_none(), ignores).await;
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
-        shell.start_nlas(starting, say);
+        shell.start_nlas(starting);
         shell.handle(JlInput::Started).await;
     } else {
-        shell.take_over(end, say).await;
+        shell.take_over(end).await;
     }
     shell.act(later, None).await;
     let mut stops = 0;
@@ -144,6 +149,7 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
             Some(heard) = heard.recv() => shell.on_event(heard).await,
             Some(news) = reports.recv() => shell.on_report_news(news).await,
             Some((id, drill)) = drills.recv() => shell.on_drill(id, &drill).await,
+            Some(join) = joins.recv() => shell.on_join(join).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
         }
         shell.gate.look();
@@ -175,6 +181,7 @@ impl JobLauncher {
         inputs: mpsc::Sender<JlInput>,
         links: JobLinks,
         progress: Progress,
+        adding: Adding,
     ) -> Self {
         let now = clock.now();
         let after = |wait: Option<Duration>| wait.map_or(u64::MAX, |wait| now.deadline_ns(wait));
@@ -194,6 +201,7 @@ impl JobLauncher {
             inputs,
             links,
             local: false,
+            adding,
         }
     }
 
@@ -261,6 +269,7 @@ impl JobLauncher {
             }
             JobRequest::Drain(node) => self.policy.drain(node),
             JobRequest::Usable(node) => self.policy.usable(self.clock.now(), node),
+            JobRequest::Add(nodes) => self.begin_join(asked.request, nodes).await,
             JobRequest::Checkpoint | JobRequest::Migrate(_) | JobRequest::Kill => {}
         }
         if let Some(want) = Request::of_request(asked) {
@@ -521,6 +530,7 @@ impl JobLauncher {
             JlOutput::Answer(answer) => self.publish(wire::answer(&answer)).await,
             JlOutput::Store { episode, set, from } => self.store(episode, set, from),
             JlOutput::DropStored(set) => self.dir.drop_set(&set),
+            JlOutput::StartNlas(nodes) => self.start_more(nodes).await,
             JlOutput::KillNla(node) => {
                 self.kill_nla(&node);
                 let _ = self.links.input.send(InputNews::Path(node, false));

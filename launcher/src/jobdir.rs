@@ -22,6 +22,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+/// What a request to add nodes says of them; its request has only their names.
+pub fn added(request: u64) -> String {
+    format!("add-{request}.json")
+}
+
 const LOCK: &str = "lock";
 /// The request of the user.
 const JOB: &str = "job.json";
@@ -199,6 +204,14 @@ impl JobDir {
         let text = self.open()?.read_all(name);
         let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         parse(&path, &text)
+    }
+
+    /// Removes a file.
+    pub fn forget(&self, name: &str) {
+        if let Err(error) = self.open().and_then(|dir| dir.remove(name).map_err(|e| e.to_string()))
+        {
+            tracing::debug!(name, error, "a file of the job stays");
+        }
     }
 
     /// Commits a set whose images are all in the store.

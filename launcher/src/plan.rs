@@ -111,6 +111,31 @@ pub fn parse_local(text: &str) -> Result<Vec<NodeEntry>, String> {
     text.split(',').filter(|word| !word.is_empty()).map(entry).collect()
 }
 
+/// The nodes of a host list that are to join a job. `known`: what is known of some; then of all.
+///
+/// # Errors
+/// The list is wrong, or a node is not known.
+pub fn joining(
+    text: &str,
+    known: Option<Vec<NodeEntry>>,
+    socket: &Path,
+) -> Result<Vec<NodeEntry>, String> {
+    let mut names = hosts(text, "NODES")?;
+    names.sort();
+    names.dedup();
+    let Some(known) = known else {
+        let named = |name| NodeEntry::new(name, socket.to_owned());
+        return Ok(names.into_iter().map(named).collect());
+    };
+    let known: BTreeMap<_, _> =
+        known.into_iter().map(|entry| (entry.name.clone(), entry)).collect();
+    let of = |name: NodeName| {
+        let entry = known.get(&name).cloned();
+        entry.ok_or_else(|| format!("host {name} is not among the nodes"))
+    };
+    names.into_iter().map(of).collect()
+}
+
 /// Reads a host list of the option `what`.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ impl Proofs {
 
 /// What every reader needs.
 #[derive(Clone)]
-struct Readers {
+pub struct Readers {
     proofs: Proofs,
     gate: backplane::EventGate,
     to: mpsc::Sender<ReportNews>,
@@ -119,7 +119,7 @@ pub async fn begin<'a>(
     nodes: impl Iterator<Item = &'a NodeName>,
     gate: &backplane::EventGate,
     handled: &mut HandledEvents,
-) -> Result<(Vec<Report>, mpsc::Receiver<ReportNews>), String> {
+) -> Result<(Vec<Report>, mpsc::Receiver<ReportNews>, Readers), String> {
     let (to, reports) = mpsc::channel(REPORTS_MAX);
     let readers = Readers { proofs: Proofs::new(client), gate: gate.clone(), to };
     for space in spaces {
@@ -128,16 +128,46 @@ pub async fn begin<'a>(
         handled.begin(&space, events.position());
         tokio::spawn(follow_events(events, space, readers.clone()));
     }
-    let all = "condition=*";
-    let filter = format!("{all}, subject={}", hostlist::fold(nodes.map(NodeName::as_str)));
-    let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
-    let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
-    let mut rows = Vec::new();
-    while let Some(report) = next_row(&mut conditions, &readers.proofs).await {
-        rows.push(Report { is_initial: true, ..report });
+    let conditions = readers.conditions_of(nodes).await?;
+    let rows = readers.follow(conditions);
+    Ok((rows, reports, readers))
+}
+
+/// The conditions of some nodes.
+pub struct ConditionTable {
+    /// Those that hold now.
+    pub rows: Vec<Report>,
+    filter: String,
+    conditions: Subscription,
+}
+
+impl Readers {
+    /// Reads the conditions of these nodes.
+    ///
+    /// # Errors
+    /// The agent refuses the subscription.
+    pub async fn conditions_of<'a>(
+        &self,
+        nodes: impl Iterator<Item = &'a NodeName>,
+    ) -> Result<ConditionTable, String> {
+        let all = "condition=*";
+        let filter = format!("{all}, subject={}", hostlist::fold(nodes.map(NodeName::as_str)));
+        let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
+        let client = &self.proofs.client;
+        let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+        let mut rows = Vec::new();
+        while let Some(report) = next_row(&mut conditions, &self.proofs).await {
+            rows.push(Report { is_initial: true, ..report });
+        }
+        Ok(ConditionTable { rows, filter, conditions })
     }
-    tokio::spawn(follow_conditions(readers, filter, conditions));
-    Ok((rows, reports))
+
+    /// Reports what changes from now on; returns what holds now.
+    pub fn follow(&self, table: ConditionTable) -> Vec<Report> {
+        let ConditionTable { rows, filter, conditions } = table;
+        tokio::spawn(follow_conditions(self.clone(), filter, conditions));
+        rows
+    }
 }
 
 fn filter_of(space: &str) -> String {

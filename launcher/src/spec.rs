@@ -97,6 +97,7 @@ impl NlaSpec {
     pub fn config(&self) -> NlaConfig {
         NlaConfig {
             job: self.job.clone(),
+            size: self.size,
             node: self.node.clone(),
             orphan_grace: self.orphan_grace,
             kill_grace: self.kill_grace,
@@ -154,6 +155,24 @@ pub struct Starting {
     /// How long an NLA may take to come up.
     #[serde(with = "humantime_serde")]
     pub deadline: Duration,
+}
+
+impl Starting {
+    /// The same for these nodes alone: srun names its nodes.
+    #[must_use]
+    pub fn on(&self, nodes: &[NodeName]) -> Self {
+        if self.means != StartMethod::Slurm {
+            return self.clone();
+        }
+        let count = nodes.len();
+        let hosts = ftb_core::hostlist::fold(nodes.iter().map(NodeName::as_str));
+        let word = |word: &String| match word.split_once('=').map(|(option, _)| option) {
+            Some(option @ ("--nodes" | "--ntasks")) => format!("{option}={count}"),
+            Some("--nodelist") => format!("--nodelist={hosts}"),
+            _ => word.clone(),
+        };
+        Self { command: self.command.iter().map(word).collect(), ..self.clone() }
+    }
 }
 
 /// The standard input of an NLA.

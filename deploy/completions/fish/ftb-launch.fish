@@ -35,6 +35,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "checkpoint" -
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "migrate" -d 'Move the ranks of a node to a hot spare and wait until it is done'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "drain" -d 'Move the ranks of a node to a hot spare, and leave the node out until `usable`'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "usable" -d 'Let a job use a node again that was left or drained: it becomes a hot spare'
+complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "add" -d 'Add nodes to a running job as hot spares and wait until they are there'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "kill" -d 'End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "policy" -d 'Check and try policies, close the circuit breaker'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -63,6 +64,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-death -
 shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'
 restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'"
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
 roll-back\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
@@ -112,6 +114,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-dea
 shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'
 restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'"
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
 roll-back\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
@@ -152,6 +155,12 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand drain" -s h -l hel
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -l json -d 'Answers as one JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l nodes -d 'What is known of them: a nodes file as of `run`' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l local-nodes -d 'Their agents, where they are this host: NODE=SOCKET,...' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l timeout -d 'How long to wait for the result' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l json -d 'Answers as one JSON object a line'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -l json -d 'Answers as one JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -172,18 +181,19 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show what a policy would have done with recorded events: one JSON object a line with space, name and host, and time_ns or `time_s`'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Close the circuit breaker of a running job\'s policy'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "run" -d 'Run a program'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "restart" -d 'Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "attach" -d 'Take over a job whose launcher is gone'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "ps" -d 'List your jobs on this host with their state'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "status" -d 'Show a job: its phase, sets, checkpoint interval, and the ranks of each node'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "checkpoint" -d 'Save a running job as a set and wait until it is done'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "migrate" -d 'Move the ranks of a node to a hot spare and wait until it is done'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "drain" -d 'Move the ranks of a node to a hot spare, and leave the node out until `usable`'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "usable" -d 'Let a job use a node again that was left or drained: it becomes a hot spare'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "kill" -d 'End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "policy" -d 'Check and try policies, close the circuit breaker'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable kill policy help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "run" -d 'Run a program'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "restart" -d 'Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "attach" -d 'Take over a job whose launcher is gone'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "ps" -d 'List your jobs on this host with their state'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "status" -d 'Show a job: its phase, sets, checkpoint interval, and the ranks of each node'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "checkpoint" -d 'Save a running job as a set and wait until it is done'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "migrate" -d 'Move the ranks of a node to a hot spare and wait until it is done'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "drain" -d 'Move the ranks of a node to a hot spare, and leave the node out until `usable`'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "usable" -d 'Let a job use a node again that was left or drained: it becomes a hot spare'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "add" -d 'Add nodes to a running job as hot spares and wait until they are there'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "kill" -d 'End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "policy" -d 'Check and try policies, close the circuit breaker'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and not __fish_seen_subcommand_from run restart attach ps status checkpoint migrate drain usable add kill policy help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Read a policy file and report errors'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "test" -d 'Show what a policy would have done with recorded events: one JSON object a line with space, name and host, and time_ns or `time_s`'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "reset" -d 'Close the circuit breaker of a running job\'s policy'

@@ -9,6 +9,7 @@
 //! and another JL can take it over ([`JlInput::Adopted`]).
 
 mod api;
+mod arrivals;
 mod barrier;
 mod checkpoint;
 mod checkpoint_timer;
@@ -34,6 +35,7 @@ mod start;
 mod tests;
 
 pub use api::{JlInput, JlOutput, Request};
+pub use arrivals::{ADDING_MAX, NO_NODES, NodeWait, RETURN_EVERY, WAIT};
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use config::{Deadlines, JlConfig, MemoryConfig, OnDeath, OnHang};
 pub use episode::{Open, Progress, Workflow};
@@ -47,6 +49,7 @@ use crate::message::{Answer, Closed, FromJl, Outcome};
 use crate::names::{Episode, NodeName};
 use crate::nla::MigrationState;
 use crate::progress::{Finding, HangJudge};
+use arrivals::Adding;
 use checkpoint::Checkpoint;
 use core::time::Duration;
 use end::End;
@@ -104,6 +107,15 @@ pub struct Jl {
     /// Faults that cannot be acted on yet.
     #[serde(default)]
     pending: Vec<Pending>,
+    /// Requests whose nodes are arriving.
+    #[serde(default)]
+    adding: Vec<Adding>,
+    /// When lost nodes are tried again by a job that waits, in monotonic nanoseconds.
+    #[serde(skip)]
+    return_ns: Option<u64>,
+    /// When arriving nodes are given up, in monotonic nanoseconds.
+    #[serde(skip)]
+    arrive_ns: Option<u64>,
     /// Until then ranks may still join ftb-job; `None` when all answers are known.
     #[serde(default)]
     join_ns: Option<u64>,
@@ -159,6 +171,9 @@ impl Jl {
             ask_ns: 0,
             gap_ns: u64::MAX,
             pending: Vec::new(),
+            adding: Vec::new(),
+            return_ns: None,
+            arrive_ns: None,
             join_ns: None,
             told_immovable: false,
             exit: None,
@@ -227,7 +242,7 @@ impl Jl {
         let saving = self.save_again_ns();
         let timers = self.checkpoint_timer.due_ns().min(self.memory_timer.due_ns());
         let timers = timers.min(self.first_set_ns());
-        workflow.min(clock).min(timers).min(hangs).min(saving)
+        workflow.min(clock).min(timers).min(hangs).min(saving).min(self.arrivals_ns())
     }
 
     pub fn handle(&mut self, now: Now, input: JlInput, out: &mut Vec<JlOutput>) {
@@ -255,6 +270,7 @@ impl Jl {
             JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
             JlInput::Unusable { node, why } => self.on_unusable(now, &node, why),
             JlInput::Request { want, by } => self.want(now, want, by),
+            JlInput::Add { nodes, racks, by } => self.add(now, &nodes, racks, by),
             JlInput::Explained { fault, cause } => return self.explain(fault, cause),
             JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
             JlInput::Stored { episode, result } => self.on_stored(now, episode, result),
@@ -268,6 +284,7 @@ impl Jl {
             JlInput::Tick => {}
         }
         self.on_tick(now);
+        self.end_wait(now);
         self.look_for_hangs(now);
         self.judge(now);
         self.next_wanted(now);
@@ -333,11 +350,13 @@ impl Jl {
             open.repeat_ns = now.mono_ns;
         }
         self.with_open(now, |handler, context| handler.on_adopted(context));
+        self.adopt_arrivals(now);
         self.recover_at_last(now);
     }
 
     fn on_tick(&mut self, now: Now) {
         self.save_again(now);
+        self.arrivals_tick(now);
         if now.mono_ns >= self.alive_ns {
             self.alive_ns = now.deadline_ns(ALIVE);
             self.job.publish(FromJl::Alive);
@@ -436,6 +455,7 @@ impl Jl {
             Transition::Died { code, reason } => self.died(now, code, &reason),
             Transition::Restart { code, reason } => self.recover(now, code, &reason),
             Transition::Overdue { reason } => self.overdue(now, &reason),
+            Transition::Wait { node } => self.wait_for_nodes(now, &node),
             Transition::Lost(nodes) => {
                 for node in nodes {
                     self.on_gone(now, &node, "its launch agent did not answer in time");
@@ -576,6 +596,7 @@ impl Jl {
         for pending in core::mem::take(&mut self.pending) {
             self.settle(pending.by, Outcome::Refused, "the job ends");
         }
+        self.refuse_adding();
         let episode = self.job.open();
         let (end, transition) = End::open(&self.job, episode, code, words);
         self.begin(now, episode, Workflow::End(end), Initiator::Internal, transition, words);

@@ -7,7 +7,7 @@ use crate::nla::MigrationState;
 use crate::progress::{HangKind, NodeReport};
 use core::fmt;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which ranks run where.
 pub type Placement = BTreeMap<NodeName, Ranks>;
@@ -153,6 +153,8 @@ pub enum FromJl {
     },
     /// A rank is hung, or all are; or no more.
     Hang(HangNotice),
+    /// The job waits for a node.
+    Waiting(Waiting),
     /// Each NLA answers with READY, every exit, and an open barrier.
     Ask,
     /// An episode is closed.
@@ -182,6 +184,19 @@ pub struct FaultCause {
     pub what: String,
     /// The name of the rule.
     pub rule: String,
+}
+
+/// A job without a spare for a node waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    pub episode: Episode,
+    /// The node that has no replacement.
+    pub node: NodeName,
+    /// In Unix nanoseconds.
+    pub since_ns: u64,
+    /// In Unix nanoseconds.
+    pub until_ns: u64,
+    pub words: String,
 }
 
 /// How an episode ended.
@@ -463,6 +478,8 @@ pub enum JobRequest {
     /// As `Migrate`; the node stays unusable until `Usable`.
     Drain(NodeName),
     Usable(NodeName),
+    /// Add these nodes as spares.
+    Add(BTreeSet<NodeName>),
     /// Close the circuit breaker of the policy.
     ResetBreaker,
     Kill,

@@ -99,12 +99,12 @@ impl Nla {
     pub fn new(now: Now, config: NlaConfig, spare: bool) -> Self {
         let state = if spare { MigrationState::Spare } else { MigrationState::Ready };
         Self {
-            pmi: PmiServer::new(config.job.as_str(), 0, String::new()),
+            pmi: PmiServer::new(config.job.as_str(), config.size, String::new()),
+            size: config.size,
             config,
             state,
             changes: 0,
             episode: Episode(0),
-            size: 0,
             set_size: None,
             processes: BTreeMap::new(),
             armed: None,

@@ -5,7 +5,8 @@
 
 mod sim;
 
-use ftb_launcher_core::jl::{Initiator, JlConfig, JlInput, Request};
+use core::time::Duration;
+use ftb_launcher_core::jl::{Initiator, JlConfig, JlInput, NO_NODES, OnDeath, Request};
 use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::FaultId;
@@ -19,6 +20,14 @@ const LONGER_MS: u64 = 20_000;
 
 /// Dies after each of its steps in turn: what the job comes to is the same.
 fn replaced_at_each_step(name: &str, config: &JlConfig, plan: impl Fn(&mut World)) {
+    for world in replaced(name, config, plan) {
+        assert!(!world.has_reported("restarts from"), "{name}: {:#?}", world.reported);
+    }
+}
+
+/// The same; returns what happened.
+fn replaced(name: &str, config: &JlConfig, plan: impl Fn(&mut World)) -> Vec<World> {
+    let mut worlds = Vec::new();
     let run = |dies_after: Option<u64>| {
         let mut world = World::new(3, config.clone(), Faults::default());
         plan(&mut world);
@@ -40,8 +49,9 @@ fn replaced_at_each_step(name: &str, config: &JlConfig, plan: impl Fn(&mut World
         assert!(world.now_ms < calm.now_ms + LONGER_MS, "{} ms: {}", world.now_ms, why());
         // Open work is finished, not given up.
         assert_eq!(placed(&world), placed(&calm), "{}", why());
-        assert!(!world.has_reported("restarts from"), "{}", why());
+        worlds.push(world);
     }
+    worlds
 }
 
 fn placed(world: &World) -> Placement {
@@ -118,6 +128,69 @@ fn a_launcher_that_dies_while_its_disk_is_full_is_replaced_and_the_job_recovers_
     let back = world.reported.iter().find(|line| line.contains("the job goes back to set"));
     let at_ms = back.and_then(|line| line.split(' ').next()?.parse().ok()).unwrap_or(0);
     assert!(at_ms >= ROOM_MS, "{:#?}", world.reported);
+}
+
+/// A job that waits for a node: `adds`: one is added, else the lost one returns.
+fn waits(name: &str, config: &JlConfig, adds: bool) {
+    let wait_for_nodes = Duration::from_secs(600);
+    let config = JlConfig { wait_for_nodes, on_death: OnDeath::Rollback, ..config.clone() };
+    let plan = |world: &mut World| {
+        world.at(600, checkpoint());
+        world.at(1500, Happens::Down(node("node01")));
+        match adds {
+            true => world.at(30_000, Happens::Add(vec![node("more00")])),
+            false => world.at(50_000, Happens::Up(node("node01"))),
+        }
+    };
+    for world in replaced(name, &config, plan) {
+        let why = || format!("{name}: {:#?}", world.reported);
+        assert!(world.has_reported("the job waits up to"), "{}", why());
+        let host = if adds { "more00" } else { "node01" };
+        assert!(placed(&world).contains_key(&node(host)), "{}", why());
+    }
+}
+
+#[test]
+fn a_launcher_that_dies_while_its_job_waits_for_a_node_is_replaced_and_waits_on() {
+    for adds in [true, false] {
+        waits("app", &config(2, 2, 0), adds);
+        waits("criu", &with(CRIU, config(2, 2, 0)), adds);
+    }
+}
+
+/// Added while nothing is wrong: the launcher dies at each step of it, and the node is a spare.
+#[test]
+fn a_launcher_that_dies_while_a_node_is_added_is_replaced_and_adds_it() {
+    let plan = |world: &mut World| {
+        world.at(500, Happens::Add(vec![node("more00")]));
+        world.at(7000, migrate("node01"));
+    };
+    replaced_at_each_step("add", &config(2, 2, 0), plan);
+}
+
+/// The time is up, also for a launcher that has taken the job over.
+#[test]
+fn a_job_that_waits_too_long_ends_in_time_with_a_code_of_its_own() {
+    let wait_for_nodes = Duration::from_secs(600);
+    let run = |dies: bool| {
+        let config = JlConfig { wait_for_nodes, ..config(2, 2, 0) };
+        let mut world = World::new(5, config, Faults::default());
+        world.work = 1000;
+        world.at(500, checkpoint());
+        world.at(1500, Happens::Down(node("node01")));
+        if dies {
+            world.at(100_000, Happens::KillJl);
+            world.at(200_000, Happens::ReviveJl);
+        }
+        (world.run(HOUR_MS), world)
+    };
+    for dies in [false, true] {
+        let (code, world) = run(dies);
+        assert_eq!(code, NO_NODES, "{:#?}", world.reported);
+        assert!(world.has_reported("no node became usable within 10m"), "{:#?}", world.reported);
+        let ended = (600_000..640_000).contains(&world.now_ms);
+        assert!(ended, "{} ms: {:#?}", world.now_ms, world.reported);
+    }
 }
 
 fn wanted(fault: u64, want: Request) -> Happens {

@@ -54,6 +54,7 @@ async fn dispatch(command: Command) -> Result<i32, Failure> {
             let (job, node) = asked.names().map_err(Failure::bad_input)?;
             commands::drain(job.as_ref(), &node, asked.timeout, asked.json).await?;
         }
+        Command::Add(asked) => commands::add(&asked).await?,
         Command::Usable(asked) => ask_node(asked, JobRequest::Usable).await?,
         Command::Policy { command } => policy(command).await?,
     }

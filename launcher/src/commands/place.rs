@@ -68,28 +68,8 @@ impl Where {
 
     /// The node's own part of the specification.
     pub(super) fn part(&self, entry: &NodeEntry, job: &JobId, dir: &JobDir) -> NodePart {
-        let local = self.starting.means == StartMethod::Local;
-        let named = entry.address.clone();
-        let address = named.unwrap_or_else(|| match local {
-            true => LOOPBACK.to_owned(),
-            false => entry.name.to_string(),
-        });
-        // Nodes may share the directory.
-        let own = format!("{job}.{}", entry.name);
-        let images = match &entry.images {
-            Some(images) => images.join(own),
-            None if local => dir.images_of(&entry.name),
-            None => nodedir::default_base().join(own),
-        };
-        NodePart {
-            node: entry.name.clone(),
-            spare: self.plan.spares.contains(&entry.name),
-            agent: entry.agent(),
-            image_dir: images,
-            listen: entry.listen.clone().unwrap_or_else(|| listen(&address)),
-            address,
-            pod: None,
-        }
+        let spare = self.plan.spares.contains(&entry.name);
+        part(self.starting.means, spare, entry, job, dir)
     }
 
     /// The address of the node of rank 0.
@@ -98,6 +78,38 @@ impl Where {
         let node = of_rank_0.next().map(|(name, _)| name);
         let part = parts.iter().find(|part| Some(&part.node) == node);
         part.map_or_else(|| LOOPBACK.to_owned(), |part| part.address.clone())
+    }
+}
+
+/// A node's own part of the specification.
+pub(crate) fn part(
+    means: StartMethod,
+    spare: bool,
+    entry: &NodeEntry,
+    job: &JobId,
+    dir: &JobDir,
+) -> NodePart {
+    let local = means == StartMethod::Local;
+    let named = entry.address.clone();
+    let address = named.unwrap_or_else(|| match local {
+        true => LOOPBACK.to_owned(),
+        false => entry.name.to_string(),
+    });
+    // Nodes may share the directory.
+    let own = format!("{job}.{}", entry.name);
+    let images = match &entry.images {
+        Some(images) => images.join(own),
+        None if local => dir.images_of(&entry.name),
+        None => nodedir::default_base().join(own),
+    };
+    NodePart {
+        node: entry.name.clone(),
+        spare,
+        agent: entry.agent(),
+        image_dir: images,
+        listen: entry.listen.clone().unwrap_or_else(|| listen(&address)),
+        address,
+        pod: None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! The commands that show jobs and send requests to them.
 
+use crate::cli::Add;
 use crate::control::{self, JobView};
 use crate::jobdir::{self, JobDir, StateFile};
+use crate::plan;
 use core::time::Duration;
 use ftb_client::daemon::Failure;
-use ftb_launcher_core::message::{Answer, JobRequest, Outcome};
+use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::io::Write;
 
@@ -92,6 +94,12 @@ fn show(view: &JobView) -> Result<(), Failure> {
             _ => format!("hung    all ranks {what} for {age}"),
         })?;
     }
+    if let Some(wait) = &view.waits {
+        line(&format!(
+            "waits   for a node in place of {}, since {} until {}",
+            wait.node, wait.since, wait.until
+        ))?;
+    }
     for fault in &view.pending {
         line(&format!("waits   the ranks of {} are to move: {}", fault.node, fault.reason))?;
     }
@@ -130,6 +138,16 @@ pub async fn ask(
     timeout: Duration,
     as_json: bool,
 ) -> Result<(), Failure> {
+    let asked = NumberedRequest { request: control::random(), what };
+    ask_numbered(job, &asked, timeout, as_json).await
+}
+
+async fn ask_numbered(
+    job: &JobId,
+    asked: &NumberedRequest,
+    timeout: Duration,
+    as_json: bool,
+) -> Result<(), Failure> {
     let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, job);
     if !dir.has_job() {
         return Err(super::no_such(job));
@@ -141,13 +159,39 @@ pub async fn ask(
         let _ = tell(answer, as_json);
     };
     let file = dir.read("job.json").map_err(Failure::failed)?;
-    let outcome = control::ask(&dir, &file, what, timeout, reported).await;
+    let outcome = control::ask(&dir, &file, asked, timeout, reported).await;
     let outcome = outcome.map_err(Failure::no_answer)?;
     match outcome {
         Outcome::Done | Outcome::Accepted => Ok(()),
         Outcome::Refused => Err(Failure::failed(format!("refused: {last}"))),
         Outcome::Failed => Err(Failure::failed(last)),
     }
+}
+
+/// Adds nodes to a running job.
+///
+/// # Errors
+/// The job does not exist, or the nodes are not known (bad input); refused, failed.
+pub async fn add(asked: &Add) -> Result<(), Failure> {
+    let dir = JobDir::new(&jobdir::jobs_dir().map_err(Failure::bad_input)?, &asked.job);
+    if !dir.has_job() {
+        return Err(super::no_such(&asked.job));
+    }
+    let known = match (&asked.file, &asked.local_nodes) {
+        (Some(file), _) => Some(plan::read_nodes(file)),
+        (None, Some(list)) => Some(plan::parse_local(list)),
+        (None, None) => None,
+    };
+    let known = known.transpose().map_err(Failure::bad_input)?;
+    let socket = asked.agent_socket.clone().unwrap_or_else(ftb_client::default_socket);
+    let entries = plan::joining(&asked.nodes, known, &socket).map_err(Failure::bad_input)?;
+    let what = JobRequest::Add(entries.iter().map(|entry| entry.name.clone()).collect());
+    let request = NumberedRequest { request: control::random(), what };
+    let file = jobdir::added(request.request);
+    dir.write(&file, &entries).map_err(Failure::failed)?;
+    let done = ask_numbered(&asked.job, &request, asked.timeout, asked.json).await;
+    dir.forget(&file);
+    done
 }
 
 /// Takes a node out of one running job, or of all that use it.
@@ -175,7 +219,9 @@ pub async fn drain(
 /// The running jobs with that node.
 fn users_of(node: &NodeName) -> Result<Vec<JobId>, Failure> {
     let all = control::list(&jobdir::jobs_dir().map_err(Failure::bad_input)?);
-    let uses = |job: &JobView| job.state == "running" && job.nodes.contains_key(node.as_str());
+    let uses = |job: &JobView| {
+        matches!(job.state, "running" | "waiting") && job.nodes.contains_key(node.as_str())
+    };
     let jobs: Vec<JobId> =
         all.iter().filter(|job| uses(job)).filter_map(|job| JobId::new(&job.job).ok()).collect();
     if jobs.is_empty() {

@@ -5,25 +5,45 @@ use super::{JobLauncher, KILLED, LOOK_EVERY};
 use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use crate::{nodedir, starter};
 use ftb_launcher_core::jl::{Initiator, JlInput, Request};
+use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::names::NodeName;
 use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_pods::pod::{self, net::PodNet};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::sync::mpsc;
 
 /// Most checks of the network of an ended job.
 const NETWORK_LOOKS_MAX: u32 = 20;
 
 impl JobLauncher {
-    pub(super) fn start_nlas(&mut self, starting: Starting, say: mpsc::Sender<TreeMessage>) {
+    pub(super) fn start_nlas(&mut self, starting: Starting) {
         self.local = starting.means == StartMethod::Local;
         let Some(any) = self.file.specs.values().next().cloned() else {
             return;
         };
         let any = NlaSpec { uplinks: vec![self.links.address.clone()], ..any };
         let nodes: Vec<NodePart> = self.file.specs.values().map(NlaSpec::part).collect();
-        tokio::spawn(starter::run(starting, any, nodes, self.clock, say));
+        self.run_starter(starting, any, nodes);
+    }
+
+    fn run_starter(&self, starting: Starting, any: NlaSpec, nodes: Vec<NodePart>) {
+        tokio::spawn(starter::run(starting, any, nodes, self.clock, self.adding.say.clone()));
+    }
+
+    /// Starts launch agents of nodes that join the running job, as those of spares.
+    pub(super) async fn start_more(&mut self, nodes: Vec<NodeName>) {
+        let known =
+            |node: &NodeName| Some(NodePart { spare: true, ..self.file.specs.get(node)?.part() });
+        let parts: Vec<NodePart> = nodes.iter().filter_map(known).collect();
+        let any = self.file.specs.values().next().cloned();
+        let (Some(starting), Some(any)) = (self.file.starting.clone(), any) else { return };
+        for node in &nodes {
+            // Nothing for its earlier agent reaches the new one.
+            let _ = self.links.to_nodes.send(LinkInput::Forget(node.clone())).await;
+            let _ = self.links.to_nodes.send(LinkInput::Know(node.clone())).await;
+        }
+        let (uplinks, size) = (vec![self.links.address.clone()], self.state.jl.job().config.size);
+        self.run_starter(starting.on(&nodes), NlaSpec { uplinks, size, ..any }, parts);
     }
 
     /// Handles a message of the launch tree.
@@ -39,7 +59,7 @@ impl JobLauncher {
 
     /// Continues the work of an earlier JL. If that one was killed before all launch agents were
     /// up, all are started again; an agent that exists reports in place of the second one.
-    pub(super) async fn take_over(&mut self, end: bool, say: mpsc::Sender<TreeMessage>) {
+    pub(super) async fn take_over(&mut self, end: bool) {
         let starting = self.file.starting.clone();
         self.local = starting.as_ref().is_some_and(|starting| starting.means == StartMethod::Local);
         if self.local {
@@ -49,7 +69,7 @@ impl JobLauncher {
         self.handle(JlInput::Adopted).await;
         let gathers = self.state.jl.gathers();
         match starting.filter(|_| gathers && !end) {
-            Some(starting) => self.start_nlas(starting, say),
+            Some(starting) => self.start_nlas(starting),
             None if self.local => self.miss_nlas().await,
             None => {}
         }
@@ -74,7 +94,11 @@ impl JobLauncher {
     /// Reports local nodes without a launch agent as gone.
     pub(super) async fn miss_nlas(&mut self) {
         let known = &self.state.nlas;
-        let missing = self.file.specs.keys().filter(|node| !known.contains_key(*node));
+        // A node that is lost already may be about to join again.
+        let lives =
+            |node: &NodeName| self.state.jl.job().nodes.get(node).is_some_and(|row| !row.lost);
+        let missing = self.file.specs.keys();
+        let missing = missing.filter(|node| lives(node) && !known.contains_key(*node));
         for node in missing.cloned().collect::<Vec<_>>() {
             let reason = "its launch agent is not there".to_owned();
             self.handle(JlInput::Gone { node, reason }).await;

@@ -3,7 +3,7 @@
 //! `tests/tests/book` checks that the programs accept them.
 
 /// The commands that a page shows.
-pub const EXAMPLES: [(&str, &[&str]); 61] = [
+pub const EXAMPLES: [(&str, &[&str]); 62] = [
     ("ftb-act", &["ftb-act check", "ftb-act run --dry-run --since 7d"]),
     ("ftb-act-check", &["ftb-act check --config /etc/ftb/act.toml"]),
     ("ftb-act-resume", &["ftb-act resume"]),
@@ -23,6 +23,7 @@ pub const EXAMPLES: [(&str, &[&str]); 61] = [
         ],
     ),
     ("ftb-launch", &["ftb-launch run -n 2 -- hostname", "ftb-launch ps"]),
+    ("ftb-launch-add", &["ftb-launch add job-1 node[19-20]", "ftb-launch add job-1 node19 --json"]),
     ("ftb-launch-attach", &["ftb-launch attach job-1"]),
     ("ftb-launch-checkpoint", &["ftb-launch checkpoint job-1"]),
     ("ftb-launch-drain", &["ftb-launch drain node03", "ftb-launch drain job-1 node03"]),
@@ -49,6 +50,7 @@ pub const EXAMPLES: [(&str, &[&str]); 61] = [
             "ftb-launch run -n 2 -- hostname",
             "ftb-launch run -n 256 --hosts node[01-16] --spares node[17-18] -- ./solver",
             "salloc -N 18 ftb-launch run -n 256 --spares node[17-18] -- ./solver",
+            "ftb-launch run -n 64 --hosts node[01-04] --wait-for-nodes 10m -- ./solver",
         ],
     ),
     ("ftb-launch-status", &["ftb-launch status job-1 --json"]),

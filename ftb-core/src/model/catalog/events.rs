@@ -304,6 +304,8 @@ catalog! {
              `peers`, `all`. `on_hang` of the policy says what follows.";
         FTB_JL_HANG_OVER: "info", "", "episode kind node? rank? incarnation? pid?",
             "It is hung no more: it goes on, or was started again.";
+        FTB_JL_WAITING: "warning", "", "episode node since_ns until_ns",
+            "The job has no node for the ranks of `node` and waits for one (`--wait-for-nodes`).";
         FTB_JL_ASK: "info", "nothing", "",
             "Launch agents report their state, an open barrier and each exit over the job \
              connection.";

@@ -6,7 +6,7 @@ use crate::message::{
 };
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// An input of the JL.
 #[derive(Clone, Debug)]
@@ -30,6 +30,12 @@ pub enum JlInput {
     /// The policy or a person requests something.
     Request {
         want: Request,
+        by: Initiator,
+    },
+    /// Add these nodes as spares. Where they fail together, if known.
+    Add {
+        nodes: BTreeSet<NodeName>,
+        racks: BTreeMap<NodeName, String>,
         by: Initiator,
     },
     /// The cause of a fault that a request of the policy will name.
@@ -117,6 +123,8 @@ pub enum JlOutput {
     },
     /// Delete a set from the store.
     DropStored(SetId),
+    /// Start the NLAs of these nodes as spares. [`JlInput::Gone`] reports those that cannot be.
+    StartNlas(Vec<NodeName>),
     /// Kill the NLA by force, where the shell can.
     KillNla(NodeName),
     Answer(Answer),
@@ -138,7 +146,7 @@ impl Request {
             JobRequest::Drain(node) => Self::Drain { node: node.clone(), reason },
             JobRequest::Usable(node) => Self::Usable { node: node.clone() },
             JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
-            JobRequest::ResetBreaker => return None,
+            JobRequest::Add(_) | JobRequest::ResetBreaker => return None,
         })
     }
 

@@ -155,6 +155,9 @@ pub struct JlConfig {
     /// Configured mean time between failures.
     #[serde(default = "mtbf", with = "humantime_serde")]
     pub mtbf: Duration,
+    /// How long a job without a spare for a lost node waits for nodes; zero: it ends.
+    #[serde(default, with = "humantime_serde")]
+    pub wait_for_nodes: Duration,
     /// How many sets are kept.
     pub sets_max: usize,
     #[serde(default)]

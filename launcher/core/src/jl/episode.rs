@@ -50,6 +50,10 @@ pub(super) enum Transition {
     Overdue {
         reason: String,
     },
+    /// There is no node in the place of this one: the job waits for one.
+    Wait {
+        node: NodeName,
+    },
     /// These nodes count as lost.
     Lost(Vec<NodeName>),
     /// The job ends with this code.

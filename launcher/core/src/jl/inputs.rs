@@ -30,6 +30,12 @@ impl Jl {
             return;
         }
         row.silences = 0;
+        if row.lost && row.arriving {
+            if let FromNla::Ready { state, changes, .. } = message {
+                self.on_arriving(&node, state, changes);
+            }
+            return;
+        }
         if row.lost {
             self.job.refused += 1;
             if !matches!(message, FromNla::Stopped { .. }) {
@@ -216,6 +222,7 @@ impl Jl {
     }
 
     pub(super) fn on_gone(&mut self, now: Now, node: &NodeName, reason: &str) {
+        self.does_not_arrive(node, reason);
         let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
             return;
         };
@@ -247,9 +254,14 @@ impl Jl {
 
     /// A fault of a node. Its ranks, if it has some, are the policy's business.
     pub(super) fn on_unusable(&mut self, now: Now, node: &NodeName, why: Unusable) {
-        let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
+        let Some(row) = self.job.nodes.get_mut(node) else {
             return;
         };
+        if row.lost {
+            // It counts when the node returns.
+            row.unusable = Some(why);
+            return self.job.out.push(JlOutput::Save);
+        }
         let runs = row.state == Some(MigrationState::Ready);
         let words = format!("node {node} gets no ranks: {}", why.why);
         if row.unusable.replace(why.clone()) == Some(why) {

@@ -6,6 +6,7 @@ mod memory;
 pub use memory::WhatIf;
 
 use super::JlOutput;
+use super::arrivals::NodeWait;
 use super::barrier::Barrier;
 use super::config::{JlConfig, OnDeath};
 use super::faults::Faults;
@@ -54,9 +55,29 @@ pub struct Node {
     #[serde(default)]
     pub unusable: Option<Unusable>,
     pub silences: u32,
+    /// It counts as lost until its launch agent, which is being started, reports.
+    #[serde(default)]
+    pub arriving: bool,
     /// Requests to answer when it is a spare again.
     #[serde(default)]
     pub(super) asked_usable: Vec<u64>,
+}
+
+impl Node {
+    /// A node that has not reported.
+    pub(super) fn new() -> Self {
+        Self {
+            state: None,
+            changes: 0,
+            lost: false,
+            usable: false,
+            avoid: false,
+            unusable: None,
+            silences: 0,
+            arriving: false,
+            asked_usable: Vec::new(),
+        }
+    }
 }
 
 /// One rank of the job.
@@ -123,6 +144,9 @@ pub struct Job {
     /// The last set, as the nodes have it.
     #[serde(default)]
     pub(super) held: Option<LocalCopies>,
+    /// For which node the job waits, or has waited in this restart.
+    #[serde(default)]
+    pub(super) waits: Option<NodeWait>,
     /// How many ranks made a set, where the number has changed since.
     #[serde(default)]
     pub set_sizes: BTreeMap<SetId, u32>,
@@ -147,18 +171,8 @@ pub struct Job {
 
 impl Job {
     pub(super) fn new(config: JlConfig) -> Self {
-        let node = || Node {
-            state: None,
-            changes: 0,
-            lost: false,
-            usable: false,
-            avoid: false,
-            unusable: None,
-            silences: 0,
-            asked_usable: Vec::new(),
-        };
         let names = config.placement.keys().chain(&config.spares);
-        let nodes = names.map(|name| (name.clone(), node())).collect();
+        let nodes = names.map(|name| (name.clone(), Node::new())).collect();
         let sets = config.restore.iter().cloned().collect();
         let mut job = Self {
             nodes,
@@ -172,6 +186,7 @@ impl Job {
             sets,
             memory: None,
             held: None,
+            waits: None,
             set_sizes: BTreeMap::new(),
             activity: BTreeMap::new(),
             proven: None,
@@ -361,6 +376,25 @@ impl Job {
     pub fn alive(&self) -> Vec<NodeName> {
         let alive = self.nodes.iter().filter(|(_, node)| !node.lost);
         alive.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The lost nodes whose launch agents are being started.
+    pub(super) fn arriving(&self) -> Vec<NodeName> {
+        let arriving = self.nodes.iter().filter(|(_, node)| node.lost && node.arriving);
+        arriving.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A lost node is back as a spare. It has no images of before.
+    pub(super) fn arrive(&mut self, name: &NodeName, changes: u64) {
+        let Some(row) = self.nodes.get_mut(name) else { return };
+        let (unusable, avoid) = (row.unusable.take(), row.avoid);
+        *row = Node { state: Some(MigrationState::Spare), unusable, avoid, changes, ..Node::new() };
+        if let Some(held) = &mut self.held {
+            held.placement.remove(name);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.lose(name);
+        }
     }
 
     /// The first free hot spare in the configured order, then any other node in state SPARE.

@@ -65,6 +65,7 @@ impl Jl {
         let is_known = self.asked.contains(&request)
             || self.wanted.iter().any(|queued| queued.by == by)
             || self.open.as_ref().is_some_and(|open| open.by == by)
+            || self.adding.iter().any(|adding| adding.by == by)
             || self.job.nodes.values().any(|row| row.asked_usable.contains(&request));
         if !is_known {
             if self.asked.len() >= ASKED_MAX {
@@ -448,6 +449,11 @@ impl Jl {
     /// The fault of a node has passed. Its queued migration is cancelled; an inactive node becomes
     /// a spare, at the latest after an open migration.
     fn usable(&mut self, node: &NodeName, by: Initiator) {
+        if let Some(row) = self.job.nodes.get_mut(node).filter(|row| row.lost) {
+            // It counts when the node returns.
+            row.unusable = None;
+            self.job.out.push(JlOutput::Save);
+        }
         let Some(row) = self.job.nodes.get_mut(node).filter(|row| !row.lost) else {
             let why = format!("node {node} is not part of the job, or lost");
             self.settle(by, Outcome::Refused, &why);

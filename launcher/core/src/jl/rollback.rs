@@ -190,7 +190,7 @@ impl Rollback {
             FromJl::Rollback { episode, set: self.set.clone(), ranks: self.dead.clone() };
         // Survivors go back when the images are in place.
         let reported = (self.stage != RollbackStage::Copy).then_some(rollback);
-        let lost = job.nodes.iter().filter(|(_, node)| node.lost);
+        let lost = job.nodes.iter().filter(|(_, node)| node.lost && !node.arriving);
         let evicts = lost.map(|(target, _)| FromJl::Evict { episode, target: target.clone() });
         let requests = reported.into_iter().chain(evicts).chain(more).collect();
         Transition::next(phase, deadline, requests)

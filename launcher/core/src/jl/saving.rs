@@ -81,6 +81,9 @@ impl Jl {
     ///
     /// [`JlInput::SaveFailed`]: super::JlInput::SaveFailed
     pub fn is_taken_back(&self, output: &JlOutput) -> bool {
+        if matches!(output, JlOutput::StartNlas(_)) {
+            return self.is_unsaved();
+        }
         let Some(back) = &self.taken_back else { return false };
         match output {
             JlOutput::Publish(
@@ -194,6 +197,7 @@ impl Jl {
             return;
         }
         self.job.tell("the state of the job can be saved again");
+        self.restart_arriving(now);
         self.recover_at_last(now);
     }
 

@@ -1,6 +1,7 @@
 //! The start workflow: of a new job, of a job from a set (`ftb-launch restart`), and of a running
 //! job that restarts from its last set.
 
+use super::arrivals::NO_NODES;
 use super::config::OnDeath;
 use super::episode::{Context, Handler, Transition};
 use super::job::{Job, NodeFaults, Unusable};
@@ -27,6 +28,8 @@ pub struct Start {
 enum StartStage {
     Gather,
     Reset,
+    /// No placement: the job waits for nodes.
+    Wait,
     Copy,
     Launch,
     Join,
@@ -59,6 +62,21 @@ impl Start {
     /// Whether it waits for launch agents.
     pub(super) fn gathers(&self) -> bool {
         self.stage == StartStage::Gather
+    }
+
+    /// Whether it waits for nodes.
+    pub(super) fn waits(&self) -> bool {
+        self.stage == StartStage::Wait
+    }
+
+    /// All ranks have a place again. Nodes that joined meanwhile may have ranks from before their
+    /// loss.
+    pub(super) fn has_nodes(&mut self, job: &Job, episode: Episode) -> Transition {
+        self.stage = StartStage::Reset;
+        self.waiting = job.alive().into_iter().collect();
+        let (barrier, reason) = (job.barrier.number(), "the job has nodes again".to_owned());
+        let request = FromJl::Reset { episode, barrier, reason };
+        Transition::next("reset", job.config.deadlines.reset, vec![request])
     }
 
     /// A start of ranks that have run before; without a set from their beginning.
@@ -110,6 +128,10 @@ impl Start {
                 }
                 self.leave_memory(job);
                 if let Err(why) = self.shrink(job) {
+                    if !self.gathers() && !job.config.wait_for_nodes.is_zero() {
+                        self.stage = StartStage::Wait;
+                        return Transition::Wait { node };
+                    }
                     let words = format!("node {node} is not usable and no hot spare is left{why}");
                     return Transition::End { code: 1, words };
                 }
@@ -175,6 +197,7 @@ impl Start {
 
     fn launch(&mut self, job: &mut Job, episode: Episode) -> Transition {
         self.stage = StartStage::Launch;
+        job.waits = None;
         let kept = |set: &&SetId| {
             (job.keeps_images() || set.is_in_memory()) && job.other_size(set).is_none()
         };
@@ -298,7 +321,7 @@ impl Handler for Start {
             StartStage::Gather | StartStage::Reset if waited && self.waiting.is_empty() => {
                 self.planned(context.job, context.episode)
             }
-            StartStage::Gather | StartStage::Reset => Transition::Stay,
+            StartStage::Gather | StartStage::Reset | StartStage::Wait => Transition::Stay,
             _ if self.placement.contains_key(node) => {
                 Transition::restart(format!("node {node} was lost during the start"))
             }
@@ -308,8 +331,13 @@ impl Handler for Start {
     }
 
     /// Nodes without an answer are lost; the start continues.
-    fn on_deadline(&mut self, _: &mut Context<'_>) -> Transition {
+    fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition {
         match self.stage {
+            StartStage::Wait => {
+                let length = humantime::format_duration(context.job.config.wait_for_nodes);
+                let words = format!("no node became usable within {length}");
+                Transition::End { code: NO_NODES, words }
+            }
             StartStage::Join => {
                 Transition::overdue("not all ranks have met in time after the restart")
             }
@@ -326,7 +354,7 @@ impl Handler for Start {
             StartStage::Gather => job.nodes.len(),
             StartStage::Reset | StartStage::Launch => job.alive().len(),
             StartStage::Copy => self.placement.len(),
-            StartStage::Join => return None,
+            StartStage::Wait | StartStage::Join => return None,
         };
         Some((all.saturating_sub(self.waiting.len()), all))
     }

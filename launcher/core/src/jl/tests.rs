@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod arrivals;
 mod drill;
 mod hangs;
 mod looping;
@@ -36,6 +37,7 @@ fn jl() -> Jl {
         restarts_max: 3,
         interval: Interval::Never,
         mtbf: MTBF,
+        wait_for_nodes: Duration::ZERO,
         sets_max: 2,
         manner: Manner::default(),
         on_hang: OnHang::Report,

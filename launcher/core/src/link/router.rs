@@ -51,6 +51,8 @@ pub enum LinkInput {
     Launcher(String),
     /// The node is lost.
     Forget(NodeName),
+    /// The node joins the job: JL only.
+    Know(NodeName),
     /// End as soon as nothing is under way ([`Router::is_over`]).
     Leave,
     /// A deadline may have passed.
@@ -208,6 +210,9 @@ impl Router {
                 if self.joined.remove(&node) {
                     out.push(LinkOutput::Parted(node));
                 }
+            }
+            LinkInput::Know(node) => {
+                self.sessions.entry(node).or_default();
             }
             LinkInput::Leave => self.leaving = true,
             LinkInput::Tick => self.on_tick(now, out),

@@ -6,7 +6,7 @@ use super::stripes;
 use crate::message::Placement;
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One node's part of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +124,9 @@ pub struct MemorySet {
     /// Images that nodes have beside their shares, because ranks have moved.
     #[serde(default)]
     loose: Placement,
+    /// Members' nodes that were lost and are back without images.
+    #[serde(default)]
+    empty: BTreeSet<NodeName>,
 }
 
 impl MemorySet {
@@ -152,7 +155,7 @@ impl MemorySet {
         };
         let groups = scheme.groups(&nodes, racks)?;
         let groups = groups.into_iter().map(group).collect::<Result<_, String>>()?;
-        Ok(Self { set, groups, loose: Placement::new() })
+        Ok(Self { set, groups, loose: Placement::new(), empty: BTreeSet::new() })
     }
 
     /// The tasks that protect it.
@@ -183,7 +186,14 @@ impl MemorySet {
 
     /// The first group that cannot return all shares. `is_gone`: the node is lost.
     pub fn broken(&self, is_gone: &dyn Fn(&NodeName) -> bool) -> Option<&Group> {
-        self.groups.iter().find(|group| !group.is_intact(is_gone))
+        let is_gone = |node: &NodeName| is_gone(node) || self.empty.contains(node);
+        self.groups.iter().find(|group| !group.is_intact(&is_gone))
+    }
+
+    /// That node was lost and is back: it has no images.
+    pub fn lose(&mut self, node: &NodeName) {
+        self.loose.remove(node);
+        self.empty.insert(node.clone());
     }
 
     /// Whether that node has the image of that rank.
@@ -196,7 +206,7 @@ impl MemorySet {
             })
         };
         let is_loose = self.loose.get(node).is_some_and(|ranks| ranks.has(rank));
-        is_loose || self.groups.iter().any(of_group)
+        is_loose || !self.empty.contains(node) && self.groups.iter().any(of_group)
     }
 
     /// Where the images of these ranks can be had from.
@@ -208,6 +218,7 @@ impl MemorySet {
         ranks: &Ranks,
         is_gone: &dyn Fn(&NodeName) -> bool,
     ) -> Result<From, String> {
+        let is_gone = &|node: &NodeName| is_gone(node) || self.empty.contains(node);
         let its = |of: &Member| ranks.iter().all(|rank| of.images.contains_key(&rank));
         for (index, group) in self.groups.iter().enumerate() {
             let Some(member) = group.members.iter().position(its) else { continue };
@@ -231,7 +242,9 @@ impl MemorySet {
     ) -> Option<GroupTask> {
         let mut group = self.groups.get(group)?.clone();
         group.members.get_mut(member)?.host = target.clone();
+        let is_gone = |node: &NodeName| is_gone(node) || self.empty.contains(node);
         let lost = (0..group.members.len()).filter(|of| is_gone(&group.members[*of].host));
+        let lost = lost.filter(|of| *of != member);
         let (lost, target, set) = (lost.collect(), target.clone(), self.set.clone());
         Some(GroupTask { episode, target, set, group, member, lost, keep: None })
     }
@@ -241,6 +254,7 @@ impl MemorySet {
         let group = self.groups.get_mut(group);
         if let Some(member) = group.and_then(|group| group.members.get_mut(member)) {
             member.host = host.clone();
+            self.empty.remove(host);
         }
     }
 
@@ -255,7 +269,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
 
     fn node(n: usize) -> NodeName {
         NodeName::new(&format!("node{n:02}")).unwrap()
@@ -310,6 +323,23 @@ mod tests {
         assert!(set.broken(&second).is_none());
         let third = |gone: &NodeName| second(gone) || *gone == spare;
         assert!(set.broken(&third).is_some());
+    }
+
+    /// It may take its own place again.
+    #[test]
+    fn a_node_that_is_back_has_no_images_until_it_has_gathered_them() {
+        let mut set = made(Scheme::Xor(3), 3, 2);
+        let ranks: Ranks = [2, 3].into_iter().collect();
+        let none = |_: &NodeName| false;
+        set.lose(&node(1));
+        assert!(!set.has(&node(1), 2) && set.broken(&none).is_none());
+        let Ok(From::Group { group, member }) = set.source(&ranks, &none) else { panic!() };
+        let task = set.gathering(Episode(9), (group, member), &node(1), &none).unwrap();
+        assert_eq!(task.lost, [0_usize; 0], "its own place does not count as lost");
+        assert!(set.broken(&|gone: &NodeName| *gone == node(2)).is_some());
+        set.replace(group, member, &node(1));
+        assert!(set.has(&node(1), 2));
+        assert_eq!(set.source(&ranks, &none), Ok(From::Node(node(1))));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use core::time::Duration;
 #[derive(Clone, Debug)]
 pub struct NlaConfig {
     pub job: JobId,
+    /// Ranks of the job, for a node that joins it after its start.
+    pub size: u32,
     pub node: NodeName,
     /// Without a message of a JL for this long, it ends its ranks and leaves.
     pub orphan_grace: Duration,

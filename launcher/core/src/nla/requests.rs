@@ -116,6 +116,7 @@ impl Nla {
             | FromJl::Gather(_)
             | FromJl::Usable { .. }
             | FromJl::Evict { .. }
+            | FromJl::Waiting(_)
             | FromJl::Alive => {}
         }
     }

@@ -20,6 +20,7 @@ fn after(now: Now, wait: Duration) -> Now {
 
 fn config() -> NlaConfig {
     NlaConfig {
+        size: 2,
         job: JobId::new("job").unwrap(),
         node: NodeName::new("node01").unwrap(),
         orphan_grace: limits::ORPHAN_GRACE,

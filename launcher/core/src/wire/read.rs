@@ -4,13 +4,14 @@ use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
     HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays,
-    TimeLeft,
+    TimeLeft, Waiting,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;
 use ftb_core::catalog::names;
+use ftb_core::hostlist::Hostlist;
 
 /// An event that is not a message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -161,6 +162,13 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
         },
         names::FTB_JL_KILL => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
         names::FTB_JL_HUNG | names::FTB_JL_HANG_OVER => FromJl::Hang(hang(&read, episode, &name)?),
+        names::FTB_JL_WAITING => FromJl::Waiting(Waiting {
+            episode,
+            node: read.parsed("node")?,
+            since_ns: read.parsed("since_ns")?,
+            until_ns: read.parsed("until_ns")?,
+            words: read.payload()?.to_owned(),
+        }),
         names::FTB_JL_EPISODE => FromJl::Closed(Closed {
             episode,
             kind: read.text("kind")?.to_owned(),
@@ -340,6 +348,10 @@ pub fn from_request(event: &Event) -> Result<Result<NumberedRequest, Answer>, Wi
                 Some(("migrate", name)) => JobRequest::Migrate(node(name)?),
                 Some(("drain", name)) => JobRequest::Drain(node(name)?),
                 Some(("usable", name)) => JobRequest::Usable(node(name)?),
+                Some(("add", list)) => {
+                    let list = Hostlist::parse(list).map_err(|e| read.bad("payload", e))?;
+                    JobRequest::Add(list.iter().map(|name| node(&name)).collect::<Result<_, _>>()?)
+                }
                 _ => return Err(read.bad("payload", "this request is not known")),
             };
             Ok(Ok(NumberedRequest { request, what }))

@@ -6,6 +6,7 @@ use super::*;
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
     HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays, TimeLeft,
+    Waiting,
 };
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -105,6 +106,13 @@ fn jl_messages() -> Vec<FromJl> {
             kill: false,
             words: reason,
         }),
+        FromJl::Waiting(Waiting {
+            episode,
+            node: node(),
+            since_ns: 1,
+            until_ns: u64::MAX,
+            words: "it waits".to_owned(),
+        }),
         FromJl::Evict { episode, target },
         FromJl::Ask,
         FromJl::Alive,
@@ -193,6 +201,7 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
         JobRequest::Migrate(node()),
         JobRequest::Drain(node()),
         JobRequest::Usable(node()),
+        JobRequest::Add([node(), NodeName::new("node02").unwrap()].into()),
         JobRequest::ResetBreaker,
         JobRequest::Kill,
     ] {

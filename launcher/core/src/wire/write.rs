@@ -11,7 +11,7 @@ use bytes::Bytes;
 use ftb_core::catalog::{self, names};
 use ftb_core::condition::{Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
-use ftb_core::{Event, EventName, EventSpace, Severity, Tag};
+use ftb_core::{Event, EventName, EventSpace, Severity, Tag, hostlist};
 
 /// An event under construction.
 struct Draft(Event);
@@ -132,6 +132,11 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
             draft(names::FTB_JL_KILL, Info, reason).episode(*episode)
         }
         FromJl::Hang(notice) => hang(notice),
+        FromJl::Waiting(waiting) => {
+            let draft = draft(names::FTB_JL_WAITING, Warning, &waiting.words);
+            let draft = draft.episode(waiting.episode).tag("node", &waiting.node);
+            draft.tag("since_ns", waiting.since_ns).tag("until_ns", waiting.until_ns)
+        }
         FromJl::Ask => draft(names::FTB_JL_ASK, Info, ""),
         FromJl::Closed(closed) => episode(closed),
         FromJl::Alive => draft(names::FTB_JL_ALIVE, Info, ""),
@@ -343,6 +348,9 @@ pub fn request(asked: &NumberedRequest) -> Event {
         JobRequest::Migrate(node) => format!("migrate {node}"),
         JobRequest::Drain(node) => format!("drain {node}"),
         JobRequest::Usable(node) => format!("usable {node}"),
+        JobRequest::Add(nodes) => {
+            format!("add {}", hostlist::fold(nodes.iter().map(NodeName::as_str)))
+        }
         JobRequest::ResetBreaker => "reset-breaker".to_owned(),
         JobRequest::Kill => "kill".to_owned(),
     };

@@ -64,6 +64,12 @@ pub enum Happens {
     Protect(NodeName, Box<GroupTask>),
     /// A node takes the place of a lost member of a group.
     Gather(NodeName, Box<GroupTask>),
+    /// The nodes are to be added.
+    Add(Vec<NodeName>),
+    /// The node is gone, and its launch agent cannot be started.
+    Down(NodeName),
+    /// Its launch agent can be started again.
+    Up(NodeName),
     KillNode(NodeName),
     /// The same, known at once.
     Gone(NodeName),

@@ -8,6 +8,7 @@ pub mod memory;
 pub mod proc;
 pub mod world;
 
+use core::time::Duration;
 use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, OnHang, Request};
 use ftb_launcher_core::manner::{Manner, Moves, Saver};
 use ftb_launcher_core::message::Placement;
@@ -36,6 +37,7 @@ pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
         restarts_max: 5,
         interval: Interval::Never,
         mtbf: MTBF,
+        wait_for_nodes: Duration::ZERO,
         sets_max: 2,
         manner: Manner::default(),
         on_hang: OnHang::Report,

@@ -42,6 +42,9 @@ pub struct World {
     pub closed: Vec<(String, bool)>,
     pub left: BTreeSet<NodeName>,
     pub manner: Manner,
+    /// Nodes on which no launch agent starts.
+    down: BTreeSet<NodeName>,
+    size: u32,
     /// Nodes from and to which nothing passes.
     pub cut: BTreeSet<NodeName>,
     /// Sets of more than one moment.
@@ -78,8 +81,10 @@ impl World {
     pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
         let now = Now::default();
         let manner = config.manner;
+        let size = config.size;
         let nla = |name: &NodeName, spare| {
             let config = NlaConfig {
+                size,
                 job: JobId::new("job").expect("good"),
                 node: name.clone(),
                 orphan_grace: nla::limits::ORPHAN_GRACE,
@@ -112,6 +117,8 @@ impl World {
             closed: Vec::new(),
             left: BTreeSet::new(),
             manner,
+            down: BTreeSet::new(),
+            size,
             cut: BTreeSet::new(),
             torn: BTreeSet::new(),
             divided: None,
@@ -289,6 +296,9 @@ impl World {
             }
             jl::JlOutput::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
             jl::JlOutput::KillNla(name) => self.kill_node(&name, false),
+            jl::JlOutput::StartNlas(names) => {
+                names.into_iter().for_each(|name| self.start_node(name));
+            }
             jl::JlOutput::Answer(_) => {}
             jl::JlOutput::Tell(words) => self.reported.push(format!("{} {words}", self.now_ms)),
             jl::JlOutput::Exit(code) => self.exit = Some(code),
@@ -491,6 +501,30 @@ impl World {
         }
     }
 
+    /// Its launch agent starts as one of a spare, unless the node is down or has one.
+    fn start_node(&mut self, name: NodeName) {
+        if self.down.contains(&name) {
+            let reason = "no route to host".to_owned();
+            let gone = jl::JlInput::Gone { node: name, reason };
+            return self.at(100, Happens::ToJl(Box::new(gone)));
+        }
+        if self.nlas.contains_key(&name) {
+            return;
+        }
+        let config = NlaConfig {
+            job: JobId::new("job").expect("good"),
+            size: self.size,
+            node: name.clone(),
+            orphan_grace: nla::limits::ORPHAN_GRACE,
+            kill_grace: nla::limits::KILL_GRACE,
+            manner: self.manner,
+            sample_every: core::time::Duration::ZERO,
+        };
+        self.nlas.insert(name.clone(), Nla::new(self.now(), config, true));
+        let start = 10 + self.rng.below(50);
+        self.at(start, Happens::ToNla(name, Box::new(nla::NlaInput::Started)));
+    }
+
     fn revive_jl(&mut self) {
         if self.jl.is_some() {
             return;
@@ -549,7 +583,13 @@ impl World {
 
     fn happen(&mut self, what: Happens) {
         match what {
-            Happens::Request(_) | Happens::KillRank(_) | Happens::Full(_) if self.replacing => {
+            Happens::Request(_)
+            | Happens::Add(_)
+            | Happens::Down(_)
+            | Happens::KillRank(_)
+            | Happens::Full(_)
+                if self.replacing =>
+            {
                 self.at(REPLACED_MS, what);
             }
             Happens::ToJl(input) => self.jl_input(*input),
@@ -568,6 +608,20 @@ impl World {
             Happens::Request(want) => {
                 self.jl_input(jl::JlInput::Request { want, by: jl::Initiator::Internal })
             }
+            Happens::Add(names) => {
+                let nodes = names.iter().cloned().collect();
+                let (racks, by) = (BTreeMap::new(), jl::Initiator::Internal);
+                self.jl_input(jl::JlInput::Add { nodes, racks, by });
+                if self.jl.is_none() {
+                    // The command repeats a request that has no answer.
+                    self.at(REPLACED_MS, Happens::Add(names));
+                }
+            }
+            Happens::Down(name) => {
+                self.kill_node(&name, true);
+                self.down.insert(name);
+            }
+            Happens::Up(name) => drop(self.down.remove(&name)),
             Happens::KillNode(name) => self.kill_node(&name, true),
             Happens::Gone(name) => {
                 self.kill_node(&name, false);

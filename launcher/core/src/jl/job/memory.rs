@@ -179,6 +179,9 @@ impl Job {
             (Some(_), None) if self.config.on_death == OnDeath::Shrink => {
                 format!("{dies}, no hot spare is left: fewer ranks go on from the store")
             }
+            (Some(set), None) if !self.config.wait_for_nodes.is_zero() => {
+                format!("{dies}, and the job waits for a node to go back to set {set}")
+            }
             (Some(set), None) => {
                 format!("{dies}, and no hot spare is left: the job ends, its last set is {set}")
             }

@@ -69,6 +69,7 @@ impl World {
             restarts_max: 2,
             interval: Interval::Never,
             mtbf: MTBF,
+            wait_for_nodes: Duration::ZERO,
             sets_max: 2,
             manner,
             on_hang: OnHang::Report,
