@@ -12,7 +12,8 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm ftb-act
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
-BESIDE   = proto/json.md ftb-agent/limits.md ftb-act/guide.md launcher/core/protocol.md \
+BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md \
+  launcher/core/protocol.md \
   launcher/job/fmi.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \

@@ -14,7 +14,7 @@ for purpose in "$@"; do
     # it); a real Slurm and its PMI-2 client; sshd, and script(1) for a terminal; Python with pip
     # for the wheel; systemd-analyze, which needs no systemd that runs; the packages, what judges
     # them, and a Debian that boots in a container; Prometheus and Alertmanager; nodeset; groff;
-    # NATS; container images.
+    # NATS; container images; Chromium and its driver, and a font for the pictures of the page.
     test)
       packages="$packages
         openipmi ipmitool iproute2 nftables qemu-system-x86 busybox-static cpio kmod zstd
@@ -22,7 +22,7 @@ for purpose in "$@"; do
         slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server
         openssh-client bsdutils valgrind systemd python3-venv python3-pip dpkg-dev rpm jq
         lintian mmdebstrap systemd-container prometheus prometheus-alertmanager clustershell
-        groff-base nats-server buildah" ;;
+        groff-base nats-server buildah chromium chromium-driver fonts-dejavu-core" ;;
     python) packages="$packages python3-venv python3-pip" ;;
     # dpkg-shlibdeps; rpmbuild; the bill of materials.
     package) packages="$packages dpkg-dev rpm jq" ;;

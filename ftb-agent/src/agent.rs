@@ -16,6 +16,7 @@ use crate::journal::config::JournalConfig;
 use crate::journal::{JournalError, Opened};
 use crate::links::{LinkService, Links};
 use crate::monitor;
+use crate::monitor::page::Page;
 use crate::nvhcd::HealthService;
 use crate::queries::Queries;
 use crate::reading::ReadingSources;
@@ -69,6 +70,9 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+    /// The files of the web page.
+    #[error("[page]: {0}")]
+    Page(String),
     /// A journal that is another's.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -141,7 +145,7 @@ impl Agent {
         let terms = terms(&config, &host, origin);
         let (clients, health) = services(&links, &access, &pairs, terms, &config, journal.as_ref());
         let limiters = limiters(&config, &errors, &access);
-        serve_monitor(listeners.metrics, &health, &limiters, &closing, &links.ended);
+        serve_monitor(listeners.monitor, &health, &limiters, &closing, &links.ended);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let links_served = LinkService(links.clone());
         sockets.serve_links(listeners.links, Arc::clone(&limiters[0]), tls.clone(), links_served);
@@ -308,7 +312,8 @@ async fn watch_expiry(config: &Config, handle: &Handle) {
 struct Listeners {
     links: Box<dyn Listener>,
     clients: Box<dyn Listener>,
-    metrics: Option<Box<dyn Listener>>,
+    /// For monitoring systems, with the web page that is served there.
+    monitor: Option<(Box<dyn Listener>, Option<Page>)>,
 }
 
 impl Listeners {
@@ -319,15 +324,18 @@ impl Listeners {
         let clients = world.net.listen_clients(&config.socket).await.map_err(|error| {
             StartError::ListenClients { path: config.socket.display().to_string(), error }
         })?;
-        let metrics = match config.metrics.listen {
+        let page = Page::read(&config.page).map_err(StartError::Page)?;
+        let monitor = match config.metrics.listen {
             None => None,
             Some(address) => {
                 let address = address.to_string();
                 let listener = world.net.listen_links(&address).await;
-                Some(listener.map_err(|error| StartError::ListenMetrics { address, error })?)
+                let listener =
+                    listener.map_err(|error| StartError::ListenMetrics { address, error })?;
+                Some((listener, page))
             }
         };
-        Ok(Self { links, clients, metrics })
+        Ok(Self { links, clients, monitor })
     }
 }
 
@@ -379,16 +387,16 @@ fn reading_sources(clients: &Clients, links: &Links) -> ReadingSources {
 
 /// Serves monitoring systems, if there is a listener for them.
 fn serve_monitor(
-    listener: Option<Box<dyn Listener>>,
+    listener: Option<(Box<dyn Listener>, Option<Page>)>,
     health: &HealthService,
     limiters: &[Arc<ConnectionLimiter>; 2],
     closing: &CancellationToken,
     ended: &CancellationToken,
 ) {
-    let Some(listener) = listener else { return };
+    let Some((listener, page)) = listener else { return };
     let AdminService { errors, journal, .. } = health.admin().clone();
     let (agent, limiters) = (health.sources().clone(), limiters.clone());
-    let sources = monitor::Sources { agent, errors, journal, limiters };
+    let sources = monitor::Sources { agent, errors, journal, limiters, page };
     monitor::serve(listener, sources, closing.clone(), ended.clone());
 }
 

@@ -12,6 +12,7 @@ use crate::condition::{self, ConditionTable};
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::monitor::MetricsConfig;
+use crate::monitor::page::PageConfig;
 use crate::nvhcd::HealthConfig;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
@@ -104,6 +105,9 @@ pub struct Config {
     /// Where monitoring systems read.
     #[serde(default)]
     pub metrics: MetricsConfig,
+    /// The web page.
+    #[serde(default)]
+    pub page: PageConfig,
     /// What makes this host unhealthy for programs that ask.
     #[serde(default)]
     pub health: HealthConfig,
@@ -350,6 +354,14 @@ impl Config {
             return Err(format!("threads is {}: at most {THREADS_MAX}", self.threads));
         }
         self.metrics.check()?;
+        if self.page.token.is_some() && self.metrics.listen.is_none() {
+            return Err("[page] has a token, but the page is served at metrics.listen: give \
+                        listen in [metrics], such as 127.0.0.1:9464"
+                .to_owned());
+        }
+        if self.page.racks.is_some() && self.page.token.is_none() {
+            return Err("[page] has racks, but no token: without one there is no page".to_owned());
+        }
         self.journal.check()?;
         self.check_times()?;
         access::check(&self.access)?;
@@ -472,6 +484,7 @@ impl Config {
             ("[journal]", self.journal != start.journal),
             ("log.format", self.log.format != start.log.format),
             ("[metrics]", self.metrics != start.metrics),
+            ("[page]", self.page != start.page),
             ("[health]", self.health != start.health),
         ];
         differs.into_iter().filter_map(|(key, differs)| differs.then_some(key)).collect()
@@ -589,6 +602,8 @@ mod tests {
             ("[limits]\npayload_bytes_max = 99999999\n", "at most 1048576 bytes"),
             ("[limits]\nlinks_max = 0\n", "no client could connect"),
             ("[metrics]\nlisten = \"0.0.0.0:9464\"\n", "expected a loopback address"),
+            ("[page]\ntoken = \"t\"\n", "give listen in [metrics]"),
+            ("[page]\nracks = \"r\"\n", "without one there is no page"),
             ("[tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n", "remove one of them"),
         ];
         for (text, expected) in cases {

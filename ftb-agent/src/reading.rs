@@ -3,7 +3,7 @@
 //! Responsible for: attaching to the driver, subscribing, and what of the deliveries all users may
 //! read. Not responsible for: what is done with it.
 
-use crate::access::Access;
+use crate::access::{Access, ReadRight};
 use crate::clients::{Terms, narrowed};
 use crate::handle::{Command, Handle, Stopping};
 use crate::outbox;
@@ -76,6 +76,11 @@ pub(crate) struct PublicReading {
     tasks: TaskTracker,
     /// The driver may pause a client that publishes; this one does not.
     _paused: watch::Receiver<bool>,
+}
+
+/// Whether every user may read all events of this event space.
+pub(crate) fn is_open(sources: &ReadingSources, space: &str) -> bool {
+    sources.access.load().of(EVERYONE).reading(space.as_bytes()) == ReadRight::All
 }
 
 /// Begins to read.

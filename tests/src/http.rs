@@ -39,7 +39,12 @@ pub fn get(address: &str, path: &str) -> Result<Answer> {
 /// # Errors
 /// The connection fails, or what comes is no answer.
 pub fn ask(address: &str, request: &str) -> Result<Answer> {
-    let (status, headers, mut reader) = begin(address, request)?;
+    let (status, headers, reader) = begin(address, request)?;
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut reader = match length {
+        Some((_, length)) => reader.take(length.parse()?),
+        None => reader.take(u64::MAX),
+    };
     let mut body = Vec::new();
     // A server that rejects a request may close the connection before it was read.
     let read = reader.read_to_end(&mut body);
@@ -88,8 +93,10 @@ fn begin(address: &str, request: &str) -> Result<Begun> {
     loop {
         line.clear();
         reader.read_line(&mut line)?;
-        match line.trim_end().split_once(": ") {
-            Some((name, value)) => headers.push((name.to_lowercase(), value.to_owned())),
+        match line.trim_end().split_once(':') {
+            Some((name, value)) => {
+                headers.push((name.to_lowercase(), value.trim_start().to_owned()));
+            }
             None => return Ok((status, headers, reader)),
         }
     }

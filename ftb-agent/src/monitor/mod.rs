@@ -4,9 +4,10 @@
 //! Responsible for: `[metrics]` of the configuration, the resources and their answers. Everything
 //! here is for every user of the host: a loopback address knows no user, so that only what all
 //! users may read is shown. Not responsible for: HTTP and its limits (`server`), what a metric is
-//! (`metrics`), reading the log ([`crate::reading`]).
+//! (`metrics`), the web page and its token (`page`), reading the log ([`crate::reading`]).
 
 pub mod metrics;
+pub mod page;
 mod server;
 mod stream;
 mod usage;
@@ -24,11 +25,12 @@ use ftb_proto::json::AgentObject;
 use ftb_transport::limiter::{ConnectionLimiter, Limits};
 use ftb_transport::peer_errors::PeerErrors;
 use metrics::Snapshot;
+use page::{Page, Rack};
 use serde::{Deserialize, Serialize};
 use server::{Answer, Problem};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stream::EventStream;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -80,6 +82,8 @@ pub struct Sources {
     pub journal: Option<Arc<Statistics>>,
     /// The limiters of links and of clients.
     pub limiters: [Arc<ConnectionLimiter>; 2],
+    /// The web page, if there is one.
+    pub page: Option<Page>,
 }
 
 /// The resources.
@@ -136,6 +140,18 @@ async fn kept(
     Ok(text)
 }
 
+/// What the page says of the agent that serves it.
+#[derive(Serialize)]
+struct AboutDocument<'a> {
+    cluster: &'a str,
+    host: &'a str,
+    version: &'static str,
+    /// Every user may read the events of jobs.
+    shows_jobs: bool,
+    now_ns: u64,
+    racks: &'a [Rack],
+}
+
 #[derive(Serialize)]
 struct TreeDocument<'a> {
     complete: bool,
@@ -146,7 +162,7 @@ impl Monitor {
     /// The metrics, as OpenMetrics text.
     async fn metrics(&self) -> Result<Answer, Problem> {
         let text = kept(&self.metrics, async {
-            let Sources { agent, errors, journal, limiters } = &self.sources;
+            let Sources { agent, errors, journal, limiters, .. } = &self.sources;
             let (handle, terms) = (&agent.handle, &agent.terms);
             let counts = limiters.each_ref().map(|limiter| limiter.counts());
             let (status, census) = in_time(async {
@@ -211,7 +227,21 @@ impl Monitor {
         Ok(Answer::text(server::JSON, text.await?))
     }
 
-    /// A stream of events from now or from a position on.
+    /// The agent, for the page.
+    fn about(&self, page: &Page) -> Result<Answer, Problem> {
+        let agent = &self.sources.agent;
+        let about = AboutDocument {
+            cluster: &agent.terms.cluster,
+            host: &agent.terms.host,
+            version: env!("CARGO_PKG_VERSION"),
+            shows_jobs: ["ftb.jl", "ftb.nla"].iter().all(|space| reading::is_open(agent, space)),
+            now_ns: unix_ns(),
+            racks: page.racks(),
+        };
+        Ok(Answer::text(server::JSON, as_json(&about)?))
+    }
+
+    /// A stream of events from now, a position or a time on.
     async fn events(&self, filter: &str, start: Start) -> Result<Answer, Problem> {
         let filter = Filter::parse(filter).map_err(Problem::wrong)?;
         let place = Arc::clone(&self.streams).try_acquire_owned();
@@ -229,6 +259,11 @@ impl From<ReadingError> for Problem {
             ReadingError::Stopping => Self::not_ready(error),
         }
     }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn as_json(document: &impl Serialize) -> Result<Bytes, Problem> {

@@ -3,15 +3,16 @@
 //! Responsible for: connections and their limits, paths, status codes. Not responsible for: what
 //! the resources say.
 
-use super::Monitor;
+use super::page::{self, Page};
 use super::stream::EventStream;
+use super::{Monitor, unix_ns};
 use crate::serve::next_connection;
 use crate::world::Listener;
 use bytes::Bytes;
 use ftb_core::Position;
 use ftb_core::node::api::Start;
 use ftb_transport::limiter::{ConnectionLimiter, Peer};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -41,6 +42,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 pub(super) const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const EVENTS: &str = "text/event-stream";
+/// How far back a stream of events begins at most, in seconds: 30 days.
+const SINCE_S_MAX: u64 = 30 * 24 * 3600;
+/// What the page shows needs its token; the same resources without it are below `/`.
+const PAGE: &str = "/page";
 /// Says the place behind which a stream of events resumes, as browsers and libraries send it.
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -50,7 +55,8 @@ const INDEX: &str = "\
 /readyz           200 while it has a place in the tree and its journal works
 /tree.json        the tree, as ftbctl tree --json
 /conditions.json  what is wrong now, as ftbctl conditions --json
-/events           events as server-sent events; ?filter=FILTER
+/events           events as server-sent events; ?filter=FILTER&since=SECONDS
+/page/            the web page, if [page] has a token
 ";
 
 /// What serves.
@@ -181,6 +187,16 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, line)
     }
 
+    /// The token is missing or wrong.
+    fn unauthorized() -> Self {
+        let line = "expected Authorization: Bearer TOKEN, with the token of [page]";
+        Self::new(StatusCode::UNAUTHORIZED, line)
+    }
+
+    fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "no such resource; / lists all")
+    }
+
     /// Not every user may read that.
     pub(super) fn denied(line: impl Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, line)
@@ -206,7 +222,7 @@ impl Monitor {
     async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Content> {
         let answer = match peer.on_hello() {
             Err(full) => Err(Problem::full(full)),
-            Ok(()) => self.resource(&request).await,
+            Ok(()) => self.checked(peer, &request).await,
         };
         match answer {
             Ok(Answer { content_type, content }) => response(StatusCode::OK, content_type, content),
@@ -217,12 +233,21 @@ impl Monitor {
         }
     }
 
-    async fn resource(&self, request: &Request<Incoming>) -> Result<Answer, Problem> {
+    async fn checked(&self, peer: &Peer, request: &Request<Incoming>) -> Result<Answer, Problem> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only"));
         }
         check_host(request.headers())?;
-        match request.uri().path() {
+        let path = request.uri().path();
+        match path.strip_prefix(PAGE) {
+            Some("" | "/") => self.page_file("/page/"),
+            Some(rest) if rest.starts_with('/') => self.of_page(peer, rest, request).await,
+            _ => self.resource(path, request).await,
+        }
+    }
+
+    async fn resource(&self, path: &str, request: &Request<Incoming>) -> Result<Answer, Problem> {
+        match path {
             "/" => Ok(Answer::plain(INDEX)),
             "/metrics" => self.metrics().await,
             "/healthz" => self.health().await,
@@ -230,10 +255,43 @@ impl Monitor {
             "/tree.json" => self.tree().await,
             "/conditions.json" => self.conditions().await,
             "/events" => {
-                let filter = filter_of(request.uri().query().unwrap_or_default())?;
-                self.events(&filter, start_of(request.headers())?).await
+                let asked = Asked::of(request.uri().query().unwrap_or_default())?;
+                self.events(&asked.filter, asked.start(request.headers())?).await
             }
-            _ => Err(Problem::new(StatusCode::NOT_FOUND, "no such resource; / lists all")),
+            _ => Err(Problem::not_found()),
+        }
+    }
+
+    fn page(&self) -> Result<&Page, Problem> {
+        self.sources.page.as_ref().ok_or_else(Problem::not_found)
+    }
+
+    /// A file of the page. It has no data, and a browser sends no token for it.
+    fn page_file(&self, path: &str) -> Result<Answer, Problem> {
+        self.page()?;
+        let (content_type, text) = page::file(path).ok_or_else(Problem::not_found)?;
+        Ok(Answer::text(content_type, Bytes::from_static(text.as_bytes())))
+    }
+
+    /// What the page shows: with the token only.
+    async fn of_page(
+        &self,
+        peer: &Peer,
+        rest: &str,
+        request: &Request<Incoming>,
+    ) -> Result<Answer, Problem> {
+        let page = self.page()?;
+        if !matches!(rest, "/about.json" | "/tree.json" | "/conditions.json" | "/events") {
+            return self.page_file(request.uri().path());
+        }
+        if !page.admits(request.headers()) {
+            let what = "a request without the token of the page";
+            self.sources.errors.count("page_unauthorized", peer.address(), what);
+            return Err(Problem::unauthorized());
+        }
+        match rest {
+            "/about.json" => self.about(page),
+            _ => self.resource(rest, request).await,
         }
     }
 }
@@ -245,9 +303,13 @@ fn response(status: StatusCode, content_type: &'static str, content: Content) ->
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    page::protect(headers);
     match status {
         StatusCode::METHOD_NOT_ALLOWED => {
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        StatusCode::UNAUTHORIZED => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         StatusCode::SERVICE_UNAVAILABLE => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -275,26 +337,49 @@ fn check_host(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// The filter in a query; empty: every event.
-fn filter_of(query: &str) -> Result<String, Problem> {
-    let mut filter = String::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=') {
-            Some(("filter", value)) => {
-                let spaces = value.replace('+', " ");
-                let text = percent_decode_str(&spaces).decode_utf8();
-                filter = text.map_err(|_| Problem::wrong("the filter is no UTF-8"))?.into_owned();
-            }
-            _ => return Err(Problem::wrong("the only parameter is filter=FILTER")),
-        }
-    }
-    Ok(filter)
+/// What the query of a stream asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    /// Empty: every event.
+    filter: String,
+    /// How far back, in seconds.
+    since_s: Option<u64>,
 }
 
-fn start_of(headers: &HeaderMap) -> Result<Start, Problem> {
-    let Some(id) = headers.get(LAST_EVENT_ID) else { return Ok(Start::Now) };
-    let position = id.to_str().unwrap_or_default().parse::<Position>();
-    position.map(Start::After).map_err(Problem::wrong)
+impl Asked {
+    fn of(query: &str) -> Result<Self, Problem> {
+        let mut asked = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("filter", value)) => {
+                    let spaces = value.replace('+', " ");
+                    let text = percent_decode_str(&spaces).decode_utf8();
+                    let text = text.map_err(|_| Problem::wrong("the filter is no UTF-8"))?;
+                    asked.filter = text.into_owned();
+                }
+                Some(("since", value)) => {
+                    let seconds = value.parse().ok().filter(|since| *since <= SINCE_S_MAX);
+                    let range = format!("since: expected seconds, 0 to {SINCE_S_MAX}");
+                    asked.since_s = Some(seconds.ok_or_else(|| Problem::wrong(range))?);
+                }
+                _ => {
+                    let line = "the parameters are filter=FILTER and since=SECONDS";
+                    return Err(Problem::wrong(line));
+                }
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Where the stream begins. A reader that resumes goes on from its place.
+    fn start(&self, headers: &HeaderMap) -> Result<Start, Problem> {
+        if let Some(id) = headers.get(LAST_EVENT_ID) {
+            let position = id.to_str().unwrap_or_default().parse::<Position>();
+            return position.map(Start::After).map_err(Problem::wrong);
+        }
+        let since = self.since_s.map(|since| unix_ns().saturating_sub(since * 1_000_000_000));
+        Ok(since.map_or(Start::Now, Start::SinceNs))
+    }
 }
 
 #[cfg(test)]
@@ -317,13 +402,18 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_decoded_from_the_query() {
+    fn a_filter_and_a_time_are_decoded_from_the_query() {
+        let asked = |query| Asked::of(query).map_err(|problem| problem.line);
+        let of = |filter: &str, since_s| Ok(Asked { filter: filter.to_owned(), since_s });
         assert_eq!(
-            filter_of("filter=severity%3E%3Derror,+event_space=a.*").unwrap(),
-            "severity>=error, event_space=a.*"
+            asked("filter=severity%3E%3Derror,+event_space=a.*&since=60"),
+            of("severity>=error, event_space=a.*", Some(60))
         );
-        assert_eq!(filter_of("").unwrap(), "");
-        assert!(filter_of("filter=%ff").is_err());
-        assert!(filter_of("since=1h").is_err());
+        assert_eq!(asked(""), of("", None));
+        for wrong in ["filter=%ff", "since=1h", "since=-1", "since=2592001", "until=3", "x"] {
+            assert!(asked(wrong).is_err(), "{wrong}");
+        }
+        let start = Asked { filter: String::new(), since_s: Some(60) }.start(&HeaderMap::new());
+        assert!(matches!(start.unwrap(), Start::SinceNs(_)));
     }
 }
