@@ -196,6 +196,20 @@ mod tests {
         assert!(handled.has(&event(6)));
     }
 
+    /// As many actions are put off at once, and all but the first are taken together.
+    #[test]
+    fn actions_that_were_put_off_and_taken_at_once_stay_within_the_limit() {
+        let mut handled = HandledEvents::default();
+        handled.begin(SPACE, at(0));
+        let last = 2 + IDS_MAX as u64;
+        (1..=last).for_each(|number| handled.on_event(&event(number), true, false));
+        handled.look(|id| id == event(1).id);
+        assert_eq!(handled.after(SPACE), Some(at(last)));
+        assert_eq!((handled.0[SPACE].ids.len(), handled.0[SPACE].beyond), (IDS_MAX, 0));
+        assert_eq!(handled.0[SPACE].waiting, [HandledId(event(1).id)]);
+        assert!(handled.has(&event(last)) && !handled.has(&event(1)));
+    }
+
     #[test]
     fn one_event_that_waits_makes_it_remember_no_more_than_its_limit() {
         let mut handled = HandledEvents::default();
