@@ -296,6 +296,11 @@ impl Membership {
                     let held = self.claims.take_held(key);
                     held.into_iter().for_each(|held| self.take_report(cx, key.1, held.report));
                 }
+                // An agent has moved with those below it, and has reported them here. Its former
+                // parent passed their reports on before it noticed.
+                Verdict::Waits if is_late && self.is_known(&held.report) => {
+                    self.claims.take_held(key);
+                }
                 // It stays: it counts when the agent has left after all.
                 Verdict::Waits if !is_late || held.is_refused => {}
                 Verdict::Waits | Verdict::Refused => {
@@ -414,6 +419,12 @@ impl Membership {
             return Verdict::Counts;
         }
         Verdict::Waits
+    }
+
+    /// Whether a report says of one life of an agent what is known of it.
+    fn is_known(&self, report: &MemberReport) -> bool {
+        let place = |of: &MemberReport| (of.origin, of.attempt, of.parent, of.state);
+        self.members.report_of(report.rank).is_some_and(|known| place(known) == place(report))
     }
 
     /// Whether a report is of a time before what is known of that agent, or of another life of it,

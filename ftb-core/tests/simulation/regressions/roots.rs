@@ -249,3 +249,19 @@ fn a_root_that_joins_another_does_not_claim_what_went_with_its_children() {
     let setup = Setup { tune: small, unlisted: 3, ..nine() };
     must_reach("claims", &setup.on_disk().with_conditions(), 700_065, &script, WITNESS);
 }
+
+/// An agent moved with those below it. Its former parent had passed a report of one of them on
+/// before it noticed: the new parent waited for that one to come below the former parent.
+#[test]
+fn a_report_that_is_passed_on_late_is_no_false_claim() {
+    const WITNESS: &[Reached] = &[Reached::Counter("reports_held")];
+    let script: Script = vec![
+        (5_600_000, Op::Publish(2)),
+        (11_000_000, Op::State),
+        (11_044_569, Op::Split(1)),
+        (14_897_393, Op::Heal),
+        (16_204_422, Op::Pause(2)),
+        (17_753_331, Op::Start(7)),
+    ];
+    must_reach("late report", &nine().with_conditions(), 720_055, &script, WITNESS);
+}
