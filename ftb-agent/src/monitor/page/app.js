@@ -20,7 +20,7 @@ const THEMES = ["system", "light", "dark"];
 
 const state = {
   token: "", about: null, tree: null, conditions: null, nodes: null, seen: 0, seenConditions: 0,
-  failure: "", spoken: "",
+  failure: "", spoken: "", entering: false, measured: false,
 };
 let grid;
 let tree;
@@ -28,14 +28,27 @@ let events;
 let jobs;
 let poller;
 
-/** The token: once from `#token=…`, which leaves the address bar at once; then of this tab. */
-function firstToken() {
+/** The token of `#token=…`, which leaves the address bar at once. */
+function givenToken() {
   const given = /^#token=(.+)$/.exec(location.hash);
-  if (given) {
-    history.replaceState(null, "", `${location.pathname}#nodes`);
+  if (!given) return null;
+  history.replaceState(null, "", `${location.pathname}#nodes`);
+  try {
     return decodeURIComponent(given[1]);
+  } catch {
+    return given[1];
   }
-  return sessionStorage.getItem(KEY) ?? "";
+}
+
+/** A token may also be given while the page is open. What the one before it showed goes. */
+function onHash() {
+  const given = givenToken();
+  if (given === null || given === state.token) route();
+  else if (state.token === "") login(given);
+  else {
+    sessionStorage.setItem(KEY, given);
+    location.reload();
+  }
 }
 
 function showLogin(line) {
@@ -60,6 +73,8 @@ function forget(line) {
 const onRefused = () => forget("The agent refuses this token.");
 
 async function login(token) {
+  if (state.entering) return;
+  state.entering = true;
   try {
     state.about = null;
     const about = await ask(token, "/page/about.json");
@@ -72,6 +87,8 @@ async function login(token) {
     if (wrong) sessionStorage.removeItem(KEY);
     showLogin(line);
     return;
+  } finally {
+    state.entering = false;
   }
   byId("login").hidden = true;
   byId("shell").hidden = false;
@@ -119,10 +136,11 @@ async function poll() {
 function refresh() {
   const { tree: document, conditions } = state;
   state.nodes = nodesOf(document, conditions);
-  performance.mark("ftb-refresh");
+  const start = performance.now();
   if (!byId("view-nodes").hidden) grid.show(state.nodes, state.racks);
   if (!byId("view-tree").hidden) tree.show(state.nodes, document?.complete ?? false);
-  performance.measure("ftb-render", "ftb-refresh");
+  if (!state.measured) performance.measure("ftb-render", { start });
+  state.measured = true;
   const key = drawerKey();
   if (key?.startsWith("node ")) renewDrawer(key, nodeDetails(key.slice(5)));
   speak();
@@ -154,15 +172,17 @@ function freshness() {
   } else if (state.failure) lines.push(`The agent does not answer in full: ${state.failure}.`);
   if (never && state.failure) lines.push("No node is shown as clear until it does.");
   if (state.tree?.complete === false) {
-    lines.push("This agent reaches no acting root: it shows its own view of the tree.");
+    lines.push("The tree is not complete: this agent reaches no acting root, and shows its own " +
+      "view.");
   }
   if (state.conditions?.complete === false) lines.push("The table of conditions is cut.");
+  const isPart = [state.tree, state.conditions].some((one) => one?.complete === false);
+  if (isPart) lines.push("A node without a known finding is shown as unknown.");
   if (state.conditions?.hidden > 0) {
     lines.push(`${plural(state.conditions.hidden, "condition")} not shown: not every user may ` +
       "read them.");
   }
   const banner = byId("banner");
-  const isPart = state.tree?.complete === false;
   banner.classList.toggle("is-bad", isOld || state.failure !== "" || isPart);
   setText(banner, lines.join(" "));
 }
@@ -192,8 +212,8 @@ function nodeDetails(host) {
   if (node === undefined) return [el("p", {}, "This node is not known any more.")];
   const found = node.conditions.length > 0 ?
     el("ul", { class: "conditions" }, ...node.conditions.map(condition)) :
-    el("p", { class: "muted" }, state.conditions ?
-      "No condition that every user may read." : "The conditions are not known.");
+    el("p", { class: "muted" }, state.conditions?.complete ?
+      "No condition that every user may read." : "The conditions are not known in full.");
   const neighbours = [];
   if (node.parentNode) {
     neighbours.push(el("h3", {}, "Parent"), el("ul", {}, nodeLink(node.parentNode)));
@@ -256,13 +276,13 @@ byId("theme").addEventListener("click", () => {
   theme(THEMES[(now + 1) % THEMES.length]);
 });
 addEventListener("keydown", (event) => { if (event.key === "Escape") closeDrawer(); });
-addEventListener("hashchange", route);
+addEventListener("hashchange", onHash);
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && state.token !== "") poll();
 });
 setInterval(() => { if (state.token !== "") freshness(); }, 1000);
 const kept = localStorage.getItem("ftb-page-theme");
 theme(THEMES.includes(kept) ? kept : "system");
-const token = firstToken();
+const token = givenToken() ?? sessionStorage.getItem(KEY) ?? "";
 if (token === "") showLogin("");
 else login(token);

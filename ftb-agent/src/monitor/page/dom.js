@@ -73,8 +73,13 @@ export function openDrawer(key, title, content) {
 /** Renews the details, if they are those of `key`. The focus stays. */
 export function renewDrawer(key, content) {
   const body = byId("drawer-body");
-  if (openKey !== key || body.contains(document.activeElement)) return;
+  // A button that is being pressed would lose its click.
+  if (openKey !== key || body.querySelector("button:active")) return;
+  const focused = body.contains(document.activeElement) ? document.activeElement.textContent : null;
   body.replaceChildren(...content);
+  if (focused === null) return;
+  const same = [...body.querySelectorAll("button")].find((one) => one.textContent === focused);
+  (same ?? byId("drawer-title")).focus();
 }
 
 export const drawerKey = () => openKey;

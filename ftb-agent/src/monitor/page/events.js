@@ -23,6 +23,7 @@ export class Events {
     this.paused = false;
     this.drawn = 0;
     this.isPlanned = false;
+    this.isLive = false;
     this.spoken = { events: 0, worst: -1 };
     this.recent = [];
     byId("filter").addEventListener("submit", (event) => {
@@ -61,13 +62,19 @@ export class Events {
   stop() {
     this.stream?.close();
     this.stream = null;
+    this.isLive = false;
   }
 
   onState(state, error) {
     const text = state === "open" ? "" : state === "broken" ?
-      "The stream is interrupted; it goes on behind the last event as soon as the agent answers." :
+      "The stream is interrupted; it goes on behind the last event as soon as the agent answers " +
+      `(${error.message}).` :
       error.message;
     setText(byId("events-error"), text);
+    if (this.isLive !== (state === "open")) {
+      this.isLive = state === "open";
+      this.note();
+    }
     if (state === "refused" && error.status === 401) this.onRefused();
   }
 
@@ -126,7 +133,8 @@ export class Events {
     if (this.paused) parts.push(`paused, ${number(this.waiting.length)} wait`);
     parts.push(`the list has the newest ${ROWS_MAX}`);
     const nothing = received === 0 && !this.paused;
-    setText(byId("events-note"), nothing ? "No event yet." : parts.join(" · "));
+    const empty = this.isLive ? "No event yet." : "";
+    setText(byId("events-note"), nothing ? empty : parts.join(" · "));
   }
 
   eventRow(event) {

@@ -9,10 +9,13 @@ const JOBS_MAX = 200;
 const EPISODES_MAX = 100;
 const NODES_MAX = 4096;
 const SHOWN_MAX = 512;
+/** Hung ranks of a job that are kept; a job with more is hung too. */
+const HUNG_MAX = 4096;
 const RENEW_MS = 500;
 const SINCE_S = 86400;
 
 const STATES = {
+  __proto__: null,
   MIGRATION_READY: ["works", "R", "clear"],
   MIGRATION_SPARE: ["spare", "P", "suspect"],
   MIGRATION_ARM: ["ranks leave", "M", "warning"],
@@ -20,6 +23,7 @@ const STATES = {
 };
 /** What begins an episode, or shows that it goes on. */
 const STEPS = {
+  __proto__: null,
   FTB_JL_LAUNCH: "start", FTB_JL_PREPARE: "checkpoint", FTB_CHECKPOINT: "checkpoint",
   FTB_MIGRATE: "migration", FTB_MIGRATE_IPT: "migration", FTB_JL_ROLLBACK: "rollback",
   FTB_JL_RESET: "restart", FTB_JL_KILL: "end",
@@ -35,6 +39,7 @@ export class Jobs {
     this.open = new Set();
     this.gaps = 0;
     this.error = "";
+    this.isLive = false;
     this.isPlanned = false;
   }
 
@@ -43,7 +48,9 @@ export class Jobs {
     this.stream = new Stream(this.token, `/page/events?${query}`,
       (kind, data) => this.take(kind, JSON.parse(data)), (state, error) => {
         this.error = state === "open" ? "" : state === "broken" ?
-          "The stream is interrupted: what is below may be old." : error.message;
+          `The stream is interrupted: what is below may be old (${error.message}). ` :
+          error.message;
+        this.isLive = state === "open";
         if (state === "refused" && error.status === 401) this.onRefused();
         this.plan();
       });
@@ -70,6 +77,7 @@ export class Jobs {
       job = {
         key, id: event.job_id, uid: event.uid, host: event.host, nodes: new Map(),
         episodes: new Map(), first: event.time_ns, ended: false, notices: 0,
+        hung: new Set(),
       };
       this.jobs.set(key, job);
       if (this.jobs.size > JOBS_MAX) this.jobs.delete(this.jobs.keys().next().value);
@@ -84,6 +92,8 @@ export class Jobs {
     if (event.name === "FTB_NLA_STATE") this.onState(job, tags.node ?? event.host, event);
     if (event.name === "FTB_NLA_EXITED" && event.severity !== "INFO") job.notices += 1;
     if (event.name === "FTB_JL_EVICT" && tags.target) job.nodes.set(tags.target, "lost");
+    if (event.name === "FTB_JL_HUNG" && job.hung.size < HUNG_MAX) job.hung.add(tags.rank ?? "all");
+    if (event.name === "FTB_JL_HANG_OVER") job.hung.delete(tags.rank ?? "all");
     if (event.name === "FTB_JL_EPISODE") this.onClosed(job, tags, event);
     else if (STEPS[event.name]) this.onStep(job, tags, event);
   }
@@ -138,21 +148,35 @@ export class Jobs {
       "subscribe = \"everyone\" for ftb.jl and ftb.nla show jobs here. ";
     const gap = this.gaps === 0 ? "" :
       `${plural(this.gaps, "event")} of jobs are missing: states may be old. `;
-    const none = jobs.length === 0 && this.showsJobs ? "No job in the last 24 hours." : "";
+    // Only who has read everything knows that there is none.
+    const isRead = this.showsJobs && this.isLive && this.error === "" && this.gaps === 0;
+    const none = jobs.length === 0 && isRead ? "No job in the last 24 hours." : "";
     setText(byId("jobs-note"), closed + gap + this.error + none);
-    // What has the focus stays.
-    if (byId("jobs").contains(document.activeElement)) return;
-    byId("jobs").replaceChildren(...jobs.map((job) => this.jobElement(job)));
+    const list = byId("jobs");
+    // What is being pressed would lose its click.
+    if (list.querySelector("summary:active")) {
+      this.plan();
+      return;
+    }
+    const focused = list.contains(document.activeElement) ?
+      document.activeElement.closest("details")?.dataset.job : undefined;
+    list.replaceChildren(...jobs.map((job) => this.jobElement(job)));
+    if (focused === undefined) return;
+    const same = [...list.children].find((one) => one.dataset.job === focused);
+    (same?.querySelector("summary") ?? byId("main")).focus({ preventScroll: true });
   }
 
   jobElement(job) {
     const old = age(Math.max(0, Date.now() / 1000 - job.last / 1e9));
-    const state = job.ended ? "ended" : "running";
+    const isHung = job.hung.size > 0;
+    const state = job.ended ? "ended" : isHung ? "hung" : "running";
+    const level = job.ended ? "sev-0" : isHung ? "sev-1" : "is-clear";
     const details = el("details", { class: "job", open: this.isOpen(job) },
       el("summary", {}, el("b", {}, job.id), " ",
-        el("span", { class: `tag ${job.ended ? "sev-0" : "is-clear"}` }, state),
+        el("span", { class: `tag ${level}` }, state),
         el("span", { class: "muted" }, ` user ${job.uid} · ${plural(job.nodes.size, "node")} · ` +
           `${plural(job.episodes.size, "episode")} · last event ${old} ago`)));
+    details.dataset.job = job.key;
     details.addEventListener("toggle", () => {
       const wanted = details.open;
       if (wanted !== this.isOpen(job)) this.open[wanted === !job.ended ? "delete" : "add"](job.key);

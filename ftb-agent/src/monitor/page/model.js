@@ -14,6 +14,7 @@ export const LEVELS = [
 
 const LEVEL = Object.fromEntries(LEVELS.map((level) => [level.key, level]));
 const OF_STATE = {
+  __proto__: null,
   dead: ["down", "D"], lost: ["down", "L"], suspect: ["suspect", "S"], moved: ["suspect", "M"],
   absent: ["absent", "A"],
 };
@@ -27,11 +28,14 @@ export const severityRank = (severity) => SEVERITIES.indexOf(severity);
 const collator = new Intl.Collator("en", { numeric: true });
 export const byName = (a, b) => collator.compare(a, b);
 
-/** The worst of a node's state and of its conditions. */
-function judge(node, hasConditions) {
+/**
+ * The worst of a node's state and of its conditions. Without whole documents, a node without a
+ * finding is unknown, not clear.
+ */
+function judge(node, isWhole) {
   const [state, mark] = OF_STATE[node.state] ?? [];
   if (state === "down") return { level: LEVEL.down, mark };
-  let level = hasConditions ? LEVEL.clear : LEVEL.unknown;
+  let level = isWhole && (node.state === "up" || state) ? LEVEL.clear : LEVEL.unknown;
   const take = (other) => { if (other.rank < level.rank) level = other; };
   for (const condition of node.conditions) {
     if (condition.state === "unknown") take(LEVEL.unknown);
@@ -73,10 +77,11 @@ export function nodesOf(tree, conditions) {
   for (const condition of conditions?.conditions ?? []) {
     (nodes.get(condition.host) ?? add(condition.host)).conditions.push(condition);
   }
+  const isWhole = tree?.complete === true && conditions?.complete === true;
   const ranks = new Map();
   for (const node of nodes.values()) if (node.rank !== null) ranks.set(node.rank, node);
   for (const node of nodes.values()) {
-    Object.assign(node, judge(node, Boolean(conditions)));
+    Object.assign(node, judge(node, isWhole));
     const parent = node.parent === null ? undefined : ranks.get(node.parent);
     node.parentNode = parent === node ? undefined : parent;
     node.parentNode?.children.push(node);

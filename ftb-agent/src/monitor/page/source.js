@@ -64,8 +64,23 @@ export class Blocks {
 const turn = () => globalThis.scheduler?.yield?.() ?? new Promise((resolve) => setTimeout(resolve));
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** Waits until the tab is shown. */
+function shown() {
+  const page = globalThis.document;
+  return new Promise((resolve) => {
+    const look = () => {
+      if (page.hidden) return;
+      page.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    page.addEventListener("visibilitychange", look);
+    look();
+  });
+}
+
 /**
- * A stream of events. It begins anew after a failure, behind the last event that it has seen.
+ * A stream of events. It begins anew after a failure, behind the last event that it has seen; so it
+ * does when a hidden tab is shown again, which holds none of the agent's streams meanwhile.
  * `onBlock(kind, data)` gets the text of each event; `onState(state, error)`: `open`, `broken`, or
  * `refused`, after which nothing follows.
  */
@@ -75,21 +90,30 @@ export class Stream {
     this.last = null;
     this.failures = 0;
     this.ended = false;
+    this.onHidden = () => { if (globalThis.document.hidden) this.abort?.abort(); };
+    globalThis.document.addEventListener("visibilitychange", this.onHidden);
     this.run();
   }
 
   close() {
     this.ended = true;
+    globalThis.document.removeEventListener("visibilitychange", this.onHidden);
     this.abort?.abort();
   }
 
   async run() {
     while (!this.ended) {
+      await shown();
+      if (this.ended) return;
       try {
         await this.read();
         throw new Error("the stream ended");
       } catch (error) {
         if (this.ended) return;
+        if (globalThis.document.hidden) {
+          this.onState("broken", new Error("the tab was hidden"));
+          continue;
+        }
         const final = error instanceof Refused && [400, 401, 403, 404].includes(error.status);
         this.onState(final ? "refused" : "broken", error);
         if (final) return;
@@ -116,7 +140,6 @@ export class Stream {
         clearTimeout(watch);
         watch = setTimeout(() => this.abort.abort(), SILENCE_MS);
         this.onState("open", null);
-        this.failures = 0;
         await this.pass(blocks.take(value));
       }
     } finally {
@@ -130,6 +153,7 @@ export class Stream {
     for (const [kind, id, data] of blocks) {
       if (this.ended) return;
       if (kind === "error") throw new Error(JSON.parse(data));
+      this.failures = 0;
       this.onBlock(kind, data);
       if (id !== null) this.last = id;
       if (performance.now() - begun > TURN_MS) {
