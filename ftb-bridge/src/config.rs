@@ -211,11 +211,11 @@ fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 impl NatsConfig {
-    /// A server on another host that is reached without TLS.
+    /// A server on another host that is reached without TLS; without its user and password.
     fn in_the_clear(&self) -> Option<&str> {
         let is_tls = self.ca.is_some() || self.identity.is_some();
         let mut servers = self.servers.iter().filter(|_| !is_tls).map(String::as_str);
-        servers.find(|server| {
+        servers.find_map(|server| {
             let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
             let place = rest.rsplit('@').next().unwrap_or_default();
             let host = match place.strip_prefix('[') {
@@ -224,7 +224,7 @@ impl NatsConfig {
             };
             let address: Option<std::net::IpAddr> = host.parse().ok();
             let is_local = host == "localhost" || address.is_some_and(|a| a.is_loopback());
-            !is_local && scheme != "tls" && scheme != "wss"
+            (!is_local && scheme != "tls" && scheme != "wss").then_some(place)
         })
     }
 }

@@ -113,9 +113,6 @@ pub struct Jl {
     /// When lost nodes are tried again by a job that waits, in monotonic nanoseconds.
     #[serde(skip)]
     return_ns: Option<u64>,
-    /// When arriving nodes are given up, in monotonic nanoseconds.
-    #[serde(skip)]
-    arrive_ns: Option<u64>,
     /// Until then ranks may still join ftb-job; `None` when all answers are known.
     #[serde(default)]
     join_ns: Option<u64>,
@@ -173,7 +170,6 @@ impl Jl {
             pending: Vec::new(),
             adding: Vec::new(),
             return_ns: None,
-            arrive_ns: None,
             join_ns: None,
             told_immovable: false,
             exit: None,

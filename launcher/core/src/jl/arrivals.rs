@@ -139,8 +139,18 @@ impl Jl {
     fn start_arriving(&mut self, now: Now, nodes: Vec<NodeName>) {
         self.job.out.push(JlOutput::Save);
         if !nodes.is_empty() {
-            self.arrive_ns = Some(now.deadline_ns(self.job.config.deadlines.gather));
+            for node in &nodes {
+                self.await_arrival(now, node);
+            }
             self.job.out.push(JlOutput::StartNlas(nodes));
+        }
+    }
+
+    /// From now on the node has the full time to arrive.
+    fn await_arrival(&mut self, now: Now, node: &NodeName) {
+        let until_ns = now.deadline_ns(self.job.config.deadlines.gather);
+        if let Some(row) = self.job.nodes.get_mut(node) {
+            row.arrive_ns = until_ns;
         }
     }
 
@@ -154,14 +164,21 @@ impl Jl {
     }
 
     /// A lost node that is arriving reports. An agent with ranks is one from before the loss.
-    pub(super) fn on_arriving(&mut self, node: &NodeName, state: MigrationState, changes: u64) {
+    pub(super) fn on_arriving(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        state: MigrationState,
+        changes: u64,
+    ) {
         if state != MigrationState::Spare {
             let (episode, target) = (self.job.episode, node.clone());
             return self.job.publish(FromJl::Evict { episode, target });
         }
         let may_arrive = self.waits_for_nodes() || self.open.is_none();
         if !may_arrive || self.is_unsaved() || self.recovery.is_some() {
-            return;
+            // It lives, and is to report again.
+            return self.await_arrival(now, node);
         }
         self.job.arrive(node, changes);
         self.job.tell(format!("node {node} is a spare of the job"));
@@ -271,14 +288,15 @@ impl Jl {
     /// When the next look at arriving and lost nodes is due, in monotonic nanoseconds.
     pub(super) fn arrivals_ns(&self) -> u64 {
         let returns = self.return_ns.filter(|_| self.waits_for_nodes());
-        returns.unwrap_or(u64::MAX).min(self.arrive_ns.unwrap_or(u64::MAX))
+        let arriving = self.job.nodes.values().filter(|row| row.lost && row.arriving);
+        let given_up = arriving.map(|row| row.arrive_ns).min();
+        returns.unwrap_or(u64::MAX).min(given_up.unwrap_or(u64::MAX))
     }
 
     /// Tries lost nodes again while the job waits. Nodes that do not arrive in time are given up.
     pub(super) fn arrivals_tick(&mut self, now: Now) {
-        if self.arrive_ns.is_some_and(|at| now.mono_ns >= at) {
-            self.arrive_ns = None;
-            for node in self.job.arriving() {
+        for node in self.job.arriving() {
+            if self.job.nodes.get(&node).is_some_and(|row| now.mono_ns >= row.arrive_ns) {
                 self.does_not_arrive(&node, "its launch agent did not report in time");
             }
         }

@@ -32,7 +32,7 @@ impl Jl {
         row.silences = 0;
         if row.lost && row.arriving {
             if let FromNla::Ready { state, changes, .. } = message {
-                self.on_arriving(&node, state, changes);
+                self.on_arriving(now, &node, state, changes);
             }
             return;
         }

@@ -58,6 +58,9 @@ pub struct Node {
     /// It counts as lost until its launch agent, which is being started, reports.
     #[serde(default)]
     pub arriving: bool,
+    /// When it is given up if it is still arriving, in monotonic nanoseconds.
+    #[serde(skip)]
+    pub(super) arrive_ns: u64,
     /// Requests to answer when it is a spare again.
     #[serde(default)]
     pub(super) asked_usable: Vec<u64>,
@@ -75,6 +78,7 @@ impl Node {
             unusable: None,
             silences: 0,
             arriving: false,
+            arrive_ns: 0,
             asked_usable: Vec::new(),
         }
     }

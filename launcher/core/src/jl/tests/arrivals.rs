@@ -186,6 +186,26 @@ fn a_node_that_never_reports_is_given_up() {
     assert!(job.jl.job.nodes[&node("n")].lost, "it is too late");
 }
 
+#[test]
+fn tries_of_one_node_do_not_put_off_the_end_of_another() {
+    let mut job = saved(MINUTES_10);
+    gone(&mut job, "b");
+    add(&mut job, &["n"]);
+    answers(&mut job);
+    for _ in 0..61 {
+        job.seconds += 1;
+        for (name, row) in job.jl.job.nodes.clone() {
+            if !row.lost {
+                job.ready(name.as_str(), row.state.unwrap());
+            }
+        }
+        job.feed(JlInput::Gone { node: node("b"), reason: "no route to host".to_owned() });
+        job.feed(JlInput::Tick);
+    }
+    let failed = answers(&mut job);
+    assert_eq!(failed.last().map(|(outcome, _)| *outcome), Some(Outcome::Failed), "{failed:?}");
+}
+
 /// A rank of a lost node is dead until its recovery has begun.
 #[test]
 fn a_node_does_not_join_in_the_middle_of_a_recovery() {
@@ -195,6 +215,13 @@ fn a_node_does_not_join_in_the_middle_of_a_recovery() {
     add(&mut job, &["b"]);
     job.ready("b", MigrationState::Spare);
     assert!(job.jl.job.nodes[&node("b")].lost && job.jl.open().is_some());
+    // It reports for longer than it has time.
+    for _ in 0..2 {
+        job.seconds += 40;
+        job.ready("b", MigrationState::Spare);
+        job.jl.arrivals_tick(Now { mono_ns: job.seconds * 1_000_000_000, wall_ns: 0 });
+    }
+    assert!(job.jl.job.nodes[&node("b")].arriving, "it is not given up");
     job.jl.open = None;
     job.ready("b", MigrationState::Spare);
     assert!(!job.jl.job.nodes[&node("b")].lost);
