@@ -161,7 +161,13 @@ impl Signing {
             let signature = Signature { place: place as u32, path, ..signature.clone() };
             match with_signature(event.as_ref(), &signature) {
                 Some(signed) => **event = signed,
-                None => self.errors.count_quietly("unsigned_large"),
+                None => {
+                    self.errors.count_quietly("unsigned_large");
+                    let is_unsigned = matches!(signature_of(event.bytes()), Ok(None));
+                    if is_unsigned && self.is_required() {
+                        **event = stripped(event.as_ref());
+                    }
+                }
             }
         }
         Ok(())
@@ -186,8 +192,7 @@ impl Signing {
                 }
                 for place in places {
                     let Some(event) = run.get(place) else { continue };
-                    let stated = UnixTime::since_unix_epoch(Duration::from_nanos(event.time_ns()));
-                    match self.check(tls, event, Some(stated)) {
+                    match self.check(tls, event, Some(time_of(event))) {
                         Ok(()) => verified.push(before + place as u32),
                         Err(unproven) => self.errors.count_quietly(unproven.kind()),
                     }
@@ -199,10 +204,12 @@ impl Signing {
     }
 
     /// Removes what no signature proves from a frame of another agent: conditions of events on
-    /// their way up, and of a log that a child brings. The events stay.
+    /// their way up, and of a log that a child brings. The events stay. Those of a log were new
+    /// when it took them: a certificate that has expired since counts, as for who reads the log.
     pub fn admit(&self, mut frame: Frame, peer: &str, from: Neighbour) -> Frame {
+        let is_logged = matches!(frame, Frame::Replicate(_));
         for run in brought(&mut frame, from) {
-            if let Some(rest) = self.without_unproven(run, peer) {
+            if let Some(rest) = self.without_unproven(run, peer, is_logged) {
                 *run = rest;
             }
         }
@@ -210,20 +217,20 @@ impl Signing {
     }
 
     /// `None`: all conditions of these events are proven.
-    fn without_unproven(&self, run: &Run, peer: &str) -> Option<Run> {
+    fn without_unproven(&self, run: &Run, peer: &str, is_logged: bool) -> Option<Run> {
         let tls = self.tls.as_ref()?;
         run.groups().any(|(_, event)| event.condition().is_some()).then_some(())?;
         let access = self.access.load();
         let mut is_changed = false;
         let mut admit = |event: SealedRef<'_>| {
-            let unproven = self.check_condition(tls, &access, event).err();
+            let at = is_logged.then(|| time_of(event));
+            let unproven = self.check_condition(tls, &access, event, at).err();
             let Some(unproven) = unproven else { return event.to_sealed() };
             is_changed = true;
             let (name, host) = (event.name(), event.host());
             let text = format!("the condition of {name} of {host} does not count: {unproven}");
             self.errors.count(unproven.kind(), peer, &text);
-            // A checked event can be taken apart.
-            without_condition(event).unwrap_or_else(|_| event.to_sealed())
+            stripped(event)
         };
         let events: Vec<Sealed> = run.iter().map(&mut admit).collect();
         is_changed.then(|| Run::collect(events.iter().map(Sealed::as_ref)))?
@@ -235,10 +242,11 @@ impl Signing {
         tls: &Tls,
         access: &Access,
         event: SealedRef<'_>,
+        at: Option<UnixTime>,
     ) -> Result<(), Unproven> {
         let Some(condition) = event.condition() else { return Ok(()) };
         check_provenance(event, condition)?;
-        match self.check(tls, event, None) {
+        match self.check(tls, event, at) {
             Err(Unproven::Missing) if !self.is_required() => return Ok(()),
             checked => checked?,
         }
@@ -337,6 +345,17 @@ fn is_of_host(event: SealedRef<'_>, source: EventId) -> Result<bool, Unproven> {
     let account = uid.map(|uid| PublisherId::account_of(event.host(), uid));
     Ok(account == Some(source.publisher.account)
         && repeated.tag(PUBLISHER_HOST).is_some_and(is_here))
+}
+
+/// An event without its condition.
+fn stripped(event: SealedRef<'_>) -> Sealed {
+    // A checked event can be taken apart.
+    without_condition(event).unwrap_or_else(|_| event.to_sealed())
+}
+
+/// When an event was published, as it says.
+fn time_of(event: SealedRef<'_>) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_nanos(event.time_ns()))
 }
 
 fn leaf_of(event: &[u8]) -> Result<Hash, EventWireError> {

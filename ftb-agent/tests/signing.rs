@@ -493,6 +493,10 @@ const STATEMENT: Statement<'static> = Statement {
 
 impl Statement<'_> {
     fn of(&self, host: &str, files: &TlsFiles) -> Sealed {
+        signed(&signing(files), &[self.unsigned(host)]).remove(0)
+    }
+
+    fn unsigned(&self, host: &str) -> Sealed {
         let publisher = PublisherId { account: PublisherId::account_of(host, 0), token: 9 };
         let id = EventId { publisher, seq: 1.into() };
         let stamps = Stamps { id, host, uid: 0, pid: 1, republished: false };
@@ -502,8 +506,7 @@ impl Statement<'_> {
         let condition =
             Condition { host: self.about.to_owned(), ..Condition::new(self.key, self.truth) };
         let stated = Stated { condition, provenance: self.provenance };
-        let sealed = seal_with(&stamps, &encode_event(&event), 0, Some(&stated)).unwrap();
-        signed(&signing(files), &[sealed]).remove(0)
+        seal_with(&stamps, &encode_event(&event), 0, Some(&stated)).unwrap()
     }
 }
 
@@ -615,8 +618,8 @@ fn a_log_that_a_child_brings_has_no_unproven_conditions() {
     let dir = tempfile::tempdir().unwrap();
     let ca = Authority::new(dir.path());
     let reader = signing(&ca.issue("node01"));
-    let states = |from| {
-        let content = Content::Events(fault("ftb.ipmi", "node02", 1, 5).into());
+    let states = |event: Sealed, from| {
+        let content = Content::Events(event.into());
         let items = vec![Item { index: 1.into(), content }];
         let epoch = Epoch { number: 1, root: OriginId(1) };
         let batch = Replicate {
@@ -633,6 +636,20 @@ fn a_log_that_a_child_brings_has_no_unproven_conditions() {
         let Content::Events(run) = &batch.items[0].content else { panic!("no events") };
         run.first().condition().is_some()
     };
-    assert!(!states(Neighbour::Below));
-    assert!(states(Neighbour::Above), "the acting root has verified it");
+    let unsigned = || fault("ftb.ipmi", "node02", 1, 5);
+    assert!(!states(unsigned(), Neighbour::Below));
+    assert!(states(unsigned(), Neighbour::Above), "the acting root has verified it");
+    // What counted when it was logged counts: else the tables of this agent and the child differ.
+    let old = signing(&ca.issue_with("node04", |params| {
+        (params.not_before, params.not_after) =
+            (date_time_ymd(2020, 1, 1), date_time_ymd(2024, 1, 1));
+    }));
+    let of = |seconds: u64| {
+        let event = fault("ftb.ipmi", "node04", seconds, seconds * 1_000_000_000);
+        signed(&old, &[event]).remove(0)
+    };
+    let in_2023 = of(1_680_000_000);
+    assert!(states(in_2023.clone(), Neighbour::Below), "of 2023");
+    assert!(!states(of(1_750_000_000), Neighbour::Below), "of 2025");
+    assert!(!counts(&reader, &in_2023), "it is not new");
 }
