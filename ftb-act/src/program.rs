@@ -35,8 +35,9 @@ fn replaced(argument: &str, work: &Work) -> String {
 }
 
 /// Runs a program with the order as JSON on its standard input. Gives whether it did what it
-/// should, and what happened; its output goes to the log, since what happened is published. At `stop` it is ended. When the future is dropped, or the program has
-/// ended, the rest of its group is killed.
+/// should, and what happened; its output goes to the log, since what happened is published. At
+/// `stop` it is ended. When the future is dropped, or the program has ended, the rest of its group
+/// is killed.
 pub async fn run(
     work: &Work,
     program: &[String],
