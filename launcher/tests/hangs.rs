@@ -304,7 +304,7 @@ async fn a_rank_that_loops_is_found_because_it_counts_no_more_steps() -> Result<
 }
 
 /// An unmodified program: rank 0 gives work to the others over TCP. While `collective` is there, it
-/// computes and the others wait for it. With `blocked`, rank 3 reads what no process ever writes.
+/// computes and the others wait for it.
 const FARM: &str = r#"
 import os, select, socket, sys, time
 place, size = sys.argv[1], 5
@@ -329,8 +329,6 @@ while not there("port"):
     time.sleep(0.05)
 link = socket.create_connection(("127.0.0.1", int(open(place + "/port").read())))
 while True:
-    if rank == 3 and there("blocked"):
-        os.read(os.pipe()[0], 1)
     link.sendall(b"x")
     link.recv(1)
     time.sleep(0.02)
@@ -342,30 +340,6 @@ async fn farm(site: &Site, job: &'static str, place: &str) -> Result<JoinHandle<
     let started = start(site.launch(&times, &["python3", "-c", FARM, place]));
     site.wait("the ranks", async || Ok(pid_of(job, 4).ok())).await?;
     Ok(started)
-}
-
-/// It sleeps as a rank does that waits for work: only its peers, which go on, show that it hangs.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_blocked_rank_of_an_unmodified_program_is_found_because_its_peers_go_on() -> Result<()> {
-    if Command::new("python3").arg("-V").output().is_err() {
-        skip("python3 is not installed");
-        return Ok(());
-    }
-    let (site, place) = (Site::new(2).await?, tempfile::tempdir()?);
-    let job = farm(&site, "farm", &place.path().display().to_string()).await?;
-    // The launcher learns how long the ranks stand still otherwise.
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(status(&site, "farm").await?["hung"], json!([]));
-    std::fs::write(place.path().join("blocked"), "")?;
-    let begun = Instant::now();
-    let hung = shows(&site, "farm", &[(Some(3), "peers")]).await?;
-    println!("found after {:?}", begun.elapsed());
-    assert_eq!(hung[0]["pid"], pid_of("farm", 3)?.as_raw());
-    site.ask(&["kill", "farm"]).await?;
-    let reported = text(&job.await??.stderr);
-    let words = "is hung: stands still while its peers go on and exchange data for";
-    assert!(reported.contains(words), "{reported}");
-    nothing_left("FTB_JOB_ID=farm").await
 }
 
 /// Four of five ranks stand still far beyond the time after which a rank is hung.
