@@ -89,7 +89,7 @@ mod tests {
 
     /// Not a test by itself: the one below starts it at a terminal.
     #[test]
-    #[ignore = "needs a terminal"]
+    #[ignore = "no test: a_panic_gives_the_terminal_back starts it at a terminal"]
     fn a_program_that_panics() {
         let _screen = Screen::take();
         panic!("it panics while it has the screen");
