@@ -12,7 +12,7 @@ mod reading;
 use commands::{Found, PROGRAMS, commands};
 use console::steps;
 use ftb_core::catalog::{CONDITIONS, EVENTS};
-use ftb_tests::cluster::{Plan, admin, binary, wait_for};
+use ftb_tests::cluster::{Cluster, Plan, admin, binary, wait_for};
 use ftb_tests::man::EXAMPLES;
 use ftb_tests::pages::{broken_links, code, links, pages};
 use reading::{has_answered, readers};
@@ -151,14 +151,20 @@ fn every_command() -> Vec<Found> {
     all.flat_map(|(page, text)| commands(&page, &text)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_of_a_page_that_only_reads_gets_an_answer() {
+/// A cluster as the pages have it, and who reads them on its last host.
+async fn site() -> (Cluster, Reader) {
     let plan = Plan::new(3, 2).hosts(["node1", "node2", "node3"]).certified();
     let mut cluster = plan.start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     let mut reader = Reader::new(cluster.socket(2));
     let ca = cluster.dir().join("ca").display().to_string();
     reader.environment.insert("FTB_CA_DIR".to_owned(), ca);
+    (cluster, reader)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_of_a_page_that_only_reads_gets_an_answer() {
+    let (cluster, reader) = site().await;
     fs::copy(root().join("deploy/config/policy.toml"), reader.folder.path().join("policy.toml"))
         .unwrap();
     let all = readers(every_command());
@@ -279,12 +285,7 @@ impl Reader {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_pages_show_on_a_console_is_what_happens() {
-    let plan = Plan::new(3, 2).hosts(["node1", "node2", "node3"]).certified();
-    let mut cluster = plan.start().await.unwrap();
-    cluster.wait_wanted().await.unwrap();
-    let mut reader = Reader::new(cluster.socket(2));
-    let ca = cluster.dir().join("ca").display().to_string();
-    reader.environment.insert("FTB_CA_DIR".to_owned(), ca);
+    let (cluster, reader) = site().await;
     let config = fs::read_to_string(cluster.config(2)).unwrap();
     fs::write(reader.etc().join("agent.toml"), &config).unwrap();
     let mistake = config.replacen("members", "membrs", 1);
