@@ -463,7 +463,8 @@ impl Session {
             self.clients.errors.count("conditions_ignored", address, &error.to_string());
         }
         let Some(events) = batch.run else { return Ok(()) };
-        let events = self.clients.signing.sign(events);
+        let signing = &self.clients.signing;
+        let events = signing.sign(signing.of_own_programs(events));
         let bytes = events.len();
         let input = Input::Publish { client, events, confirm };
         self.clients.handle.client_input(input, bytes).await.map_err(|_| End)

@@ -122,6 +122,32 @@ impl Signing {
         self.demands.store(Arc::new(demands));
     }
 
+    /// The events of programs of this host, without conditions of which these may not speak. Other
+    /// agents remove them too; but the log of an acting root and the copy of its standby also hold
+    /// what their own programs publish, and must be alike.
+    pub fn of_own_programs(&self, events: Run) -> Run {
+        if self.tls.is_none() {
+            return events;
+        }
+        let access = self.access.load();
+        let foreign = |event: SealedRef<'_>| {
+            let condition = event.condition().filter(|of| !self.may_speak(&access, event, *of))?;
+            Some(condition.host().to_owned())
+        };
+        if !events.groups().any(|(_, event)| foreign(event).is_some()) {
+            return events;
+        }
+        let own = |event: SealedRef<'_>| {
+            let Some(host) = foreign(event) else { return event.to_sealed() };
+            let unproven = Unproven::OtherHost(host);
+            let text = format!("the condition of {} does not count: {unproven}", event.name());
+            self.errors.count(unproven.kind(), "this agent", &text);
+            stripped(event)
+        };
+        let all: Vec<Sealed> = events.iter().map(own).collect();
+        Run::collect(all.iter().map(Sealed::as_ref)).unwrap_or(events)
+    }
+
     /// Signs the events that move jobs, in groups. The largest events have no room for a signature.
     pub fn sign(&self, events: Run) -> Run {
         let Some(tls) = &self.tls else { return events };

@@ -653,3 +653,24 @@ fn a_log_that_a_child_brings_has_no_unproven_conditions() {
     assert!(!states(of(1_750_000_000), Neighbour::Below), "of 2025");
     assert!(!counts(&reader, &in_2023), "it is not new");
 }
+
+/// The tables of the acting root and its standby do not depend on where an event came in.
+#[test]
+fn an_agent_takes_no_foreign_condition_from_its_own_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Authority::new(dir.path());
+    let files = ca.issue("node03");
+    let states = |monitors, statement: Statement<'_>| {
+        let event = statement.unsigned("node03");
+        let run = demanding(&files, monitors).of_own_programs(event.into());
+        assert_eq!(run.count(), 1, "the event stays");
+        run.first().condition().is_some()
+    };
+    let other = || Statement { about: "node02", ..STATEMENT };
+    assert!(states(None, other()));
+    assert!(states(Some("\"node03\""), other()));
+    assert!(!states(Some("\"mgmt1\""), other()), "not a monitor");
+    assert!(states(Some("\"mgmt1\""), STATEMENT), "of its own host");
+    let (space, name, key) = ("ftb.agent", "FTB_NODE_DEAD", "NODE_DEAD");
+    assert!(states(Some("\"mgmt1\""), Statement { space, name, key, ..other() }), "a verdict");
+}
