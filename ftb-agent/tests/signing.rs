@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use common::{TestClient, channel_over, soon, until};
 use ftb_agent::access::Access;
 use ftb_agent::agent::Agent;
-use ftb_agent::config::Config;
+use ftb_agent::config::{Config, Monitors};
 use ftb_agent::signing::{Demands, Neighbour, Signing};
 use ftb_agent::system;
 use ftb_core::condition::{Condition, Provenance, Truth};
@@ -529,14 +529,16 @@ fn counts(reader: &Signing, event: &Sealed) -> bool {
     run.first().condition().is_some()
 }
 
-fn demanding(files: &TlsFiles, monitors: Option<&str>) -> Signing {
+/// The hosts whose programs may speak about others.
+fn monitors(hosts: &str) -> Option<Monitors> {
+    let text =
+        format!("cluster = \"test\"\nmembers = \"a\"\ninsecure = true\nmonitors = {hosts}\n");
+    Config::parse("test", &text).unwrap().monitors
+}
+
+fn demanding(files: &TlsFiles, hosts: Option<&str>) -> Signing {
     let reader = signing(files);
-    let monitors = monitors.map(|hosts| {
-        let text =
-            format!("cluster = \"test\"\nmembers = \"a\"\ninsecure = true\nmonitors = {hosts}\n");
-        Config::parse("test", &text).unwrap().monitors.unwrap()
-    });
-    reader.demand(Demands { monitors, ..DEMANDS });
+    reader.demand(Demands { monitors: hosts.and_then(monitors), ..DEMANDS });
     reader
 }
 
@@ -673,4 +675,29 @@ fn an_agent_takes_no_foreign_condition_from_its_own_programs() {
     assert!(states(Some("\"mgmt1\""), STATEMENT), "of its own host");
     let (space, name, key) = ("ftb.agent", "FTB_NODE_DEAD", "NODE_DEAD");
     assert!(states(Some("\"mgmt1\""), Statement { space, name, key, ..other() }), "a verdict");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_at_the_acting_root_states_no_condition_of_another_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, ca) = (dir.path(), Authority::new(dir.path()));
+    let mut of_root = config(dir, "node01", &ca.issue("node01"), None);
+    of_root.monitors = monitors("\"mgmt1\"");
+    let root = start(of_root).await;
+    let mut reader = client(dir, "node01").await;
+    reader.subscribe(1, "event_name=FTB_IPMI_FANFAIL").await;
+    let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_FANFAIL".parse().unwrap());
+    let about = |host: &str| {
+        let host = host.to_owned();
+        event.condition = Some(Condition { host, ..Condition::new("FANFAIL", Truth::True) });
+        encode_event(&event)
+    };
+    let events = ["node02", "node01"].map(about).to_vec();
+    let publisher = client(dir, "node01").await;
+    let publish = v1::Publish { first_seq: 1, events, ..v1::Publish::default() };
+    publisher.say(to_agent::Message::Publish(publish)).await;
+    let host = "node01".to_owned();
+    // It is signed as the agent took it: without the condition.
+    assert_eq!(next(&mut reader, 2).await, [(host.clone(), false, true), (host, true, true)]);
+    assert!(root.peer_errors().counters().contains(&("conditions_foreign", 1)));
 }
