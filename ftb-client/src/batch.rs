@@ -3,19 +3,17 @@
 //! A batch is encoded outside the lock of the client. One lock, one reading of the clock and one
 //! `Completion` serve all its events.
 //!
-//! Responsible for: what a program collects, and the receipts for it. Not responsible for: events
-//! after their publication (`outbox.rs`, `completion.rs`).
+//! Responsible for: what a program collects. Not responsible for: events after their publication
+//! (`outbox.rs`, `receipt.rs`).
 
 use crate::chunk::{Chunk, Size};
-use crate::client::Client;
-use crate::client::publish::{Receipt, fill_in};
-use crate::completion::Completion;
-use crate::error::{PublishError, Unconfirmed};
+use crate::error::PublishError;
 use crate::event::now_ns;
+use crate::receipt::Receipts;
 use crate::session::Session;
+use crate::shared::Handles;
 use crate::statements::may_state;
 use core::fmt;
-use core::ops::Range;
 use ftb_core::{ConfirmLevel, EventRef};
 use ftb_proto::client::{published_len, put_published};
 use ftb_proto::event::event_len;
@@ -26,7 +24,8 @@ use tokio::task::yield_now;
 /// A batch keeps the memory of this many chunks from one publication to the next.
 const CHUNKS_KEPT: usize = 4;
 
-/// Events that a program collects, to publish them together: see [`Client::batch`].
+/// Events that a program collects, to publish them together: see
+/// [`Client::batch`](crate::Client::batch).
 ///
 /// A dropped batch publishes nothing. After publication the batch is empty and can be filled again.
 /// It holds at most
@@ -47,20 +46,21 @@ const CHUNKS_KEPT: usize = 4;
 /// # }
 /// ```
 pub struct Batch {
-    client: Client,
+    client: Arc<Handles>,
+    confirm: Option<ConfirmLevel>,
     /// They share one completion.
     chunks: Vec<Chunk>,
     size: Size,
     /// One of the events may state a condition.
     states_conditions: bool,
-    begun: Begun,
+    first: FirstEvent,
     /// The size of the previous publication.
     before: Size,
 }
 
 /// Values for all events of a batch, from the time of the first.
 #[derive(Clone, Copy, Default)]
-struct Begun {
+struct FirstEvent {
     time_ns: u64,
     payload_bytes_max: usize,
 }
@@ -73,10 +73,16 @@ impl fmt::Debug for Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(client: Client) -> Self {
-        let (chunks, size) = (Vec::new(), Size::default());
-        let begun = Begun::default();
-        Self { client, chunks, size, states_conditions: false, begun, before: size }
+    pub(crate) fn new(client: Arc<Handles>, confirm: Option<ConfirmLevel>) -> Self {
+        Self {
+            client,
+            confirm,
+            chunks: Vec::new(),
+            size: Size::default(),
+            states_conditions: false,
+            first: FirstEvent::default(),
+            before: Size::default(),
+        }
     }
 
     /// Adds an event. Empty client name and job id are filled in. An event without a time gets the
@@ -86,17 +92,17 @@ impl Batch {
     /// [`PublishError::Event`]: it breaks a bound; [`PublishError::BatchFull`]: it has no room
     /// beside the others. The batch keeps the others.
     pub fn push(&mut self, event: EventRef<'_>) -> Result<(), PublishError> {
-        let shared = self.client.shared();
+        let shared = &self.client.shared;
         if self.size.events == 0 {
             let payload_bytes_max = shared.lock().payload_bytes_max();
-            self.begun = Begun { time_ns: now_ns(), payload_bytes_max };
+            self.first = FirstEvent { time_ns: now_ns(), payload_bytes_max };
         }
         let mut event: EventRef<'_> = event;
         if event.time_ns == 0 {
-            event.time_ns = self.begun.time_ns;
+            event.time_ns = self.first.time_ns;
         }
-        fill_in(&mut event, &shared.config);
-        event.check(self.begun.payload_bytes_max)?;
+        shared.config.fill_in(&mut event);
+        event.check(self.first.payload_bytes_max)?;
         let len = event_len(&event);
         let size = Size { events: 1, bytes: published_len(len) };
         let (held_bytes, bytes_max) = (self.size.cost(), shared.config.buffer_bytes);
@@ -107,7 +113,7 @@ impl Batch {
         self.states_conditions = self.states_conditions || may_state(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
         let chunk = Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before);
-        chunk.set_confirm(self.client.confirm());
+        chunk.set_confirm(self.confirm);
         chunk.push(event.severity, put);
         Ok(())
     }
@@ -132,14 +138,15 @@ impl Batch {
         (self.chunks, self.size) = (Vec::new(), Size::default());
     }
 
-    /// Publishes all events in order, and never waits. As in [`Client::publish`], a full buffer
+    /// Publishes all events in order, and never waits. As in
+    /// [`Client::publish`](crate::Client::publish), a full buffer
     /// sheds waiting events, lowest severity first, then oldest first. Events of this batch may be
     /// among them: their receipts report that. Afterwards the batch is empty.
     ///
     /// # Errors
     /// [`PublishError::Closed`]: the batch keeps its events.
     pub fn publish(&mut self) -> Result<Receipts, PublishError> {
-        let mut session = self.client.shared().lock();
+        let mut session = self.client.shared.lock();
         let published = publish_chunks(&mut self.chunks, self.states_conditions, &mut session);
         session.room.bypass(self.size.cost());
         drop(session);
@@ -148,7 +155,7 @@ impl Batch {
 
     /// As [`Batch::publish`], but sheds nothing and waits until there is room for all events.
     /// Waiting publishers are admitted in order; at most one buffer's worth may overtake the head
-    /// of the queue. [`Client::publish`] bypasses the queue.
+    /// of the queue. [`Client::publish`](crate::Client::publish) bypasses the queue.
     ///
     /// Cancel-safe: a dropped future has published nothing, and the batch keeps its events. Poll or
     /// drop a waiting future: others may wait for it. It yields first while a full message waits.
@@ -165,7 +172,7 @@ impl Batch {
 
     /// `None`: the task must yield first, there is no room, or others are first in the queue.
     fn publish_at_once(&mut self) -> Option<Result<Published, PublishError>> {
-        let mut session = self.client.shared().lock();
+        let mut session = self.client.shared.lock();
         // A publisher that never waits must not starve the connection's task.
         let unhurried = !session.outbox.has_full_one_before(&self.chunks);
         let goes = unhurried && session.enters_now(self.size.cost());
@@ -175,7 +182,7 @@ impl Batch {
 
     /// Yields if a full message waits, then publishes when there is room.
     async fn publish_later(&mut self) -> Result<Published, PublishError> {
-        let (shared, chunks) = (self.client.shared(), &mut self.chunks);
+        let (shared, chunks) = (&self.client.shared, &mut self.chunks);
         let hurried = shared.lock().outbox.has_full_one_before(chunks);
         if hurried {
             yield_now().await;
@@ -214,58 +221,5 @@ fn publish_chunks(
     if chunks.capacity() > CHUNKS_KEPT {
         *chunks = Vec::new();
     }
-    Ok((Receipts { completion, places }, session.sender.take()))
-}
-
-/// The outcomes of the events of a batch, in their order.
-#[derive(Clone, Debug)]
-#[must_use = "the events are published without them, but only the receipts have the outcomes; \
-              drop them with `let _ =` where that does not matter"]
-pub struct Receipts {
-    completion: Arc<Completion>,
-    places: Range<u32>,
-}
-
-impl Receipts {
-    /// The number of events.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there were none.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// Resolves when all are committed. Cancel-safe.
-    ///
-    /// # Errors
-    /// [`Unconfirmed`] as soon as one event is known to fail. The single receipts have the outcome
-    /// of each.
-    pub async fn confirmed(&self) -> Result<(), Unconfirmed> {
-        self.completion.all_ended_well(self.places.clone()).await
-    }
-
-    /// As [`Receipts::confirmed`]; gives the lowest level of all.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn confirmed_level(&self) -> Result<ConfirmLevel, Unconfirmed> {
-        self.confirmed().await?;
-        Ok(self.completion.level())
-    }
-}
-
-/// Yields the receipt of each event.
-impl Iterator for Receipts {
-    type Item = Receipt;
-
-    fn next(&mut self) -> Option<Receipt> {
-        let place = self.places.next()?;
-        Some(Receipt::new(Arc::clone(&self.completion), place))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.places.size_hint()
-    }
+    Ok((Receipts::new(completion, places), session.sender.take()))
 }

@@ -18,11 +18,10 @@
 //!
 //! Nothing here may be called from within a tokio runtime: the waiting calls would stop it.
 
-use crate::batch::Receipts;
 use crate::client::Stats;
-use crate::client::publish::Receipt;
 use crate::config::ClientConfig;
 use crate::error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
+use crate::receipt::{Receipt, Receipts};
 use crate::subscription::{Deliveries, Delivery, Subscription};
 use core::future::Future;
 use core::time::Duration;

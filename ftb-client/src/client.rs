@@ -1,30 +1,26 @@
-//! [`Client`]: the handle of a program, and what its handles share.
+//! [`Client`]: the handle of a program.
 
-use crate::ack_interest::AckInterest;
 use crate::batch::Batch;
-use crate::config::{ClientBuilder, ClientConfig};
+use crate::config::ClientConfig;
 use crate::connection;
 use crate::error::{ConfigError, SubscribeError, WaitError};
-use crate::fair_queue::Ticket;
-use crate::session::{Effects, Session, SessionError, Trouble};
+use crate::session::{Session, SessionError, Trouble};
+use crate::shared::{Handles, Shared};
 use crate::subscription::Subscription;
 use core::fmt;
-use core::pin::pin;
 use core::time::Duration;
 use ftb_core::filter::Filter;
 use ftb_core::node::api::Start;
-use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL};
+use ftb_core::protocol::Features;
 use ftb_core::{ConfirmLevel, PublisherId};
-use ftb_proto::client::Hello;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::task::Waker;
+use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
+pub mod builder;
 pub mod publish;
+
+pub use builder::ClientBuilder;
 
 /// A client of this node's agent: publishes and subscribes.
 ///
@@ -48,7 +44,7 @@ pub mod publish;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
+    inner: Arc<Handles>,
     /// What events must survive before they are confirmed; `None`: the agent's default.
     confirm: Option<ConfirmLevel>,
 }
@@ -60,182 +56,6 @@ impl fmt::Debug for Client {
             .field("name", &config.name)
             .field("socket", &config.socket)
             .finish()
-    }
-}
-
-/// Shared by the handles of one client; dropped with the last handle.
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.shared.update(Session::leave);
-    }
-}
-
-/// Shared by the handles and the connection's task.
-pub(crate) struct Shared {
-    pub(crate) config: ClientConfig,
-    session: Mutex<Session>,
-    /// Notified when the session changed.
-    changed: Notify,
-    /// Notified when the agent refused the client, or the client closes. Separate from `changed`:
-    /// it is rare, and a task always waits for it.
-    refused: Notify,
-    /// Whether an agent is attached; read without the lock.
-    attached: AtomicBool,
-    /// The same as in the session's outbox.
-    pub(crate) waiters: Arc<AckInterest>,
-}
-
-impl Shared {
-    pub(crate) fn new(config: ClientConfig) -> Self {
-        let hello = Hello {
-            versions: PROTOCOL,
-            features: CLIENT_FEATURES,
-            client_name: config.name.clone(),
-            job_id: config.job_id.clone(),
-            token: random(),
-        };
-        let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
-        let waiters = Arc::clone(session.outbox.waiters());
-        Self {
-            config,
-            waiters,
-            session: Mutex::new(session),
-            changed: Notify::new(),
-            refused: Notify::new(),
-            attached: AtomicBool::new(false),
-        }
-    }
-
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Session> {
-        // A panic under the lock is a defect; the state is the best that is left.
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`Shared::lock`]; `None` while another thread holds the lock.
-    pub(crate) fn lock_if_free(&self) -> Option<MutexGuard<'_, Session>> {
-        match self.session.try_lock() {
-            Ok(session) => Some(session),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
-    /// Changes the session, then applies the effects.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut Session) -> Effects) {
-        let done = self.try_update(|session| Ok::<_, core::convert::Infallible>(change(session)));
-        let Ok(()) = done;
-    }
-
-    /// As [`Shared::update`] for a change that may fail, without effects then.
-    pub(crate) fn try_update<E>(
-        &self,
-        change: impl FnOnce(&mut Session) -> Result<Effects, E>,
-    ) -> Result<(), E> {
-        let mut session = self.lock();
-        let effects = change(&mut session)?;
-        self.attached.store(session.welcome().is_some(), Ordering::Release);
-        let sender = if effects.send { session.sender.take() } else { None };
-        drop(session);
-        sender.into_iter().for_each(Waker::wake);
-        if effects.changed {
-            self.changed.notify_waiters();
-        }
-        if effects.refused {
-            self.refused.notify_waiters();
-        }
-        effects.wakers.into_iter().for_each(Waker::wake);
-        Ok(())
-    }
-
-    /// There may be something to send.
-    pub(crate) fn wake_sender(&self) {
-        let sender = self.lock().sender.take();
-        sender.into_iter().for_each(Waker::wake);
-    }
-
-    /// Resolves when the condition returns a value. Cancel-safe.
-    pub(crate) async fn wait_for<T>(&self, condition: impl FnMut(&mut Session) -> Option<T>) -> T {
-        self.wait_on(&self.changed, None, condition).await
-    }
-
-    /// The same for conditions that depend on confirmations: the agent confirms without delay while
-    /// this waits.
-    pub(crate) async fn wait_for_agent<T>(
-        &self,
-        condition: impl FnMut(&mut Session) -> Option<T>,
-    ) -> T {
-        self.wait_on(&self.changed, Some(&self.waiters), condition).await
-    }
-
-    /// Waits for `cost` bytes of room in the order of the queue, then resolves with `then`.
-    /// Resolves also when waiting cannot help: the buffer is empty, or the client is closed.
-    /// Cancel-safe.
-    pub(crate) async fn wait_for_room<T>(
-        &self,
-        cost: usize,
-        mut then: impl FnMut(&mut Session) -> T,
-    ) -> T {
-        let mut waiting = RoomTicket { shared: self, ticket: None };
-        let done = self.wait_for_agent(|session| {
-            let ticket = &mut waiting.ticket;
-            let room = session.outbox.has_room_for(cost) || session.outbox.is_empty();
-            let goes = session.is_closed() || room && session.may_enter(*ticket, cost);
-            if !goes {
-                ticket.get_or_insert_with(|| session.room.enqueue(cost));
-                return None;
-            }
-            let look_again = session.room.entered(ticket.take(), cost);
-            Some((then(session), look_again))
-        });
-        let (done, look_again) = done.await;
-        if look_again {
-            self.changed.notify_waiters();
-        }
-        done
-    }
-
-    /// Resolves when the client is closed. Cancel-safe.
-    pub(crate) async fn left(&self) {
-        self.wait_on(&self.refused, None, |session| session.is_closed().then_some(())).await;
-    }
-
-    async fn wait_on<T>(
-        &self,
-        notify: &Notify,
-        waiters: Option<&AckInterest>,
-        mut condition: impl FnMut(&mut Session) -> Option<T>,
-    ) -> T {
-        let mut changed = pin!(notify.notified());
-        let mut waiting = None;
-        loop {
-            // Before the session is read: a change in between is not missed.
-            changed.as_mut().enable();
-            if let Some(found) = condition(&mut self.lock()) {
-                return found;
-            }
-            waiting = waiting.or_else(|| waiters.map(AckInterest::wait));
-            changed.as_mut().await;
-            changed.set(notify.notified());
-        }
-    }
-}
-
-/// A waiter for room; leaves the queue when it is dropped.
-struct RoomTicket<'a> {
-    shared: &'a Shared,
-    ticket: Option<Ticket>,
-}
-
-impl Drop for RoomTicket<'_> {
-    fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
-        if self.shared.lock().room.leave(ticket) {
-            self.shared.changed.notify_waiters();
-        }
     }
 }
 
@@ -312,7 +132,7 @@ impl Client {
         let shared = Arc::new(Shared::new(config));
         runtime.spawn(connection::run(Arc::clone(&shared)));
         let confirm = shared.config.confirm;
-        Ok(Self { inner: Arc::new(Inner { shared }), confirm })
+        Ok(Self { inner: Arc::new(Handles { shared }), confirm })
     }
 
     /// The same client: events that are published through this handle are confirmed at that level,
@@ -330,7 +150,7 @@ impl Client {
 
     /// An empty batch.
     pub fn batch(&self) -> Batch {
-        Batch::new(self.clone())
+        Batch::new(Arc::clone(&self.inner), self.confirm)
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -339,7 +159,7 @@ impl Client {
 
     /// Whether an agent is attached now.
     pub fn connected(&self) -> bool {
-        self.shared().attached.load(Ordering::Acquire)
+        self.shared().is_attached()
     }
 
     /// The id under which this client publishes; `None`: no agent has accepted it yet.
@@ -389,7 +209,7 @@ impl Client {
                 }
                 _ => session.has_ended().then_some(None),
             };
-            shared.wait_on(&shared.refused, None, refused).await
+            shared.wait_for_refusal(refused).await
         }
     }
 
@@ -490,9 +310,4 @@ impl Client {
         let shared = Arc::clone(&self.inner.shared);
         async move { shared.wait_for(|session| session.has_ended().then_some(())).await }
     }
-}
-
-/// A random number: the standard library seeds its hashers from the system.
-pub(crate) fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
 }

@@ -1,9 +1,8 @@
 //! What a client is made with.
 
-use crate::client::Client;
 use crate::error::ConfigError;
 use core::time::Duration;
-use ftb_core::{ConfirmLevel, limits};
+use ftb_core::{ConfirmLevel, EventRef, limits};
 use std::path::PathBuf;
 
 /// Environment variable with the path of the agent's socket.
@@ -37,7 +36,7 @@ fn default_confirm() -> Option<ConfirmLevel> {
     parsed.ok()
 }
 
-/// The configuration of a client. [`Client::builder`] sets its fields by name.
+/// The configuration of a client. [`Client::builder`](crate::Client::builder) sets its fields by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// What the client calls itself, for people and for filters (`client_name=`); at most
@@ -57,7 +56,7 @@ pub struct ClientConfig {
     /// agent listens, the client watches the socket's folder and attempts when the socket appears.
     pub retry_max: Duration,
     /// What events must survive before they are confirmed, if that can be had; `None`: the default
-    /// of the agent. [`Client::confirming`] chooses for single events.
+    /// of the agent. [`Client::confirming`](crate::Client::confirming) chooses for single events.
     pub confirm: Option<ConfirmLevel>,
 }
 
@@ -75,6 +74,16 @@ impl ClientConfig {
         }
     }
 
+    /// Fills in empty client name and job id.
+    pub(crate) fn fill_in<'a>(&'a self, event: &mut EventRef<'a>) {
+        if event.client_name.is_empty() {
+            event.client_name = &self.name;
+        }
+        if event.job_id.is_empty() {
+            event.job_id = &self.job_id;
+        }
+    }
+
     /// Checks all bounds.
     ///
     /// # Errors
@@ -88,65 +97,5 @@ impl ClientConfig {
             }
         }
         Ok(())
-    }
-}
-
-/// Makes a [`Client`] step by step.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct ClientBuilder(ClientConfig);
-
-impl ClientBuilder {
-    pub(crate) fn new(name: impl Into<String>) -> Self {
-        Self(ClientConfig::new(name))
-    }
-
-    /// The Unix socket of the agent; [`default_socket`] when this is not called.
-    pub fn agent(mut self, socket: impl Into<PathBuf>) -> Self {
-        self.0.socket = socket.into();
-        self
-    }
-
-    /// The job that the client belongs to.
-    pub fn job_id(mut self, job_id: impl Into<String>) -> Self {
-        self.0.job_id = job_id.into();
-        self
-    }
-
-    /// See [`ClientConfig::buffer_bytes`].
-    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
-        self.0.buffer_bytes = bytes;
-        self
-    }
-
-    /// See [`ClientConfig::queue_bytes`].
-    pub fn queue_bytes(mut self, bytes: usize) -> Self {
-        self.0.queue_bytes = bytes;
-        self
-    }
-
-    /// See [`ClientConfig::retry_max`].
-    pub fn retry_max(mut self, pause: Duration) -> Self {
-        self.0.retry_max = pause;
-        self
-    }
-
-    /// See [`ClientConfig::confirm`].
-    pub fn confirm(mut self, level: ConfirmLevel) -> Self {
-        self.0.confirm = Some(level);
-        self
-    }
-
-    /// The configuration so far.
-    pub fn config(self) -> ClientConfig {
-        self.0
-    }
-
-    /// Makes the client: see [`Client::connect`].
-    ///
-    /// # Errors
-    /// [`ConfigError`].
-    pub fn build(self) -> Result<Client, ConfigError> {
-        Client::connect(self.0)
     }
 }

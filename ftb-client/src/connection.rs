@@ -3,9 +3,9 @@
 //! Responsible for: the socket, deadlines, and the pauses between attempts. Not responsible for:
 //! the messages ([`Session`]).
 
-use crate::client::{Shared, random};
 use crate::config::ClientConfig;
 use crate::session::{Session, SessionError, Trouble};
+use crate::shared::{Shared, random};
 use crate::socket_watch::{Change, SocketWatch};
 use crate::stream::{Outgoing, open};
 use core::future::ready;

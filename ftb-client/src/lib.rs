@@ -34,21 +34,23 @@ pub mod event;
 mod fair_queue;
 mod inbox;
 mod outbox;
+mod receipt;
 mod recent;
 mod session;
+mod shared;
 pub mod silences;
 mod socket_watch;
 mod statements;
 mod stream;
 pub mod subscription;
 
-pub use batch::{Batch, Receipts};
-pub use client::publish::Receipt;
-pub use client::{Agent, Client, Stats};
+pub use batch::Batch;
+pub use client::{Agent, Client, ClientBuilder, Stats};
 pub use conditions::{ConditionState, ConditionUpdate, Conditions, Health, Watchers, clear_former};
-pub use config::{ClientBuilder, ClientConfig, default_socket};
+pub use config::{ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
+pub use receipt::{Receipt, Receipts};
 pub use silences::{Silence, SilenceError};
 pub use subscription::{Deliveries, Delivery, Subscription};
 

@@ -1,8 +1,8 @@
 //! Subscriptions: what a program reads.
 
-use crate::client::Inner;
 use crate::error::SubscribeError;
 use crate::inbox::{Key, Queued};
+use crate::shared::Handles;
 use core::fmt;
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker, ready};
@@ -39,7 +39,7 @@ pub enum Deliveries {
 /// [`Client::subscribe`]: crate::Client::subscribe
 /// [`ClientConfig::queue_bytes`]: crate::ClientConfig::queue_bytes
 pub struct Subscription {
-    client: Arc<Inner>,
+    client: Arc<Handles>,
     key: Key,
     /// The batch that is read now: taken from the client's queue, so that reading needs no lock.
     batch: Option<EventBatch>,
@@ -55,7 +55,7 @@ impl fmt::Debug for Subscription {
 
 impl Subscription {
     pub(crate) fn new(
-        client: Arc<Inner>,
+        client: Arc<Handles>,
         filter: &str,
         start: Start,
     ) -> Result<Self, SubscribeError> {
@@ -223,8 +223,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::ClientConfig;
-    use crate::client::Shared;
     use crate::session::Session;
+    use crate::shared::Shared;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Wake;
 
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_look_in_between_does_not_deafen_the_one_that_waits() {
         let shared = Arc::new(Shared::new(ClientConfig::new("test")));
-        let client = Arc::new(Inner { shared: Arc::clone(&shared) });
+        let client = Arc::new(Handles { shared: Arc::clone(&shared) });
         let mut subscription = Subscription::new(client, "", Start::Now).unwrap();
         let woken = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Arc::clone(&woken).into();

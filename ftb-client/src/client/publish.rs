@@ -3,63 +3,22 @@
 //! Responsible for: limits that a client can check, default fields, one lock per publication, and
 //! waiting for room. Not responsible for: events in the outbox (`outbox.rs`, `completion.rs`).
 
-use crate::client::{Client, Shared};
-use crate::completion::Completion;
-use crate::config::ClientConfig;
-use crate::error::{PublishError, Unconfirmed};
+use crate::client::Client;
+use crate::error::PublishError;
 use crate::event::now_ns;
 use crate::outbox::cost;
+use crate::receipt::Receipt;
 use crate::session::Session;
+use crate::shared::Shared;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use ftb_core::event::EventError;
-use ftb_core::{ConfirmLevel, Event, EventId, EventRef, limits};
+use ftb_core::{ConfirmLevel, Event, EventRef, limits};
 use ftb_proto::client::{published_len, put_published};
 use ftb_proto::event::event_len;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 use std::task::Waker;
 use tokio::task::yield_now;
-
-/// The receipt of an accepted event: resolves with its outcome.
-#[derive(Debug)]
-#[must_use = "an event is published without it, but only the receipt says what became of it; \
-              drop it with `let _ =` where that does not matter"]
-pub struct Receipt {
-    /// Shared with other events.
-    completion: Arc<Completion>,
-    place: u32,
-}
-
-impl Receipt {
-    pub(crate) fn new(completion: Arc<Completion>, place: u32) -> Self {
-        Self { completion, place }
-    }
-
-    /// Resolves with the event's id when it is committed: from then on it will be delivered. Costs
-    /// nothing until it is polled.
-    ///
-    /// # Errors
-    /// [`Unconfirmed`]: it will not be confirmed.
-    pub async fn confirmed(self) -> Result<EventId, Unconfirmed> {
-        self.completion.ended(self.place).await
-    }
-
-    /// As [`Receipt::confirmed`]; gives also what the event survives. An event that was to be on
-    /// disk and cannot be gets a lower level than [`ConfirmLevel::Disk`]. Events that travelled
-    /// together share the lowest of their levels.
-    ///
-    /// # Errors
-    /// As there.
-    pub async fn confirmed_level(self) -> Result<(EventId, ConfirmLevel), Unconfirmed> {
-        let id = self.completion.ended(self.place).await?;
-        Ok((id, self.completion.level()))
-    }
-
-    /// As [`Receipt::confirmed`], without waiting; `None`: not known yet.
-    pub fn outcome(&self) -> Option<Result<EventId, Unconfirmed>> {
-        self.completion.outcome(self.place)
-    }
-}
 
 impl Client {
     /// Publishes an event: buffers it and sends it in the background, and again to the next agent
@@ -155,20 +114,10 @@ impl Client {
         if event.time_ns == 0 {
             event.time_ns = now_ns();
         }
-        fill_in(event, &self.shared().config);
+        self.shared().config.fill_in(event);
         event.check(limits::PAYLOAD_BYTES_MAX)?;
         let confirm = self.confirm();
         Ok(Publication { event, len: event_len(event), bytes: None, confirm })
-    }
-}
-
-/// Fills in empty client name and job id.
-pub(crate) fn fill_in<'a>(event: &mut EventRef<'a>, config: &'a ClientConfig) {
-    if event.client_name.is_empty() {
-        event.client_name = &config.name;
-    }
-    if event.job_id.is_empty() {
-        event.job_id = &config.job_id;
     }
 }
 
@@ -244,7 +193,7 @@ impl Publication<'_> {
         session.statements.on_publish(self.event);
         let (severity, confirm) = (self.event.severity, self.confirm);
         let (completion, place) = session.outbox.push(confirm, severity, self.len, put)?;
-        Ok(Receipt { completion, place })
+        Ok(Receipt::new(completion, place))
     }
 
     /// `None`: there is no room now, or other publishers are first in the queue.
