@@ -4,11 +4,11 @@ use crate::abi::{
     ClientHandle, ClientId, ClientInfo, Code, DEFAULT_POLLING_Q_LEN, EventHandle, EventInfo,
     EventProperties, LocationId, SUBSCRIPTION_NONE, SUBSCRIPTION_NOTIFY, SUBSCRIPTION_POLLING,
 };
+use crate::common::Shared;
 use crate::convert;
 use crate::declared::{Added, Declared};
 use crate::delivery::{Delivery, SUBSCRIBE_MAX};
 use crate::engine::Engine;
-use crate::process::Shared;
 use crate::report::Reporter;
 use crate::text::{bounded, field, lossy, text};
 use crate::{ending, schema, space};

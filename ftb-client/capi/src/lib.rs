@@ -10,7 +10,7 @@
 //! - `subscription`, `schema`, `declared`, `space`, `table`, `queue`, `gaps`, `ending`: the rules,
 //!   without I/O;
 //! - `convert`: an event here and there;
-//! - `process`, `client`, `delivery`, `engine`: the shell: one runtime thread for the process, one
+//! - `process`, `common`, `client`, `delivery`, `engine`: the shell: one runtime thread for the process, one
 //!   attachment for each connected client, one callback thread for each that wants callbacks;
 //! - `settings`, `report`: what the environment says, and what is said to the user.
 //!
@@ -19,6 +19,7 @@
 
 pub mod abi;
 mod client;
+mod common;
 mod convert;
 mod declared;
 mod delivery;

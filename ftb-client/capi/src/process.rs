@@ -6,14 +6,13 @@
 
 use crate::abi::{ClientHandle, ClientInfo, Code};
 use crate::client::{Connected, Identity, START_MAX, same_client};
+use crate::common::{Common, Shared};
 use crate::engine::Engine;
 use crate::report::{Reporter, WRITE_MAX};
 use crate::settings::Settings;
 use arc_swap::ArcSwap;
 use ftb_client::config::SOCKET_ENV;
-use ftb_client::now_ns;
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,23 +25,6 @@ const CLIENTS_MAX: usize = 256;
 pub(crate) const ATTACH_MAX: Duration = Duration::from_secs(2);
 /// How long the end of the process waits for confirmations.
 const EXIT_MAX: Duration = Duration::from_secs(1);
-/// Largest configuration file, in bytes.
-const CONFIG_BYTES_MAX: u64 = 64 * 1024;
-
-/// What all clients of a process have in common.
-pub(crate) struct Common {
-    pub(crate) settings: Settings,
-    pub(crate) pid: i32,
-    /// When the library was first used, `SECONDS.NANOSECONDS` of Unix time: with the pid it names
-    /// the process for ever.
-    pub(crate) starttime: String,
-    /// `PID@STARTTIME`.
-    pub(crate) process: String,
-    /// The system's own name.
-    pub(crate) host: String,
-}
-
-pub(crate) type Shared = Arc<Common>;
 
 struct Running {
     engine: Engine,
@@ -66,19 +48,9 @@ impl Process {
     /// The present process, with nothing in it. Nothing is started.
     pub(crate) fn new(is_wiped_on_fork: bool) -> Self {
         let pid = std::process::id();
-        let now = now_ns();
-        let starttime = format!("{}.{:09}", now / 1_000_000_000, now % 1_000_000_000);
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        let shared = Common {
-            settings: Settings::load(|key| std::env::var_os(key), read_config),
-            pid: i32::try_from(pid).unwrap_or(0),
-            process: format!("{pid}@{starttime}"),
-            starttime,
-            host: host.to_string_lossy().into_owned(),
-        };
         Self {
             pid: (!is_wiped_on_fork).then_some(pid),
-            shared: Arc::new(shared),
+            shared: Arc::new(Common::of_process(pid)),
             clients: ArcSwap::default(),
             running: Mutex::new(None),
             connected_ever: AtomicBool::new(false),
@@ -281,18 +253,4 @@ fn listens(socket: &Path) -> io::Result<()> {
         Err(why) => Err(why),
         Ok(()) => Err(io::Error::other("a datagram socket lies there")),
     }
-}
-
-fn read_config(path: &Path) -> Result<Vec<u8>, String> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut options = std::fs::File::options();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
-        let mut bytes = Vec::new();
-        file.take(CONFIG_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error| error.to_string())
 }

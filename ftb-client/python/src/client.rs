@@ -3,7 +3,8 @@
 use crate::convert::{EventParts, start};
 use crate::error::Trouble;
 use crate::own::{Own, runtime};
-use crate::pending::{Outcome, Pending};
+use crate::pending::Pending;
+use crate::subscription::Subscription;
 use ftb_client::{Batch, EventRef};
 use pyo3::prelude::*;
 use std::future::Future;
@@ -81,11 +82,12 @@ impl Client {
         Ok(batch)
     }
 
+    /// Work of this client that yields nothing.
     fn pending<F>(&self, work: impl FnOnce(ftb_client::Client) -> F) -> PyResult<Pending>
     where
-        F: Future<Output = Result<Outcome, Trouble>> + Send + 'static,
+        F: Future<Output = Result<(), Trouble>> + Send + 'static,
     {
-        Ok(Pending::new(work(self.client()?))?)
+        Ok(Pending::new(work(self.client()?), |()| None::<()>)?)
     }
 }
 
@@ -152,10 +154,8 @@ impl Client {
     }
 
     fn publish_wait(&self, event: EventParts) -> PyResult<Pending> {
-        let event = event.into_event()?;
-        self.pending(
-            |client| async move { Ok(Outcome::Receipt(client.publish_wait(event).await?)) },
-        )
+        let (client, event) = (self.client()?, event.into_event()?);
+        Ok(Pending::new(async move { Ok(client.publish_wait(event).await?) }, Receipt::new)?)
     }
 
     fn publish_many(&self, events: &Bound<'_, PyAny>) -> PyResult<Receipts> {
@@ -165,7 +165,7 @@ impl Client {
 
     fn publish_many_wait(&self, events: &Bound<'_, PyAny>) -> PyResult<Pending> {
         let mut batch = self.batch(events)?;
-        Ok(Pending::new(async move { Ok(Outcome::Receipts(batch.publish_wait().await?)) })?)
+        Ok(Pending::new(async move { Ok(batch.publish_wait().await?) }, Receipts::new)?)
     }
 
     fn subscribe(
@@ -175,17 +175,16 @@ impl Client {
         since_ns: Option<u64>,
         conditions: bool,
     ) -> PyResult<Pending> {
-        let start = start(after, since_ns, conditions)?;
-        self.pending(|client| async move {
-            Ok(Outcome::Subscription(client.subscribe(&filter, start).await?))
-        })
+        let (client, start) = (self.client()?, start(after, since_ns, conditions)?);
+        let work = async move { Subscription::new(client.subscribe(&filter, start).await?) };
+        Ok(Pending::new(work, |subscription| subscription)?)
     }
 
     fn wait_connected(&self, seconds: Option<f64>) -> PyResult<Pending> {
         let deadline = duration(seconds);
         self.pending(|client| async move {
             client.wait_connected(deadline).await?;
-            Ok(Outcome::Done)
+            Ok(())
         })
     }
 
@@ -193,7 +192,7 @@ impl Client {
         let deadline = duration(seconds);
         self.pending(|client| async move {
             client.flush(deadline).await?;
-            Ok(Outcome::Done)
+            Ok(())
         })
     }
 
@@ -210,7 +209,7 @@ impl Client {
         let deadline = duration(seconds);
         self.pending(|client| async move {
             client.close(deadline).await?;
-            Ok(Outcome::Done)
+            Ok(())
         })
     }
 }
@@ -232,7 +231,7 @@ impl Receipt {
         let receipt = self.0.with(Option::take)?;
         let receipt =
             receipt.ok_or_else(|| Trouble::new("closed", "the receipt is waited for already"))?;
-        Ok(Pending::new(async move { Ok(Outcome::Id(receipt.confirmed().await?.to_string())) })?)
+        Ok(Pending::new(async move { Ok(receipt.confirmed().await?.to_string()) }, |id| id)?)
     }
 }
 
@@ -266,13 +265,14 @@ impl Receipts {
     /// The ids of all, once all are confirmed.
     fn confirmed(&self) -> PyResult<Pending> {
         let receipts = self.receipts()?;
-        Ok(Pending::new(async move {
+        let work = async move {
             receipts.confirmed().await?;
             let mut ids = Vec::with_capacity(receipts.len());
             for receipt in receipts {
                 ids.push(receipt.confirmed().await?.to_string());
             }
-            Ok(Outcome::Ids(ids))
-        })?)
+            Ok(ids)
+        };
+        Ok(Pending::new(work, |ids| ids)?)
     }
 }

@@ -10,6 +10,7 @@
 //! Python; those are in `python/ftb`.
 #![allow(unsafe_code, reason = "what pyo3's macros expand to")]
 
+mod alarm;
 mod client;
 mod convert;
 mod error;

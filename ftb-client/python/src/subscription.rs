@@ -1,9 +1,9 @@
 //! A subscription, read without waiting.
 
+use crate::alarm::Alarm;
 use crate::convert::{GapParts, ReceivedParts, gap_parts, received_parts};
 use crate::error::Trouble;
 use crate::own::Own;
-use crate::pending::Alarm;
 use ftb_client::Delivery;
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
@@ -41,8 +41,8 @@ impl Subscription {
         let (next, why) = self.subscription.with(|subscription| {
             let subscription = subscription.as_mut().ok_or_else(closed)?;
             let next = match past_only {
-                true => self.alarm.look(pin!(subscription.next_of_past())),
-                false => self.alarm.look(pin!(subscription.next())),
+                true => self.alarm.poll(pin!(subscription.next_of_past())),
+                false => self.alarm.poll(pin!(subscription.next())),
             };
             Ok::<_, Trouble>((next, subscription.ended()))
         })??;
