@@ -7,7 +7,6 @@ use crate::bmc::{Bmc, BmcError};
 use crate::monitor::Watched;
 use crate::rules::{Policy, Rule};
 use crate::sdr::{Association, RECORD_BYTES_MAX, RawThresholds, Record, Sensor, SensorClass};
-use crate::watch::is_unreached;
 use ftb_rmcp::Controller;
 use ipmi_rs::app::{DeviceId, GetDeviceId};
 use std::collections::BTreeSet;
@@ -108,7 +107,7 @@ async fn thresholds(
         // The thresholds of the record are valid then.
         Err(error) => {
             tracing::debug!(sensor = sensor.name, %error, "thresholds are not readable");
-            if is_unreached(owner, &error) {
+            if error.is_unreached(owner) {
                 silent.insert(owner);
             }
             Ok(sensor.thresholds)

@@ -16,7 +16,6 @@ use crate::sel::SensorEvent;
 use log::LogReader;
 use poll::{Pass, Poller};
 pub use poll::{Row, read_once};
-pub(crate) use relays::is_unreached;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

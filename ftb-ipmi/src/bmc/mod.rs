@@ -23,6 +23,9 @@ use std::time::Duration;
 const BUSY_REPEATS_MAX: u32 = 4;
 /// First pause before a command is sent again to a busy BMC.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+/// Completion codes of a BMC (or the kernel driver) for an unreachable controller: bus lost, bus
+/// error, not acknowledged, timed out, destination unavailable.
+const NOT_REACHED: [u8; 5] = [0x81, 0x82, 0x83, 0xC3, 0xD3];
 
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +92,12 @@ impl From<SessionError> for BmcError {
 }
 
 impl BmcError {
+    /// Whether it means that this controller behind the BMC is unreachable.
+    pub(crate) fn is_unreached(&self, controller: Controller) -> bool {
+        let is_refused = self.code().is_some_and(|code| NOT_REACHED.contains(&code));
+        !controller.is_bmc() && (is_refused || matches!(self, Self::Relay { .. }))
+    }
+
     /// Whether the BMC is out of reach. Otherwise only this command has no result.
     pub fn is_lost(&self) -> bool {
         !matches!(self, Self::Refused { .. } | Self::Relay { .. } | Self::Short { .. })

@@ -1,23 +1,13 @@
 //! Judges one reading of one sensor: good or bad, and why. Stateless.
 
 use super::FindingKind;
-use super::limits::{Arrangement, Limits};
+use super::limits::{Arrangement, LC, LNC, LNR, Limits, THRESHOLD_NAMES, UC, UNC, UNR, sides};
 use crate::bmc::command::RawReading;
 use crate::rules::Policy;
 use crate::sdr::{
     Factors, Linearization, READING_TYPE_SENSOR_SPECIFIC, RawThresholds, Sensor, SensorClass,
 };
 use ftb_core::Severity;
-
-/// Names of the six thresholds, in the order of their bits.
-pub const THRESHOLD_NAMES: [&str; 6] = [
-    "lower_non_critical",
-    "lower_critical",
-    "lower_non_recoverable",
-    "upper_non_critical",
-    "upper_critical",
-    "upper_non_recoverable",
-];
 
 /// Event/reading type code of sensors with the states "deasserted" and "asserted".
 const READING_TYPE_DIGITAL: u8 = 0x03;
@@ -34,13 +24,6 @@ const STATUS_WORDS: [&str; 12] = [
 const TEMPERATURE_HYSTERESIS: f64 = 2.0;
 /// Readings below this, in degrees Celsius, show a thermal margin.
 const MARGIN_READING: f64 = -10.0;
-
-pub(super) const LNC: usize = 0;
-pub(super) const LC: usize = 1;
-pub(super) const LNR: usize = 2;
-pub(super) const UNC: usize = 3;
-pub(super) const UC: usize = 4;
-pub(super) const UNR: usize = 5;
 
 /// A sensor with its policy and limits.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,16 +141,6 @@ fn margin_critical(unit: &str) -> f64 {
     match unit {
         "degrees F" => -9.0,
         _ => -5.0,
-    }
-}
-
-/// Whether values below the lower limits and above the upper limits are bad.
-pub(super) fn sides(class: SensorClass) -> (bool, bool) {
-    match class {
-        SensorClass::Fan => (true, false),
-        SensorClass::Temperature | SensorClass::Processor => (false, true),
-        SensorClass::Other => (false, false),
-        _ => (true, true),
     }
 }
 

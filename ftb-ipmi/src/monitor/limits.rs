@@ -3,9 +3,35 @@
 //! Firmware leaves thresholds unset (all 0) and contradicts itself (upper below lower). Such
 //! thresholds are ignored: the comparison by the BMC replaces them.
 
-use super::judge::{LC, LNC, LNR, UC, UNC, UNR, sides};
 use crate::rules::Policy;
 use crate::sdr::{Factors, RawThresholds, Sensor, SensorClass};
+
+/// Names of the six thresholds, in the order of their bits.
+pub const THRESHOLD_NAMES: [&str; 6] = [
+    "lower_non_critical",
+    "lower_critical",
+    "lower_non_recoverable",
+    "upper_non_critical",
+    "upper_critical",
+    "upper_non_recoverable",
+];
+
+pub(super) const LNC: usize = 0;
+pub(super) const LC: usize = 1;
+pub(super) const LNR: usize = 2;
+pub(super) const UNC: usize = 3;
+pub(super) const UC: usize = 4;
+pub(super) const UNR: usize = 5;
+
+/// Whether values below the lower limits and above the upper limits are bad.
+pub(super) fn sides(class: SensorClass) -> (bool, bool) {
+    match class {
+        SensorClass::Fan => (true, false),
+        SensorClass::Temperature | SensorClass::Processor => (false, true),
+        SensorClass::Other => (false, false),
+        _ => (true, true),
+    }
+}
 
 /// On which side of the value the thresholds are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,8 @@ mod slope;
 mod track;
 
 pub use fault::{Finding, FindingKind};
-pub use judge::{Cause, Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
+pub use judge::{Cause, Judgement, Reading, Watched, judge};
+pub use limits::THRESHOLD_NAMES;
 pub use slope::Forecast;
 
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};

@@ -1,6 +1,6 @@
 //! Reads sensors.
 
-use super::relays::{Relays, is_unreached};
+use super::relays::Relays;
 use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
 use crate::bmc::{Bmc, BmcError};
 use crate::monitor::{FindingKind, Reading, Watched};
@@ -89,7 +89,7 @@ impl Poller {
             if matches!(&result, Err(error) if error.is_lost()) {
                 return result.map(|_| pass);
             }
-            let is_unreached = matches!(&result, Err(error) if is_unreached(key.owner, error));
+            let is_unreached = matches!(&result, Err(error) if error.is_unreached(key.owner));
             if !is_unreached && self.relays.on_answer(key.owner) {
                 self.on_change(key.owner, None);
             }

@@ -4,7 +4,6 @@
 //! Sensor records name controllers that many machines lack (a backplane, a second board). A
 //! controller that never answered is read at growing intervals and never counts as lost.
 
-use crate::bmc::BmcError;
 use ftb_rmcp::Controller;
 use std::collections::BTreeMap;
 
@@ -12,16 +11,6 @@ use std::collections::BTreeMap;
 const FAILURES_MAX: u32 = 2;
 /// Longest pause between two attempts, in passes.
 const REST_MAX: u32 = 64;
-/// Completion codes of a BMC (or the kernel driver) for an unreachable controller: bus lost, bus
-/// error, not acknowledged, timed out, destination unavailable.
-const NOT_REACHED: [u8; 5] = [0x81, 0x82, 0x83, 0xC3, 0xD3];
-
-/// Whether the error means that a controller behind the BMC is unreachable.
-pub(crate) fn is_unreached(controller: Controller, error: &BmcError) -> bool {
-    let is_refused = error.code().is_some_and(|code| NOT_REACHED.contains(&code));
-    !controller.is_bmc() && (is_refused || matches!(error, BmcError::Relay { .. }))
-}
-
 #[derive(Debug, Default)]
 struct Relay {
     has_answered: bool,
