@@ -21,7 +21,7 @@ use crate::nvhcd::HealthService;
 use crate::queries::Queries;
 use crate::reading::ReadingSources;
 use crate::serve;
-use crate::signing::{Demands, Signing};
+use crate::signing::Signing;
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -227,7 +227,7 @@ impl Agent {
             (None, None) => {}
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
-        self.signing.demand(Demands::of(&config));
+        self.signing.demand(config.demands());
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
         // The configuration was checked when it was read.
         let pairs = condition::pairs(&config.condition).unwrap_or_default();
@@ -416,7 +416,7 @@ fn shared(
         &config.cluster.0,
         Arc::clone(&access),
         Arc::clone(&errors),
-        Demands::of(config),
+        config.demands(),
     );
     (errors, access, Arc::new(ArcSwap::from_pointee(pairs)), Arc::new(signing))
 }

@@ -5,15 +5,17 @@
 
 mod value;
 
-pub use value::{Address, AddressPattern, ClusterName, Members, Monitors, PayloadBytes};
+pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
 use crate::access::{self, Access, AccessRule};
 use crate::condition::{self, ConditionTable};
+use crate::host_lists::Monitors;
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
 use crate::monitor::MetricsConfig;
 use crate::monitor::page::PageConfig;
 use crate::nvhcd::HealthConfig;
+use crate::signing::Demands;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
@@ -399,6 +401,11 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// What it demands of events that move jobs.
+    pub fn demands(&self) -> Demands {
+        Demands { is_required: self.require_signatures, monitors: self.monitors.clone() }
     }
 
     /// This host's name: as configured, else the system's name, else its short form, whichever

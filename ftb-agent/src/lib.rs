@@ -18,6 +18,7 @@ pub mod driver;
 pub mod expiry;
 pub mod handle;
 mod heap;
+pub mod host_lists;
 pub mod journal;
 pub mod links;
 pub mod logging;

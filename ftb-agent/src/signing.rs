@@ -7,7 +7,7 @@
 pub mod tree;
 
 use crate::access::Access;
-use crate::config::{Config, Monitors};
+use crate::host_lists::Monitors;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ftb_core::condition::pairs::ConditionPairs;
@@ -45,13 +45,6 @@ pub struct Demands {
     /// The hosts whose programs may state conditions of other hosts in protected event spaces;
     /// `None`: those of any host.
     pub monitors: Option<Monitors>,
-}
-
-impl Demands {
-    /// Those of a configuration.
-    pub fn of(config: &Config) -> Self {
-        Self { is_required: config.require_signatures, monitors: config.monitors.clone() }
-    }
 }
 
 /// Signs and verifies for one agent. Without certificates it does neither.

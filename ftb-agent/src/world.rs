@@ -85,6 +85,17 @@ pub enum StoreError {
     Foreign(String),
 }
 
+impl StoreError {
+    /// The error of a read: a file that ends too early, or is not where it was, is damage.
+    pub fn of_read(error: io::Error) -> Self {
+        use io::ErrorKind::{NotFound, UnexpectedEof};
+        match error.kind() {
+            NotFound | UnexpectedEof => Self::Damaged(error.to_string()),
+            _ => Self::Io(error),
+        }
+    }
+}
+
 /// One change to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {

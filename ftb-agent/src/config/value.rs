@@ -4,6 +4,7 @@
 //! Not responsible for: combinations of values ([`Config::parse`](super::Config::parse)).
 
 use super::PORT;
+use crate::host_lists::HostLists;
 use ftb_core::hostlist::{Hostlist, fold};
 use ftb_core::ident::check_cluster;
 use ftb_core::limits;
@@ -46,29 +47,18 @@ const RACKS_FIRST: usize = 8;
 /// With racks the first ranks are the first hosts of the first eight racks, so that
 /// acting root, standby and their successors are in different racks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "MembersText")]
+#[serde(try_from = "HostLists")]
 pub struct Members(pub Hostlist);
 
-/// What may stand for `members`.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a host list, or an array of host lists, such as one for each rack"
-)]
-enum MembersText {
-    Hosts(String),
-    Racks(Vec<String>),
-}
-
-impl TryFrom<MembersText> for Members {
+impl TryFrom<HostLists> for Members {
     type Error = String;
 
-    fn try_from(text: MembersText) -> Result<Self, String> {
+    fn try_from(text: HostLists) -> Result<Self, String> {
         match text {
-            MembersText::Hosts(hosts) => {
+            HostLists::One(hosts) => {
                 Hostlist::parse(&hosts).map(Self).map_err(|error| error.to_string())
             }
-            MembersText::Racks(racks) => by_racks(&racks),
+            HostLists::Several(racks) => by_racks(&racks),
         }
     }
 }
@@ -89,33 +79,6 @@ fn by_racks(racks: &[String]) -> Result<Members, String> {
     first.extend(rest);
     let all = Hostlist::parse(&first.join(","));
     all.map(Members).map_err(|error| format!("the racks together: {}", error.reason))
-}
-
-/// Hosts that watch other hosts: a host list, or several. It is never expanded.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "MembersText")]
-pub struct Monitors(Option<Hostlist>);
-
-impl TryFrom<MembersText> for Monitors {
-    type Error = String;
-
-    fn try_from(text: MembersText) -> Result<Self, String> {
-        let text = match text {
-            MembersText::Hosts(hosts) => hosts,
-            MembersText::Racks(lists) => lists.join(","),
-        };
-        if text.trim().is_empty() {
-            return Ok(Self(None));
-        }
-        Hostlist::parse(&text).map(|list| Self(Some(list))).map_err(|error| error.to_string())
-    }
-}
-
-impl Monitors {
-    /// Whether a host is one of them.
-    pub fn contains(&self, host: &str) -> bool {
-        self.0.as_ref().is_some_and(|hosts| hosts.contains(host))
-    }
 }
 
 /// `HOST:PORT`, the host a name or an IP address.
@@ -194,7 +157,7 @@ mod tests {
 
     fn members(racks: &[&str]) -> Result<Vec<String>, String> {
         let racks = racks.iter().map(|rack| (*rack).to_owned()).collect();
-        Members::try_from(MembersText::Racks(racks)).map(|members| members.0.iter().collect())
+        Members::try_from(HostLists::Several(racks)).map(|members| members.0.iter().collect())
     }
 
     #[test]

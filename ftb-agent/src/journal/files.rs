@@ -195,15 +195,6 @@ fn damaged(what: impl Into<String>) -> StoreError {
     StoreError::Damaged(what.into())
 }
 
-/// A file that ends too early, or is not where it was, is damage.
-pub(super) fn failed(error: io::Error) -> StoreError {
-    use io::ErrorKind::{NotFound, UnexpectedEof};
-    match error.kind() {
-        NotFound | UnexpectedEof => damaged(error.to_string()),
-        _ => StoreError::Io(error),
-    }
-}
-
 fn segment_name(segment: u64) -> String {
     format!("{SEGMENT}{segment:020}")
 }
@@ -362,7 +353,7 @@ fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// A file that ends at a place, to be written from there on.
 fn open_at(path: &Path, end: u64) -> Result<File, StoreError> {
-    let mut file = open_file(path).map_err(failed)?;
+    let mut file = open_file(path).map_err(StoreError::of_read)?;
     // To cut an empty file makes some file systems write all of it to the disk when it is closed.
     if file.metadata()?.len() != end {
         file.set_len(end)?;
@@ -410,8 +401,8 @@ impl Store for FileStore {
         let place = self.segments.get(&segment).and_then(|places| places.find(first));
         let Some(place) = place else { return Ok(None) };
         let mut chunk = vec![0; place.bytes as usize];
-        let file = File::open(self.path(segment)).map_err(failed)?;
-        file.read_exact_at(&mut chunk, place.at).map_err(failed)?;
+        let file = File::open(self.path(segment)).map_err(StoreError::of_read)?;
+        file.read_exact_at(&mut chunk, place.at).map_err(StoreError::of_read)?;
         Ok(Some(chunk))
     }
 
@@ -456,7 +447,7 @@ impl Store for FileStore {
             let writing = self.writing.as_ref().filter(|writing| writing.segment == segment);
             let synced = match writing.map(|writing| &writing.file).or(left.as_ref()) {
                 Some(file) => file.sync_data(),
-                None => File::open(self.path(segment)).map_err(failed)?.sync_data(),
+                None => File::open(self.path(segment)).map_err(StoreError::of_read)?.sync_data(),
             };
             synced.map_err(StoreError::Unsynced)?;
             self.unsynced.remove(&segment);

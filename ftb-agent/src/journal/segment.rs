@@ -3,7 +3,6 @@
 //! Responsible for: the offsets of chunks, and which chunks are complete. Not responsible for:
 //! files and fsync ([`super::files`]).
 
-use super::files::failed;
 use crate::world::StoreError;
 use bytes::{Buf as _, BufMut as _};
 use std::fs::File;
@@ -63,18 +62,18 @@ pub(super) fn read_chunks(
     places: &mut Places,
     visit: &mut dyn FnMut(u64, Vec<u8>),
 ) -> Result<(), StoreError> {
-    let file = File::open(path).map_err(failed)?;
+    let file = File::open(path).map_err(StoreError::of_read)?;
     let len = file.metadata()?.len();
     let mut file = BufReader::with_capacity(READ_BYTES, file);
     loop {
         let mut head = [0; FRAME_BYTES];
         let Some(room) = (len - places.end).checked_sub(head.len() as u64) else { return Ok(()) };
-        file.read_exact(&mut head).map_err(failed)?;
+        file.read_exact(&mut head).map_err(StoreError::of_read)?;
         let is_whole =
             |(_, bytes): &(u64, u32)| u64::from(*bytes) <= room && *bytes <= CHUNK_BYTES_MAX;
         let Some((key, bytes)) = parse_frame(&head).filter(is_whole) else { return Ok(()) };
         let mut chunk = vec![0; bytes as usize];
-        file.read_exact(&mut chunk).map_err(failed)?;
+        file.read_exact(&mut chunk).map_err(StoreError::of_read)?;
         places.push(key, bytes);
         visit(key, chunk);
     }
