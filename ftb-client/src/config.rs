@@ -36,7 +36,8 @@ fn default_confirm() -> Option<ConfirmLevel> {
     parsed.ok()
 }
 
-/// The configuration of a client. [`Client::builder`](crate::Client::builder) sets its fields by name.
+/// The configuration of a client. [`Client::builder`](crate::Client::builder) sets its fields by
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// What the client calls itself, for people and for filters (`client_name=`); at most

@@ -1,5 +1,5 @@
-//! The code stays readable: import directions, placement of `impl`, type names, line and function
-//! lengths, words.
+//! The code stays readable: import directions without circles, placement of `impl`, type names,
+//! line and function lengths, words.
 //!
 //! Responsible for: rules that a program can check, over all Rust files and pages of the workspace.
 //! `tests/tidy-allow.txt` lists what existing files may still violate. A new violation fails. The
@@ -443,6 +443,7 @@ fn check() -> BTreeMap<String, Vec<Found>> {
     let core = sources.iter().find(|source| source.path == "ftb-core/src/lib.rs").unwrap();
     let re_exports = re_exports(core);
     let (mut types, mut impls) = (Vec::new(), Vec::new());
+    let mut imports = Vec::new();
     for source in &sources {
         let found = all.entry(source.path.clone()).or_default();
         let items = Items::of(source);
@@ -459,8 +460,10 @@ fn check() -> BTreeMap<String, Vec<Found>> {
         if source.package == "ftb-core" {
             check_imports(source, &items.uses, &re_exports, found);
         }
+        imports.push((source, items.uses));
     }
     check_types(&types, &impls, &mut all);
+    check_circles(&imports, &mut all);
     all
 }
 
@@ -484,6 +487,56 @@ fn check_types(types: &[Named<'_>], impls: &[Named<'_>], all: &mut BTreeMap<Stri
         if !homes.iter().any(|home| module.starts_with(home)) {
             let found = Found("impl-placement", *line, format!("impl {name}"));
             all.entry(source.path.clone()).or_default().push(found);
+        }
+    }
+}
+
+type Modules<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
+
+/// The files of a crate and which others each imports. A module may use what its ancestors define.
+fn imported<'a>(uses: &'a [(&Source, Vec<(Vec<String>, usize)>)], package: &str) -> Modules<'a> {
+    let of_package = || uses.iter().filter(|(source, _)| source.package == package);
+    let files: BTreeSet<&[String]> = of_package().map(|(source, _)| &*source.module).collect();
+    let file_of = |path: &'a [String]| {
+        (1..=path.len()).rev().map(|length| &path[..length]).find(|path| files.contains(path))
+    };
+    let of_file = |(source, uses): &'a (&Source, Vec<(Vec<String>, usize)>)| {
+        let targets = uses.iter().filter_map(|(path, _)| file_of(path));
+        let others = targets.filter(|to| !source.module.starts_with(to));
+        (&*source.module, others.collect())
+    };
+    let all: Vec<(&[String], BTreeSet<&[String]>)> = of_package().map(of_file).collect();
+    all.into_iter().collect()
+}
+
+/// Whether a file imports itself through others.
+fn is_in_circle(modules: &Modules<'_>, module: &[String]) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut waiting: Vec<&[String]> = modules[module].iter().copied().collect();
+    while let Some(next) = waiting.pop() {
+        if next == module {
+            return true;
+        }
+        if seen.insert(next) {
+            waiting.extend(modules.get(next).into_iter().flatten());
+        }
+    }
+    false
+}
+
+/// No two files of a crate import each other, not through others either.
+fn check_circles(
+    uses: &[(&Source, Vec<(Vec<String>, usize)>)],
+    all: &mut BTreeMap<String, Vec<Found>>,
+) {
+    let packages: BTreeSet<&str> = uses.iter().map(|(source, _)| &*source.package).collect();
+    for package in packages {
+        let modules = imported(uses, package);
+        for (source, _) in uses.iter().filter(|(source, _)| source.package == package) {
+            if is_in_circle(&modules, &source.module) {
+                let text = format!("{} imports itself through others", source.module.join("::"));
+                all.entry(source.path.clone()).or_default().push(Found("circles", 1, text));
+            }
         }
     }
 }
@@ -549,8 +602,16 @@ fn no_file_violates_a_rule_more_often_than_the_list_allows() {
 /// A list that no longer fits hides the next violation.
 #[test]
 fn the_list_names_existing_files_and_known_rules() {
-    let rules =
-        ["areas", "columns", "functions", "impl-placement", "imports", "type-names", "words"];
+    let rules = [
+        "areas",
+        "circles",
+        "columns",
+        "functions",
+        "impl-placement",
+        "imports",
+        "type-names",
+        "words",
+    ];
     let rules = BTreeSet::from(rules);
     for (rule, file) in allowed().keys() {
         assert!(rules.contains(&**rule), "{ALLOWED}: unknown rule {rule}");
@@ -599,4 +660,24 @@ type E = A<'static>;
     let mut found = Vec::new();
     check_imports(&source, &items.uses, &BTreeMap::new(), &mut found);
     assert!(matches!(&found[..], [Found("imports", 8, _)]));
+}
+
+#[test]
+fn files_that_import_each_other_are_found_through_others_too() {
+    let packages = ["ftb-core".to_owned()];
+    let source = |path: &str, text: &str| {
+        Source::new(&format!("ftb-core/src/{path}.rs"), text.to_owned(), &packages)
+    };
+    let sources = [
+        source("a", "use crate::b::B;\n"),
+        source("b", "use crate::c::{C, D};\n"),
+        source("c", "use crate::a::A;\n"),
+        source("d", "use crate::a::A;\nmod child;\nuse child::Child;\n"),
+        source("d/child", "use super::D;\nuse crate::d::E;\n"),
+    ];
+    let uses: Vec<_> = sources.iter().map(|source| (source, Items::of(source).uses)).collect();
+    let mut all = BTreeMap::new();
+    check_circles(&uses, &mut all);
+    let found: Vec<&String> = all.keys().collect();
+    assert_eq!(found, ["ftb-core/src/a.rs", "ftb-core/src/b.rs", "ftb-core/src/c.rs"]);
 }

@@ -12,8 +12,7 @@
 //! written before them. Responsible for: files, what is found of them after a crash. Not
 //! responsible for: what a chunk or a record means, and whether a chunk is good: it carries
 //! checksums of its own ([`super::record`]). The lock lies beside the store, and so does the record
-//! of what was acknowledged. `tests/bench`, binary `ftb-store`, compares it with stores of the
-//! registry.
+//! of what was acknowledged.
 
 use super::segment::{CHUNK_BYTES_MAX, Places, frame, read_chunks, write_both};
 use crate::world::{Change, Storage, Store, StoreError};

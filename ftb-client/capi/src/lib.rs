@@ -10,8 +10,9 @@
 //! - `subscription`, `schema`, `declared`, `space`, `table`, `queue`, `gaps`, `ending`: the rules,
 //!   without I/O;
 //! - `convert`: an event here and there;
-//! - `process`, `common`, `client`, `delivery`, `engine`: the shell: one runtime thread for the process, one
-//!   attachment for each connected client, one callback thread for each that wants callbacks;
+//! - `process`, `common`, `client`, `delivery`, `engine`: the shell: one runtime thread for the
+//!   process, one attachment for each connected client, one callback thread for each that wants
+//!   callbacks;
 //! - `settings`, `report`: what the environment says, and what is said to the user.
 //!
 //! Responsible for: the C API. Not responsible for: reaching the agent and keeping events until

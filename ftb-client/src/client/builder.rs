@@ -17,7 +17,7 @@ impl ClientBuilder {
         Self(ClientConfig::new(name))
     }
 
-    /// The Unix socket of the agent; [`default_socket`](crate::default_socket) when this is not called.
+    /// The Unix socket of the agent; without this [`default_socket`](crate::default_socket).
     pub fn agent(mut self, socket: impl Into<PathBuf>) -> Self {
         self.0.socket = socket.into();
         self

@@ -11,6 +11,7 @@ pub mod ipc;
 pub mod net;
 mod pause;
 mod pipes;
+mod processes;
 mod saving;
 mod stdin;
 mod stop;

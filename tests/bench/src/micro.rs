@@ -3,6 +3,7 @@
 
 use crate::report;
 use crate::server::{beside_this, installed};
+use crate::stats;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
 use std::fs;
@@ -126,7 +127,7 @@ fn routing() -> Result<String> {
     ] {
         let allocations = allocations(others, batch)?;
         let instructions = match counts_instructions {
-            true => report::thousands(instructions(others, batch)?),
+            true => stats::thousands(instructions(others, batch)?),
             false => report::NONE.to_owned(),
         };
         let _ = writeln!(text, "| {what} | {allocations:.3} | {instructions} |");

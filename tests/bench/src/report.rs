@@ -4,6 +4,7 @@ use crate::case::Shows;
 use crate::load::Outcome;
 use crate::run::{CaseRuns, RowRuns};
 use crate::stats::Summary;
+use crate::stats::thousands;
 use crate::svg::{self, Bar};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -273,19 +274,6 @@ fn plot(case: &CaseRuns) -> Option<String> {
 
 fn mebibytes(kib: f64) -> String {
     format!("{:.1}", kib / 1024.0)
-}
-
-/// A whole number with a comma between thousands.
-pub(crate) fn thousands(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) && !text.ends_with('-') {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bars as SVG, readable on light and dark pages.
 
-use crate::report::thousands;
 use crate::stats::Summary;
+use crate::stats::thousands;
 use std::fmt::Write as _;
 
 /// One bar: a median, and a whisker from smallest to largest.

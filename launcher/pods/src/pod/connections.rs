@@ -8,7 +8,7 @@
 //!
 //! Limit: connections that the pod has half closed are not probed.
 
-use super::saving::processes;
+use super::processes::processes;
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::BTreeSet;

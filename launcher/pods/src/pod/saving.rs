@@ -4,6 +4,7 @@
 use super::image::{self, Facts};
 use super::ipc::{FromSupervisor, ToSupervisor};
 use super::pause::PauseProcess;
+use super::processes::{memory_bytes, own_bytes};
 use super::task::Task;
 use super::{ANSWER_WAIT, PodChannels};
 use crate::backend::{Moment, PodPlace, Unit};
@@ -12,7 +13,6 @@ use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
 use crate::{installed, owner, saver, steps};
 use ftb_launcher_core::names::{Ranks, SetId};
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -270,39 +270,6 @@ impl Place {
         });
         looked.await.unwrap_or(false)
     }
-}
-
-/// The processes of a pod, by their ids on this host.
-pub(super) fn processes(pause: u32) -> impl Iterator<Item = u32> {
-    let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-    let pod = space(pause);
-    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(move |pid| pod.is_some() && space(*pid) == pod)
-}
-
-fn memory_bytes(pause: u32) -> u64 {
-    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
-    let page = page.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(4096);
-    let pages = |pid: u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    };
-    processes(pause).filter_map(pages).sum::<u64>().saturating_mul(page)
-}
-
-/// Bytes of the memory of a pod that files do not back: nearly all of its image. Memory that
-/// processes share counts for each of them.
-fn own_bytes(pause: u32) -> u64 {
-    let kib = |pid: u32| {
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let of = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key));
-            line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
-        };
-        of("RssAnon:").unwrap_or(0).saturating_add(of("RssShmem:").unwrap_or(0))
-    };
-    processes(pause).map(kib).sum::<u64>().saturating_mul(1024)
 }
 
 /// The image of a pod is that of its first rank.
