@@ -93,7 +93,8 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	  -- --ignored --nocapture
 
 # Crates with fuzz targets: in `tests/fuzz.rs`.
-FUZZED       = ftb-core ftb-proto ftb-agent ftb-ipmi ftb-launcher-core
+FUZZED       = ftb-core ftb-proto ftb-agent ftb-ipmi ftb-launcher-core ftb-launcher ftb-ib \
+  ftb-slurm ftb-act ftb-bridge
 FUZZ_SECONDS ?= 60
 # The counters of libFuzzer. With --target, build scripts and macros are built without them.
 FUZZ_COVER   = level=4 inline-8bit-counters pc-table trace-compares

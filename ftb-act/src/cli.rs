@@ -17,6 +17,10 @@ pub const CONFIG: &str = "/etc/ftb/act.toml";
 /// answer of the agent.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-act", version)]
+#[command(after_long_help = "\
+Examples:
+  ftb-act check
+  ftb-act run --dry-run --since 7d")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -27,12 +31,27 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Act until a signal
+    #[command(after_long_help = "\
+Examples:
+  ftb-act run
+  ftb-act run --dry-run --since 7d")]
     Run(RunArgs),
     /// Check the configuration: a mistake is named with line and column
+    #[command(after_long_help = "\
+Examples:
+  ftb-act check
+  ftb-act check --config /etc/ftb/act.toml")]
     Check(ConfigArgs),
     /// Show the breaker, and the orders that are saved
+    #[command(after_long_help = "\
+Examples:
+  ftb-act status
+  ftb-act status --json")]
     Status(StatusArgs),
     /// Close the breaker: what it refused passes once, if its conditions still hold
+    #[command(after_long_help = "\
+Examples:
+  ftb-act resume")]
     Resume(ConfigArgs),
     /// Become a program that ends with its parent
     #[command(hide = true)]

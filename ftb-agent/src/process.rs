@@ -22,16 +22,25 @@ const FAILED: u8 = 1;
 /// Exit code: the arguments or the configuration are wrong.
 const BAD_INPUT: u8 = 2;
 
+const SIGNALS_AND_CODES: &str = "\
+Signals: TERM and INT stop it gracefully, HUP makes it read members, fan-out, allow_unlisted,
+certificates, access and storm rules and log level again.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong arguments or configuration (nothing was
+started).";
+
 /// The agent of one node of an ftb cluster: carries events between the programs of its node and
 /// the agents of the other nodes.
 #[derive(Debug, clap::Parser)]
 #[command(
     name = "ftb-agent",
     version,
-    after_help = "Signals: TERM and INT stop it gracefully, HUP makes it read members, fan-out, \
-                  allow_unlisted, certificates, access and storm rules and log level again.\nExit \
-                  codes: 0 stopped by a signal, 1 failed, 2 wrong arguments or configuration \
-                  (nothing was started)."
+    after_help = SIGNALS_AND_CODES,
+    after_long_help = format!("\
+{SIGNALS_AND_CODES}
+
+Examples:
+  ftb-agent --check-config --config /etc/ftb/agent.toml
+  ftb-agent --config /etc/ftb/agent.toml")
 )]
 pub struct Args {
     /// The configuration file

@@ -1,10 +1,11 @@
-//! Hostile configuration files, journals and clients (`ftb_fuzz` says how targets run).
+//! Hostile configuration files, journals, clients and HTTP requests (`ftb_fuzz` says how targets
+//! run).
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use bytes::Bytes;
-use common::{MEMORY_SOCKET, MemoryCluster, event, open, soon};
+use common::{Lone, MEMORY_SOCKET, MemoryCluster, event, open, soon};
 use ftb_agent::config::Config;
 use ftb_agent::journal::record;
 use ftb_core::protocol::{CLIENT_FEATURES, PROTOCOL};
@@ -14,6 +15,7 @@ use ftb_transport::{BoxIo, Credentials};
 use prost::Message as _;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 #[test]
 fn a_configuration_is_good_or_says_in_one_line_what_is_wrong() {
@@ -185,5 +187,53 @@ fn no_bytes_on_the_socket_of_clients_stop_an_agent() {
             let _ = soon("the agent to close", io.read_to_end(&mut Vec::new())).await;
             assert_serves(&cluster).await;
         });
+    });
+}
+
+/// Sends bytes to the server of the monitoring, and a request behind them, so that there is one;
+/// gives the head of its answer.
+async fn asked(port: u16, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let bytes = [bytes, b"\r\n\r\nGET / HTTP/1.1\r\n\r\n"].concat();
+    // The server may close before it has read everything.
+    let _ = stream.write_all(&bytes).await;
+    let mut answer = Vec::new();
+    let head = async {
+        // A stream of events has no end.
+        while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+            if !matches!(stream.read_buf(&mut answer).await, Ok(1..)) {
+                break;
+            }
+        }
+    };
+    soon("an answer, or the end", head).await;
+    answer
+}
+
+#[test]
+fn no_http_request_stops_the_monitoring_of_an_agent() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // A port that is free now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let extra = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
+    let lone = runtime.block_on(Lone::start(&extra));
+    let request =
+        |path: &str, head: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n");
+    let seeds = [
+        request("/tree.json", ""),
+        request("/events?filter=severity%3E%3Derror&since=7", "Last-Event-ID: 1-0:5\r\n"),
+        request("/conditions.json", "Authorization: Bearer x\r\nConnection: keep-alive\r\n"),
+        request("/page/about.json", "Content-Length: 5\r\n"),
+        "POST /metrics HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"
+            .to_owned(),
+    ];
+    Target::new("monitor_requests").seeds(seeds).rounds(300).check(move |bytes| {
+        runtime.block_on(async {
+            let answer = asked(port, bytes).await;
+            assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{answer:?}");
+            let health = asked(port, request("/healthz", "").as_bytes()).await;
+            assert!(health.starts_with(b"HTTP/1.1 200 "), "{}", health.escape_ascii());
+        });
+        let _ = &lone;
     });
 }

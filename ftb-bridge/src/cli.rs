@@ -3,14 +3,19 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Exports events to NATS JetStream, and imports alarms of the facility.
+/// Exports events to NATS JetStream, imports alarms of the facility, and sends traces of jobs.
 ///
 /// Every event, condition and gap of the cluster becomes one CloudEvent in a stream. Alarms become
 /// events and conditions of the hosts of a rack. A second bridge of the cluster is on standby.
+/// Episodes of jobs become traces (OTLP), if it is configured.
 ///
 /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration, 3 no status.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-bridge", version)]
+#[command(after_long_help = "\
+Examples:
+  ftb-bridge check
+  ftb-bridge status")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -24,10 +29,21 @@ pub struct Cli {
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum Command {
     /// Be the bridge until SIGTERM or SIGINT
+    #[command(after_long_help = "\
+Examples:
+  ftb-bridge run --config /etc/ftb/bridge.toml")]
     Run,
     /// Check the configuration and exit
+    #[command(after_long_help = "\
+Examples:
+  ftb-bridge check
+  ftb-bridge check --config /etc/ftb/bridge.toml")]
     Check,
     /// Show how far the bridge of this host is
+    #[command(after_long_help = "\
+Examples:
+  ftb-bridge status
+  ftb-bridge status --json")]
     Status {
         /// Print one JSON object
         #[arg(long)]

@@ -4,6 +4,7 @@ use crate::cloud_event::Choice;
 use crate::import::{Pattern, Rule};
 use ftb_client::{EventName, EventSpace, RecommendedAction, Severity, Truth};
 use ftb_core::hostlist::Hostlist;
+use http::Uri;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +18,9 @@ const RACK_HOSTS_MAX: usize = 1_024;
 const RULES_MAX: usize = 256;
 /// Most racks.
 const RACKS_MAX: usize = 16_384;
+
+/// Where a collector takes traces, if the address has no path.
+const TRACES_PATH: &str = "/v1/traces";
 
 /// Why a configuration is rejected: one line with the file.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,7 @@ struct File {
     nats: NatsFile,
     export: ExportFile,
     import: Option<ImportFile>,
+    otlp: Option<OtlpFile>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,6 +114,12 @@ struct RuleFile {
     action: Option<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OtlpFile {
+    url: String,
+}
+
 /// How NATS is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsConfig {
@@ -150,6 +161,13 @@ pub struct ImportConfig {
     pub racks: BTreeMap<String, Vec<String>>,
 }
 
+/// Where traces are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtlpConfig {
+    /// The address of the collector.
+    pub url: Uri,
+}
+
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -157,12 +175,14 @@ pub struct Config {
     pub agent: Option<PathBuf>,
     /// Where the state is kept.
     pub state_dir: PathBuf,
-    /// How NATS is reached.
-    pub nats: NatsConfig,
+    /// How NATS is reached; `None`: only traces are sent.
+    pub nats: Option<NatsConfig>,
     /// What is exported.
     pub export: ExportConfig,
     /// What is imported.
     pub import: Option<ImportConfig>,
+    /// Where traces of episodes are sent.
+    pub otlp: Option<OtlpConfig>,
 }
 
 impl Config {
@@ -185,8 +205,13 @@ impl Config {
         let file: File = read_toml(text)?;
         let needs_tls = file.import.as_ref().is_some_and(|import| !import.insecure);
         let import = file.import.map(|import| import.check(folder)).transpose()?;
-        let nats = file.nats.check(folder)?;
-        if let Some(server) = nats.in_the_clear().filter(|_| needs_tls) {
+        let otlp = file.otlp.map(OtlpFile::check).transpose()?;
+        let nats = match file.nats.servers.is_empty() && otlp.is_some() && import.is_none() {
+            true => None,
+            false => Some(file.nats.check(folder)?),
+        };
+        let in_the_clear = nats.as_ref().and_then(NatsConfig::in_the_clear);
+        if let Some(server) = in_the_clear.filter(|_| needs_tls) {
             return Err(format!(
                 "import: alarms would come from {server} without TLS, and a host on the way could \
                  invent them: set nats.ca or a tls:// address, or import.insecure = true"
@@ -198,6 +223,7 @@ impl Config {
             nats,
             export: file.export.check()?,
             import,
+            otlp,
         })
     }
 }
@@ -331,6 +357,35 @@ impl ImportFile {
         let path = folder.join(&self.racks);
         let racks = racks(&path).map_err(|problem| format!("{}: {problem}", path.display()))?;
         Ok(ImportConfig { stream: self.stream, subject: self.subject, rules, racks })
+    }
+}
+
+impl OtlpFile {
+    fn check(self) -> Result<OtlpConfig, String> {
+        let wrong = || "otlp.url: expected an address like http://127.0.0.1:4318".to_owned();
+        let url: Uri = self.url.parse().map_err(|_| wrong())?;
+        let Some(authority) = url.authority() else { return Err(wrong()) };
+        if authority.as_str().contains('@') {
+            return Err("otlp.url: no user or password may be in it".to_owned());
+        }
+        match url.scheme_str() {
+            Some("http") => {}
+            Some("https") => {
+                return Err(
+                    "otlp.url: https is not supported: run a collector on this host, which \
+                            forwards the traces"
+                        .to_owned(),
+                );
+            }
+            _ => return Err(wrong()),
+        }
+        match url.path() {
+            "" | "/" => {
+                let place = format!("http://{authority}{TRACES_PATH}");
+                Ok(OtlpConfig { url: place.parse().map_err(|_| wrong())? })
+            }
+            _ => Ok(OtlpConfig { url }),
+        }
     }
 }
 

@@ -331,19 +331,19 @@ impl Export {
 }
 
 /// A position as `ftbctl` prints it.
-mod position_text {
+pub(crate) mod position_text {
     use ftb_client::Position;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de};
 
     #[allow(clippy::ref_option, reason = "serde's signature")]
-    pub(super) fn serialize<S: Serializer>(
+    pub(crate) fn serialize<S: Serializer>(
         position: &Option<Position>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         position.map(|position| position.to_string()).serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Position>, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;

@@ -1,8 +1,9 @@
-//! ftb-bridge: between a cluster and NATS JetStream.
+//! ftb-bridge: between a cluster and NATS JetStream, and to a collector of traces.
 //!
-//! It exports events, conditions and gaps as CloudEvents, each once, and imports alarms of the
-//! facility. The core is pure: [`cloud_event`], [`export`], [`import`]. The shell is thin:
-//! [`shell`] owns the connections, the state file and the time.
+//! It exports events, conditions and gaps as CloudEvents, each once, imports alarms of the
+//! facility, and sends traces of the episodes of jobs. The core is pure: [`cloud_event`],
+//! [`export`], [`import`], [`otlp`]. The shell is thin: [`shell`] owns the connections, the state
+//! file and the time.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -10,4 +11,5 @@ pub mod cloud_event;
 pub mod config;
 pub mod export;
 pub mod import;
+pub mod otlp;
 pub mod shell;

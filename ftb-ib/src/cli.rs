@@ -10,6 +10,10 @@ use std::path::PathBuf;
 /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ib", version)]
+#[command(after_long_help = "\
+Examples:
+  ftb-ib --check-config --config /etc/ftb/ib.toml
+  ftb-ib --print")]
 pub struct Cli {
     /// Configuration file [default: /etc/ftb/ib.toml if it exists, else built-in defaults]
     #[arg(long, value_name = "FILE")]

@@ -11,6 +11,10 @@ use std::path::PathBuf;
 /// device, wrong password, no such cipher suite).
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ipmi", version)]
+#[command(after_long_help = "\
+Examples:
+  ftb-ipmi --once --bmc 127.0.0.1:9001 --node node001 --user ftb
+  ftb-ipmi --check-config --config /etc/ftb/ipmi.toml")]
 pub struct Cli {
     /// Configuration file.
     #[arg(long, default_value = "/etc/ftb/ipmi.toml", value_name = "FILE")]

@@ -1,4 +1,5 @@
-//! Hostile sensor records, log entries, and files of ftb-ipmi (`ftb_fuzz` says how targets run).
+//! Hostile datagrams, sensor records, log entries, and files of ftb-ipmi (`ftb_fuzz` says how
+//! targets run).
 #![allow(clippy::unwrap_used)]
 
 use ftb_fuzz::Target;
@@ -7,6 +8,27 @@ use ftb_ipmi::config::Config;
 use ftb_ipmi::rules::Policy;
 use ftb_ipmi::sdr::Record;
 use ftb_ipmi::sel::{Bookmark, SensorEvent};
+use ftb_rmcp::{LanConfig, Protocol, hostile};
+use std::time::Duration;
+
+/// From a host that reaches the console's port, or from a BMC that was taken over.
+#[test]
+fn no_datagram_panics_a_session_or_passes_without_the_password() {
+    let config = LanConfig {
+        host: "127.0.0.1".to_owned(),
+        port: 623,
+        user: "ftb".to_owned(),
+        password: "a good password".to_owned(),
+        group_key: None,
+        privilege: 2,
+        protocol: Protocol::RMCP_PLUS,
+        timeout: Duration::from_secs(1),
+        retries: 0,
+    };
+    let old = [0x06, 0, 0xff, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0x81, 0x1c, 0x63, 0x20, 0, 1, 0, 0];
+    let seeds = hostile::seeds().into_iter().chain([old.to_vec()]);
+    Target::new("rmcp").seeds(seeds).check(move |bytes| hostile::read(&config, bytes));
+}
 
 /// A full record of a fan (IPMI 2.0, section 43.1).
 fn fan() -> Vec<u8> {

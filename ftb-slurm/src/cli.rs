@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-slurm", version, args_conflicts_with_subcommands = true)]
+#[command(after_long_help = "\
+Examples:
+  ftb-slurm --check-config --config /etc/ftb/slurm.toml")]
 pub struct Cli {
     /// What to do instead.
     #[command(subcommand)]
@@ -32,6 +35,10 @@ pub enum Command {
     ///
     /// Exit codes: 0 healthy or unknown, 1 a condition drains the node. With --strict, unknown is
     /// 2.
+    #[command(after_long_help = "\
+Examples:
+  ftb-slurm health
+  ftb-slurm health --node node07 --strict")]
     Health(HealthArgs),
     /// Say which nodes a job should not get: those with a condition that holds.
     ///
@@ -42,6 +49,10 @@ pub enum Command {
     ///
     /// Exit codes: 0 advised, also if there is no such node, 1 failed, 2 bad arguments, 3 no agent,
     /// or no answer in time.
+    #[command(after_long_help = "\
+Examples:
+  sbatch $(ftb-slurm advice --nodes node[01-16]) job.sh
+  ftb-slurm advice 4711")]
     Advice(AdviceArgs),
 }
 

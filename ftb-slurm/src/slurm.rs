@@ -68,7 +68,7 @@ impl Slurm {
                 answer => answer?,
             },
         };
-        parse(&answer).map_err(SlurmError::Answer)
+        nodes_of(&answer).map_err(SlurmError::Answer)
     }
 
     /// Carries out an order.
@@ -164,7 +164,11 @@ impl Default for Words {
     }
 }
 
-fn parse(answer: &[u8]) -> Result<Vec<Node>, serde_json::Error> {
+/// The nodes in an answer of `scontrol show nodes --json` or `sinfo --json`.
+///
+/// # Errors
+/// It is no such answer.
+pub fn nodes_of(answer: &[u8]) -> Result<Vec<Node>, serde_json::Error> {
     let answer: Inventory = serde_json::from_slice(answer)?;
     let node = |node: JsonNode| {
         let state = match node.state {
@@ -193,11 +197,11 @@ mod tests {
             "state_flags":["DRAIN"],"reason":"new disk","reason_set_by_user":"ann"}]}"#;
         let new = br#"{"nodes":[{"name":"node01","state":["IDLE","DRAIN"],"reason":"new disk",
             "reason_set_by_user":"ann"},{"name":"node02","state":["DOWN","NOT_RESPONDING"]}]}"#;
-        let nodes = parse(new).expect("it can be read");
-        assert_eq!(parse(old).expect("it can be read"), nodes[..1]);
+        let nodes = nodes_of(new).expect("it can be read");
+        assert_eq!(nodes_of(old).expect("it can be read"), nodes[..1]);
         assert!(nodes[0].is_drained && !nodes[0].is_down && nodes[0].user == "ann");
         assert!(nodes[1].is_down && nodes[1].reason.is_empty());
-        assert!(parse(b"[]").is_err());
+        assert!(nodes_of(b"[]").is_err());
     }
 
     #[test]

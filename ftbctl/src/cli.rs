@@ -1,5 +1,9 @@
 //! The command line: the one source of help, man pages and completion.
 
+mod hosts;
+mod silence;
+mod texts;
+
 use crate::ca::{self, CaArgs};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -12,22 +16,27 @@ use ftb_client::{
 };
 use ftb_core::hostlist::Hostlist;
 use ftb_launcher_core::names::{JobId, NodeName};
+pub(crate) use hosts::HostsCommand;
+pub(crate) use silence::{SilenceAdd, SilenceCommand};
 use std::path::PathBuf;
+use texts::{
+    CA, CONDITIONS, DOCTOR, DRILL, EXIT_CODES, EXPLAIN, FILTERS, HEALTH_CODES, SILENCE, TOP, TRACE,
+    TREE,
+};
 
 /// Default deadline of one answer.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    success, also when the reader of the output closed it
-  1    failure
-  2    wrong usage: an option, filter, event space, time... Nothing was started
-  3    no answer of an agent within the deadline
-  130  interrupted with Ctrl-C";
-
 /// Publish fault events, watch the events of the cluster, show its tree.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(after_long_help = format!("\
+{EXIT_CODES}
+
+Examples:
+  ftbctl tree
+  ftbctl tail 'severity>=warning'
+  ftbctl doctor"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -92,26 +101,64 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Publish one event, and wait until it is committed
+    #[command(after_long_help = "\
+Examples:
+  ftbctl publish my.health.check DISK_FULL '/scratch is full' --severity error
+  ftbctl publish site.disk DISK_BAD -s error --condition DISK_BAD --component sda")]
     Publish(Publish),
     /// Print events as they arrive
     #[command(visible_alias = "tail", after_help = FILTERS)]
+    #[command(after_long_help = format!("\
+{FILTERS}
+
+Examples:
+  ftbctl subscribe 'severity>=warning, hostname=node[001-064]'
+  ftbctl tail 'event_name=FTB_NODE_DEAD' --count 1 --timeout 10m"))]
     Subscribe(Subscribe),
     /// Print the events that the cluster still stores
     #[command(after_help = FILTERS)]
+    #[command(after_long_help = format!("\
+{FILTERS}
+
+Examples:
+  ftbctl events 'event_space=ftb.agent, severity>=error' --since 2h
+  ftbctl events 'hostname=node[001-064]' --since '1 hour ago' --json"))]
     Events(Events),
     /// Show the tree of agents
     #[command(after_help = TREE)]
+    #[command(after_long_help = format!("\
+{TREE}
+
+Examples:
+  ftbctl tree --wait=full --timeout 1m
+  ftbctl tree --down"))]
     Tree(TreeArgs),
     /// Fold, expand, count and compare host lists
     ///
     /// Needs no agent. Hosts are sorted by name and number, and stand in a result once.
-    #[command(subcommand, after_help = HOSTS)]
+    #[command(subcommand)]
+    #[command(after_long_help = "\
+Examples:
+  squeue -h -t R -o %N | ftbctl hosts fold     # node[001-016]
+  ftbctl hosts diff node[1-9] node[3-4],node9  # node[1-2,5-8]
+  ftbctl hosts count node[001-032]             # 32")]
     Hosts(HostsCommand),
     /// Show what is wrong now: the conditions of the cluster
     #[command(after_help = CONDITIONS)]
+    #[command(after_long_help = format!("\
+{CONDITIONS}
+
+Examples:
+  ftbctl conditions node[001-032]
+  ftbctl conditions node07 --wait-clear --timeout 1h"))]
     Conditions(ConditionsArgs),
     /// Show the health of one node, in one line and as the exit code
     #[command(after_help = HEALTH_CODES)]
+    #[command(after_long_help = format!("\
+{HEALTH_CODES}
+
+Examples:
+  ftbctl health node07 --watched-by ftb.agent,ftb.ipmi"))]
     Health(HealthArgs),
     /// Silence conditions of hosts during maintenance: no program drains, pages or runs for them
     ///
@@ -119,18 +166,36 @@ pub(crate) enum Command {
     /// alerts do not change: Alertmanager has silences of its own. Root, the agent's user and users
     /// whom an access rule of ftb.silence names may silence.
     #[command(subcommand, after_help = SILENCE)]
+    #[command(after_long_help = format!("\
+{SILENCE}
+
+Examples:
+  ftbctl silence add node[01-16] --for 2h --reason 'new power supplies in rack 3'
+  ftbctl silence add node07 --key FANFAIL --for 24h --reason 'a fan is ordered'
+  ftbctl silence list"))]
     Silence(SilenceCommand),
     /// Explain an event or a condition: cause, severity, what a job launcher does about it
     ///
     /// Needs no agent. The reactions are those of the built-in policy, and of the policies of your
     /// jobs on this host that differ from it.
     #[command(after_help = EXPLAIN)]
+    #[command(after_long_help = format!("\
+{EXPLAIN}
+
+Examples:
+  ftbctl explain FTB_IPMI_FANFAIL
+  ftbctl explain FANFAIL --policy policy.toml"))]
     Explain(ExplainArgs),
     /// Show the path of an event: each step of each agent, with its delay
     ///
     /// Agents remember the steps of events of ERROR and FATAL, and of those published with --trace,
     /// in a ring of 192 KiB. You see the paths of events that you may read.
     #[command(after_help = TRACE)]
+    #[command(after_long_help = format!("\
+{TRACE}
+
+Examples:
+  ftbctl trace 139af0937b29092e250242bf247ca784.1"))]
     Trace(TraceArgs),
     /// Suppose that a fan of a node has failed: test the path of a fault up to the decisions
     ///
@@ -138,104 +203,83 @@ pub(crate) enum Command {
     /// launcher answers what it would do, and does nothing. No condition is set. Root and the
     /// agent's user drill all jobs, others their own with --job.
     #[command(after_help = DRILL)]
+    #[command(after_long_help = format!("\
+{DRILL}
+
+Examples:
+  ftbctl drill --node node07
+  ftbctl drill --job job-1"))]
     Drill(DrillArgs),
     /// Demonstrate on this machine: a fan fails, the job moves, the result is right
     ///
     /// Runs ftb-demo with these arguments: the one beside ftbctl, else the one on the PATH (make
     /// demo builds both). It needs no agent: it starts five.
+    #[command(after_long_help = "\
+Examples:
+  ftbctl demo
+  ftbctl demo --iterations 300")]
     Demo {
         /// Arguments of ftb-demo (ftb-demo --help shows them)
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<std::ffi::OsString>,
     },
     /// Show one node: state, place in the tree, version, health, conditions
+    #[command(after_long_help = "\
+Examples:
+  ftbctl node node07
+  ftbctl node node07 --json")]
     Node(NodeArgs),
     /// Show the cluster live: acting root, agents, event rate, conditions, newest events
     ///
     /// Conditions are shown by severity, with the hosts of each as a host list.
     #[command(after_help = TOP)]
+    #[command(after_long_help = format!("\
+{TOP}
+
+Examples:
+  ftbctl top
+  ftbctl top --once 'severity>=warning'"))]
     Top(Top),
     /// Show the status of the local agent
+    #[command(after_long_help = "\
+Examples:
+  ftbctl status
+  ftbctl status --json")]
     Status,
     /// Examine ftb itself: configuration, socket, tree, versions, clocks, certificates, journals
     ///
     /// Asks all agents. Each finding names its fix. Faults of the hardware are shown by ftbctl
     /// conditions.
     #[command(after_help = DOCTOR)]
+    #[command(after_long_help = format!("\
+{DOCTOR}
+
+Examples:
+  ftbctl doctor
+  ftbctl doctor --config /etc/ftb/agent.toml --json"))]
     Doctor(DoctorArgs),
     /// Write a configuration of the agent with certificates, and say what to do next
     ///
     /// Writes DIR/agent.toml and the files of this host in DIR/tls; the certificates of all hosts
     /// are in the folder of the CA (ftbctl ca). Replaces no file. Needs no agent.
+    #[command(after_long_help = "\
+Examples:
+  ftbctl init my-cluster
+  ftbctl init my-cluster 'login1,node[01-16]'")]
     Init(InitArgs),
     /// Create, renew and revoke the certificates of agents
     #[command(after_help = CA)]
+    #[command(after_long_help = format!("\
+{CA}
+
+Examples:
+  ftbctl ca init my-cluster
+  ftbctl ca issue 'node[01-16]'"))]
     Ca(CaArgs),
     /// Write a man page or shell completion to standard output
     #[command(hide = true)]
     Generate(Generate),
 }
-
-const CA: &str = "\
-The folder has ca.pem and crl.pem for every host, hosts/HOST/agent.pem and agent.key for one host,
-and ca.key, which never leaves it. Keys are ECDSA P-256. Needs no agent.";
-
-const TREE: &str = "\
-Exit codes with --wait: 0 when the state is reached, 3 when it is not within --timeout. Without
---wait: 0. JSON: objects `node`, then one `tree`; with --summary the `tree` only.";
-
-const HOSTS: &str = "\
-Examples:
-  squeue -h -t R -o %N | ftbctl hosts fold        node[001-016]
-  ftbctl hosts diff node[1-9] node[3-4],node9     node[1-2,5-8]
-  for host in $(ftbctl hosts expand node[1-3]); do ...";
-
-const CONDITIONS: &str = "\
-Watches (key WATCHED), silences and conditions that do not hold are shown with --all. With
---wait-clear the command ends when no shown condition holds or is unknown.";
-
-const SILENCE: &str = "\
-Examples:
-  ftbctl silence add node[001-016] --for 2h --reason 'new power supplies in rack 3'
-  ftbctl silence add node07 --key FANFAIL --for 24h --reason 'fan is ordered'
-At most 1024 at a time, each for at most 30 days. Users other than root remove a silence on the host
-where it was added.";
-
-const EXPLAIN: &str = "\
-NAME is a name (FTB_IPMI_FANFAIL), a key of a condition (FANFAIL), an event space (ftb.ib), or the
-beginning of a word (fan). More than two matches become a list.";
-
-const TRACE: &str = "\
-Delays count from the first step. Between hosts they contain the difference of the clocks; a step
-before the first one shows as negative. Exit code 1: no agent remembers the event. Exit code 3:
-some agents did not answer (a line for each).";
-
-const DRILL: &str = "\
-Times count from the publish: the local agent took the event, it was committed, a subscription here
-got it, the last launcher answered. Exit code 0: passed; without a job that runs the path is tested
-up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer, or you
-may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ERROR if it failed).";
-
-const TOP: &str = "\
-Keys: q quits, Tab goes to the other part, arrows and page keys scroll, / searches hosts, names and
-texts, s sorts the conditions by severity, age or hosts. The rate counts all events.";
-
-const DOCTOR: &str = "\
-Exit codes: 0: nothing was found; 1: something was. JSON: objects `finding`, then one `doctor`.";
-
-const HEALTH_CODES: &str = "\
-Exit codes:
-  0    healthy: a publisher watches the node, and no condition of WARNING or worse holds
-  1    unhealthy
-  2    unknown: a publisher is lost, none watches the node, the agent does not answer, or the
-       command line is wrong";
-
-const FILTERS: &str = "\
-Filters: conditions separated by commas, all must hold.
-  event_space=ftb.ipmi.*          severity>=error        event_name=FTB_IPMI_*
-  hostname=node[001-032]          jobid=4711             client_name=ftb-ib|ftb-ipmi
-  uid=1000                        (the user that published, by number)
-  condition=FANFAIL|PORT_*        subject=node[001-032]  (events that state a condition)";
 
 #[derive(Debug, Args)]
 pub(crate) struct Publish {
@@ -312,48 +356,6 @@ pub(crate) enum TreeState {
     Full,
 }
 
-/// The commands of `ftbctl hosts`. A list is like `node[001-032],login1`; standard input is read
-/// where no list is given.
-#[derive(Debug, Subcommand)]
-pub(crate) enum HostsCommand {
-    /// Write all hosts as one list
-    Fold {
-        /// Host lists, or names [default: standard input]
-        #[arg(value_name = "HOSTLIST")]
-        lists: Vec<String>,
-    },
-    /// Write one host a line
-    Expand {
-        /// Host lists, or names [default: standard input]
-        #[arg(value_name = "HOSTLIST")]
-        lists: Vec<String>,
-    },
-    /// Write how many hosts there are
-    Count {
-        /// Host lists, or names [default: standard input]
-        #[arg(value_name = "HOSTLIST")]
-        lists: Vec<String>,
-    },
-    /// Write the hosts of the first list that are in none of the others
-    Diff {
-        /// The hosts
-        #[arg(value_name = "HOSTLIST")]
-        list: String,
-        /// Hosts to leave out
-        #[arg(value_name = "OTHER", required = true)]
-        others: Vec<String>,
-    },
-    /// Write the hosts that are in all lists
-    Intersect {
-        /// The hosts
-        #[arg(value_name = "HOSTLIST")]
-        list: String,
-        /// Further lists
-        #[arg(value_name = "OTHER", required = true)]
-        others: Vec<String>,
-    },
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct ConditionsArgs {
     /// The hosts, like node[001-032] [default: all]
@@ -368,37 +370,6 @@ pub(crate) struct ConditionsArgs {
     /// Wait until no shown condition holds or is unknown, at most --timeout
     #[arg(long)]
     pub(crate) wait_clear: bool,
-}
-
-/// The commands of `ftbctl silence`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum SilenceCommand {
-    /// Begin a silence, and write its id
-    Add(SilenceAdd),
-    /// List the silences that have not ended
-    List,
-    /// End a silence
-    Remove {
-        /// Its id, as add and list print it
-        #[arg(value_name = "ID")]
-        id: String,
-    },
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SilenceAdd {
-    /// The hosts, like node[001-032]
-    #[arg(value_name = "HOSTLIST")]
-    pub(crate) hosts: String,
-    /// Only conditions with this key, like FANFAIL [default: all]
-    #[arg(long, value_name = "KEY")]
-    pub(crate) key: Option<String>,
-    /// How long, like 2h; at most 30 days
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
-    pub(crate) lasts: Duration,
-    /// Why
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: String,
 }
 
 #[derive(Debug, Args)]

@@ -102,6 +102,9 @@ fn help_man_page_and_completion_come_from_one_source() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(text(&["--help"]).contains("Exit codes"));
+    let example = "Examples:\n  ftbctl conditions node[001-032]\n";
+    assert!(text(&["conditions", "--help"]).contains(example));
+    assert!(!text(&["conditions", "-h"]).contains("Examples"));
     assert!(text(&["generate", "man"]).contains(".TH ftbctl"));
     for shell in ["bash", "zsh", "fish"] {
         assert!(text(&["generate", "completion", shell]).contains("subscribe"));

@@ -7,18 +7,26 @@ use ftb_launcher_core::memory::Scheme;
 use ftb_launcher_core::names::{JobId, NodeName};
 use std::path::PathBuf;
 
+const EXIT_CODES: &str = "\
+Exit codes: of run, restart and attach the program's (128 + signal where it was killed), 1 failed,
+2 bad input (nothing was started), 74 the program ended well but output was lost (standard output or
+standard error could not be written), 75 no node became usable within --wait-for-nodes, 127 the
+program cannot be started. Of the others: 0 ok, 1 failed or refused, 2 bad input, 3 no agent or no
+answer, 74 messages were lost.
+Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory.";
+
 /// Start a parallel program on its nodes and keep it running when nodes fail
 #[derive(Parser, Debug)]
 #[command(
     name = "ftb-launch",
     version,
-    after_help = "Exit codes: of run, restart and attach the program's (128 + signal where it was \
-                  killed), 1 failed, 2 bad input (nothing was started), 74 the program ended well \
-                  but output was lost (standard output or standard error could not be written), \
-                  75 no node became usable within --wait-for-nodes, 127 the program cannot be \
-                  started. Of the others: 0 ok, 1 failed or refused, \
-                  2 bad input, 3 no agent or no answer, 74 messages were lost.\n\
-                  Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory."
+    after_help = EXIT_CODES,
+    after_long_help = format!("\
+{EXIT_CODES}
+
+Examples:
+  ftb-launch run -n 2 -- hostname
+  ftb-launch ps")
 )]
 pub struct Cli {
     /// What to do
@@ -33,13 +41,25 @@ pub enum Command {
     ///
     /// Without nodes it runs on this host. If no agent runs there, one is started for this job, and
     /// ends with it; such a job cannot be taken over by `attach`.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch run -n 2 -- hostname
+  ftb-launch run -n 256 --hosts node[01-16] --spares node[17-18] -- ./solver
+  salloc -N 18 ftb-launch run -n 256 --spares node[17-18] -- ./solver
+  ftb-launch run -n 64 --hosts node[01-04] --wait-for-nodes 10m -- ./solver")]
     Run(Box<Run>),
     /// Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch restart ~/.local/state/ftb/jobs/job-1/sets/set-3 --hosts node[01-16]")]
     Restart(Box<Restart>),
     /// Take over a job whose launcher is gone
     ///
     /// The ranks keep running meanwhile. This launcher completes or undoes the open phase and stays
     /// until the job ends, as `run` does. `ps` shows such jobs as orphaned.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch attach job-1")]
     Attach {
         /// Name of the job
         job: JobId,
@@ -47,12 +67,21 @@ pub enum Command {
     /// List your jobs on this host with their state
     ///
     /// STATE is running, orphaned (its launcher is gone: use `attach`), done, or unreadable.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch ps
+  ftb-launch ps --json")]
     Ps {
         /// One JSON object a line
         #[arg(long)]
         json: bool,
     },
     /// Show a job: its phase, sets, checkpoint interval, and the ranks of each node
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch status job-1
+  ftb-launch status job-1 --what-if node03
+  ftb-launch status job-1 --json")]
     Status {
         /// Name of the job
         job: JobId,
@@ -66,30 +95,54 @@ pub enum Command {
     /// Save a running job as a set and wait until it is done
     ///
     /// The job goes on in either case. A running migration or restart is finished first.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch checkpoint job-1
+  ftb-launch checkpoint job-1 --timeout 30m")]
     Checkpoint(Ask),
     /// Move the ranks of a node to a hot spare and wait until it is done
     ///
     /// The other ranks wait meanwhile. Without a spare no rank moves: the job is saved instead, and
     /// the command fails. The node becomes a spare after an event of recovery, or after `usable`.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch migrate job-1 node03")]
     Migrate(AskNode),
     /// Move the ranks of a node to a hot spare, and leave the node out until `usable`
     ///
     /// For maintenance: as `migrate`, but events do not bring the node back. Without JOB the node
     /// is taken out of all your running jobs that use it, one after the other.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch drain node03
+  ftb-launch drain job-1 node03")]
     Drain(Drain),
     /// Let a job use a node again that was left or drained: it becomes a hot spare
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch usable job-1 node03")]
     Usable(AskNode),
     /// Add nodes to a running job as hot spares and wait until they are there
     ///
     /// A job that waits for nodes uses them at once. All are refused if one has a condition for
     /// which the job's policy leaves a node. Nodes that the job has stay as they are; a lost node
     /// is started again.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch add job-1 node[19-20]
+  ftb-launch add job-1 node19 --json")]
     Add(Add),
     /// End a job: SIGTERM to all ranks, SIGKILL after its --kill-grace; `run` exits with code 143
     ///
     /// A job whose launcher is gone is ended too. Its kept output goes to standard error.
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch kill job-1")]
     Kill(Ask),
     /// Check and try policies, close the circuit breaker
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch policy check policy.toml")]
     Policy {
         /// What to do
         #[command(subcommand)]
@@ -101,12 +154,19 @@ pub enum Command {
 #[derive(Subcommand, Debug)]
 pub enum PolicyCommand {
     /// Read a policy file and report errors
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch policy check policy.toml")]
     Check {
         /// The file
         file: PathBuf,
     },
     /// Show what a policy would have done with recorded events: one JSON object a line with space,
     /// name and host, and time_ns or `time_s`
+    #[command(after_long_help = "\
+Examples:
+  ftbctl events 'severity>=error' --json > events.json
+  ftb-launch policy test events.json --policy policy.toml")]
     Test {
         /// The file of events
         events: PathBuf,
@@ -122,6 +182,9 @@ pub enum PolicyCommand {
         json: bool,
     },
     /// Close the circuit breaker of a running job's policy
+    #[command(after_long_help = "\
+Examples:
+  ftb-launch policy reset job-1")]
     Reset(Ask),
 }
 

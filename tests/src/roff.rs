@@ -18,6 +18,16 @@ pub fn escape(text: &str) -> String {
     if out.starts_with('.') { format!("\\&{out}") } else { out }
 }
 
+/// The text of a line that [`escape`] made.
+pub fn unescape(line: &str) -> String {
+    let line = line.strip_prefix("\\&").unwrap_or(line);
+    let mut text = line.to_owned();
+    for (code, c) in [("\\-", "-"), ("\\(aq", "'"), ("\\(ha", "^"), ("\\(ti", "~"), ("\\e", "\\")] {
+        text = text.replace(code, c);
+    }
+    text
+}
+
 /// A running text: what stands in backquotes is bold, a link becomes its words.
 pub fn running(text: &str) -> String {
     let mut out = String::new();

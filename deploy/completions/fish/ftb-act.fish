@@ -35,14 +35,14 @@ complete -c ftb-act -n "__fish_ftb_act_needs_command" -f -a "help" -d 'Print thi
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand run" -l config -d 'Configuration file' -r -F
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand run" -l since -d 'How far to go back, like 7d' -r
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand run" -l dry-run -d 'Do nothing: read the log of the cluster since then, print what would have been done, end'
-complete -c ftb-act -n "__fish_ftb_act_using_subcommand run" -s h -l help -d 'Print help'
+complete -c ftb-act -n "__fish_ftb_act_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand check" -l config -d 'Configuration file' -r -F
-complete -c ftb-act -n "__fish_ftb_act_using_subcommand check" -s h -l help -d 'Print help'
+complete -c ftb-act -n "__fish_ftb_act_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand status" -l config -d 'Configuration file' -r -F
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand status" -l json -d 'Print one JSON object'
-complete -c ftb-act -n "__fish_ftb_act_using_subcommand status" -s h -l help -d 'Print help'
+complete -c ftb-act -n "__fish_ftb_act_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand resume" -l config -d 'Configuration file' -r -F
-complete -c ftb-act -n "__fish_ftb_act_using_subcommand resume" -s h -l help -d 'Print help'
+complete -c ftb-act -n "__fish_ftb_act_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand tied" -s h -l help -d 'Print help'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand help; and not __fish_seen_subcommand_from run check status resume tied help" -f -a "run" -d 'Act until a signal'
 complete -c ftb-act -n "__fish_ftb_act_using_subcommand help; and not __fish_seen_subcommand_from run check status resume tied help" -f -a "check" -d 'Check the configuration: a mistake is named with line and column'

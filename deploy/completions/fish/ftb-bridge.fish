@@ -32,12 +32,12 @@ complete -c ftb-bridge -n "__fish_ftb_bridge_needs_command" -f -a "check" -d 'Ch
 complete -c ftb-bridge -n "__fish_ftb_bridge_needs_command" -f -a "status" -d 'Show how far the bridge of this host is'
 complete -c ftb-bridge -n "__fish_ftb_bridge_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand run" -l config -d 'Configuration file [default: /etc/ftb/bridge.toml if it exists, else built-in defaults]' -r -F
-complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand run" -s h -l help -d 'Print help'
+complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand check" -l config -d 'Configuration file [default: /etc/ftb/bridge.toml if it exists, else built-in defaults]' -r -F
-complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand check" -s h -l help -d 'Print help'
+complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand status" -l config -d 'Configuration file [default: /etc/ftb/bridge.toml if it exists, else built-in defaults]' -r -F
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand status" -l json -d 'Print one JSON object'
-complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand status" -s h -l help -d 'Print help'
+complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand help; and not __fish_seen_subcommand_from run check status help" -f -a "run" -d 'Be the bridge until SIGTERM or SIGINT'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand help; and not __fish_seen_subcommand_from run check status help" -f -a "check" -d 'Check the configuration and exit'
 complete -c ftb-bridge -n "__fish_ftb_bridge_using_subcommand help; and not __fish_seen_subcommand_from run check status help" -f -a "status" -d 'Show how far the bridge of this host is'

@@ -24,7 +24,7 @@ function __fish_ftb_launch_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -s V -l version -d 'Print version'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "run" -d 'Run a program'
 complete -c ftb-launch -n "__fish_ftb_launch_needs_command" -f -a "restart" -d 'Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like'
@@ -142,7 +142,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand ps" -l json -d 'On
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand ps" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -l what-if -d 'Show instead what the death of this node would cost now' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -l json -d 'One JSON object'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand checkpoint" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand checkpoint" -l json -d 'Answers as one JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand checkpoint" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -154,7 +154,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand drain" -l json -d 
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand drain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -l json -d 'Answers as one JSON object a line'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l nodes -d 'What is known of them: a nodes file as of `run`' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l local-nodes -d 'Their agents, where they are this host: NODE=SOCKET,...' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
@@ -164,19 +164,19 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -s h -l help 
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -l json -d 'Answers as one JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand kill" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -f -a "check" -d 'Read a policy file and report errors'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -f -a "test" -d 'Show what a policy would have done with recorded events: one JSON object a line with space, name and host, and time_ns or `time_s`'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -f -a "reset" -d 'Close the circuit breaker of a running job\'s policy'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and not __fish_seen_subcommand_from check test reset help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from test" -l policy -d 'The policy (default: the built-in one)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from test" -l nodes -d 'The nodes of the job, as a host list; events about other hosts are ignored (default: all hosts of the events)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from test" -l json -d 'One JSON object a line: `time_s` (since the first event), action, node, faults, words'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from reset" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from reset" -l json -d 'Answers as one JSON object a line'
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help'
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from reset" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "check" -d 'Read a policy file and report errors'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show what a policy would have done with recorded events: one JSON object a line with space, name and host, and time_ns or `time_s`'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "reset" -d 'Close the circuit breaker of a running job\'s policy'

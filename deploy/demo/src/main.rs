@@ -25,6 +25,11 @@ use timeline::Timeline;
 /// Exit codes: 0 the results are the same, 1 they are not or something failed, 2 bad input.
 #[derive(Parser)]
 #[command(name = "ftb-demo", version)]
+#[command(after_long_help = "\
+Examples:
+  ftb-demo
+  ftb-demo --kill agent:node03
+  sudo ftb-demo --memory")]
 struct Arguments {
     /// Iterations of the solver: how long a run takes.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(50..))]

@@ -181,7 +181,7 @@ impl Saved {
         let place = |orders: &[Order], id| orders.binary_search_by_key(&id, |order| order.id);
         match delta {
             Delta::Put(order) => {
-                self.next_id = self.next_id.max(order.id + 1);
+                self.next_id = self.next_id.max(order.id.saturating_add(1));
                 match place(&self.orders, order.id) {
                     Ok(at) => self.orders[at] = order,
                     Err(at) => self.orders.insert(at, order),

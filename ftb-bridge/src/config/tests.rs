@@ -110,3 +110,21 @@ fn alarms_come_from_another_host_with_tls_only() {
     }
     assert!(read("servers = [\"nats://localhost@nats7\"]", &import).is_err());
 }
+
+#[test]
+fn traces_need_an_address_of_http_and_no_nats() {
+    let url = |text: &str| parse(&format!("[otlp]\nurl = {text:?}\n"));
+    let path = |text: &str| url(text).unwrap().otlp.unwrap().url.to_string();
+    assert_eq!(path("http://127.0.0.1:4318"), "http://127.0.0.1:4318/v1/traces");
+    assert_eq!(path("http://[::1]:4318/"), "http://[::1]:4318/v1/traces");
+    assert_eq!(path("http://tempo/otlp/v1/traces"), "http://tempo/otlp/v1/traces");
+    assert!(url("https://tempo").unwrap_err().contains("run a collector on this host"));
+    for bad in ["tempo:4318", "ftp://tempo", "http://me:secret@tempo", "", "http:///x"] {
+        assert!(url(bad).unwrap_err().contains("otlp.url"), "{bad}");
+    }
+    let alone = "[nats]\nservers = []\n";
+    assert!(parse(alone).unwrap_err().contains("must name a server"));
+    let traces = parse(&format!("{alone}[otlp]\nurl = \"http://127.0.0.1\"\n")).unwrap();
+    assert_eq!(traces.nats, None);
+    assert_eq!(parse("").unwrap().otlp, None);
+}

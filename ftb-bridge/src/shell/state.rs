@@ -1,10 +1,10 @@
 //! The state file: where the export is, and what was counted. Not responsible for: the end of the
 //! stream, which counts more than the file.
 
-use crate::export::{ExportCounts, Place};
+use crate::export::{ExportCounts, Place, position_text};
 use crate::import::ImportCounts;
 use ftb_client::daemon::Failure;
-use ftb_client::now_ns;
+use ftb_client::{Position, now_ns};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
@@ -31,8 +31,27 @@ pub struct State {
     pub export: ExportCounts,
     /// Of the import, since the start of the bridge.
     pub import: ImportCounts,
+    /// Of the traces.
+    #[serde(default)]
+    pub traces: Traces,
     /// When it was written, in Unix nanoseconds.
     pub written_ns: u64,
+}
+
+/// Where the traces are, and what was counted since the start of the bridge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traces {
+    /// Behind the last episode that was sent or rejected; `None`: traces are off.
+    #[serde(with = "position_text")]
+    pub position: Option<Position>,
+    /// Traces that the collector has taken.
+    pub sent: u64,
+    /// Traces that it never takes.
+    pub rejected: u64,
+    /// Attempts that failed; each is repeated.
+    pub failures: u64,
+    /// Gaps of the log: episodes may be missing in each.
+    pub gaps: u64,
 }
 
 impl fmt::Display for State {
@@ -52,7 +71,16 @@ impl fmt::Display for State {
             f,
             "imported  {} alarms, {} repeated, {} unreadable",
             import.imported, import.repeated, import.unreadable
-        )
+        )?;
+        let traces = &self.traces;
+        match traces.position {
+            None => Ok(()),
+            Some(_) => write!(
+                f,
+                "\ntraces    {} sent, {} rejected, {} failures, {} gaps",
+                traces.sent, traces.rejected, traces.failures, traces.gaps
+            ),
+        }
     }
 }
 
@@ -85,8 +113,10 @@ impl SharedState {
     /// The file cannot be read or written.
     pub fn load(folder: &Path, cluster: &str) -> Result<Self, Failure> {
         let saved = read(folder)?.filter(|state| state.cluster == cluster);
-        let place = saved.map(|state| state.place).unwrap_or_default();
-        let state = State { cluster: cluster.to_owned(), place, ..State::default() };
+        let saved = saved.unwrap_or_default();
+        let traces = Traces { position: saved.traces.position, ..Traces::default() };
+        let cluster = cluster.to_owned();
+        let state = State { cluster, place: saved.place, traces, ..State::default() };
         let shared = Self { folder: folder.to_owned(), state: Mutex::new((state, true)) };
         shared.save()?;
         Ok(shared)

@@ -29,4 +29,4 @@ pub use error::{LoginError, SessionError};
 pub use session::Session;
 pub use suite::CipherSuite;
 #[cfg(any(test, feature = "fake"))]
-pub use tests::fake;
+pub use tests::{fake, hostile};

@@ -31,17 +31,29 @@ pub(crate) struct CaArgs {
 #[derive(Debug, Subcommand)]
 pub(super) enum CaCommand {
     /// Create a CA: its key, its certificate, and an empty revocation list
+    #[command(after_long_help = "\
+Examples:
+  ftbctl ca init my-cluster")]
     Init(Init),
     /// Create keys and certificates of hosts; again: renew those that need it
     ///
     /// A host gets a new key and certificate if it has none, or a revoked one, or one that has less
     /// than a third of its time left. Others keep theirs. Every call renews the revocation list.
+    #[command(after_long_help = "\
+Examples:
+  ftbctl ca issue 'login1,node[01-16]'")]
     Issue(Issue),
     /// Revoke all certificates of hosts, and write the revocation list
     ///
     /// Without a host only the list is written again, with a new time.
+    #[command(after_long_help = "\
+Examples:
+  ftbctl ca revoke node07")]
     Revoke(Revoke),
     /// Show the certificates: host, serial number, end, state
+    #[command(after_long_help = "\
+Examples:
+  ftbctl ca show")]
     Show(Show),
 }
 

@@ -4,7 +4,7 @@ use ftb_tests::pages::code;
 use std::collections::BTreeMap;
 
 /// Our programs, and the packages that build them.
-pub(crate) const PROGRAMS: [(&str, &str); 7] = [
+pub(crate) const PROGRAMS: [(&str, &str); 9] = [
     ("ftbctl", "ftbctl"),
     ("ftb-agent", "ftb-agent"),
     ("ftb-launch", "ftb-launcher"),
@@ -12,6 +12,8 @@ pub(crate) const PROGRAMS: [(&str, &str); 7] = [
     ("ftb-ipmi", "ftb-ipmi"),
     ("ftb-ib", "ftb-ib"),
     ("ftb-slurm", "ftb-slurm"),
+    ("ftb-act", "ftb-act"),
+    ("ftb-bridge", "ftb-bridge"),
 ];
 
 /// Words that stand for a value of the reader.

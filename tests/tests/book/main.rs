@@ -13,7 +13,7 @@ use commands::{Found, PROGRAMS, commands};
 use console::steps;
 use ftb_core::catalog::{CONDITIONS, EVENTS};
 use ftb_tests::cluster::{Cluster, Plan, admin, binary, wait_for};
-use ftb_tests::man::EXAMPLES;
+use ftb_tests::man;
 use ftb_tests::pages::{broken_links, code, links, pages};
 use reading::{has_answered, readers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +144,7 @@ fn the_programs_accept_every_command_of_every_page() {
 /// The commands of all pages of the book and of all man pages.
 fn every_command() -> Vec<Found> {
     let pages = all_pages().into_iter().filter(|page| page != HISTORY);
-    let examples = EXAMPLES.iter().map(|(page, lines)| {
+    let examples = man::examples().into_iter().map(|(page, lines)| {
         (format!("man {page}"), format!("```sh\n{}\n```\n", lines.join("\n")))
     });
     let all = pages.map(|page| (page.clone(), read(&page))).chain(examples);

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod browser;
+mod job;
 mod simulated;
 
 use browser::{Browser, axe};

@@ -91,6 +91,7 @@ export class Jobs {
     const tags = event.tags ?? {};
     if (event.name === "FTB_NLA_STATE") this.onState(job, tags.node ?? event.host, event);
     if (event.name === "FTB_NLA_EXITED" && event.severity !== "INFO") job.notices += 1;
+    if (event.name === "FTB_JL_LAUNCH") this.onLaunch(job, event);
     if (event.name === "FTB_JL_EVICT" && tags.target) job.nodes.set(tags.target, "lost");
     if (event.name === "FTB_JL_HUNG" && job.hung.size < HUNG_MAX) job.hung.add(tags.rank ?? "all");
     if (event.name === "FTB_JL_HANG_OVER") job.hung.delete(tags.rank ?? "all");
@@ -99,7 +100,18 @@ export class Jobs {
   }
 
   onState(job, node, event) {
-    const state = String(event.payload ?? event.tags.state ?? "").split("->").at(-1);
+    this.setState(job, node, String(event.payload ?? event.tags.state ?? "").split("->").at(-1));
+  }
+
+  /** `node01=0,1 node02=2`: where ranks start. A node says its state only when it changes. */
+  onLaunch(job, event) {
+    for (const part of String(event.payload ?? "").split(" ")) {
+      const [node, ranks] = part.split("=");
+      if (node && ranks) this.setState(job, node, "MIGRATION_READY");
+    }
+  }
+
+  setState(job, node, state) {
     if (job.nodes.size < NODES_MAX || job.nodes.has(node)) job.nodes.set(node, state);
   }
 

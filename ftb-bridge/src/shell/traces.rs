@@ -1,0 +1,131 @@
+//! The shell of the traces: reads closed episodes, looks for their faults, posts to a collector.
+
+use super::state::SharedState;
+use crate::config::OtlpConfig;
+use crate::otlp::{Closed, EPISODES, Fault, FaultSearch, Reply, TraceEncoder, pause_ms};
+use ftb_client::daemon::Failure;
+use ftb_client::{Client, Delivery, Received, Start};
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+/// Longest attempt to send a trace.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+/// Longest search for the fault of an episode; without it the trace begins with the first phase.
+const SEARCH_MAX: Duration = Duration::from_secs(5);
+
+/// Sends the traces of one cluster.
+pub struct Tracer<'a> {
+    client: &'a Client,
+    config: OtlpConfig,
+    encoder: TraceEncoder,
+    state: &'a SharedState,
+}
+
+impl<'a> Tracer<'a> {
+    /// Goes on from the state.
+    pub fn new(client: &'a Client, config: OtlpConfig, state: &'a SharedState) -> Self {
+        let encoder = TraceEncoder::new(&state.get().cluster);
+        Self { client, config, encoder, state }
+    }
+
+    /// Sends one trace after the other until the subscription ends. While the collector is away,
+    /// episodes wait in the log of the cluster.
+    ///
+    /// # Errors
+    /// The agent refuses the subscription.
+    pub async fn run(self) -> Result<(), Failure> {
+        let start = self.state.get().traces.position.map_or(Start::Now, Start::After);
+        let mut episodes = self.client.subscribe(EPISODES, start).await?;
+        let begin = episodes.position();
+        self.state.change(|state| state.traces.position = Some(begin));
+        while let Some(delivery) = episodes.next().await {
+            let position = match &delivery {
+                Delivery::Event(received) => {
+                    self.trace(received).await?;
+                    received.position
+                }
+                Delivery::Gap(gap) => {
+                    self.state.change(|state| state.traces.gaps += 1);
+                    gap.until
+                }
+            };
+            self.state.change(|state| state.traces.position = Some(position));
+        }
+        Err(match episodes.ended() {
+            Some(why) => why.into(),
+            None => Failure::failed("the subscription of episodes has ended"),
+        })
+    }
+
+    async fn trace(&self, received: &Received) -> Result<(), Failure> {
+        let Some(closed) = Closed::read(received) else { return Ok(()) };
+        let fault = match closed.fault() {
+            Some(search) => self.fault(search).await,
+            None => None,
+        };
+        let body = self.encoder.request(&closed, fault.as_ref())?;
+        let mut failures = 0;
+        loop {
+            let problem = match timeout(ATTEMPT_MAX, post(&self.config.url, &body)).await {
+                Ok(Ok(status)) => match Reply::of(status) {
+                    Reply::Taken => {
+                        self.state.change(|state| state.traces.sent += 1);
+                        return Ok(());
+                    }
+                    Reply::Rejected => {
+                        tracing::warn!(status, episode = %received.id, "a trace was rejected");
+                        self.state.change(|state| state.traces.rejected += 1);
+                        return Ok(());
+                    }
+                    Reply::Again => format!("status {status}"),
+                },
+                Ok(Err(problem)) => problem,
+                Err(_) => "no answer".to_owned(),
+            };
+            failures += 1;
+            if failures == 1 {
+                tracing::warn!(problem, "the collector takes no trace now");
+            }
+            self.state.change(|state| state.traces.failures += 1);
+            sleep(Duration::from_millis(pause_ms(failures))).await;
+        }
+    }
+
+    /// The fault, if the log still has it and tells in time.
+    async fn fault(&self, mut search: FaultSearch) -> Option<Fault> {
+        let start = Start::SinceNs(search.since_ns());
+        let look = async {
+            let mut past = self.client.subscribe(&search.filter(), start).await.ok()?;
+            while let Some(delivery) = past.next_of_past().await {
+                if let Delivery::Event(received) = delivery {
+                    search.look(&received);
+                }
+            }
+            search.found()
+        };
+        timeout(SEARCH_MAX, look).await.ok().flatten()
+    }
+}
+
+/// Posts a request; gives the status code.
+async fn post(url: &Uri, body: &str) -> Result<u16, String> {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_u16().unwrap_or(80);
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let request = http::Request::post(url.path_and_query().map_or("/", |path| path.as_str()))
+        .header("host", authority)
+        .header("content-type", "application/json")
+        .header("user-agent", concat!("ftb-bridge/", env!("CARGO_PKG_VERSION")))
+        .body(body.to_owned())
+        .map_err(|error| error.to_string())?;
+    let opened = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = opened.map_err(|error| error.to_string())?;
+    // It ends when the sender is gone.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    Ok(answer.map_err(|error| error.to_string())?.status().as_u16())
+}

@@ -1,0 +1,140 @@
+//! Hostile pods, images, addresses of ranks, and files of users that name ranks, nodes and backends
+//! (`ftb_fuzz` says how targets run).
+#![allow(clippy::unwrap_used)]
+
+use ftb_fuzz::{Parts, Target, piece};
+use ftb_job::{Endpoint, ImageReader};
+use ftb_launcher::plan;
+use ftb_launcher::rankfile::RankFile;
+use ftb_launcher_pods::backend::Choice;
+use ftb_launcher_pods::pod::ipc::{FromSupervisor, HEAD_BYTES};
+use std::fs::File;
+
+#[test]
+fn a_rank_file_is_good_or_names_its_line() {
+    let seeds = ["rank 0=node01\nrank 1-3=node02 # a comment\n", "\n# nothing\n", "rank 1=a=b"];
+    Target::new("rank_file").seeds(seeds).check(|bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return };
+        if let Err(error) = RankFile::parse("ranks", text) {
+            assert!(error.starts_with("rank file ranks line "), "{error}");
+        }
+        if let Err(error) = plan::parse_local(text) {
+            assert!(!error.is_empty());
+        }
+    });
+}
+
+#[test]
+fn a_file_of_a_backend_is_good_or_names_its_line() {
+    let seeds = [
+        "[backend.criu]\n",
+        "[backend.command]\nstart = [\"a\", \"{rank}\"]\nsave = [\"b\"]\nrestore = [\"c\"]\n",
+    ];
+    let target = Target::new("backend").seeds(seeds).files("deploy/config", "toml").rounds(1_500);
+    target.check(|bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return };
+        if let Err(error) = Choice::parse(text) {
+            assert!(!error.is_empty() && !error.contains('\n'), "{error:?}");
+        }
+    });
+}
+
+/// A pod runs programs of the user, which may write to its supervisor's pipe.
+#[test]
+fn no_bytes_of_a_pod_panic_its_launch_agent() {
+    let frame = |kind: u8, body: &[u8]| {
+        let length = u16::try_from(body.len()).unwrap().to_le_bytes();
+        [&[kind, 3, 0, 0, 0][..], &length, body].concat()
+    };
+    let seeds = [
+        [frame(b'b', b""), frame(b'o', b"line\n"), frame(b'x', b"exit 3")].concat(),
+        [frame(b'p', b"cmd=init"), frame(b'w', b"12 99"), frame(b'a', b"{}")].concat(),
+        [frame(b'h', b"7"), frame(b'x', b"signal 9"), frame(b'f', b"no such file")].concat(),
+    ];
+    Target::new("pod").seeds(seeds).check(|bytes| {
+        let mut parts = Parts(bytes);
+        while let Some((head, rest)) = parts.0.split_first_chunk::<HEAD_BYTES>() {
+            let length = FromSupervisor::body_length(*head);
+            let Some((body, rest)) = rest.split_at_checked(length) else { break };
+            if let Some(said) = FromSupervisor::read(*head, body.to_vec()) {
+                let frame = said.frame();
+                let (head, body) = frame.split_first_chunk().unwrap();
+                assert_eq!(FromSupervisor::body_length(*head), body.len());
+                let again = FromSupervisor::read(*head, body.to_vec()).unwrap();
+                assert_eq!(again.frame(), frame);
+            }
+            parts = Parts(rest);
+        }
+    });
+}
+
+/// An image whose checksums and end are right, whatever is in its blocks.
+fn image(mut parts: Parts<'_>) -> Vec<u8> {
+    let mut image = [&b"FTBIMAGE"[..], &1_u32.to_le_bytes()].concat();
+    let mut count = 0_u32;
+    let put = |image: &mut Vec<u8>, kind: u8, index: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+        let head = [&[kind, 0, 0, 0][..], &index.to_le_bytes(), &length].concat();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&head), payload).to_le_bytes();
+        image.extend([&head[..], &sum, payload].concat());
+    };
+    while let (Some(kind), Some(payload)) = (parts.byte(), parts.piece()) {
+        put(&mut image, 1 + kind % 3, count, payload);
+        count += 1;
+    }
+    let (bytes, sum) = (image.len() as u64, crc32c::crc32c(&image));
+    let end = [&count.to_le_bytes()[..], &bytes.to_le_bytes(), &sum.to_le_bytes()].concat();
+    put(&mut image, 4, count, &end);
+    image
+}
+
+/// Reads an image as a program does that expects these sections.
+fn read_image(folder: &std::path::Path, bytes: &[u8]) {
+    let path = folder.join("rank-0.img");
+    std::fs::write(&path, bytes).unwrap();
+    let Ok(image) = ImageReader::read(File::open(&path).unwrap(), &path) else { return };
+    assert!(!format!("{:?}", image.header()).is_empty());
+    let mut reader = image.into_reader();
+    let _ = reader.u64("iteration");
+    let _ = (reader.bytes("b"), reader.f64s("f"), reader.u64s("u"));
+    let _ = reader.bytes_into("b", &mut [0; 8]);
+}
+
+/// Images come from other hosts, and from directories of users.
+#[test]
+fn an_image_is_read_or_refused_whatever_is_in_its_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let block = |kind: u8, payload: &[u8]| [&[kind - 1][..], &piece(payload)].concat();
+    let header = b"{\"job\":\"j\",\"rank\":0,\"size\":1,\"set\":\"set-1\",\"episode\":1,\
+                   \"safe_point\":2}";
+    let section = |name: &str, kind: &str, bytes: u64| {
+        format!("{{\"name\":{name:?},\"type\":{kind:?},\"bytes\":{bytes}}}").into_bytes()
+    };
+    let head = [block(1, header), block(2, &section("iteration", "u64", 8)), block(3, &[7; 8])];
+    let head = head.concat();
+    let whole = [&head[..], &block(2, &section("b", "bytes", 5)), &block(3, b"abcde")].concat();
+    let huge = [&head[..], &block(2, &section("b", "bytes", u64::MAX)), &block(3, b"a")].concat();
+    let odd = [&head[..], &block(2, &section("b", "bytes", 0))].concat();
+    let odd = [&odd[..], &block(2, &section("f", "f64", 9)), &block(3, &[1; 9])].concat();
+    // The seeds reach the sections.
+    read_image(folder.path(), &image(Parts(&whole)));
+    let good = ImageReader::open(&folder.path().join("rank-0.img")).unwrap();
+    assert_eq!(good.into_reader().u64("iteration").unwrap(), 0x0707_0707_0707_0707);
+    Target::new("image").seeds([whole, huge, odd]).rounds(1_000).check(move |bytes| {
+        read_image(folder.path(), bytes);
+        read_image(folder.path(), &image(Parts(bytes)));
+    });
+}
+
+/// A rank publishes its address in the key-value space of PMI.
+#[test]
+fn an_address_of_a_rank_is_read_as_it_was_or_refused() {
+    let token = "0123456789abcdef".repeat(2);
+    let seeds = [format!("node=n1;token={token};tcp=10.0.0.1:7;unix=/tmp/x"), "node=".to_owned()];
+    Target::new("endpoint").seeds(seeds).check(|bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return };
+        let Ok(read) = Endpoint::decode(3, text) else { return };
+        let again = Endpoint::decode(3, &read.encode()).unwrap();
+        assert_eq!(again.encode(), read.encode());
+    });
+}
