@@ -1,6 +1,7 @@
 //! The configuration file: format, defaults and checks. Each mistake is named with its place.
 
 use crate::act::{GroupBy, Mode, Rule, Rules, Then};
+use ftb_client::daemon::{Failure, load_config};
 use ftb_core::condition::RecommendedAction;
 use ftb_core::hostlist::Hostlist;
 use ftb_core::{EventName, EventSpace, Severity};
@@ -15,21 +16,6 @@ const RULES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 48;
 /// Longest time for further conditions, and longest action.
 const HOUR: Duration = Duration::from_secs(3_600);
-
-/// Why a configuration is rejected: one line with file, line and column.
-#[derive(Debug)]
-pub struct ConfigError {
-    path: PathBuf,
-    problem: String,
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.problem)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 type Spanned<T> = toml::Spanned<T>;
 
@@ -153,11 +139,9 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`] with the file, the place and the problem.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let wrong = |problem: String| ConfigError { path: path.to_owned(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Self::parse(&text).map_err(wrong)
+    /// Bad input: the file, the place and the problem.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
+        load_config(path, Self::parse)
     }
 
     /// Reads and checks a text. Reads the rack file that it names.
@@ -222,9 +206,7 @@ impl Config {
 }
 
 fn placed(text: &str, at: usize, problem: &str) -> String {
-    let before = text.get(..at).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let (line, column) = ftb_core::text::place(text, at);
     format!("line {line}, column {column}: {problem}")
 }
 

@@ -5,13 +5,13 @@ use ftb_act::cli::{Cli, Command, ConfigArgs, RunArgs, StatusArgs};
 use ftb_act::config::Config;
 use ftb_act::{program, replay, status, store, watch};
 use ftb_client::Client;
-use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_client::daemon::{self, Failure, LogSettings};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long the end waits until the agent confirms the last events.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
+/// The name of the program and of its client.
+const NAME: &str = "ftb-act";
 /// How long a command waits for the agent.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
@@ -25,53 +25,31 @@ fn main() -> ExitCode {
             Err(Failure::failed(program::become_tied(parent, &program)))
         }
     };
-    daemon::exit("ftb-act", result)
-}
-
-fn load(args: &ConfigArgs) -> Result<Config, Failure> {
-    Config::load(&args.config).map_err(Failure::bad_input)
+    daemon::exit(NAME, result)
 }
 
 fn client_of(config: &Config) -> Result<Client, Failure> {
-    let mut builder = Client::builder("ftb-act");
-    if let Some(socket) = &config.agent {
-        builder = builder.agent(socket);
-    }
-    builder.build().map_err(Failure::bad_input)
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.worker_threads(2).enable_all().build()?)
+    daemon::client(NAME, config.agent.as_deref())
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {
-    let config = load(&args.config)?;
+    let config = Config::load(&args.config.config)?;
     LogSettings::from_env()?.install()?;
     if let Some(since) = args.since {
-        return runtime()?.block_on(async {
+        return daemon::runtime()?.block_on(async {
             let client = client_of(&config)?;
             client.wait_connected(ANSWER_MAX).await.map_err(Failure::no_answer)?;
             replay::run(config, &client, since, ANSWER_MAX).await
         });
     }
-    runtime()?.block_on(async {
-        let mut signals = Signals::listen()?;
-        let client = client_of(&config)?;
-        let stop = async {
-            signals.stop().await;
-            daemon::notify_stopping();
-        };
-        watch::run(config, &client, stop).await?;
-        if let Err(error) = client.close(CLOSE_DEADLINE).await {
-            tracing::warn!(%error, "the agent did not confirm the last events");
-        }
-        Ok(())
+    let socket = config.agent.clone();
+    daemon::serve(NAME, socket.as_deref(), async |client, stop| {
+        Ok(watch::run(config, client, stop).await?)
     })
 }
 
 fn check(args: &ConfigArgs) -> Result<(), Failure> {
-    let config = load(args)?;
+    let config = Config::load(&args.config)?;
     let rules = config.rules.rules.len();
     let what = if rules == 1 { "rule" } else { "rules" };
     writeln!(std::io::stdout(), "configuration is good: {rules} {what}")?;
@@ -79,7 +57,7 @@ fn check(args: &ConfigArgs) -> Result<(), Failure> {
 }
 
 fn show(args: &StatusArgs) -> Result<(), Failure> {
-    let config = load(&args.config)?;
+    let config = Config::load(&args.config.config)?;
     let saved = store::read(&config.state)?.unwrap_or_default();
     match args.json {
         true => writeln!(std::io::stdout(), "{}", status::json(&saved))?,
@@ -89,8 +67,8 @@ fn show(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 fn resume(args: &ConfigArgs) -> Result<(), Failure> {
-    let config = load(args)?;
-    let closed = runtime()?.block_on(async {
+    let config = Config::load(&args.config)?;
+    let closed = daemon::runtime()?.block_on(async {
         let client = client_of(&config)?;
         client.wait_connected(ANSWER_MAX).await.map_err(Failure::no_answer)?;
         watch::resume(&client, ANSWER_MAX).await

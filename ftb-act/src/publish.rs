@@ -4,6 +4,7 @@ use crate::act::{BREAKER_OPEN, COMPONENT, Notice, Order, SPACE, Stage, Then, Wor
 use ftb_client::{Client, Condition, Event, NameError, PublishError, Severity, Truth, event};
 use ftb_core::catalog::names;
 use ftb_core::condition::RecommendedAction;
+use ftb_core::text::cut;
 use serde_json::json;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -150,15 +151,6 @@ pub fn json_of(work: &Work) -> String {
         "conditions": conditions,
     })
     .to_string()
-}
-
-/// The beginning of a text.
-pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use crate::act::{Act, Input, Output, Row, Turn};
 use crate::config::Config;
 use crate::post::Poster;
-use crate::publish::{cut, until_confirmed};
+use crate::publish::until_confirmed;
 use crate::store::Store;
 use crate::{program, publish};
 use ftb_client::daemon::{self, Failure};
 use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Silence, Truth, now_ns};
+use ftb_core::text::cut;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};

@@ -10,6 +10,7 @@ use ftb_core::condition::pairs::ConditionPairs;
 use ftb_core::condition::{Condition, ORIGINAL, PUBLISHER_HOST, PUBLISHER_UID, Provenance};
 use ftb_core::event::Tag;
 use ftb_core::node::api::Announcement;
+use ftb_core::text::cut;
 use ftb_core::{
     Event, EventId, EventName, EventSpace, Now, OriginId, Position, PublisherId, Sealed, Severity,
     catalog, limits,
@@ -68,10 +69,10 @@ impl Announcer {
             .take(limits::TAGS_MAX)
             .map(|(key, value)| Tag {
                 key: key.to_owned(),
-                value: shortened(value, limits::TAG_VALUE_BYTES_MAX),
+                value: cut(&value, limits::TAG_VALUE_BYTES_MAX).to_owned(),
             })
             .collect();
-        let payload = shortened(announcement.payload, limits::PAYLOAD_BYTES_DEFAULT);
+        let payload = cut(&announcement.payload, limits::PAYLOAD_BYTES_DEFAULT).to_owned();
         event.payload = Bytes::from(payload);
         if let Some(about) = &announcement.about {
             describe(about, &mut event);
@@ -119,17 +120,6 @@ fn describe(about: &Sealed, event: &mut Event) {
         let own = |(key, value): (&str, String)| Tag { key: key.to_owned(), value };
         event.tags.extend(values.into_iter().map(own));
     }
-}
-
-fn shortened(mut text: String, bytes_max: usize) -> String {
-    if text.len() > bytes_max {
-        let mut end = bytes_max;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
-    text
 }
 
 /// Logs an event of WARNING or worse, unless an agent only repeats a statement by it.

@@ -19,6 +19,7 @@ use crate::signing::Demands;
 use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
+use ftb_core::text::place;
 use ftb_core::{ConfirmLevel, OriginId, limits};
 use ftb_transport::tls::TlsFiles;
 use serde::Deserialize;
@@ -501,13 +502,6 @@ impl Config {
     pub fn listen(&self) -> String {
         self.listen.map_or_else(|| format!("0.0.0.0:{}", self.port), |address| address.to_string())
     }
-}
-
-/// Line and column of a byte, from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::cloud_event::Choice;
 use crate::import::{Pattern, Rule};
+use ftb_client::daemon::{self, Failure};
 use ftb_client::{EventName, EventSpace, RecommendedAction, Severity, Truth};
 use ftb_core::hostlist::Hostlist;
 use http::Uri;
@@ -21,14 +22,6 @@ const RACKS_MAX: usize = 16_384;
 
 /// Where a collector takes traces, if the address has no path.
 const TRACES_PATH: &str = "/v1/traces";
-
-/// Why a configuration is rejected: one line with the file.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {problem}")]
-pub struct ConfigError {
-    path: PathBuf,
-    problem: String,
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -189,12 +182,10 @@ impl Config {
     /// Reads and checks a file and those that it names.
     ///
     /// # Errors
-    /// [`ConfigError`] with the file and the problem.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let wrong = |problem: String| ConfigError { path: path.to_owned(), problem };
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    /// Bad input: the file and the problem.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder).map_err(wrong)
+        daemon::load_config(path, |text| Self::parse(text, folder))
     }
 
     /// Reads and checks a text. Relative paths are below `folder`.
@@ -230,8 +221,7 @@ impl Config {
 
 fn read_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        let line = ftb_core::text::line(text, error.span().map_or(0, |span| span.start));
         format!("line {line}: {}", error.message().replace('\n', " "))
     })
 }

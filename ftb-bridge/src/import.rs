@@ -216,7 +216,7 @@ impl Rule {
             .tag("rack", rack)
             .tag("alarm_time", time)
             .tag(ALARM, id)
-            .payload(cut(text).to_owned())
+            .payload(ftb_core::text::cut(text, PAYLOAD_BYTES_MAX).to_owned())
             .build();
         event.condition = self.key.as_ref().map(|key| Condition {
             host: host.to_owned(),
@@ -245,13 +245,4 @@ fn time_of(text: &str, time_ns: u64) -> String {
         let time = UNIX_EPOCH + Duration::from_nanos(time_ns);
         humantime::format_rfc3339_millis(time).to_string()
     })
-}
-
-/// The beginning of an alarm.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(PAYLOAD_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }

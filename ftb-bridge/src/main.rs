@@ -4,29 +4,21 @@ use clap::Parser as _;
 use ftb_bridge::cli::{Cli, Command};
 use ftb_bridge::config::Config;
 use ftb_bridge::shell::{self, state};
-use ftb_client::Client;
-use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_client::daemon::{self, Failure, LogSettings};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// The default configuration file, if it exists.
 const CONFIG: &str = "/etc/ftb/bridge.toml";
-/// How long the end waits until the agent confirms the last events.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     daemon::exit("ftb-bridge", run(&Cli::parse()))
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {
-    let path = args.config.as_deref().or_else(|| {
-        let default = Path::new(CONFIG);
-        default.exists().then_some(default)
-    });
-    let config = match path {
-        Some(path) => Config::load(path).map_err(Failure::bad_input)?,
+    let config = match daemon::config_path(args.config.as_deref(), CONFIG) {
+        Some(path) => Config::load(path)?,
         None => Config::parse("", Path::new("/etc/ftb")).map_err(Failure::bad_input)?,
     };
     match args.command {
@@ -51,23 +43,8 @@ fn print(line: &str) -> Result<(), Failure> {
 
 fn serve(config: Config) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let mut signals = Signals::listen()?;
-        let mut builder = Client::builder("ftb-bridge");
-        if let Some(socket) = &config.agent {
-            builder = builder.agent(socket);
-        }
-        let client = builder.build().map_err(Failure::bad_input)?;
-        let stop = async {
-            signals.stop().await;
-            daemon::notify_stopping();
-        };
-        shell::run(config, &client, stop).await?;
-        if let Err(error) = client.close(CLOSE_DEADLINE).await {
-            tracing::warn!(%error, "the agent did not confirm the last events");
-        }
-        Ok(())
+    let socket = config.agent.clone();
+    daemon::serve("ftb-bridge", socket.as_deref(), async |client, stop| {
+        Ok(shell::run(config, client, stop).await?)
     })
 }

@@ -3,7 +3,7 @@
 //! A daemon's `main.rs` then reads as its table of contents:
 //!
 //! ```no_run
-//! use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+//! use ftb_client::daemon::{self, Failure, LogSettings};
 //!
 //! fn main() -> std::process::ExitCode {
 //!     daemon::exit("ftb-example", run())
@@ -11,26 +11,27 @@
 //!
 //! fn run() -> Result<(), Failure> {
 //!     LogSettings::from_env()?.install()?;
-//!     let runtime = tokio::runtime::Runtime::new()?;
-//!     runtime.block_on(async {
-//!         let mut signals = Signals::listen()?;
+//!     daemon::serve("ftb-example", None, async |client, stop| {
 //!         daemon::notify_ready("watching");
-//!         signals.stop().await;
-//!         daemon::notify_stopping();
+//!         stop.await;
 //!         Ok(())
 //!     })
 //! }
 //! ```
 //!
-//! Responsible for: process-wide plumbing. Not responsible for: what the daemon does, its
-//! configuration file, its client.
+//! Responsible for: process-wide plumbing, and the beginning and end of the one client of a daemon.
+//! Not responsible for: what the daemon does, the keys of its configuration file.
 
+use crate::client::Client;
 use core::fmt;
+use core::pin::Pin;
 use core::str::FromStr;
 use core::time::Duration;
 use sd_notify::NotifyState;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -45,9 +46,10 @@ pub const LOG_FILTER_ENV: &str = "FTB_LOG";
 pub const EXIT_FAILED: u8 = 1;
 /// Exit code for bad input: a wrong flag, file or value. Nothing was started.
 pub const EXIT_BAD_INPUT: u8 = 2;
-
 /// Exit code of a tool that got no answer: no agent, or not in time.
 pub const EXIT_NO_ANSWER: u8 = 3;
+/// How long the end of a daemon waits until the agent confirms its last events.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Why a daemon ends: one line for people, and the exit code that tells programs whose fault it
 /// was.
@@ -113,6 +115,77 @@ pub fn exit(program: &str, result: Result<(), Failure>) -> ExitCode {
             ExitCode::from(failure.exit_code)
         }
     }
+}
+
+/// The configuration file to read: the named one, else the default one if it exists.
+pub fn config_path<'a>(named: Option<&'a Path>, default: &'a str) -> Option<&'a Path> {
+    named.or_else(|| Some(Path::new(default)).filter(|path| path.exists()))
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// Bad input: the file, and what the system or `parse` says is wrong.
+pub fn load_config<T>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let parsed = text.and_then(|text| parse(&text));
+    parsed.map_err(|problem| Failure::bad_input(format!("{}: {problem}", path.display())))
+}
+
+/// The runtime of a daemon: two threads, for what it does and for its client.
+///
+/// # Errors
+/// The system's.
+pub fn runtime() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// A client of this name of the agent at that socket; without one, of the default agent.
+///
+/// # Errors
+/// Bad input: a limit is broken.
+pub fn client(name: &str, socket: Option<&Path>) -> Result<Client, Failure> {
+    let builder = Client::builder(name);
+    let builder = match socket {
+        Some(socket) => builder.agent(socket),
+        None => builder,
+    };
+    builder.build().map_err(Failure::bad_input)
+}
+
+/// Ends a client. Waits up to 2 s until the agent has confirmed the last events.
+pub async fn close(client: &Client) {
+    if let Err(error) = client.close(CLOSE_DEADLINE).await {
+        tracing::warn!(%error, "the agent did not confirm the last events");
+    }
+}
+
+/// Resolves when the daemon is to stop; the service manager is notified.
+pub type Stop<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// Runs a daemon with its client until it ends by itself or by a signal, and closes the client.
+///
+/// # Errors
+/// Those of `work`, [`client`] and [`runtime`].
+pub fn serve(
+    name: &str,
+    socket: Option<&Path>,
+    work: impl AsyncFnOnce(&Client, Stop<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    runtime()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let client = client(name, socket)?;
+        let stop = async {
+            signals.stop().await;
+            notify_stopping();
+        };
+        work(&client, Box::pin(stop)).await?;
+        close(&client).await;
+        Ok(())
+    })
 }
 
 /// How log lines look.

@@ -242,8 +242,8 @@ impl Config {
 /// Line and message of an error of the TOML parser, in one line.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let message = error.message().replace('\n', " ");
-    match error.span().and_then(|span| text.get(..span.start)) {
-        Some(before) => format!("line {}: {message}", before.matches('\n').count() + 1),
+    match error.span() {
+        Some(span) => format!("line {}: {message}", ftb_core::text::line(text, span.start)),
         None => message,
     }
 }

@@ -5,6 +5,7 @@ use crate::facts::{AdapterFacts, PortFacts};
 use crate::kind::Kind;
 use bytes::Bytes;
 use ftb_core::condition::{Condition, Truth};
+use ftb_core::text::cut;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag, limits};
 use std::collections::BTreeMap;
 
@@ -101,13 +102,6 @@ impl Finding {
         event.payload = Bytes::from(self.payload.clone());
         event
     }
-}
-
-/// The longest prefix of a text with at most `bytes_max` bytes.
-fn cut(text: &str, bytes_max: usize) -> &str {
-    let end =
-        (0..=bytes_max.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    &text[..end]
 }
 
 #[cfg(test)]

@@ -19,9 +19,6 @@ use tokio::sync::Notify;
 /// The default configuration file, if it exists.
 const CONFIG: &str = "/etc/ftb/ib.toml";
 
-/// How long the end waits until the agent confirms the last events.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
-
 fn main() -> ExitCode {
     daemon::exit("ftb-ib", run(&Cli::parse()))
 }
@@ -70,12 +67,10 @@ fn unknown(counter: &str) -> String {
 }
 
 fn configuration(named: Option<&Path>) -> Result<Config, Failure> {
-    let path = match named {
-        Some(path) => path,
-        None if Path::new(CONFIG).exists() => Path::new(CONFIG),
-        None => return Ok(Config::default()),
-    };
-    Config::load(path).map_err(Failure::bad_input)
+    match daemon::config_path(named, CONFIG) {
+        Some(path) => Config::load(path).map_err(Failure::bad_input),
+        None => Ok(Config::default()),
+    }
 }
 
 /// Prints one JSON object in one line.
@@ -117,11 +112,7 @@ async fn publish_events(
     release: &Notify,
     stop: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    let mut builder = Client::builder("ftb-ib");
-    if let Some(socket) = &config.agent {
-        builder = builder.agent(socket);
-    }
-    let client = builder.build().map_err(Failure::bad_input)?;
+    let client = daemon::client("ftb-ib", config.agent.as_deref())?;
     let publish = |event: Event| {
         // The client keeps the event until the agent confirms it.
         if let Err(error) = client.publish(event).map(drop) {
@@ -131,9 +122,7 @@ async fn publish_events(
     let former = tokio::spawn(clear_former_life(client.clone(), config.longest_window()));
     watch::run(config, publish, release, stop).await;
     former.abort();
-    if let Err(error) = client.close(CLOSE_DEADLINE).await {
-        tracing::warn!(%error, "the agent did not confirm the last events");
-    }
+    daemon::close(&client).await;
     Ok(())
 }
 

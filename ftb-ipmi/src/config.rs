@@ -229,9 +229,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 
 fn parse<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
     toml::from_str(text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        let before = &text[..start.min(text.len())];
-        let line = before.matches('\n').count() + 1;
+        let line = ftb_core::text::line(text, error.span().map_or(0, |span| span.start));
         let message = error.message().replace('\n', " ");
         wrong(format!("{}, line {line}", path.display()), message)
     })

@@ -4,6 +4,8 @@ use crate::monitor::{Cause, Finding, FindingKind, Watched};
 use crate::sdr::SensorClass;
 use ftb_core::catalog::names;
 use ftb_core::condition::{CHASSIS_OFF, Condition, RecommendedAction, Truth};
+use ftb_core::limits::TAG_VALUE_BYTES_MAX;
+use ftb_core::text::cut;
 use ftb_core::{Event, EventName, EventSpace, Tag};
 
 /// The event space of this program.
@@ -135,11 +137,8 @@ impl Tags {
         if value.is_empty() {
             return;
         }
-        let mut end = value.len().min(ftb_core::limits::TAG_VALUE_BYTES_MAX);
-        while !value.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.0.push(Tag { key: key.to_owned(), value: value[..end].to_owned() });
+        let value = cut(value, TAG_VALUE_BYTES_MAX).to_owned();
+        self.0.push(Tag { key: key.to_owned(), value });
     }
 
     fn sensor(&mut self, watched: &Watched) {

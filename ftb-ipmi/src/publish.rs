@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::finding::{EVENT_SPACE, event_name, to_event};
 use crate::monitor::FindingKind;
 use crate::watch::Report;
-use ftb_client::daemon::Failure;
+use ftb_client::daemon::{self, Failure};
 use ftb_client::json::EventObject;
 use ftb_client::{Client, ConditionState, Delivery, EventName, Start, Tag, clear_former};
 use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
@@ -12,13 +12,10 @@ use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Client name at the agent.
 const CLIENT_NAME: &str = "ftb-ipmi";
-/// How long the end waits until the agent confirms the last events.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The destination of events.
 pub enum Outlet {
@@ -38,12 +35,7 @@ impl Outlet {
         if is_print {
             return Ok(Self::Print);
         }
-        let builder = Client::builder(CLIENT_NAME);
-        let builder = match &config.agent_socket {
-            Some(socket) => builder.agent(socket),
-            None => builder,
-        };
-        builder.build().map(Self::Agent).map_err(Failure::bad_input)
+        daemon::client(CLIENT_NAME, config.agent_socket.as_deref()).map(Self::Agent)
     }
 
     /// Publishes a finding.
@@ -113,10 +105,8 @@ impl Outlet {
 
     /// Sends the remaining events.
     pub async fn close(self) {
-        if let Self::Agent(client) = self
-            && let Err(error) = client.close(CLOSE_DEADLINE).await
-        {
-            tracing::warn!(%error, "the agent did not confirm the last events");
+        if let Self::Agent(client) = self {
+            daemon::close(&client).await;
         }
     }
 }

@@ -1,18 +1,11 @@
 //! The configuration file: format, defaults and checks.
 
 use crate::bridge::Rules;
+use ftb_client::daemon::{Failure, load_config};
 use ftb_core::Severity;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Why a configuration is rejected: one line with the file.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {problem}")]
-pub struct ConfigError {
-    path: PathBuf,
-    problem: String,
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -71,11 +64,9 @@ impl Config {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`ConfigError`] with the file and the problem.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let wrong = |problem: String| ConfigError { path: path.to_owned(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Self::parse(&text).map_err(wrong)
+    /// Bad input: the file and the problem.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
+        load_config(path, Self::parse)
     }
 
     /// Reads and checks a text.
@@ -84,8 +75,7 @@ impl Config {
     /// The problem, with its line or key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start));
-            let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+            let line = ftb_core::text::line(text, error.span().map_or(0, |span| span.start));
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
         let severity: Severity =

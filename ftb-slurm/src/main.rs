@@ -1,20 +1,15 @@
 //! `ftb-slurm`: reads arguments and configuration, then is the bridge until a signal.
 
 use clap::Parser;
-use ftb_client::Client;
-use ftb_client::daemon::{self, Failure, LogSettings, Signals};
+use ftb_client::daemon::{self, Failure, LogSettings};
 use ftb_slurm::cli::{AdviceArgs, Cli, Command, HealthArgs};
 use ftb_slurm::config::Config;
 use ftb_slurm::{advice, health, watch};
 use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// The default configuration file, if it exists.
 const CONFIG: &str = "/etc/ftb/slurm.toml";
-/// How long the end waits until the agent confirms the last events.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let args = Cli::parse();
@@ -51,12 +46,8 @@ fn advise(args: &AdviceArgs) -> Result<(), Failure> {
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {
-    let path = args.config.as_deref().or_else(|| {
-        let default = Path::new(CONFIG);
-        default.exists().then_some(default)
-    });
-    let config = match path {
-        Some(path) => Config::load(path).map_err(Failure::bad_input)?,
+    let config = match daemon::config_path(args.config.as_deref(), CONFIG) {
+        Some(path) => Config::load(path)?,
         None => Config::parse("").map_err(Failure::bad_input)?,
     };
     if args.check_config {
@@ -64,23 +55,8 @@ fn run(args: &Cli) -> Result<(), Failure> {
         return Ok(());
     }
     LogSettings::from_env()?.install()?;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let mut signals = Signals::listen()?;
-        let mut builder = Client::builder("ftb-slurm");
-        if let Some(socket) = &config.agent {
-            builder = builder.agent(socket);
-        }
-        let client = builder.build().map_err(Failure::bad_input)?;
-        let stop = async {
-            signals.stop().await;
-            daemon::notify_stopping();
-        };
-        watch::run(config, &client, stop).await?;
-        if let Err(error) = client.close(CLOSE_DEADLINE).await {
-            tracing::warn!(%error, "the agent did not confirm the last events");
-        }
-        Ok(())
+    let socket = config.agent.clone();
+    daemon::serve("ftb-slurm", socket.as_deref(), async |client, stop| {
+        Ok(watch::run(config, client, stop).await?)
     })
 }

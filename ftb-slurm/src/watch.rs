@@ -9,6 +9,7 @@ use ftb_client::{NameError, SILENCED, Severity, Silence, event, now_ns};
 use ftb_core::catalog::names;
 use ftb_core::condition::Subject;
 use ftb_core::hostlist;
+use ftb_core::text::cut;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -226,7 +227,7 @@ fn log(order: &Order, is_observer: bool) {
 fn event_of(notice: &Notice) -> Result<Event, NameError> {
     let tag = |builder: EventBuilder, key: &str, text: &str| match text {
         "" => builder,
-        text => builder.tag(key, cut(text)),
+        text => builder.tag(key, cut(text, TAG_BYTES_MAX)),
     };
     let (name, severity, hosts) = match notice {
         Notice::Drained { hosts, .. } => (names::FTB_SLURM_DRAINED, Severity::Warning, hosts),
@@ -243,15 +244,6 @@ fn event_of(notice: &Notice) -> Result<Event, NameError> {
         _ => builder,
     };
     Ok(builder.build())
-}
-
-/// A text from Slurm, short enough for a tag.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(TAG_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

@@ -5,15 +5,13 @@ mod silence;
 mod texts;
 
 use crate::ca::{self, CaArgs};
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{Moment, parse_duration};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use core::time::Duration;
-use ftb_client::config::SOCKET_ENV;
-use ftb_client::{
-    ClientBuilder, Condition, ConfirmLevel, EventId, Position, RecommendedAction, Severity, Truth,
-};
+use ftb_client::{Condition, ConfirmLevel, EventId, Position, RecommendedAction, Severity, Truth};
 use ftb_core::hostlist::Hostlist;
 use ftb_launcher_core::names::{JobId, NodeName};
 pub(crate) use hosts::HostsCommand;
@@ -23,9 +21,6 @@ use texts::{
     CA, CONDITIONS, DOCTOR, DRILL, EXIT_CODES, EXPLAIN, FILTERS, HEALTH_CODES, SILENCE, TOP, TRACE,
     TREE,
 };
-
-/// Default deadline of one answer.
-const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Publish fault events, watch the events of the cluster, show its tree.
 #[derive(Debug, Parser)]
@@ -42,60 +37,6 @@ pub(crate) struct Cli {
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Options of every command.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Common {
-    /// Unix socket of the local agent [default: /run/ftb/agent.sock]
-    #[arg(long = "agent-socket", visible_alias = "agent", global = true, value_name = "PATH")]
-    #[arg(env = SOCKET_ENV)]
-    pub(crate) agent: Option<PathBuf>,
-    /// Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command
-    /// [default: 5s; none for subscribe once it is active]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = parse_duration)]
-    timeout: Option<Duration>,
-    /// Print one JSON object a line, for programs
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-    /// When to use colours
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
-    pub(crate) color: Color,
-    /// Show times in UTC, and read times without a zone as UTC [default: local time]
-    #[arg(long, global = true)]
-    pub(crate) utc: bool,
-}
-
-impl Common {
-    /// Deadline of one answer.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout.unwrap_or(TIMEOUT_DEFAULT)
-    }
-
-    /// The deadline that the user gave.
-    pub(crate) fn timeout_given(&self) -> Option<Duration> {
-        self.timeout
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.agent.clone().unwrap_or_else(ftb_client::default_socket)
-    }
-
-    pub(crate) fn client(&self) -> ClientBuilder {
-        ftb_client::Client::builder("ftbctl").agent(self.socket()).retry_max(RETRY_MAX)
-    }
-}
-
-/// Short: a user waits for the answer.
-const RETRY_MAX: Duration = Duration::from_millis(200);
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
-    /// At a terminal, unless NO_COLOR is set
-    Auto,
-    Always,
-    Never,
 }
 
 #[derive(Debug, Subcommand)]

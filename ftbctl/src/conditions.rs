@@ -1,15 +1,14 @@
 //! `ftbctl conditions` and `ftbctl health`: what is wrong now.
 
-use crate::cli::{Common, ConditionsArgs, HealthArgs};
+use crate::cli::{ConditionsArgs, HealthArgs};
+use crate::common::{Common, conditions_of};
 use crate::failure::Failure;
 use crate::output::{FAINT, GOOD, Output, STRONG, WARN, style_of, styled};
 use crate::silence::Silences;
 use crate::text;
 use core::time::Duration;
 use ftb_client::json::ConditionObject;
-use ftb_client::{
-    Client, ConditionState, Conditions, Filter, Health, RecommendedAction, Silence, Truth, Watchers,
-};
+use ftb_client::{ConditionState, Conditions, Health, RecommendedAction, Silence, Truth, Watchers};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tokio::time::{Instant, timeout_at};
@@ -28,7 +27,7 @@ pub(crate) async fn run(
     let filter = format!("condition={}{subject}", args.key);
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout();
-    let mut conditions = open(common, &client, &filter, deadline).await?;
+    let mut conditions = conditions_of(common, &client, &filter, deadline).await?;
     let is_wrong = |state: &&ConditionState| is_fault(state) && state.truth != Truth::False;
     if args.wait_clear {
         // A row that has gone is not known to be well.
@@ -72,24 +71,6 @@ pub(crate) async fn run(
 /// Whether a row is about what may be wrong: neither a watch nor a silence.
 pub(crate) fn is_fault(state: &ConditionState) -> bool {
     !state.is_watch() && !state.is_silence()
-}
-
-pub(crate) async fn open(
-    common: &Common,
-    client: &Client,
-    filter: &str,
-    deadline: Instant,
-) -> Result<Conditions, Failure> {
-    Filter::parse(filter).map_err(|error| Failure::usage(error.reason))?;
-    client.wait_connected(common.timeout()).await?;
-    let loaded = timeout_at(deadline, async {
-        let mut conditions = Conditions::open(client, filter).await?;
-        conditions.load().await?;
-        Ok(conditions)
-    });
-    let waited = text::exact(common.timeout());
-    let late = |_| Failure::no_answer(format_args!("no answer within {waited}"));
-    loaded.await.map_err(late)?
 }
 
 pub(crate) fn show(
@@ -209,7 +190,7 @@ pub(crate) async fn of_node(
     let client = common.client().build().map_err(Failure::failed)?;
     let deadline = Instant::now() + common.timeout().max(Duration::from_millis(1));
     let filter = format!("condition=*, subject={node}");
-    let conditions = open(common, &client, &filter, deadline).await?;
+    let conditions = conditions_of(common, &client, &filter, deadline).await?;
     Ok((conditions, Silences::read(common, &client).await?))
 }
 

@@ -3,7 +3,8 @@
 //! Responsible for: asking the agents, and judging their answers ([`judge`] is without I/O). Each
 //! finding names its fix. Not responsible for: faults of the hardware (`ftbctl conditions`).
 
-use crate::cli::{Common, DoctorArgs};
+use crate::cli::DoctorArgs;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, WARN, styled};
 use crate::text;

@@ -3,7 +3,8 @@
 //!
 //! Not responsible for: what a launcher would do (`ftb_launcher_core::drill`).
 
-use crate::cli::{Common, DrillArgs};
+use crate::cli::DrillArgs;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, STRONG, styled};
 use crate::text::{self, printable};

@@ -1,6 +1,7 @@
 //! `ftbctl subscribe` and `ftbctl events`: events as they arrive, and events of the past.
 
-use crate::cli::{Common, Events, Subscribe};
+use crate::cli::{Events, Subscribe};
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, Output, STRONG, style_of, styled};
 use crate::text;

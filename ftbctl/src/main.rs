@@ -2,6 +2,7 @@
 
 mod ca;
 mod cli;
+mod common;
 mod conditions;
 mod demo;
 mod doctor;

@@ -3,7 +3,8 @@
 //! Responsible for: putting together what tree, reports and conditions say of it. Not responsible
 //! for: an exit code for scripts (`ftbctl health`).
 
-use crate::cli::{Common, NodeArgs};
+use crate::cli::NodeArgs;
+use crate::common::Common;
 use crate::conditions::{self, MarkedObject, is_fault};
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, STRONG, WARN, styled};

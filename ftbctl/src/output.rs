@@ -1,6 +1,6 @@
 //! Standard output: text with colours for people, one JSON object a line for programs.
 
-use crate::cli::{Color, Common};
+use crate::common::{Color, Common};
 use crate::failure::Failure;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};

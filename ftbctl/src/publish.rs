@@ -1,6 +1,7 @@
 //! `ftbctl publish`.
 
-use crate::cli::{Common, Publish};
+use crate::cli::Publish;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::Output;
 use ftb_client::{Condition, ConfirmLevel, Event, EventKind, Tag, limits};

@@ -1,7 +1,7 @@
 //! `ftbctl silence`: times of maintenance in which no program acts on conditions of some hosts.
 
-use crate::cli::{Common, SilenceAdd, SilenceCommand};
-use crate::conditions;
+use crate::cli::{SilenceAdd, SilenceCommand};
+use crate::common::{Common, conditions_of};
 use crate::failure::Failure;
 use crate::output::{FAINT, Output, STRONG, styled};
 use crate::text;
@@ -18,7 +18,7 @@ impl Silences {
     /// Reads them.
     pub(crate) async fn read(common: &Common, client: &Client) -> Result<Self, Failure> {
         let deadline = Instant::now() + common.timeout();
-        let table = conditions::open(common, client, FILTER, deadline).await?;
+        let table = conditions_of(common, client, FILTER, deadline).await?;
         Ok(Self(table.states().filter_map(Silence::of).collect()))
     }
 

@@ -1,6 +1,6 @@
 //! `ftbctl status`.
 
-use crate::cli::Common;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, Output, PLAIN, STRONG, styled};
 use crate::text;

@@ -1,6 +1,7 @@
 //! `ftbctl trace`: the path of an event through the agents.
 
-use crate::cli::{Common, TraceArgs};
+use crate::cli::TraceArgs;
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, style_of, styled};
 use crate::text::{self, printable};

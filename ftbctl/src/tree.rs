@@ -1,6 +1,7 @@
 //! `ftbctl tree`.
 
-use crate::cli::{Common, TreeArgs, TreeState};
+use crate::cli::{TreeArgs, TreeState};
+use crate::common::Common;
 use crate::failure::Failure;
 use crate::output::{BAD, FAINT, GOOD, Output, PLAIN, STRONG, WARN, styled};
 use crate::text;

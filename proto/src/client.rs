@@ -13,6 +13,7 @@ use bytes::Bytes;
 use ftb_core::node::api::{Gap, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient};
 use ftb_core::position::TRAIL_MAX;
 use ftb_core::protocol::{CLIENT_FEATURES, Features, PROTOCOL, Versions};
+use ftb_core::text::cut;
 use ftb_core::{ConfirmLevel, OriginId, Position, SealedRef, Trail, limits};
 use prost::Message as _;
 use v1::rejected::What;
@@ -72,16 +73,6 @@ impl ClientWireError {
 
 fn bound(what: &'static str, size: usize, max: usize) -> Result<(), ClientWireError> {
     if size <= max { Ok(()) } else { Err(ClientWireError::TooLong { what, size, max }) }
-}
-
-/// The beginning of a text for people, at most [`TEXT_BYTES_MAX`] bytes.
-fn shortened(mut text: String) -> String {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
-    text
 }
 
 fn wire_code(code: RejectCode) -> i32 {
@@ -281,7 +272,9 @@ impl FromClient {
                 Self::Unsubscribe(SubscriptionId(unsubscribe.subscription))
             }
             AgentMessage::DelayAcks(v1::DelayAcks { delayed }) => Self::DelayAcks { delayed },
-            AgentMessage::Close(close) => Self::Close { reason: shortened(close.reason) },
+            AgentMessage::Close(close) => {
+                Self::Close { reason: cut(&close.reason, TEXT_BYTES_MAX).to_owned() }
+            }
         })
     }
 }
@@ -416,11 +409,12 @@ impl FromAgent {
                     }
                 },
                 code: core_code(rejected.code),
-                message: shortened(rejected.message),
+                message: cut(&rejected.message, TEXT_BYTES_MAX).to_owned(),
             },
-            ClientMessage::Nack(nack) => {
-                Self::Nack { code: core_code(nack.code), message: shortened(nack.message) }
-            }
+            ClientMessage::Nack(nack) => Self::Nack {
+                code: core_code(nack.code),
+                message: cut(&nack.message, TEXT_BYTES_MAX).to_owned(),
+            },
             ClientMessage::Deliver(deliver) => Self::Deliver {
                 subscription: SubscriptionId(deliver.subscription),
                 events: EventBatch::decode(bytes, &deliver)?,
@@ -436,7 +430,9 @@ impl FromAgent {
                 history_ended: covered.history_ended,
                 hidden: covered.hidden,
             },
-            ClientMessage::Close(close) => Self::Close { reason: shortened(close.reason) },
+            ClientMessage::Close(close) => {
+                Self::Close { reason: cut(&close.reason, TEXT_BYTES_MAX).to_owned() }
+            }
         })
     }
 }

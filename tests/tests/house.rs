@@ -45,7 +45,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-job", &["ftb-core", "ftb-client"]),
         ("ftb-job-capi", &["ftb-job"]),
         ("ftb-launcher-core", &["ftb-core"]),
-        ("ftb-launcher-pods", &["ftb-launcher-core"]),
+        ("ftb-launcher-pods", &["ftb-core", "ftb-launcher-core"]),
         (
             "ftb-launcher",
             &["ftb-core", "ftb-client", "ftb-job", "ftb-launcher-core", "ftb-launcher-pods"],

@@ -5,6 +5,7 @@ use super::{Act, BREAKER_ID, CONDITIONS_SHOWN_MAX, Notice, OUT_OF_SERVICE, Outpu
 use super::{Rule, lanes};
 use ftb_core::condition::{Subject, Truth};
 use ftb_core::limits;
+use ftb_core::text::cut;
 use std::collections::{BTreeSet, VecDeque};
 
 /// What became of the causes of an order.
@@ -435,11 +436,8 @@ pub(super) fn service_subject(order: &Order) -> Option<Subject> {
     let cause = order.causes.first().filter(|_| order.kind == Kind::Drain)?;
     let subject = &cause.subject;
     let text = format!("{} {} {}", order.rule, subject.key(), subject.component());
-    let mut end = text.len().min(limits::COMPONENT_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    Some(Subject::new(subject.host(), text[..end].trim_end(), OUT_OF_SERVICE))
+    let component = cut(&text, limits::COMPONENT_BYTES_MAX).trim_end();
+    Some(Subject::new(subject.host(), component, OUT_OF_SERVICE))
 }
 
 fn drain_text(work: &Work) -> String {

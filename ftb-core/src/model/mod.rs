@@ -24,6 +24,7 @@ pub mod spaces;
 pub mod storm;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod text;
 pub mod time;
 pub mod trace;
 pub mod tree;

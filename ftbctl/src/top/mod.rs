@@ -8,7 +8,8 @@ mod source;
 mod terminal;
 mod view;
 
-use crate::cli::{Common, Top};
+use crate::cli::Top;
+use crate::common::Common;
 use crate::events;
 use crate::failure::Failure;
 use crate::output::Output;

@@ -1,7 +1,7 @@
 //! Where `ftbctl top` has its news from: the local agent.
 
 use super::model::{EVENTS_MAX, News, NewsSource, Row};
-use crate::cli::Common;
+use crate::common::Common;
 use crate::events::{details_of, gap_line};
 use crate::failure::Failure;
 use crate::text;

@@ -202,7 +202,7 @@ impl Choice {
     /// The line and the problem.
     pub fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let line = ftb_core::text::line(text, error.span().map_or(0, |span| span.start));
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
         match &file.backend {
