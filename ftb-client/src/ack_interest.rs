@@ -33,12 +33,12 @@ impl AckInterest {
     /// A task waits from now on.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.look();
+        self.note();
         Waiting(self)
     }
 
     /// A task looked and found no outcome.
-    pub(crate) fn look(&self) {
+    pub(crate) fn note(&self) {
         if self.seen.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -92,24 +92,24 @@ mod tests {
 
     #[test]
     fn who_waits_or_looks_is_noticed_once_and_as_long_as_it_waits() {
-        let waiters = AckInterest::default();
+        let ack_interest = AckInterest::default();
         let woken = Arc::new(Count::default());
         let watcher = Waker::from(Arc::clone(&woken));
         let count = || woken.0.load(Ordering::Relaxed);
-        assert!(!waiters.take_seen());
-        assert!(waiters.watch(&watcher));
-        waiters.look();
-        waiters.look();
+        assert!(!ack_interest.take_seen());
+        assert!(ack_interest.watch(&watcher));
+        ack_interest.note();
+        ack_interest.note();
         assert_eq!(count(), 1);
-        assert!(!waiters.watch(&watcher), "it would miss the one that has looked");
-        assert!(waiters.take_seen() && !waiters.take_seen());
+        assert!(!ack_interest.watch(&watcher), "it would miss the one that has looked");
+        assert!(ack_interest.take_seen() && !ack_interest.take_seen());
 
-        let waiting = waiters.wait();
+        let waiting = ack_interest.wait();
         assert_eq!(count(), 2);
-        assert!(waiters.take_seen() && waiters.take_seen(), "it still waits");
+        assert!(ack_interest.take_seen() && ack_interest.take_seen(), "it still waits");
         drop(waiting);
-        assert!(!waiters.take_seen());
-        drop(waiters.wait());
-        assert!(waiters.take_seen(), "it has waited");
+        assert!(!ack_interest.take_seen());
+        drop(ack_interest.wait());
+        assert!(ack_interest.take_seen(), "it has waited");
     }
 }

@@ -112,7 +112,7 @@ impl Batch {
         self.size.add(size);
         self.states_conditions = self.states_conditions || may_state(&event);
         let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-        let chunk = Chunk::open(&mut self.chunks, &shared.waiters, size.bytes, self.before);
+        let chunk = Chunk::open(&mut self.chunks, &shared.ack_interest, size.bytes, self.before);
         chunk.set_confirm(self.confirm);
         chunk.push(event.severity, put);
         Ok(())

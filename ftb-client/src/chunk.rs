@@ -74,16 +74,16 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     /// Empty, with room for about this number of bytes and events. Tasks that wait for outcomes are
-    /// counted in `waiters`.
-    pub(crate) fn new(waiters: &Arc<AckInterest>, bytes: usize, events: usize) -> Self {
-        Self::of_completion(Arc::new(Completion::new(Arc::clone(waiters))), 0, bytes, events)
+    /// counted in `ack_interest`.
+    pub(crate) fn new(ack_interest: &Arc<AckInterest>, bytes: usize, events: usize) -> Self {
+        Self::of_completion(Arc::new(Completion::new(Arc::clone(ack_interest))), 0, bytes, events)
     }
 
     /// The last of several chunks of one completion, or a new one after it if it has no room for
     /// `bytes`. The first has room for `expected`.
     pub(crate) fn open<'a>(
         chunks: &'a mut Vec<Self>,
-        waiters: &Arc<AckInterest>,
+        ack_interest: &Arc<AckInterest>,
         bytes: usize,
         expected: Size,
     ) -> &'a mut Self {
@@ -94,7 +94,7 @@ impl Chunk {
                     let completion = Arc::clone(&last.completion);
                     Self::of_completion(completion, last.places.end, expected, last.entries.len())
                 }
-                None => Self::new(waiters, bytes.max(expected.bytes), expected.events),
+                None => Self::new(ack_interest, bytes.max(expected.bytes), expected.events),
             };
             chunks.push(chunk);
         }

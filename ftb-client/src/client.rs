@@ -170,11 +170,11 @@ impl Client {
     /// The agent that is attached now.
     pub fn agent(&self) -> Option<Agent> {
         let session = self.shared().lock();
-        session.welcome().map(|welcome| Agent {
-            cluster: welcome.cluster.clone(),
-            host: welcome.host.clone(),
-            payload_bytes_max: welcome.payload_bytes_max,
-            requires_signatures: welcome.features.contains(Features::SIGNED),
+        session.hello_ack().map(|hello_ack| Agent {
+            cluster: hello_ack.cluster.clone(),
+            host: hello_ack.host.clone(),
+            payload_bytes_max: hello_ack.payload_bytes_max,
+            requires_signatures: hello_ack.features.contains(Features::SIGNED),
         })
     }
 
@@ -188,7 +188,7 @@ impl Client {
             if session.is_closed() {
                 return Some(Err(WaitError::Closed));
             }
-            session.welcome().map(|_| Ok(()))
+            session.hello_ack().map(|_| Ok(()))
         });
         match timeout(deadline, attached).await {
             Ok(result) => result,
@@ -286,7 +286,7 @@ impl Client {
             overtaken: inbox.overtaken,
             gaps: inbox.gaps,
             paused: inbox.paused,
-            attachments: session.welcomes(),
+            attachments: session.attachments(),
         }
     }
 

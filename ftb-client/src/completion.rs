@@ -23,7 +23,7 @@ pub(crate) struct Completion {
     /// Notified when an outcome is known.
     changed: Notify,
     /// Counts the tasks that wait for outcomes.
-    waiters: Arc<AckInterest>,
+    ack_interest: Arc<AckInterest>,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +43,8 @@ struct CompletionState {
 }
 
 impl Completion {
-    pub(crate) fn new(waiters: Arc<AckInterest>) -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), waiters }
+    pub(crate) fn new(ack_interest: Arc<AckInterest>) -> Self {
+        Self { state: Mutex::default(), changed: Notify::new(), ack_interest }
     }
 
     fn state(&self) -> MutexGuard<'_, CompletionState> {
@@ -56,7 +56,7 @@ impl Completion {
     pub(crate) fn outcome(&self, place: u32) -> Option<Outcome> {
         let outcome = self.state().outcome(place);
         if outcome.is_none() {
-            self.waiters.look();
+            self.ack_interest.note();
         }
         outcome
     }
@@ -80,7 +80,7 @@ impl Completion {
             if let Some(found) = look(&self.state()) {
                 return found;
             }
-            waiting.get_or_insert_with(|| self.waiters.wait());
+            waiting.get_or_insert_with(|| self.ack_interest.wait());
             changed.as_mut().await;
             changed.set(self.changed.notified());
         }

@@ -29,7 +29,7 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Deadline of the agent's answer to the hello.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
-/// Deadline of the agent's answer to the goodbye.
+/// Deadline of the agent's answer to the Close message.
 const LEAVE_MAX: Duration = Duration::from_secs(2);
 /// The shortest pause between two attempts.
 const RETRY_MIN: Duration = Duration::from_millis(20);
@@ -89,13 +89,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut retry = Retry::new(&shared.config);
     let mut reported = String::new();
     loop {
-        let welcomes = shared.lock().welcomes();
+        let attachments = shared.lock().attachments();
         let executor = Executor::default();
-        // A client that has left has heard that its goodbye was read: nothing is on its way.
+        // A client that has left has heard that its Close message was read: nothing is on its way.
         let attached = executor.run(attach(&shared, &executor), ready(()));
         let ended = attached.await;
         let why = ended.to_string();
-        let attached = shared.lock().welcomes() > welcomes;
+        let attached = shared.lock().attachments() > attachments;
         if attached {
             retry.reset();
         }
@@ -162,14 +162,14 @@ async fn attach(shared: &Arc<Shared>, executor: &Executor) -> Ended {
 }
 
 fn log_attached(shared: &Shared) {
-    if let Some(welcome) = shared.lock().welcome() {
+    if let Some(hello_ack) = shared.lock().hello_ack() {
         tracing::info!(
             target: "ftb::transition",
             machine = "attachment",
             from = "connecting",
             to = "attached",
-            host = welcome.host,
-            cluster = welcome.cluster,
+            host = hello_ack.host,
+            cluster = hello_ack.cluster,
             "attached"
         );
     }

@@ -55,11 +55,11 @@ pub(crate) struct Outbox {
     in_flight_size: Size,
     next_seq: u64,
     /// Number of batches in flight that the current attachment was sent.
-    handed: usize,
+    sent_chunks: usize,
     /// Size of the last sent chunk: the next one gets that capacity.
-    gone: Size,
+    last_sent: Size,
     counts: OutboxCounts,
-    waiters: Arc<AckInterest>,
+    ack_interest: Arc<AckInterest>,
 }
 
 impl Outbox {
@@ -73,16 +73,16 @@ impl Outbox {
             in_flight: VecDeque::new(),
             in_flight_size: Size::default(),
             next_seq: 1,
-            handed: 0,
-            gone: Size::default(),
+            sent_chunks: 0,
+            last_sent: Size::default(),
             counts: OutboxCounts::default(),
-            waiters: Arc::default(),
+            ack_interest: Arc::default(),
         }
     }
 
     /// Tasks that wait for outcomes or for room.
-    pub(crate) fn waiters(&self) -> &Arc<AckInterest> {
-        &self.waiters
+    pub(crate) fn ack_interest(&self) -> &Arc<AckInterest> {
+        &self.ack_interest
     }
 
     pub(crate) fn counts(&self) -> OutboxCounts {
@@ -168,7 +168,11 @@ impl Outbox {
             let place = chunk.push(severity, put);
             (Arc::clone(chunk.completion()), place)
         } else {
-            let mut chunk = Chunk::new(&self.waiters, bytes.max(self.gone.bytes), self.gone.events);
+            let mut chunk = Chunk::new(
+                &self.ack_interest,
+                bytes.max(self.last_sent.bytes),
+                self.last_sent.events,
+            );
             chunk.set_confirm(confirm);
             let place = chunk.push(severity, put);
             let completion = Arc::clone(chunk.completion());
@@ -245,18 +249,18 @@ impl Outbox {
 
     /// A new attachment was sent nothing yet.
     pub(crate) fn attached(&mut self) {
-        self.handed = 0;
+        self.sent_chunks = 0;
     }
 
     /// Whether the next batch was sent over an earlier attachment.
     pub(crate) fn sends_again(&self) -> bool {
-        self.handed < self.in_flight.len()
+        self.sent_chunks < self.in_flight.len()
     }
 
     /// The next batch for the agent: first those that an earlier attachment was sent.
     pub(crate) fn take(&mut self) -> Option<OutgoingBatch> {
-        if let Some(sent) = self.in_flight.get(self.handed) {
-            self.handed += 1;
+        if let Some(sent) = self.in_flight.get(self.sent_chunks) {
+            self.sent_chunks += 1;
             let first_seq = sent.next_seq();
             let (events, confirm) = (sent.events(), sent.confirm());
             return Some(OutgoingBatch { first_seq, events, again: true, confirm });
@@ -280,11 +284,11 @@ impl Outbox {
         let sent = chunk.go(self.next_seq)?;
         let (first_seq, events, confirm) = (self.next_seq, sent.events(), sent.confirm());
         let batch = OutgoingBatch { first_seq, events, again: false, confirm };
-        self.gone = sent.size();
-        self.in_flight_size.add(self.gone);
+        self.last_sent = sent.size();
+        self.in_flight_size.add(self.last_sent);
         self.next_seq = sent.end_seq();
         self.in_flight.push_back(sent);
-        self.handed = self.in_flight.len();
+        self.sent_chunks = self.in_flight.len();
         Some(batch)
     }
 
@@ -304,7 +308,7 @@ impl Outbox {
                 break;
             }
             self.in_flight.pop_front();
-            self.handed = self.handed.saturating_sub(1);
+            self.sent_chunks = self.sent_chunks.saturating_sub(1);
         }
     }
 
@@ -336,7 +340,7 @@ impl Outbox {
         // Their sequences are not used again.
         self.in_flight.drain(..).for_each(|sent| sent.close());
         self.in_flight_size = Size::default();
-        self.handed = 0;
+        self.sent_chunks = 0;
     }
 }
 
@@ -404,9 +408,9 @@ mod tests {
             let event = EventRef::from(&event);
             let len = event_len(&event);
             let put = |bytes: &mut Vec<u8>| put_published(&event, len, bytes);
-            let waiters = Arc::default();
+            let ack_interest = Arc::default();
             let size = Size::default();
-            Chunk::open(&mut chunks, &waiters, published_len(len), size).push(severity, put);
+            Chunk::open(&mut chunks, &ack_interest, published_len(len), size).push(severity, put);
         }
         chunks
     }

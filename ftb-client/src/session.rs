@@ -25,7 +25,7 @@ enum Attachment {
     /// The hello is sent; the agent has not answered.
     Handshaking,
     Attached(HelloAck),
-    /// The goodbye is sent: nothing follows.
+    /// The Close message is sent: nothing follows.
     Left,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum SessionError {
     #[error("the agent sent a message that the protocol does not allow now")]
     OutOfTurn,
     #[error("the agent closed the attachment: {0}")]
-    Goodbye(String),
+    Closed(String),
 }
 
 pub(crate) struct Session {
@@ -76,11 +76,11 @@ pub(crate) struct Session {
     generation: u64,
     /// The agent's half of the publisher id; 0 before the first attachment.
     account: u64,
-    /// The program closed the client; the goodbye follows the buffered events.
+    /// The program closed the client; the Close message follows the buffered events.
     leaving: bool,
     /// The client's task has ended.
     ended: bool,
-    welcomes: u64,
+    attachments: u64,
     /// The agent may delay confirmations.
     delayed: bool,
     /// Messages with events since a task waited for an outcome.
@@ -105,7 +105,7 @@ impl Session {
             account: 0,
             leaving: false,
             ended: false,
-            welcomes: 0,
+            attachments: 0,
             delayed: false,
             unobserved: 0,
             outbox: Outbox::new(buffer_bytes),
@@ -118,15 +118,15 @@ impl Session {
     }
 
     /// The agent, while attached.
-    pub(crate) fn welcome(&self) -> Option<&HelloAck> {
+    pub(crate) fn hello_ack(&self) -> Option<&HelloAck> {
         match &self.attachment {
-            Attachment::Attached(welcome) => Some(welcome),
+            Attachment::Attached(hello_ack) => Some(hello_ack),
             _ => None,
         }
     }
 
-    pub(crate) fn welcomes(&self) -> u64 {
-        self.welcomes
+    pub(crate) fn attachments(&self) -> u64 {
+        self.attachments
     }
 
     pub(crate) fn publisher(&self) -> PublisherId {
@@ -135,7 +135,8 @@ impl Session {
 
     /// The limit of payloads, in bytes.
     pub(crate) fn payload_bytes_max(&self) -> usize {
-        self.welcome().map_or(limits::PAYLOAD_BYTES_DEFAULT, |welcome| welcome.payload_bytes_max)
+        self.hello_ack()
+            .map_or(limits::PAYLOAD_BYTES_DEFAULT, |hello_ack| hello_ack.payload_bytes_max)
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -167,7 +168,7 @@ impl Session {
         self.ended
     }
 
-    /// Whether the goodbye is sent.
+    /// Whether the Close message is sent.
     pub(crate) fn has_left(&self) -> bool {
         self.attachment == Attachment::Left
     }
@@ -192,7 +193,7 @@ impl Session {
         Effects { changed: true, refused, ..Effects::default() }
     }
 
-    /// Accepts no more events; the goodbye follows the buffered ones.
+    /// Accepts no more events; the Close message follows the buffered ones.
     pub(crate) fn leave(&mut self) -> Effects {
         self.leaving = true;
         let wakers = self.inbox.end_all(&SubscribeError::Closed);
@@ -265,7 +266,7 @@ impl Session {
     /// A change of the agent's confirmations: at once while tasks wait for outcomes or room may run
     /// short, else delayed.
     fn confirmations(&mut self) -> Option<FromClient> {
-        if self.outbox.waiters().take_seen() || self.outbox.is_crowded() {
+        if self.outbox.ack_interest().take_seen() || self.outbox.is_crowded() {
             self.unobserved = 0;
         }
         let delayed = self.unobserved >= UNOBSERVED_MAX;
@@ -277,7 +278,7 @@ impl Session {
 
     /// Wakes `watcher` when the agent must confirm at once. `false`: it must do that now.
     pub(crate) fn watch_ack_interest(&self, watcher: &Waker) -> bool {
-        !self.delays_acks() || self.outbox.waiters().watch(watcher)
+        !self.delays_acks() || self.outbox.ack_interest().watch(watcher)
     }
 
     /// Whether the agent may delay confirmations.
@@ -288,7 +289,7 @@ impl Session {
     /// Whether the outgoing stream waits with this waker and has not been woken since.
     pub(crate) fn is_idle(&self, sender: &Waker) -> bool {
         self.sender.as_ref().is_some_and(|waiting| waiting.will_wake(sender))
-            && !(self.delays_acks() && self.outbox.waiters().are_seen())
+            && !(self.delays_acks() && self.outbox.ack_interest().are_seen())
     }
 
     /// Handles a message of the agent.
@@ -299,13 +300,13 @@ impl Session {
                 self.statements.on_attached();
                 self.attachment = Attachment::Attached(ack);
                 self.trouble = Trouble::Untried;
-                self.welcomes += 1;
+                self.attachments += 1;
                 Ok(Effects { send: true, changed: true, ..Effects::default() })
             }
             (_, FromAgent::Nack { code, message }) => {
                 Err(SessionError::Refused { code: code.as_str().to_owned(), message })
             }
-            (_, FromAgent::Close { reason }) => Err(SessionError::Goodbye(reason)),
+            (_, FromAgent::Close { reason }) => Err(SessionError::Closed(reason)),
             (Attachment::Attached(_) | Attachment::Left, message) => self.attached(message),
             _ => Err(SessionError::OutOfTurn),
         }
@@ -388,7 +389,7 @@ mod tests {
         Session::new(hello(), 1 << 20, 1 << 20)
     }
 
-    fn welcome() -> FromAgent {
+    fn hello_ack() -> FromAgent {
         FromAgent::HelloAck(HelloAck {
             protocol: PROTOCOL.max,
             features: FEATURES,
@@ -417,7 +418,7 @@ mod tests {
         session.connected();
         assert!(matches!(session.next_message(), Some(Outgoing::Message(FromClient::Hello(_)))));
         assert_eq!(session.next_message(), None);
-        assert!(session.handle(welcome()).unwrap().send);
+        assert!(session.handle(hello_ack()).unwrap().send);
         assert!(matches!(
             session.next_message(),
             Some(Outgoing::Message(FromClient::Subscribe { .. }))
@@ -434,11 +435,11 @@ mod tests {
         let confirmed = || FromAgent::Confirmed { seq: 1, level: None };
         let mut session = session();
         session.connected();
-        assert!(session.handle(welcome()).is_err(), "before the hello");
+        assert!(session.handle(hello_ack()).is_err(), "before the hello");
         session.next_message();
-        assert!(session.handle(confirmed()).is_err(), "before the welcome");
-        session.handle(welcome()).unwrap();
-        assert!(session.handle(welcome()).is_err(), "a second welcome");
+        assert!(session.handle(confirmed()).is_err(), "before the HelloAck");
+        session.handle(hello_ack()).unwrap();
+        assert!(session.handle(hello_ack()).is_err(), "a second HelloAck");
         assert!(session.handle(confirmed()).is_ok());
     }
 
@@ -447,7 +448,7 @@ mod tests {
         let mut session = Session::new(hello(), 1000, 200);
         session.connected();
         session.next_message();
-        session.handle(welcome()).unwrap();
+        session.handle(hello_ack()).unwrap();
         session.inbox.add(String::new(), Start::Now).unwrap();
         let Some(Outgoing::Message(FromClient::Subscribe { subscription, .. })) =
             session.next_message()
@@ -481,7 +482,7 @@ mod tests {
     fn attach(session: &mut Session) {
         session.connected();
         session.next_message();
-        session.handle(welcome()).unwrap();
+        session.handle(hello_ack()).unwrap();
     }
 
     /// Publishes an event, which goes: what is said before it.
@@ -544,8 +545,8 @@ mod tests {
     fn acknowledgements_are_immediate_while_a_task_waits_or_room_is_short() {
         let mut session = Session::new(hello(), 1 << 18, 1 << 18);
         attach(&mut session);
-        let waiters = Arc::clone(session.outbox.waiters());
-        let waiting = waiters.wait();
+        let ack_interest = Arc::clone(session.outbox.ack_interest());
+        let waiting = ack_interest.wait();
         for _ in 0..2 * UNOBSERVED_MAX {
             assert_eq!(said_before_one(&mut session), None);
         }
@@ -562,11 +563,11 @@ mod tests {
     }
 
     #[test]
-    fn leaving_hands_over_what_was_accepted_and_says_goodbye() {
+    fn leaving_hands_over_what_was_accepted_and_says_so() {
         let mut session = session();
         session.connected();
         session.next_message();
-        session.handle(welcome()).unwrap();
+        session.handle(hello_ack()).unwrap();
         let (completion, index) = publish(&mut session);
         session.leave();
         assert!(matches!(session.next_message(), Some(Outgoing::Publish(_))));

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Whether an agent is attached; read without the lock.
     attached: AtomicBool,
     /// The same as in the session's outbox.
-    pub(crate) waiters: Arc<AckInterest>,
+    pub(crate) ack_interest: Arc<AckInterest>,
 }
 
 impl Shared {
@@ -53,10 +53,10 @@ impl Shared {
             token: random(),
         };
         let session = Session::new(hello, config.buffer_bytes, config.queue_bytes);
-        let waiters = Arc::clone(session.outbox.waiters());
+        let ack_interest = Arc::clone(session.outbox.ack_interest());
         Self {
             config,
-            waiters,
+            ack_interest,
             session: Mutex::new(session),
             changed: Notify::new(),
             refused: Notify::new(),
@@ -91,7 +91,7 @@ impl Shared {
     ) -> Result<(), E> {
         let mut session = self.lock();
         let effects = change(&mut session)?;
-        self.attached.store(session.welcome().is_some(), Ordering::Release);
+        self.attached.store(session.hello_ack().is_some(), Ordering::Release);
         let sender = if effects.send { session.sender.take() } else { None };
         drop(session);
         sender.into_iter().for_each(Waker::wake);
@@ -122,7 +122,7 @@ impl Shared {
         &self,
         condition: impl FnMut(&mut Session) -> Option<T>,
     ) -> T {
-        self.wait_on(&self.changed, Some(&self.waiters), condition).await
+        self.wait_on(&self.changed, Some(&self.ack_interest), condition).await
     }
 
     /// Waits for `cost` bytes of room in the order of the queue, then resolves with `then`.
@@ -173,7 +173,7 @@ impl Shared {
     async fn wait_on<T>(
         &self,
         notify: &Notify,
-        waiters: Option<&AckInterest>,
+        ack_interest: Option<&AckInterest>,
         mut condition: impl FnMut(&mut Session) -> Option<T>,
     ) -> T {
         let mut changed = pin!(notify.notified());
@@ -184,7 +184,7 @@ impl Shared {
             if let Some(found) = condition(&mut self.lock()) {
                 return found;
             }
-            waiting = waiting.or_else(|| waiters.map(AckInterest::wait));
+            waiting = waiting.or_else(|| ack_interest.map(AckInterest::wait));
             changed.as_mut().await;
             changed.set(notify.notified());
         }

@@ -64,7 +64,7 @@ impl Client {
         let pushed = publication.push_if_room(&mut session);
         drop(session);
         let Some((receipt, sender)) = pushed else {
-            self.shared().waiters.look();
+            self.shared().ack_interest.note();
             return Ok(None);
         };
         sender.into_iter().for_each(Waker::wake);
