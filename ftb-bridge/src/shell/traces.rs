@@ -9,7 +9,7 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Longest attempt to send a trace.
 const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -22,13 +22,16 @@ pub struct Tracer<'a> {
     config: OtlpConfig,
     encoder: TraceEncoder,
     state: &'a SharedState,
+    /// Until then no fault is looked for: the cause of an episode is what its user says, and
+    /// searches take at most half of the time.
+    rest_until: Instant,
 }
 
 impl<'a> Tracer<'a> {
     /// Goes on from the state.
     pub fn new(client: &'a Client, config: OtlpConfig, state: &'a SharedState) -> Self {
         let encoder = TraceEncoder::new(&state.get().cluster);
-        Self { client, config, encoder, state }
+        Self { client, config, encoder, state, rest_until: Instant::now() }
     }
 
     /// Sends one trace after the other until the subscription ends. While the collector is away,
@@ -36,7 +39,7 @@ impl<'a> Tracer<'a> {
     ///
     /// # Errors
     /// The agent refuses the subscription.
-    pub async fn run(self) -> Result<(), Failure> {
+    pub async fn run(mut self) -> Result<(), Failure> {
         let start = self.state.get().traces.position.map_or(Start::Now, Start::After);
         let mut episodes = self.client.subscribe(EPISODES, start).await?;
         let begin = episodes.position();
@@ -60,11 +63,11 @@ impl<'a> Tracer<'a> {
         })
     }
 
-    async fn trace(&self, received: &Received) -> Result<(), Failure> {
+    async fn trace(&mut self, received: &Received) -> Result<(), Failure> {
         let Some(closed) = Closed::read(received) else { return Ok(()) };
         let fault = match closed.fault() {
-            Some(search) => self.fault(search).await,
-            None => None,
+            Some(search) if Instant::now() >= self.rest_until => self.fault(search).await,
+            _ => None,
         };
         let body = self.encoder.request(&closed, fault.as_ref())?;
         let mut failures = 0;
@@ -95,8 +98,8 @@ impl<'a> Tracer<'a> {
     }
 
     /// The fault, if the log still has it and tells in time.
-    async fn fault(&self, mut search: FaultSearch) -> Option<Fault> {
-        let start = Start::SinceNs(search.since_ns());
+    async fn fault(&mut self, mut search: FaultSearch) -> Option<Fault> {
+        let (begun, start) = (Instant::now(), Start::SinceNs(search.since_ns()));
         let look = async {
             let mut past = self.client.subscribe(&search.filter(), start).await.ok()?;
             while let Some(delivery) = past.next_of_past().await {
@@ -106,7 +109,9 @@ impl<'a> Tracer<'a> {
             }
             search.found()
         };
-        timeout(SEARCH_MAX, look).await.ok().flatten()
+        let found = timeout(SEARCH_MAX, look).await.ok().flatten();
+        self.rest_until = Instant::now() + begun.elapsed();
+        found
     }
 }
 
