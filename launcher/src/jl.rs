@@ -21,7 +21,7 @@ use super::transfer::{self, Origin};
 use crate::clock::Clock;
 use crate::reports::{self, ReportNews};
 use crate::{drills, nla, waiting};
-use adding::Adding;
+use adding::{Adding, Starts};
 use core::time::Duration;
 use ftb_client::{Client, Start};
 use ftb_core::{Event, EventId};
@@ -125,7 +125,8 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let ignores = run.ignores_conditions;
     let joined = join(&run, (listener, address), clock, progress.wiper());
     let (ends, mut from_nodes, printer) = joined;
-    let adding = Adding { readers, joining, say };
+    let adding =
+        Adding { readers, joining, say, starts: Starts::default(), dying: BTreeMap::new() };
     let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress, adding);
     shell.adopt_faults();
     let later = shell.read_conditions(conditions, starting.is_none(), ignores).await;
@@ -143,7 +144,7 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
         tokio::select! {
             biased;
             signal = signals.next() => stops += shell.on_signal(signal, stops).await,
-            Some(word) = words.recv() => shell.on_tree_message(word).await,
+            Some((start, word)) = words.recv() => shell.on_tree_message(start, word).await,
             Some(input) = from_tasks.recv() => shell.handle(input).await,
             Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,

@@ -38,6 +38,15 @@ impl NodeEntry {
         Self { name, agent, images: None, listen: None, address: None, rack: None }
     }
 
+    /// Whether nothing is said of it but its name, and where it fails.
+    pub fn is_name_only(&self) -> bool {
+        let Self { agent, images, listen, address, .. } = self;
+        *agent == ftb_client::default_socket()
+            && images.is_none()
+            && listen.is_none()
+            && address.is_none()
+    }
+
     /// The socket of its agent.
     pub fn agent(&self) -> PathBuf {
         match self.agent.to_str() {

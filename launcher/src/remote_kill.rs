@@ -2,17 +2,19 @@
 //! or whose node counts as lost. Their ranks and guards end with them.
 //!
 //! The lock in the node's directory has the process id. The process is killed only while it has
-//! that file open, so a reused id is safe.
+//! that file open, so a reused id is safe. A successor has the same lock: it is started only after
+//! the kill ([`RemoteKill::ended`]).
 
 use super::spec::{StartMethod, Starting};
 use super::starter;
 use core::time::Duration;
 use ftb_launcher_core::names::NodeName;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use tokio::process::Command;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// Most kills at a time; others wait.
@@ -25,12 +27,15 @@ pub struct RemoteKill {
     starting: Option<Starting>,
     kills: JoinSet<()>,
     places: Arc<Semaphore>,
+    /// Kills under way, by node: closed when they have ended.
+    under_way: BTreeMap<NodeName, Vec<watch::Receiver<()>>>,
 }
 
 impl RemoteKill {
     pub fn new(starting: Option<Starting>) -> Self {
         let starting = starting.filter(|starting| starting.means != StartMethod::Local);
-        Self { starting, kills: JoinSet::new(), places: Arc::new(Semaphore::new(KILLS_MAX)) }
+        let places = Arc::new(Semaphore::new(KILLS_MAX));
+        Self { starting, kills: JoinSet::new(), places, under_way: BTreeMap::new() }
     }
 
     /// Starts to kill the agent of a node with directory `dir`. Agents on this host are not its
@@ -40,8 +45,13 @@ impl RemoteKill {
             return;
         };
         let words = starter::on_host(starting, node, &script(dir));
+        let (ends, ended) = watch::channel(());
+        let of_node = self.under_way.entry(node.clone()).or_default();
+        of_node.retain(|kill| kill.has_changed().is_ok());
+        of_node.push(ended);
         let (places, node) = (Arc::clone(&self.places), node.clone());
         self.kills.spawn(async move {
+            let _ends = ends;
             let Ok(_place) = places.acquire().await else { return };
             let Some((program, arguments)) = words.split_first() else { return };
             let mut command = Command::new(program);
@@ -53,6 +63,19 @@ impl RemoteKill {
                 tracing::warn!(%node, "{may}");
             }
         });
+    }
+
+    /// Waits until the kills on these nodes are done or overdue.
+    pub fn ended(&mut self, nodes: &[NodeName]) -> impl Future<Output = ()> + Send + use<> {
+        while self.kills.try_join_next().is_some() {}
+        let kills = nodes.iter().filter_map(|node| self.under_way.remove(node)).flatten();
+        let kills: Vec<watch::Receiver<()>> = kills.collect();
+        async move {
+            for mut kill in kills {
+                // Nothing is ever sent: an error says that the kill has ended.
+                while kill.changed().await.is_ok() {}
+            }
+        }
     }
 
     /// Waits until all kills are done or overdue.
@@ -83,6 +106,7 @@ fn script(dir: &Path) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use core::task::Poll;
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::Child;
 
@@ -122,5 +146,27 @@ mod tests {
         assert_eq!(pause.wait().unwrap().signal(), Some(9));
         stranger.kill().unwrap();
         stranger.wait().unwrap();
+    }
+
+    /// A slow host: its next launch agent waits for the kill of the former one, others do not.
+    #[tokio::test]
+    async fn the_successor_of_a_killed_agent_waits_for_the_kill() {
+        let dir = tempfile::tempdir().unwrap();
+        let gate = dir.path().join("gate");
+        let wait = format!("until [ -e '{}' ]; do sleep 0.02; done", gate.display());
+        let command = ["sh", "-c", &wait].map(ToOwned::to_owned).to_vec();
+        let (program, deadline) = ("ftb-nla".into(), Duration::from_secs(1));
+        let means = StartMethod::Ssh;
+        let starting = Starting { means, command, program, fanout: 1, deadline };
+        let mut kills = RemoteKill::new(Some(starting));
+        let nodes = ["node01", "node02"].map(|name| NodeName::new(name).unwrap());
+        kills.kill(&nodes[0], dir.path());
+        kills.kill(&nodes[0], dir.path());
+        kills.ended(&nodes[1..]).await;
+        let mut ended = core::pin::pin!(kills.ended(&nodes));
+        let waits = core::future::poll_fn(|context| Poll::Ready(ended.as_mut().poll(context)));
+        assert!(waits.await.is_pending());
+        std::fs::write(&gate, "").unwrap();
+        ended.await;
     }
 }

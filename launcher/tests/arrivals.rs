@@ -8,11 +8,13 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_launcher_core::jl::{NO_NODES, WAIT};
+use ftb_tests::cluster::Plan;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
-use site::memory::wait_protected;
+use site::memory::{state_of, wait_protected};
 use site::{Site, fan, nothing_left, ranks_of, result, run, start, text};
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -231,4 +233,145 @@ async fn a_request_to_add_a_node_outlives_the_launcher() -> Result<()> {
     let output = second.await??;
     assert_eq!(result(&output)?, expected, "{}", text(&output.stderr));
     nothing_left("FTB_JOB_ID=asked").await
+}
+
+/// Where it cannot listen, and where no agent is. What is under way then is given up for the right
+/// data.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_with_wrong_data_is_added_again_with_the_right_data() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("wrong", &["--hosts", "node[01-02]"]));
+    site.wait_met("wrong").await?;
+    let file = site.cluster.dir().join("wrong.toml");
+    let socket = site.cluster.socket(2).display();
+    let text_of = |listen| {
+        format!("[[node]]\nname = \"node03\"\nagent = \"{socket}\"\nlisten = \"{listen}\"\n")
+    };
+    std::fs::write(&file, text_of("203.0.113.1:0"))?;
+    let nodes = file.display().to_string();
+    let failed = run(site.command(&["add", "wrong", "node03", "--nodes", &nodes])).await?;
+    let words = text(&failed.stderr);
+    assert!(!failed.status.success() && words.contains("node03: "), "{words}");
+
+    let nowhere = ["add", "wrong", "node03", "--local-nodes", "node03=/nowhere/agent.sock"];
+    let first = start(site.command(&nowhere));
+    site.wait("node03 to be arriving", async || {
+        let state = state_of(&site, "wrong")?;
+        Ok((state["job"]["nodes"]["node03"]["arriving"] == true).then_some(()))
+    })
+    .await?;
+    let added = add(&site, "wrong", "node03", &[]).await?;
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    assert!(text(&added.stdout).contains("1 node is a spare of the job"), "{added:?}");
+    let words = text(&first.await??.stderr);
+    assert!(words.contains("node03: it was added again with other data"), "{words}");
+    assert_eq!(
+        site.ask(&["migrate", "wrong", "node02"]).await?,
+        "ranks 2,3 moved from node02 to node03"
+    );
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected, "{}", text(&output.stderr));
+    nothing_left("FTB_JOB_ID=wrong").await
+}
+
+/// Subscriptions of the launcher when a job of two nodes with one spare begins, and some more.
+const SUBSCRIPTIONS: usize = 14;
+
+/// A node that is refused is not in the file of the job; a known one is not subscribed to again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_adds_no_node_leaves_nothing_behind() -> Result<()> {
+    let limits = format!(
+        "[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n\
+         [limits]\nsubscriptions_per_client_max = {SUBSCRIPTIONS}\n"
+    );
+    let site = Site::planned(Plan::new(4, 2).extra(&limits)).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("same", &["--hosts", "node[01-02]", "--spares", "node03"]));
+    site.wait_met("same").await?;
+    for _ in 0..SUBSCRIPTIONS {
+        let again = add(&site, "same", "node03", &[]).await?;
+        assert!(again.status.success(), "{}", text(&again.stderr));
+    }
+    fan(&site, "node03", "FANFAIL")?;
+    let unusable = |status: &Value| status["nodes"]["node03"]["unusable"].is_string();
+    site.wait_status("same", "node03 to be unusable", unusable).await?;
+    let refused = add(&site, "same", "node[03-04]", &[]).await?;
+    let words = text(&refused.stderr);
+    assert!(words.contains("refused: node node03 is not usable"), "{words}");
+    let file = std::fs::read(site.jobs.path().join("same/job.json"))?;
+    let file: Value = serde_json::from_slice(&file)?;
+    let specs = file["specs"].as_object().context("no specifications")?;
+    assert_eq!(specs.keys().collect::<Vec<_>>(), ["node01", "node02", "node03"]);
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected, "{}", text(&output.stderr));
+    nothing_left("FTB_JOB_ID=same").await
+}
+
+/// Starts launch agents as ssh does, here. A kill on a "host" takes its time: until there is an
+/// agent to kill, but for at most three seconds.
+const SLOW_KILL: &str = r#"#!/bin/sh
+case "$2" in *"kill -KILL"*)
+    i=0
+    until [ $i -ge 30 ] || kill -0 "$(cut -d' ' -f1 IMAGES/slow.$1/lock)" 2>/dev/null; do
+        sleep 0.1
+        i=$((i + 1))
+    done ;;
+esac
+exec sh -c "$2"
+"#;
+
+/// The kill of the former agent of a node does not meet the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_just_lost_is_added_after_the_kill_of_its_former_agent() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let dir = site.cluster.dir().to_owned();
+    let images = dir.join("images");
+    let shown = images.display().to_string();
+    let ssh = dir.join("slow-kill");
+    std::fs::write(&ssh, SLOW_KILL.replace("IMAGES", &shown))?;
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755))?;
+    let node = |rank: usize| {
+        let (name, socket) = (site.cluster.host(rank), site.cluster.socket(rank).display());
+        format!(
+            "[[node]]\nname = \"{name}\"\nagent = \"{socket}\"\naddress = \"127.0.0.1\"\n\
+             images = \"{shown}\"\n"
+        )
+    };
+    let file = dir.join("nodes.toml");
+    std::fs::write(&file, (0..3).map(node).collect::<String>())?;
+    let (nodes, ssh) = (file.display().to_string(), ssh.display().to_string());
+    let agent = site.cluster.socket(0).display().to_string();
+    let (count, gate) = (site.count.display().to_string(), site.gate().display().to_string());
+    let mut words = vec!["run", "--start", "ssh", "--ssh-command", &ssh, "--nodes", &nodes];
+    words.extend(["--agent", &agent, "--address", "127.0.0.1", "--checkpoint-every", "never"]);
+    words.extend(["-n", "4", "--job", "slow", "--hosts", "node[01-02]", "--spares", "node03"]);
+    words.extend(["--", &count, site::STEPS, site::PAUSE_US, &gate]);
+    let (reports, printed) = (site.jobs.path().join("reports"), site.jobs.path().join("printed"));
+    let mut command = site.command(&words);
+    let mut launcher =
+        command.stdout(File::create(&printed)?).stderr(File::create(&reports)?).spawn()?;
+    site.wait_met("slow").await?;
+    let lock = std::fs::read_to_string(images.join("slow.node03/lock"))?;
+    let pid = lock.split(' ').next().context("an empty lock")?.parse()?;
+    kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL)?;
+    let lost = "node node03 is lost";
+    site.wait("node03 to be lost", async || {
+        Ok(std::fs::read_to_string(&reports)?.contains(lost).then_some(()))
+    })
+    .await?;
+    let added = run(site.command(&["add", "slow", "node03", "--nodes", &nodes])).await?;
+    assert!(added.status.success(), "{}", text(&added.stderr));
+    let moved = site.ask(&["migrate", "slow", "node02"]).await?;
+    assert_eq!(moved, "ranks 2,3 moved from node02 to node03");
+    site.release()?;
+    let status = tokio::task::spawn_blocking(move || launcher.wait()).await??;
+    let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reports)?);
+    let reported = text(&stderr);
+    assert_eq!(result(&Output { status, stdout, stderr })?, expected, "{reported}");
+    assert_eq!(reported.matches(lost).count(), 1, "{reported}");
+    nothing_left("FTB_JOB_ID=slow").await
 }

@@ -1,7 +1,7 @@
 //! The node launch agents of the job as processes: started through the launch tree, found and
 //! watched after a takeover, killed at the end.
 
-use super::{JobLauncher, KILLED, LOOK_EVERY};
+use super::{INPUTS_MAX, JobLauncher, KILLED, LOOK_EVERY};
 use crate::spec::{NlaSpec, NodePart, StartMethod, Starting};
 use crate::{nodedir, starter};
 use ftb_launcher_core::jl::{Initiator, JlInput, Request};
@@ -11,6 +11,7 @@ use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_pods::pod::{self, net::PodNet};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::sync::mpsc;
 
 /// Most checks of the network of an ended job.
 const NETWORK_LOOKS_MAX: u32 = 20;
@@ -26,8 +27,31 @@ impl JobLauncher {
         self.run_starter(starting, any, nodes);
     }
 
-    fn run_starter(&self, starting: Starting, any: NlaSpec, nodes: Vec<NodePart>) {
-        tokio::spawn(starter::run(starting, any, nodes, self.clock, self.adding.say.clone()));
+    /// Starts launch agents, after the kills of former ones on the same nodes.
+    fn run_starter(&mut self, starting: Starting, any: NlaSpec, nodes: Vec<NodePart>) {
+        let names: Vec<NodeName> = nodes.iter().map(|part| part.node.clone()).collect();
+        let start = self.adding.starts.begin(&names);
+        let killed = self.remote_kill.ended(&names);
+        let dying: Vec<u32> =
+            names.iter().filter_map(|node| self.adding.dying.remove(node)).collect();
+        let (clock, to) = (self.clock, self.adding.say.clone());
+        let (say, mut words) = mpsc::channel(INPUTS_MAX);
+        tokio::spawn(async move {
+            killed.await;
+            for pid in dying {
+                while nodedir::is_agent(pid) {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                }
+            }
+            starter::run(starting, any, nodes, clock, say).await;
+        });
+        tokio::spawn(async move {
+            while let Some(word) = words.recv().await {
+                if to.send((start, word)).await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 
     /// Starts launch agents of nodes that join the running job, as those of spares.
@@ -46,8 +70,12 @@ impl JobLauncher {
         self.run_starter(starting.on(&nodes), NlaSpec { uplinks, size, ..any }, parts);
     }
 
-    /// Handles a message of the launch tree.
-    pub(super) async fn on_tree_message(&mut self, word: TreeMessage) {
+    /// Handles a message of the launch tree of this start.
+    pub(super) async fn on_tree_message(&mut self, start: u64, word: TreeMessage) {
+        let (TreeMessage::Up { node, .. } | TreeMessage::Lost { node, .. }) = &word;
+        if !self.adding.starts.is_last(node, start) {
+            return tracing::debug!(%node, "an earlier start has ended: {word:?}");
+        }
         match word {
             TreeMessage::Up { node, pid } if self.local => {
                 self.state.nlas.insert(node, pid);
@@ -155,8 +183,9 @@ impl JobLauncher {
         let Some(pid) = self.state.nlas.remove(node).filter(|pid| nodedir::is_agent(*pid)) else {
             return;
         };
-        if let Ok(pid) = i32::try_from(pid) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        if let Ok(of) = i32::try_from(pid) {
+            let _ = kill(Pid::from_raw(of), Signal::SIGKILL);
+            self.adding.dying.insert(node.clone(), pid);
         }
     }
 

@@ -112,7 +112,11 @@ impl Jl {
         self.start_arriving(now, start);
     }
 
-    fn check_add(&self, nodes: &BTreeSet<NodeName>) -> Result<(), String> {
+    /// Whether these nodes can be added now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_add(&self, nodes: &BTreeSet<NodeName>) -> Result<(), String> {
         let known = |name: &&NodeName| self.job.nodes.contains_key(*name);
         let faulty = |name: &NodeName| {
             let why = self.job.nodes.get(name)?.unusable.as_ref()?;
@@ -184,6 +188,11 @@ impl Jl {
         self.job.tell(format!("node {node} is a spare of the job"));
         self.job.out.push(JlOutput::Save);
         self.answer_adding(node, None);
+    }
+
+    /// Whether the launch agent of this node has ever reported.
+    pub fn has_reported(&self, node: &NodeName) -> bool {
+        self.job.nodes.get(node).is_some_and(|row| !row.lost || row.state.is_some())
     }
 
     /// The launch agent of an arriving node cannot be started, or has ended.
