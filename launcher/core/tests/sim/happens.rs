@@ -38,6 +38,25 @@ pub struct Faults {
     pub copy: u64,
 }
 
+/// How long things take, in milliseconds.
+#[derive(Clone, Copy)]
+pub struct Times {
+    /// One step of all ranks.
+    pub step_ms: u64,
+    /// A rank's image, at least.
+    pub image_ms: u64,
+    /// A set, to the store.
+    pub store_ms: u64,
+    /// The protection of a share, and its return.
+    pub group_ms: u64,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self { step_ms: 10, image_ms: 10, store_ms: 80, group_ms: 1 }
+    }
+}
+
 /// The fate of one message.
 #[derive(Clone, Debug)]
 pub enum Fate {
@@ -57,6 +76,8 @@ pub enum Happens {
     ToProc(u64, FromJl),
     Written(u64, Episode, SetId),
     Work,
+    /// The time is reached.
+    Nothing,
     Request(Request),
     /// A node looks again for images that were not there.
     Copy(NodeName, Box<Copy>),

@@ -88,7 +88,7 @@ impl World {
         let made = if breaks { None } else { self.made(task) };
         let result = made.ok_or_else(|| "the stream broke".to_owned());
         let input = NlaInput::ProtectEnded { episode: task.episode, result };
-        self.at(1, Happens::ToNla(name.clone(), Box::new(input)));
+        self.at(self.times.group_ms, Happens::ToNla(name.clone(), Box::new(input)));
     }
 
     fn gathered(&mut self, task: &GroupTask) -> Option<u64> {
@@ -122,6 +122,6 @@ impl World {
         let gathered = if breaks { None } else { self.gathered(task) };
         let result = gathered.ok_or_else(|| "the stream broke".to_owned());
         let input = NlaInput::CopyEnded { episode: task.episode, result };
-        self.at(1, Happens::ToNla(name.clone(), Box::new(input)));
+        self.at(self.times.group_ms, Happens::ToNla(name.clone(), Box::new(input)));
     }
 }

@@ -163,7 +163,7 @@ impl World {
         if let Some(proc) = self.procs.get_mut(&id) {
             proc.phase = Phase::Writing { episode, leaves };
         }
-        let after = 10 + self.rng.below(80);
+        let after = self.times.image_ms + self.rng.below(80);
         self.at(after, Happens::Written(id, episode, set.clone()));
     }
 

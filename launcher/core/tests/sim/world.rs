@@ -1,7 +1,7 @@
 //! One job in one thread: the real cores of the JL and the NLAs, model ranks that keep the contract
 //! of `launcher/core/protocol.md`, and a backplane that loses, doubles and delays messages.
 
-use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng};
+use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng, Times};
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
@@ -71,6 +71,7 @@ pub struct World {
     replacing: bool,
     /// How far a rank has to count.
     pub work: u64,
+    pub times: Times,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -132,6 +133,7 @@ impl World {
             dies_after: None,
             replacing: false,
             work: WORK,
+            times: Times::default(),
         };
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
@@ -292,7 +294,7 @@ impl World {
                     "{set} is of more than one moment"
                 );
                 let input = jl::JlInput::Stored { episode, result };
-                self.at(80, Happens::ToJl(Box::new(input)));
+                self.at(self.times.store_ms, Happens::ToJl(Box::new(input)));
             }
             jl::JlOutput::DropStored(set) => self.store.retain(|(other, _), _| *other != set),
             jl::JlOutput::KillNla(name) => self.kill_node(&name, false),
@@ -549,7 +551,7 @@ impl World {
                 self.end_proc(id, ExitCause::Exit(0));
             }
         }
-        self.at(10, Happens::Work);
+        self.at(self.times.step_ms, Happens::Work);
     }
 
     fn deadlines(&self) -> u64 {
@@ -564,20 +566,33 @@ impl World {
             if let Some(code) = self.exit {
                 return code;
             }
-            let next = self.queue.peek().map_or(u64::MAX, |at| at.0);
-            let deadline = self.deadlines().max(self.now_ms);
-            if deadline < next {
-                self.now_ms = deadline + u64::from(deadline == self.now_ms);
-                self.jl_input(jl::JlInput::Tick);
-                for name in self.nlas.keys().cloned().collect::<Vec<_>>() {
-                    self.nla_input(&name, nla::NlaInput::Tick);
-                }
-            } else if let Some(At(when, _, what)) = self.queue.pop() {
-                self.now_ms = self.now_ms.max(when);
-                self.happen(what);
-            }
+            self.step();
             assert!(self.counter < 3_000_000, "a storm: {:#?}", self.reported);
             assert!(self.now_ms < limit_ms, "the job hangs: {:#?}", self.reported);
+        }
+    }
+
+    /// The next input.
+    fn step(&mut self) {
+        let next = self.queue.peek().map_or(u64::MAX, |at| at.0);
+        let deadline = self.deadlines().max(self.now_ms);
+        if deadline < next {
+            self.now_ms = deadline + u64::from(deadline == self.now_ms);
+            self.jl_input(jl::JlInput::Tick);
+            for name in self.nlas.keys().cloned().collect::<Vec<_>>() {
+                self.nla_input(&name, nla::NlaInput::Tick);
+            }
+        } else if let Some(At(when, _, what)) = self.queue.pop() {
+            self.now_ms = self.now_ms.max(when);
+            self.happen(what);
+        }
+    }
+
+    /// Runs until that time, or until the launcher exits.
+    pub fn run_until(&mut self, end_ms: u64) {
+        self.at(end_ms.saturating_sub(self.now_ms), Happens::Nothing);
+        while self.exit.is_none() && self.now_ms < end_ms {
+            self.step();
         }
     }
 
@@ -604,6 +619,7 @@ impl World {
             Happens::Protect(name, task) => self.protect(&name, &task),
             Happens::Gather(name, task) => self.gather(&name, &task),
             Happens::Work => self.work(),
+            Happens::Nothing => {}
             Happens::Full(is_full) => self.is_full = is_full,
             Happens::Request(want) => {
                 self.jl_input(jl::JlInput::Request { want, by: jl::Initiator::Internal })
