@@ -13,7 +13,7 @@ BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
 BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md \
-  launcher/core/protocol.md \
+  launcher/core/protocol.md launcher/benches/memory.md \
   launcher/job/fmi.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \
@@ -33,7 +33,7 @@ COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
-  advisories crates bench bench-launcher microbench python packages package-files debs rpms \
+  advisories crates bench bench-launcher bench-memory microbench python packages package-files debs rpms \
   one-format image install install-capi install-python uninstall simulate book
 
 all: build
@@ -159,6 +159,12 @@ bench-launcher: ## launch, migration, recovery, what a migration costs a solver:
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
+
+bench-memory: ## checkpoints in memory: beside the model of FMI, deaths beside a restart, what protection costs: ten minutes once it is built (docs/performance.md)
+	@./deploy/dev/install-deps.sh build test
+	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
+	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
+	  $(CARGO) bench -p ftb-launcher --bench memory
 
 microbench: ## filter match, routing, encode and decode, ring, journal: what each costs (docs/performance.md)
 	$(CARGO) build --release -p ftb-bench --bins

@@ -44,6 +44,12 @@ impl Table {
         self.row(what, &format!("{:+.1} %", share * 100.0), "", of);
     }
 
+    /// How many times faster, and how many times it must be.
+    pub fn gain(&mut self, what: &str, gain: f64, least: f64) {
+        println!("{what}: {gain:.1}");
+        self.row(what, &format!("{gain:.1}"), "", Some((format!("≥ {least:.0}"), least / gain)));
+    }
+
     fn row(&mut self, what: &str, median: &str, range: &str, allowed: Option<(String, f64)>) {
         let (most, ratio) = allowed.map_or_else(
             || ("–".to_owned(), "–".to_owned()),

@@ -1,5 +1,5 @@
-//! One day of a job in virtual time, as FMI's figures 16 and 17 model it: nodes fail at the rates of
-//! the Coastal cluster and at multiples of them. A failure of level 1 takes one node, which its
+//! One day of a job in virtual time, as FMI's figures 16 and 17 model it: nodes fail at the rates
+//! of the Coastal cluster and at multiples of them. A failure of level 1 takes one node, which its
 //! group in memory bears; one of level 2 takes two nodes of the group at once.
 //!
 //! Without sets in the store a failure of level 2 ends the job: figure 16 has the share of jobs
@@ -27,8 +27,11 @@ const NODES: u32 = 8;
 /// for 1,152 nodes.
 const TIMES: Times = Times { step_ms: 1000, image_ms: 4_200, store_ms: 230_000, group_ms: 7_700 };
 
-/// When nodes fail, and how many at once.
-fn failures(seed: u64, scale: f64) -> Vec<(u64, usize)> {
+/// When nodes fail, in milliseconds, and how many at once.
+type Failure = (u64, usize);
+
+/// The failures of a day.
+fn failures(seed: u64, scale: f64) -> Vec<Failure> {
     let mut rng = Rng(seed);
     let mut all = Vec::new();
     for (rate, nodes) in [(LEVEL_1, 1), (LEVEL_2, 2)] {
@@ -46,7 +49,7 @@ fn failures(seed: u64, scale: f64) -> Vec<(u64, usize)> {
     all
 }
 
-fn job(failures: &[(u64, usize)], scale: f64, stored: bool) -> JlConfig {
+fn job(failures: &[Failure], scale: f64, stored: bool) -> JlConfig {
     let spares: usize = failures.iter().map(|(_, nodes)| nodes).sum();
     let long = Duration::from_secs(1800);
     let deadlines = Deadlines {
@@ -126,7 +129,7 @@ fn without_a_store_a_job_lasts_as_long_as_no_failure_takes_two_nodes_of_a_group(
         let scale = f64::from(scale);
         let seeds = 0..2000_u32;
         let all = seeds.len() as f64;
-        let share = |has: &dyn Fn(&[(u64, usize)]) -> bool| {
+        let share = |has: &dyn Fn(&[Failure]) -> bool| {
             seeds.clone().filter(|seed| has(&failures(u64::from(*seed), scale))).count() as f64
                 / all
         };
