@@ -350,7 +350,7 @@ pub enum StartOption {
 pub enum OnDeath {
     /// Survivors go back to the last set in place, dead ranks start again; otherwise as restart
     Rollback,
-    /// As rollback; without a spare for a lost node the job goes on with fewer ranks
+    /// The job goes on without dead ranks, in place; a spare takes the place of a lost node
     Shrink,
     /// End all ranks and start again from the last set; without one, stop
     Restart,

@@ -246,8 +246,15 @@ impl NodeMemory {
                 let image = Stored { bytes, data: Arc::new(Content::Memory(image)) };
                 self.shares().put(&set, Some(&self.node), rank, image).map(|()| None)
             }
-            (Some(("get", set)), None) => Ok(Some(self.image(&memory_set(set)?, rank)?.data)),
-            _ => Err("expected put SET with memory, or get SET".to_owned()),
+            (Some(("get", which)), None) => {
+                let (set, rank) = match which.split_once(' ') {
+                    None => (which, Some(rank)),
+                    Some((set, other)) => (set, other.parse().ok()),
+                };
+                let rank = rank.ok_or_else(|| format!("{which:?} names no rank"))?;
+                Ok(Some(self.image(&memory_set(set)?, rank)?.data))
+            }
+            _ => Err("expected put SET with memory, or get SET and a rank".to_owned()),
         }
     }
 
@@ -373,6 +380,8 @@ mod tests {
         assert!(matches!(&*got, Content::Memory(got) if got.metadata().unwrap().len() == 10));
         let of_other = memory.answer(4, "get mem-000001", None).unwrap_err();
         assert!(of_other.contains("rank 4"), "{of_other}");
+        assert!(memory.answer(4, "get mem-000001 3", None).unwrap().is_some(), "by a successor");
+        assert!(memory.answer(4, "get mem-000001 x", None).unwrap_err().contains("no rank"));
         memory.drop_set(&SetId::of_memory(Episode(1)));
         assert!(memory.answer(3, "get mem-000001", None).is_err());
     }

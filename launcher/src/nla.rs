@@ -89,6 +89,8 @@ struct LaunchAgent {
     launcher: watch::Receiver<String>,
     /// The addresses of nodes with images for this one.
     addresses: watch::Receiver<Addresses>,
+    /// Of this one.
+    address: String,
     /// Images in memory, if the job has them.
     memory: Option<NodeMemory>,
     /// The ranks that save themselves in `ftb_loop`, if the job has such.
@@ -164,7 +166,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let _holder = keep_holder(&spec)?;
     let (memory, pod_images) = node_memory(&spec, budget).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
-        join(&spec, memory.clone(), listener, address, clock);
+        join(&spec, memory.clone(), listener, address.clone(), clock);
     report(&spec.node, std::process::id(), words);
 
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
@@ -192,6 +194,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         input,
         launcher,
         addresses,
+        address,
         memory,
         loops,
         pod_images,
@@ -452,10 +455,11 @@ impl LaunchAgent {
     /// Makes parity or copies; `gathers`: after it has taken the place of a lost member.
     fn work_for_group(&self, task: GroupTask, gathers: bool) {
         let (episode, known) = (task.episode, self.addresses.clone());
+        let own = self.address.clone();
         let (memory, secret) = (self.memory.clone(), Secret::new(&self.spec.token));
         self.later(async move {
             let result = match memory {
-                Some(memory) => peers::work(memory, secret, task, known, gathers).await,
+                Some(memory) => peers::work(memory, secret, task, (known, own), gathers).await,
                 None => Err("this node holds nothing in memory".to_owned()),
             };
             match gathers {

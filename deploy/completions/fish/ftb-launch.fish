@@ -61,7 +61,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l policy -d 
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
-shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'
+shrink\t'The job goes on without dead ranks, in place; a spare takes the place of a lost node'
 restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
@@ -111,7 +111,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l policy
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
-shrink\t'As rollback; without a spare for a lost node the job goes on with fewer ranks'
+shrink\t'The job goes on without dead ranks, in place; a spare takes the place of a lost node'
 restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r

@@ -123,8 +123,10 @@ pub enum FromJl {
     Rollback {
         episode: Episode,
         set: SetId,
-        /// Ranks that are started again. Older processes of these ranks no longer count.
+        /// Ranks that have died. Older processes of these ranks no longer count.
         ranks: Ranks,
+        /// Those of them that are not started again: the job goes on without them.
+        left: Ranks,
     },
     /// An inactive node becomes a spare.
     Usable {

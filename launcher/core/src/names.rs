@@ -216,6 +216,27 @@ impl Ranks {
         };
         words.map(rank).collect::<Result<_, _>>().map(Self)
     }
+
+    /// Who takes over the image of a rank: the next of these ranks, behind the highest the lowest.
+    pub fn successor(&self, of: u32) -> Option<u32> {
+        self.0.range(of..).next().or_else(|| self.0.first()).copied()
+    }
+
+    /// As ranges: `0-2,5`.
+    pub fn ranges(&self) -> String {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for rank in self.iter() {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == rank => *last = rank,
+                _ => ranges.push((rank, rank)),
+            }
+        }
+        let range = |(first, last): (u32, u32)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        ranges.into_iter().map(range).collect::<Vec<_>>().join(",")
+    }
 }
 
 impl FromIterator<u32> for Ranks {

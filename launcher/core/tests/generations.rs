@@ -148,7 +148,7 @@ fn a_set_of_the_store_that_is_newer_than_the_one_in_memory_is_taken() {
 fn fewer_ranks_start_from_the_store_and_not_from_memory() {
     let shrinks = JlConfig { on_death: OnDeath::Shrink, ..protected(Scheme::Xor(4), 4, 0) };
     let mut world = World::new(1, shrinks, Faults::default());
-    world.work = 1000;
+    (world.work, world.divides) = (1000, false);
     world.at(500, checkpoint());
     world.at(1500, saved_in_memory());
     world.at(3000, Happens::KillNode(node("node01")));

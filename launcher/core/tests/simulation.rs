@@ -237,6 +237,7 @@ fn ranks_that_moved_after_the_set_was_made_get_their_images_of_it() {
 fn without_a_spare_fewer_ranks_take_over_where_that_is_wanted() {
     let shrinks = JlConfig { on_death: OnDeath::Shrink, ..config(3, 2, 1) };
     let mut world = World::new(1, shrinks, Faults::default());
+    world.divides = false;
     world.at(500, checkpoint());
     // The first is replaced by the spare.
     world.at(800, Happens::KillNode(node("node00")));
@@ -466,6 +467,7 @@ fn recoveries_end_well_or_in_a_named_state_with_any_failure() {
         let config = JlConfig { on_death, ..config(3, 2, spares) };
         let mut world = World::new(seed, config, faults);
         world.recovers = seed % 11 != 10;
+        world.divides = seed % 7 != 6;
         world.at(300, checkpoint());
         let first = 800 + world.rng.below(1500);
         world.at(first, Happens::KillRank(seed as u32 % 6));

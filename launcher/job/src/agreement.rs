@@ -90,7 +90,8 @@ struct Round {
 #[derive(Debug)]
 pub(crate) struct Agreement {
     rank: u32,
-    size: u32,
+    /// The ranks of the job, ascending.
+    members: Vec<u32>,
     passed: u64,
     open: Option<Round>,
     /// A round that rank 0 began while this rank was busy with the one before. At most one: the
@@ -114,10 +115,10 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// `episode` started this process; it and all earlier ones are closed. `passed` is not 0 after
     /// a restore.
-    pub(crate) fn new(rank: u32, size: u32, episode: u64, passed: u64) -> Self {
+    pub(crate) fn new(rank: u32, members: &[u32], episode: u64, passed: u64) -> Self {
         Self {
             rank,
-            size,
+            members: members.to_vec(),
             passed,
             open: None,
             next: None,
@@ -162,35 +163,35 @@ impl Agreement {
             if self.answered == episode {
                 outputs.push(Output::AnswerAgain { episode });
             }
-        } else if self.rank == 0 {
+        } else if self.leads() {
             self.enqueue(request, outputs);
         } else if episode <= self.seen {
             self.refused.stale += 1;
         } else {
             let frame = Frame::Hint(request);
-            outputs.push(Output::Send { to: 0, frame });
+            outputs.push(Output::Send { to: self.coordinator(), frame });
         }
     }
 
     /// A frame of another rank.
     pub(crate) fn handle_frame(&mut self, from: u32, frame: Frame, outputs: &mut Vec<Output>) {
         match frame {
-            Frame::Hint(request) if self.rank == 0 => {
+            Frame::Hint(request) if self.leads() => {
                 if !self.is_known(request.episode) {
                     self.enqueue(request, outputs);
                 }
             }
-            Frame::Begin(request) if from == 0 => self.begin(request, outputs),
-            Frame::Report { episode, passed } if self.rank == 0 && from < self.size => {
+            Frame::Begin(request) if from == self.coordinator() => self.begin(request, outputs),
+            Frame::Report { episode, passed } if self.leads() && self.has(from) => {
                 self.report(from, episode, passed, outputs);
             }
-            Frame::Target { episode, safe_point } if from == 0 => {
+            Frame::Target { episode, safe_point } if from == self.coordinator() => {
                 self.target(episode, safe_point, outputs)
             }
-            Frame::Sent { episode, counts } if self.rank == 0 && from < self.size => {
+            Frame::Sent { episode, counts } if self.leads() && self.has(from) => {
                 self.sent(from, episode, counts, outputs);
             }
-            Frame::Expect { episode, counts } if from == 0 => {
+            Frame::Expect { episode, counts } if from == self.coordinator() => {
                 self.expect(episode, counts, outputs);
             }
             _ => self.refused.unexpected += 1,
@@ -220,7 +221,8 @@ impl Agreement {
     /// The rank is at the target and sends no more messages; these are its counts.
     pub(crate) fn suspended(&self, counts: Counts, outputs: &mut Vec<Output>) {
         if let Some(Round { request: Request { episode, .. }, .. }) = self.open {
-            outputs.push(Output::Send { to: 0, frame: Frame::Sent { episode, counts } });
+            let to = self.coordinator();
+            outputs.push(Output::Send { to, frame: Frame::Sent { episode, counts } });
         }
     }
 
@@ -241,6 +243,19 @@ impl Agreement {
             self.begin(request, outputs);
         }
         self.begin_queued(outputs);
+    }
+
+    /// The lowest rank that is left; rank 0 in the words of this page.
+    fn coordinator(&self) -> u32 {
+        self.members.first().copied().unwrap_or(0)
+    }
+
+    fn leads(&self) -> bool {
+        self.rank == self.coordinator()
+    }
+
+    fn has(&self, rank: u32) -> bool {
+        self.members.binary_search(&rank).is_ok()
     }
 
     fn is_known(&self, episode: u64) -> bool {
@@ -279,8 +294,8 @@ impl Agreement {
     }
 
     fn send_to_all(&self, frame: &Frame, outputs: &mut Vec<Output>) {
-        let this_rank_last = (0..self.size).rev();
-        outputs.extend(this_rank_last.map(|to| Output::Send { to, frame: frame.clone() }));
+        let this_rank_last = self.members.iter().rev();
+        outputs.extend(this_rank_last.map(|to| Output::Send { to: *to, frame: frame.clone() }));
     }
 
     fn begin(&mut self, request: Request, outputs: &mut Vec<Output>) {
@@ -297,17 +312,17 @@ impl Agreement {
         self.open = Some(Round { request, target: None, expected: None });
         let passed = self.passed;
         let frame = Frame::Report { episode, passed };
-        outputs.push(Output::Send { to: 0, frame });
+        outputs.push(Output::Send { to: self.coordinator(), frame });
     }
 
     fn report(&mut self, from: u32, episode: u64, passed: u64, outputs: &mut Vec<Output>) {
-        let is_complete = self.reports.len() == self.size as usize;
+        let is_complete = self.reports.len() == self.members.len();
         if self.leading != Some(episode) || is_complete {
             self.refused.stale += 1;
             return;
         }
         self.reports.insert(from, passed);
-        if self.reports.len() == self.size as usize {
+        if self.reports.len() == self.members.len() {
             let safe_point = self.reports.values().max().map_or(0, |most| most + 1);
             self.send_to_all(&Frame::Target { episode, safe_point }, outputs);
         }
@@ -324,12 +339,12 @@ impl Agreement {
     }
 
     fn sent(&mut self, from: u32, episode: u64, counts: Counts, outputs: &mut Vec<Output>) {
-        if self.leading != Some(episode) || self.sent.len() == self.size as usize {
+        if self.leading != Some(episode) || self.sent.len() == self.members.len() {
             self.refused.stale += 1;
             return;
         }
         self.sent.insert(from, counts);
-        if self.sent.len() < self.size as usize {
+        if self.sent.len() < self.members.len() {
             return;
         }
         let mut expected: BTreeMap<u32, Counts> = BTreeMap::new();
@@ -339,7 +354,8 @@ impl Agreement {
             }
         }
         // Itself last: it may then close the channels of the answers.
-        outputs.extend((0..self.size).rev().map(|to| {
+        outputs.extend(self.members.iter().rev().map(|to| {
+            let to = *to;
             let counts = expected.remove(&to).unwrap_or_default();
             Output::Send { to, frame: Frame::Expect { episode, counts } }
         }));

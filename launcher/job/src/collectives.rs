@@ -151,7 +151,7 @@ impl Job {
     }
 
     /// Wraps around: two operations of one tag never overlap.
-    fn next_collective(&mut self) -> u32 {
+    pub(crate) fn next_collective(&mut self) -> u32 {
         self.collectives = self.collectives.wrapping_add(1);
         self.collectives
     }

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Interval of the checks on the links of the agreement.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Why a program cannot go on with fewer ranks in place.
+pub(crate) const NOT_DIVIDED: &str = "the program does not divide its state among fewer ranks";
+
 /// An input of the control thread.
 pub(crate) enum Input {
     Request(Request),
@@ -81,6 +84,8 @@ struct Recovery {
     /// Whether the program can go back; unknown until it says so or communicates without having
     /// said so.
     able: Option<bool>,
+    /// Whether it can divide its state anew among fewer ranks.
+    divides: bool,
     /// The last episode in which it was asked to, or the one that started it.
     seen: u64,
     /// A request to go back from that time.
@@ -106,7 +111,7 @@ impl Control {
             answer: Mutex::new(None),
             inbox,
             registry,
-            recovery: Mutex::new(Recovery { able: None, seen, early: None }),
+            recovery: Mutex::new(Recovery { able: None, divides: false, seen, early: None }),
         });
         Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
     }
@@ -190,9 +195,18 @@ impl Control {
             recovery.able = Some(able);
             recovery.early.take()
         };
-        if let Some(Recall { episode, set }) = early {
-            self.shared.call_back(episode, set, &[]);
+        if let Some(recall) = early {
+            self.shared.call_back(recall, &[]);
         }
+    }
+
+    /// Whether the program can divide its state anew among fewer ranks.
+    pub(crate) fn can_divide(&self, able: bool) {
+        lock(&self.shared.recovery).divides = able;
+    }
+
+    pub(crate) fn divides(&self) -> bool {
+        lock(&self.shared.recovery).divides
     }
 
     /// The rank has gone back: earlier agreements are void.
@@ -224,8 +238,12 @@ impl Shared {
             let mut outputs = Vec::new();
             match input {
                 Input::Stop => return,
-                Input::Request(Request { episode, kind: RequestKind::Rollback { set, ranks } }) => {
-                    self.call_back(episode, set, &ranks)
+                Input::Request(Request {
+                    episode,
+                    kind: RequestKind::Rollback { set, ranks, left },
+                }) => {
+                    let divides = !left.is_empty();
+                    self.call_back(Recall { episode, set, divides }, &ranks);
                 }
                 Input::Request(request) => {
                     tracing::debug!(rank = self.rank, ?request, "request");
@@ -243,24 +261,30 @@ impl Shared {
     }
 
     /// Ranks have died. Every wait of the program ends; its next call goes back.
-    fn call_back(&self, episode: u64, set: String, dead: &[u32]) {
+    fn call_back(&self, recall: Recall, dead: &[u32]) {
+        let episode = recall.episode;
         let mut recovery = lock(&self.recovery);
         if episode <= recovery.seen || dead.contains(&self.rank) {
             return;
         }
         let Some(able) = recovery.able else {
-            recovery.early = Some(Recall { episode, set });
+            recovery.early = Some(recall);
             return;
         };
-        if !able {
-            let reason = "the program does not go back in place".to_owned();
+        let refusal = match (able, recall.divides && !recovery.divides) {
+            (false, _) => Some("the program does not go back in place"),
+            (true, true) => Some(NOT_DIVIDED),
+            (true, false) => None,
+        };
+        if let Some(reason) = refusal {
+            let (set, reason) = (recall.set, reason.to_owned());
             return self.backplane.publish(&Notice::RollbackFailed { episode, set, reason });
         }
         recovery.seen = episode;
-        tracing::info!(rank = self.rank, episode, set, "called back");
+        tracing::info!(rank = self.rank, episode, set = recall.set, "called back");
         // In this order: once the program knows, it makes new links.
         self.registry.interrupt();
-        self.inbox.call_back(Recall { episode, set });
+        self.inbox.call_back(recall);
         // A thread between its check and its wait holds the lock.
         drop(lock(&self.agreement));
         self.woken.notify_all();

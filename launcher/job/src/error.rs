@@ -123,6 +123,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// With the rank of a process in place of its number.
+    pub(crate) fn named(mut self, rank_of: impl FnOnce(u32) -> Option<u32>) -> Self {
+        if let Self::PeerLost { rank, .. }
+        | Self::PeerFinished { rank }
+        | Self::ReceiveQueueFull { rank, .. } = &mut self
+        {
+            *rank = rank_of(*rank).unwrap_or(*rank);
+        }
+        self
+    }
+
     /// The exit code of a program that ends because of this error: 2 for a wrong environment, 65
     /// for a damaged image (the launcher takes another set), else 1.
     pub fn exit_code(&self) -> u8 {

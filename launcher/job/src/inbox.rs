@@ -45,6 +45,8 @@ pub(crate) struct Recall {
     pub episode: u64,
     /// To its own image of this set.
     pub set: String,
+    /// Ranks are left out: the program must divide its state anew.
+    pub divides: bool,
 }
 
 struct State {

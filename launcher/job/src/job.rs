@@ -5,13 +5,16 @@
 //! [`crate::agreement`], how channels are drained in [`crate::router`] and [`crate::inbox`].
 //! Collective operations are in [`crate::collectives`].
 
+mod divide;
 pub(crate) mod images;
+mod meeting;
+pub(crate) mod members;
 mod recover;
 mod role;
 
 use crate::agreement::Agreement;
 use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
-use crate::channel::{Channel, Endpoint, Opening, Registry, StreamChannel, stream};
+use crate::channel::{Channel, Registry, StreamChannel};
 use crate::config::Config;
 use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
@@ -25,9 +28,11 @@ use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
 use crate::{events, limits, lock};
+use divide::Divided;
 use images::open_image;
+use members::Members;
 use role::{Role, RoleEvent};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -52,11 +57,14 @@ pub struct Job {
     /// Whether it is known if the program can go back in place.
     decided: bool,
     role: Role,
+    /// The ranks that are left.
+    members: Members,
 }
 
 /// Images whose state the program has not taken.
 struct Restoring {
     source: Source,
+    set: String,
     /// In which episode.
     episode: u64,
     /// Start of the pause.
@@ -70,6 +78,8 @@ enum Source {
     Own(Reader),
     /// Those of all ranks of a set with this many, in this directory.
     Others { size: u32, set_dir: PathBuf },
+    /// Those of more ranks, which give them to each other.
+    Divided(Divided),
 }
 
 /// The result of a safe point.
@@ -159,9 +169,11 @@ impl Job {
         let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, control_sink));
         let router = Arc::new(Router::new(rank, size, Arc::clone(&inbox)));
         let mut collectives = 0;
+        let mut members = Members::all(size);
         if let Some((_, reader)) = &mut restore {
             let communication = Communication::restore(size, reader)?;
             collectives = communication.collectives;
+            members = communication.members;
             router.restore(communication.sending);
             inbox.restore(communication.receiving);
         }
@@ -169,7 +181,7 @@ impl Job {
             Some(connect) => Arc::from(connect(inputs.request_sink())?),
             None => Arc::new(NoBackplane),
         };
-        let agreement = Agreement::new(rank, size, config.episode, passed);
+        let agreement = Agreement::new(rank, members.numbers(), config.episode, passed);
         let registry = Registry::new(channels);
         let control = Control::new(
             inputs,
@@ -184,9 +196,15 @@ impl Job {
             pmi: pmi.map(Pmi::init).transpose()?.map(|pmi| Arc::new(Mutex::new(pmi))),
             registry,
             restore: restore
-                .map(|(_, reader)| Source::Own(reader))
-                .or(others.map(|(set_dir, size)| Source::Others { size, set_dir }))
-                .map(|source| Restoring { source, episode, since: started, peeked: false }),
+                .map(|(header, reader)| (Source::Own(reader), header.set))
+                .or(others.map(|(set_dir, size)| (Source::Others { size, set_dir }, String::new())))
+                .map(|(source, set)| Restoring {
+                    source,
+                    set,
+                    episode,
+                    since: started,
+                    peeked: false,
+                }),
             reported_unreachable: BTreeSet::new(),
             progress: Progress::new(config.progress_fd),
             memory,
@@ -198,6 +216,7 @@ impl Job {
             collectives,
             decided: false,
             role: Role::Bootstrapping,
+            members,
         };
         let fenced = job.meet(episode);
         job.settle(fenced)?;
@@ -205,14 +224,21 @@ impl Job {
         Ok(job)
     }
 
-    /// This process' number, from 0.
+    /// The rank of this process, from 0. It changes where the job goes on with fewer ranks in the
+    /// same processes: those that are left are numbered anew in the same order.
     pub fn rank(&self) -> u32 {
-        self.config.rank
+        self.members.rank_of(self.config.rank).unwrap_or(self.config.rank)
     }
 
     /// How many ranks there are.
     pub fn size(&self) -> u32 {
-        self.config.size
+        self.members.len()
+    }
+
+    /// The number by which launcher, images and links know a rank.
+    fn number(&self, rank: u32) -> Result<u32> {
+        let size = self.size();
+        self.members.number_of(rank).ok_or(Error::NoSuchRank { rank, size })
     }
 
     /// The node's name; empty without a launcher.
@@ -227,7 +253,7 @@ impl Job {
 
     /// The name of the present channel to that rank.
     pub fn channel_to(&self, rank: u32) -> Option<&'static str> {
-        self.router.route_name(rank)
+        self.router.route_name(self.members.number_of(rank)?)
     }
 
     /// Whether the process was started from an image and has not taken its state.
@@ -246,6 +272,7 @@ impl Job {
         match source {
             Source::Own(mut reader) => state.restore(&mut reader)?,
             Source::Others { size, set_dir } => self.restore_parts(state, size, &set_dir)?,
+            Source::Divided(divided) => self.divide(state, &divided)?,
         }
         self.turn(RoleEvent::Taken);
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(since) });
@@ -258,10 +285,7 @@ impl Job {
     /// # Errors
     /// See [`Error`].
     pub fn send(&mut self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
-        self.decide();
-        let sent = self.router.send(to, Class::User, tag, message);
-        self.progress.step();
-        self.settle(sent)
+        self.give(to, Class::User, tag, message)
     }
 
     /// Waits for the next message with that tag from that rank.
@@ -274,7 +298,11 @@ impl Job {
 
     /// For other threads of the program, to send while this one computes.
     pub fn sender(&self) -> Sender {
-        Sender { era: self.router.era(), router: Arc::clone(&self.router) }
+        Sender {
+            era: self.router.era(),
+            router: Arc::clone(&self.router),
+            members: self.members.clone(),
+        }
     }
 
     /// A safe point: `state` and the messages under way are all that the program needs to go on.
@@ -336,6 +364,7 @@ impl Job {
             let path = match &restoring.source {
                 Source::Own(reader) => reader.path().display().to_string(),
                 Source::Others { set_dir, .. } => set_dir.display().to_string(),
+                Source::Divided(divided) => divided.set.clone(),
             };
             return Err(Error::NotRestored { path });
         }
@@ -387,10 +416,7 @@ impl Job {
 
     pub(crate) fn take(&mut self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
         self.decide();
-        let size = self.config.size;
-        if from >= size {
-            return Err(Error::NoSuchRank { rank: from, size });
-        }
+        let from = self.number(from)?;
         let taken = self.inbox.take(from, class, tag, limits::UNLINKED_MAX).and_then(|taken| {
             match taken {
                 Some(payload) => Ok(payload),
@@ -419,18 +445,28 @@ impl Job {
         wanted: usize,
     ) -> Result<Vec<Matched>> {
         self.decide();
+        let number = |pattern: &Pattern| {
+            let from = pattern.from.map(|rank| self.number(rank)).transpose()?;
+            Ok(Pattern { from, ..*pattern })
+        };
+        let posted = posted.iter().map(number).collect::<Result<Vec<_>>>()?;
         let from = posted.get(wanted).and_then(|pattern| pattern.from);
-        let taken = self.inbox.take_posted(posted, wanted, limits::UNLINKED_MAX);
+        let taken = self.inbox.take_posted(&posted, wanted, limits::UNLINKED_MAX);
         let taken = taken.and_then(|matched| match from.filter(|_| matched.is_empty()) {
             Some(from) => self.router.reach(from).map(|()| matched),
             None => Ok(matched),
         });
         self.progress.step();
-        self.settle(taken)
+        let mut matched = self.settle(taken)?;
+        for message in &mut matched {
+            message.from = self.members.rank_of(message.from).unwrap_or(message.from);
+        }
+        Ok(matched)
     }
 
     pub(crate) fn give(&mut self, to: u32, class: Class, tag: u32, message: &[u8]) -> Result<()> {
         self.decide();
+        let to = self.number(to)?;
         let sent = self.router.send(to, class, tag, message);
         self.progress.step();
         self.settle(sent)
@@ -457,7 +493,7 @@ impl Job {
             self.go_back(&recall)?;
             return Err(Error::RolledBack);
         }
-        result
+        result.map_err(|error| error.named(|number| self.members.rank_of(number)))
     }
 
     fn act(&mut self, request: &Request, state: &dyn State) -> Result<SafePoint> {
@@ -502,64 +538,12 @@ impl Job {
         Ok(outcome)
     }
 
-    /// Meets all ranks in the barrier and connects.
-    fn meet(&mut self, episode: u64) -> Result<()> {
-        self.fence(episode)?;
-        self.turn(RoleEvent::Met);
-        self.inbox.end_suspension();
-        self.router.resume()?;
-        self.turn(match self.restore {
-            None => RoleEvent::Connected,
-            Some(_) => RoleEvent::ConnectedFromSet,
-        });
-        Ok(())
-    }
-
     fn turn(&mut self, event: RoleEvent) {
         let (rank, from) = (self.config.rank, self.role);
         let to = from.after(event);
         debug_assert!(to.is_some(), "{event:?} cannot happen in {from:?}");
         self.role = to.unwrap_or(from);
         tracing::debug!(rank, ?from, to = ?self.role, ?event, "role");
-    }
-
-    /// The barrier of a start or a migration: opens this rank's endpoints and waits for all others.
-    /// Addresses are looked up on demand.
-    fn fence(&self, fence: u64) -> Result<()> {
-        let (rank, size) = (self.config.rank, self.config.size);
-        let token = stream::random_bytes().map_err(|error| Error::Channel {
-            channel: "any",
-            problem: format!("no secret for it: {error}"),
-        })?;
-        let router = Arc::clone(&self.router);
-        let opening = Opening {
-            own: Endpoint {
-                rank,
-                node: self.config.node.clone(),
-                token,
-                addresses: BTreeMap::new(),
-            },
-            size,
-            fence,
-            inbox: Arc::clone(&self.inbox),
-            counts: Arc::new(move |peer| router.counts(peer)),
-        };
-        self.router.set_directory(None);
-        let own = self.registry.open(&opening)?;
-        let Some(pmi) = &self.pmi else {
-            return Ok(());
-        };
-        {
-            let mut pmi = lock(pmi);
-            pmi.put(&format!("addr-{fence}-{rank}"), &own.encode())?;
-            pmi.barrier()?;
-        }
-        let (pmi, registry) = (Arc::clone(pmi), self.registry.clone());
-        self.router.set_directory(Some(Box::new(move |peer| {
-            let address = lock(&pmi).get(&format!("addr-{fence}-{peer}"))?;
-            registry.route(&own, &Endpoint::decode(peer, &address)?)
-        })));
-        Ok(())
     }
 
     /// Answers a request that will not be executed.
@@ -596,6 +580,7 @@ impl Drop for Job {
 pub struct Sender {
     router: Arc<Router>,
     era: u64,
+    members: Members,
 }
 
 impl Sender {
@@ -605,7 +590,9 @@ impl Sender {
     /// # Errors
     /// See [`Error`].
     pub fn send(&self, to: u32, tag: u32, message: &[u8]) -> Result<()> {
-        self.router.send_in(self.era, to, Class::User, tag, message)
+        let size = self.members.len();
+        let number = self.members.number_of(to).ok_or(Error::NoSuchRank { rank: to, size })?;
+        self.router.send_in(self.era, number, Class::User, tag, message)
     }
 }
 

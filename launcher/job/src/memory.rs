@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! rank -> agent   put SET     with the sealed memfd
-//!                 get SET
+//!                 get SET          its own image
+//!                 get SET RANK     that of a rank that is left out
 //! agent -> rank   ok          to get: with the memfd
 //!                 err REASON
 //! ```
@@ -191,7 +192,16 @@ impl NodeMemory {
 
     /// This rank's image of a set, to be read from its beginning.
     pub(crate) fn get(&self, set: &str) -> io::Result<File> {
-        let memory = self.request(&format!("get {set}"), None)?;
+        self.got(&format!("get {set}"))
+    }
+
+    /// The image of another process that this node has.
+    pub(crate) fn get_of(&self, set: &str, rank: u32) -> io::Result<File> {
+        self.got(&format!("get {set} {rank}"))
+    }
+
+    fn got(&self, request: &str) -> io::Result<File> {
+        let memory = self.request(request, None)?;
         let memory = memory.ok_or_else(|| io::Error::other("the answer has no image"))?;
         // An offset of its own.
         File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))

@@ -43,6 +43,16 @@ impl Pmi {
         Ok(answer.value("get", "value")?.to_owned())
     }
 
+    /// The same; `None` if there is none.
+    pub(crate) fn find(&mut self, key: &str) -> Result<Option<String>> {
+        let fields = format!("kvsname={} key={key}", self.kvs_name);
+        let answer = self.ask("get", &fields, "get_result")?;
+        match answer.ok("get") {
+            Ok(()) => Ok(Some(answer.value("get", "value")?.to_owned())),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Waits until all ranks have arrived.
     pub(crate) fn barrier(&mut self) -> Result<()> {
         self.ask("barrier_in", "", "barrier_out")?.ok("barrier_in")

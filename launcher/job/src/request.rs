@@ -37,8 +37,10 @@ pub enum RequestKind {
     Rollback {
         /// The set that all go back to.
         set: String,
-        /// Ranks that are started again; older processes of these ranks do not count.
+        /// Ranks that have died; older processes of these ranks do not count.
         ranks: Vec<u32>,
+        /// Those of them that the job goes on without.
+        left: Vec<u32>,
     },
     /// `FTB_MIGRATE_ABORT`: ranks that have not left stay.
     Abort,
@@ -79,7 +81,11 @@ impl Request {
         let kind = match name.to_ascii_uppercase().as_str() {
             names::FTB_CHECKPOINT => RequestKind::Checkpoint { set: set()? },
             names::FTB_MIGRATE => RequestKind::Migrate { set: set()?, ranks: ranks()? },
-            names::FTB_JL_ROLLBACK => RequestKind::Rollback { set: set()?, ranks: ranks()? },
+            names::FTB_JL_ROLLBACK => {
+                let left = tag("left").map(parse_ranks).map_or(Some(Vec::new()), |left| left);
+                let left = left.ok_or_else(|| problem("no list of ranks".to_owned()))?;
+                RequestKind::Rollback { set: set()?, ranks: ranks()?, left }
+            }
             names::FTB_MIGRATE_ABORT => RequestKind::Abort,
             _ => return Ok(None),
         };
@@ -127,8 +133,8 @@ mod tests {
             parse("ftb_migrate", "node02", &[("episode", "4"), ("set", "m4"), ("ranks", "2 3")]),
             expected(RequestKind::Migrate { set: "m4".into(), ranks: vec![2, 3] })
         );
-        let again = RequestKind::Rollback { set: "s1".into(), ranks: vec![0] };
-        let tags = [("episode", "4"), ("set", "s1"), ("ranks", "0")];
+        let again = RequestKind::Rollback { set: "s1".into(), ranks: vec![0, 2], left: vec![2] };
+        let tags = [("episode", "4"), ("set", "s1"), ("ranks", "0 2"), ("left", "2")];
         assert_eq!(parse("FTB_JL_ROLLBACK", "s1", &tags), expected(again));
         assert_eq!(
             parse("FTB_MIGRATE_ABORT", "why", &[("episode", "4")]),

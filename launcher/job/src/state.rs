@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::frame::{Class, array};
 use crate::image::{ImageError, Reader, Writer};
 use crate::inbox::Message;
+use crate::job::members::Members;
 use crate::router::Outstanding;
 
 /// A program's state at its safe points.
@@ -37,13 +38,35 @@ pub trait State {
 
     /// Restores it.
     ///
+    /// A survivor of a death still has what no image has, a replacement has not. Neither may need a
+    /// message to make it: the others would not send it.
+    ///
     /// # Errors
     /// The reader's, or [`Reader::refuse`] for content that does not fit this program.
     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError>;
 
+    /// Whether the program can divide its state anew among fewer ranks in the same processes: it
+    /// has [`State::begin_parts`] and [`State::restore_part`]. Otherwise the launcher ends the
+    /// processes of a job that shrinks, and starts others.
+    fn divides(&self) -> bool {
+        false
+    }
+
+    /// The job goes on with fewer ranks; this process is `now`. The state is as it was before the
+    /// death or, after a further death, partly restored: what follows replaces all of it.
+    fn begin_parts(&mut self, now: Part) {
+        let _ = now;
+    }
+
+    /// Whether this rank needs something of that image.
+    fn needs_part(&self, part: Part) -> bool {
+        let _ = part;
+        true
+    }
+
     /// Takes what this rank needs from the image of one rank of a set with another number of ranks:
-    /// the job goes on with fewer. Called for each of them in turn. A program that does not divide
-    /// its state is not restored.
+    /// the job goes on with fewer. Called for each that is needed, in their order. A program that
+    /// does not divide its state is not restored.
     ///
     /// # Errors
     /// As [`State::restore`].
@@ -88,6 +111,8 @@ impl State for () {
 /// The library's part of an image: messages between the ranks continue from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Communication {
+    /// Who has made it.
+    pub members: Members,
     /// Collective operations so far.
     pub collectives: u32,
     /// Of each rank: the number of the last message sent to it, and what was outstanding.
@@ -105,7 +130,11 @@ const MESSAGE_HEADER_BYTES: usize = 24;
 
 impl Communication {
     pub(crate) fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
-        let sent: Vec<u64> = self.sending.iter().map(|(sent, _)| *sent).collect();
+        let mut sent: Vec<u64> = self.sending.iter().map(|(sent, _)| *sent).collect();
+        // Behind the counts: only where processes are left out.
+        if self.members.numbers().len() < sent.len() {
+            sent.extend(self.members.numbers().iter().map(|number| u64::from(*number)));
+        }
         let received: Vec<u64> = self.receiving.iter().map(|(received, _)| *received).collect();
         writer.u64(COLLECTIVES, self.collectives.into())?;
         writer.u64s(SENT, &sent)?;
@@ -116,12 +145,19 @@ impl Communication {
     pub(crate) fn restore(size: u32, reader: &mut Reader) -> Result<Self, ImageError> {
         let collectives = u32::try_from(reader.u64(COLLECTIVES)?)
             .map_err(|_| reader.refuse("the count of collective operations is out of range"))?;
-        let sent = reader.u64s(SENT)?;
+        let mut sent = reader.u64s(SENT)?;
+        let members = match sent.len() > size as usize {
+            true => sent.split_off(size as usize).into_iter().map(u32::try_from).collect(),
+            false => Ok((0..size).collect()),
+        };
+        let members = members.ok().and_then(|numbers| Members::new(numbers, size));
+        let members = members.ok_or_else(|| reader.refuse("its list of ranks is malformed"))?;
         let received = reader.u64s(RECEIVED)?;
         if sent.len() != size as usize || received.len() != size as usize {
             return Err(reader.refuse(format!("its counts are not those of {size} ranks")));
         }
         let mut communication = Self {
+            members,
             collectives,
             sending: sent.into_iter().map(|sent| (sent, Vec::new())).collect(),
             receiving: received.into_iter().map(|received| (received, Vec::new())).collect(),
@@ -203,6 +239,7 @@ mod tests {
             let (class, payload) = (Class::Within(id), second.clone());
             let outstanding = Outstanding { class, tag, payload };
             let whole = Communication {
+                members: Members::all(2),
                 collectives: 3,
                 sending: vec![(4, vec![]), (5, vec![outstanding])],
                 receiving: vec![(6, vec![message(tag, first)]), (7, vec![message(1, second)])],
@@ -218,6 +255,7 @@ mod tests {
         #[test]
         fn random_messages_never_panic(bytes: Vec<u8>) {
             let mut empty = Communication {
+                members: Members::all(2),
                 collectives: 0,
                 sending: vec![(0, vec![])],
                 receiving: vec![(0, vec![])],

@@ -377,7 +377,8 @@ pub fn send(image: &Image, to: &mut BlockingConnection) -> io::Result<()> {
 }
 
 /// Does the work of a task: parity or copies; with `gathers` first the images of the lost member.
-/// Returns the bytes of what it made.
+/// Returns the bytes of what it made. `own`: the address of this node, which may have the shares of
+/// two members where the job goes on with fewer ranks.
 ///
 /// # Errors
 /// A node does not answer, lacks what it should have, or the budget is too small.
@@ -385,7 +386,7 @@ pub async fn work(
     memory: NodeMemory,
     secret: Secret,
     task: GroupTask,
-    known: watch::Receiver<Addresses>,
+    (known, own): (watch::Receiver<Addresses>, String),
     gathers: bool,
 ) -> Result<u64, String> {
     let is_lost = |index: usize| index != task.member && task.lost.contains(&index);
@@ -393,7 +394,8 @@ pub async fn work(
     for (_, of) in needed.filter(|(index, of)| !is_lost(*index) && of.host != task.target) {
         transfer::address_of(&of.host, known.clone()).await?;
     }
-    let addresses = known.borrow().clone();
+    let mut addresses = known.borrow().clone();
+    addresses.insert(task.target.clone(), own);
     let peers = Peers { secret, runtime: Handle::current() };
     if !gathers {
         let keep: Vec<&SetId> = core::iter::once(&task.set).chain(&task.keep).collect();
@@ -541,7 +543,9 @@ mod tests {
         };
         for (member, memory) in memories.iter().enumerate() {
             let (task, secret) = (task(member, &group), Secret::new(KEY));
-            let made = work(memory.clone(), secret, task, book.subscribe(), false).await.unwrap();
+            let made = work(memory.clone(), secret, task, (book.subscribe(), String::new()), false)
+                .await
+                .unwrap();
             assert_eq!(made, group.protection_bytes(member));
         }
         // Each in turn is lost, and another node takes its place; the next one then counts on it.
@@ -555,7 +559,9 @@ mod tests {
             group.members[lost].host = node(spare);
             let (task, secret) = (task(lost, &group), Secret::new(KEY));
             let gathered =
-                work(memory.clone(), secret, task, book.subscribe(), true).await.unwrap();
+                work(memory.clone(), secret, task, (book.subscribe(), String::new()), true)
+                    .await
+                    .unwrap();
             assert_eq!(gathered, group.members[lost].bytes());
             for (rank, bytes) in [2 * lost as u32, 2 * lost as u32 + 1].into_iter().zip(sizes[lost])
             {

@@ -2,6 +2,7 @@
 //! all ranks have arrived, the puts of all nodes are the result. The last result is kept for nodes
 //! that ask again.
 
+use super::job::shrink::MEMBERS;
 use crate::message::Part;
 use crate::names::{NodeName, Ranks};
 use crate::nla::pmi::split_lines;
@@ -70,7 +71,14 @@ impl Barrier {
     }
 
     /// A node reports that `ranks` have arrived.
-    pub fn said(&mut self, node: &NodeName, ranks: &Ranks, part: Part, size: u32) -> Arrival<'_> {
+    /// `size` ranks are awaited; `members` go into the result (`MEMBERS`).
+    pub fn said(
+        &mut self,
+        node: &NodeName,
+        ranks: &Ranks,
+        part: Part,
+        (size, members): (u32, Option<String>),
+    ) -> Arrival<'_> {
         if part.barrier + 1 == self.number && !self.result.is_empty() {
             let parts = if part.part == 0 { self.result.len() } else { 0 };
             return Arrival::Again(&self.result[..parts]);
@@ -90,11 +98,11 @@ impl Barrier {
         if all < size as usize {
             return Arrival::Waiting;
         }
-        self.complete();
+        self.complete(members);
         Arrival::Complete(&self.result)
     }
 
-    fn complete(&mut self) {
+    fn complete(&mut self, members: Option<String>) {
         let mut puts = BTreeMap::new();
         for arrived in self.nodes.values() {
             let lines = arrived.lines.values().flat_map(|text| text.lines());
@@ -102,6 +110,7 @@ impl Barrier {
                 puts.insert(key.to_owned(), value.to_owned());
             }
         }
+        puts.extend(members.map(|members| (MEMBERS.to_owned(), members)));
         let texts = split_lines(&puts, PART_BYTES_MAX);
         let parts = u32::try_from(texts.len()).unwrap_or(u32::MAX);
         let barrier = self.number;
@@ -126,16 +135,16 @@ mod tests {
         let (a, b) = (NodeName::new("a").unwrap(), NodeName::new("b").unwrap());
         let (one, two) = (Ranks::from_iter([0, 1]), Ranks::from_iter([2]));
         let mut barrier = Barrier::new(1);
-        assert_eq!(barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), 3), Arrival::Waiting);
-        assert_eq!(barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), 3), Arrival::Waiting);
-        let said = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), 3);
+        assert_eq!(barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), (3, None)), Arrival::Waiting);
+        assert_eq!(barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), (3, None)), Arrival::Waiting);
+        let said = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
         let Arrival::Complete(parts) = said else { panic!("{said:?}") };
         assert_eq!(parts[0].lines, "x=1\ny=2\nz=3\n");
-        let again = barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), 3);
+        let again = barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), (3, None));
         assert!(matches!(again, Arrival::Again([_])));
-        let again = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), 3);
+        let again = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
         assert_eq!(again, Arrival::Again(&[]), "one repetition of all parts gets one result");
-        assert_eq!(barrier.said(&b, &two, part(7, 0, 1, ""), 3), Arrival::Stale);
+        assert_eq!(barrier.said(&b, &two, part(7, 0, 1, ""), (3, None)), Arrival::Stale);
     }
 
     #[test]
@@ -143,10 +152,10 @@ mod tests {
         let a = NodeName::new("a").unwrap();
         let mut barrier = Barrier::new(4);
         let stayed = Ranks::from_iter([1]);
-        assert_eq!(barrier.said(&a, &stayed, part(4, 0, 1, "k=1\n"), 2), Arrival::Waiting);
+        assert_eq!(barrier.said(&a, &stayed, part(4, 0, 1, "k=1\n"), (2, None)), Arrival::Waiting);
         assert_eq!(barrier.arrived(&a), stayed);
         let all = Ranks::from_iter([0, 1]);
-        let said = barrier.said(&a, &all, part(4, 0, 1, "k=1\nl=2\n"), 2);
+        let said = barrier.said(&a, &all, part(4, 0, 1, "k=1\nl=2\n"), (2, None));
         assert!(matches!(said, Arrival::Complete(_)));
     }
 
@@ -155,7 +164,7 @@ mod tests {
         let a = NodeName::new("a").unwrap();
         let mut barrier = Barrier::new(1);
         assert_eq!(barrier.void(), 2);
-        let said = barrier.said(&a, &Ranks::from_iter([0]), part(1, 0, 1, ""), 1);
+        let said = barrier.said(&a, &Ranks::from_iter([0]), part(1, 0, 1, ""), (1, None));
         assert_eq!(said, Arrival::Stale);
     }
 }

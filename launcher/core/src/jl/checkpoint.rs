@@ -162,7 +162,7 @@ impl Checkpoint {
             job.set_sizes.remove(&set);
             job.publish(FromJl::Drop { episode, set });
         }
-        let (set, ranks) = (&self.set, job.ranks.len());
+        let (set, ranks) = (&self.set, job.count());
         Transition::done(format!(
             "set {set} is protected in memory: {ranks} ranks, {images} bytes and {beside} of \
              protection, {groups} groups"
@@ -173,6 +173,7 @@ impl Checkpoint {
     fn committed(&self, job: &mut Job, episode: Episode, bytes: u64) -> Transition {
         job.prove_sets(&self.set, &self.activity);
         job.sets.push(self.set.clone());
+        job.keep_members(&self.set);
         job.set_sizes.insert(self.set.clone(), job.config.size);
         (job.restarts, job.loop_misses) = (0, 0);
         // The store has the images. Nodes keep their copies only where ranks may go back in place.
@@ -190,7 +191,7 @@ impl Checkpoint {
             let words = format!("the job starts again without node {leaving}");
             return Transition::Again { words };
         }
-        let ranks = job.ranks.len();
+        let ranks = job.count();
         Transition::done(format!("set {} is committed: {ranks} ranks, {bytes} bytes", self.set))
     }
 }
@@ -232,7 +233,7 @@ impl Handler for Checkpoint {
             {
                 self.saved.insert(rank, *bytes);
                 self.activity.extend(activity.map(|done| (rank, done)));
-                if self.saved.len() < context.job.ranks.len() {
+                if self.saved.len() < context.job.count() {
                     return Transition::Stay;
                 }
                 self.saved(context.job, context.episode)
@@ -279,7 +280,7 @@ impl Handler for Checkpoint {
     }
 
     fn on_deadline(&mut self, context: &mut Context<'_>) -> Transition {
-        let missing = context.job.ranks.len() - self.saved.len();
+        let missing = context.job.count() - self.saved.len();
         let reason = if !self.preparing.is_empty() {
             let nodes: Vec<&str> = self.preparing.iter().map(NodeName::as_str).take(8).collect();
             format!("not ready to be saved in time: {}", nodes.join(" "))
@@ -299,6 +300,6 @@ impl Handler for Checkpoint {
             let all = memory.groups.iter().map(|group| group.members.len()).sum();
             return Some((all - waiting.len(), all));
         }
-        (!self.storing).then_some((self.saved.len(), job.ranks.len()))
+        (!self.storing).then_some((self.saved.len(), job.count()))
     }
 }

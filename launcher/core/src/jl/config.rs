@@ -89,8 +89,9 @@ pub enum OnDeath {
     Rollback,
     /// All ranks end, and the job starts anew from its last set. Without a set the job ends.
     Restart,
-    /// As [`OnDeath::Rollback`]. Without a spare for a lost node the job starts anew with fewer
-    /// ranks, which divide the last set among them.
+    /// Spares take the place of lost nodes. Other dead ranks are left out: the others divide the
+    /// last set among them, in place (`job/shrink.rs`). Where the program cannot, as
+    /// [`OnDeath::Rollback`]; without a spare the job starts anew with fewer ranks then.
     Shrink,
     /// End the job with the code of the failed rank.
     Stop,

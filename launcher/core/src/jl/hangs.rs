@@ -45,7 +45,8 @@ impl Jl {
         if self.holds_ranks() {
             return self.hangs.pause(now, &times);
         }
-        let start = |row: &super::Rank| row.ended.is_none().then_some(row.incarnation);
+        let start =
+            |row: &super::Rank| (row.ended.is_none() && !row.left_out).then_some(row.incarnation);
         let starts: Vec<Option<u64>> = self.job.ranks.iter().map(start).collect();
         let changes = self.hangs.look(now, &times, &starts);
         let mut new = Vec::new();
@@ -78,7 +79,7 @@ impl Jl {
         let row = finding.rank.and_then(|rank| Some((rank, self.job.ranks.get(rank as usize)?)));
         match row {
             Some((rank, row)) => format!("rank {rank} on {} (pid {}) is", row.node, finding.pid),
-            None => format!("all {} ranks are", self.job.ranks.len()),
+            None => format!("all {} ranks are", self.job.count()),
         }
     }
 

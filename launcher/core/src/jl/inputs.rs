@@ -123,8 +123,16 @@ impl Jl {
             self.job.refused += 1;
             return;
         }
-        let size = self.job.barrier_size();
-        let said = self.job.barrier.said(node, ranks, part.clone(), size);
+        let is_closed = |open: &super::Open| match &open.workflow {
+            Workflow::Rollback(rollback) => rollback.is_closed(),
+            _ => false,
+        };
+        let size = match self.open.as_ref().is_some_and(is_closed) {
+            true => u32::MAX,
+            false => self.job.barrier_size(),
+        };
+        let members = self.job.members_value();
+        let said = self.job.barrier.said(node, ranks, part.clone(), (size, members));
         let (parts, complete) = match said {
             Arrival::Complete(parts) => (parts.to_vec(), true),
             Arrival::Again(parts) => (parts.to_vec(), false),
@@ -163,8 +171,10 @@ impl Jl {
         how: ExitCause,
     ) {
         let row = self.job.ranks.get_mut(rank as usize);
-        let Some(row) = row.filter(|row| row.incarnation == incarnation && row.node == *node)
-        else {
+        let is_it = |row: &&mut super::Rank| {
+            row.incarnation == incarnation && row.node == *node && !row.left_out
+        };
+        let Some(row) = row.filter(is_it) else {
             self.job.refused += 1;
             return;
         };
@@ -212,7 +222,8 @@ impl Jl {
 
     pub(super) fn on_rank(&mut self, now: Now, says: &RankSays) {
         let open = self.open.as_ref().map(|open| open.episode);
-        let known = (says.rank as usize) < self.job.ranks.len();
+        let row = self.job.ranks.get(says.rank as usize);
+        let known = row.is_some_and(|row| !row.left_out);
         if open != Some(says.episode) || !known {
             let late = !matches!(says.message, FromRank::Suspended | FromRank::Resumed);
             self.job.refused += u64::from(late || !known);

@@ -2,6 +2,7 @@
 //! decides nothing.
 
 mod memory;
+pub(super) mod shrink;
 
 pub use memory::WhatIf;
 
@@ -92,6 +93,9 @@ pub struct Rank {
     pub ended: Option<ExitCause>,
     #[serde(default)]
     pub protocol: Protocol,
+    /// It has died, and the job goes on without it ([`shrink`]).
+    #[serde(default)]
+    pub left_out: bool,
 }
 
 /// What a rank had done when a set was made; `None`, if not measured, counts as progress.
@@ -154,6 +158,12 @@ pub struct Job {
     /// How many ranks made a set, where the number has changed since.
     #[serde(default)]
     pub set_sizes: BTreeMap<SetId, u32>,
+    /// The ranks that made a set in the store, where others were left out before.
+    #[serde(default)]
+    pub(super) set_members: BTreeMap<SetId, Ranks>,
+    /// The program has refused to divide its state among fewer ranks in place.
+    #[serde(default)]
+    pub(super) undivided: bool,
     /// What the ranks had done when each of these sets was made, if measured.
     #[serde(default)]
     pub(super) activity: BTreeMap<SetId, Vec<Done>>,
@@ -192,6 +202,8 @@ impl Job {
             held: None,
             waits: None,
             set_sizes: BTreeMap::new(),
+            set_members: BTreeMap::new(),
+            undivided: false,
             activity: BTreeMap::new(),
             proven: None,
             still: Ranks::default(),
@@ -303,6 +315,7 @@ impl Job {
                 continue;
             }
             self.set_sizes.remove(&old);
+            self.set_members.remove(&old);
             self.activity.remove(&old);
             self.out.push(JlOutput::DropStored(old));
         }
@@ -332,15 +345,28 @@ impl Job {
         self.episode
     }
 
-    /// Adopts a placement of all ranks.
+    /// Adopts a placement of all ranks that are not left out.
     pub(super) fn place(&mut self, placement: &Placement) {
         let of_node = |(node, ranks): (&NodeName, &Ranks)| {
             ranks.iter().map(|rank| (rank, node.clone())).collect::<Vec<_>>()
         };
         let nodes: BTreeMap<u32, NodeName> = placement.iter().flat_map(of_node).collect();
         let incarnation = self.incarnation;
-        let row = |node| Rank { node, incarnation, ended: None, protocol: Protocol::default() };
-        self.ranks = nodes.into_values().map(row).collect();
+        let (protocol, ended) = (Protocol::default(), None);
+        let row = |node| Rank { node, incarnation, ended, protocol, left_out: false };
+        let mut nodes = nodes;
+        let mut ranks: Vec<Rank> = self
+            .ranks
+            .drain(..)
+            .zip(0..)
+            .take_while(|(_, rank)| *rank < self.config.size)
+            .filter_map(|(old, rank)| match nodes.remove(&rank) {
+                Some(node) => Some(row(node)),
+                None => old.left_out.then_some(old),
+            })
+            .collect();
+        ranks.extend(nodes.into_values().map(row));
+        self.ranks = ranks;
     }
 
     /// Starts ranks on a node as the newest start.
@@ -356,7 +382,7 @@ impl Job {
 
     pub fn placement(&self) -> Placement {
         let mut placement = Placement::new();
-        for (rank, row) in (0..).zip(&self.ranks) {
+        for (rank, row) in self.rows() {
             placement.entry(row.node.clone()).or_default().0.insert(rank);
         }
         placement
@@ -364,8 +390,7 @@ impl Job {
 
     /// The ranks placed on a node.
     pub fn ranks_on(&self, node: &NodeName) -> Ranks {
-        let here = (0..).zip(&self.ranks).filter(|(_, row)| row.node == *node);
-        here.map(|(rank, _)| rank).collect()
+        self.rows().filter(|(_, row)| row.node == *node).map(|(rank, _)| rank).collect()
     }
 
     /// Whether the last process of that rank has ended, or its node is lost.
@@ -455,15 +480,18 @@ impl Job {
 
     /// How many ranks a PMI barrier waits for. In pods, ranks that ended with code 0 do not count.
     pub(super) fn barrier_size(&self) -> u32 {
-        let gone =
-            |row: &&Rank| row.ended == Some(ExitCause::Exit(0)) && self.moves() == Moves::Alone;
+        let gone = |row: &&Rank| match row.ended {
+            _ if row.left_out => true,
+            Some(ExitCause::Exit(0)) => self.moves() == Moves::Alone,
+            _ => false,
+        };
         let gone = u32::try_from(self.ranks.iter().filter(gone).count()).unwrap_or(u32::MAX);
         self.config.size.saturating_sub(gone)
     }
 
     /// Whether every rank has ended well.
     pub fn finished(&self) -> bool {
-        self.ranks.iter().all(|row| row.ended == Some(ExitCause::Exit(0)))
+        self.rows().all(|(_, row)| row.ended == Some(ExitCause::Exit(0)))
     }
 
     /// A placement without lost or inactive nodes: one spare for each. Without a spare, a live node
@@ -520,12 +548,12 @@ impl Job {
         Ok(placement)
     }
 
-    fn is_good(&self, name: &NodeName) -> bool {
+    pub(super) fn is_good(&self, name: &NodeName) -> bool {
         self.is_usable(name) && self.nodes.get(name).is_some_and(|n| !n.avoid)
     }
 
     /// Whether a node could have ranks.
-    fn is_usable(&self, name: &NodeName) -> bool {
+    pub(super) fn is_usable(&self, name: &NodeName) -> bool {
         self.nodes.get(name).is_some_and(|n| {
             !n.lost && n.state.is_some() && n.state != Some(MigrationState::Inactive)
         })

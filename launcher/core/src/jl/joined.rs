@@ -41,7 +41,7 @@ impl Job {
 
     /// Whether every rank can be saved and moved.
     pub(super) fn is_movable(&self) -> bool {
-        self.agents_save() || self.ranks.iter().all(|row| row.protocol == Protocol::FtbJob)
+        self.agents_save() || self.rows().all(|(_, row)| row.protocol == Protocol::FtbJob)
     }
 
     /// Why ranks can be neither saved nor moved; `None` if they can.
@@ -49,7 +49,7 @@ impl Job {
         if self.is_movable() {
             return None;
         }
-        let rows = (0..).zip(&self.ranks).filter(|(_, row)| row.protocol != Protocol::FtbJob);
+        let rows = self.rows().filter(|(_, row)| row.protocol != Protocol::FtbJob);
         let (all, protocols): (Vec<u32>, Vec<Protocol>) =
             rows.map(|(rank, row)| (rank, row.protocol)).unzip();
         let verb = if all.len() == 1 { "has" } else { "have" };
@@ -70,7 +70,7 @@ impl Job {
         if self.moves() != Moves::Alone {
             return None;
         }
-        let rows = (0..).zip(&self.ranks).filter(|(_, row)| row.protocol == Protocol::FtbJob);
+        let rows = self.rows().filter(|(_, row)| row.protocol == Protocol::FtbJob);
         let all: Vec<u32> = rows.map(|(rank, _)| rank).collect();
         (!all.is_empty()).then(|| named(&all))
     }

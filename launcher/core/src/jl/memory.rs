@@ -45,8 +45,13 @@ impl Jl {
 
     /// Without a set in memory the job is saved there before anything else.
     fn protect_first(&mut self, now: Now) {
-        if self.lacks_first() && self.job.is_movable() && self.saves_itself() {
-            let reason = "nothing of it is in memory yet".to_owned();
+        let reason = match (self.lacks_first(), self.lacks_members()) {
+            (true, _) => "nothing of it is in memory yet",
+            (_, true) => "its set in memory is that of more ranks",
+            _ => return,
+        };
+        if self.job.is_movable() && self.saves_itself() {
+            let reason = reason.to_owned();
             self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
         }
     }
@@ -54,6 +59,11 @@ impl Jl {
     fn lacks_first(&self) -> bool {
         let wanted = self.job.config.memory.as_ref().is_some_and(|memory| memory.first);
         wanted && self.job.memory.is_none()
+    }
+
+    /// Whether ranks that made the set in memory are left out: the others have more to lose now.
+    fn lacks_members(&self) -> bool {
+        self.job.memory.as_ref().is_some_and(|memory| memory.ranks() != self.job.members())
     }
 
     /// The ranks run.

@@ -231,7 +231,7 @@ impl Migration {
     }
 
     fn check_resumed(&mut self, job: &mut Job) -> Transition {
-        if self.stage != MigrationStage::Resume || self.resumed.len() < job.ranks.len() {
+        if self.stage != MigrationStage::Resume || self.resumed.len() < job.count() {
             return Transition::Stay;
         }
         self.close("")

@@ -70,6 +70,11 @@ impl Jl {
         if self.waits_to_recover(code, reason, way) {
             return;
         }
+        if let Some(Workflow::Rollback(rollback)) = self.open.as_ref().map(|open| &open.workflow)
+            && !rollback.has_met()
+        {
+            self.job.leave_out(rollback.left(), false);
+        }
         let (settled, again) = match self.open.as_ref().map(|open| &open.workflow) {
             // The place of each rank is known.
             None | Some(Workflow::Checkpoint(_)) => (true, false),

@@ -316,7 +316,7 @@ impl Jl {
     }
 
     fn some_have_ended(&self) -> bool {
-        self.job.ranks.iter().any(|row| row.ended.is_some())
+        self.job.rows().any(|(_, row)| row.ended.is_some())
     }
 
     fn ranks_have_ended(&mut self, by: Initiator) -> bool {

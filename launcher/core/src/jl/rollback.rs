@@ -1,6 +1,6 @@
 //! Recovery in place. Survivors restore their own state of the last set. Dead ranks are started
-//! from their images, those of a lost node on a spare. All meet in one barrier. No survivor is
-//! killed.
+//! from their images, those of a lost node on a spare, or are left out (`job/shrink.rs`). All
+//! meet in one barrier. No survivor is killed.
 //!
 //! A further death before the barrier opens adds a round to the same episode. Ranks at the barrier
 //! hold their state of the set and have done nothing since, so they stay. The newly dead start with
@@ -30,6 +30,12 @@ pub struct Rollback {
     set: SetId,
     /// Ranks that were started again; they do not go back.
     dead: Ranks,
+    /// Ranks that this recovery has left out.
+    #[serde(default)]
+    left: Ranks,
+    /// The images that nodes fetch.
+    #[serde(default)]
+    fetching: Placement,
     /// Ranks to start in this round.
     starts: Placement,
     stage: RollbackStage,
@@ -59,6 +65,8 @@ enum RollbackStage {
 /// Ranks that died since the last look, and the new placement.
 struct Losses {
     dead: Ranks,
+    /// Those that are not started again.
+    left: Ranks,
     placement: Placement,
 }
 
@@ -79,13 +87,12 @@ impl Rollback {
             return Err("its set is of another number of ranks");
         }
         let losses = losses(job)?;
-        if losses.dead.len() == job.ranks.len() {
-            return Err("no rank has survived");
-        }
         job.met = false;
         let mut rollback = Self {
             set,
             dead: Ranks::default(),
+            left: Ranks::default(),
+            fetching: Placement::new(),
             starts: Placement::new(),
             stage: RollbackStage::Copy,
             waiting: BTreeSet::new(),
@@ -102,12 +109,24 @@ impl Rollback {
         self.stage == RollbackStage::Resume
     }
 
+    /// Whether the barrier stays closed: successors of ranks that are left out fetch their images.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stage == RollbackStage::Copy
+    }
+
+    /// Ranks that count again if the job cannot go back in place.
+    pub(super) fn left(&self) -> &Ranks {
+        &self.left
+    }
+
     /// Places the dead ranks, copies missing images, then starts the ranks.
     fn round(&mut self, job: &mut Job, episode: Episode, losses: Losses) -> Transition {
-        let Losses { dead, placement } = losses;
+        let Losses { dead, left, placement } = losses;
         self.again = false;
         self.stage = RollbackStage::Copy;
         job.incarnation += 1;
+        job.leave_out(&left, true);
+        self.left.0.extend(left.0);
         let on = |(node, ranks): (&NodeName, &Ranks)| {
             let here: Ranks = ranks.iter().filter(|rank| dead.has(*rank)).collect();
             (!here.is_empty()).then(|| (node.clone(), here))
@@ -116,12 +135,23 @@ impl Rollback {
         for (node, ranks) in &self.starts {
             job.start_on(node, ranks);
         }
-        let missing = job.without_images(&self.set, &placement);
-        self.waiting = missing.keys().cloned().collect();
+        self.fetching.clear();
+        self.fetch(job, episode)
+    }
+
+    /// Nodes without images that they need fetch them, those of one share at a time.
+    fn fetch(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        let missing = job.missing(&self.set, &job.placement());
         if missing.is_empty() {
             return self.restart(job, episode);
         }
-        match job.fetches(episode, &self.set, &missing) {
+        if missing == self.fetching {
+            return Transition::restart("images that were fetched are missing");
+        }
+        self.waiting = missing.keys().cloned().collect();
+        let requests = job.fetches(episode, &self.set, &missing);
+        self.fetching = missing;
+        match requests {
             Ok(requests) => self.next(job, episode, "copy", job.config.deadlines.copy, requests),
             Err(why) => Transition::restart(format!("the images cannot be had: {why}")),
         }
@@ -141,11 +171,18 @@ impl Rollback {
     /// All nodes that were asked have answered or are lost.
     fn answered(&mut self, job: &mut Job, episode: Episode) -> Transition {
         if self.stage == RollbackStage::Copy {
-            job.has_fetched(&self.set, &job.placement());
+            let lost = |node: &NodeName| job.nodes.get(node).is_none_or(|node| node.lost);
+            let mut fetched = self.fetching.clone();
+            fetched.retain(|node, _| !lost(node));
+            // Of a set in the store the nodes hold what they need, or fetch it again.
+            if !self.set.is_in_memory() {
+                fetched = job.needed(&self.set, &job.placement());
+            }
+            job.has_fetched(&self.set, &fetched);
         }
         if !self.again {
             return match self.stage {
-                RollbackStage::Copy => self.restart(job, episode),
+                RollbackStage::Copy => self.fetch(job, episode),
                 _ => self.join(job, episode),
             };
         }
@@ -163,8 +200,17 @@ impl Rollback {
             }
             job.restarts += 1;
         }
-        let ranks = losses.dead.join(",");
-        job.tell(format!("rank {ranks} died while the job went back in place: it is started too"));
+        let (ranks, left) = (losses.dead.join(","), losses.left.join(","));
+        if !ranks.is_empty() {
+            job.tell(format!(
+                "rank {ranks} died while the job went back in place: it is started too"
+            ));
+        }
+        if !left.is_empty() {
+            job.tell(format!(
+                "rank {left} died while the job went back in place: it is left out too"
+            ));
+        }
         if self.stage == RollbackStage::Copy {
             losses.dead.0.extend(self.due().0);
         }
@@ -186,8 +232,9 @@ impl Rollback {
         deadline: Duration,
         more: Vec<FromJl>,
     ) -> Transition {
-        let rollback =
-            FromJl::Rollback { episode, set: self.set.clone(), ranks: self.dead.clone() };
+        let ranks = self.dead.iter().chain(self.left.iter()).collect();
+        let left = self.left.clone();
+        let rollback = FromJl::Rollback { episode, set: self.set.clone(), ranks, left };
         // Survivors go back when the images are in place.
         let reported = (self.stage != RollbackStage::Copy).then_some(rollback);
         let lost = job.nodes.iter().filter(|(_, node)| node.lost && !node.arriving);
@@ -200,6 +247,9 @@ impl Rollback {
         self.stage = RollbackStage::Restart;
         self.dead.0.extend(self.due().0);
         self.waiting = self.starts.keys().cloned().collect();
+        if self.starts.is_empty() {
+            return self.join(job, episode);
+        }
         let ipt = |(target, ranks): (&NodeName, &Ranks)| {
             FromJl::MigrateIpt(Ipt {
                 episode,
@@ -225,31 +275,37 @@ impl Rollback {
     }
 
     /// A launch agent that lives confirms the refusals of its ranks.
-    fn refused_on(&self, job: &Job, node: &NodeName) -> Option<Transition> {
+    fn refused_on(&self, job: &mut Job, node: &NodeName) -> Option<Transition> {
         let here = |rank: u32| job.ranks.get(rank as usize).is_some_and(|row| row.node == *node);
         let (rank, reason) = self.refusals.iter().find(|(rank, _)| here(**rank))?;
+        job.undivided |= !self.left.is_empty();
         Some(Transition::restart(format!("rank {rank} cannot go back in place: {reason}")))
     }
 
     fn check_resumed(&self, job: &Job) -> Transition {
-        if self.stage != RollbackStage::Resume || self.resumed.len() < job.ranks.len() {
+        if self.stage != RollbackStage::Resume || self.resumed.len() < job.count() {
             return Transition::Stay;
         }
         self.close(job, "")
     }
 
     fn close(&self, job: &Job, but: &str) -> Transition {
-        let survivors = job.ranks.len() - self.dead.len();
+        let dead = self.dead.iter().filter(|rank| !self.left.has(*rank)).count();
+        let survivors = job.count() - dead;
         let starts = job.placement().into_iter().filter_map(|(node, ranks)| {
             let again: Ranks = ranks.iter().filter(|rank| self.dead.has(*rank)).collect();
             (!again.is_empty()).then(|| format!("{} on {node}", again.join(",")))
         });
         let again: Vec<String> = starts.collect();
-        Transition::done(format!(
-            "{survivors} ranks went back to set {} in place, started again were {}{but}",
-            Job::named(&self.set),
-            again.join(", ")
-        ))
+        let mut words =
+            format!("{survivors} ranks went back to set {} in place", Job::named(&self.set));
+        if !again.is_empty() {
+            words.push_str(&format!(", started again were {}", again.join(", ")));
+        }
+        if !self.left.is_empty() {
+            words.push_str(&format!(", without rank {}", self.left.join(",")));
+        }
+        Transition::done(words + but)
     }
 }
 
@@ -264,7 +320,12 @@ impl Handler for Rollback {
             FromNla::Ready { .. } => {
                 return self.refused_on(context.job, node).unwrap_or(Transition::Stay);
             }
-            FromNla::Copied { .. } => self.stage == RollbackStage::Copy,
+            // It may be the repeated answer of an earlier request.
+            FromNla::Copied { ranks, .. } => {
+                let fetched = self.fetching.get(node);
+                let all = fetched.is_some_and(|asked| asked.iter().all(|rank| ranks.has(rank)));
+                self.stage == RollbackStage::Copy && all
+            }
             // It may be the repeated answer of an earlier round.
             FromNla::Restarted { incarnation, .. } => {
                 self.stage == RollbackStage::Restart && *incarnation == context.job.incarnation
@@ -372,16 +433,22 @@ impl Handler for Rollback {
             RollbackStage::Restart => {
                 Some((self.starts.len() - self.waiting.len(), self.starts.len()))
             }
-            RollbackStage::Resume => Some((self.resumed.len(), job.ranks.len())),
+            RollbackStage::Resume => Some((self.resumed.len(), job.count())),
         }
     }
 }
 
 /// The dead ranks and the new placement.
 fn losses(job: &Job) -> Result<Losses, &'static str> {
-    let placement = job.replan(NodeFaults::Ignore).map_err(|_| "no hot spare is left")?;
+    let (placement, left) = match job.shrinks() {
+        true => job.fewer()?,
+        false => {
+            let placement = job.replan(NodeFaults::Ignore).map_err(|_| "no hot spare is left")?;
+            (placement, Ranks::default())
+        }
+    };
     let mut dead = Ranks::default();
-    for (rank, row) in (0..).zip(&job.ranks) {
+    for (rank, row) in job.rows().filter(|(rank, _)| !left.has(*rank)) {
         let stays = placement.get(&row.node).is_some_and(|ranks| ranks.has(rank));
         match row.ended {
             Some(ExitCause::Exit(0) | ExitCause::Left) => {
@@ -394,9 +461,12 @@ fn losses(job: &Job) -> Result<Losses, &'static str> {
             _ => return Err("a living rank must go to another node"),
         }
     }
+    if dead.len() + left.len() == job.count() {
+        return Err("no rank has survived");
+    }
     // Their list must fit into one tag.
-    if dead.len() > RANKS_PER_NODE_MAX {
+    if dead.len() + left.len() > RANKS_PER_NODE_MAX {
         return Err("too many ranks have died");
     }
-    Ok(Losses { dead, placement })
+    Ok(Losses { dead, left, placement })
 }

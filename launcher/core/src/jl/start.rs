@@ -22,6 +22,9 @@ pub struct Start {
     placement: Placement,
     stage: StartStage,
     waiting: BTreeSet<NodeName>,
+    /// The images in memory that nodes fetch.
+    #[serde(default)]
+    fetching: Placement,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +57,7 @@ impl Start {
             placement: job.placement(),
             stage: StartStage::Gather,
             waiting: job.nodes.keys().cloned().collect(),
+            fetching: Placement::new(),
         };
         let transition = Transition::next("gather", job.config.deadlines.gather, vec![FromJl::Ask]);
         (start, transition)
@@ -89,7 +93,7 @@ impl Start {
         job.met = false;
         // Ends of earlier processes and their barrier no longer count.
         job.incarnation += 1;
-        for row in &mut job.ranks {
+        for row in job.ranks.iter_mut().filter(|row| !row.left_out) {
             row.incarnation = job.incarnation;
             row.ended = None;
         }
@@ -98,6 +102,7 @@ impl Start {
             placement: job.placement(),
             stage: StartStage::Reset,
             waiting: job.alive().into_iter().collect(),
+            fetching: Placement::new(),
         };
         if start.waiting.is_empty() {
             let transition = start.planned(job, episode);
@@ -126,7 +131,9 @@ impl Start {
                     );
                     return Transition::End { code: 1, words };
                 }
-                self.leave_memory(job);
+                if !job.has_left_out() {
+                    self.leave_memory(job);
+                }
                 if let Err(why) = self.shrink(job) {
                     if !self.gathers() && !job.config.wait_for_nodes.is_zero() {
                         self.stage = StartStage::Wait;
@@ -146,7 +153,7 @@ impl Start {
         }
         self.waiting = self.placement.keys().cloned().collect();
         let requests = match job.other_size(&set) {
-            None => copies(episode, &set, &self.placement),
+            None => copies(episode, &set, &job.needed(&set, &self.placement)),
             // Only the program knows which rank needs which image.
             Some(size) => {
                 let all: Ranks = (0..size).collect();
@@ -159,14 +166,31 @@ impl Start {
 
     /// Nodes keep their images in memory over a restart; only nodes without them get some.
     fn fetch_memory(&mut self, job: &mut Job, episode: Episode, set: &SetId) -> Transition {
-        let missing = job.without_images(set, &self.placement);
-        match job.fetches(episode, set, &missing) {
+        let missing = job.missing(set, &self.placement);
+        if missing.is_empty() {
+            return self.launch(job, episode);
+        }
+        if missing == self.fetching {
+            return self.bad_set(job, "images that were fetched are missing");
+        }
+        self.fetching = missing;
+        match job.fetches(episode, set, &self.fetching) {
             Err(why) => self.bad_set(job, &why),
-            Ok(_) if missing.is_empty() => self.launch(job, episode),
             Ok(requests) => {
-                self.waiting = missing.into_keys().collect();
+                self.waiting = self.fetching.keys().cloned().collect();
                 Transition::next("copy", job.config.deadlines.copy, requests)
             }
+        }
+    }
+
+    /// All nodes that were asked for images have them.
+    fn copied(&mut self, job: &mut Job, episode: Episode) -> Transition {
+        match self.set.clone().filter(SetId::is_in_memory) {
+            Some(set) => {
+                job.has_fetched(&set, &self.fetching);
+                self.fetch_memory(job, episode, &set)
+            }
+            None => self.launch(job, episode),
         }
     }
 
@@ -183,6 +207,20 @@ impl Start {
     fn shrink(&mut self, job: &mut Job) -> Result<(), String> {
         if job.config.on_death != OnDeath::Shrink || self.set.is_none() || !job.keeps_images() {
             return Err(String::new());
+        }
+        if job.has_left_out() {
+            // Their numbers stay: the ranks of lost nodes are left out as those before.
+            let (placement, left) = job.fewer()?;
+            if placement.is_empty() {
+                return Err(": no node is left".to_owned());
+            }
+            job.leave_out(&left, true);
+            self.placement = placement;
+            job.tell(format!(
+                "no hot spare is left: the job goes on without rank {}",
+                left.join(",")
+            ));
+            return Ok(());
         }
         let before = job.config.size;
         // The list of images for a node must fit into one tag.
@@ -202,13 +240,13 @@ impl Start {
             (job.keeps_images() || set.is_in_memory()) && job.other_size(set).is_none()
         };
         if let Some(set) = self.set.clone().as_ref().filter(kept) {
-            job.has_fetched(set, &self.placement);
+            job.has_fetched(set, &job.needed(set, &self.placement));
         }
         self.waiting = job.alive().into_iter().collect();
         job.place(&self.placement);
         job.ranks_wait = self.set.is_none() && job.first_waits();
         job.incarnation += u64::from(episode > Episode(1));
-        for row in &mut job.ranks {
+        for row in job.ranks.iter_mut().filter(|row| !row.left_out) {
             row.incarnation = job.incarnation;
         }
         let launch = FromJl::Launch(Launch {
@@ -270,7 +308,7 @@ impl Handler for Start {
                 self.planned(context.job, context.episode)
             }
             FromNla::Copied { .. } if self.answered(node, StartStage::Copy) => {
-                self.launch(context.job, context.episode)
+                self.copied(context.job, context.episode)
             }
             FromNla::CopyFailed { reason, .. } if self.stage == StartStage::Copy => {
                 self.bad_set(context.job, &format!("node {node}: {reason}"))

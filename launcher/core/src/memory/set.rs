@@ -175,6 +175,20 @@ impl MemorySet {
         self.groups.iter().flat_map(of_group).collect()
     }
 
+    /// The ranks that have made it.
+    pub fn ranks(&self) -> Ranks {
+        let members = self.groups.iter().flat_map(|group| &group.members);
+        members.flat_map(|of| of.images.keys().copied()).collect()
+    }
+
+    /// Of images that a node lacks those of the first share: they can be had together.
+    pub fn of_one_share(&self, ranks: &Ranks) -> Ranks {
+        let mut members = self.groups.iter().flat_map(|group| &group.members);
+        let has = |of: &&Member| ranks.iter().any(|rank| of.images.contains_key(&rank));
+        let share = members.find(has).map(Member::ranks).unwrap_or_default();
+        ranks.iter().filter(|rank| share.has(*rank)).collect()
+    }
+
     /// Bytes of all images; of the parity and copies beside them.
     pub fn bytes(&self) -> (u64, u64) {
         let images = self.groups.iter().flat_map(|group| &group.members).map(Member::bytes).sum();

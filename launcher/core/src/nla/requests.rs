@@ -227,10 +227,16 @@ impl Nla {
     ) -> bool {
         if let Some((known, answer)) = &self.answers.copy
             && *known == episode
-            && !matches!(answer, Some(FromNla::CopyFailed { .. }))
         {
-            out.extend(answer.clone().map(NlaOutput::Publish));
-            return false;
+            match answer {
+                // One at a time: the JL repeats the other request.
+                None => return false,
+                Some(FromNla::Copied { set: of, ranks: had, .. }) if of == set && had == ranks => {
+                    out.extend(answer.clone().map(NlaOutput::Publish));
+                    return false;
+                }
+                Some(_) => {}
+            }
         }
         if !self.admit(episode) {
             return false;

@@ -151,7 +151,8 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
             reason: read.payload()?.to_owned(),
         },
         names::FTB_JL_ROLLBACK => {
-            FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()? }
+            let left = read.parsed_if("left")?.unwrap_or_default();
+            FromJl::Rollback { episode, set: read.set()?, ranks: read.ranks()?, left }
         }
         names::FTB_JL_USABLE => FromJl::Usable { episode, target: read.parsed("target")? },
         names::FTB_JL_EVICT => FromJl::Evict { episode, target: read.parsed("target")? },

@@ -113,8 +113,10 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
         FromJl::Reset { episode, barrier, reason } => {
             draft(names::FTB_JL_RESET, Warning, reason).episode(*episode).tag("barrier", barrier)
         }
-        FromJl::Rollback { episode, set, ranks } => {
-            draft(names::FTB_JL_ROLLBACK, Warning, set.as_str()).images(*episode, set, ranks)
+        FromJl::Rollback { episode, set, ranks, left } => {
+            draft(names::FTB_JL_ROLLBACK, Warning, set.as_str())
+                .images(*episode, set, ranks)
+                .maybe("left", (!left.is_empty()).then_some(left))
         }
         FromJl::Usable { episode, target } => draft(names::FTB_JL_USABLE, Info, target.as_str())
             .episode(*episode)

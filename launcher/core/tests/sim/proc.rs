@@ -34,6 +34,8 @@ pub struct Proc {
     recall: Option<(Episode, SetId)>,
     /// Whether the program can go back in place.
     pub recovers: bool,
+    /// Whether it divides its state among fewer ranks in place.
+    pub divides: bool,
     /// The set that it was restored from.
     pub restored: Option<SetId>,
     /// The last answer to each episode, to be said again.
@@ -63,6 +65,7 @@ impl Proc {
             back: Episode(0),
             recall: None,
             recovers: true,
+            divides: true,
             restored,
             answers: BTreeMap::new(),
             pending: Vec::new(),
@@ -94,7 +97,16 @@ impl World {
                     proc.pending.push(message.clone());
                 }
             }
-            FromJl::Rollback { episode, set, ranks, .. } => {
+            FromJl::Rollback { episode, set, ranks, left } => {
+                if !left.is_empty() && !proc.divides {
+                    let reason = "the program does not divide its state".to_owned();
+                    let set = set.clone();
+                    return self.rank_says(
+                        rank,
+                        *episode,
+                        FromRank::RollbackFailed { set, reason },
+                    );
+                }
                 if *episode <= proc.born.max(proc.back) || ranks.has(rank) {
                     return;
                 }
@@ -230,8 +242,9 @@ impl World {
             panic!("rank {rank} is released from a barrier that it is not in: {phase:?}");
         };
         self.check_meeting(episode);
-        let size = self.procs.len();
-        for other in 0..size {
+        self.check_inherited(id, episode);
+        let others: Vec<u32> = self.procs.values().map(|proc| proc.rank).collect();
+        for other in others {
             let line = format!("cmd=get kvsname=job key=addr-{episode}-{other}");
             let input = ftb_launcher_core::nla::NlaInput::PmiLine { rank, incarnation, line };
             self.at(0, Happens::ToNla(name.clone(), Box::new(input)));
@@ -255,6 +268,24 @@ impl World {
         };
         let twin = self.procs.iter().find(|(_, p)| Some(u64::from(p.rank)) == rank && met(p));
         assert!(twin.is_none_or(|(now, _)| Some(*now) == id), "an address of before: {line}");
+    }
+
+    /// A rank has the images of those that are left out and whose successor it is.
+    fn check_inherited(&self, id: u64, episode: Episode) {
+        let (Some(proc), Some(jl)) = (self.procs.get(&id), &self.jl) else { return };
+        let (members, Some(set)) = (jl.job().members(), &proc.restored) else { return };
+        // The launcher may be beyond this barrier.
+        let same_set = jl.job().set_sizes.get(set).is_none_or(|of| *of == jl.job().config.size);
+        if jl.job().episode != episode || !same_set {
+            return;
+        }
+        for ((of, rank), state) in &self.saved_states {
+            let left_out = of == set && !members.has(*rank);
+            if left_out && members.successor(*rank) == Some(proc.rank) {
+                let image = self.images.get(&(proc.node.clone(), set.clone(), *rank));
+                assert_eq!(image, Some(state), "{} misses what rank {rank} left", proc.rank);
+            }
+        }
     }
 
     /// A rank leaves a barrier with a consistent job: each rank once, and all restored ranks from

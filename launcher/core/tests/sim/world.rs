@@ -55,6 +55,8 @@ pub struct World {
     pub spawned: u32,
     /// Whether the program can go back in place.
     pub recovers: bool,
+    /// Whether programs divide their state among fewer ranks in place.
+    pub divides: bool,
     /// Every process of this rank that comes from an image dies at once.
     pub dies_at_start: Option<u32>,
     /// Messages sent so far.
@@ -125,6 +127,7 @@ impl World {
             divided: None,
             spawned: 0,
             recovers: true,
+            divides: true,
             dies_at_start: None,
             messages: 0,
             fate: None,
@@ -441,6 +444,7 @@ impl World {
         let id = self.counter;
         let mut proc = Proc::new(name.clone(), rank, incarnation, episode, state, restore);
         proc.recovers = self.recovers;
+        proc.divides = self.divides;
         self.spawned += 1;
         self.procs.insert(id, proc);
         id
@@ -544,7 +548,7 @@ impl World {
                 proc.done += 1;
             }
         }
-        let size = self.jl.as_ref().map_or(usize::MAX, |jl| jl.job().ranks.len());
+        let size = self.jl.as_ref().map_or(usize::MAX, |jl| jl.job().count());
         let done = |p: &Proc| p.done >= self.work && p.phase == Phase::Running;
         if self.procs.len() == size && self.procs.values().all(done) {
             for id in self.procs.keys().copied().collect::<Vec<_>>() {

@@ -2,6 +2,10 @@
 use super::*;
 use proptest::prelude::*;
 
+fn all(size: u32) -> Vec<u32> {
+    (0..size).collect()
+}
+
 /// Ranks with their programs, and ordered messages between them.
 struct World {
     ranks: Vec<Agreement>,
@@ -20,7 +24,7 @@ struct World {
 impl World {
     fn new(size: u32, coupled: bool) -> Self {
         Self {
-            ranks: (0..size).map(|r| Agreement::new(r, size, 0, 0)).collect(),
+            ranks: (0..size).map(|r| Agreement::new(r, &all(size), 0, 0)).collect(),
             wires: BTreeMap::new(),
             events: vec![VecDeque::new(); size as usize],
             acted: vec![Vec::new(); size as usize],
@@ -189,7 +193,7 @@ proptest! {
 #[test]
 fn a_rank_that_reported_does_not_pass_the_next_safe_point_without_the_target() {
     let mut outputs = Vec::new();
-    let mut rank = Agreement::new(1, 2, 0, 0);
+    let mut rank = Agreement::new(1, &all(2), 0, 0);
     assert_eq!(rank.arrive(), Step::Pass);
     rank.handle_frame(0, Frame::Begin(checkpoint(1)), &mut outputs);
     let frame = Frame::Report { episode: 1, passed: 1 };
@@ -204,7 +208,7 @@ fn a_rank_that_reported_does_not_pass_the_next_safe_point_without_the_target() {
 #[test]
 fn a_repeated_request_is_answered_again_and_an_older_one_is_counted() {
     let mut world = World::new(1, false);
-    world.ranks[0] = Agreement::new(0, 1, 5, 0);
+    world.ranks[0] = Agreement::new(0, &all(1), 5, 0);
     world.publish(&checkpoint(6), &[true]);
     world.run_out(5);
     assert_eq!(world.acted[0], [(6, 2)]);
@@ -221,7 +225,7 @@ fn a_repeated_request_is_answered_again_and_an_older_one_is_counted() {
 #[test]
 fn the_coordinator_learns_the_target_only_when_all_others_know_it() {
     let mut outputs = Vec::new();
-    let mut rank = Agreement::new(0, 3, 0, 0);
+    let mut rank = Agreement::new(0, &all(3), 0, 0);
     rank.handle_request(checkpoint(1), &mut outputs);
     rank.handle_frame(0, Frame::Begin(checkpoint(1)), &mut outputs);
     outputs.clear();
@@ -246,7 +250,7 @@ fn the_coordinator_learns_the_target_only_when_all_others_know_it() {
 #[test]
 fn the_queue_of_the_coordinator_is_bounded() {
     let mut outputs = Vec::new();
-    let mut rank = Agreement::new(0, 2, 0, 0);
+    let mut rank = Agreement::new(0, &all(2), 0, 0);
     for episode in 1..=limits::REQUESTS_MAX as u64 + 3 {
         rank.handle_request(checkpoint(episode), &mut outputs);
     }
@@ -256,7 +260,7 @@ fn the_queue_of_the_coordinator_is_bounded() {
 #[test]
 fn frames_from_the_wrong_rank_change_nothing() {
     let mut outputs = Vec::new();
-    let mut rank = Agreement::new(1, 3, 0, 0);
+    let mut rank = Agreement::new(1, &all(3), 0, 0);
     rank.handle_frame(2, Frame::Begin(checkpoint(1)), &mut outputs);
     let target = Frame::Target { episode: 1, safe_point: 1 };
     rank.handle_frame(2, target, &mut outputs);
@@ -266,7 +270,7 @@ fn frames_from_the_wrong_rank_change_nothing() {
 
 #[test]
 fn a_rank_that_waits_for_a_request_acts_at_its_first_safe_point() {
-    let mut alone = Agreement::new(0, 1, 1, 0);
+    let mut alone = Agreement::new(0, &all(1), 1, 0);
     assert_eq!(alone.arrive_for_request(), Step::Wait);
     assert_eq!(alone.passed(), 0, "it has not passed");
     let kind = RequestKind::Checkpoint { set: "mem-000002".to_owned() };

@@ -102,6 +102,7 @@ impl Job {
             safe_point: self.control.passed() + 1,
         };
         let communication = Communication {
+            members: self.members.clone(),
             collectives: self.collectives,
             sending: self.router.snapshot(),
             receiving: self.inbox.snapshot(),

@@ -61,9 +61,9 @@ impl Job {
     ) -> Result<()> {
         loop {
             self.can_roll_back(true);
-            let restored = self.restore(state)?;
+            self.can_divide(state.divides());
             let mut run = || {
-                if !restored {
+                if !self.restore(state)? {
                     self.protect_first(state)?;
                 }
                 while step(self, state)?.is_continue() {
@@ -136,6 +136,13 @@ impl Job {
         self.control.can_roll_back(able);
     }
 
+    /// Whether this program divides its state anew where the job goes on with fewer ranks in the
+    /// same processes: [`crate::State::restore_part`] in [`Job::restore`], and another
+    /// [`Job::rank`] and [`Job::size`] from then on. [`Job::run`] asks [`State::divides`].
+    pub fn can_divide(&mut self, able: bool) {
+        self.control.can_divide(able);
+    }
+
     /// Restores the communication from this rank's image of the set and meets all others again.
     /// [`Job::restore`] returns the program's own state.
     pub(super) fn go_back(&mut self, recall: &Recall) -> Result<()> {
@@ -170,12 +177,14 @@ impl Job {
         let (rank, size, episode) = (self.config.rank, self.config.size, recall.episode);
         let communication = Communication::restore(size, &mut reader)?;
         self.collectives = communication.collectives;
+        self.members = communication.members;
         self.router.go_back(communication.sending);
         self.inbox.go_back(communication.receiving);
-        self.control.go_back(Agreement::new(rank, size, episode, header.safe_point));
+        let numbers = self.members.numbers();
+        self.control.go_back(Agreement::new(rank, numbers, episode, header.safe_point));
         self.reported_unreachable.clear();
-        self.restore =
-            Some(Restoring { source: Source::Own(reader), episode, since, peeked: false });
+        let (source, set) = (Source::Own(reader), recall.set.clone());
+        self.restore = Some(Restoring { source, set, episode, since, peeked: false });
         self.meet(episode)?;
         tracing::info!(rank, episode, set = recall.set, "went back in place");
         Ok(())
@@ -188,7 +197,11 @@ impl Job {
         size: u32,
         set_dir: &Path,
     ) -> Result<()> {
+        state.begin_parts(Part { rank: self.rank(), size: self.size() });
         for rank in 0..size {
+            if !state.needs_part(Part { rank, size }) {
+                continue;
+            }
             let of =
                 Config { rank, size, restore: Some(set_dir.to_owned()), ..self.config.clone() };
             let Some((_, mut reader)) = open_image(&of, None)? else {

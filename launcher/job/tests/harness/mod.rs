@@ -263,7 +263,8 @@ pub fn abort(episode: u64) -> Request {
 }
 
 pub fn rollback(episode: u64, set: &str, ranks: &[u32]) -> Request {
-    Request { episode, kind: RequestKind::Rollback { set: set.to_owned(), ranks: ranks.to_vec() } }
+    let (set, ranks, left) = (set.to_owned(), ranks.to_vec(), Vec::new());
+    Request { episode, kind: RequestKind::Rollback { set, ranks, left } }
 }
 
 pub fn is_done(notice: &Notice) -> bool {

@@ -176,8 +176,8 @@ impl Job {
             (Some(set), Some(spare)) => {
                 format!("{dies}, {spare} takes its place, and all ranks go back to set {set}")
             }
-            (Some(_), None) if self.config.on_death == OnDeath::Shrink => {
-                format!("{dies}, no hot spare is left: fewer ranks go on from the store")
+            (Some(set), None) if self.config.on_death == OnDeath::Shrink => {
+                format!("{dies}, and no hot spare is left: fewer ranks go on from set {set}")
             }
             (Some(set), None) if !self.config.wait_for_nodes.is_zero() => {
                 format!("{dies}, and the job waits for a node to go back to set {set}")
