@@ -258,6 +258,40 @@ fn events_of_agents_below_count_and_those_of_others_are_refused() {
     assert!(parent.is_closed(1));
 }
 
+/// Another component gave the agent of `x` another rank. When it is part of this one, its root
+/// reports that the agent has left there: the agent keeps the rank and the place that it has.
+#[test]
+fn a_rank_of_another_component_takes_no_agent_from_its_place() {
+    let mut parent = Parent::new();
+    let of_x = |rank, parent, attempt, state| MemberReport {
+        rank: Rank(Rank::UNLISTED_FIRST.0 + rank),
+        host: "x".into(),
+        origin: origin(8).0,
+        ..report(8, parent, attempt, state)
+    };
+    parent.say(2, Frame::DynamicMembers(vec![DynamicMember { host: "x".into(), rank: None }]));
+    parent.say(2, Frame::Members(vec![of_x(0, 2, 6, UP)]));
+    assert_eq!(parent.send(2, 8, "x"), 1);
+    for state in [MemberState::Moved, MemberState::Lost, MemberState::Absent] {
+        parent.say(1, Frame::Members(vec![of_x(3, 1, 4, state)]));
+    }
+    assert_eq!(parent.send(2, 8, "x"), 1);
+    assert_eq!(parent.counted("events_not_below"), 0);
+}
+
+/// A child says that the incarnation of another host is that of an agent below it, or that such an
+/// agent has come to it: the events of that host count meanwhile.
+#[test]
+fn a_child_takes_no_incarnation_from_another() {
+    for forged in [report(9, 1, 1_000, UP), report(4, 1, 1_000, UP)] {
+        let mut parent = Parent::new();
+        let forged = MemberReport { origin: origin(3).0, ..forged };
+        parent.say(1, Frame::Members(vec![forged]));
+        assert_eq!(parent.send(2, 3, "d"), 1);
+        assert_eq!(parent.counted("events_not_below"), 0);
+    }
+}
+
 /// What counted in one log may not count in another: the root decides that.
 #[test]
 fn the_mark_of_a_log_forces_no_statement_upon_another() {

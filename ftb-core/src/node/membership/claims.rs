@@ -260,10 +260,13 @@ impl Membership {
     /// A report waits. If one about the same agent waited `before`, it waits since then: a child
     /// does not keep its claim by repeating it.
     fn hold(&mut self, cx: &mut Cx, link: LinkId, report: MemberReport, before: Option<&Held>) {
-        self.note_origin(cx, &report);
+        let origin = OriginId(report.origin);
+        if !self.claims.origins.contains_key(&origin) {
+            self.note_origin(cx, &report);
+        }
         let (rank, host, now_ns) = (report.rank, report.host.clone(), cx.now.mono_ns);
         if before.is_none()
-            && let Some(since_ns) = self.claims.dropped.get_mut(&(link, OriginId(report.origin)))
+            && let Some(since_ns) = self.claims.dropped.get_mut(&(link, origin))
         {
             // It comes anew: that events of it were dropped long ago does not make it late.
             *since_ns = now_ns;
@@ -330,12 +333,25 @@ impl Membership {
         }
     }
 
+    /// An incarnation has a rank. Its parent in another component may have known it by another one,
+    /// and reports that it has left: that says nothing of the rank that it has. Nor does a child
+    /// that says the incarnation of another host is one below it.
     fn note_origin(&mut self, cx: &Cx, report: &MemberReport) {
+        let (origin, rank) = (OriginId(report.origin), report.rank);
         if report.origin == 0 {
             return;
         }
+        if let Some((known, host)) = self.claims.origins.get(&origin)
+            && *known != rank
+        {
+            let comes = report.state == MemberState::Up && host.eq_ignore_ascii_case(&report.host);
+            let stays = self.members.is_life(*known, origin) && !comes;
+            if stays || self.contradicts_assignment(rank, &report.host) {
+                return;
+            }
+        }
         let origins = &mut self.claims.origins;
-        origins.insert(OriginId(report.origin), (report.rank, report.host.as_str().into()));
+        origins.insert(origin, (rank, report.host.as_str().into()));
         if origins.len() > 2 * cx.members_max() {
             let members = &self.members;
             origins.retain(|origin, (rank, _)| members.is_life(*rank, *origin));
