@@ -509,15 +509,52 @@ fn a_higher_epoch_of_the_same_root_lets_no_child_re_propose_again() {
     parent.assert_refused("an event with another host", "c");
 }
 
-#[test]
-fn a_child_re_proposes_no_more_than_a_few_logs_have() {
-    let mut parent = Parent::new();
-    let (mut bytes, part) = (0, 400_000);
-    while parent.counted("claims_refused") == 0 {
-        parent.send_large(1, 1, "c", part);
+/// How many bytes of other hosts an agent re-proposes until it is refused.
+fn re_proposed(parent: &mut Parent, rank: u32, about: &str) -> usize {
+    let (mut bytes, part, before) = (0, 400_000, parent.counted("claims_refused"));
+    while parent.counted("claims_refused") == before {
+        parent.send_large(rank, rank, about, part);
         bytes += part;
         assert!(bytes < 1 << 28, "there is no limit");
     }
-    assert!(bytes > 16 << 20, "a log has room");
+    bytes - part
+}
+
+#[test]
+fn a_child_re_proposes_no_more_than_a_few_logs_have() {
+    let mut parent = Parent::new();
+    assert!(re_proposed(&mut parent, 1, "c") > 16 << 20, "a log has room");
     parent.assert_refused("more than logs have", "c");
+}
+
+/// A new connection brings no new budget; time does.
+#[test]
+fn a_child_that_comes_again_re_proposes_no_more() {
+    let mut parent = Parent::new();
+    let whole = re_proposed(&mut parent, 1, "c");
+    parent.handle(Input::LinkClosed { link: link(1), error: "it was ended".to_owned() });
+    for _ in 0..3 {
+        parent.greet(1);
+        assert_eq!(parent.send_large(1, 1, "c", 400_000), 0);
+        parent.handle(Input::LinkClosed { link: link(1), error: "it was ended".to_owned() });
+    }
+    parent.pass(300 * SECOND, &[2]);
+    parent.greet(1);
+    let half = re_proposed(&mut parent, 1, "c");
+    assert!((whole / 3..whole * 2 / 3).contains(&half), "{half} of {whole}");
+}
+
+/// Each agent below a child may have been acting root of a component, and has a log then.
+#[test]
+fn a_child_above_others_re_proposes_one_more_log_for_each_of_them() {
+    let mut parent = Parent::new();
+    let alone = re_proposed(&mut parent, 1, "c");
+    let above_two = re_proposed(&mut parent, 2, "b");
+    let wanted = alone / 4 * 6;
+    assert!(above_two.abs_diff(wanted) < 1 << 20, "{above_two}, not {wanted}");
+    // It says that an agent of another child is below it as well.
+    let mut parent = Parent::new();
+    parent.say(1, Frame::Members(vec![report(3, 1, 1_000, UP)]));
+    let claimed = re_proposed(&mut parent, 1, "c");
+    assert_eq!(claimed, alone);
 }

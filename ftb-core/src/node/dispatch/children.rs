@@ -39,8 +39,10 @@ impl Node {
         for (link, before) in self.tree.report_epoch(epoch) {
             self.delivery.unsettle_child(link);
             // A root that goes on with its log loses nothing that its children had of it.
-            if before.root != epoch.root || !tree_state.epochs.knows(before) {
-                self.membership.expect_re_proposals(&self.cx, link);
+            if (before.root != epoch.root || !tree_state.epochs.knows(before))
+                && let Some(child) = self.tree.child(link)
+            {
+                self.membership.expect_re_proposals(&self.cx, child.rank);
             }
         }
         for (link, _) in self.tree.children() {
@@ -134,7 +136,7 @@ impl Node {
         let child = Child::new(&self.cx, &hello, rank, tree_state.epochs.head());
         self.tree.add_child(link, child);
         self.publishing.attach_child(link);
-        self.membership.expect_re_proposals(&self.cx, link);
+        self.membership.expect_re_proposals(&self.cx, rank);
         let index = if is_ours { hello.commit_index } else { self.log.commit_index() };
         self.delivery.attach_child(link, index);
         self.refresh_around();

@@ -7,9 +7,8 @@
 //! [`held_ns`]. Events of such an agent are dropped meanwhile; it is asked for them when its report
 //! counts.
 //!
-//! An agent that was in another component may re-propose events of any host. It may do so for
-//! [`RE_PROPOSAL_MS`] after its link, an agent below it, or the acting root is new, and no more
-//! than [`re_proposal_bytes`] in that time.
+//! An agent that was in another component may re-propose events of any host, for a while and within
+//! its budget ([`super::re_proposals`]).
 //!
 //! Responsible for: what counts. Not responsible for: what a report means
 //! ([`crate::node::membership::members`]), and signatures, which the shell checks.
@@ -20,6 +19,7 @@ use crate::node::api::{LinkId, MemberState};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
+use crate::node::membership::re_proposals::ReProposals;
 use std::collections::BTreeMap;
 
 /// Most reports that wait. One more takes the place of one of the child with the most, or is
@@ -28,14 +28,9 @@ const HELD_MAX: usize = 4_096;
 /// Most origins below one child of which it is remembered that their events are dropped. Events of
 /// further ones are dropped too, and come again when their agents send them again.
 const DROPPED_MAX: usize = 1_024;
-/// How long an agent may re-propose events of other hosts after something below its link is new.
-const RE_PROPOSAL_MS: u64 = 600_000;
-
-/// How many bytes of events of other hosts a child may re-propose in that time: as much as a few
-/// logs have.
-fn re_proposal_bytes(cx: &Cx) -> u64 {
-    (cx.config.log_bytes as u64).saturating_mul(4)
-}
+/// What a child may re-propose of other hosts' events: that many logs, and one more for each listed
+/// agent below it, which may have been acting root of a component of its own.
+const LOGS: u64 = 4;
 
 /// How long a report of an agent that is elsewhere waits: its old parent notices within
 /// `detection_ms` that it has left, and reports that.
@@ -91,31 +86,6 @@ struct Held {
     is_refused: bool,
 }
 
-/// What a child may re-propose of other hosts.
-#[derive(Clone, Copy, Default)]
-struct ReProposals {
-    until_ns: u64,
-    /// When its budget is whole again.
-    whole_ns: u64,
-}
-
-impl ReProposals {
-    /// A batch with events of other hosts comes. Says whether it counts.
-    fn take(&mut self, cx: &Cx, bytes: u64) -> bool {
-        let now_ns = cx.now.mono_ns;
-        let window_ns = ns(RE_PROPOSAL_MS);
-        let part = u128::from(bytes) * u128::from(window_ns);
-        let cost_ns = part / u128::from(re_proposal_bytes(cx).max(1));
-        let cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
-        let whole_ns = self.whole_ns.max(now_ns).saturating_add(cost_ns);
-        let counts = now_ns < self.until_ns && whole_ns - now_ns <= window_ns;
-        if counts {
-            self.whole_ns = whole_ns;
-        }
-        counts
-    }
-}
-
 impl Claims {
     /// Something is known of an agent that was not known before.
     pub(super) fn note_change(&mut self) {
@@ -138,8 +108,7 @@ pub(crate) struct Claims {
     late_ns: Option<u64>,
     /// Since when events of an origin are dropped.
     dropped: BTreeMap<(LinkId, OriginId), u64>,
-    /// What a child may re-propose.
-    re_proposals: BTreeMap<LinkId, ReProposals>,
+    re_proposals: ReProposals,
     refused: Vec<RefusedClaim>,
 }
 
@@ -199,11 +168,10 @@ impl Claims {
 }
 
 impl Membership {
-    /// Something below a link is new: it may be an agent that has another log.
-    pub(crate) fn expect_re_proposals(&mut self, cx: &Cx, link: LinkId) {
+    /// A child, or something below it, is new: it may be an agent that has another log.
+    pub(crate) fn expect_re_proposals(&mut self, cx: &Cx, child: Rank) {
         self.claims.has_changed = true;
-        let until_ns = cx.after_ms(RE_PROPOSAL_MS);
-        self.claims.re_proposals.entry(link).or_default().until_ns = until_ns;
+        self.claims.re_proposals.expect(child, cx.now.mono_ns);
     }
 
     /// A child is gone, and all that it said.
@@ -212,7 +180,6 @@ impl Membership {
         self.claims.held.retain(|(_, of), _| *of != link);
         self.claims.shares.remove(&link);
         self.claims.dropped.retain(|(of, _), _| *of != link);
-        self.claims.re_proposals.remove(&link);
     }
 
     /// This agent was stopped for a while: reports of old places wait in its sockets.
@@ -325,7 +292,9 @@ impl Membership {
         self.note_origin(cx, &report);
         self.learn(cx, report);
         if is_up {
-            self.expect_re_proposals(cx, link);
+            if let Some(child) = cx.around.child(link).map(|child| child.sighting.rank) {
+                self.expect_re_proposals(cx, child);
+            }
             let is_here = self.place_of(cx, rank) == Some(link);
             if is_here && self.claims.dropped.remove(&(link, origin)).is_some() {
                 cx.send(link, Frame::Resend);
@@ -461,16 +430,17 @@ impl Membership {
     /// Events come up from a child. Says whether they count.
     pub(crate) fn admit_events(&mut self, cx: &mut Cx, link: LinkId, batch: &UpBatch) -> bool {
         let Some(child) = cx.around.child(link) else { return false };
+        let child_rank = child.sighting.rank;
         if child.sighting.origin == batch.origin {
             let host = child.host.clone();
-            return self.admit_hosts(cx, link, batch, &host);
+            return self.admit_hosts(cx, (link, child_rank), batch, &host);
         }
         let known = self.claims.origins.get(&batch.origin).cloned();
         if let Some((rank, host)) = &known
             && self.place_of(cx, *rank) == Some(link)
         {
             self.claims.dropped.remove(&(link, batch.origin));
-            return self.admit_hosts(cx, link, batch, host);
+            return self.admit_hosts(cx, (link, child_rank), batch, host);
         }
         cx.counters.events_not_below += batch.count();
         let now_ns = cx.now.mono_ns;
@@ -488,7 +458,13 @@ impl Membership {
     }
 
     /// Whether events name the host of their origin. After a merge they may be of other hosts.
-    fn admit_hosts(&mut self, cx: &mut Cx, link: LinkId, batch: &UpBatch, host: &str) -> bool {
+    fn admit_hosts(
+        &mut self,
+        cx: &mut Cx,
+        (link, child): (LinkId, Rank),
+        batch: &UpBatch,
+        host: &str,
+    ) -> bool {
         let runs = batch.items.iter().filter_map(|item| match item {
             UpItem::Events(run) => Some(run),
             UpItem::Gap(_) | UpItem::Fork { .. } => None,
@@ -496,8 +472,9 @@ impl Membership {
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
         let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
         let Some(event) = foreign.next() else { return true };
-        let re_proposals = self.claims.re_proposals.get_mut(&link);
-        if re_proposals.is_some_and(|re_proposals| re_proposals.take(cx, batch.bytes())) {
+        let (members, log_bytes) = (&self.members, cx.config.log_bytes as u64);
+        let budget = || log_bytes.saturating_mul(LOGS + members.count_listed_below(child));
+        if self.claims.re_proposals.take(child, batch.bytes(), cx.now.mono_ns, budget) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
         }

@@ -83,6 +83,19 @@ impl Members {
         self.known.values().filter(|member| member.state == MemberState::Up).count()
     }
 
+    /// How many listed agents are known to be somewhere below one.
+    pub(super) fn count_listed_below(&self, rank: Rank) -> u64 {
+        let mut found = BTreeSet::from([rank]);
+        // A parent has a lower rank than its children.
+        let others = self.known.iter().filter(|(of, _)| **of > rank && !of.is_unlisted());
+        for (of, member) in others.filter(|(_, member)| member.state == MemberState::Up) {
+            if member.parent.is_some_and(|parent| found.contains(&parent)) {
+                found.insert(*of);
+            }
+        }
+        found.len() as u64 - 1
+    }
+
     /// Whether that many listed agents are known to be somewhere below.
     pub(crate) fn are_listed_up(&self, count: usize) -> bool {
         // Called after each input while a root waits for a log: counts only where the answer can be

@@ -4,6 +4,7 @@ mod claims;
 mod dynamic;
 mod members;
 mod probes;
+mod re_proposals;
 mod snapshot;
 mod suspicion;
 
