@@ -250,14 +250,16 @@ impl FromClient {
             }),
             AgentMessage::Publish(v1::Publish { first_seq, events, again, confirm }) => {
                 bound("list of events", events.len(), limits::BATCH_EVENTS_MAX)?;
-                if first_seq == 0 || first_seq.checked_add(events.len() as u64).is_none() {
+                let end = first_seq.checked_add(events.len() as u64);
+                if first_seq == 0 || end.is_none_or(|end| end > limits::PUBLISHER_SEQ_MAX) {
                     return Err(ClientWireError::Range("the first sequence number"));
                 }
                 let confirm = core_confirm_level(confirm);
                 Self::Publish { first_seq, events, again, confirm }
             }
             AgentMessage::Restate(v1::Restate { events }) => {
-                if events.iter().any(|restated| restated.seq == 0) {
+                let range = 1..=limits::PUBLISHER_SEQ_MAX;
+                if events.iter().any(|restated| !range.contains(&restated.seq)) {
                     return Err(ClientWireError::Range("a sequence number"));
                 }
                 let events = events.into_iter().map(|restated| (restated.seq, restated.event));

@@ -59,3 +59,6 @@ pub const SUBSCRIPTION_BYTES: usize = 1536;
 pub const COMPONENT_BYTES_MAX: usize = 127;
 /// Largest encoded event with a condition in bytes: acting root and standby retain it.
 pub const CONDITION_BYTES_MAX: usize = 4096;
+
+/// The highest number of an event that an agent takes from a publisher, which counts from 1.
+pub const PUBLISHER_SEQ_MAX: u64 = 1 << 62;

@@ -17,6 +17,7 @@ mod harness;
 mod idle;
 mod journal;
 mod neighbour;
+mod offers;
 mod ops;
 mod regressions;
 mod retention;

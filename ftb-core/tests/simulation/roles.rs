@@ -39,7 +39,7 @@ fn complete(epochs: &EpochHistory) -> Frame {
         epoch: epochs.head(),
         items: Vec::new(),
         entry_refs: Vec::new(),
-        until: 0.into(),
+        until: 5.into(),
         committed: 0.into(),
         complete: true,
         refs_until: 0,

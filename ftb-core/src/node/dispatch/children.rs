@@ -59,6 +59,12 @@ impl Node {
             Ok(None) => return self.membership.await_assignment(&mut self.cx, link, hello),
             Err(hello_nack) => return self.refuse(link, &hello, hello_nack),
         };
+        if self.has_invented_epoch(&hello) {
+            let (host, own) = (&hello.host, &self.cx.config.host);
+            let message = format!("{host} brings a log with an epoch that {own} has not opened");
+            let nack = HelloNack { code: NackCode::Epoch, message, redirect: Vec::new() };
+            return self.refuse(link, &hello, nack);
+        }
         let theirs = hello.epochs.head();
         let mut epoch_seen = self.epoch_seen.max(hello.epoch_seen).max(theirs.number);
         if theirs > self.log.head() && theirs.number == epoch_seen {
@@ -88,12 +94,19 @@ impl Node {
         };
         self.tree.warn_of_mismatches(&mut self.cx, &hello);
         if send_log {
-            self.begin_install(link);
+            self.begin_install(link, &hello);
         } else {
             self.raise_epoch();
             self.report_fork(hello.epochs.position(hello.commit_index));
         }
         self.welcome(link, rank, hello, send_log);
+    }
+
+    /// Whether a log has an epoch of this life of this agent that the agent has not opened.
+    fn has_invented_epoch(&self, hello: &Hello) -> bool {
+        let (own, seen) = (self.cx.config.origin, self.epoch_seen);
+        let mut epochs = hello.epochs.segments().iter().map(|segment| segment.epoch);
+        epochs.any(|epoch| epoch.root == own && epoch.number > seen)
     }
 
     /// An agent may be a child later.

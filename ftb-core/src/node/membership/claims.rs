@@ -19,7 +19,7 @@ use crate::node::api::{LinkId, MemberState};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
-use crate::node::membership::re_proposals::ReProposals;
+use crate::node::membership::re_proposal_rate::ReProposals;
 use std::collections::BTreeMap;
 
 /// Most reports that wait. One more takes the place of one of the child with the most, or is
@@ -28,8 +28,9 @@ const HELD_MAX: usize = 4_096;
 /// Most origins below one child of which it is remembered that their events are dropped. Events of
 /// further ones are dropped too, and come again when their agents send them again.
 const DROPPED_MAX: usize = 1_024;
-/// What a child may re-propose of other hosts' events: that many logs, and one more for each listed
-/// agent below it, which may have been acting root of a component of its own.
+/// What a child may re-propose of other hosts' events: that many logs for itself and as many for
+/// each listed agent below it. Each may have been acting root of a component of its own, and sends
+/// its log again when its way up changes before that is confirmed.
 const LOGS: u64 = 4;
 
 /// How long a report of an agent that is elsewhere waits: its old parent notices within
@@ -56,6 +57,10 @@ pub(crate) enum ClaimKind {
     Route,
     Join,
     Epoch,
+    /// The number of an event, or of one that it repeats.
+    Number,
+    /// An offered log.
+    Log,
 }
 
 impl ClaimKind {
@@ -67,6 +72,8 @@ impl ClaimKind {
             Self::Route => "a route",
             Self::Join => "a request for a rank",
             Self::Epoch => return "it raises the epoch again and again".to_owned(),
+            Self::Log => return format!("it offers a log that cannot be: {about}"),
+            Self::Number => return format!("an event of {about} has a number out of range"),
         };
         format!("it sent {what} of {about}, which is not below it")
     }
@@ -198,6 +205,11 @@ impl Membership {
     pub(crate) fn refuse_epoch(&mut self, cx: &Cx, link: LinkId) {
         let host = cx.around.child(link).map(|child| child.host.clone()).unwrap_or_default();
         self.claims.refuse(link, ClaimKind::Epoch, &host, true);
+    }
+
+    /// A child offers a log that no honest agent has.
+    pub(crate) fn refuse_log(&mut self, link: LinkId, what: &str) {
+        self.claims.refuse(link, ClaimKind::Log, what, true);
     }
 
     /// Whether another child says that an agent has come below it.
@@ -470,16 +482,28 @@ impl Membership {
             UpItem::Gap(_) | UpItem::Fork { .. } => None,
         });
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
-        let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
-        let Some(event) = foreign.next() else { return true };
+        let (mut foreign, mut out_of_range) = (None, None);
+        for event in events {
+            if foreign.is_none() && !event.host().eq_ignore_ascii_case(host) {
+                foreign = Some(event.host().to_owned());
+            }
+            if out_of_range.is_none() && !event.is_in_range() {
+                out_of_range = Some(event.host().to_owned());
+            }
+        }
+        if let Some(about) = out_of_range {
+            cx.counters.events_not_below += batch.count();
+            self.claims.refuse(link, ClaimKind::Number, &about, true);
+            return false;
+        }
+        let Some(about) = foreign else { return true };
         let (members, log_bytes) = (&self.members, cx.config.log_bytes as u64);
-        let budget = || log_bytes.saturating_mul(LOGS + members.count_listed_below(child));
+        let budget = || log_bytes.saturating_mul(LOGS * (1 + members.count_listed_below(child)));
         if self.claims.re_proposals.take(child, batch.bytes(), cx.now.mono_ns, budget) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
         }
         cx.counters.events_not_below += batch.count();
-        let about = event.host().to_owned();
         self.claims.refuse(link, ClaimKind::Event, &about, true);
         false
     }

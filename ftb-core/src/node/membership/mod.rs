@@ -4,7 +4,7 @@ mod claims;
 mod dynamic;
 mod members;
 mod probes;
-mod re_proposals;
+mod re_proposal_rate;
 mod snapshot;
 mod suspicion;
 

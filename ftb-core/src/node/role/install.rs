@@ -11,7 +11,9 @@ use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
 use crate::node::Node;
 use crate::node::api::{Gap, GapReason, LinkId};
 use crate::node::config::ns;
+use crate::node::cx::Cx;
 use crate::node::publishing::LosingLog;
+use crate::node::role::offered::OfferedLog;
 use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
@@ -241,12 +243,13 @@ impl Node {
     // The side that takes it.
 
     /// Begins to take a child's log over.
-    pub(in crate::node) fn begin_install(&mut self, from: LinkId) {
+    pub(in crate::node) fn begin_install(&mut self, from: LinkId, hello: &Hello) {
         let awaits = match self.role.root().map(|root| &root.phase) {
             Some(RootPhase::AwaitingLog { until_ns }) => Some(*until_ns),
             _ => None,
         };
-        let phase = RootPhase::Installing { from, replica: None, awaits };
+        let phase =
+            RootPhase::Installing { from, offered: OfferedLog::of(hello), replica: None, awaits };
         self.set_phase(RoleCause::LogOffered, "a child brings its log", phase);
     }
 
@@ -266,41 +269,59 @@ impl Node {
         self.set_phase(RoleCause::OfferLost, why, phase);
     }
 
-    fn install_from(&mut self, link: LinkId) -> Option<&mut Option<Box<Replica>>> {
+    /// The log that a child offers; `None`: the install was given up.
+    fn install_from(
+        &mut self,
+        link: LinkId,
+    ) -> Option<(&Cx, &mut OfferedLog, &mut Option<Box<Replica>>)> {
         match &mut self.role.root_mut()?.phase {
-            RootPhase::Installing { from, replica, .. } if *from == link => Some(replica),
+            RootPhase::Installing { from, offered, replica, .. } if *from == link => {
+                Some((&self.cx, offered, replica))
+            }
             _ => None,
         }
     }
 
     pub(in crate::node) fn on_offered_start(&mut self, link: LinkId, start: ReplicaStart) {
-        let fresh = Box::new(Replica::new(start, &self.cx.config));
-        if let Some(replica) = self.install_from(link) {
-            *replica = Some(fresh);
+        let Some((cx, offered, slot)) = self.install_from(link) else { return };
+        let started = offered.start(&start);
+        *slot = Some(Box::new(Replica::new(start, &cx.config)));
+        if let Err(what) = started {
+            self.membership.refuse_log(link, what);
         }
     }
 
     pub(in crate::node) fn on_offered_dedup(&mut self, link: LinkId, dedup: &DedupRanges) {
-        if let Some(Some(replica)) = self.install_from(link) {
-            replica.mark(dedup);
+        let Some((cx, offered, slot)) = self.install_from(link) else { return };
+        let Some(replica) = slot else { return };
+        if let Err(what) = offered.ranges(cx, dedup) {
+            return self.membership.refuse_log(link, what);
         }
+        replica.mark(dedup);
     }
 
     pub(in crate::node) fn on_offered_entries(&mut self, link: LinkId, batch: Replicate) {
-        // The install was given up, or the child has not said which log it is.
-        let Some(slot) = self.install_from(link) else { return };
+        let Some((_, offered, slot)) = self.install_from(link) else { return };
+        // The child has not said which log it is.
         let Some(replica) = slot else { return };
         if replica.epochs.head() != batch.epoch {
             self.cx.counters.stale += 1;
             return;
         }
+        if let Err(what) = offered.entries(replica, &batch) {
+            return self.membership.refuse_log(link, what);
+        }
         if !replica.add(batch) {
             return self.misbehaved(link, "an entry reference names no batch");
         }
+        let is_kept = offered.is_kept_by(replica);
         if replica.complete
             && let Some(replica) = slot.take()
         {
-            self.install_log(link, *replica);
+            match is_kept {
+                true => self.install_log(link, *replica),
+                false => self.refuse_log(link, &replica, "it is shorter than its hello said"),
+            }
         }
     }
 
@@ -310,7 +331,11 @@ impl Node {
         let common = self.log.epochs().common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or_default();
         if !self.is_whole_behind(fork) {
-            return self.refuse_log(from, &replica);
+            return self.refuse_log(
+                from,
+                &replica,
+                "its own log is not whole any more behind the fork",
+            );
         }
         let own: Vec<UpItem> =
             self.log.entries().after(fork).map(|item| UpItem::from(item.content)).collect();
@@ -352,9 +377,9 @@ impl Node {
 
     /// While a log came, this one has grown, and dropped events behind the fork: it goes on, as if
     /// that had been so from the beginning. The child proposes its own again.
-    fn refuse_log(&mut self, from: LinkId, replica: &Replica) {
+    fn refuse_log(&mut self, from: LinkId, replica: &Replica, why: &str) {
         self.cx.counters.installs_refused += 1;
-        self.end_install(from, "its own log is not whole any more behind the fork");
+        self.end_install(from, why);
         self.open_epoch(false);
         self.report_fork(replica.epochs.position(replica.log.last()));
     }

@@ -9,6 +9,7 @@ pub(in crate::node) mod follow;
 pub(in crate::node) mod grouping;
 pub(in crate::node) mod install;
 pub(in crate::node) mod journal;
+pub(in crate::node) mod offered;
 pub(in crate::node) mod on_disk;
 pub(in crate::node) mod parent;
 pub(in crate::node) mod re_proposal;

@@ -12,6 +12,7 @@ use crate::node::publishing::LosingLog;
 use crate::node::role::grouping::{Grouping, without_folds};
 use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
+use crate::node::role::offered::OfferedLog;
 use crate::node::role::on_disk::{DiskWait, DiskWaits};
 use crate::node::role::re_proposal::{items_behind, unfilled};
 use crate::node::role::standby::{LogShipper, Replica};
@@ -66,7 +67,12 @@ pub(in crate::node) enum RootPhase {
     /// It has just started: until then an agent may bring the log, and nothing is active.
     AwaitingLog { until_ns: u64 },
     /// It receives the log of a child. `awaits`: it waited for a log before.
-    Installing { from: LinkId, replica: Option<Box<Replica>>, awaits: Option<u64> },
+    Installing {
+        from: LinkId,
+        offered: OfferedLog,
+        replica: Option<Box<Replica>>,
+        awaits: Option<u64>,
+    },
     /// It appends to the log.
     Leading,
 }
@@ -359,8 +365,13 @@ impl Node {
                 let unmarked = run.without_marks(self.cx.config.counted_mark);
                 is_verbatim &= unmarked.is_none();
                 let run = unmarked.unwrap_or(run);
-                self.note_unset(&run);
-                is_verbatim &= self.log_events(run);
+                let invented = self.invented_losses(&run);
+                is_verbatim &= invented.is_empty();
+                self.cx.counters.losses_invented += invented.len() as u64;
+                for run in run.without(&invented) {
+                    self.note_unset(&run);
+                    is_verbatim &= self.log_events(run);
+                }
             }
         }
         is_verbatim

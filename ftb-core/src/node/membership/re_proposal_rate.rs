@@ -5,8 +5,8 @@
 //! [`EXPECTED_NS`] after it, an agent below it, or the acting root is new, and each child has a
 //! budget. A child that comes again continues with its own.
 //!
-//! Responsible for: when, and how many bytes. Not responsible for: how large the budget is, and what
-//! becomes of a child that exceeds it ([`super::claims`]).
+//! Responsible for: when, and how many bytes. Not responsible for: how large the budget is, and
+//! what becomes of a child that exceeds it ([`super::claims`]).
 
 use crate::ident::Rank;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const CHILDREN_MAX: usize = 4_096;
 
 /// What one child may re-propose.
 #[derive(Clone, Copy, Default)]
-struct Budget {
+struct ReProposalBudget {
     until_ns: u64,
     /// When it is whole again.
     whole_ns: u64,
@@ -28,7 +28,7 @@ struct Budget {
     bytes: Option<u64>,
 }
 
-impl Budget {
+impl ReProposalBudget {
     /// Since when it makes no difference.
     fn over_ns(&self) -> u64 {
         self.until_ns.max(self.whole_ns)
@@ -37,7 +37,7 @@ impl Budget {
 
 /// The budgets of all children, by rank.
 #[derive(Default)]
-pub(super) struct ReProposals(BTreeMap<Rank, Budget>);
+pub(super) struct ReProposals(BTreeMap<Rank, ReProposalBudget>);
 
 impl ReProposals {
     /// Something is new: the child may re-propose from now on.
@@ -92,8 +92,8 @@ mod tests {
         children.expect(CHILD, 2);
         assert!(!children.take(CHILD, 50, 2, || 100), "it comes again");
         assert!(children.take(CHILD, 50, 2 + EXPECTED_NS / 2, || 100), "half of it is back");
-        children.expect(CHILD, 3 + EXPECTED_NS / 2);
-        assert!(children.take(CHILD, 50, 3 + EXPECTED_NS / 2, || 200), "there are more below it");
+        children.expect(CHILD, 3 + EXPECTED_NS);
+        assert!(children.take(CHILD, 100, 3 + EXPECTED_NS, || 200), "there are more below it");
         assert!(!children.take(CHILD, 1, 3 + 2 * EXPECTED_NS, || 200), "nothing is new any more");
     }
 
