@@ -113,7 +113,7 @@ impl Shell {
         let Some(table) = self.changes.recv().await else { return };
         self.act.set_host(self.host().await);
         let turn = self.act.handle(now_ns(), table);
-        self.obey(turn).await;
+        self.execute(turn).await;
         daemon::notify_ready("watching conditions");
         loop {
             let Some(input) = self.next().await else { return };
@@ -122,7 +122,7 @@ impl Shell {
                 let Ok(input) = self.changes.try_recv() else { break };
                 turn.extend(self.act.handle(now_ns(), input));
             }
-            self.obey(turn).await;
+            self.execute(turn).await;
         }
     }
 
@@ -150,7 +150,7 @@ impl Shell {
 
     /// Saves first: what cannot be saved is not done, however long that takes. Programs and
     /// requests that had to wait for it are not done at all: their causes may be over by then.
-    async fn obey(&mut self, turn: Turn) {
+    async fn execute(&mut self, turn: Turn) {
         let mut is_late = false;
         while let Err(error) = self.store.append(&turn.deltas) {
             if !std::mem::replace(&mut is_late, true) {

@@ -162,7 +162,7 @@ impl Driver {
                 Wake::LinkRoom(link) => drop(self.ready_links.insert(link)),
                 Wake::ClientRoom(client) => self.ready_clients.push(client),
                 Wake::JournalRoom => self.journal_ready = true,
-                Wake::Link(Some(command)) | Wake::Client(Some(command)) => self.obey(command),
+                Wake::Link(Some(command)) | Wake::Client(Some(command)) => self.execute(command),
                 Wake::Link(None) | Wake::Client(None) => return,
                 Wake::Deadline => {}
             }
@@ -179,7 +179,7 @@ impl Driver {
     fn take_turn(&mut self, inbox: &mut mpsc::Receiver<Command>) {
         for _ in 0..TURN_COMMANDS_MAX {
             let Ok(command) = inbox.try_recv() else { return };
-            self.obey(command);
+            self.execute(command);
         }
     }
 
@@ -204,7 +204,7 @@ impl Driver {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Input { input, charge } => {
                 match &input {

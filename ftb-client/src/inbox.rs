@@ -143,7 +143,7 @@ impl InboxEntry {
         if let Some(trail) = self.trail {
             self.start = match trail.places() {
                 [only] => Start::After(*only),
-                _ => Start::Behind(trail),
+                _ => Start::AfterTrail(trail),
             };
             self.recent.suspect();
         }
@@ -289,12 +289,12 @@ impl Inbox {
             let begin = match entry.start {
                 Start::Now => Some(active_after),
                 Start::After(position) => Some(position),
-                Start::Behind(trail) => Some(trail.newest()),
+                Start::AfterTrail(trail) => Some(trail.newest()),
                 Start::SinceNs(_) | Start::Conditions => None,
             };
             entry.began.get_or_insert(begin.unwrap_or(Position::ZERO));
             entry.position = entry.position.or(begin);
-            if let (None, Start::Behind(trail)) = (entry.trail, entry.start) {
+            if let (None, Start::AfterTrail(trail)) = (entry.trail, entry.start) {
                 entry.trail = Some(trail);
             }
             entry.trail = entry.trail.or(begin.map(Trail::at));

@@ -531,7 +531,7 @@ pub struct HistoryReply {
 pub struct ReplicaStart {
     /// Its epoch history.
     pub epochs: EpochHistory,
-    /// It is complete behind this index.
+    /// It is complete after this index.
     pub after: LogIndex,
     /// Which copy of the sender's epoch it is; acknowledgements say it again.
     pub copy: u64,

@@ -75,7 +75,7 @@ impl Slurm {
     ///
     /// # Errors
     /// [`SlurmError`].
-    pub async fn obey(&self, order: &Order) -> Result<(), SlurmError> {
+    pub async fn execute(&self, order: &Order) -> Result<(), SlurmError> {
         let words = words(order);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         run(&self.scontrol, &words).await.map(drop)

@@ -180,7 +180,7 @@ impl Shell {
             if self.is_observer {
                 return;
             }
-            match self.slurm.obey(&order).await {
+            match self.slurm.execute(&order).await {
                 Ok(()) => self.bridge.on_obeyed(order),
                 Err(error) => return self.failed(error.to_string()),
             }

@@ -225,7 +225,7 @@ pub enum FromListener {
 struct Handshakes {
     tasks: JoinSet<()>,
     /// The oldest first.
-    begun: VecDeque<(Instant, AbortHandle)>,
+    started: VecDeque<(Instant, AbortHandle)>,
     refused: Refused,
 }
 
@@ -264,19 +264,19 @@ impl Refused {
 
 impl Handshakes {
     fn begin(&mut self, handshake: impl Future<Output = ()> + Send + 'static) {
-        self.begun.push_back((Instant::now(), self.tasks.spawn(handshake)));
+        self.started.push_back((Instant::now(), self.tasks.spawn(handshake)));
     }
 
     /// Waits until there is room for another one.
     async fn make_room(&mut self) {
         while self.tasks.try_join_next().is_some() {}
-        self.begun.retain(|(_, task)| !task.is_finished());
+        self.started.retain(|(_, task)| !task.is_finished());
         while self.tasks.len() >= HANDSHAKES_MAX
-            && let Some((begun, oldest)) = self.begun.pop_front()
+            && let Some((started, oldest)) = self.started.pop_front()
         {
             let ends = self.tasks.join_next();
-            if tokio::time::timeout_at(begun + HANDSHAKE_MIN, ends).await.is_ok() {
-                self.begun.push_front((begun, oldest));
+            if tokio::time::timeout_at(started + HANDSHAKE_MIN, ends).await.is_ok() {
+                self.started.push_front((started, oldest));
                 continue;
             }
             self.refused.report(&"it was ended to make room");

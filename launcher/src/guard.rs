@@ -8,7 +8,7 @@ use super::nla::are_hangs_stated;
 use super::spec::NlaSpec;
 use core::fmt::Display;
 use core::time::Duration;
-use ftb_launcher_core::message::{FromNla, NlaSays};
+use ftb_launcher_core::message::{FromNla, NlaMessage};
 use ftb_launcher_core::names::{JobId, NodeName};
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::pod::net;
@@ -140,7 +140,7 @@ impl GuardClient {
             let Ok(client) = attached else { return };
             for rank in ranks {
                 let message = FromNla::HangLeft { job: self.job.clone(), rank };
-                let says = NlaSays { node: self.node.clone(), message };
+                let says = NlaMessage { node: self.node.clone(), message };
                 if let Some(event) = wire::to_nla(&says) {
                     backplane::publish(&client, event).await;
                 }

@@ -114,8 +114,8 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     tokio::spawn(backplane::forward(own, gate.clone(), to_heard));
     let nodes = run.file.specs.keys();
     let (spaces, handled) = (run.policy.spaces(), &mut run.state.handled);
-    let begun = reports::begin(&client, spaces, nodes, &gate, handled).await?;
-    let (conditions, mut reports, readers) = begun;
+    let started = reports::begin(&client, spaces, nodes, &gate, handled).await?;
+    let (conditions, mut reports, readers) = started;
     let mut drills = drills::begin(&client, job.as_str(), &gate).await?;
 
     let (inputs, mut from_tasks) = mpsc::channel(INPUTS_MAX);
@@ -385,14 +385,14 @@ impl JobLauncher {
     /// again.
     async fn act(&mut self, actions: Vec<Action>, event: Option<&EventSource>) {
         let is_step =
-            |action: &Action| !matches!(action, Action::Tell(_) | Action::Unusable { .. });
+            |action: &Action| !matches!(action, Action::Notify(_) | Action::Unusable { .. });
         let (is_empty, last) = (actions.is_empty(), actions.iter().rposition(is_step));
         for (index, action) in actions.into_iter().enumerate() {
             if Some(index) == last {
                 self.note_handled(event);
             }
             match action {
-                Action::Tell(words) => self.tell(&words),
+                Action::Notify(words) => self.tell(&words),
                 Action::Unusable { node, why } => {
                     self.handle(JlInput::Unusable { node, why }).await;
                 }
@@ -536,7 +536,7 @@ impl JobLauncher {
                 self.kill_nla(&node);
                 let _ = self.links.input.send(InputNews::Path(node, false));
             }
-            JlOutput::Tell(words) => self.tell(&words),
+            JlOutput::Notify(words) => self.tell(&words),
             JlOutput::Exit(code) => {
                 self.state.exit = Some(code);
                 if let Err(error) = self.dir.write("state.json", &self.state) {

@@ -29,7 +29,7 @@ use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::FromNode;
 use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::memory::GroupTask;
-use ftb_launcher_core::message::{FromJl, FromNla, NlaSays};
+use ftb_launcher_core::message::{FromJl, FromNla, NlaMessage};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
 use ftb_launcher_core::progress::{RankSample, Sample};
@@ -318,7 +318,7 @@ impl LaunchAgent {
                 if matches!(message, FromNla::Reset { .. }) {
                     self.end_pod().await;
                 }
-                let says = NlaSays { node: self.spec.node.clone(), message };
+                let says = NlaMessage { node: self.spec.node.clone(), message };
                 self.say(says).await;
             }
             NlaOutput::Spawn(spawn) => {
@@ -428,7 +428,7 @@ impl LaunchAgent {
     }
 
     /// PMI, FTB_NLA_READY and progress go over the job connection. Only root may state conditions.
-    async fn say(&self, says: NlaSays) {
+    async fn say(&self, says: NlaMessage) {
         if let Some(mut event) = wire::to_nla(&says) {
             if let FromNla::Hang { rank, is_over: false, .. } = says.message {
                 self.guard.hung(rank);

@@ -85,14 +85,14 @@ impl OwnAgent {
             }
         };
         let mut agent = Self { child, folder };
-        let begun = Instant::now();
+        let started = Instant::now();
         while is_missing(&socket) {
             if let Some(status) = agent.child.try_wait()? {
                 return Err(Failure::no_answer(format!(
                     "no agent runs on this host, and the one of this job ended: {status}"
                 )));
             }
-            if begun.elapsed() > START_MAX {
+            if started.elapsed() > START_MAX {
                 return Err(Failure::no_answer(
                     "no agent runs on this host, and the one of this job does not open its socket",
                 ));
@@ -112,9 +112,9 @@ impl Drop for OwnAgent {
         if let Ok(pid) = i32::try_from(self.child.id()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if begun.elapsed() > STOP_MAX {
+            if started.elapsed() > STOP_MAX {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 break;

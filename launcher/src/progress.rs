@@ -46,7 +46,7 @@ pub struct Progress {
     terminal: bool,
     next_ns: u64,
     /// Start of the wait, in monotonic nanoseconds.
-    begun_ns: u64,
+    started_ns: u64,
     /// The last wait: its words and its next report.
     wait: Option<(String, Intervals)>,
 }
@@ -55,7 +55,7 @@ impl Progress {
     /// Shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
         let terminal = !quiet && std::io::stderr().is_terminal();
-        Self { wiper: Wiper::default(), terminal, next_ns: u64::MAX, begun_ns: 0, wait: None }
+        Self { wiper: Wiper::default(), terminal, next_ns: u64::MAX, started_ns: 0, wait: None }
     }
 
     pub fn wiper(&self) -> Wiper {
@@ -102,7 +102,7 @@ impl Progress {
             return;
         }
         if self.next_ns == u64::MAX {
-            self.begun_ns = now.mono_ns;
+            self.started_ns = now.mono_ns;
             self.next_ns = now.deadline_ns(waiting::FIRST);
         }
         if now.mono_ns < self.next_ns {
@@ -115,7 +115,7 @@ impl Progress {
             }
             None => {
                 let missing = jl.unheard().iter().cloned().collect();
-                ("launch agents to answer".to_owned(), missing, self.begun_ns)
+                ("launch agents to answer".to_owned(), missing, self.started_ns)
             }
         };
         let known = self.wait.take().filter(|(known, _)| *known == words);

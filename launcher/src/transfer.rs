@@ -206,7 +206,7 @@ async fn begin(
 
 fn send(to: &mut BlockingConnection, path: &Path, early: bool, digest: &str) -> io::Result<()> {
     if early {
-        growing::begun(path, BEAT_EVERY, || {
+        growing::started(path, BEAT_EVERY, || {
             to.write_all(format!("{WAIT}\n").as_bytes()).and_then(|()| to.flush())
         })?;
     }

@@ -70,15 +70,15 @@ pub fn report(what: &str, age: Duration) {
 /// Waits for `work`, reported as a wait for `what`.
 pub async fn on<T>(what: &str, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut intervals = Intervals::default();
     loop {
-        let left = intervals.next().saturating_sub(begun.elapsed());
+        let left = intervals.next().saturating_sub(started.elapsed());
         tokio::select! {
             biased;
             done = &mut work => return done,
             () = tokio::time::sleep(left) => {
-                let age = begun.elapsed();
+                let age = started.elapsed();
                 if intervals.is_due(age) {
                     report(what, age);
                 }

@@ -107,14 +107,14 @@ impl Held {
     async fn ask_for_migration(&self, source: &str) -> Result<()> {
         let mut command = self.site.command(&["migrate", JOB, source]);
         let mut asker = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let begun = wait_for("a migration", async || {
+        let started = wait_for("a migration", async || {
             let state = self.state()?;
             Ok(state["jl"]["open"]["workflow"]["Migration"].is_object().then_some(()))
         });
-        let begun = begun.await;
+        let started = started.await;
         asker.kill()?;
         asker.wait()?;
-        begun
+        started
     }
 
     fn state(&self) -> Result<serde_json::Value> {

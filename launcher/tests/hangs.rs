@@ -72,10 +72,10 @@ async fn one_stopped_rank_of_64_is_found_within_30_seconds() -> Result<()> {
     // A few looks at ranks that do nothing.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let pid = pid_of("large", 37)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     kill(pid, Signal::SIGSTOP)?;
     let hung = shows(&site, "large", &[(Some(37), "stopped")]).await?;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert_eq!((&hung[0]["node"], &hung[0]["pid"]), (&json!("node02"), &json!(pid.as_raw())));
     assert!(took < Duration::from_secs(30), "{took:?}");
     let held = conditions(&site, "node02")?;

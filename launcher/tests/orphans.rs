@@ -141,7 +141,7 @@ impl<'a> Gated<'a> {
         let nla = binary("ftb-launcher", "ftb-nla")?;
         let dir = site.cluster.dir().display();
         let script = format!(
-            "#!/bin/sh\necho $$ >> {dir}/begun\n\
+            "#!/bin/sh\necho $$ >> {dir}/started\n\
              while [ ! -e {dir}/gate ]; do sleep 0.02; done\nexec {} \"$@\"\n",
             nla.display()
         );
@@ -165,7 +165,7 @@ impl<'a> Gated<'a> {
         Ok(child)
     }
 
-    fn begun(&self) -> Result<Vec<Pid>> {
+    fn started(&self) -> Result<Vec<Pid>> {
         let text = fs::read_to_string(self.site.cluster.dir().join("begun"))?;
         text.lines().map(|line| Ok(Pid::from_raw(line.parse()?))).collect()
     }
@@ -193,14 +193,14 @@ async fn a_launcher_killed_before_its_launch_agents_are_up_is_taken_over_at_once
         launcher.kill()?;
         launcher.wait()?;
         if job == "none-began" {
-            for pid in gated.begun()? {
+            for pid in gated.started()? {
                 kill(pid, Signal::SIGKILL)?;
             }
         }
-        let begun = gated.begun()?.len();
+        let started = gated.started()?.len();
         let attached = start(site.command(&["attach", job]));
         wait_for("launch agents to be started again", async || {
-            Ok((gated.begun()?.len() == begun + 2).then_some(()))
+            Ok((gated.started()?.len() == started + 2).then_some(()))
         })
         .await?;
         site.release()?;

@@ -200,7 +200,7 @@ async fn what_a_launcher_decides_while_its_disk_is_full_is_done_when_there_is_ro
     site.wait_met("waits").await?;
     let client = Client::builder("test").agent(site.cluster.socket(0)).build()?;
     let mut events = client.subscribe("jobid=waits", Start::Now).await?;
-    let begun = ranks_of("waits")?;
+    let started = ranks_of("waits")?;
 
     disk.fill()?;
     fan(&site, "node02", "FANFAIL")?;
@@ -208,7 +208,7 @@ async fn what_a_launcher_decides_while_its_disk_is_full_is_done_when_there_is_ro
     job.reports(&site, "no checkpoint, migration or recovery starts until it can").await?;
     refused(&site, "waits", "No space left on device").await?;
     assert_eq!(orders(&mut events).await?, [""; 0]);
-    assert_eq!(ranks_of("waits")?, begun, "the ranks go on");
+    assert_eq!(ranks_of("waits")?, started, "the ranks go on");
     std::fs::remove_file(disk.filler())?;
     job.reports(&site, "the state of the job can be saved again").await?;
     job.reports(&site, "ranks 2,3 moved from node02 to node03").await?;

@@ -107,7 +107,7 @@ fn wire_start(start: Start) -> (Option<WireStart>, Vec<v1::Position>) {
         Start::SinceNs(since_ns) => (Some(WireStart::SinceNs(since_ns)), Vec::new()),
         Start::Conditions => (Some(WireStart::Conditions(true)), Vec::new()),
         Start::After(position) => (Some(WireStart::After(wire_position(position))), Vec::new()),
-        Start::Behind(trail) => {
+        Start::AfterTrail(trail) => {
             let (newest, all) = (trail.newest(), trail.places());
             let earlier = all.iter().filter(|place| **place != newest);
             let earlier = earlier.map(|place| wire_position(*place)).collect();
@@ -131,7 +131,7 @@ fn core_start(
         Some(WireStart::After(position)) => {
             let mut trail = Trail::at(core_position(position));
             earlier.iter().for_each(|place| trail.note(core_position(*place)));
-            Start::Behind(trail)
+            Start::AfterTrail(trail)
         }
     })
 }

@@ -193,14 +193,14 @@ async fn what_cannot_be_saved_is_not_done() {
         std::io::copy(&mut errors, &mut log)
     });
     let full = || fs::read_to_string(site.cluster.dir().join("full.log")).unwrap_or_default();
-    let mut begun = 0;
+    let mut started = 0;
     while !full().contains("cannot be saved") {
-        begun += 1;
-        assert!(begun <= 200, "{}", full());
+        started += 1;
+        assert!(started <= 200, "{}", full());
         site.state("n01", "GPU", Truth::True).await;
         let is_settled = async || {
             let is_full = full().contains("cannot be saved");
-            (is_full || lines(&ran).len() == begun).then_some(())
+            (is_full || lines(&ran).len() == started).then_some(())
         };
         site.wait("the program, or a full disk", is_settled).await;
         site.state("n01", "GPU", Truth::False).await;

@@ -181,8 +181,8 @@ impl Segment {
         self.head_bytes + self.bytes
     }
 
-    /// Takes the last chunk that has anything behind an index.
-    fn pop_behind(&mut self, after: LogIndex) -> Option<Chunk> {
+    /// Takes the last chunk that has anything after an index.
+    fn pop_after(&mut self, after: LogIndex) -> Option<Chunk> {
         let chunk = self.chunks.pop_if(|chunk| chunk.last > after)?;
         self.bytes -= chunk.bytes;
         Some(chunk)
@@ -308,7 +308,7 @@ impl LogStore {
         Ok(())
     }
 
-    /// Takes entries behind an index out of the checkpoint before they are truncated, synced: no
+    /// Takes entries after an index out of the checkpoint before they are truncated, synced: no
     /// crash may make them look lost. Entries that are missing already stay in it, to be reported.
     fn take_back(&mut self, after: LogIndex) -> Result<(), LogStoreError> {
         self.synced = self.synced.min(after);
@@ -441,7 +441,7 @@ impl LogStore {
         self.open = None;
     }
 
-    /// Removes everything behind an index; returns the segments that are empty then.
+    /// Removes everything after an index; returns the segments that are empty then.
     fn truncate(
         &mut self,
         after: LogIndex,
@@ -458,7 +458,7 @@ impl LogStore {
         let mut cut = None;
         for segment in self.segments.iter_mut().rev() {
             let id = segment.id;
-            let lowest = std::iter::from_fn(|| segment.pop_behind(after)).last();
+            let lowest = std::iter::from_fn(|| segment.pop_after(after)).last();
             if let Some(Chunk { first, .. }) = lowest {
                 cut = Some((id, first));
             }

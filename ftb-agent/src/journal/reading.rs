@@ -39,7 +39,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// An empty log behind an index; only the newest `bytes_max` are kept.
+    /// An empty log after an index; only the newest `bytes_max` are kept.
     pub(super) fn new(after: LogIndex, bytes_max: usize, conditions: ConditionLimits) -> Self {
         let mark = Some(ftb_proto::event::counted_mark());
         let reserve = Reserve { bytes: 0, protected: Arc::default(), conditions, mark };
@@ -57,7 +57,7 @@ impl Reading {
         }
     }
 
-    /// The log starts behind this index.
+    /// The log starts after this index.
     pub(super) fn begin(&mut self, after: LogIndex) {
         if after > self.last {
             (self.after, self.last) = (after, after);

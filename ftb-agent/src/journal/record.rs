@@ -222,7 +222,7 @@ const TORN: u64 = 1 << 63;
 pub struct Manifest {
     /// Its epoch history.
     pub epochs: EpochHistory,
-    /// It is complete behind this index.
+    /// It is complete after this index.
     pub after: LogIndex,
     /// Segments before this one belong to another log.
     pub segment: u64,
@@ -433,7 +433,7 @@ pub struct Checkpoint {
     pub unsynced: bool,
     /// In which boot of the machine it was made, where that was known.
     pub boot: Option<u128>,
-    /// The log begins behind this index; `None` in a checkpoint that does not state it.
+    /// The log begins after this index; `None` in a checkpoint that does not state it.
     pub begin: Option<LogIndex>,
 }
 

@@ -346,7 +346,7 @@ impl ConditionTable {
         self.findings.iter().filter_map(row)
     }
 
-    /// The indices of the rows about some hosts behind an index, rising.
+    /// The indices of the rows about some hosts after an index, rising.
     pub(crate) fn indices_of(&self, hosts: &[String], after: LogIndex) -> Vec<LogIndex> {
         let of_host = |host: &String| {
             let first = Subject::new(host, "", "");
@@ -361,7 +361,7 @@ impl ConditionTable {
         indices
     }
 
-    /// The indices of rows behind an index, rising.
+    /// The indices of rows after an index, rising.
     pub fn indices_after(&self, after: LogIndex) -> impl Iterator<Item = LogIndex> {
         self.by_index.range(after.next()..).map(|(index, _)| *index)
     }

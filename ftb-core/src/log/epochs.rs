@@ -33,7 +33,7 @@ pub struct EpochHistory {
 pub enum Parting {
     /// They have no epoch in common.
     NeverMet,
-    /// Behind this index.
+    /// After this index.
     Behind(LogIndex),
     /// They have the same newest epoch.
     Open,

@@ -155,7 +155,7 @@ impl FollowedLog {
         evicted > LogIndex::ZERO && self.entries.before(since_ns) <= evicted
     }
 
-    /// The events of the rows of the table of conditions behind an index that some filters want, as
+    /// The events of the rows of the table of conditions after an index that some filters want, as
     /// many as one answer takes.
     pub(crate) fn conditions_after(&self, after: LogIndex, filters: &FilterSet) -> Page {
         let (mut items, mut bytes) = (Vec::<Item>::new(), 0);
@@ -206,7 +206,7 @@ impl FollowedLog {
 
     // Changes.
 
-    /// Nothing of it is here yet: it goes on behind an index.
+    /// Nothing of it is here yet: it goes on after an index.
     pub(crate) fn begin(&mut self, index: LogIndex) {
         self.entries = Log::new(index, self.entries.conditions().limits());
         self.commit_index = index;

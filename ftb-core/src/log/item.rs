@@ -97,7 +97,7 @@ impl Item {
         Self { index: until, content: Content::Gap(gap) }
     }
 
-    /// What of it lies behind an index; `None` where that is nothing.
+    /// What of it lies after an index; `None` where that is nothing.
     pub fn behind(&self, index: LogIndex) -> Option<Self> {
         if index <= self.covers_after() {
             return Some(self.clone());
@@ -115,7 +115,7 @@ impl Item {
         }
     }
 
-    /// What of it lies not behind an index; `None` where that is nothing.
+    /// What of it lies not after an index; `None` where that is nothing.
     pub fn up_to(&self, index: LogIndex) -> Option<Self> {
         if self.last() <= index {
             return Some(self.clone());

@@ -76,7 +76,7 @@ pub(crate) struct ReadLimit {
     pub(crate) bytes: usize,
     /// Most events.
     pub(crate) items: usize,
-    /// Not behind this index.
+    /// Not after this index.
     pub(crate) until: LogIndex,
     /// Leave out what was delivered here before.
     pub(crate) skip_repeated: bool,

@@ -51,7 +51,10 @@ pub(crate) fn cost_of(content: &Content) -> usize {
 
 /// Partition point: the index of the first item for which `holds` is false. The search begins at
 /// the end, where the point mostly is.
-pub(crate) fn place_behind<T>(items: &VecDeque<T>, holds: impl Fn(&T) -> bool) -> usize {
+pub(crate) fn partition_point_from_end<T>(
+    items: &VecDeque<T>,
+    holds: impl Fn(&T) -> bool,
+) -> usize {
     // It holds of none from `high` on.
     let (mut low, mut high) = (0, items.len());
     let mut step = 1;
@@ -109,7 +112,7 @@ impl Log {
         if until <= self.applied {
             return;
         }
-        let start = place_behind(&self.entries, |entry| entry.last() <= self.applied);
+        let start = partition_point_from_end(&self.entries, |entry| entry.last() <= self.applied);
         for entry in self.entries.range(start..) {
             let Some(item) = entry.behind(self.applied) else { continue };
             let Some(item) = item.up_to(until) else { break };
@@ -140,7 +143,7 @@ impl Log {
 
     /// The event of an index, which is that of a row of the table.
     pub(crate) fn condition_event(&self, index: LogIndex) -> Option<Item> {
-        let start = place_behind(&self.entries, |entry| entry.last() < index);
+        let start = partition_point_from_end(&self.entries, |entry| entry.last() < index);
         let entry = self.entries.get(start).filter(|entry| entry.index <= index);
         let found = entry.and_then(|entry| entry.behind(index.before()));
         match found {
@@ -191,9 +194,9 @@ impl Log {
         self.last = self.last.max(index);
     }
 
-    /// What lies behind an index.
+    /// What lies after an index.
     pub(crate) fn after(&self, after: LogIndex) -> impl Iterator<Item = Item> {
-        let start = place_behind(&self.entries, |entry| entry.last() <= after);
+        let start = partition_point_from_end(&self.entries, |entry| entry.last() <= after);
         self.entries.range(start..).filter_map(move |entry| entry.behind(after))
     }
 
@@ -215,7 +218,7 @@ impl Log {
         (begin, begin > self.known_after() || begin == LogIndex::ZERO)
     }
 
-    /// The next entries behind an index up to another, as many as fit, and up to which index they
+    /// The next entries after an index up to another, as many as fit, and up to which index they
     /// reach.
     pub(crate) fn next(
         &self,
@@ -270,12 +273,12 @@ impl Log {
         self.repeated.extend(old.repeated.into_iter().filter(|i| *i > after && *i <= last));
     }
 
-    /// Bytes of the entries behind an index.
+    /// Bytes of the entries after an index.
     pub(crate) fn bytes_after(&self, after: LogIndex) -> usize {
         self.after(after).map(|item| cost(&item)).sum()
     }
 
-    /// Takes everything behind an index back, because it lies in an epoch that has lost.
+    /// Takes everything after an index back, because it lies in an epoch that has lost.
     pub(crate) fn truncate(&mut self, after: LogIndex) {
         while self.entries.back().is_some_and(|entry| entry.last() > after) {
             let Some(item) = self.entries.pop_back() else { break };
@@ -405,7 +408,11 @@ mod tests {
         for len in 0..40 {
             let items: VecDeque<usize> = (0..len).collect();
             for place in 0..=len {
-                assert_eq!(place_behind(&items, |item| *item < place), place, "of {len}");
+                assert_eq!(
+                    partition_point_from_end(&items, |item| *item < place),
+                    place,
+                    "of {len}"
+                );
             }
         }
     }

@@ -75,7 +75,7 @@ pub enum Start {
     After(Position),
     /// The same for one that has been in several epochs: it goes on from the furthest place that it
     /// has in common with the log.
-    Behind(Trail),
+    AfterTrail(Trail),
     /// With the oldest event in the log whose time is not before this Unix time.
     SinceNs(u64),
     /// With the table of conditions: the last statement about each, oldest first. Then with the

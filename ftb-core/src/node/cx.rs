@@ -78,7 +78,7 @@ impl Cx {
     }
 
     /// Whether a neighbour has no place any more by the member list of now.
-    pub(crate) fn is_strange(&self, rank: Rank, host: &str) -> bool {
+    pub(crate) fn has_left_member_list(&self, rank: Rank, host: &str) -> bool {
         match self.config.members.get(rank) {
             Some(member) => !member.host.eq_ignore_ascii_case(host),
             None => {

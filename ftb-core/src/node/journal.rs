@@ -41,7 +41,7 @@ pub(crate) struct Journal {
 
 struct Disk {
     epochs: EpochHistory,
-    /// The log on disk is complete behind this index,
+    /// The log on disk is complete after this index,
     after: LogIndex,
     /// and was handed out up to this one,
     cursor: LogIndex,

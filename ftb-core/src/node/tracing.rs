@@ -22,13 +22,13 @@ const OWN_MS_MIN: u32 = 20;
 
 /// Whom the answer goes to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asker {
+enum TraceRequester {
     Shell(QueryId),
     Link(LinkId),
 }
 
 struct PendingTrace {
-    asker: Asker,
+    requester: TraceRequester,
     /// Neighbours that have not answered, with their hosts.
     waiting: BTreeMap<LinkId, String>,
     trace: EventTrace,
@@ -54,7 +54,7 @@ impl Tracing {
         request: TraceRequest,
         own: EventTrace,
     ) {
-        self.begin(cx, Asker::Shell(query), request, own);
+        self.begin(cx, TraceRequester::Shell(query), request, own);
     }
 
     /// A neighbour asks.
@@ -68,18 +68,30 @@ impl Tracing {
         if self.pending.contains_key(&(request.requester, request.request)) {
             // The tree has changed on the way: this agent answers another neighbour.
             let empty = EventTrace::default();
-            return answer(cx, Asker::Link(link), (request.requester, request.request), empty);
+            return answer(
+                cx,
+                TraceRequester::Link(link),
+                (request.requester, request.request),
+                empty,
+            );
         }
-        self.begin(cx, Asker::Link(link), request, own);
+        self.begin(cx, TraceRequester::Link(link), request, own);
     }
 
-    fn begin(&mut self, cx: &mut Cx, asker: Asker, request: TraceRequest, mut own: EventTrace) {
+    fn begin(
+        &mut self,
+        cx: &mut Cx,
+        requester: TraceRequester,
+        request: TraceRequest,
+        mut own: EventTrace,
+    ) {
         let key = (request.requester, request.request);
         let kept_ms = (request.within_ms / OWN_SHARE).max(OWN_MS_MIN);
         let within_ms = request.within_ms.saturating_sub(kept_ms);
         let parent = cx.around.parent.iter().map(|parent| (parent.link, parent.host.clone()));
         let children = cx.around.children.iter().map(|child| (child.link, child.host.clone()));
-        let others = parent.chain(children).filter(|(link, _)| asker != Asker::Link(*link));
+        let others =
+            parent.chain(children).filter(|(link, _)| requester != TraceRequester::Link(*link));
         let others: Vec<(LinkId, String)> = others.collect();
         let is_full = self.pending.len() >= REQUESTS_MAX;
         let mut waiting = BTreeMap::new();
@@ -96,10 +108,10 @@ impl Tracing {
             waiting.insert(link, host);
         }
         if waiting.is_empty() {
-            return answer(cx, asker, key, own);
+            return answer(cx, requester, key, own);
         }
         let deadline_ns = cx.after_ms(request.within_ms.saturating_sub(kept_ms / 2).into());
-        self.pending.insert(key, PendingTrace { asker, waiting, trace: own, deadline_ns });
+        self.pending.insert(key, PendingTrace { requester, waiting, trace: own, deadline_ns });
     }
 
     /// A neighbour answers.
@@ -145,14 +157,19 @@ impl Tracing {
     fn finish(&mut self, cx: &mut Cx, key: (OriginId, u64)) {
         let Some(mut pending) = self.pending.remove(&key) else { return };
         pending.waiting.into_values().for_each(|host| pending.trace.add_silent(host));
-        answer(cx, pending.asker, key, pending.trace);
+        answer(cx, pending.requester, key, pending.trace);
     }
 }
 
-fn answer(cx: &mut Cx, asker: Asker, (requester, request): (OriginId, u64), trace: EventTrace) {
-    match asker {
-        Asker::Shell(query) => cx.push(Output::Trace { query, trace: Box::new(trace) }),
-        Asker::Link(link) => {
+fn answer(
+    cx: &mut Cx,
+    to: TraceRequester,
+    (requester, request): (OriginId, u64),
+    trace: EventTrace,
+) {
+    match to {
+        TraceRequester::Shell(query) => cx.push(Output::Trace { query, trace: Box::new(trace) }),
+        TraceRequester::Link(link) => {
             let answer = TraceAnswer { requester, request, trace };
             cx.send_if_room(link, Frame::TraceAnswer(Box::new(answer)));
         }

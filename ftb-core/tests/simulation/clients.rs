@@ -143,7 +143,7 @@ pub fn broken<T>(invariant: &'static str, what: String) -> Result<T, Violation> 
 impl Subscriber {
     pub fn start(&self) -> Start {
         let first = self.since_ns.map_or(Start::Now, Start::SinceNs);
-        self.trail.map_or(first, Start::Behind)
+        self.trail.map_or(first, Start::AfterTrail)
     }
 
     /// Everything up to a position has come, or was reported lost.

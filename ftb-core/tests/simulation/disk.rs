@@ -30,7 +30,7 @@ pub struct Disk {
     pub reported: (u64, LogIndex),
 }
 
-/// Keeps what lies not behind an index.
+/// Keeps what lies not after an index.
 fn cut(items: &mut Vec<Item>, index: LogIndex) {
     *items = items.iter().filter_map(|item| item.up_to(index)).collect();
 }

@@ -125,7 +125,7 @@ fn no_member_is_lost_or_doubled_when_the_root_dies_at_any_step() {
 }
 
 /// Root 1 is paused and its standby 2 dies, with a publisher: root 3 has only what passed by. Then
-/// rank 0 takes over from 3, and 1 returns below it: it proposes again what lies behind the fork.
+/// rank 0 takes over from 3, and 1 returns below it: it proposes again what lies after the fork.
 /// The members that were open lie before that.
 #[test]
 fn members_that_no_root_can_fold_are_a_gap_for_readers_of_folds() {

@@ -54,7 +54,7 @@ impl Slurm {
     }
 
     /// Carries out an order: never against a person.
-    fn obey(&mut self, order: &Order) {
+    fn execute(&mut self, order: &Order) {
         let (hosts, reason) = match order {
             Order::Drain { hosts, reason } => (hosts, Some(reason)),
             Order::Undrain { hosts } => (hosts, None),
@@ -77,7 +77,7 @@ impl Slurm {
     fn settle(&mut self, bridge: &mut Bridge) -> Vec<Order> {
         let mut orders = Vec::new();
         while let Some(order) = bridge.on_nodes(self.nodes.clone()).order {
-            self.obey(&order);
+            self.execute(&order);
             bridge.on_obeyed(order.clone());
             orders.push(order);
             assert!(orders.len() <= 4 * NODES, "it never ends: {orders:?}");
@@ -185,7 +185,7 @@ fn a_person_who_resumes_a_node_right_after_the_call_is_right() {
     let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
     bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
     let order = bridge.on_nodes(slurm.nodes.clone()).order.expect("a condition holds");
-    slurm.obey(&order);
+    slurm.execute(&order);
     bridge.on_obeyed(order.clone());
     slurm.person(0, false, "", "");
     assert_eq!(slurm.settle(&mut bridge), [], "before the bridge has seen its drain");
@@ -204,7 +204,7 @@ fn beyond_the_share_no_further_node_is_drained() {
     let decision = bridge.on_nodes(slurm.nodes.clone());
     let notice = Notice::Limited { hosts: vec![name(2), name(3)] };
     assert_eq!(decision.notices, [notice]);
-    slurm.obey(&decision.order.expect("two have room"));
+    slurm.execute(&decision.order.expect("two have room"));
     let next = bridge.on_nodes(slurm.nodes.clone());
     assert_eq!(next.order, None);
     assert!(next.notices.iter().all(|notice| !matches!(notice, Notice::Limited { .. })));
@@ -298,7 +298,7 @@ impl World {
             Step::Resume(node) => self.slurm.person(node, false, "", ""),
             Step::Pass => {
                 if let Some(order) = self.bridge.on_nodes(self.slurm.nodes.clone()).order {
-                    self.slurm.obey(&order);
+                    self.slurm.execute(&order);
                     self.bridge.on_obeyed(order);
                 }
             }

@@ -180,7 +180,7 @@ struct Decision {
 impl Decision {
     fn add(&mut self, action: Action) {
         match action {
-            Action::Tell(words) => self.lines.push(words),
+            Action::Notify(words) => self.lines.push(words),
             Action::Unusable { node, why } => self.inputs.push(JlInput::Unusable { node, why }),
             Action::Cancel { faults, reason } => {
                 self.inputs.push(JlInput::Cancel { faults, reason });

@@ -56,7 +56,7 @@ use end::End;
 use episode::{Context, Handler, Transition};
 use ftb_core::Now;
 use hangs::Killed;
-use job::{SILENCES_MAX, SILENCES_TOLD};
+use job::{SILENCES_MAX, SILENCES_WARN};
 use memory::FirstSet;
 use migration::Migration;
 use remedies::Remedies;
@@ -117,8 +117,8 @@ pub struct Jl {
     #[serde(default)]
     join_ns: Option<u64>,
     /// The user was informed that the ranks can be neither saved nor moved.
-    #[serde(default)]
-    told_immovable: bool,
+    #[serde(default, alias = "told_immovable")]
+    immovable_reported: bool,
     /// The exit code of a job that is over.
     exit: Option<i32>,
     /// Deadline of a checkpoint that waits for ranks in a PMI barrier, in monotonic nanoseconds.
@@ -171,7 +171,7 @@ impl Jl {
             adding: Vec::new(),
             return_ns: None,
             join_ns: None,
-            told_immovable: false,
+            immovable_reported: false,
             exit: None,
             barrier_until_ns: None,
             unsaved: None,
@@ -307,7 +307,7 @@ impl Jl {
         let (start, transition) = Start::first(&mut self.job);
         let by = Initiator::Internal;
         self.begin(now, episode, Workflow::Start(start), by, transition, "the job was submitted");
-        self.tell_on_hang();
+        self.notify_on_hang();
     }
 
     fn begin_timers(&mut self, now: Now) {
@@ -324,8 +324,9 @@ impl Jl {
     /// Deadlines of the earlier JL are meaningless on this clock. The open phase gets its full time
     /// again, and its requests are repeated.
     fn on_adopted(&mut self, now: Now) {
-        let begun = self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
-        if !begun {
+        let started =
+            self.open.is_some() || self.job.nodes.values().any(|node| node.state.is_some());
+        if !started {
             // The earlier JL died before its first step.
             return self.on_started(now);
         }
@@ -401,7 +402,7 @@ impl Jl {
             if node.state.is_some() && !node.lost {
                 node.silences += 1;
                 match node.silences {
-                    SILENCES_TOLD => doubted.push(name.clone()),
+                    SILENCES_WARN => doubted.push(name.clone()),
                     silences if silences > SILENCES_MAX => silent.push(name.clone()),
                     _ => {}
                 }
@@ -409,7 +410,7 @@ impl Jl {
         }
         let of = |silences: u32| every * silences.saturating_sub(1);
         for node in doubted {
-            let (since, rest) = (of(SILENCES_TOLD), of(SILENCES_MAX - SILENCES_TOLD + 2));
+            let (since, rest) = (of(SILENCES_WARN), of(SILENCES_MAX - SILENCES_WARN + 2));
             self.job.tell(format!(
                 "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
             ));

@@ -298,7 +298,7 @@ pub enum Protocol {
     FtbJob,
 }
 
-/// Messages of an NLA (`ftb.nla`); [`NlaSays`] adds the node.
+/// Messages of an NLA (`ftb.nla`); [`NlaMessage`] adds the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromNla {
     Ready {
@@ -426,14 +426,14 @@ pub enum FromNla {
 
 /// A message of an NLA with its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NlaSays {
+pub struct NlaMessage {
     pub node: NodeName,
     pub message: FromNla,
 }
 
 /// A message of a rank (`ftb.mpi`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankSays {
+pub struct RankMessage {
     pub episode: Episode,
     pub rank: u32,
     pub message: FromRank,

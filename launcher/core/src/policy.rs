@@ -59,7 +59,7 @@ pub struct Facts {
 /// An action of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    Tell(String),
+    Notify(String),
     /// A request for the JL.
     Request {
         want: Request,
@@ -317,7 +317,7 @@ impl Policy {
                 self.conditions.keep_out(node, index);
             }
         }
-        self.tell_out(node, was_out.as_ref(), &mut out);
+        self.notify_out(node, was_out.as_ref(), &mut out);
         if let Some(index) = index {
             self.decide(now, index, node, report, facts, &mut out);
         }
@@ -342,13 +342,14 @@ impl Policy {
     }
 
     /// Reports that a node gets no ranks from now on, or another reason for it.
-    fn tell_out(&self, node: &NodeName, was: Option<&conditions::Out>, out: &mut Vec<Action>) {
+    fn notify_out(&self, node: &NodeName, was: Option<&conditions::Out>, out: &mut Vec<Action>) {
         if self.conditions.out(node).as_ref() == was {
             return;
         }
         match self.why(node) {
-            Some(Unusable { why, .. }) if self.config.shadow => out
-                .push(Action::Tell(format!("shadow mode: node {node} would get no ranks ({why})"))),
+            Some(Unusable { why, .. }) if self.config.shadow => out.push(Action::Notify(format!(
+                "shadow mode: node {node} would get no ranks ({why})"
+            ))),
             Some(why) => out.push(Action::Unusable { node: node.clone(), why }),
             None => {}
         }
@@ -387,7 +388,7 @@ impl Policy {
         self.faults.close_node(node);
         if !self.orders.is_drained(node) {
             let what = ActionKind::Usable.words();
-            out.push(Action::Tell(format!("policy: {what} ({reason}, node {node})")));
+            out.push(Action::Notify(format!("policy: {what} ({reason}, node {node})")));
             let want = Request::Usable { node: node.clone() };
             out.push(Action::Request { want, fault: None });
         }
@@ -459,7 +460,7 @@ impl Policy {
         if !self.settling.iter().any(|s| s.rule == index && s.node == settling.node) {
             let Settling { node, what, .. } = &settling;
             let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
-            out.push(Action::Tell(format!(
+            out.push(Action::Notify(format!(
                 "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
             )));
             self.settling.push(settling);
@@ -522,7 +523,7 @@ impl Policy {
             self.faults.acted(fault, now);
             self.take_over(settled.rule, &reason, out);
         }
-        out.push(Action::Tell(format!("{}: {what}", who(fault))));
+        out.push(Action::Notify(format!("{}: {what}", who(fault))));
         let cause =
             FaultCause { what: format!("{} on {node}", settled.what), rule: reason.clone() };
         let Settling { node, fails_ns, .. } = settled;
@@ -555,12 +556,12 @@ impl Policy {
             return false;
         }
         if self.config.shadow {
-            out.push(Action::Tell(format!("fault {fault}, shadow mode: would {what}")));
+            out.push(Action::Notify(format!("fault {fault}, shadow mode: would {what}")));
             self.hold(now, index, Some(node));
             return false;
         }
         if !self.breaker_allows(now) {
-            out.push(Action::Tell(format!(
+            out.push(Action::Notify(format!(
                 "fault {fault}: the circuit breaker is open, nothing is done: would {what}; \
                  close it with ftb-launch policy reset JOB"
             )));
@@ -602,7 +603,7 @@ impl Policy {
         if !self.faults.has_acted(fault) {
             let wait = Duration::from_nanos(until_ns.saturating_sub(now.mono_ns));
             let (name, action) = (&rule.name, rule.action.words());
-            out.push(Action::Tell(format!(
+            out.push(Action::Notify(format!(
                 "fault {fault}: {name} on {node} ({what}) within the hold-down: {action} in \
                  {wait:.0?} unless it passes"
             )));

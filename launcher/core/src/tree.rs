@@ -242,7 +242,7 @@ mod tests {
         Now { mono_ns: s * 1_000_000_000, wall_ns: 0 }
     }
 
-    fn begun(nodes: usize, fanout: usize) -> (Tree, Vec<TreeOutput>) {
+    fn started(nodes: usize, fanout: usize) -> (Tree, Vec<TreeOutput>) {
         let mut tree = Tree::new((0..nodes).map(node).collect(), fanout, Duration::from_secs(30));
         let mut out = Vec::new();
         tree.handle(at(0), TreeInput::Begin, &mut out);
@@ -265,15 +265,15 @@ mod tests {
 
     #[test]
     fn shares_are_even_and_complete() {
-        let (_, out) = begun(8, 3);
+        let (_, out) = started(8, 3);
         assert_eq!(out, [start(0, 1..3), start(3, 4..6), start(6, 7..8)]);
-        assert_eq!(begun(2, 3).1, [start(0, []), start(1, [])]);
-        assert_eq!(begun(0, 3).1, []);
+        assert_eq!(started(2, 3).1, [start(0, []), start(1, [])]);
+        assert_eq!(started(0, 3).1, []);
     }
 
     #[test]
     fn a_head_that_fails_is_named_and_its_share_taken_over() {
-        let (mut tree, _) = begun(7, 1);
+        let (mut tree, _) = started(7, 1);
         let reason = "exit 255: no route\nto host".to_owned();
         let ended = TreeInput::Ended { head: node(0), reason, certain: false };
         let out = feed(&mut tree, at(1), ended.clone());
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_head_that_is_silent_is_given_up_at_its_deadline() {
-        let (mut tree, _) = begun(2, 1);
+        let (mut tree, _) = started(2, 1);
         assert_eq!(tree.next_deadline_ns(), at(30).mono_ns);
         assert_eq!(feed(&mut tree, at(29), TreeInput::Tick), []);
         let out = feed(&mut tree, at(30), TreeInput::Tick);
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_up_stay_when_their_branch_goes() {
-        let (mut tree, _) = begun(4, 1);
+        let (mut tree, _) = started(4, 1);
         assert_eq!(feed(&mut tree, at(1), up(0, 0)).len(), 1);
         assert_eq!(feed(&mut tree, at(1), up(0, 2)).len(), 1);
         assert_eq!(feed(&mut tree, at(1), up(0, 2)), [], "once");
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_branch_speaks_only_of_its_own() {
-        let (mut tree, _) = begun(4, 2);
+        let (mut tree, _) = started(4, 2);
         assert_eq!(feed(&mut tree, at(1), up(0, 3)), []);
         assert_eq!(feed(&mut tree, at(1), up(3, 3)), []);
     }

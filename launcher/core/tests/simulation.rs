@@ -9,7 +9,7 @@ mod sim;
 use core::time::Duration;
 use ftb_core::{Event, Now, Tag};
 use ftb_launcher_core::jl::{self, Interval, JlConfig, OnDeath};
-use ftb_launcher_core::message::{FromRank, RankSays};
+use ftb_launcher_core::message::{FromRank, RankMessage};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use ftb_launcher_core::nla::MigrationState;
 use ftb_launcher_core::policy::{Action, DEFAULT, Facts, Policy, Report};
@@ -350,7 +350,7 @@ fn last_messages_of_a_rank_do_not_change_the_effect_of_its_agents_death() {
         if let Some(heard) = words {
             let set = SetId::of_checkpoint(Episode(2));
             let message = FromRank::RollbackFailed { set, reason: "no answer".to_owned() };
-            let says = RankSays { episode: Episode(3), rank: 1, message };
+            let says = RankMessage { episode: Episode(3), rank: 1, message };
             world.at(dies + heard, Happens::ToJl(Box::new(jl::JlInput::Rank(says))));
         }
         assert_eq!(world.run(HOUR_MS), 0, "{after}, words {words:?}: {:#?}", world.reported);

@@ -48,11 +48,11 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// lives.
 pub const UNLINKED_MAX: Duration = Duration::from_secs(1);
 /// How long one peer has to introduce itself on a new connection. A stopped or slow rank needs it;
-/// [`STRANGERS_MAX`] keeps strangers from holding places.
+/// [`HANDSHAKING_MAX`] keeps strangers from holding places.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most unproved connections to a rank beyond one of each other rank; a further one ends the
 /// oldest.
-pub const STRANGERS_MAX: usize = 64;
+pub const HANDSHAKING_MAX: usize = 64;
 /// Least time between two log lines about refused connections.
 pub const REFUSED_EVERY: Duration = Duration::from_secs(60);
 /// How long a rank that moves waits for the confirmation of its last event (see

@@ -76,7 +76,7 @@ pub struct Looping {
     progress: Progress,
     regions: Regions,
     stage: Stage,
-    has_begun: bool,
+    has_started: bool,
     next: u64,
     pid: u32,
 }
@@ -101,7 +101,7 @@ impl Looping {
             progress: Progress::new(config.progress_fd),
             regions: Regions::default(),
             stage: Stage::default(),
-            has_begun: false,
+            has_started: false,
             next: 0,
             pid: std::process::id(),
             config,
@@ -140,7 +140,7 @@ impl Looping {
         start: *mut u8,
         bytes: usize,
     ) -> Result<(), LoopError> {
-        if self.has_begun {
+        if self.has_started {
             return Err(LoopError::Invalid(format!(
                 "{name:.64?}: memory is protected before the first ftb_loop"
             )));
@@ -163,9 +163,9 @@ impl Looping {
             return Err(LoopError::Invalid(problem.to_owned()));
         }
         self.progress.step();
-        if !self.has_begun {
+        if !self.has_started {
             self.begin()?;
-            self.has_begun = true;
+            self.has_started = true;
         }
         let here = self.next;
         self.serve(here)?;
@@ -209,7 +209,7 @@ impl Looping {
                 Ok(Some((text, _))) => {
                     let order = Order::parse(&text)
                         .ok_or_else(|| io::Error::other(format!("{text:.64?}: no order")))?;
-                    self.stage.obey(order);
+                    self.stage.execute(order);
                 }
             }
         }

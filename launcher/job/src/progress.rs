@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Progress {
     counter: Option<OwnedFd>,
     unreported: AtomicU64,
-    begun: Instant,
+    started: Instant,
     /// In milliseconds since `begun`.
     reported_ms: AtomicU64,
 }
@@ -22,7 +22,7 @@ impl Progress {
     /// `fd`: the eventfd; without one, and where it is none, nothing is reported.
     pub(crate) fn new(fd: Option<i32>) -> Self {
         let (unreported, reported_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { counter: fd.and_then(counter), unreported, begun: Instant::now(), reported_ms }
+        Self { counter: fd.and_then(counter), unreported, started: Instant::now(), reported_ms }
     }
 
     /// Whether the launch agent counts.
@@ -36,7 +36,7 @@ impl Progress {
             return;
         };
         self.unreported.fetch_add(1, Ordering::Relaxed);
-        let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let before_ms = self.reported_ms.load(Ordering::Relaxed);
         if u128::from(now_ms.saturating_sub(before_ms)) < EVERY.as_millis() && before_ms > 0 {
             return;
@@ -74,9 +74,9 @@ mod tests {
         let progress = Progress::new(Some(added.as_raw_fd()));
         progress.step();
         assert_eq!(added.read().unwrap(), 1, "the first one at once");
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut steps = 0;
-        while begun.elapsed() < 2 * EVERY {
+        while started.elapsed() < 2 * EVERY {
             progress.step();
             steps += 1;
         }

@@ -234,15 +234,15 @@ mod tests {
             let io = fs::read_to_string(format!("/proc/{of}/io")).unwrap_or_default();
             number_after(&io, "wchar:")
         };
-        let begun = [works, loops].map(bytes);
+        let started = [works, loops].map(bytes);
         let busy = |of: &BTreeMap<i32, Activity>| of.values().all(|done| done.cpu_ms > 50);
         let mut seen = done_in_pod(&groups);
         while !busy(&seen) {
             std::thread::yield_now();
             seen = done_in_pod(&groups);
         }
-        assert!(bytes(works) > begun[0]);
-        assert_eq!(bytes(loops), begun[1]);
+        assert!(bytes(works) > started[0]);
+        assert_eq!(bytes(loops), started[1]);
     }
 
     #[test]

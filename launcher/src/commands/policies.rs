@@ -243,7 +243,7 @@ struct ActionLine<'a> {
 impl<'a> ActionLine<'a> {
     fn of(now: Now, action: &'a Action) -> Self {
         let (word, node, words) = match action {
-            Action::Tell(words) => ("tell", None, words.as_str()),
+            Action::Notify(words) => ("tell", None, words.as_str()),
             Action::Unusable { node, why } => ("unusable", Some(node), why.why.as_str()),
             Action::Gone { node, reason } => ("lost", Some(node), reason.as_str()),
             Action::Cancel { reason, .. } => ("cancel", None, reason.as_str()),
@@ -260,7 +260,7 @@ impl<'a> ActionLine<'a> {
         let faults = match action {
             Action::Request { fault, .. } => fault.iter().map(|(fault, _)| *fault).collect(),
             Action::Cancel { faults, .. } => faults.clone(),
-            Action::Tell(_) | Action::Gone { .. } | Action::Unusable { .. } => BTreeSet::new(),
+            Action::Notify(_) | Action::Gone { .. } | Action::Unusable { .. } => BTreeSet::new(),
         };
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let time_s = now.mono_ns as f64 / 1e9;

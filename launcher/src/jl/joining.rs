@@ -13,7 +13,7 @@ use crate::{console, control, nla, output};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::FromNode;
 use ftb_launcher_core::link::router::{LinkInput, Router};
-use ftb_launcher_core::message::NlaSays;
+use ftb_launcher_core::message::NlaMessage;
 use ftb_launcher_core::names::NodeName;
 use ftb_launcher_pods::output::Frame;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(super) fn join(
     (listener, address): (TcpListener, String),
     clock: Clock,
     wiper: Wiper,
-) -> (JobLinks, mpsc::Receiver<NlaSays>, JoinHandle<()>) {
+) -> (JobLinks, mpsc::Receiver<NlaMessage>, JoinHandle<()>) {
     let secret = run.file.secret();
     let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
     let images = ImageServer::of_store(&run.dir, &run.file);
@@ -89,7 +89,7 @@ pub(super) fn join(
         LinkNews::Message { node, message } => match FromNode::decode(message) {
             // A message that finds no room is repeated by its node.
             Some(FromNode::Nla(message)) => {
-                drop(to_shell.try_send(NlaSays { node, message }));
+                drop(to_shell.try_send(NlaMessage { node, message }));
             }
             Some(FromNode::OutputLost(bytes)) => {
                 lose(&node, &format!("its file was full: {bytes} bytes"))

@@ -108,14 +108,14 @@ pub fn answer(
     words: &str,
     to: &mut BlockingConnection,
 ) -> io::Result<()> {
-    let begun = Fold::parse(words).ok_or_else(|| "the request is malformed".to_owned());
-    let begun = begun.and_then(|fold| {
+    let started = Fold::parse(words).ok_or_else(|| "the request is malformed".to_owned());
+    let started = started.and_then(|fold| {
         let own = own_cell(memory, &fold)?;
         let left = fold.next().map(|next| begin(peers, &next)).transpose();
         Ok((fold.chunk, own, left.map_err(|error| error.to_string())?))
     });
-    let (chunk, own, mut left) = match begun {
-        Ok(begun) => begun,
+    let (chunk, own, mut left) = match started {
+        Ok(started) => started,
         Err(reason) => {
             to.write_all(format!("ERR {reason}\n").as_bytes())?;
             return to.flush();

@@ -139,7 +139,7 @@ proptest! {
         trail.note(Position { epoch: Epoch { number: seq, root: OriginId(7) }, index: seq.into() });
         let behind = match trail.places() {
             [only] => Start::After(*only),
-            _ => Start::Behind(trail),
+            _ => Start::AfterTrail(trail),
         };
         let starts = [Start::Now, Start::After(after), behind, Start::SinceNs(seq)];
         let (client_name, job_id) = (text.clone(), text.clone());
@@ -331,7 +331,7 @@ fn every_message_of_a_client_is_encoded_as_in_its_golden_file() {
         FromClient::Subscribe {
             subscription: SubscriptionId(2),
             filter: "severity>=error".into(),
-            start: Start::Behind(trail),
+            start: Start::AfterTrail(trail),
         },
         FromClient::Unsubscribe(SubscriptionId(2)),
         FromClient::DelayAcks { delayed: true },

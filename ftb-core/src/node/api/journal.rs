@@ -15,7 +15,7 @@ use crate::numbers::LogIndex;
 pub struct Stored {
     /// Its epoch history; empty for a journal that holds nothing.
     pub epochs: EpochHistory,
-    /// It is complete behind this index,
+    /// It is complete after this index,
     pub after: LogIndex,
     /// up to this one.
     pub last: LogIndex,
@@ -28,7 +28,7 @@ pub struct Restored {
     pub stored: Stored,
     /// Its newest entries, rising.
     pub items: Vec<Item>,
-    /// They are complete behind this index.
+    /// They are complete after this index.
     pub items_after: LogIndex,
     /// Events before that which state what still counts about conditions, rising.
     pub conditions: Vec<Item>,
@@ -68,7 +68,7 @@ pub struct JournalWrite {
 pub struct JournalBegin {
     /// Its epoch history.
     pub epochs: EpochHistory,
-    /// What the journal holds behind this index is void.
+    /// What the journal holds after this index is void.
     pub after: LogIndex,
     /// What it holds up to there is void too, and the log begins there: with the events that were
     /// logged before. `None`: what it holds up to there is part of this log.
@@ -93,7 +93,7 @@ pub struct JournalRead {
 /// A page of the journal: all that is wanted of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct JournalPage {
-    /// The part begins behind this index: what was asked for before that is not there.
+    /// The part begins after this index: what was asked for before that is not there.
     pub after: LogIndex,
     /// What is wanted of it, rising.
     pub items: Vec<Item>,

@@ -97,7 +97,7 @@ impl Delivery {
         if cx.awaits_log() {
             return;
         }
-        let index = self.active_behind(cx);
+        let index = self.active_after(cx);
         for (link, child) in &mut self.children {
             let Some(version) = child.inactive_version else { continue };
             let is_active = || child.filters.filters().iter().all(|f| self.interests.covers(f));
@@ -150,7 +150,7 @@ impl Delivery {
         })
     }
 
-    /// Committed entries behind `from` have become visible: wakes the children that want any, and
+    /// Committed entries after `from` have become visible: wakes the children that want any, and
     /// moves those on that want none.
     pub(super) fn wake_children(&mut self, cx: &mut ReadCx<'_>, from: LogIndex) {
         for (link, child) in &mut self.children {

@@ -24,7 +24,7 @@ use std::collections::{BTreeSet, VecDeque};
 const COVERED_MS: u64 = 5_000;
 
 impl Delivery {
-    /// Committed entries behind `from` are visible. Gives the indices of those that were delivered
+    /// Committed entries after `from` are visible. Gives the indices of those that were delivered
     /// here before.
     #[must_use]
     pub(crate) fn became_visible(&mut self, cx: &mut ReadCx<'_>, from: LogIndex) -> Vec<LogIndex> {
@@ -33,7 +33,7 @@ impl Delivery {
         repeated
     }
 
-    /// Committed entries behind `from` can be delivered here.
+    /// Committed entries after `from` can be delivered here.
     pub(super) fn wake_subscribers(
         &mut self,
         cx: &mut ReadCx<'_>,
@@ -325,7 +325,7 @@ impl Delivery {
         }
     }
 
-    /// All subscriptions go on behind an index of a log that has nothing to do with the last.
+    /// All subscriptions go on after an index of a log that has nothing to do with the last.
     pub(crate) fn move_subscribers(&mut self, index: LogIndex) {
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
@@ -369,7 +369,7 @@ impl Delivery {
         }
     }
 
-    /// The log begins behind an index: subscriptions that stand before it get what is missing, or
+    /// The log begins after an index: subscriptions that stand before it get what is missing, or
     /// hear of it, when all catch up.
     pub(crate) fn subscribers_catch_up(&mut self, oldest: LogIndex) {
         let mut any = false;
@@ -384,7 +384,7 @@ impl Delivery {
         self.delivered_before = any.then(|| self.seen.clone());
     }
 
-    /// The log has given up what was not visible here yet, behind `from` up to `until`. All before
+    /// The log has given up what was not visible here yet, after `from` up to `until`. All before
     /// that is read or kept.
     pub(crate) fn subscribers_missed(&mut self, from: LogIndex, until: LogIndex) {
         let mut any = false;

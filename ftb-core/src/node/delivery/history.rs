@@ -79,7 +79,7 @@ impl PendingRequest {
 /// Most questions that wait for answers; one more waits until it is asked again.
 const REQUESTS_MAX: usize = 65_536;
 
-/// A request for the events behind an index.
+/// A request for the events after an index.
 fn request_after(
     log: &FollowedLog,
     (after, since_ns): (LogIndex, Option<u64>),
@@ -242,7 +242,7 @@ impl Delivery {
         }
     }
 
-    /// Whether a question of that asker is under way.
+    /// Whether a question of that requester is under way.
     pub(super) fn is_requesting(&self, requester: Requester) -> bool {
         self.requests.values().any(|request| request.requester == requester)
     }

@@ -198,7 +198,7 @@ impl Delivery {
     }
 
     /// Behind which index all matches of an active interest come.
-    pub(super) fn active_behind(&self, cx: &ReadCx<'_>) -> LogIndex {
+    pub(super) fn active_after(&self, cx: &ReadCx<'_>) -> LogIndex {
         match cx.around.is_root {
             true => cx.log.last(),
             false => self.active_index.max(cx.log.commit_index()),
@@ -211,7 +211,7 @@ impl Delivery {
             return;
         }
         let is_root = cx.around.is_root;
-        let index = self.active_behind(cx);
+        let index = self.active_after(cx);
         let mut begun = Vec::new();
         self.waiting.retain(|(client, id)| {
             let Some(subscriber) = self.clients.get_mut(client) else { return false };
@@ -249,7 +249,7 @@ impl Delivery {
             Start::After(position) => {
                 (self.resume_index(cx, (client, id), &Trail::at(position), active), None)
             }
-            Start::Behind(trail) => (self.resume_index(cx, (client, id), &trail, active), None),
+            Start::AfterTrail(trail) => (self.resume_index(cx, (client, id), &trail, active), None),
             // From the beginning of time on is the whole log.
             Start::SinceNs(since_ns) => {
                 (LogIndex::ZERO, Some(since_ns).filter(|since_ns| *since_ns > 0))

@@ -39,7 +39,7 @@ impl Node {
         }
     }
 
-    /// Committed entries behind an index: the power of a suspect's host may be among them.
+    /// Committed entries after an index: the power of a suspect's host may be among them.
     pub(crate) fn note_power(&mut self, after: LogIndex) {
         if !self.membership.asks_for_power() {
             return;

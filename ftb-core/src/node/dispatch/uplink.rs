@@ -26,14 +26,14 @@ impl Node {
         let rank = self.cx.config.members.rank_of(&self.cx.config.host).or(unlisted);
         let moved = rank != self.cx.rank;
         self.cx.rank = rank;
-        for (link, state) in self.tree.strangers(&self.cx, moved) {
+        for (link, state) in self.tree.children_off_member_list(&self.cx, moved) {
             self.lose_child(link, state, "the member list has changed");
             self.cx.decline(link, "the member list has changed");
         }
-        self.membership.forget_strange_moves(&self.cx);
+        self.membership.forget_moves_off_member_list(&self.cx);
         let parent = self.role.parent().map(|p| (p.link, p.rank, p.host.clone()));
         if let Some((link, rank, host)) = parent
-            && (moved || self.cx.is_strange(rank, &host))
+            && (moved || self.cx.has_left_member_list(rank, &host))
         {
             self.cx.decline(link, "the member list has changed");
             self.on_parent_lost(true, "the member list has changed");

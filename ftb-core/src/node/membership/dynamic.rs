@@ -516,7 +516,7 @@ mod tests {
             (UNLISTED_MAX, None)
         );
         for number in 0..UNLISTED_MAX {
-            join(&mut dynamic_members, &format!("asker{number}"), None);
+            join(&mut dynamic_members, &format!("requester{number}"), None);
         }
         assert!(
             !join(&mut dynamic_members, "too-much", None)

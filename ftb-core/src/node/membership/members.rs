@@ -113,7 +113,7 @@ impl Members {
     }
 
     /// Those of whom it is not known whether they come again.
-    pub(crate) fn doubted(&self) -> impl Iterator<Item = Rank> {
+    pub(crate) fn suspects(&self) -> impl Iterator<Item = Rank> {
         self.known.values().filter(|member| member.state.is_missed()).map(|member| member.rank)
     }
 
@@ -161,20 +161,20 @@ impl Members {
     }
 
     /// The agents below that one are not where they were. Gives their ranks.
-    pub(crate) fn doubt_below(&mut self, lost: Rank) -> Vec<Rank> {
+    pub(crate) fn suspect_below(&mut self, lost: Rank) -> Vec<Rank> {
         // A parent has a lower rank than its children.
-        let mut doubted = BTreeSet::from([lost]);
+        let mut suspects = BTreeSet::from([lost]);
         for member in self.known.values_mut() {
-            let below = member.parent.is_some_and(|parent| doubted.contains(&parent));
+            let below = member.parent.is_some_and(|parent| suspects.contains(&parent));
             if below && member.state == MemberState::Up {
                 member.state = MemberState::Suspect;
                 // As in `forget_below`: that it is up below another root, or again, must count for
                 // more than this doubt and what follows from it, whichever comes first.
                 member.attempt = member.attempt.saturating_sub(1);
-                doubted.insert(member.rank);
+                suspects.insert(member.rank);
             }
         }
-        doubted.into_iter().filter(|rank| *rank != lost).collect()
+        suspects.into_iter().filter(|rank| *rank != lost).collect()
     }
 
     /// What was reported last of an agent.
@@ -367,22 +367,22 @@ impl Membership {
             _ if !cx.around.is_root => {
                 self.members.forget_below(rank, is != MemberState::Absent);
             }
-            _ if restarted => self.doubt_all_below(cx, rank),
+            _ if restarted => self.suspect_all_below(cx, rank),
             // Who is not heard of any more has stopped with it.
             MemberState::Absent => self.members.forget_below(rank, false),
             // They go with it.
             MemberState::Up | MemberState::Moved => {}
             MemberState::Suspect | MemberState::Lost | MemberState::Dead if stood => {
-                self.doubt_all_below(cx, rank);
+                self.suspect_all_below(cx, rank);
             }
             MemberState::Suspect | MemberState::Lost | MemberState::Dead => {}
         }
     }
 
     /// The member list has changed: no member moves to a rank that does not exist any more.
-    pub(crate) fn forget_strange_moves(&mut self, cx: &Cx) {
+    pub(crate) fn forget_moves_off_member_list(&mut self, cx: &Cx) {
         let moved = self.members.known.values().filter(|m| m.state == MemberState::Moved);
-        let strange = moved.filter(|member| cx.is_strange(member.rank, &member.host));
+        let strange = moved.filter(|member| cx.has_left_member_list(member.rank, &member.host));
         for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
             self.members.known.remove(&rank);
         }
@@ -679,7 +679,7 @@ mod tests {
         for member in [report(5, 1, 2), up.clone()] {
             members.note(member);
         }
-        assert_eq!(members.doubt_below(Rank(5)), [Rank(11)]);
+        assert_eq!(members.suspect_below(Rank(5)), [Rank(11)]);
         let doubt = members.known.get(&Rank(11)).cloned();
         let reported = doubt.as_ref().map(|report| (report.state, is_old(report, &up)));
         assert_eq!(reported, Some((MemberState::Suspect, false)), "up counts when it comes later");

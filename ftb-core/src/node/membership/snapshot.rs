@@ -53,12 +53,12 @@ impl Membership {
     }
 
     /// A member was lost without a Close: those below it are missing until they come back.
-    pub(crate) fn doubt_all_below(&mut self, cx: &mut Cx, lost: Rank) {
+    pub(crate) fn suspect_all_below(&mut self, cx: &mut Cx, lost: Rank) {
         if !cx.around.is_root {
             return;
         }
         let after_ms = cx.config.detection_ms / 4;
-        for rank in self.members.doubt_below(lost) {
+        for rank in self.members.suspect_below(lost) {
             self.expect_member(cx, rank, after_ms, after_ms);
         }
     }
@@ -110,7 +110,7 @@ impl Membership {
     pub(crate) fn begin_reconciliation(&mut self, cx: &mut Cx) {
         let pause_ms = cx.config.detection_ms / 2;
         self.suspicions.expect_none();
-        for rank in self.members.doubted().collect::<Vec<Rank>>() {
+        for rank in self.members.suspects().collect::<Vec<Rank>>() {
             self.expect_missed(cx, rank);
         }
         self.snapshot.pause_ms = pause_ms;

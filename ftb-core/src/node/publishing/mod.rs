@@ -88,7 +88,7 @@ impl Publishing {
         any
     }
 
-    /// A log has lost: its entries behind the fork go up before what waits.
+    /// A log has lost: its entries after the fork go up before what waits.
     pub(crate) fn re_propose(&mut self, cx: &mut Cx, losing: LosingLog, winning: &EpochHistory) {
         cx.counters.re_proposed += losing.items.iter().map(|item| item.count() as u64).sum::<u64>();
         let wanting = Wanting { clients: &self.by_publisher, publishers: &self.publishers };

@@ -4,7 +4,7 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{UpBatch, UpItem};
 use crate::ident::{EventId, OriginId};
-use crate::log::ring::place_behind;
+use crate::log::ring::partition_point_from_end;
 use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
 use crate::position::{Epoch, Position};
@@ -44,7 +44,7 @@ pub(super) struct Outbox {
 
 /// A log that has lost.
 pub(crate) struct LosingLog {
-    /// What it has behind the fork.
+    /// What it has after the fork.
     pub(crate) items: Vec<UpItem>,
     /// It has all that waits here, and all that was confirmed here, but for the hole.
     pub(crate) has_all: bool,
@@ -100,11 +100,11 @@ impl Outbox {
 
     /// The place of the item that has a sequence.
     fn at(&self, seq: OriginSeq) -> usize {
-        place_behind(&self.items, |kept| kept.last() < seq)
+        partition_point_from_end(&self.items, |kept| kept.last() < seq)
     }
 
     /// Cuts the item that has a sequence behind it, so that an item ends there.
-    fn cut_behind(&mut self, seq: OriginSeq) {
+    fn split_after(&mut self, seq: OriginSeq) {
         let at = self.at(seq);
         let Some(kept) = self.items.get_mut(at) else { return };
         let count = place(seq.next(), kept.first);
@@ -192,7 +192,7 @@ impl Outbox {
         if seq <= self.confirmed {
             return ids;
         }
-        self.cut_behind(seq);
+        self.split_after(seq);
         let from = self.at(self.confirmed.next());
         self.confirmed = seq;
         for kept in self.items.range_mut(from..) {
@@ -317,7 +317,7 @@ impl Outbox {
         if self.items.get(from).is_none_or(|kept| kept.first > until) {
             return Vec::new();
         }
-        self.cut_behind(until);
+        self.split_after(until);
         let mut taken = Vec::new();
         for kept in self.items.range_mut(from..) {
             if kept.first > until {

@@ -50,7 +50,7 @@ impl FollowerEntries {
         self.due
     }
 
-    /// The first place behind an index.
+    /// The first place after an index.
     pub(in crate::node) fn behind(&mut self, index: LogIndex) -> Option<&EntryRef> {
         while self.places.front().is_some_and(|entry_ref| entry_ref.index <= index) {
             self.places.pop_front();

@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// Entries behind `from` up to `consumed` can be read.
+    /// Entries after `from` up to `consumed` can be read.
     pub(in crate::node) fn became_visible(&mut self, from: LogIndex) {
         self.note_power(from);
         let repeated = self.reading(|delivery, cx| delivery.became_visible(cx, from));

@@ -410,7 +410,7 @@ impl Node {
 
     /// This root has only what passed by, so it cannot know which members have no fold. Origins
     /// that are left send theirs again; but another agent that has the whole log proposes again
-    /// only what lies behind the fork. Readers of folds have passed the others over: a gap.
+    /// only what lies after the fork. Readers of folds have passed the others over: a gap.
     fn log_lost_folds(&mut self) {
         let rules = self.cx.config.storm.iter().filter(|rule| !rule.group_by.is_empty());
         let Some(severity_max) = rules.map(|rule| rule.severity_max).max() else { return };

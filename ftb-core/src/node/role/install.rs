@@ -14,7 +14,7 @@ use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::LosingLog;
 use crate::node::role::offered::OfferedLog;
-use crate::node::role::re_proposal::{items_behind, unfilled};
+use crate::node::role::re_proposal::{items_after_fork, unfilled};
 use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Offer, Role, RoleCause};
@@ -106,7 +106,7 @@ impl Node {
         }
         let fork = self.log.epochs().common(self.log.last(), &hello.epochs).unwrap_or_default();
         let own: usize = self.log.entries().after(fork).map(|item| item.count()).sum();
-        let whole = self.is_whole_behind(fork);
+        let whole = self.is_whole_after(fork);
         // A root with a past that takes over a log which has lost some of it would lose its own,
         // too.
         let past = fork > LogIndex::ZERO || self.tree.children().next().is_some();
@@ -172,7 +172,7 @@ impl Node {
             let resume_after = || self.log.epochs().resume_after(lost);
             let known = self.log.fork_of(epoch).or_else(resume_after);
             if known.is_some_and(|fork| fork >= until) {
-                // All of it is in this log: nothing lies behind the fork.
+                // All of it is in this log: nothing lies after the fork.
                 continue;
             }
             let fork = known.unwrap_or(until);
@@ -224,8 +224,12 @@ impl Node {
     /// the fork goes up as unconfirmed events, before what waits. A log that was taken has nothing
     /// there.
     pub(in crate::node) fn re_propose_offered(&mut self, winning: &EpochHistory) {
-        let items =
-            items_behind(self.log.entries(), self.log.epochs(), self.log.memory_after(), winning);
+        let items = items_after_fork(
+            self.log.entries(),
+            self.log.epochs(),
+            self.log.memory_after(),
+            winning,
+        );
         if items.is_empty() {
             return;
         }
@@ -330,11 +334,11 @@ impl Node {
     fn install_log(&mut self, from: LinkId, replica: Replica) {
         let common = self.log.epochs().common(self.log.last(), &replica.epochs);
         let fork = common.unwrap_or_default();
-        if !self.is_whole_behind(fork) {
+        if !self.is_whole_after(fork) {
             return self.refuse_log(
                 from,
                 &replica,
-                "its own log is not whole any more behind the fork",
+                "its own log is not whole any more after the fork",
             );
         }
         let own: Vec<UpItem> =
@@ -375,7 +379,7 @@ impl Node {
         self.reading(|delivery, cx| delivery.catch_up_all(cx, true));
     }
 
-    /// While a log came, this one has grown, and dropped events behind the fork: it goes on, as if
+    /// While a log came, this one has grown, and dropped events after the fork: it goes on, as if
     /// that had been so from the beginning. The child proposes its own again.
     fn refuse_log(&mut self, from: LinkId, replica: &Replica, why: &str) {
         self.cx.counters.installs_refused += 1;
@@ -386,7 +390,7 @@ impl Node {
 
     /// Whether memory has all of the own log behind a fork. What is given up is appended again: it
     /// must be whole, or an origin would put back what is missing of it behind the rest.
-    fn is_whole_behind(&self, fork: LogIndex) -> bool {
+    fn is_whole_after(&self, fork: LogIndex) -> bool {
         self.log.memory_after() <= fork
     }
 

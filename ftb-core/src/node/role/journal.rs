@@ -23,7 +23,7 @@ use crate::node::journal::JournalSource;
 use crate::node::publishing::LosingLog;
 use crate::node::role::Role;
 use crate::node::role::entry_refs::SentBatches;
-use crate::node::role::re_proposal::items_behind;
+use crate::node::role::re_proposal::items_after_fork;
 use crate::node::role::standby::Replica;
 use crate::numbers::LogIndex;
 use crate::position::Position;
@@ -161,7 +161,7 @@ impl Node {
         self.journal.set_waiting(waiting.map(|item| item.len()).sum());
     }
 
-    /// Entries behind `from` are committed.
+    /// Entries after `from` are committed.
     pub(in crate::node) fn journal_committed(&mut self, from: LogIndex) {
         if !self.journal.is_open() {
             return;
@@ -217,13 +217,13 @@ impl Node {
         }
     }
 
-    /// Another log is the one that goes on: what that of the earlier life has behind the fork goes
+    /// Another log is the one that goes on: what that of the earlier life has after the fork goes
     /// up as unconfirmed events, before what waits already. What is there too is known by its id.
     pub(in crate::node) fn re_propose_restored(&mut self, winning: &EpochHistory) {
         // It has no log of an earlier life.
         let Some(past) = self.past.take() else { return };
         let Replica { epochs, log, .. } = &past.replica;
-        let items = items_behind(log, epochs, log.evicted(), winning);
+        let items = items_after_fork(log, epochs, log.evicted(), winning);
         if items.is_empty() {
             // The parent is of the same epoch, and may have less of it than is here: then its next
             // log leaves that epoch before our end.

@@ -23,7 +23,7 @@ const DISK_WAITS_MAX: usize = 65_536;
 
 /// A committed batch that is to be on disk.
 pub(in crate::node) struct DiskWait {
-    /// Its new entries lie behind this index,
+    /// Its new entries lie after this index,
     pub(in crate::node) after: LogIndex,
     /// and all of its events not behind this one.
     pub(in crate::node) index: LogIndex,

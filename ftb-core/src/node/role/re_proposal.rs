@@ -23,7 +23,7 @@ pub(in crate::node) fn unfilled(gap: Gap, until: LogIndex) -> Option<Gap> {
 
 /// What a log that is complete after `oldest` has beyond the point where another leaves it: to be
 /// re-proposed there. Also the epochs, or ends of epochs, that the other does not have.
-pub(in crate::node) fn items_behind(
+pub(in crate::node) fn items_after_fork(
     log: &Log,
     epochs: &EpochHistory,
     oldest: LogIndex,

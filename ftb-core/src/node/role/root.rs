@@ -14,7 +14,7 @@ use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
 use crate::node::role::offered::OfferedLog;
 use crate::node::role::on_disk::{DiskWait, DiskWaits};
-use crate::node::role::re_proposal::{items_behind, unfilled};
+use crate::node::role::re_proposal::{items_after_fork, unfilled};
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::numbers::LogIndex;
@@ -432,8 +432,12 @@ impl Node {
     /// Another root goes on with its log: the entries beyond the fork are re-proposed, in order, as
     /// if they had been published here.
     pub(in crate::node) fn step_down(&mut self, root: &Root, winning: &EpochHistory) {
-        let items =
-            items_behind(self.log.entries(), self.log.epochs(), self.log.memory_after(), winning);
+        let items = items_after_fork(
+            self.log.entries(),
+            self.log.epochs(),
+            self.log.memory_after(),
+            winning,
+        );
         let waiting = root.forks.waiting();
         let unreadable = root.unreadable.iter().filter(|(gap, _)| !winning.keeps(gap.until));
         let unreadable = unreadable.map(|(gap, _)| UpItem::Gap(gap.clone()));

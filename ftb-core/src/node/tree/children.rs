@@ -109,9 +109,13 @@ impl Tree {
     }
 
     /// Children that have no place any more. `has_moved`: this agent has another rank.
-    pub(crate) fn strangers(&self, cx: &Cx, has_moved: bool) -> Vec<(LinkId, MemberState)> {
+    pub(crate) fn children_off_member_list(
+        &self,
+        cx: &Cx,
+        has_moved: bool,
+    ) -> Vec<(LinkId, MemberState)> {
         let strange = self.children().filter_map(|(link, child)| {
-            match cx.is_strange(child.rank, &child.host) {
+            match cx.has_left_member_list(child.rank, &child.host) {
                 true => Some((link, MemberState::Absent)),
                 false => has_moved.then_some((link, MemberState::Moved)),
             }

@@ -192,7 +192,7 @@ fn a_rank_that_only_an_agent_between_has_in_mind_is_asked_for() {
 }
 
 /// A root took a longer log over. While that came, its own log went on and dropped the first events
-/// behind the fork: it appended the others again, and their origin put those back behind them.
+/// after the fork: it appended the others again, and their origin put those back behind them.
 #[test]
 fn a_root_whose_log_outgrows_its_memory_during_an_install_keeps_its_log() {
     const WITNESS: &[Reached] = &[
@@ -209,7 +209,7 @@ fn a_root_whose_log_outgrows_its_memory_during_an_install_keeps_its_log() {
     assert!(world.role_rows.contains("| installing | OfferLost | root |"), "it is installed");
 }
 
-/// A root had lost an agent and doubted those below it. They went with it to another root without a
+/// A root had lost an agent and suspects those below it. They went with it to another root without a
 /// new hello. When the first one stepped down and reported its doubt later than that they were up,
 /// the other one missed them for good, and what they stated became unknown again and again.
 #[test]

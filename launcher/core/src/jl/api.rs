@@ -2,7 +2,7 @@
 
 use super::{Initiator, Unusable};
 use crate::message::{
-    Answer, FaultCause, FromJl, JobRequest, NlaSays, NumberedRequest, Placement, RankSays,
+    Answer, FaultCause, FromJl, JobRequest, NlaMessage, NumberedRequest, Placement, RankMessage,
 };
 use crate::names::{Episode, FaultId, NodeName, SetId};
 use serde::{Deserialize, Serialize};
@@ -15,8 +15,8 @@ pub enum JlInput {
     Started,
     /// As `Started`, for a JL with the state of an earlier one.
     Adopted,
-    Nla(NlaSays),
-    Rank(RankSays),
+    Nla(NlaMessage),
+    Rank(RankMessage),
     /// The NLA or its node is gone for good.
     Gone {
         node: NodeName,
@@ -129,7 +129,7 @@ pub enum JlOutput {
     KillNla(NodeName),
     Answer(Answer),
     /// A line for the user.
-    Tell(String),
+    Notify(String),
     /// The job is over: exit with this code.
     Exit(i32),
 }

@@ -252,12 +252,12 @@ impl Jl {
     /// There is no replacement for this node.
     pub(super) fn wait_for_nodes(&mut self, now: Now, node: &NodeName) {
         let length = self.job.config.wait_for_nodes;
-        let begun = NodeWait {
+        let started = NodeWait {
             node: node.clone(),
             since_ns: now.wall_ns,
             until_ns: now.wall_ns.saturating_add(ns(length)),
         };
-        let wait = self.job.waits.get_or_insert(begun);
+        let wait = self.job.waits.get_or_insert(started);
         wait.node.clone_from(node);
         let rest = rest(now, wait);
         self.enter(now, WAIT, rest, Vec::new());

@@ -72,7 +72,7 @@ impl Barrier {
 
     /// A node reports that `ranks` have arrived.
     /// `size` ranks are awaited; `members` go into the result (`MEMBERS`).
-    pub fn said(
+    pub fn on_arrival(
         &mut self,
         node: &NodeName,
         ranks: &Ranks,
@@ -135,16 +135,22 @@ mod tests {
         let (a, b) = (NodeName::new("a").unwrap(), NodeName::new("b").unwrap());
         let (one, two) = (Ranks::from_iter([0, 1]), Ranks::from_iter([2]));
         let mut barrier = Barrier::new(1);
-        assert_eq!(barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), (3, None)), Arrival::Waiting);
-        assert_eq!(barrier.said(&b, &two, part(1, 0, 1, "z=3\n"), (3, None)), Arrival::Waiting);
-        let said = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
+        assert_eq!(
+            barrier.on_arrival(&a, &one, part(1, 0, 2, "x=1\n"), (3, None)),
+            Arrival::Waiting
+        );
+        assert_eq!(
+            barrier.on_arrival(&b, &two, part(1, 0, 1, "z=3\n"), (3, None)),
+            Arrival::Waiting
+        );
+        let said = barrier.on_arrival(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
         let Arrival::Complete(parts) = said else { panic!("{said:?}") };
         assert_eq!(parts[0].lines, "x=1\ny=2\nz=3\n");
-        let again = barrier.said(&a, &one, part(1, 0, 2, "x=1\n"), (3, None));
+        let again = barrier.on_arrival(&a, &one, part(1, 0, 2, "x=1\n"), (3, None));
         assert!(matches!(again, Arrival::Again([_])));
-        let again = barrier.said(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
+        let again = barrier.on_arrival(&a, &one, part(1, 1, 2, "y=2\n"), (3, None));
         assert_eq!(again, Arrival::Again(&[]), "one repetition of all parts gets one result");
-        assert_eq!(barrier.said(&b, &two, part(7, 0, 1, ""), (3, None)), Arrival::Stale);
+        assert_eq!(barrier.on_arrival(&b, &two, part(7, 0, 1, ""), (3, None)), Arrival::Stale);
     }
 
     #[test]
@@ -152,10 +158,13 @@ mod tests {
         let a = NodeName::new("a").unwrap();
         let mut barrier = Barrier::new(4);
         let stayed = Ranks::from_iter([1]);
-        assert_eq!(barrier.said(&a, &stayed, part(4, 0, 1, "k=1\n"), (2, None)), Arrival::Waiting);
+        assert_eq!(
+            barrier.on_arrival(&a, &stayed, part(4, 0, 1, "k=1\n"), (2, None)),
+            Arrival::Waiting
+        );
         assert_eq!(barrier.arrived(&a), stayed);
         let all = Ranks::from_iter([0, 1]);
-        let said = barrier.said(&a, &all, part(4, 0, 1, "k=1\nl=2\n"), (2, None));
+        let said = barrier.on_arrival(&a, &all, part(4, 0, 1, "k=1\nl=2\n"), (2, None));
         assert!(matches!(said, Arrival::Complete(_)));
     }
 
@@ -164,7 +173,7 @@ mod tests {
         let a = NodeName::new("a").unwrap();
         let mut barrier = Barrier::new(1);
         assert_eq!(barrier.void(), 2);
-        let said = barrier.said(&a, &Ranks::from_iter([0]), part(1, 0, 1, ""), (1, None));
+        let said = barrier.on_arrival(&a, &Ranks::from_iter([0]), part(1, 0, 1, ""), (1, None));
         assert_eq!(said, Arrival::Stale);
     }
 }

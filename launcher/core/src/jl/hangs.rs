@@ -101,7 +101,7 @@ impl Jl {
     }
 
     /// Informs the user at the start what a hung rank leads to before the first set.
-    pub(super) fn tell_on_hang(&mut self) {
+    pub(super) fn notify_on_hang(&mut self) {
         let on_hang = self.job.config.on_hang;
         if !matches!(on_hang, OnHang::Restart | OnHang::RollBack) || self.job.newest_set().is_some()
         {

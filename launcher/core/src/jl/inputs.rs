@@ -6,14 +6,16 @@ use super::episode::Transition;
 use super::start::{EXIT_TORN_IMAGE, NOT_STARTED};
 use super::{Jl, JlOutput, OnDeath, Outcome, Unusable, Workflow};
 use crate::manner::Saver;
-use crate::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, Part, Protocol, RankSays};
+use crate::message::{
+    ExitCause, FromJl, FromNla, FromRank, NlaMessage, Part, Protocol, RankMessage,
+};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use ftb_core::Now;
 
 impl Jl {
-    pub(super) fn on_nla(&mut self, now: Now, says: NlaSays) {
-        let NlaSays { node, message } = says;
+    pub(super) fn on_nla(&mut self, now: Now, says: NlaMessage) {
+        let NlaMessage { node, message } = says;
         let Some(row) = self.job.nodes.get_mut(&node) else {
             self.job.refused += 1;
             return;
@@ -132,7 +134,7 @@ impl Jl {
             false => self.job.barrier_size(),
         };
         let members = self.job.members_value();
-        let said = self.job.barrier.said(node, ranks, part.clone(), (size, members));
+        let said = self.job.barrier.on_arrival(node, ranks, part.clone(), (size, members));
         let (parts, complete) = match said {
             Arrival::Complete(parts) => (parts.to_vec(), true),
             Arrival::Again(parts) => (parts.to_vec(), false),
@@ -220,7 +222,7 @@ impl Jl {
         self.end(now, 0, "every rank has ended well");
     }
 
-    pub(super) fn on_rank(&mut self, now: Now, says: &RankSays) {
+    pub(super) fn on_rank(&mut self, now: Now, says: &RankMessage) {
         let open = self.open.as_ref().map(|open| open.episode);
         let row = self.job.ranks.get(says.rank as usize);
         let known = row.is_some_and(|row| !row.left_out);

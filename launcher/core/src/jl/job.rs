@@ -25,7 +25,7 @@ pub(super) const SILENCES_MAX: u32 = 5;
 /// Most spares that a message explains one by one.
 const SPARES_SHOWN: usize = 4;
 /// Unanswered questions, the newest included, at which the user is informed.
-pub(super) const SILENCES_TOLD: u32 = 4;
+pub(super) const SILENCES_WARN: u32 = 4;
 /// Most answers each second. NLAs of large jobs are asked less often.
 const ANSWERS_PER_SECOND: u32 = 500;
 
@@ -93,7 +93,7 @@ pub struct Rank {
     pub ended: Option<ExitCause>,
     #[serde(default)]
     pub protocol: Protocol,
-    /// It has died, and the job goes on without it ([`shrink`]).
+    /// It has died, and the job goes on without it (`job/shrink.rs`).
     #[serde(default)]
     pub left_out: bool,
 }
@@ -587,6 +587,6 @@ impl Job {
     }
 
     pub(super) fn tell(&mut self, words: impl Into<String>) {
-        self.out.push(JlOutput::Tell(words.into()));
+        self.out.push(JlOutput::Notify(words.into()));
     }
 }

@@ -85,7 +85,7 @@ impl Jl {
 
     /// Why ranks can be neither saved nor moved; `None` if they can, or if it is not known yet.
     pub fn immovable(&self) -> Option<String> {
-        if self.told_immovable { self.job.immovable() } else { None }
+        if self.immovable_reported { self.job.immovable() } else { None }
     }
 
     /// The ranks were started: they may join from now on, and get their first set in memory.
@@ -102,7 +102,7 @@ impl Jl {
         if self.open.is_some() || self.join_ns.is_some() || self.over() {
             return;
         }
-        let words = match (self.job.immovable(), self.told_immovable) {
+        let words = match (self.job.immovable(), self.immovable_reported) {
             (Some(why), false) => format!(
                 "these programs can neither be saved nor moved, and a fault leaves them alone: \
                  {why}"
@@ -119,7 +119,7 @@ impl Jl {
             },
             _ => return,
         };
-        self.told_immovable = !self.told_immovable;
+        self.immovable_reported = !self.immovable_reported;
         self.job.tell(words);
         self.job.out.push(JlOutput::Save);
     }

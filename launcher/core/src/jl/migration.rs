@@ -223,11 +223,11 @@ impl Migration {
     }
 
     fn moved(&self) -> bool {
-        let begun = matches!(
+        let started = matches!(
             self.stage,
             MigrationStage::Restart | MigrationStage::Join | MigrationStage::Resume
         );
-        begun && self.target.as_ref().is_some_and(|t| *t != self.source)
+        started && self.target.as_ref().is_some_and(|t| *t != self.source)
     }
 
     fn check_resumed(&mut self, job: &mut Job) -> Transition {

@@ -24,7 +24,7 @@ impl Jl {
         let mut out = Vec::new();
         inputs.into_iter().for_each(|input| copy.handle(now, input, &mut out));
         let line = |output| match output {
-            JlOutput::Tell(words) => Some(words),
+            JlOutput::Notify(words) => Some(words),
             _ => None,
         };
         let lines = out.into_iter().filter_map(line).collect();

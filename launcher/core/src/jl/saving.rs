@@ -98,7 +98,7 @@ impl Jl {
                 | FromJl::Gather(GroupTask { episode, .. }),
             )
             | JlOutput::Store { episode, .. } => *episode == back.episode,
-            JlOutput::Tell(words) => Some(words) == back.words.as_ref(),
+            JlOutput::Notify(words) => Some(words) == back.words.as_ref(),
             _ => false,
         }
     }

@@ -14,7 +14,7 @@ mod words;
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{
-    Activity, ExitCause, FromNla, FromRank, NlaSays, Part, Placement, Protocol, RankSays,
+    Activity, ExitCause, FromNla, FromRank, NlaMessage, Part, Placement, Protocol, RankMessage,
 };
 use crate::names::{FaultId, JobId, Ranks, SetId};
 use crate::progress::HangTimes;
@@ -94,7 +94,7 @@ fn a_workflow_that_has_ended_closes_its_fault_and_names_it() {
     wanted_by(&mut jl, 5, Request::Checkpoint { reason: "heat".to_owned() });
     let (episode, set) = (jl.job.episode, SetId::of_checkpoint(jl.job.episode));
     let failed = FromRank::CheckpointFailed { set, reason: "disk full".to_owned() };
-    let out = feed(&mut jl, JlInput::Rank(RankSays { episode, rank: 0, message: failed }));
+    let out = feed(&mut jl, JlInput::Rank(RankMessage { episode, rank: 0, message: failed }));
     let named = |output: &JlOutput| match output {
         JlOutput::Publish(FromJl::Closed(closed)) => closed.fault == Some(FaultId(5)),
         _ => false,
@@ -156,7 +156,7 @@ fn commit(job: &mut Job, number: u64, done: [(u64, u64); 2]) -> Vec<u64> {
 
 fn reported(job: &mut Job) -> Vec<String> {
     let tell = |output| match output {
-        JlOutput::Tell(words) => Some(words),
+        JlOutput::Notify(words) => Some(words),
         _ => None,
     };
     core::mem::take(&mut job.out).into_iter().filter_map(tell).collect()
@@ -218,7 +218,7 @@ fn a_checkpoint_waits_for_ranks_in_a_barrier_and_is_then_refused() {
             joined: Ranks::default(),
             part: part.clone(),
         };
-        feed(jl, JlInput::Nla(NlaSays { node: node("a"), message }));
+        feed(jl, JlInput::Nla(NlaMessage { node: node("a"), message }));
     };
     arrived(&mut jl);
     let save = || Request::Checkpoint { reason: "test".to_owned() };
@@ -242,7 +242,7 @@ fn a_checkpoint_waits_for_ranks_in_a_barrier_and_is_then_refused() {
         joined: Ranks::default(),
         part: part.clone(),
     };
-    feed(&mut jl, JlInput::Nla(NlaSays { node: node("b"), message }));
+    feed(&mut jl, JlInput::Nla(NlaMessage { node: node("b"), message }));
     assert!(matches!(jl.open.as_ref().map(|open| &open.workflow), Some(Workflow::Checkpoint(_))));
 }
 
@@ -297,7 +297,7 @@ impl Clocked {
     }
 
     fn says(&mut self, name: &str, message: FromNla) {
-        self.feed(JlInput::Nla(NlaSays { node: node(name), message }));
+        self.feed(JlInput::Nla(NlaMessage { node: node(name), message }));
     }
 
     fn ready(&mut self, name: &str, state: MigrationState) {
@@ -353,7 +353,9 @@ impl Clocked {
     }
 
     fn reported(&self, words: &str) -> bool {
-        self.out.iter().any(|output| matches!(output, JlOutput::Tell(line) if line.contains(words)))
+        self.out
+            .iter()
+            .any(|output| matches!(output, JlOutput::Notify(line) if line.contains(words)))
     }
 
     fn asked_of_ranks(&self) -> bool {
@@ -423,7 +425,7 @@ fn save(job: &mut Clocked) {
     let set = SetId::of_checkpoint(episode);
     for rank in 0..2 {
         let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
-        job.feed(JlInput::Rank(RankSays { episode, rank, message }));
+        job.feed(JlInput::Rank(RankMessage { episode, rank, message }));
     }
     job.feed(JlInput::Stored { episode, result: Ok(2) });
 }
@@ -491,7 +493,7 @@ fn ranks_that_do_not_react_in_time_are_waited_for() {
     assert_eq!(job.jl.job.barrier.number(), barrier + 1);
     let episode = job.jl.open.as_ref().unwrap().episode;
     for rank in 0..2 {
-        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+        job.feed(JlInput::Rank(RankMessage { episode, rank, message: FromRank::Resumed }));
     }
     assert!(job.jl.open.is_none() && job.reported("ranks 0 stayed on a"), "{:?}", job.out);
 }
@@ -560,7 +562,7 @@ fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
     save(&mut job);
     let episode = job.jl.open.as_ref().unwrap().episode;
     for rank in 0..2 {
-        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+        job.feed(JlInput::Rank(RankMessage { episode, rank, message: FromRank::Resumed }));
     }
     job.wait(1);
     assert_eq!(open(&job), "migration");

@@ -2,7 +2,7 @@
 
 use crate::manner::Manner;
 use crate::memory::GroupTask;
-use crate::message::{Activity, ExitCause, FromJl, FromNla, RankSays};
+use crate::message::{Activity, ExitCause, FromJl, FromNla, RankMessage};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::progress::RankSample;
 use core::time::Duration;
@@ -189,7 +189,7 @@ pub enum NlaOutput {
         ranks: Ranks,
     },
     /// Publish for a rank that cannot.
-    PublishFor(RankSays),
+    PublishFor(RankMessage),
     /// Delete the images of a set.
     DropSet(SetId),
     /// A line for the log.

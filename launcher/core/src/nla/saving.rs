@@ -9,7 +9,7 @@
 use super::barrier::LastBarrier;
 use super::{Cause, MigrationState, Nla, NlaOutput, ProcessState, SIGKILL, limits};
 use crate::manner::{Moves, Saver};
-use crate::message::{ExitCause, FromNla, FromRank, RankSays};
+use crate::message::{ExitCause, FromNla, FromRank, RankMessage};
 use crate::names::{Episode, Ranks, SetId};
 use ftb_core::Now;
 
@@ -28,7 +28,7 @@ pub(super) struct Saving {
     /// The lowest loop id at which all ranks can be saved.
     loop_id: Option<u64>,
     /// The answers for the ranks.
-    said: Vec<RankSays>,
+    said: Vec<RankMessage>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Nla {
         };
         let reason = "a rank of the node waits for others in a PMI barrier: ask again".to_owned();
         let message = FromRank::CheckpointFailed { set, reason };
-        out.push(NlaOutput::PublishFor(RankSays { episode, rank, message }));
+        out.push(NlaOutput::PublishFor(RankMessage { episode, rank, message }));
     }
 
     fn prepare(
@@ -287,7 +287,7 @@ impl Nla {
         let say = |(rank, bytes)| {
             let activity = processes.get(&rank).and_then(|process| process.activity);
             let message = FromRank::CheckpointDone { set: set.clone(), bytes, activity };
-            RankSays { episode, rank, message }
+            RankMessage { episode, rank, message }
         };
         saving.said = sizes.into_iter().map(say).collect();
         if void {
@@ -320,7 +320,7 @@ impl Nla {
         let rank = saving.ranks.iter().next().unwrap_or_default();
         let message =
             FromRank::CheckpointFailed { set: saving.set.clone(), reason: reason.to_owned() };
-        saving.said = vec![RankSays { episode, rank, message }];
+        saving.said = vec![RankMessage { episode, rank, message }];
         out.push(NlaOutput::Release { episode });
         out.extend(saving.said.iter().cloned().map(NlaOutput::PublishFor));
     }
@@ -342,7 +342,7 @@ impl Nla {
             };
             let (set, reason) = (armed.set.clone(), "it was cancelled".to_owned());
             let message = FromRank::CheckpointFailed { set, reason };
-            out.push(NlaOutput::PublishFor(RankSays { episode, rank, message }));
+            out.push(NlaOutput::PublishFor(RankMessage { episode, rank, message }));
             return self.disarm(episode, out);
         };
         match saving.stage {

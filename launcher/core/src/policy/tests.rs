@@ -145,7 +145,7 @@ fn a_second_fault_within_the_hold_down_counts_after_it() {
     let other = event("ftb.ib", "FTB_IB_EVENT_DEVICE_FATAL");
     let reported = policy.event(at(70), &plain(&other), &node(2), &facts(4));
     assert!(
-        matches!(&reported[..], [Action::Tell(words)] if words.contains("in 51s unless it passes")),
+        matches!(&reported[..], [Action::Notify(words)] if words.contains("in 51s unless it passes")),
         "{reported:?}"
     );
     // Faults that have passed, or whose node has no ranks, are ignored.
@@ -180,7 +180,7 @@ fn too_many_actions_open_the_breaker_until_a_person_closes_it() {
     }
     let actions = ipmi(&mut policy, 2, "FTB_IPMI_FANFAIL", 9);
     assert!(wants(&actions).is_empty() && policy.is_open());
-    let reported = |action: &Action| matches!(action, Action::Tell(w) if w.contains("breaker"));
+    let reported = |action: &Action| matches!(action, Action::Notify(w) if w.contains("breaker"));
     assert!(actions.iter().any(reported), "{actions:?}");
     let later = ipmi(&mut policy, 5000, "FTB_IPMI_FANFAIL", 9);
     assert!(wants(&later).is_empty(), "time does not close it");
@@ -194,10 +194,10 @@ fn shadow_mode_only_tells() {
     let mut policy = Policy::parse(&text).unwrap();
     let actions = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
     let words = |word: &str| {
-        actions.iter().any(|action| matches!(action, Action::Tell(words) if words.contains(word)))
+        actions.iter().any(|action| matches!(action, Action::Notify(words) if words.contains(word)))
     };
     assert!(words("would migrate") && words("node02 would get no ranks (fan failed)"));
-    assert!(actions.iter().all(|action| matches!(action, Action::Tell(_))), "{actions:?}");
+    assert!(actions.iter().all(|action| matches!(action, Action::Notify(_))), "{actions:?}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn faults(actions: &[Action]) -> Vec<(&'static str, BTreeSet<FaultId>)> {
             Some(("wanted", fault.iter().map(|(fault, _)| *fault).collect()))
         }
         Action::Cancel { faults, .. } => Some(("off", faults.clone())),
-        Action::Tell(_) | Action::Gone { .. } | Action::Unusable { .. } => None,
+        Action::Notify(_) | Action::Gone { .. } | Action::Unusable { .. } => None,
     };
     actions.iter().filter_map(fault).collect()
 }
@@ -232,7 +232,7 @@ fn a_fault_keeps_its_number_until_it_has_passed_or_the_hold_down_is_over() {
     policy.follow(FaultId(10));
     let first = ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
     assert_eq!(faults(&first), [("wanted", ids([11]))]);
-    assert!(first.contains(&Action::Tell(
+    assert!(first.contains(&Action::Notify(
         "fault 11: migrate (fan failed, node node02): FTB_IPMI_FANFAIL".to_owned()
     )));
     // A repetition, and a fault of another node.

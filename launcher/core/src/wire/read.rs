@@ -3,8 +3,8 @@
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
-    HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Placement, RankSays,
-    TimeLeft, Waiting,
+    HungRank, Ipt, JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Placement,
+    RankMessage, TimeLeft, Waiting,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
 use core::fmt::Display;
@@ -235,7 +235,7 @@ fn how(read: &Reader<'_>) -> Result<ExitCause, WireError> {
 ///
 /// # Errors
 /// [`WireError`] when the event is none.
-pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
+pub fn from_nla(event: &Event) -> Result<NlaMessage, WireError> {
     let read = Reader(event);
     let name = read.name_is(SPACE_NLA)?;
     let node = read.parsed("node")?;
@@ -299,14 +299,14 @@ pub fn from_nla(event: &Event) -> Result<NlaSays, WireError> {
         names::FTB_NLA_STOPPED => FromNla::Stopped { episode },
         _ => return read.unknown(),
     };
-    Ok(NlaSays { node, message })
+    Ok(NlaMessage { node, message })
 }
 
 /// Reads a message of a rank.
 ///
 /// # Errors
 /// [`WireError`] when the event is none.
-pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
+pub fn from_rank(event: &Event) -> Result<RankMessage, WireError> {
     let read = Reader(event);
     let message = match read.name_is(SPACE_MPI)?.as_str() {
         names::FTB_MPI_SUSPENDED => FromRank::Suspended,
@@ -327,7 +327,7 @@ pub fn from_rank(event: &Event) -> Result<RankSays, WireError> {
         }
         _ => return read.unknown(),
     };
-    Ok(RankSays { episode: read.episode()?, rank: read.parsed("rank")?, message })
+    Ok(RankMessage { episode: read.episode()?, rank: read.parsed("rank")?, message })
 }
 
 /// Reads a request, or an answer to one.

@@ -5,8 +5,8 @@
 use super::*;
 use crate::message::{
     Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
-    HungRank, Ipt, JobRequest, Launch, NlaSays, NumberedRequest, Outcome, Part, RankSays, TimeLeft,
-    Waiting,
+    HungRank, Ipt, JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Part, RankMessage,
+    TimeLeft, Waiting,
 };
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
@@ -165,7 +165,7 @@ fn every_message_of_the_jl_reads_back() {
 #[test]
 fn every_message_of_an_nla_reads_back() {
     for message in nla_messages() {
-        let says = NlaSays { node: node(), message };
+        let says = NlaMessage { node: node(), message };
         assert_eq!(from_nla(&to_nla(&says).unwrap()), Ok(says));
     }
 }
@@ -176,7 +176,7 @@ fn pmi_never_becomes_an_event() {
     let part = Part { barrier: 2, part: 0, parts: 1, lines: "addr=1\n".to_owned() };
     assert_eq!(to_jl(&FromJl::Pmi { episode: EPISODE, part: part.clone() }), None);
     let message = FromNla::Pmi { episode: EPISODE, ranks: ranks(), joined: ranks(), part };
-    assert_eq!(to_nla(&NlaSays { node: node(), message }), None);
+    assert_eq!(to_nla(&NlaMessage { node: node(), message }), None);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
         },
         FromRank::CheckpointFailed { set: set(), reason },
     ] {
-        let says = RankSays { episode: EPISODE, rank: 3, message };
+        let says = RankMessage { episode: EPISODE, rank: 3, message };
         assert_eq!(from_rank(&to_rank(&says)), Ok(says));
     }
     for what in [
@@ -244,7 +244,7 @@ proptest! {
     #[test]
     fn no_event_panics(which in 0..28usize, value in ".{0,40}", field in 0..6usize, payload in ".{0,60}") {
         let mut events: Vec<Event> = jl_messages().iter().filter_map(to_jl).collect();
-        events.extend(nla_messages().into_iter().filter_map(|message| to_nla(&NlaSays { node: node(), message })));
+        events.extend(nla_messages().into_iter().filter_map(|message| to_nla(&NlaMessage { node: node(), message })));
         let mut event = events[which % events.len()].clone();
         let tags = event.tags.len();
         if tags > 0 {

@@ -3,7 +3,7 @@
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
     Answer, Closed, ExitCause, FromJl, FromNla, FromRank, HangNotice, Ipt, JobRequest, Launch,
-    NlaSays, NumberedRequest, Outcome, Placement, RankSays,
+    NlaMessage, NumberedRequest, Outcome, Placement, RankMessage,
 };
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla;
@@ -212,7 +212,7 @@ fn ipt(ipt: &Ipt) -> Draft {
 
 /// A message of an NLA as an event; `None` for PMI, FTB_NLA_READY, progress, and the protection of
 /// images in memory.
-pub fn to_nla(says: &NlaSays) -> Option<Event> {
+pub fn to_nla(says: &NlaMessage) -> Option<Event> {
     use Severity::{Error, Info};
     let node: &NodeName = &says.node;
     let draft = |name, severity, payload: String| {
@@ -316,7 +316,7 @@ fn hung_rank(node: &NodeName, message: &FromNla) -> Option<Draft> {
 }
 
 /// A message of a rank as an event.
-pub fn to_rank(says: &RankSays) -> Event {
+pub fn to_rank(says: &RankMessage) -> Event {
     let (name, severity) = match &says.message {
         FromRank::Suspended => (names::FTB_MPI_SUSPENDED, Severity::Info),
         FromRank::CheckpointDone { .. } => (names::FTB_CHECKPOINT_DONE, Severity::Info),

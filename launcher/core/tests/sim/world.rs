@@ -6,7 +6,7 @@ use super::proc::{Phase, Proc};
 use ftb_core::Now;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
 use ftb_launcher_core::manner::Manner;
-use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaSays, RankSays};
+use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaMessage, RankMessage};
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
 use ftb_launcher_core::nla::{self, MigrationState, Nla, NlaConfig};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -216,7 +216,7 @@ impl World {
     }
 
     pub fn rank_says(&mut self, rank: u32, episode: Episode, message: FromRank) {
-        let says = RankSays { episode, rank, message };
+        let says = RankMessage { episode, rank, message };
         self.send("jl", Happens::ToJl(Box::new(jl::JlInput::Rank(says))));
     }
 
@@ -305,7 +305,7 @@ impl World {
                 names.into_iter().for_each(|name| self.start_node(name));
             }
             jl::JlOutput::Answer(_) => {}
-            jl::JlOutput::Tell(words) => self.reported.push(format!("{} {words}", self.now_ms)),
+            jl::JlOutput::Notify(words) => self.reported.push(format!("{} {words}", self.now_ms)),
             jl::JlOutput::Exit(code) => self.exit = Some(code),
         }
     }
@@ -336,7 +336,7 @@ impl World {
                     }
                 }
                 let node = name.clone();
-                let says = NlaSays { node, message };
+                let says = NlaMessage { node, message };
                 self.send("jl", Happens::ToJl(Box::new(jl::JlInput::Nla(says))));
             }
             nla::NlaOutput::Spawn(spawn) => {

@@ -216,7 +216,7 @@ impl Ends {
         if links.closed {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let number = links.accept(&link, self.opening.size as usize + limits::STRANGERS_MAX);
+        let number = links.accept(&link, self.opening.size as usize + limits::HANDSHAKING_MAX);
         let ends = Arc::clone(self);
         let reader = spawn_helper("ftb-read", move || {
             let heard = ends.hear(&link);
@@ -625,7 +625,7 @@ mod tests {
     fn silent_strangers_make_room_for_a_rank() {
         let ((_listens, at), (dials, _)) = (opened(0), opened(1));
         let connect = |_| TcpStream::connect(&at.addresses["tcp"]).unwrap();
-        let mut strangers: Vec<_> = (0..limits::STRANGERS_MAX + 4).map(connect).collect();
+        let mut strangers: Vec<_> = (0..limits::HANDSHAKING_MAX + 4).map(connect).collect();
         // Long before their deadline.
         for oldest in &mut strangers[..2] {
             oldest.set_read_timeout(Some(limits::HELLO_TIMEOUT / 2)).unwrap();

@@ -81,7 +81,7 @@ impl Stage {
         if at(&due) == here { LoopStep::Save(due) } else { LoopStep::Missed(due) }
     }
 
-    pub(super) fn obey(&mut self, order: Order) {
+    pub(super) fn execute(&mut self, order: Order) {
         match order {
             Order::Where => self.is_asked = true,
             Order::Save(due) => self.due = Some(due),
@@ -119,8 +119,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn obey(stage: &mut Stage, text: &str) {
-        stage.obey(Order::parse(text).unwrap());
+    fn execute(stage: &mut Stage, text: &str) {
+        stage.execute(Order::parse(text).unwrap());
     }
 
     fn due(loop_id: Option<u64>) -> Due {
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_rank_goes_on_to_the_loop_id_of_the_save_and_is_saved_once() {
         let mut stage = Stage::default();
-        obey(&mut stage, "save 9 mem-000009 6");
+        execute(&mut stage, "save 9 mem-000009 6");
         assert_eq!([4, 5].map(|here| stage.step(here)), [LoopStep::GoOn, LoopStep::GoOn]);
         assert_eq!(stage.step(6), LoopStep::Save(due(Some(6))));
         assert_eq!(stage.step(6), LoopStep::GoOn);
@@ -140,24 +140,24 @@ mod tests {
     fn the_first_save_is_at_the_first_id_whatever_it_is() {
         let mut stage = Stage::default();
         stage.begin(40);
-        obey(&mut stage, "save 9 mem-000009 first");
+        execute(&mut stage, "save 9 mem-000009 first");
         assert_eq!(stage.step(40), LoopStep::Save(due(None)));
-        obey(&mut stage, "save 9 mem-000009 first");
+        execute(&mut stage, "save 9 mem-000009 first");
         assert_eq!(stage.step(41), LoopStep::Missed(due(None)));
     }
 
     #[test]
     fn a_cancelled_save_does_not_happen() {
         let mut stage = Stage::default();
-        obey(&mut stage, "save 9 mem-000009 6");
-        obey(&mut stage, "cancel");
+        execute(&mut stage, "save 9 mem-000009 6");
+        execute(&mut stage, "cancel");
         assert_eq!(stage.step(6), LoopStep::GoOn);
     }
 
     #[test]
     fn a_rank_behind_the_loop_id_is_not_saved() {
         let mut stage = Stage::default();
-        obey(&mut stage, "save 9 mem-000009 6");
+        execute(&mut stage, "save 9 mem-000009 6");
         assert_eq!(stage.step(7), LoopStep::Missed(due(Some(6))));
         assert_eq!(stage.step(7), LoopStep::GoOn);
     }
@@ -168,7 +168,7 @@ mod tests {
         let mut reported = |ms| {
             now += Duration::from_millis(ms);
             stage.called(now);
-            obey(&mut stage, "where");
+            execute(&mut stage, "where");
             stage.report(3)
         };
         assert_eq!(reported(0), None, "its first call");

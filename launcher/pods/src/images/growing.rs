@@ -74,7 +74,7 @@ impl Watch {
 ///
 /// # Errors
 /// The image does not begin, or `beat` fails.
-pub fn begun(
+pub fn started(
     image: &Path,
     beat_every: Duration,
     mut beat: impl FnMut() -> io::Result<()>,
@@ -198,7 +198,7 @@ mod tests {
         let (reported, from) = mpsc::channel();
         let there = image.clone();
         let sending = std::thread::spawn(move || {
-            begun(&there, Duration::from_secs(60), || Ok(()))?;
+            started(&there, Duration::from_secs(60), || Ok(()))?;
             send(&there, &mut Recorder(reported))
         });
         fs::create_dir_all(image.join(PARENT)).unwrap();

@@ -66,8 +66,8 @@ fn make_dirs(image: &Path) -> io::Result<()> {
 }
 
 /// Makes the directories of an image and writes the facts. `begun`: [`make_parent`] made them.
-pub(super) fn make(image: &Path, facts: &Facts, space: &str, begun: bool) -> io::Result<()> {
-    if !begun {
+pub(super) fn make(image: &Path, facts: &Facts, space: &str, started: bool) -> io::Result<()> {
+    if !started {
         make_dirs(image)?;
     }
     fs::write(image.join(FACTS), serde_json::to_vec(facts)?)?;

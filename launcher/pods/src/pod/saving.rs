@@ -111,8 +111,8 @@ impl Task {
         let image = self.spec.image(set, first);
         let facts =
             Facts { address: self.address, pipes: self.pipes, supervisor: self.supervisor, ranks };
-        let begun = self.precopied.as_ref() == Some(set);
-        let made = image::make(&image.here, &facts, space, begun)
+        let started = self.precopied.as_ref() == Some(set);
+        let made = image::make(&image.here, &facts, space, started)
             .map_err(|error| format!("cannot make {}: {error}", image.here.display()));
         let written = match made {
             Ok(()) => self.dump(set, &image, leave).await,

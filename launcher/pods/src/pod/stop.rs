@@ -36,12 +36,12 @@ pub(super) fn stop(groups: &BTreeSet<i32>) {
         // Ended processes are collected later.
         let _ = killpg(Pid::from_raw(*group), Signal::SIGSTOP);
     }
-    let begun = Instant::now();
+    let started = Instant::now();
     // A process with a pending stop starts nothing: the first look sees all of them.
     let mut stopping = Stopping::default();
     let mut seen = look(groups);
     stopping.reported.extend(seen.keys());
-    while begun.elapsed() < STAND_WAIT {
+    while started.elapsed() < STAND_WAIT {
         for (pid, signal) in stopping.signals(&seen) {
             let _ = kill(Pid::from_raw(pid), signal);
         }

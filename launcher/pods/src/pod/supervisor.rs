@@ -195,7 +195,7 @@ pub fn supervise(user: bool) -> io::Result<()> {
         unshare(CloneFlags::CLONE_NEWIPC)?;
     }
     let _ = setsid();
-    close_strangers()?;
+    close_inherited_fds()?;
     let null = File::options().read(true).write(true).open("/dev/null")?;
     nix::unistd::dup2_stderr(&null)?;
     drop(null);
@@ -219,7 +219,7 @@ pub fn supervise(user: bool) -> io::Result<()> {
 }
 
 /// Closes inherited descriptors: they belong to other mounts and cannot be saved.
-fn close_strangers() -> io::Result<()> {
+fn close_inherited_fds() -> io::Result<()> {
     let entries = std::fs::read_dir("/proc/self/fd")?;
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for fd in numbers.filter(|fd: &i32| *fd > 2).collect::<Vec<_>>() {

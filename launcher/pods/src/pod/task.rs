@@ -167,7 +167,7 @@ impl Task {
                 },
                 order = orders.recv() => match order {
                     Some(order) => {
-                        if self.obey(order).await {
+                        if self.execute(order).await {
                             break;
                         }
                     }
@@ -291,7 +291,7 @@ impl Task {
     }
 
     /// Executes an order; `true`: the pod is over.
-    async fn obey(&mut self, order: Order) -> bool {
+    async fn execute(&mut self, order: Order) -> bool {
         match order {
             Order::Spawn { rank, incarnation, argv, env } => {
                 self.add(rank, incarnation);

@@ -18,14 +18,14 @@ fn progress_is_no_answer_to_a_question() {
 
 /// A job with a set whose rank 0 is stopped.
 fn stopped(on_hang: OnHang, on_death: OnDeath) -> Clocked {
-    let mut job = begun(on_hang, on_death);
+    let mut job = started(on_hang, on_death);
     want(&mut job.jl, Request::Checkpoint { reason: "test".to_owned() });
     save(&mut job);
     hang(&mut job);
     job
 }
 
-fn begun(on_hang: OnHang, on_death: OnDeath) -> Clocked {
+fn started(on_hang: OnHang, on_death: OnDeath) -> Clocked {
     let mut job = Clocked::new(Interval::Never);
     (job.jl.job.config.on_hang, job.jl.job.config.on_death) = (on_hang, on_death);
     job.start(true);
@@ -58,7 +58,7 @@ pub(super) fn has_hung(job: &mut Clocked, seconds: u64) {
 #[test]
 fn a_job_that_hangs_before_its_first_set_starts_anew_where_its_owner_lets_it_restart() {
     for on_hang in [OnHang::Restart, OnHang::RollBack] {
-        let mut job = begun(on_hang, OnDeath::Restart);
+        let mut job = started(on_hang, OnDeath::Restart);
         assert!(job.reported("before the first set the job starts anew"), "{:?}", job.out);
         hang(&mut job);
         let words = format!("hung: rank 0 (on_hang = {})", on_hang.as_str());
@@ -76,7 +76,7 @@ fn a_job_that_hangs_before_its_first_set_starts_anew_where_its_owner_lets_it_res
         };
         assert!(job.out.iter().any(afresh), "{:?}", job.out);
         // Otherwise the user knows from the start that it is only reported.
-        let mut job = begun(on_hang, OnDeath::Rollback);
+        let mut job = started(on_hang, OnDeath::Rollback);
         let words = "before the first set a hung rank is only reported; with --on-death restart";
         assert!(job.reported(words), "{:?}", job.out);
         hang(&mut job);
@@ -121,7 +121,7 @@ fn a_job_in_which_a_rank_hangs_ends_where_that_is_wanted() {
 fn a_rank_that_its_peers_leave_behind_is_only_reported() {
     use crate::progress::{Finding, HangKind};
     let ends = |kind| {
-        let mut job = begun(OnHang::Kill, OnDeath::Rollback);
+        let mut job = started(OnHang::Kill, OnDeath::Rollback);
         let finding = Finding { rank: Some(0), incarnation: 0, pid: 7, kind, since_ns: 0 };
         job.jl.act_on_hang(Now { mono_ns: 1_000_000_000, wall_ns: 0 }, &[finding]);
         job.feed(JlInput::Tick);

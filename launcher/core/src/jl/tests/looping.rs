@@ -12,7 +12,7 @@ fn config_of_memory(jl: &mut Jl) {
 }
 
 fn says(jl: &mut Jl, name: &str, message: FromNla) -> Vec<JlOutput> {
-    feed(jl, JlInput::Nla(NlaSays { node: node(name), message }))
+    feed(jl, JlInput::Nla(NlaMessage { node: node(name), message }))
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_job_is_saved_at_its_highest_loop_id_before_its_first_step() {
     let (episode, set) = (jl.open.as_ref().unwrap().episode, SetId::of_memory(Episode(2)));
     let reason = "it does not fit".to_owned();
     let message = FromRank::CheckpointFailed { set, reason };
-    feed(&mut jl, JlInput::Rank(RankSays { episode, rank: 0, message }));
+    feed(&mut jl, JlInput::Rank(RankMessage { episode, rank: 0, message }));
     assert!(jl.open.is_none());
     // They do not wait any more.
     want(&mut jl, Request::MemoryCheckpoint { reason: "test".to_owned() });
@@ -88,7 +88,7 @@ fn a_save_that_a_rank_was_too_fast_for_is_tried_again_with_more_time_and_not_for
         let set = SetId::of_checkpoint(episode);
         let reason = format!("rank 1: {}", crate::manner::LOOP_MISSED);
         let message = FromRank::CheckpointFailed { set, reason };
-        let out = feed(&mut jl, JlInput::Rank(RankSays { episode, rank: 1, message }));
+        let out = feed(&mut jl, JlInput::Rank(RankMessage { episode, rank: 1, message }));
         answers += out.iter().filter(|out| matches!(out, JlOutput::Answer(_))).count();
         assert_eq!((answers > 0, jl.open.is_none()), (attempt == 6, attempt == 6), "{attempt}");
     }

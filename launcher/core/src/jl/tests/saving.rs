@@ -89,7 +89,7 @@ fn a_recovery_waits_while_the_state_cannot_be_saved() {
 fn resumed(job: &mut Clocked) {
     let episode = job.jl.job.episode;
     for rank in 0..2 {
-        job.feed(JlInput::Rank(RankSays { episode, rank, message: FromRank::Resumed }));
+        job.feed(JlInput::Rank(RankMessage { episode, rank, message: FromRank::Resumed }));
     }
     job.wait(1);
     assert_eq!(kind(job), None);

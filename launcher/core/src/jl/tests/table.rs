@@ -10,7 +10,9 @@ mod page;
 
 use crate::jl::*;
 use crate::manner::{Manner, Moves, Saver};
-use crate::message::{ExitCause, FromNla, FromRank, Launch, NlaSays, Part, Placement, RankSays};
+use crate::message::{
+    ExitCause, FromNla, FromRank, Launch, NlaMessage, Part, Placement, RankMessage,
+};
 use crate::names::{JobId, Ranks, SetId};
 use crate::progress::HangTimes;
 use crate::wire;
@@ -129,10 +131,10 @@ impl World {
 
     /// Feeds these inputs in order while the phase stays.
     fn comes(&mut self, inputs: Vec<JlInput>) {
-        let begun = self.clone();
+        let started = self.clone();
         for input in inputs {
             self.handle(input);
-            if self.open_phase() != begun.open_phase() {
+            if self.open_phase() != started.open_phase() {
                 break;
             }
         }
@@ -169,7 +171,7 @@ impl World {
     }
 
     fn nla(node: &NodeName, message: FromNla) -> JlInput {
-        JlInput::Nla(NlaSays { node: node.clone(), message })
+        JlInput::Nla(NlaMessage { node: node.clone(), message })
     }
 
     /// All nodes send this message.
@@ -196,7 +198,7 @@ impl World {
             return Vec::new();
         };
         let (job, episode) = (&self.jl.job, open.episode);
-        let rank = |rank, message| JlInput::Rank(RankSays { episode, rank, message });
+        let rank = |rank, message| JlInput::Rank(RankMessage { episode, rank, message });
         let ranks = || 0..u32::try_from(job.ranks.len()).unwrap();
         let reason = || "a test".to_owned();
         let mut all = Vec::new();
@@ -277,7 +279,7 @@ impl World {
     }
 
     fn saved(&self, episode: Episode, set: &SetId) -> [(&'static str, Vec<JlInput>); 2] {
-        let say = |rank, message| JlInput::Rank(RankSays { episode, rank, message });
+        let say = |rank, message| JlInput::Rank(RankMessage { episode, rank, message });
         let message = FromRank::CheckpointDone { set: set.clone(), bytes: 1, activity: None };
         let done = |rank| say(rank, message.clone());
         let ranks = 0..u32::try_from(self.jl.job.ranks.len()).unwrap();
@@ -321,7 +323,7 @@ impl World {
         let reason = "a test".to_owned();
         let failed = FromRank::CheckpointFailed { set: set.clone(), reason };
         let rank = ranks.iter().next().unwrap();
-        let failed = JlInput::Rank(RankSays { episode, rank, message: failed });
+        let failed = JlInput::Rank(RankMessage { episode, rank, message: failed });
         let left = |rank| self.exit(rank, ExitCause::Left);
         let mut gone: Vec<JlInput> = ranks.iter().map(left).collect();
         gone.push(self.is_now(source, MigrationState::Inactive));

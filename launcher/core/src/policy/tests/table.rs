@@ -124,10 +124,10 @@ fn done(actions: &[Action]) -> String {
     let words: BTreeSet<String> = actions
         .iter()
         .map(|action| match action {
-            Action::Tell(words) if words.contains("unless it passes") => "reported".to_owned(),
+            Action::Notify(words) if words.contains("unless it passes") => "reported".to_owned(),
             Action::Cancel { .. } => "queued actions on single nodes are cancelled".to_owned(),
-            Action::Tell(words) if words.contains("would") => "only reported".to_owned(),
-            Action::Tell(_) => String::new(),
+            Action::Notify(words) if words.contains("would") => "only reported".to_owned(),
+            Action::Notify(_) => String::new(),
             Action::Unusable { .. } => "it gets no ranks".to_owned(),
             Action::Gone { .. } => "the node counts as lost".to_owned(),
             Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
