@@ -44,7 +44,7 @@ fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let socket = config.agent.clone();
     daemon::serve(NAME, socket.as_deref(), async |client, stop| {
-        Ok(watch::run(config, client, stop).await?)
+        watch::run(config, client, stop).await
     })
 }
 

@@ -45,6 +45,6 @@ fn serve(config: Config) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
     let socket = config.agent.clone();
     daemon::serve("ftb-bridge", socket.as_deref(), async |client, stop| {
-        Ok(shell::run(config, client, stop).await?)
+        shell::run(config, client, stop).await
     })
 }

@@ -94,13 +94,14 @@ impl FaultSearch {
     /// Looks at an event of that time.
     pub fn look(&mut self, received: &Received) {
         let event = &received.event;
-        let host = match (&received.stated, event.tag("node")) {
+        let named = event.tag("node").or_else(|| event.tag("host"));
+        let host = match (&received.stated, named) {
             (Some(stated), _) => &stated.condition.host,
             (None, Some(node)) => node,
             (None, None) => received.host.as_str(),
         };
         let is_before = (self.since_ns()..=self.until_ns).contains(&event.time_ns);
-        if event.name == self.name && host == self.node && is_before {
+        if event.name == self.name && host.eq_ignore_ascii_case(&self.node) && is_before {
             let (id, name) = (received.id.to_string(), event.name.as_str().to_owned());
             self.newest = Some(Fault { id, name, time_ns: event.time_ns });
         }

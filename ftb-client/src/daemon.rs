@@ -175,17 +175,21 @@ pub fn serve(
     socket: Option<&Path>,
     work: impl AsyncFnOnce(&Client, Stop<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let client = client(name, socket)?;
         let stop = async {
             signals.stop().await;
             notify_stopping();
         };
-        work(&client, Box::pin(stop)).await?;
+        let ended = work(&client, Box::pin(stop)).await;
         close(&client).await;
-        Ok(())
-    })
+        ended
+    });
+    // A name server that does not answer must not hold the end up.
+    runtime.shutdown_background();
+    ended
 }
 
 /// How log lines look.

@@ -57,6 +57,6 @@ fn run(args: &Cli) -> Result<(), Failure> {
     LogSettings::from_env()?.install()?;
     let socket = config.agent.clone();
     daemon::serve("ftb-slurm", socket.as_deref(), async |client, stop| {
-        Ok(watch::run(config, client, stop).await?)
+        watch::run(config, client, stop).await
     })
 }

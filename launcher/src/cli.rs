@@ -51,7 +51,7 @@ Examples:
     /// Start a job again from one of its sets (JOBDIR/sets/SET), on other nodes if you like
     #[command(after_long_help = "\
 Examples:
-  ftb-launch restart ~/.local/state/ftb/jobs/job-1/sets/set-3 --hosts node[01-16]")]
+  ftb-launch restart ~/.local/state/ftb/jobs/job-1/sets/set-000003 --hosts node[01-16]")]
     Restart(Box<Restart>),
     /// Take over a job whose launcher is gone
     ///

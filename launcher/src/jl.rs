@@ -574,7 +574,9 @@ impl JobLauncher {
                 Ok(())
             });
             let result = result.and_then(|()| {
-                let images: Vec<(u64, u32)> = all.into_values().collect();
+                // A rank that was left out has no image: its place holds nothing.
+                let image = |rank| all.get(&rank).copied().unwrap_or_default();
+                let images: Vec<(u64, u32)> = (0..size).map(image).collect();
                 let bytes = images.iter().map(|(bytes, _)| bytes).sum();
                 let (digests, code) = (Vec::new(), String::new());
                 let set = set.clone();

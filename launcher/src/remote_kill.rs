@@ -68,7 +68,7 @@ impl RemoteKill {
     /// Waits until the kills on these nodes are done or overdue.
     pub fn ended(&mut self, nodes: &[NodeName]) -> impl Future<Output = ()> + Send + use<> {
         while self.kills.try_join_next().is_some() {}
-        let kills = nodes.iter().filter_map(|node| self.under_way.remove(node)).flatten();
+        let kills = nodes.iter().filter_map(|node| self.under_way.get(node).cloned()).flatten();
         let kills: Vec<watch::Receiver<()>> = kills.collect();
         async move {
             for mut kill in kills {

@@ -42,6 +42,9 @@ impl core::fmt::Debug for SetKey {
     }
 }
 
+/// In the place of a rank that was left out: it has no image.
+const LEFT_OUT: (u64, u32) = (0, 0);
+
 impl SetKey {
     pub fn new(secret: String) -> Self {
         Self(secret)
@@ -56,7 +59,10 @@ impl SetKey {
     /// # Errors
     /// An image cannot be read.
     pub fn seal(&self, root: &Path, mut manifest: Manifest) -> Result<Manifest, String> {
-        let digest = |rank| {
+        let digest = |rank: u32| {
+            if manifest.images.get(rank as usize) == Some(&LEFT_OUT) {
+                return Ok(String::new());
+            }
             let path = images::path(root, &manifest.set, rank);
             images::digest(&path).map_err(|error| format!("{}: {error}", path.display()))
         };

@@ -166,7 +166,7 @@ impl<'a> Gated<'a> {
     }
 
     fn started(&self) -> Result<Vec<Pid>> {
-        let text = fs::read_to_string(self.site.cluster.dir().join("begun"))?;
+        let text = fs::read_to_string(self.site.cluster.dir().join("started"))?;
         text.lines().map(|line| Ok(Pid::from_raw(line.parse()?))).collect()
     }
 }

@@ -491,10 +491,12 @@ fn check_types(types: &[Named<'_>], impls: &[Named<'_>], all: &mut BTreeMap<Stri
     }
 }
 
+/// Each file of a crate with what it imports.
+type Imports<'a> = [(&'a Source, Vec<(Vec<String>, usize)>)];
 type Modules<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
 
 /// The files of a crate and which others each imports. A module may use what its ancestors define.
-fn imported<'a>(uses: &'a [(&Source, Vec<(Vec<String>, usize)>)], package: &str) -> Modules<'a> {
+fn imported<'a>(uses: &'a Imports<'a>, package: &str) -> Modules<'a> {
     let of_package = || uses.iter().filter(|(source, _)| source.package == package);
     let files: BTreeSet<&[String]> = of_package().map(|(source, _)| &*source.module).collect();
     let file_of = |path: &'a [String]| {
@@ -525,10 +527,7 @@ fn is_in_circle(modules: &Modules<'_>, module: &[String]) -> bool {
 }
 
 /// No two files of a crate import each other, not through others either.
-fn check_circles(
-    uses: &[(&Source, Vec<(Vec<String>, usize)>)],
-    all: &mut BTreeMap<String, Vec<Found>>,
-) {
+fn check_circles(uses: &Imports<'_>, all: &mut BTreeMap<String, Vec<Found>>) {
     let packages: BTreeSet<&str> = uses.iter().map(|(source, _)| &*source.package).collect();
     for package in packages {
         let modules = imported(uses, package);

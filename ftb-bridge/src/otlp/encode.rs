@@ -76,9 +76,10 @@ fn spans<'a>(closed: &Closed<'a>, fault: Option<&'a Fault>, trace: &'a str) -> V
     let mut stages = Vec::new();
     let mut at_ns = fault.map_or(closed.began_ns, |fault| fault.time_ns);
     let began_ns = at_ns;
-    let decided = fault.map(|_| (DECIDE, closed.began_ns.saturating_sub(at_ns)));
+    // A stage has the same number, and with it the same id, whether the fault was found or not.
+    let decided = fault.map(|_| (1, (DECIDE, closed.began_ns.saturating_sub(at_ns))));
     let phases = closed.phases.iter().map(|(phase, ms)| (*phase, ms.saturating_mul(1_000_000)));
-    for (number, (name, ns)) in (1..).zip(decided.into_iter().chain(phases)) {
+    for (number, (name, ns)) in decided.into_iter().chain((2..).zip(phases)) {
         let until_ns = at_ns.saturating_add(ns);
         stages.push(Span {
             trace_id: trace,

@@ -44,6 +44,8 @@ impl<'a> Tracer<'a> {
         let mut episodes = self.client.subscribe(EPISODES, start).await?;
         let begin = episodes.position();
         self.state.change(|state| state.traces.position = Some(begin));
+        // From here on nothing is missed: the next start goes on from this position.
+        tokio::task::block_in_place(|| self.state.save())?;
         while let Some(delivery) = episodes.next().await {
             let position = match &delivery {
                 Delivery::Event(received) => {

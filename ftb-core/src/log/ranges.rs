@@ -169,12 +169,6 @@ impl PublisherRanges {
         self.by_publisher.get(&id.publisher).is_some_and(|entry| entry.seqs.contains(id.seq.get()))
     }
 
-    /// The last event of a publisher that was noted.
-    pub fn last(&self, publisher: PublisherId) -> Option<PublisherSeq> {
-        let (_, last) = self.by_publisher.get(&publisher)?.seqs.ranges.last()?;
-        Some((*last).into())
-    }
-
     /// Everything noted, in order of the publishers' ids.
     pub fn iter(&self) -> impl Iterator<Item = (PublisherId, &RangeSet)> {
         self.by_publisher.iter().map(|(publisher, entry)| (*publisher, &entry.seqs))

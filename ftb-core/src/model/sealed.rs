@@ -10,7 +10,6 @@ use crate::condition::{Condition, Provenance, RecommendedAction, Subject, Truth}
 use crate::group;
 use crate::hostlist::Hostlist;
 use crate::ident::EventId;
-use crate::limits::PUBLISHER_SEQ_MAX;
 use crate::numbers::PublisherSeq;
 use crate::severity::Severity;
 use bytes::Bytes;
@@ -302,14 +301,6 @@ impl Sealed {
 }
 
 impl<'a> SealedRef<'a> {
-    /// Whether an agent takes its number from a publisher, and those of the statements that it
-    /// repeats or replaces. With a higher one the publisher's next statements would be old.
-    pub(crate) fn is_in_range(self) -> bool {
-        let provenance = self.condition().map(|condition| condition.head().provenance);
-        let named = provenance.into_iter().flat_map(|of| [of.source, of.replaces]).flatten();
-        named.chain([self.id()]).all(|of| of.seq.get() <= PUBLISHER_SEQ_MAX)
-    }
-
     /// The spans of the head lie in these bytes; number and time replace those of the head.
     pub(crate) fn of(head: &'a Head, seq: PublisherSeq, time_ns: u64, bytes: &'a [u8]) -> Self {
         Self { head, seq, time_ns, bytes }

@@ -117,8 +117,6 @@ counters! {
     conditions_unknown,
     /// Conditions that were cleared without ever being stated.
     conditions_unset,
-    /// Events dropped because they call the publisher of a statement lost that it has not made.
-    losses_invented,
     /// Events of clients that were refused because their publisher says too much.
     rate_shed,
     /// Hellos refused.

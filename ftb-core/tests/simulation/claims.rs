@@ -8,7 +8,7 @@ use ftb_core::frame::{
     Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, NackCode, UpBatch, UpItem,
     members_digest,
 };
-use ftb_core::ident::{EventId, OriginId, PublisherId, Rank};
+use ftb_core::ident::{OriginId, PublisherId, Rank};
 use ftb_core::node::api::{Input, LinkId, MemberState, Output};
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
@@ -309,56 +309,6 @@ fn the_mark_of_a_log_forces_no_statement_upon_another() {
     assert_eq!(parent.send_event(1, 1, forced), 1);
     let row = parent.node.conditions().get(&Subject::new("b", "", KEY)).cloned();
     assert_eq!(row.map(|row| row.truth), Some(Truth::True), "only by hand");
-}
-
-/// A statement about a host, in an event of an agent, that stands for another one.
-fn standing_for(of: u32, key: &str, truth: Truth, provenance: Provenance, seq: u64) -> Sealed {
-    let publisher = PublisherId { account: 1, token: 70 + u64::from(of) };
-    let host = HOSTS[of as usize];
-    let said = Said { severity: Severity::Error, space: SPACE, name: "X", host, payload: 1 };
-    let condition = Condition { host: "c".into(), ..Condition::new(key, truth) };
-    seal_stated(publisher, seq, &said, Some((condition, provenance)))
-}
-
-/// The holder of a key says that a publisher is lost which is well, and names an event of it that
-/// is still to come.
-#[test]
-fn a_loss_of_what_was_never_stated_does_not_outdate_the_next_statements() {
-    let mut parent = Parent::new();
-    let direct = Provenance::direct(origin(2));
-    let first = standing_for(2, "FAN", Truth::True, direct, 1);
-    let publisher = first.as_ref().id().publisher;
-    assert_eq!(parent.send_event(2, 2, first), 1);
-    let loss = |seq: u64| {
-        let of = Some(EventId { publisher, seq: seq.into() });
-        let provenance = Provenance { source: of, replaces: of, ..Provenance::direct(origin(1)) };
-        standing_for(1, "DISK", Truth::Unknown, provenance, seq)
-    };
-    assert_eq!(parent.send_event(1, 1, loss(1 << 40)), 0);
-    assert_eq!(parent.counted("losses_invented"), 1);
-    assert_eq!(parent.send_event(2, 2, standing_for(2, "DISK", Truth::True, direct, 2)), 1);
-    let row = parent.node.conditions().get(&Subject::new("c", "", "DISK")).cloned();
-    assert_eq!(row.map(|row| row.truth), Some(Truth::True));
-    // What the publisher has made can be lost with it.
-    assert_eq!(parent.send_event(1, 1, loss(2)), 1);
-}
-
-#[test]
-fn a_repeated_statement_with_a_number_that_no_publisher_reaches_is_refused() {
-    for replaces in [None, Some(1_u64)] {
-        let mut parent = Parent::new();
-        let of =
-            |seq: u64| EventId { publisher: PublisherId { account: 1, token: 7 }, seq: seq.into() };
-        let provenance = Provenance {
-            source: Some(of(u64::MAX - 1)),
-            replaces: replaces.map(of),
-            ..Provenance::direct(origin(1))
-        };
-        let repeated = standing_for(1, "FAN", Truth::Unknown, provenance, 1);
-        assert_eq!(parent.send_event(1, 1, repeated), 0);
-        parent.assert_refused("a number out of range", "b");
-        assert!(parent.is_closed(1));
-    }
 }
 
 #[test]

@@ -125,12 +125,12 @@ impl Inbox {
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.recall.is_some()
     }
 
-    /// Restores what [`Inbox::snapshot`] returned and ends the recall. No channel uses the inbox
-    /// meanwhile.
-    pub(crate) fn go_back(&self, peers: Vec<(u64, Vec<Message>)>) {
+    /// Restores what [`Inbox::snapshot`] returned and ends recalls up to this episode; a later one
+    /// stays. No channel uses the inbox meanwhile.
+    pub(crate) fn go_back(&self, episode: u64, peers: Vec<(u64, Vec<Message>)>) {
         let mut state = lock(&self.state);
         state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
-        state.recall = None;
+        state.recall.take_if(|recall| recall.episode <= episode);
         state.unbounded = false;
         state.draining = false;
         drop(state);

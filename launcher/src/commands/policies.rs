@@ -157,7 +157,13 @@ fn read_events(path: &Path) -> Result<Vec<RecordedEvent>, Failure> {
         let bad = |problem: String| {
             Failure::bad_input(format!("{name} line {number}: {}", problem.replace('\n', " ")))
         };
-        let one: Recorded = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;
+        let wrong = |error: serde_json::Error| bad(error.to_string());
+        let value: serde_json::Value = serde_json::from_str(text).map_err(wrong)?;
+        // Events are missing there: `ftbctl events` says so.
+        if value["type"] == "gap" {
+            continue;
+        }
+        let one: Recorded = serde_json::from_value(value).map_err(wrong)?;
         events.push(one.heard(number).map_err(bad)?);
     }
     events.sort_by_key(|(time_ns, _, _)| *time_ns);

@@ -99,7 +99,7 @@ export class Events {
 
   countGap(gap) {
     this.count.gaps += 1;
-    this.count.missing += gap.count;
+    this.count.missing += gap.count ?? 0;
   }
 
   plan() {
@@ -157,7 +157,9 @@ export class Events {
   gapRow(gap) {
     this.countGap(gap);
     const worst = gap.severity_max ? `, highest severity ${gap.severity_max}` : "";
-    const text = `GAP: ${plural(gap.count, "event")} lost (${gap.reason}${worst})`;
+    // A gap of unknown size has no count.
+    const what = gap.count === null ? "events" : plural(gap.count, "event");
+    const text = `GAP: ${what} lost (${gap.reason}${worst})`;
     return el("tr", { class: "gap" }, el("td", { colspan: "5" }, text));
   }
 

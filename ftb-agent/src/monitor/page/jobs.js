@@ -11,6 +11,7 @@ const NODES_MAX = 4096;
 const SHOWN_MAX = 512;
 /** Hung ranks of a job that are kept; a job with more is hung too. */
 const HUNG_MAX = 4096;
+const STATE_MAX = 64;
 const RENEW_MS = 500;
 const SINCE_S = 86400;
 
@@ -38,6 +39,7 @@ export class Jobs {
     this.jobs = new Map();
     this.open = new Set();
     this.gaps = 0;
+    this.hasGap = false;
     this.error = "";
     this.isLive = false;
     this.isPlanned = false;
@@ -64,7 +66,8 @@ export class Jobs {
   }
 
   take(kind, event) {
-    if (kind === "gap") this.gaps += event.count;
+    // A gap of unknown size has no count.
+    if (kind === "gap") Object.assign(this, { hasGap: true, gaps: this.gaps + (event.count ?? 0) });
     else if (event.job_id) this.onEvent(event);
     this.plan();
   }
@@ -80,10 +83,17 @@ export class Jobs {
         hung: new Set(),
       };
       this.jobs.set(key, job);
-      if (this.jobs.size > JOBS_MAX) this.jobs.delete(this.jobs.keys().next().value);
+      if (this.jobs.size > JOBS_MAX) this.evict(job);
     }
     job.last = event.time_ns;
     return job;
+  }
+
+  /** Ended jobs go before those that run. */
+  evict(added) {
+    const all = [...this.jobs.values()];
+    const oldest = all.find((one) => one.ended && one !== added) ?? all[0];
+    this.jobs.delete(oldest.key);
   }
 
   onEvent(event) {
@@ -92,7 +102,7 @@ export class Jobs {
     if (event.name === "FTB_NLA_STATE") this.onState(job, tags.node ?? event.host, event);
     if (event.name === "FTB_NLA_EXITED" && event.severity !== "INFO") job.notices += 1;
     if (event.name === "FTB_JL_LAUNCH") this.onLaunch(job, event);
-    if (event.name === "FTB_JL_EVICT" && tags.target) job.nodes.set(tags.target, "lost");
+    if (event.name === "FTB_JL_EVICT" && tags.target) this.setState(job, tags.target, "lost");
     if (event.name === "FTB_JL_HUNG" && job.hung.size < HUNG_MAX) job.hung.add(tags.rank ?? "all");
     if (event.name === "FTB_JL_HANG_OVER") job.hung.delete(tags.rank ?? "all");
     if (event.name === "FTB_JL_EPISODE") this.onClosed(job, tags, event);
@@ -112,7 +122,9 @@ export class Jobs {
   }
 
   setState(job, node, state) {
-    if (job.nodes.size < NODES_MAX || job.nodes.has(node)) job.nodes.set(node, state);
+    if (job.nodes.size < NODES_MAX || job.nodes.has(node)) {
+      job.nodes.set(node, state.slice(0, STATE_MAX));
+    }
   }
 
   episode(job, number, event) {
@@ -158,10 +170,10 @@ export class Jobs {
     const closed = this.showsJobs ? "" : "The events of jobs are private to their users. This " +
       "page reads what every user may read: rules in [[access]] of agent.toml with " +
       "subscribe = \"everyone\" for ftb.jl and ftb.nla show jobs here. ";
-    const gap = this.gaps === 0 ? "" :
-      `${plural(this.gaps, "event")} of jobs are missing: states may be old. `;
+    const missing = this.gaps === 0 ? "events" : plural(this.gaps, "event");
+    const gap = this.hasGap ? `${missing} of jobs are missing: states may be old. ` : "";
     // Only who has read everything knows that there is none.
-    const isRead = this.showsJobs && this.isLive && this.error === "" && this.gaps === 0;
+    const isRead = this.showsJobs && this.isLive && this.error === "" && !this.hasGap;
     const none = jobs.length === 0 && isRead ? "No job in the last 24 hours." : "";
     setText(byId("jobs-note"), closed + gap + this.error + none);
     const list = byId("jobs");

@@ -11,7 +11,7 @@ use crate::node::api::{Announcement, ClientId, Output, RefusedWhat, RejectCode, 
 use crate::node::config::ns;
 use crate::numbers::LogIndex;
 use crate::run::Run;
-use crate::sealed::{Sealed, SealedRef};
+use crate::sealed::Sealed;
 use crate::severity::Severity;
 use std::collections::BTreeSet;
 
@@ -93,28 +93,6 @@ impl Node {
             return;
         }
         self.take_statements(client, events, true);
-    }
-
-    /// The acting root takes events. The places of those that call the publisher of a statement
-    /// lost which it has not made: the number of a later event would make its next statements old.
-    /// The original may be missing in this log if nothing of its publisher is here, too.
-    pub(crate) fn invented_losses(&self, run: &Run) -> Vec<usize> {
-        let Some(root) = self.role.root() else { return Vec::new() };
-        let log = self.log.entries();
-        let is_invented = |event: SealedRef<'_>| {
-            let Some(condition) = event.condition() else { return false };
-            let Provenance { source: Some(source), replaces: Some(_), .. } =
-                condition.head().provenance
-            else {
-                return false;
-            };
-            let subject = condition.subject();
-            let is_stated = log.conditions().get(&subject).is_some_and(|row| row.source == source);
-            let last = root.published.last(source.publisher);
-            last.is_some_and(|last| source.seq > last) && !is_stated && !log.is_pending(&subject)
-        };
-        let invented = run.groups().filter(|(_, event)| is_invented(*event));
-        invented.flat_map(|(places, _)| places).collect()
     }
 
     /// The acting root takes events. Clearing a condition that was never stated may be a mistake,

@@ -8,7 +8,7 @@
 //! counts.
 //!
 //! An agent that was in another component may re-propose events of any host, for a while and within
-//! its budget ([`super::re_proposals`]).
+//! its budget ([`super::re_proposal_rate`]).
 //!
 //! Responsible for: what counts. Not responsible for: what a report means
 //! ([`crate::node::membership::members`]), and signatures, which the shell checks.
@@ -57,8 +57,6 @@ pub(crate) enum ClaimKind {
     Route,
     Join,
     Epoch,
-    /// The number of an event, or of one that it repeats.
-    Number,
     /// An offered log.
     Log,
 }
@@ -73,7 +71,6 @@ impl ClaimKind {
             Self::Join => "a request for a rank",
             Self::Epoch => return "it raises the epoch again and again".to_owned(),
             Self::Log => return format!("it offers a log that cannot be: {about}"),
-            Self::Number => return format!("an event of {about} has a number out of range"),
         };
         format!("it sent {what} of {about}, which is not below it")
     }
@@ -482,27 +479,15 @@ impl Membership {
             UpItem::Gap(_) | UpItem::Fork { .. } => None,
         });
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
-        let (mut foreign, mut out_of_range) = (None, None);
-        for event in events {
-            if foreign.is_none() && !event.host().eq_ignore_ascii_case(host) {
-                foreign = Some(event.host().to_owned());
-            }
-            if out_of_range.is_none() && !event.is_in_range() {
-                out_of_range = Some(event.host().to_owned());
-            }
-        }
-        if let Some(about) = out_of_range {
-            cx.counters.events_not_below += batch.count();
-            self.claims.refuse(link, ClaimKind::Number, &about, true);
-            return false;
-        }
-        let Some(about) = foreign else { return true };
+        let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
+        let Some(event) = foreign.next() else { return true };
         let (members, log_bytes) = (&self.members, cx.config.log_bytes as u64);
         let budget = || log_bytes.saturating_mul(LOGS * (1 + members.count_listed_below(child)));
         if self.claims.re_proposals.take(child, batch.bytes(), cx.now.mono_ns, budget) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
         }
+        let about = event.host().to_owned();
         cx.counters.events_not_below += batch.count();
         self.claims.refuse(link, ClaimKind::Event, &about, true);
         false

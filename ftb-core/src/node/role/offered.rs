@@ -9,18 +9,16 @@
 //! | start | come once, with an epoch that is not lower than that of the hello |
 //! | dedup ranges | come before the entries, publishers rising, ranges rising and apart |
 //! | | be of at most [`crate::node::NodeConfig::publishers_max`] publishers |
-//! | | have at most [`RANGES_PER_PUBLISHER_MAX`] ranges each, in which a publisher's numbers lie |
+//! | | have at most [`RANGES_PER_PUBLISHER_MAX`] ranges each |
 //! | entries | rise, and end where their frame says |
 //! | | be whole: the parent has sent nothing that they could refer to |
-//! | | have numbers that a publisher can reach, also those that a statement repeats |
 //! | the whole | reach as far as the hello says, and begin its last epoch no later |
 //!
 //! Not responsible for: signatures of conditions, which the shell checks, and whether the agent was
 //! ever acting root or standby: no other agent can prove that to a root that has just started.
 
-use crate::frame::{Content, DedupRanges, Hello, ReplicaStart, Replicate};
+use crate::frame::{DedupRanges, Hello, ReplicaStart, Replicate};
 use crate::ident::PublisherId;
-use crate::limits::PUBLISHER_SEQ_MAX;
 use crate::node::cx::Cx;
 use crate::node::role::standby::Replica;
 use crate::numbers::LogIndex;
@@ -90,9 +88,6 @@ impl OfferedLog {
             if ranges.len() > RANGES_PER_PUBLISHER_MAX || *count > cx.config.publishers_max {
                 return Err("more dedup ranges than an agent keeps");
             }
-            if ranges.last().is_some_and(|(_, last)| *last > PUBLISHER_SEQ_MAX) {
-                return Err("dedup ranges with numbers that no publisher reaches");
-            }
         }
         Ok(())
     }
@@ -116,11 +111,6 @@ impl OfferedLog {
                 return Err("the entries of an offered log do not rise");
             }
             before = item.last();
-            if let Content::Events(run) = &item.content
-                && !run.groups().all(|(_, event)| event.is_in_range())
-            {
-                return Err("an entry with a number that no publisher reaches");
-            }
         }
         if before > batch.until {
             return Err("the entries of an offered log end elsewhere than it says");

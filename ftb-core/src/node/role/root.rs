@@ -365,13 +365,8 @@ impl Node {
                 let unmarked = run.without_marks(self.cx.config.counted_mark);
                 is_verbatim &= unmarked.is_none();
                 let run = unmarked.unwrap_or(run);
-                let invented = self.invented_losses(&run);
-                is_verbatim &= invented.is_empty();
-                self.cx.counters.losses_invented += invented.len() as u64;
-                for run in run.without(&invented) {
-                    self.note_unset(&run);
-                    is_verbatim &= self.log_events(run);
-                }
+                self.note_unset(&run);
+                is_verbatim &= self.log_events(run);
             }
         }
         is_verbatim

@@ -71,7 +71,7 @@ impl Jl {
             return;
         }
         if let Some(Workflow::Rollback(rollback)) = self.open.as_ref().map(|open| &open.workflow)
-            && !rollback.has_met()
+            && (!rollback.has_met() || self.job.undivided)
         {
             self.job.leave_out(rollback.left(), false);
         }

@@ -323,7 +323,9 @@ impl Handler for Rollback {
             // It may be the repeated answer of an earlier request.
             FromNla::Copied { ranks, .. } => {
                 let fetched = self.fetching.get(node);
-                let all = fetched.is_some_and(|asked| asked.iter().all(|rank| ranks.has(rank)));
+                // The state of a former release does not say what is fetched.
+                let all = self.fetching.is_empty()
+                    || fetched.is_some_and(|asked| asked.iter().all(|rank| ranks.has(rank)));
                 self.stage == RollbackStage::Copy && all
             }
             // It may be the repeated answer of an earlier round.
@@ -381,7 +383,13 @@ impl Handler for Rollback {
         let well = matches!(how, ExitCause::Exit(0) | ExitCause::Left);
         match self.stage {
             RollbackStage::Resume if well => Transition::Stay,
-            RollbackStage::Resume => Transition::died(context.job, rank, how),
+            RollbackStage::Resume => {
+                // It found messages under way, and cannot go on with fewer ranks: all restart.
+                if how == ExitCause::Exit(EXIT_TORN_IMAGE) && !self.left.is_empty() {
+                    context.job.undivided = true;
+                }
+                Transition::died(context.job, rank, how)
+            }
             _ if well || how == ExitCause::Exit(EXIT_TORN_IMAGE) => Transition::Restart {
                 code: how.code(),
                 reason: format!("rank {rank} ended while the job went back in place: {how}"),

@@ -271,6 +271,12 @@ impl Start {
         Transition::next("join", job.config.deadlines.join, Vec::new())
     }
 
+    /// Whether these ranks are all that a node was asked to fetch from memory, if it was.
+    fn has_asked_only(&self, node: &NodeName, ranks: &Ranks) -> bool {
+        let asked = self.fetching.get(node);
+        asked.is_none_or(|asked| asked.iter().all(|rank| ranks.has(rank)))
+    }
+
     fn answered(&mut self, node: &NodeName, stage: StartStage) -> bool {
         self.stage == stage && self.waiting.remove(node) && self.waiting.is_empty()
     }
@@ -307,7 +313,10 @@ impl Handler for Start {
             FromNla::Reset { .. } if self.answered(node, StartStage::Reset) => {
                 self.planned(context.job, context.episode)
             }
-            FromNla::Copied { .. } if self.answered(node, StartStage::Copy) => {
+            // It may be the repeated answer of an earlier round.
+            FromNla::Copied { ranks, .. }
+                if self.has_asked_only(node, ranks) && self.answered(node, StartStage::Copy) =>
+            {
                 self.copied(context.job, context.episode)
             }
             FromNla::CopyFailed { reason, .. } if self.stage == StartStage::Copy => {

@@ -145,7 +145,7 @@ fn a_second_fault_within_the_hold_down_counts_after_it() {
     let other = event("ftb.ib", "FTB_IB_EVENT_DEVICE_FATAL");
     let reported = policy.event(at(70), &plain(&other), &node(2), &facts(4));
     assert!(
-        matches!(&reported[..], [Action::Notify(words)] if words.contains("in 51s unless it passes")),
+        matches!(&reported[..], [Action::Notify(text)] if text.contains("in 51s unless it passes")),
         "{reported:?}"
     );
     // Faults that have passed, or whose node has no ranks, are ignored.

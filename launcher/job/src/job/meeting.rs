@@ -2,7 +2,7 @@
 
 use super::divide::Divided;
 use super::members::Members;
-use super::role::RoleEvent;
+use super::role::{Role, RoleEvent};
 use super::{Job, Restoring, Source};
 use crate::agreement::Agreement;
 use crate::channel::{Endpoint, Opening, stream};
@@ -119,14 +119,16 @@ impl Job {
         tracing::info!(rank = number, episode, members = ?self.members.numbers(), "fewer ranks");
         let nothing = || (0..self.config.size).map(|_| (0, Vec::new()));
         self.router.go_back(nothing().collect());
-        self.inbox.go_back(nothing().map(|_| (0, Vec::new())).collect());
+        self.inbox.go_back(episode, nothing().map(|_| (0, Vec::new())).collect());
         let passed = self.control.passed();
         self.control.go_back(Agreement::new(number, self.members.numbers(), episode, passed));
         let Some(Restoring { source, set, .. }) = &mut self.restore else {
             return Ok(());
         };
         *source = Source::Divided(Divided { set: set.clone(), before });
-        if self.control.divides() {
+        // A process that has just started cannot have said yet whether it divides:
+        // `State::restore_part` refuses where it does not.
+        if self.control.divides() || self.role == Role::Bootstrapping {
             return Ok(());
         }
         let why = NOT_DIVIDED.to_owned();

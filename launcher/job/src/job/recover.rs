@@ -60,8 +60,8 @@ impl Job {
         mut step: impl FnMut(&mut Self, &mut S) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         loop {
-            self.can_roll_back(true);
             self.can_divide(state.divides());
+            self.can_roll_back(true);
             let mut run = || {
                 if !self.restore(state)? {
                     self.protect_first(state)?;
@@ -138,7 +138,8 @@ impl Job {
 
     /// Whether this program divides its state anew where the job goes on with fewer ranks in the
     /// same processes: [`crate::State::restore_part`] in [`Job::restore`], and another
-    /// [`Job::rank`] and [`Job::size`] from then on. [`Job::run`] asks [`State::divides`].
+    /// [`Job::rank`] and [`Job::size`] from then on. [`Job::run`] asks [`State::divides`]. Call it
+    /// before [`Job::can_roll_back`] and [`Job::reinit`], which may answer an earlier recall.
     pub fn can_divide(&mut self, able: bool) {
         self.control.can_divide(able);
     }
@@ -179,7 +180,7 @@ impl Job {
         self.collectives = communication.collectives;
         self.members = communication.members;
         self.router.go_back(communication.sending);
-        self.inbox.go_back(communication.receiving);
+        self.inbox.go_back(recall.episode, communication.receiving);
         let numbers = self.members.numbers();
         self.control.go_back(Agreement::new(rank, numbers, episode, header.safe_point));
         self.reported_unreachable.clear();
