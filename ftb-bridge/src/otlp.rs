@@ -15,6 +15,7 @@ mod tests;
 pub use encode::TraceEncoder;
 
 use ftb_client::{EventName, Received};
+use ftb_core::catalog::names;
 
 /// The events that close episodes, as a filter.
 pub const EPISODES: &str = "event_space=ftb.jl, event_name=FTB_JL_EPISODE";
@@ -39,7 +40,7 @@ impl<'a> Closed<'a> {
     /// Reads an event; `None`: it closes no episode.
     pub fn read(received: &'a Received) -> Option<Self> {
         let event = &received.event;
-        if event.space.as_str() != "ftb.jl" || event.name.as_str() != "FTB_JL_EPISODE" {
+        if event.space.as_str() != "ftb.jl" || event.name.as_str() != names::FTB_JL_EPISODE {
             return None;
         }
         let phase = |part: &'a str| {

@@ -210,8 +210,8 @@ fn a_root_whose_log_outgrows_its_memory_during_an_install_keeps_its_log() {
 }
 
 /// A root had lost an agent and suspected those below it. They went with it to another root without
-/// a new hello. When the first one stepped down and reported its doubt later than that they were up,
-/// the other one missed them for good, and what they stated became unknown again and again.
+/// a new hello. When the first one stepped down and reported its doubt later than that they were
+/// up, the other one missed them for good, and what they stated became unknown again and again.
 #[test]
 fn what_a_former_root_doubts_does_not_hide_who_is_up_elsewhere() {
     const WITNESS: &[Reached] = &[
