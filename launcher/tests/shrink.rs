@@ -191,3 +191,33 @@ async fn a_lost_node_is_replaced_by_the_spare_and_the_next_one_is_left_out() -> 
     assert!(reported.contains("(memory) in place, without rank 4,5"), "{reported}");
     nothing_left("FTB_JOB_ID=nodes").await
 }
+
+/// Without memory: each rank that dies is left out, and the set that follows is stored without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn sets_of_fewer_ranks_are_stored_and_the_job_goes_on_from_them() -> Result<()> {
+    let gmres = Gmres::new(2).await?;
+    let calm = gmres.undisturbed("4").await?;
+    let running = gmres.run(&["-n", "4", "--job", "stored", "--on-death", "shrink"]);
+    gmres.site.wait_met("stored").await?;
+    gmres.site.ask(&["checkpoint", "stored"]).await?;
+    let mut pids = ranks_of("stored")?;
+    for rank in [1, 3] {
+        let (dead, _) = pids.remove(&rank).context("no such rank")?;
+        kill(dead, Signal::SIGKILL)?;
+        let left = gmres.site.wait("the ranks that are left", async || {
+            let state = state_of(&gmres.site, "stored")?;
+            let idle = state["open"].is_null() && state["job"]["met"] == true;
+            let is_out = state["job"]["ranks"][rank as usize]["left_out"] == true;
+            Ok((idle && is_out).then_some(ranks_of("stored")?))
+        });
+        let left = left.await?;
+        ensure!(left == pids, "other processes go on: {left:?}, not {pids:?}");
+        gmres.site.ask(&["checkpoint", "stored"]).await?;
+    }
+    let (ended, reported) = gmres.end(running).await?;
+    assert_eq!((ended.ranks, ended.cycles), (2, calm.cycles), "{reported}");
+    let apart = (ended.residual - calm.residual).abs() / calm.residual;
+    ensure!(apart < TOLERANCE, "{ended:?} {calm:?}: {apart:e}");
+    assert!(!reported.contains("restarts from set"), "{reported}");
+    nothing_left("FTB_JOB_ID=stored").await
+}

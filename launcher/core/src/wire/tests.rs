@@ -244,7 +244,9 @@ proptest! {
     #[test]
     fn no_event_panics(which in 0..28usize, value in ".{0,40}", field in 0..6usize, payload in ".{0,60}") {
         let mut events: Vec<Event> = jl_messages().iter().filter_map(to_jl).collect();
-        events.extend(nla_messages().into_iter().filter_map(|message| to_nla(&NlaMessage { node: node(), message })));
+        let messages = nla_messages().into_iter();
+        let of_node = |message| to_nla(&NlaMessage { node: node(), message });
+        events.extend(messages.filter_map(of_node));
         let mut event = events[which % events.len()].clone();
         let tags = event.tags.len();
         if tags > 0 {
