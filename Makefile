@@ -33,8 +33,8 @@ COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
 .PHONY: all build help deps demo demo-memory test test-long fuzz check fmt clippy doc audit \
-  advisories crates bench bench-launcher bench-memory microbench python packages package-files debs rpms \
-  one-format image install install-capi install-python uninstall simulate book
+  advisories crates bench bench-launcher bench-memory microbench python packages package-files debs \
+  rpms one-format image install install-capi install-python uninstall simulate book
 
 all: build
 
@@ -160,7 +160,7 @@ bench-launcher: ## launch, migration, recovery, what a migration costs a solver:
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
 	  $(CARGO) bench -p ftb-launcher --bench launch --bench migration --bench recover --bench solver
 
-bench-memory: ## checkpoints in memory: beside the model of FMI, deaths beside a restart, what protection costs: ten minutes once it is built (docs/performance.md)
+bench-memory: ## checkpoints in memory beside their model, deaths beside a restart (10 min)
 	@./deploy/dev/install-deps.sh build test
 	$(CARGO) build --release -p ftb-agent -p ftb-launcher --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/release FTB_BENCH_REPORT=$(abspath $(TARGET))/bench.md \
