@@ -1,13 +1,15 @@
 //! Which events of which publisher were seen: sets of sequence numbers, kept as ranges, bounded.
 //!
 //! The acting root asks it whether an event is in its log already; a subscriber's agent asks
-//! whether it has delivered one before. Exact as long as nothing was forgotten, and what is
-//! forgotten first is what was touched longest ago.
+//! whether it has delivered one before. Exact as long as nothing was forgotten. With too many
+//! publishers, the account with the most of them forgets the one that was silent longest. So
+//! whoever starts publishers without end makes this table forget their own.
 
 use crate::ident::{EventId, PublisherId};
 use crate::numbers::PublisherSeq;
 use crate::run::{Run, Stretch};
-use std::collections::BTreeMap;
+use core::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most ranges kept for one publisher: with more holes than that the oldest range is forgotten.
 pub const RANGES_PER_PUBLISHER_MAX: usize = 512;
@@ -71,8 +73,7 @@ impl RangeSet {
 #[derive(Clone, Debug)]
 pub struct PublisherRanges {
     by_publisher: BTreeMap<PublisherId, Entry>,
-    /// When each publisher was last touched, to find the one that is forgotten.
-    by_age: BTreeMap<u64, PublisherId>,
+    ages: Ages,
     touches: u64,
     publishers_max: usize,
 }
@@ -83,14 +84,85 @@ struct Entry {
     touched: u64,
 }
 
+/// When each publisher was last touched, and how many an account has: finds the one to forget.
+#[derive(Clone, Debug, Default)]
+struct Ages {
+    /// Account, last touch, token.
+    touched: BTreeSet<(u64, u64, u64)>,
+    publishers: BTreeMap<u64, usize>,
+    /// Each account by its publishers, and by the last touch of the one that was silent longest.
+    largest: BTreeSet<(usize, Reverse<u64>, u64)>,
+}
+
+impl Ages {
+    fn oldest(&self, account: u64) -> Option<(u64, u64)> {
+        let first = self.touched.range((account, 0, 0)..).next()?;
+        (first.0 == account).then_some((first.1, first.2))
+    }
+
+    /// Changes what is known of an account, and its place among the others with it.
+    fn change(&mut self, account: u64, change: impl FnOnce(&mut Self)) {
+        let place = |ages: &Self| {
+            let (touched, _) = ages.oldest(account)?;
+            Some((*ages.publishers.get(&account)?, Reverse(touched), account))
+        };
+        let before = place(self);
+        change(self);
+        let after = place(self);
+        if before != after {
+            if let Some(before) = before {
+                self.largest.remove(&before);
+            }
+            self.largest.extend(after);
+        }
+    }
+
+    fn add(&mut self, publisher: PublisherId, touched: u64) {
+        let PublisherId { account, token } = publisher;
+        self.change(account, |ages| {
+            ages.touched.insert((account, touched, token));
+            *ages.publishers.entry(account).or_default() += 1;
+        });
+    }
+
+    fn touch(&mut self, publisher: PublisherId, before: u64, now: u64) {
+        let PublisherId { account, token } = publisher;
+        self.change(account, |ages| {
+            ages.touched.remove(&(account, before, token));
+            ages.touched.insert((account, now, token));
+        });
+    }
+
+    /// The publisher to forget; it is not known here any more.
+    fn pop(&mut self) -> Option<PublisherId> {
+        let (_, _, account) = *self.largest.last()?;
+        let (touched, token) = self.oldest(account)?;
+        self.change(account, |ages| {
+            ages.touched.remove(&(account, touched, token));
+            if let Some(publishers) = ages.publishers.get_mut(&account) {
+                *publishers -= 1;
+                if *publishers == 0 {
+                    ages.publishers.remove(&account);
+                }
+            }
+        });
+        Some(PublisherId { account, token })
+    }
+}
+
 /// A publisher's age is refreshed only when it is older than this many touches: the hot path then
-/// changes one map, not two.
+/// changes one map only.
 const AGE_GRAIN: u64 = 256;
 
 impl PublisherRanges {
     /// Nothing seen yet; at most that many publishers are remembered.
     pub const fn new(publishers_max: usize) -> Self {
-        Self { by_publisher: BTreeMap::new(), by_age: BTreeMap::new(), touches: 0, publishers_max }
+        let ages = Ages {
+            touched: BTreeSet::new(),
+            publishers: BTreeMap::new(),
+            largest: BTreeSet::new(),
+        };
+        Self { by_publisher: BTreeMap::new(), ages, touches: 0, publishers_max }
     }
 
     /// Notes an event and the sequences that it stands for as well; false where it was noted
@@ -117,14 +189,13 @@ impl PublisherRanges {
     ) -> bool {
         self.touches += 1;
         let touched = self.touches;
-        let by_age = &mut self.by_age;
+        let ages = &mut self.ages;
         let entry = self.by_publisher.entry(publisher).or_insert_with(|| {
-            by_age.insert(touched, publisher);
+            ages.add(publisher, touched);
             Entry { seqs: RangeSet::default(), touched }
         });
         if touched - entry.touched > AGE_GRAIN {
-            by_age.remove(&entry.touched);
-            by_age.insert(touched, publisher);
+            ages.touch(publisher, entry.touched, touched);
             entry.touched = touched;
         }
         let new = entry.seqs.insert_range(first.get(), last.get());
@@ -132,9 +203,9 @@ impl PublisherRanges {
             entry.seqs.ranges.remove(0);
         }
         if self.by_publisher.len() > self.publishers_max
-            && let Some((_, oldest)) = self.by_age.pop_first()
+            && let Some(publisher) = self.ages.pop()
         {
-            self.by_publisher.remove(&oldest);
+            self.by_publisher.remove(&publisher);
         }
         new
     }
@@ -211,6 +282,34 @@ mod tests {
         assert!(set.insert_range(0, 200));
         assert_eq!(set.ranges(), [(0, 200)]);
         assert!(!set.insert_range(5, 9));
+    }
+
+    #[test]
+    fn an_account_with_many_publishers_makes_the_table_forget_its_own() {
+        let mut seen = PublisherRanges::new(100);
+        let id = |account, token| EventId { publisher: PublisherId { account, token }, seq: 1.into() };
+        for account in 1..=10 {
+            for token in 0..5 {
+                assert!(seen.insert(id(account, token)));
+            }
+        }
+        for token in 0..100_000 {
+            assert!(seen.insert(id(99, token)));
+        }
+        assert_eq!(seen.len(), 100);
+        for account in 1..=10 {
+            for token in 0..5 {
+                assert!(seen.contains(id(account, token)), "{account} {token}");
+            }
+        }
+        assert!(!seen.contains(id(99, 99_949)) && seen.contains(id(99, 99_950)));
+        // Many accounts with one publisher each: the one that was silent longest.
+        for account in 1_000..1_100 {
+            assert!(seen.insert(id(account, 0)));
+        }
+        assert_eq!((seen.len(), seen.ages.largest.len()), (100, seen.ages.publishers.len()));
+        let last_are_there = (1_050..1_100).all(|account| seen.contains(id(account, 0)));
+        assert!(last_are_there);
     }
 
     #[test]
