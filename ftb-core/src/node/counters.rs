@@ -43,6 +43,8 @@ counters! {
     copies,
     /// Pages of the journal that were asked for.
     history_reads,
+    /// Questions for older events that had to wait because others of the user or link were open.
+    history_waits,
     /// Events handed to clients.
     delivered,
     /// Dials begun.

@@ -1,9 +1,12 @@
 //! Events that no memory of acting root or standby holds any more: they are on a disk, or at a
 //! child.
 
+use crate::neighbour::hello_of_b;
 use crate::ops::{Op, Script};
 use crate::world::{FILTERS, Setup, World, boot, must_hold};
-use ftb_core::ident::EventId;
+use ftb_core::filter::Filter;
+use ftb_core::frame::{Frame, Hello, HistoryRequest};
+use ftb_core::ident::{EventId, OriginId};
 use ftb_core::node::NodeConfig;
 use ftb_core::severity::Severity;
 use std::collections::BTreeSet;
@@ -51,6 +54,50 @@ fn a_root_without_a_disk_of_its_own_asks_its_standby() {
     let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
     let world = must_hold("its standby", &setup, 1, &script);
     assert!(counter(&world, 1, "history_reads") > 10, "the standby's disk was not read");
+}
+
+/// One user reads the past over and over again, at the root too, and an agent asks more than honest
+/// ones do: they wait, and nobody gets a gap for it.
+#[test]
+fn who_reads_the_past_with_many_subscriptions_waits_and_takes_no_place_of_others() {
+    let script: Script = (0..300).map(|at| (at * 20 * MS, Op::Publish(2))).collect();
+    let setup = Setup { tune: little_memory, payload: 300, ..Setup::new(7, 2) }.on_disk();
+    let mut world = must_hold("many readers", &setup, 3, &script);
+    let begin = world.subscribers.len();
+    for agent in [0, 5] {
+        for _ in 0..30 {
+            world.add_reader(agent, "", Some(1)).unwrap();
+        }
+    }
+    let epoch = world.epoch(0);
+    let hello = Hello {
+        cluster: "sim".to_owned(),
+        host: "guest".to_owned(),
+        rank: None,
+        origin: OriginId(55),
+        ..hello_of_b()
+    };
+    let child = world.join_as(0, hello).unwrap();
+    for id in 0..400 {
+        let query = HistoryRequest {
+            id,
+            epoch,
+            after: 0.into(),
+            since_ns: None,
+            filters: vec![Filter::everything()],
+            conditions: false,
+        };
+        world.say(0, child, Frame::HistoryRequest(query)).unwrap();
+    }
+    world.add_reader(3, "", Some(1)).unwrap();
+    world.run_ms(20_000).unwrap();
+    world.check_events().unwrap();
+    assert!(counter(&world, 0, "history_waits") > 250, "the root searched for all at once");
+    assert!(counter(&world, 5, "history_waits") > 20, "the agent asked for all at once");
+    for reader in &world.subscribers[begin..] {
+        let (got, gaps) = (reader.got.len(), reader.gaps.len());
+        assert!(got >= 300 && gaps == 0, "agent {}: {got} events, {gaps} gaps", reader.agent);
+    }
 }
 
 /// Root and standby die; who goes on had only what it wanted pass by. What a subscriber was away

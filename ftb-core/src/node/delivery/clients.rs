@@ -121,6 +121,7 @@ impl Delivery {
         self.waiting.retain(|(of, _)| *of != client);
         for (id, subscription) in &gone.subscriptions {
             self.index.remove(client, *id, &subscription.filter);
+            self.turns.remove(gone.uid, (client, *id));
         }
         if !gone.subscriptions.is_empty() {
             self.interest_narrowed(cx);

@@ -33,12 +33,17 @@ pub(super) enum Requester {
 }
 
 impl Requester {
+    /// The link to the child that it is, or is below.
+    pub(super) fn link(self) -> Option<LinkId> {
+        match self {
+            Self::Child(link) | Self::Below(link, _) => Some(link),
+            Self::Subscription(..) | Self::Above(_) => None,
+        }
+    }
+
     /// Whether it is that child, or below it.
     pub(super) fn is_on(self, child: LinkId) -> bool {
-        match self {
-            Self::Child(link) | Self::Below(link, _) => link == child,
-            Self::Subscription(..) | Self::Above(_) => false,
-        }
+        self.link() == Some(child)
     }
 }
 
@@ -46,6 +51,8 @@ impl Requester {
 #[derive(Clone, Debug)]
 pub(super) struct PendingRequest {
     requester: Requester,
+    /// The user of a subscription here, which may have ended.
+    uid: Option<u32>,
     sent_ns: u64,
     search: Option<HistorySearch>,
 }
@@ -54,6 +61,14 @@ impl PendingRequest {
     /// The search for it here.
     pub(super) fn search(&mut self) -> Option<&mut HistorySearch> {
         self.search.as_mut()
+    }
+
+    pub(super) fn is_search(&self) -> bool {
+        self.search.is_some()
+    }
+
+    pub(super) fn uid(&self) -> Option<u32> {
+        self.uid
     }
 
     pub(super) fn is_for(&self, requester: Requester) -> bool {
@@ -237,6 +252,7 @@ impl Delivery {
         let parent = cx.around.parent.as_ref().filter(|parent| parent.has_resumed);
         if let Some(link) = parent.map(|parent| parent.link)
             && !self.is_requesting(requester)
+            && self.may_ask(cx, requester)
         {
             self.forward_request(cx, link, requester, query);
         }
@@ -258,7 +274,8 @@ impl Delivery {
             return None;
         }
         self.next_request += 1;
-        let request = PendingRequest { requester, sent_ns: cx.now.mono_ns, search };
+        let uid = self.uid_of(requester);
+        let request = PendingRequest { requester, uid, sent_ns: cx.now.mono_ns, search };
         self.requests.insert(self.next_request, request);
         Some(self.next_request)
     }
@@ -383,6 +400,7 @@ impl Delivery {
             Requester::Child(_) | Requester::Subscription(..) => {}
         }
         self.take_reply(cx, request.requester, reply);
+        self.next_turn(cx);
     }
 
     /// A reader gets what it has asked for.

@@ -14,6 +14,7 @@ use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
 use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
 use crate::node::cx::Cx;
 use crate::node::delivery::history::{PendingRequest, Requester};
+use crate::node::delivery::history_turns::DiskTurns;
 use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,7 +30,7 @@ const CHILDREN_ASKED_MAX: usize = 16;
 pub(super) struct DiskReads {
     /// Pages that the shell has not given yet, wanted still or not.
     reads: BTreeSet<u64>,
-    waiting: VecDeque<u64>,
+    waiting: DiskTurns,
 }
 
 /// A request that this agent searches for.
@@ -62,7 +63,8 @@ impl HistorySearch {
 }
 
 impl Delivery {
-    /// Looks for events that are not in memory any more. Says whether a source is asked.
+    /// Looks for events that are not in memory any more. Says whether a source is asked, now or
+    /// when it is the requester's turn.
     pub(super) fn search_history(
         &mut self,
         cx: &mut ReadCx<'_>,
@@ -78,11 +80,14 @@ impl Delivery {
         if !disk && children.is_empty() {
             return false;
         }
+        if !self.may_ask(cx, requester) {
+            return true;
+        }
         let search = HistorySearch { query, from: HistorySource::Disk, children, page: None };
         // There are too many: memory must do.
         let Some(id) = self.request(cx, requester, Some(search)) else { return false };
         match disk {
-            true => self.read_disk(cx, id),
+            true => self.read_disk(cx, requester, id),
             false => self.search_next(cx, id),
         }
         true
@@ -113,15 +118,15 @@ impl Delivery {
             && cx.disk_range().is_some_and(|(_, until)| query.after < until)
     }
 
-    fn read_disk(&mut self, cx: &mut ReadCx<'_>, id: u64) {
-        self.disk_reads.waiting.push_back(id);
+    fn read_disk(&mut self, cx: &mut ReadCx<'_>, requester: Requester, id: u64) {
+        self.disk_reads.waiting.push(requester.link(), id);
         self.read_waiting(cx);
     }
 
     /// Hands out what may be read at once.
     fn read_waiting(&mut self, cx: &mut ReadCx<'_>) {
         while self.disk_reads.reads.len() < JOURNAL_READS_MAX {
-            let Some(id) = self.disk_reads.waiting.pop_front() else { return };
+            let Some(id) = self.disk_reads.waiting.pop() else { return };
             let Some(query) = self.search_of(id).map(|search| search.query.clone()) else {
                 continue;
             };

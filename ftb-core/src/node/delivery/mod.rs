@@ -9,6 +9,7 @@ mod clients;
 mod deliver;
 mod history;
 mod history_sources;
+mod history_turns;
 mod index;
 mod interest;
 mod seen;
@@ -30,6 +31,7 @@ pub(crate) use clients::ClientUse;
 use core::ops::{Deref, DerefMut};
 use history::PendingRequest;
 use history_sources::DiskReads;
+use history_turns::HistoryTurns;
 use index::SubscriptionIndex;
 use interest::Interests;
 use seen::Seen;
@@ -61,6 +63,7 @@ pub(crate) struct Delivery {
     /// Questions for older events that were passed up.
     requests: BTreeMap<u64, PendingRequest>,
     next_request: u64,
+    turns: HistoryTurns,
     disk_reads: DiskReads,
 }
 
@@ -113,6 +116,7 @@ impl Delivery {
             active_index: LogIndex::ZERO,
             requests: BTreeMap::new(),
             next_request: 0,
+            turns: HistoryTurns::default(),
             disk_reads: DiskReads::default(),
         }
     }

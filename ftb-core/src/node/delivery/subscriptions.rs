@@ -114,6 +114,7 @@ impl Delivery {
             found.due.remove(id);
         }
         if let Some((uid, removed)) = removed {
+            self.turns.remove(uid, (client, id));
             self.budgets.unsubscribed(uid, &removed.filter);
             self.index.remove(client, id, &removed.filter);
             self.interest_narrowed(cx);

@@ -5,7 +5,7 @@ use crate::clients::{Violation, broken};
 use ftb_core::ConfirmLevel;
 use ftb_core::ident::{EventId, OriginId, Rank};
 use ftb_core::node::{Node, NodeConfig};
-use ftb_core::position::Position;
+use ftb_core::position::{Epoch, Position};
 use ftb_core::tree;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,6 +109,11 @@ impl World {
     /// Bytes of events that an agent holds.
     pub fn held_bytes(&self, agent: usize) -> usize {
         self.agents[agent].node.as_ref().map_or(0, Node::held_bytes)
+    }
+
+    /// The epoch of the log that an agent follows.
+    pub fn epoch(&self, agent: usize) -> Epoch {
+        self.agents[agent].node.as_ref().unwrap().epoch()
     }
 
     /// Which rank an agent has.

@@ -148,7 +148,7 @@ impl World {
         let link = LinkId(self.next_link);
         self.feed(agent, Input::Accepted { link, certified_hosts: None })?;
         self.say(agent, link, Frame::Hello(Box::new(hello)))?;
-        let epoch = self.agents[agent].node.as_ref().unwrap().epoch();
+        let epoch = self.epoch(agent);
         self.say(agent, link, Frame::Resume { epoch, after: 0.into() })?;
         Ok(link)
     }
