@@ -287,7 +287,8 @@ mod tests {
     #[test]
     fn an_account_with_many_publishers_makes_the_table_forget_its_own() {
         let mut seen = PublisherRanges::new(100);
-        let id = |account, token| EventId { publisher: PublisherId { account, token }, seq: 1.into() };
+        let id =
+            |account, token| EventId { publisher: PublisherId { account, token }, seq: 1.into() };
         for account in 1..=10 {
             for token in 0..5 {
                 assert!(seen.insert(id(account, token)));

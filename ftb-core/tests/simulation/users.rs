@@ -231,3 +231,46 @@ fn the_clients_of_a_user_over_its_rate_are_read_later_and_others_at_once() {
     }
     assert_eq!(not_read(&agent), []);
 }
+
+/// While no parent takes events, those of users wait in a part of the outbox: daemons go on.
+#[test]
+fn events_of_users_that_wait_leave_room_for_those_of_daemons() {
+    let members = ["a", "b"].map(|host| Member { host: host.into(), address: host.into() });
+    let mut config = NodeConfig::new("c", "b", OriginId(2), members.to_vec());
+    config.user_events_per_s = 1_000_000;
+    let outbox_bytes = config.outbox_bytes;
+    let (mut node, mut out) = (Node::new(START, config, 1), Vec::new());
+    let mut now = START;
+    let mut feed = |node: &mut Node, input| {
+        now.mono_ns += 1_000;
+        node.handle(now, input, &mut out);
+        let paused = out.iter().any(|output| matches!(output, Output::PauseClient(_)));
+        out.clear();
+        paused
+    };
+    let message = |client: u64, seq: u64| {
+        let said = Said {
+            severity: Severity::Fatal,
+            space: SPACE,
+            name: "X",
+            host: "b",
+            payload: PAYLOAD,
+        };
+        let publisher = PublisherId { account: client, token: client };
+        let events: Vec<_> = (seq..seq + 10).map(|seq| seal(publisher, seq, &said)).collect();
+        let events = Run::collect(events.iter().map(|event| event.as_ref())).unwrap();
+        Input::Publish { client: ClientId(client), events, confirm: ConfirmLevel::Memory }
+    };
+    for (client, uid) in [(1, 1000), (2, 0), (3, 1001)] {
+        let publisher = PublisherId { account: client, token: client };
+        let (name, job_id) = ("test".to_owned(), String::new());
+        let info = ClientInfo { uid, gid: 1, pid: 1, name, job_id, publisher };
+        feed(&mut node, Input::ClientAttached { client: ClientId(client), info });
+    }
+    let mut seqs = (0..).map(|at| 1 + 10 * at);
+    assert!(seqs.by_ref().take(2_000).any(|seq| feed(&mut node, message(1, seq))));
+    let waiting = node.status().outbox_bytes;
+    assert!(waiting < outbox_bytes / 8 * 7, "{waiting} of {outbox_bytes}: the user may fill it");
+    assert!(!feed(&mut node, message(2, 1)), "the daemon is not read");
+    assert!(feed(&mut node, message(3, 1)), "another user takes what is reserved");
+}

@@ -66,6 +66,15 @@ impl StormShed {
     }
 }
 
+/// How much of the outbox may wait before a client is not read: a quarter is reserved for root and
+/// the ftb users, so that no other user stops what they have to say.
+const fn outbox_share(outbox_bytes: usize, is_limited: bool) -> usize {
+    match is_limited {
+        true => outbox_bytes / 4 * 3,
+        false => outbox_bytes,
+    }
+}
+
 impl Publishing {
     pub(crate) fn attach_client(&mut self, cx: &Cx, client: ClientId, info: ClientInfo) {
         let is_limited = !cx.config.unbounded_uids.contains(&info.uid);
@@ -155,7 +164,8 @@ impl Publishing {
         if let Some(events) = controlled {
             self.control(cx, client, &events);
         }
-        if self.outbox.waiting_bytes() > cx.config.outbox_bytes && self.paused.insert(client) {
+        let outbox_bytes = outbox_share(cx.config.outbox_bytes, is_limited);
+        if self.outbox.waiting_bytes() > outbox_bytes && self.paused.insert(client) {
             cx.counters.pauses += 1;
             cx.push(Output::PauseClient(client));
         }
