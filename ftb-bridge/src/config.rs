@@ -361,10 +361,7 @@ impl OtlpFile {
         if authority.as_str().contains('@') {
             return Err("otlp.url: no user or password may be in it".to_owned());
         }
-        let scheme = match url.scheme_str() {
-            Some(scheme @ ("http" | "https")) => scheme,
-            _ => return Err(wrong()),
-        };
+        let Some(scheme @ ("http" | "https")) = url.scheme_str() else { return Err(wrong()) };
         let ca = self.ca.map(|path| folder.join(path));
         if ca.is_some() && scheme == "http" {
             return Err("otlp.ca: needs an address with https".to_owned());
