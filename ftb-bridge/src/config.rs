@@ -111,6 +111,7 @@ struct RuleFile {
 #[serde(deny_unknown_fields)]
 struct OtlpFile {
     url: String,
+    ca: Option<PathBuf>,
 }
 
 /// How NATS is reached.
@@ -159,6 +160,8 @@ pub struct ImportConfig {
 pub struct OtlpConfig {
     /// The address of the collector.
     pub url: Uri,
+    /// Certificates that vouch for a collector with https; `None`: those of the system.
+    pub ca: Option<PathBuf>,
 }
 
 /// A checked configuration.
@@ -196,7 +199,7 @@ impl Config {
         let file: File = read_toml(text)?;
         let needs_tls = file.import.as_ref().is_some_and(|import| !import.insecure);
         let import = file.import.map(|import| import.check(folder)).transpose()?;
-        let otlp = file.otlp.map(OtlpFile::check).transpose()?;
+        let otlp = file.otlp.map(|otlp| otlp.check(folder)).transpose()?;
         let nats = match file.nats.servers.is_empty() && otlp.is_some() && import.is_none() {
             true => None,
             false => Some(file.nats.check(folder)?),
@@ -351,30 +354,27 @@ impl ImportFile {
 }
 
 impl OtlpFile {
-    fn check(self) -> Result<OtlpConfig, String> {
+    fn check(self, folder: &Path) -> Result<OtlpConfig, String> {
         let wrong = || "otlp.url: expected an address like http://127.0.0.1:4318".to_owned();
         let url: Uri = self.url.parse().map_err(|_| wrong())?;
         let Some(authority) = url.authority() else { return Err(wrong()) };
         if authority.as_str().contains('@') {
             return Err("otlp.url: no user or password may be in it".to_owned());
         }
-        match url.scheme_str() {
-            Some("http") => {}
-            Some("https") => {
-                return Err(
-                    "otlp.url: https is not supported: run a collector on this host, which \
-                            forwards the traces"
-                        .to_owned(),
-                );
-            }
-            _ => return Err(wrong()),
+        let Some(scheme @ ("http" | "https")) = url.scheme_str() else { return Err(wrong()) };
+        let ca = self.ca.map(|path| folder.join(path));
+        if ca.is_some() && scheme == "http" {
+            return Err("otlp.ca: needs an address with https".to_owned());
+        }
+        if let Some(file) = &ca {
+            fs::metadata(file).map_err(|error| format!("{}: {error}", file.display()))?;
         }
         match url.path() {
             "" | "/" => {
-                let place = format!("http://{authority}{TRACES_PATH}");
-                Ok(OtlpConfig { url: place.parse().map_err(|_| wrong())? })
+                let place = format!("{scheme}://{authority}{TRACES_PATH}");
+                Ok(OtlpConfig { url: place.parse().map_err(|_| wrong())?, ca })
             }
-            _ => Ok(OtlpConfig { url }),
+            _ => Ok(OtlpConfig { url, ca }),
         }
     }
 }

@@ -42,7 +42,7 @@ pub async fn run(
         let tracing = async {
             match config.otlp.clone() {
                 None => std::future::pending().await,
-                Some(otlp) => Tracer::new(client, otlp, &state).run().await,
+                Some(otlp) => Tracer::new(client, otlp, &state)?.run().await,
             }
         };
         let bridging = async {

@@ -13,6 +13,7 @@
 //! | [`heap`] | returns the memory of messages to the system |
 //! | [`unix`] | Unix sockets with fewer wake-ups than tokio's |
 //! | [`tls`] | mutual TLS and certificate checks |
+//! | [`web`] | requests to web servers, HTTP/1.1 |
 //! | [`limiter`] | limits on connections, deadlines for their first message |
 //! | [`peer_errors`] | counts and logs protocol errors of peers |
 //!
@@ -29,6 +30,7 @@ pub mod peer_errors;
 pub mod stream;
 pub mod tls;
 pub mod unix;
+pub mod web;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 

@@ -118,7 +118,11 @@ fn traces_need_an_address_of_http_and_no_nats() {
     assert_eq!(path("http://127.0.0.1:4318"), "http://127.0.0.1:4318/v1/traces");
     assert_eq!(path("http://[::1]:4318/"), "http://[::1]:4318/v1/traces");
     assert_eq!(path("http://tempo/otlp/v1/traces"), "http://tempo/otlp/v1/traces");
-    assert!(url("https://tempo").unwrap_err().contains("run a collector on this host"));
+    assert_eq!(path("https://tempo"), "https://tempo/v1/traces");
+    let with_ca =
+        |scheme: &str| parse(&format!("[otlp]\nurl = \"{scheme}://tempo\"\nca = \"no\"\n"));
+    assert!(with_ca("https").unwrap_err().contains("no: No such file"));
+    assert!(with_ca("http").unwrap_err().contains("otlp.ca"));
     for bad in ["tempo:4318", "ftp://tempo", "http://me:secret@tempo", "", "http:///x"] {
         assert!(url(bad).unwrap_err().contains("otlp.url"), "{bad}");
     }

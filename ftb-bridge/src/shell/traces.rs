@@ -5,10 +5,8 @@ use crate::config::OtlpConfig;
 use crate::otlp::{Closed, EPISODES, Fault, FaultSearch, Reply, TraceEncoder, pause_ms};
 use ftb_client::daemon::Failure;
 use ftb_client::{Client, Delivery, Received, Start};
-use http::Uri;
-use hyper_util::rt::TokioIo;
+use ftb_transport::web::WebClient;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 /// Longest attempt to send a trace.
@@ -20,6 +18,7 @@ const SEARCH_MAX: Duration = Duration::from_secs(5);
 pub struct Tracer<'a> {
     client: &'a Client,
     config: OtlpConfig,
+    web: WebClient,
     encoder: TraceEncoder,
     state: &'a SharedState,
     /// Until then no fault is looked for: the cause of an episode is what its user says, and
@@ -29,9 +28,17 @@ pub struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     /// Goes on from the state.
-    pub fn new(client: &'a Client, config: OtlpConfig, state: &'a SharedState) -> Self {
+    ///
+    /// # Errors
+    /// Bad input: the file of the collector's CA cannot be read.
+    pub fn new(
+        client: &'a Client,
+        config: OtlpConfig,
+        state: &'a SharedState,
+    ) -> Result<Self, Failure> {
+        let web = WebClient::new(config.ca.as_deref()).map_err(Failure::bad_input)?;
         let encoder = TraceEncoder::new(&state.get().cluster);
-        Self { client, config, encoder, state, rest_until: Instant::now() }
+        Ok(Self { client, config, web, encoder, state, rest_until: Instant::now() })
     }
 
     /// Sends one trace after the other until the subscription ends. While the collector is away,
@@ -74,7 +81,7 @@ impl<'a> Tracer<'a> {
         let body = self.encoder.request(&closed, fault.as_ref())?;
         let mut failures = 0;
         loop {
-            let problem = match timeout(ATTEMPT_MAX, post(&self.config.url, &body)).await {
+            let problem = match timeout(ATTEMPT_MAX, self.post(&body)).await {
                 Ok(Ok(status)) => match Reply::of(status) {
                     Reply::Taken => {
                         self.state.change(|state| state.traces.sent += 1);
@@ -99,6 +106,13 @@ impl<'a> Tracer<'a> {
         }
     }
 
+    /// Posts a trace; gives the status code.
+    async fn post(&self, body: &str) -> Result<u16, String> {
+        let agent = concat!("ftb-bridge/", env!("CARGO_PKG_VERSION"));
+        let headers = http::Request::builder().header("user-agent", agent);
+        self.web.post(&self.config.url, headers, body.to_owned()).await
+    }
+
     /// The fault, if the log still has it and tells in time.
     async fn fault(&mut self, mut search: FaultSearch) -> Option<Fault> {
         let (begun, start) = (Instant::now(), Start::SinceNs(search.since_ns()));
@@ -115,24 +129,4 @@ impl<'a> Tracer<'a> {
         self.rest_until = Instant::now() + begun.elapsed();
         found
     }
-}
-
-/// Posts a request; gives the status code.
-async fn post(url: &Uri, body: &str) -> Result<u16, String> {
-    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-    let port = url.port_u16().unwrap_or(80);
-    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
-    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
-    let request = http::Request::post(url.path_and_query().map_or("/", |path| path.as_str()))
-        .header("host", authority)
-        .header("content-type", "application/json")
-        .header("user-agent", concat!("ftb-bridge/", env!("CARGO_PKG_VERSION")))
-        .body(body.to_owned())
-        .map_err(|error| error.to_string())?;
-    let opened = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = opened.map_err(|error| error.to_string())?;
-    // It ends when the sender is gone.
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await;
-    Ok(answer.map_err(|error| error.to_string())?.status().as_u16())
 }

@@ -1,10 +1,12 @@
 """A collector of traces: reads each request with the official packages of OTLP, and keeps it.
 
-The first request is answered with 503: it must come again.
+The first request is answered with 503: it must come again. Arguments: address, port, file to keep
+requests in, and for https a file with certificate and key.
 """
 
 import base64
 import json
+import ssl
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -77,4 +79,9 @@ class Collector(BaseHTTPRequestHandler):
         pass
 
 
-ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Collector).serve_forever()
+server = ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Collector)
+if len(sys.argv) > 4:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[4])
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()

@@ -7,9 +7,11 @@ use ftb_client::{Client, Severity, event};
 use ftb_tests::cluster::{Cluster, PATIENCE, Part, Plan, binary, wait_for};
 use ftb_tests::python::python_with;
 use ftb_tests::skip::skip;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -61,10 +63,15 @@ impl Site {
     }
 
     fn start_bridge(&mut self) {
+        self.start_bridge_with("http", "");
+    }
+
+    /// Starts a bridge with this scheme and further lines of [otlp].
+    fn start_bridge_with(&mut self, scheme: &str, more: &str) {
         let config = self.path("bridge.toml");
         let text = format!(
             "agent_socket = {:?}\nstate_dir = {:?}\n[nats]\nservers = []\n\
-             [otlp]\nurl = \"http://{}:{PORT}\"\n",
+             [otlp]\nurl = \"{scheme}://{}:{PORT}\"\n{more}",
             self.cluster.socket(0),
             self.cluster.dir(),
             self.part.address(0)
@@ -78,7 +85,22 @@ impl Site {
         let mut command = Command::new(&self.python);
         command.arg(program).arg(self.part.address(0)).arg(PORT.to_string());
         command.arg(self.path("kept"));
+        if self.path("server.pem").exists() {
+            command.arg(self.path("server.pem"));
+        }
         self.run("collector", &mut command);
+    }
+
+    /// The next collector speaks TLS, with a certificate of this CA for that name.
+    fn certify(&self, issuer: &Issuer<'static, KeyPair>, name: &str) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, issuer).unwrap().pem();
+        fs::write(self.path("server.pem"), certificate + &key.serialize_pem()).unwrap();
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
     }
 
     fn state(&self) -> State {
@@ -98,8 +120,7 @@ impl Site {
 
     async fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
         let waited = wait_for(what, async || Ok(is_so().then_some(()))).await;
-        let log = |name: &str| fs::read_to_string(self.path(name)).unwrap_or_default();
-        let logs = format!("{}\n{}", log("bridge.log"), log("collector.log"));
+        let logs = format!("{}\n{}", self.log("bridge"), self.log("collector"));
         assert!(waited.is_ok(), "{waited:?}: {:?}\n{logs}", self.state());
     }
 
@@ -118,15 +139,66 @@ fn has<'a>(spans: &'a [Value], name: &str) -> Option<&'a Value> {
     spans.iter().find(|span| span["name"] == name)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_episode_is_one_trace_whatever_is_away_or_killed() {
+/// Python with the official packages; without, the test is skipped.
+fn python() -> Option<PathBuf> {
     let modules =
         "google.protobuf, typing_extensions, opentelemetry.proto_json, opentelemetry.proto";
     let packages = ["opentelemetry-proto", "opentelemetry-proto-json", "typing_extensions"];
-    let python = match python_with("otlp", modules, &packages) {
-        Ok(python) => python,
-        Err(reason) => return skip(&reason),
-    };
+    python_with("otlp", modules, &packages).map_err(|reason| skip(&reason)).ok()
+}
+
+/// A CA of that name; its certificate as PEM.
+fn authority(name: &str) -> (Issuer<'static, KeyPair>, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    (Issuer::new(params, key), pem)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_collector_that_the_ca_vouches_for_gets_traces() {
+    let Some(python) = python() else { return };
+    let mut site = Site::new(python).await;
+    let ((issuer, pem), (unknown, _)) = (authority("site"), authority("unknown"));
+    fs::write(site.path("ca.pem"), pem).unwrap();
+    let address = site.part.address(0).to_owned();
+    let ca = "ca = \"ca.pem\"\n";
+    site.start_bridge_with("https", ca);
+    site.wait("the bridge", || site.state().traces.position.is_some()).await;
+    let client = Client::builder("test").agent(site.cluster.socket(0)).build().unwrap();
+    let episode = event("ftb.jl", "FTB_JL_EPISODE").unwrap().job_id("solver").tag("episode", 3);
+    let episode = episode.tag("kind", "migration").tag("outcome", "done").tag("phases", "leave=0");
+    let _ = client.publish_wait(episode).await.unwrap();
+    client.flush(PATIENCE).await.unwrap();
+    site.wait("a failure", || site.state().traces.failures > 0).await;
+    site.kill("bridge");
+
+    let wrong = [
+        (&unknown, &address[..], "UnknownIssuer"),
+        (&issuer, "traces.example.org", "certificate not valid for name"),
+    ];
+    for (issuer, name, why) in wrong {
+        site.certify(issuer, name);
+        site.start_collector();
+        site.wait("a collector", || TcpStream::connect((&address[..], PORT)).is_ok()).await;
+        site.start_bridge_with("https", ca);
+        site.wait(why, || site.log("bridge").contains(why)).await;
+        assert_eq!((site.state().traces.sent, site.kept().len()), (0, 0));
+        site.kill("bridge");
+        site.kill("collector");
+    }
+    site.certify(&issuer, &address);
+    site.start_collector();
+    site.start_bridge_with("https", ca);
+    site.wait("the trace", || site.state().traces.sent == 1).await;
+    assert!(has(&site.kept()[0], "migration").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_episode_is_one_trace_whatever_is_away_or_killed() {
+    let Some(python) = python() else { return };
     let mut site = Site::new(python).await;
     site.start_bridge();
     site.wait("the bridge", || site.state().traces.position.is_some()).await;
