@@ -184,7 +184,7 @@ architecture() {
 homepage() { sed -n 's/^repository = "\(.*\)"/\1/p' "$top/Cargo.toml" | head -n1; }
 
 build_deb() { # PACKAGE
-  local root=$work/root/$1 doc soname name
+  local root=$work/root/$1 doc name
   doc=$root/usr/share/doc/$1
   mkdir -p "$root/DEBIAN" "$doc"
   chmod -R u=rwX,go=rX "$root"
@@ -203,10 +203,13 @@ build_deb() { # PACKAGE
   maintainer_scripts "$1" "$root/DEBIAN"
   sed -n 's|^/etc/|&|p' "$work/$1.files" >"$root/DEBIAN/conffiles"
   [ -s "$root/DEBIAN/conffiles" ] || rm "$root/DEBIAN/conffiles"
-  soname=$(sed -n "s|^$libdir/\(lib.*\)\.so\.\([0-9]*\)\$|\1 \2|p" "$work/$1.files")
-  if [ -n "$soname" ]; then
-    echo "$soname $1 (>= $version)" >"$root/DEBIAN/shlibs"
+  # A line for each library: its name and version, and the package that programs depend on.
+  sed -n "s|^$libdir/\(lib.*\)\.so\.\([0-9]*\)\$|\1 \2 $1 (>= $version)|p" "$work/$1.files" \
+    >"$root/DEBIAN/shlibs"
+  if [ -s "$root/DEBIAN/shlibs" ]; then
     echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
+  else
+    rm "$root/DEBIAN/shlibs"
   fi
   control "$1" "$root" >"$root/DEBIAN/control"
   (cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | sort -z |
