@@ -8,6 +8,10 @@
 # users are created; units are registered, but neither enabled nor started; an upgrade restarts the
 # services that run; a removal stops them. Purging a .deb deletes what `State:` names.
 #
+# Not cargo-deb and cargo-generate-rpm: both make the packages of one crate and name its files for
+# each format in its Cargo.toml. Here all packages share one tree of programs, C libraries and
+# Python; one list serves both formats, and a file in no package or in two is an error.
+#
 # Environment:
 #   VERSION            that of the packages (default: that of the workspace)
 #   LIBDIR, PYTHONDIR  as given to make install

@@ -174,6 +174,25 @@ fn check_shared_libraries(libftb0: &Path) -> Result<()> {
 }
 
 #[test]
+fn the_bill_of_materials_names_what_is_linked_and_no_crate_of_tests_alone() -> Result<()> {
+    if Command::new("jq").arg("--version").output().is_err() {
+        skip("jq is missing (apt-get install jq)");
+        return Ok(());
+    }
+    let text = run(&mut Command::new(root().join("deploy/packages/sbom.sh")))?;
+    let bill: serde_json::Value = serde_json::from_str(&text)?;
+    let parts = bill["components"].as_array().context("components")?;
+    let names: BTreeSet<&str> = parts.iter().filter_map(|part| part["name"].as_str()).collect();
+    for name in ["ftb-agent", "ftb-act", "tokio", "rustls"] {
+        assert!(names.contains(name), "{name} is missing");
+    }
+    for name in ["ftb-bench", "ftb-fuzz", "libfuzzer-sys", "divan"] {
+        assert!(!names.contains(name), "{name} is in no package");
+    }
+    Ok(())
+}
+
+#[test]
 fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()> {
     let Some(from) = built() else { return Ok(()) };
     let folder = tempfile::tempdir()?;
