@@ -86,6 +86,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	$(CARGO) test --release -p ftb-ib --test hardware -- --ignored --nocapture
 	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test users \
 	  -- --ignored --nocapture
+	$(MAKE) --no-print-directory crates
 	$(MAKE) --no-print-directory book
 	$(CARGO) test -p ftb-tests --test book -- --ignored --nocapture
 	$(CARGO) build --workspace --lib --bins --examples

@@ -8,6 +8,10 @@
 # users are created; units are registered, but neither enabled nor started; an upgrade restarts the
 # services that run; a removal stops them. Purging a .deb deletes what `State:` names.
 #
+# Not cargo-deb and cargo-generate-rpm: both make the packages of one crate and name its files for
+# each format in its Cargo.toml. Here all packages share one tree of programs, C libraries and
+# Python; one list serves both formats, and a file in no package or in two is an error.
+#
 # Environment:
 #   VERSION            that of the packages (default: that of the workspace)
 #   LIBDIR, PYTHONDIR  as given to make install
@@ -184,7 +188,7 @@ architecture() {
 homepage() { sed -n 's/^repository = "\(.*\)"/\1/p' "$top/Cargo.toml" | head -n1; }
 
 build_deb() { # PACKAGE
-  local root=$work/root/$1 doc soname name
+  local root=$work/root/$1 doc name
   doc=$root/usr/share/doc/$1
   mkdir -p "$root/DEBIAN" "$doc"
   chmod -R u=rwX,go=rX "$root"
@@ -203,10 +207,13 @@ build_deb() { # PACKAGE
   maintainer_scripts "$1" "$root/DEBIAN"
   sed -n 's|^/etc/|&|p' "$work/$1.files" >"$root/DEBIAN/conffiles"
   [ -s "$root/DEBIAN/conffiles" ] || rm "$root/DEBIAN/conffiles"
-  soname=$(sed -n "s|^$libdir/\(lib.*\)\.so\.\([0-9]*\)\$|\1 \2|p" "$work/$1.files")
-  if [ -n "$soname" ]; then
-    echo "$soname $1 (>= $version)" >"$root/DEBIAN/shlibs"
+  # A line for each library: its name and version, and the package that programs depend on.
+  sed -n "s|^$libdir/\(lib.*\)\.so\.\([0-9]*\)\$|\1 \2 $1 (>= $version)|p" "$work/$1.files" \
+    >"$root/DEBIAN/shlibs"
+  if [ -s "$root/DEBIAN/shlibs" ]; then
     echo "activate-noawait ldconfig" >"$root/DEBIAN/triggers"
+  else
+    rm "$root/DEBIAN/shlibs"
   fi
   control "$1" "$root" >"$root/DEBIAN/control"
   (cd "$root" && find . -type f -not -path './DEBIAN/*' -printf '%P\0' | sort -z |

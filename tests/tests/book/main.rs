@@ -393,6 +393,11 @@ async fn the_first_hour_of_the_readme_works_as_it_stands_there() {
                 });
                 subscribed.await.unwrap();
             }
+            ["ftb-launch", "run", ..] => {
+                let output = reader.run(&line);
+                assert!(output.status.success(), "{line}: {output:?}");
+                said.insert("job".to_owned(), String::from_utf8(output.stdout).unwrap());
+            }
             ["ftbctl", verb, ..] => {
                 let doctor = format!("ftbctl doctor --config {etc}/agent.toml");
                 let output = reader.run(&line.replace("ftbctl doctor", &doctor));
@@ -405,6 +410,9 @@ async fn the_first_hour_of_the_readme_works_as_it_stands_there() {
     assert!(agent.is_some());
     assert!(said["doctor"].starts_with("healthy: 1 agents reported"), "{said:?}");
     assert!(said["tree"].contains("root"), "{said:?}");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let ranks = said["job"].lines().filter(|line| line.ends_with(host.trim()));
+    assert_eq!(ranks.count(), 2, "{said:?}");
     let (_running, output) = tail.unwrap();
     let mut event = String::new();
     BufReader::new(output).read_line(&mut event).unwrap();

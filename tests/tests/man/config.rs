@@ -7,8 +7,10 @@ use std::fs;
 use std::path::Path;
 
 /// A sample: its name, the program that reads it, and how the file is checked.
-const SAMPLES: [(&str, &str, &str); 7] = [
+const SAMPLES: [(&str, &str, &str); 9] = [
     ("agent", "ftb-agent(8)", "ftb-agent --check-config --config /etc/ftb/agent.toml"),
+    ("act", "ftb-act(8)", "ftb-act run --dry-run --since 7d"),
+    ("bridge", "ftb-bridge(8)", "ftb-bridge check --config /etc/ftb/bridge.toml"),
     ("ib", "ftb-ib(8)", "ftb-ib --check-config --config /etc/ftb/ib.toml"),
     ("ipmi", "ftb-ipmi(8)", "ftb-ipmi --check-config --config /etc/ftb/ipmi.toml"),
     ("slurm", "ftb-slurm(8)", "ftb-slurm --check-config --config /etc/ftb/slurm.toml"),

@@ -163,6 +163,35 @@ fn check_with_lintian(debs: &BTreeMap<String, PathBuf>) -> Result<()> {
     run(lintian.args(debs.map(|(_, path)| path))).map(drop)
 }
 
+/// What dpkg-shlibdeps reads when it makes the dependencies of a program that is linked with them.
+fn check_shared_libraries(libftb0: &Path) -> Result<()> {
+    let command = "dpkg-deb --ctrl-tarfile \"$0\" | tar -xO ./shlibs";
+    let said = run(Command::new("sh").args(["-c", command]).arg(libftb0))?;
+    let version = run(Command::new("dpkg-deb").arg("-f").arg(libftb0).arg("Version"))?;
+    let line = |library: &str| format!("{library} 0 libftb0 (>= {})\n", version.trim());
+    assert_eq!(said, line("libftb") + &line("libftbjob"));
+    Ok(())
+}
+
+#[test]
+fn the_bill_of_materials_names_what_is_linked_and_no_crate_of_tests_alone() -> Result<()> {
+    if Command::new("jq").arg("--version").output().is_err() {
+        skip("jq is missing (apt-get install jq)");
+        return Ok(());
+    }
+    let text = run(&mut Command::new(root().join("deploy/packages/sbom.sh")))?;
+    let bill: serde_json::Value = serde_json::from_str(&text)?;
+    let parts = bill["components"].as_array().context("components")?;
+    let names: BTreeSet<&str> = parts.iter().filter_map(|part| part["name"].as_str()).collect();
+    for name in ["ftb-agent", "ftb-act", "tokio", "rustls"] {
+        assert!(names.contains(name), "{name} is missing");
+    }
+    for name in ["ftb-bench", "ftb-fuzz", "libfuzzer-sys", "divan"] {
+        assert!(!names.contains(name), "{name} is in no package");
+    }
+    Ok(())
+}
+
 #[test]
 fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()> {
     let Some(from) = built() else { return Ok(()) };
@@ -176,6 +205,7 @@ fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()
         assert_eq!(deb, rpm, "{name}");
         assert!(!deb.is_empty(), "{name} is empty");
     }
+    check_shared_libraries(&debs["libftb0"])?;
     check_rpms(folder.path(), &rpms)?;
     check_with_lintian(&debs)
 }
