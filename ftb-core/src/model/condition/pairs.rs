@@ -38,7 +38,8 @@ pub enum HostOf {
     Publisher,
     /// In this tag; without the tag it is about the publisher's host.
     Tag(String),
-    /// In this tag, else in the payload, as in Appendix B of the thesis.
+    /// In this tag, else in the payload, as in Appendix B of the thesis. An event whose payload is
+    /// another text states nothing.
     TagOrPayload(String),
 }
 
@@ -160,7 +161,7 @@ impl ConditionPairs {
         event.condition.clone().or_else(|| self.resolve(&named))
     }
 
-    /// The statement that an event makes by its name; `None`: no pair is about it.
+    /// The statement that an event makes by its name; `None`: no pair is about it, or no host.
     pub fn resolve<'a, F>(&self, event: &PairEvent<'a, F>) -> Option<Condition>
     where
         F: Fn(&str) -> Option<&'a str>,
@@ -175,11 +176,10 @@ impl ConditionPairs {
         let host = match &pair.host {
             HostOf::Publisher => "",
             HostOf::Tag(key) => tag(key).unwrap_or_default(),
-            HostOf::TagOrPayload(key) => {
-                let text = core::str::from_utf8(payload).unwrap_or_default();
-                let text = text.trim_end_matches('\0');
-                tag(key).unwrap_or(if is_host_name(text) { text } else { "" })
-            }
+            HostOf::TagOrPayload(key) => match tag(key) {
+                Some(host) => host,
+                None => payload_host(payload)?,
+            },
         };
         let parts = pair.component.iter().filter_map(|key| tag(key));
         let component = parts.collect::<Vec<&str>>().join("/");
@@ -191,6 +191,14 @@ impl ConditionPairs {
             ..Condition::new(pair.key.as_str(), truth)
         })
     }
+}
+
+/// The host that a payload names: a C program leaves what its stack has behind the first NUL. Empty:
+/// there is no text, so the event is about the publisher's host. `None`: another text.
+fn payload_host(payload: &[u8]) -> Option<&str> {
+    let text = payload.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = core::str::from_utf8(text).ok()?.trim();
+    (text.is_empty() || is_host_name(text)).then_some(text)
 }
 
 /// Fails where an event sets and clears, or states two conditions.
@@ -321,9 +329,17 @@ mod tests {
     use super::*;
 
     fn resolved(name: &str, tags: &[(&str, &str)], payload: &str) -> Option<(String, Truth)> {
+        resolved_bytes(name, tags, payload.as_bytes())
+    }
+
+    fn resolved_bytes(
+        name: &str,
+        tags: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Option<(String, Truth)> {
         let tag = |key: &str| tags.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
         let space = if name.starts_with("FTB_IB") { "ftb.ib" } else { "ftb.ipmi" };
-        let event = PairEvent { space, name, payload: payload.as_bytes(), tag };
+        let event = PairEvent { space, name, payload, tag };
         let condition = ConditionPairs::built_in().resolve(&event)?;
         Some((condition.subject("own").to_string(), condition.truth))
     }
@@ -370,6 +386,20 @@ mod tests {
         let well = is("own mlx5_0/1 PORT_ERR", Truth::False);
         assert_eq!(resolved("FTB_IB_PORT_INFO", &port("ACTIVE"), ""), well);
         assert_eq!(resolved("FTB_IB_PORT_INFO", &port("DOWN"), ""), None);
+    }
+
+    /// A C program leaves what its stack has behind the text.
+    #[test]
+    fn a_payload_ends_at_its_first_nul_and_another_text_is_about_no_host() {
+        let fan = |payload: &[u8]| resolved_bytes("FTB_IPMI_FANFAIL", &[], payload);
+        let of = |host: &str| Some((format!("{host} HARDWARE"), Truth::True));
+        assert_eq!(fan(b"node07\0\xff\xa5\0\x80"), of("node07"));
+        assert_eq!(fan(b"node07\0garbage"), of("node07"));
+        for no_host in [&b"\xff\xfe"[..], b"no host at all", b"node07\xff\0"] {
+            assert_eq!(fan(no_host), None, "never the host of the publisher");
+        }
+        assert_eq!(fan(b""), of("own"));
+        assert_eq!(fan(b"\0\xa5"), of("own"));
     }
 
     #[test]

@@ -67,13 +67,16 @@ impl Report {
         Self { event, host, uid: 0, stated: None, proof, is_initial: false, source: None }
     }
 
-    /// Space and name; of a repeated statement those of the original.
+    /// Space and name; of a repeated statement those of the original. Agents repeat it in its
+    /// event space; those of the release before in theirs.
     pub fn name(&self) -> (&str, &str) {
         let own = (self.event.space.as_str(), self.event.name.as_str());
-        if own != (AGENT_SPACE, EVENT_NAME) {
+        if !own.1.eq_ignore_ascii_case(EVENT_NAME) {
             return own;
         }
-        self.event.tag(ORIGINAL).and_then(|text| text.split_once(' ')).unwrap_or(own)
+        let is_there = |space: &str| own.0.eq_ignore_ascii_case(space) || own.0 == AGENT_SPACE;
+        let original = self.event.tag(ORIGINAL).and_then(|text| text.split_once(' '));
+        original.filter(|(space, _)| is_there(space)).unwrap_or(own)
     }
 
     /// The event, with component and key of its condition where the name does not say them:
@@ -109,7 +112,8 @@ impl Report {
     }
 
     /// The node that it is about: the subject of its condition, the tag `node` or `host`, the
-    /// payload where it is one, else where it was published. `None`: no node.
+    /// payload in event spaces where it is one, else where it was published. `None`: no node, as
+    /// where such a payload is another text.
     pub fn node(&self) -> Option<NodeName> {
         let named = |text: &str| NodeName::new(text).ok();
         if let Some(stated) = &self.stated {
@@ -121,9 +125,10 @@ impl Report {
         }
         let space = self.event.space.as_str().to_ascii_lowercase();
         let is_node = PAYLOAD_SPACES.iter().any(|known| lies_in(space.as_bytes(), known));
-        let payload = core::str::from_utf8(&self.event.payload).unwrap_or_default();
-        match payload.trim_end_matches('\0').trim() {
-            text if is_node && !text.is_empty() => named(text),
+        // A C program leaves what its stack has behind the first NUL.
+        let text = self.event.payload.split(|byte| *byte == 0).next().unwrap_or_default();
+        match text.trim_ascii() {
+            text if is_node && !text.is_empty() => named(core::str::from_utf8(text).ok()?),
             _ => named(&self.host),
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use ftb_core::catalog::CONDITIONS;
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::{EventId, PublisherId, Severity};
@@ -40,10 +41,16 @@ fn fan(seq: u64, number: u32, truth: Truth) -> Report {
 }
 
 /// The same, as its agent repeats it.
-fn repeated(mut report: Report) -> Report {
+fn repeated(report: Report) -> Report {
+    let space = report.name().0.to_owned();
+    repeated_in(&space, report)
+}
+
+/// The same, repeated in this event space.
+fn repeated_in(here: &str, mut report: Report) -> Report {
     let (space, name) = report.name();
     let value = format!("{space} {name}");
-    report.event = event("ftb.agent", "FTB_CONDITION");
+    report.event = event(here, "FTB_CONDITION");
     report.event.tags.push(Tag { key: "event".to_owned(), value });
     report
 }
@@ -148,6 +155,54 @@ fn rows_of_the_table_keep_nodes_out_before_any_rank_is_placed() {
     assert!(unusable(&row(by_hand)).is_some());
 }
 
+/// An event of ftb-ib that sets a condition of the node.
+fn infiniband(name: &str, key: &str, number: u32) -> Report {
+    let mut report = stated(1, name, number, key, Truth::True);
+    report.event = event("ftb.ib", name);
+    report
+}
+
+/// In the event space of the original, or in that of the agents as one of the release before does.
+#[test]
+fn a_row_of_each_infiniband_fault_keeps_its_node_out() {
+    let faults = CONDITIONS.iter().flat_map(|of| of.set_by.iter().map(|name| (*name, of.key)));
+    let faults = faults.filter(|(name, _)| name.starts_with("FTB_IB_"));
+    // Another node may meet the same switch.
+    let faults: Vec<_> = faults.filter(|(name, _)| *name != "FTB_IB_PORT_CONGESTED").collect();
+    assert_eq!(faults.len(), 5, "{faults:?}");
+    for (name, key) in faults {
+        for space in ["ftb.ib", "FTB.IB", "ftb.agent"] {
+            let report = repeated_in(space, infiniband(name, key, 2));
+            assert_eq!(report.name(), ("ftb.ib", name));
+            let report = Report { is_initial: true, ..report };
+            let mut policy = Policy::parse(DEFAULT).unwrap();
+            let all = says(&mut policy, 1, &report, 0);
+            assert!(unusable(&all).is_some(), "{name} in {space}: {all:?}");
+        }
+        // A rule of the site that names events only.
+        let rule = format!(
+            "[[rule]]\nname = \"site\"\nspace = \"ftb.ib\"\nevents = [\"{name}\"]\n\
+             action = \"migrate\"\n"
+        );
+        let mut policy = Policy::parse(&rule).unwrap();
+        let all = says(&mut policy, 1, &repeated(infiniband(name, key, 2)), 4);
+        assert!(unusable(&all).is_some(), "{name}: {all:?}");
+        // A publisher of another event space lends no name.
+        let elsewhere = repeated_in("site.disk", infiniband(name, key, 2));
+        assert_eq!(elsewhere.name(), ("site.disk", "FTB_CONDITION"));
+    }
+}
+
+/// Known in the cluster by its key: whatever event of ftb-ib states it.
+#[test]
+fn infiniband_faults_are_known_by_their_conditions() {
+    for key in ["ADAPTER_FAILED", "PORT_DEGRADED", "PORT_FLAPPING", "PORT_ERR"] {
+        let mut policy = Policy::parse(DEFAULT).unwrap();
+        let all = says(&mut policy, 1, &infiniband("FTB_TEST", key, 2), 4);
+        assert!(unusable(&all).is_some(), "{key}: {all:?}");
+    }
+}
+
 #[test]
 fn a_launcher_that_takes_over_acts_on_what_it_missed_and_once() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
@@ -231,6 +286,18 @@ fn the_node_of_a_report_is_the_one_it_is_about() {
     assert_eq!(report.node(), Some(node(7)));
     report.stated = fan(1, 9, Truth::True).stated;
     assert_eq!(report.node(), Some(node(9)), "the subject of the condition decides");
+    let payload = |bytes: &[u8]| {
+        let mut trigger = plain(&event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER"));
+        trigger.event.payload = bytes.to_vec().into();
+        trigger.node()
+    };
+    // A C program leaves what its stack has behind the text.
+    assert_eq!(payload(b"node05\0garbage"), Some(node(5)));
+    assert_eq!(payload(b"node05\0\xff\xa5\0\x80"), Some(node(5)));
+    for no_host in [&b"node 05"[..], b"\xff\xfe\0", b"\xffnode05", b"no host at all"] {
+        assert_eq!(payload(no_host), None, "never the host of the publisher");
+    }
+    assert_eq!(payload(b"\0node05"), NodeName::new("poller").ok(), "an empty text");
     let mut free = plain(&event("ftb.agent", "FTB_NODE_DEAD"));
     free.event.payload = "timeout".into();
     assert_eq!(free.node(), NodeName::new("poller").ok(), "a text is no node");
