@@ -2,8 +2,8 @@
 //!
 //! The acting root asks it whether an event is in its log already; a subscriber's agent asks
 //! whether it has delivered one before. Exact as long as nothing was forgotten. With too many
-//! publishers, the account with the most of them forgets the one that was silent longest. So
-//! whoever starts publishers without end makes this table forget their own.
+//! publishers, the account with the most of them forgets the one that was silent longest. So a user
+//! that starts publishers without end makes this table forget only its own.
 
 use crate::ident::{EventId, PublisherId};
 use crate::numbers::PublisherSeq;

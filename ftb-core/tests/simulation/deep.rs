@@ -57,7 +57,7 @@ fn a_root_without_a_disk_of_its_own_asks_its_standby() {
 }
 
 /// One user reads the past over and over again, at the root too, and an agent asks more than honest
-/// ones do: they wait, and nobody gets a gap for it.
+/// ones do: they wait, and no subscription gets a gap for it.
 #[test]
 fn who_reads_the_past_with_many_subscriptions_waits_and_takes_no_place_of_others() {
     let script: Script = (0..300).map(|at| (at * 20 * MS, Op::Publish(2))).collect();

@@ -193,8 +193,8 @@ impl ConditionPairs {
     }
 }
 
-/// The host that a payload names: a C program leaves what its stack has behind the first NUL. Empty:
-/// there is no text, so the event is about the publisher's host. `None`: another text.
+/// The host that a payload names: a C program leaves what its stack has behind the first NUL.
+/// Empty: there is no text, so the event is about the publisher's host. `None`: another text.
 fn payload_host(payload: &[u8]) -> Option<&str> {
     let text = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = core::str::from_utf8(text).ok()?.trim();

@@ -7,7 +7,7 @@ use crate::log::followed::FollowedLog;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::log::ring::Evicted;
 use crate::node::api::LinkId;
-use crate::node::delivery::history::Requester;
+use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::numbers::LogIndex;
 use crate::protocol::Features;

@@ -10,7 +10,7 @@ use crate::log::gap::GapReason;
 use crate::log::reader::{ReadLimit, Reader};
 use crate::node::api::{ClientId, Gap, Output, SubscriptionId, ToClient};
 use crate::node::cx::Cx;
-use crate::node::delivery::history::Requester;
+use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::numbers::LogIndex;

@@ -10,42 +10,15 @@ use crate::frame::{Frame, HistoryReply, HistoryRequest};
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::followed::FollowedLog;
 use crate::log::reader::{ReadLimit, Reader};
-use crate::node::api::{ClientId, LinkId, SubscriptionId};
+use crate::node::api::LinkId;
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::delivery::children::filters_of;
 use crate::node::delivery::history_sources::HistorySearch;
+use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::numbers::LogIndex;
-
-/// Who waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Requester {
-    /// The reader of a child link.
-    Child(LinkId),
-    /// The reader of a subscription.
-    Subscription(ClientId, SubscriptionId),
-    /// A child that asked us; with its number of the question.
-    Below(LinkId, u64),
-    /// The acting root above; with its number of the question.
-    Above(u64),
-}
-
-impl Requester {
-    /// The link to the child that it is, or is below.
-    pub(super) fn link(self) -> Option<LinkId> {
-        match self {
-            Self::Child(link) | Self::Below(link, _) => Some(link),
-            Self::Subscription(..) | Self::Above(_) => None,
-        }
-    }
-
-    /// Whether it is that child, or below it.
-    pub(super) fn is_on(self, child: LinkId) -> bool {
-        self.link() == Some(child)
-    }
-}
 
 /// A request that was forwarded, or that this agent searches for.
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
 use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
 use crate::node::cx::Cx;
-use crate::node::delivery::history::{PendingRequest, Requester};
-use crate::node::delivery::history_turns::DiskTurns;
+use crate::node::delivery::history::PendingRequest;
+use crate::node::delivery::history_turns::{DiskTurns, Requester};
 use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeSet, VecDeque};
 

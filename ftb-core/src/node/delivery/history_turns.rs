@@ -11,9 +11,36 @@
 
 use crate::node::api::{ClientId, LinkId, SubscriptionId};
 use crate::node::cx::Cx;
-use crate::node::delivery::history::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Requester {
+    /// The reader of a child link.
+    Child(LinkId),
+    /// The reader of a subscription.
+    Subscription(ClientId, SubscriptionId),
+    /// A child that asked us; with its number of the question.
+    Below(LinkId, u64),
+    /// The acting root above; with its number of the question.
+    Above(u64),
+}
+
+impl Requester {
+    /// The link to the child that it is, or is below.
+    pub(super) fn link(self) -> Option<LinkId> {
+        match self {
+            Self::Child(link) | Self::Below(link, _) => Some(link),
+            Self::Subscription(..) | Self::Above(_) => None,
+        }
+    }
+
+    /// Whether it is that child, or below it.
+    pub(super) fn is_on(self, child: LinkId) -> bool {
+        self.link() == Some(child)
+    }
+}
 
 /// Most questions of one user that are under way at an agent; root and the ftb users have no limit.
 const PER_USER_MAX: usize = 8;

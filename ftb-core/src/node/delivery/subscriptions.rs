@@ -11,7 +11,7 @@ use crate::node::api::{
     ClientId, Gap, GapReason, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
 use crate::node::cx::Cx;
-use crate::node::delivery::history::Requester;
+use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::numbers::LogIndex;

@@ -180,8 +180,9 @@ fn a_row_of_each_infiniband_fault_keeps_its_node_out() {
             assert!(unusable(&all).is_some(), "{name} in {space}: {all:?}");
         }
         // A rule of the site that names events only.
+        let settings = DEFAULT.split("[[rule]]").next().unwrap();
         let rule = format!(
-            "[[rule]]\nname = \"site\"\nspace = \"ftb.ib\"\nevents = [\"{name}\"]\n\
+            "{settings}[[rule]]\nname = \"site\"\nspace = \"ftb.ib\"\nevents = [\"{name}\"]\n\
              action = \"migrate\"\n"
         );
         let mut policy = Policy::parse(&rule).unwrap();
