@@ -191,6 +191,7 @@ impl Membership {
         self.claims.held.values_mut().for_each(|held| held.since_ns = now_ns);
         self.claims.has_changed = true;
         self.claims.dropped.values_mut().for_each(|since_ns| *since_ns = now_ns);
+        self.members.forgive(now_ns);
     }
 
     /// What children said since the last call, and must not.
