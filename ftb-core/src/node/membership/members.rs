@@ -22,8 +22,8 @@ pub(crate) struct Members {
     /// All of them that are up and know no folds of groups, and some that were.
     without_folds: BTreeSet<Rank>,
     pending: BTreeMap<Rank, MemberReport>,
-    /// Members that moved elsewhere lately, and when that was noticed. The report is lost if the way
-    /// up is cut just then: agents above would know them as below this one for ever.
+    /// Members that moved elsewhere lately, and when that was noticed. The report is lost if the
+    /// way up is cut just then: agents above would know them as below this one for ever.
     moved: BTreeMap<Rank, (u64, MemberReport)>,
     queries: BTreeMap<QueryId, PendingTreeQuery>,
 }
