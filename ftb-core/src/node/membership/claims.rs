@@ -477,7 +477,7 @@ impl Membership {
     ) -> bool {
         let runs = batch.items.iter().filter_map(|item| match item {
             UpItem::Events(run) => Some(run),
-            UpItem::Gap(_) | UpItem::Fork { .. } => None,
+            UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => None,
         });
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
         let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));

@@ -34,12 +34,12 @@ use crate::group::{
 use crate::ident::{EventId, PublisherId};
 use crate::log::ring::Log;
 use crate::node::Node;
-use crate::node::api::{Gap, GapReason};
+use crate::node::api::{GapReason, Loss};
 use crate::node::config::{NodeConfig, ns};
 use crate::numbers::LogIndex;
-use crate::position::Position;
 use crate::run::Run;
 use crate::sealed::{Sealed, SealedRef};
+use crate::spaces::Spaces;
 use crate::storm::rule_of;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -421,9 +421,12 @@ impl Node {
     fn log_lost_folds(&mut self) {
         let rules = self.cx.config.storm.iter().filter(|rule| !rule.group_by.is_empty());
         let Some(severity_max) = rules.map(|rule| rule.severity_max).max() else { return };
-        let here = (Position::ZERO, Position::ZERO);
-        let gap = Gap::unknown(here, GapReason::LogLost);
-        self.append(UpItem::Gap(Gap { severity_max: Some(severity_max), ..gap }));
+        self.append(UpItem::Loss(Loss {
+            reason: GapReason::LogLost,
+            count: None,
+            severity_max: Some(severity_max),
+            spaces: Spaces::ANY,
+        }));
     }
 }
 
