@@ -72,14 +72,14 @@ impl RangeSet {
 /// Sets of sequence numbers by publisher, bounded by the number of publishers.
 #[derive(Clone, Debug)]
 pub struct PublisherRanges {
-    by_publisher: BTreeMap<PublisherId, Entry>,
+    by_publisher: BTreeMap<PublisherId, SeenSeqs>,
     ages: Ages,
     touches: u64,
     publishers_max: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct SeenSeqs {
     seqs: RangeSet,
     touched: u64,
 }
@@ -192,7 +192,7 @@ impl PublisherRanges {
         let ages = &mut self.ages;
         let entry = self.by_publisher.entry(publisher).or_insert_with(|| {
             ages.add(publisher, touched);
-            Entry { seqs: RangeSet::default(), touched }
+            SeenSeqs { seqs: RangeSet::default(), touched }
         });
         if touched - entry.touched > AGE_GRAIN {
             ages.touch(publisher, entry.touched, touched);

@@ -37,26 +37,26 @@ pub struct HostlistError {
 pub struct Hostlist {
     blocks: Box<[Block]>,
     /// Sorted by shape.
-    groups: Box<[Group]>,
+    groups: Box<[ShapeGroup]>,
     count: u32,
 }
 
 /// The blocks of one shape, capitals aside.
 #[derive(Clone, Debug)]
-struct Group {
+struct ShapeGroup {
     /// In lower case.
     shape: Box<str>,
     /// Which of their numbers `entries` is sorted by.
     slot: usize,
     /// By number. A group of one block has none.
-    entries: Box<[Entry]>,
+    entries: Box<[RangeEntry]>,
     /// The first block.
     block: u32,
 }
 
 /// A range of numbers, and the block that has it.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RangeEntry {
     first: Number,
     last: Number,
     /// The highest number of this entry and all before it.
@@ -102,7 +102,7 @@ impl Hostlist {
         for (place, block) in (0..).zip(&blocks) {
             by_shape.entry(block.shape.to_ascii_lowercase().into()).or_default().push(place);
         }
-        let group = |(shape, places): (Box<str>, Vec<u32>)| Group::of(shape, &places, &blocks);
+        let group = |(shape, places): (Box<str>, Vec<u32>)| ShapeGroup::of(shape, &places, &blocks);
         let groups = by_shape.into_iter().map(group).collect();
         let count = blocks.last().map_or(0, |last| last.start + last.count);
         Self { blocks: blocks.into(), groups, count }
@@ -175,7 +175,7 @@ impl Hostlist {
 
     /// Whether all hosts of another list are in this one.
     pub fn contains_all(&self, other: &Self) -> bool {
-        let all = |theirs: &Group| {
+        let all = |theirs: &ShapeGroup| {
             let found = self.groups.binary_search_by(|ours| ours.shape.cmp(&theirs.shape));
             let Some(ours) = found.ok().and_then(|place| self.groups.get(place)) else {
                 return false;
@@ -202,15 +202,14 @@ impl Hostlist {
     /// The bytes that the list takes in memory.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(Block::bytes).sum();
-        let groups = self
-            .groups
-            .iter()
-            .map(|group| size_of::<Group>() + group.shape.len() + size_of_val(&*group.entries));
+        let groups = self.groups.iter().map(|group| {
+            size_of::<ShapeGroup>() + group.shape.len() + size_of_val(&*group.entries)
+        });
         size_of::<Self>() + blocks + groups.sum::<usize>()
     }
 }
 
-impl Group {
+impl ShapeGroup {
     fn of(shape: Box<str>, places: &[u32], blocks: &[Block]) -> Self {
         let block = places.first().copied().unwrap_or(0);
         if places.len() < 2 {
@@ -221,7 +220,7 @@ impl Group {
             for place in places {
                 let ranges = blocks[*place as usize].slots.get(slot).map(|slot| slot.ranges());
                 let ends = ranges.map(|ranges| ranges.iter().map(|range| range.ends()));
-                let add = |(first, last)| Entry { first, last, reach: last, block: *place };
+                let add = |(first, last)| RangeEntry { first, last, reach: last, block: *place };
                 match ends {
                     Some(ends) => entries.extend(ends.map(add)),
                     None => entries.push(add((Number::NONE, Number::NONE))),
@@ -233,7 +232,9 @@ impl Group {
         // Sorted by the number of which most different ones begin, few blocks are looked at.
         let slots = blocks[block as usize].slots.len();
         let distinct = |slot: &usize| {
-            entries(*slot).chunk_by(|one: &Entry, next: &Entry| one.first == next.first).count()
+            entries(*slot)
+                .chunk_by(|one: &RangeEntry, next: &RangeEntry| one.first == next.first)
+                .count()
         };
         let slot = (0..slots).max_by_key(distinct).unwrap_or(0);
         let mut entries = entries(slot);

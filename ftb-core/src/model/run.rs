@@ -23,7 +23,7 @@ struct Batch {
     /// Headers without sequence number and time. Consecutive events that have the rest of the
     /// header and all routing texts in common share one.
     headers: Vec<Head>,
-    entries: Vec<Entry>,
+    entries: Vec<RunEntry>,
     /// Whether any of them is traced.
     is_traced: bool,
     /// Whether any of them is a member or the fold of a group.
@@ -34,7 +34,7 @@ struct Batch {
 
 /// One event of a batch.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct RunEntry {
     seq: PublisherSeq,
     time_ns: u64,
     /// Where its bytes lie in the buffer.
@@ -72,7 +72,7 @@ pub struct Stretch {
 #[derive(Debug, Default)]
 pub struct RunBuilder {
     headers: Vec<Head>,
-    entries: Vec<Entry>,
+    entries: Vec<RunEntry>,
 }
 
 impl RunBuilder {
@@ -100,7 +100,7 @@ impl RunBuilder {
         let header = self.headers.len() as u32 - 1;
         let before = self.entries.last().map_or(0, |last| last.end_bytes);
         let end_bytes = before.saturating_add(at.len);
-        self.entries.push(Entry { seq, time_ns, at, end_bytes, header });
+        self.entries.push(RunEntry { seq, time_ns, at, end_bytes, header });
         Ok(())
     }
 
@@ -186,8 +186,8 @@ impl Run {
 
     /// Consecutive events of one publisher with consecutive sequence numbers.
     pub fn stretches(&self) -> impl Iterator<Item = Stretch> {
-        let header = |entry: &Entry| &self.batch.headers[entry.header as usize];
-        let follows = move |before: &Entry, this: &Entry| {
+        let header = |entry: &RunEntry| &self.batch.headers[entry.header as usize];
+        let follows = move |before: &RunEntry, this: &RunEntry| {
             let (one, other) = (header(before), header(this));
             before.seq < this.seq
                 && this.seq - before.seq == 1
@@ -205,8 +205,8 @@ impl Run {
     /// Parts of consecutive events that belong together: their places, and the first of each.
     fn parts(
         &self,
-        belongs: impl Fn(&Entry, &Entry) -> bool,
-    ) -> impl Iterator<Item = (Range<usize>, &Entry)> {
+        belongs: impl Fn(&RunEntry, &RunEntry) -> bool,
+    ) -> impl Iterator<Item = (Range<usize>, &RunEntry)> {
         let mut start = 0;
         self.entries().chunk_by(belongs).map(move |part| {
             let places = start..start + part.len();
@@ -267,7 +267,7 @@ impl Run {
             return 0;
         }
         let before = self.end_bytes(0);
-        let fits = |entry: &Entry| entry.end_bytes as usize - before < bytes_max;
+        let fits = |entry: &RunEntry| entry.end_bytes as usize - before < bytes_max;
         (self.entries().partition_point(fits) + 1).min(self.count()).min(events_max)
     }
 
@@ -298,7 +298,7 @@ impl Run {
         Self::collect(self.iter()).unwrap_or(self)
     }
 
-    fn entries(&self) -> &[Entry] {
+    fn entries(&self) -> &[RunEntry] {
         &self.batch.entries[self.from as usize..self.to as usize]
     }
 
@@ -310,7 +310,7 @@ impl Run {
 }
 
 impl Batch {
-    fn view(&self, entry: &Entry) -> SealedRef<'_> {
+    fn view(&self, entry: &RunEntry) -> SealedRef<'_> {
         let header = &self.headers[entry.header as usize];
         let bytes = entry.at.slice(&self.bytes).unwrap_or_default();
         SealedRef::of(header, entry.seq, entry.time_ns, bytes)
@@ -331,7 +331,7 @@ impl From<Sealed> for Run {
         let (seq, time_ns) = (head.id.seq, head.time_ns);
         let len = u32::try_from(event.len()).unwrap_or(u32::MAX);
         let at = Span { start: 0, len };
-        let entries = vec![Entry { seq, time_ns, at, end_bytes: len, header: 0 }];
+        let entries = vec![RunEntry { seq, time_ns, at, end_bytes: len, header: 0 }];
         let (bytes, is_traced) = (event.into_bytes(), head.is_traced);
         let is_of_group = head.is_of_group();
         let (headers, is_counted) = (vec![head], head.is_counted);

@@ -31,7 +31,7 @@ const KEYS: &str = "event_space, severity, event_name, hostname, jobid, uid, cli
      condition, subject or folds";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
+enum FilterKey {
     Space,
     Severity,
     Name,
@@ -44,7 +44,7 @@ enum Key {
     Folds,
 }
 
-impl Key {
+impl FilterKey {
     /// The CIFTS names, and those that people try first.
     fn from_word(word: &str) -> Option<Self> {
         Some(match word.to_ascii_lowercase().as_str() {
@@ -98,12 +98,12 @@ impl Comparison {
 
 /// A part of the text with its column.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct TextPart<'a> {
     column: usize,
     text: &'a str,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TextPart<'a> {
     fn trimmed(self) -> Self {
         let start = self.text.trim_start();
         let blanks = self.text[..self.text.len() - start.len()].chars().count();
@@ -128,19 +128,19 @@ impl<'a> Piece<'a> {
                 '[' => depth += 1,
                 ']' => depth = depth.saturating_sub(1),
                 c if c == separator && depth == 0 => {
-                    pieces.push(Piece { column, text: &self.text[start..at] });
+                    pieces.push(TextPart { column, text: &self.text[start..at] });
                     (start, column) = (at + c.len_utf8(), self.column + index + 1);
                 }
                 _ => {}
             }
         }
-        pieces.push(Piece { column, text: &self.text[start..] });
+        pieces.push(TextPart { column, text: &self.text[start..] });
         pieces
     }
 }
 
 pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
-    let whole = Piece { column: 1, text };
+    let whole = TextPart { column: 1, text };
     if text.len() > limits::FILTER_BYTES_MAX {
         let max = limits::FILTER_BYTES_MAX;
         return whole
@@ -174,13 +174,13 @@ pub(super) fn parse(text: &str) -> Result<Filter, FilterError> {
     Ok(filter)
 }
 
-fn read_pair(pair: Piece<'_>) -> Result<(Key, Comparison, Piece<'_>), FilterError> {
+fn read_pair(pair: TextPart<'_>) -> Result<(FilterKey, Comparison, TextPart<'_>), FilterError> {
     let Some(at) = pair.text.find(['=', '<', '>', '!']) else {
         let hint = "a list of hosts is written node[1,2], alternatives a|b";
         return pair.fail(format!("{:?} has no '=': expected KEY=VALUE ({hint})", pair.text));
     };
-    let word = Piece { column: pair.column, text: &pair.text[..at] }.trimmed();
-    let Some(key) = Key::from_word(word.text) else {
+    let word = TextPart { column: pair.column, text: &pair.text[..at] }.trimmed();
+    let Some(key) = FilterKey::from_word(word.text) else {
         return word.fail(format!("unknown key {:?}: expected {KEYS}", word.text));
     };
     let rest = pair.after(at);
@@ -192,7 +192,7 @@ fn read_pair(pair: Piece<'_>) -> Result<(Key, Comparison, Piece<'_>), FilterErro
     if value.text.is_empty() {
         return value.fail(format!("the value of {} is missing", word.text));
     }
-    if key != Key::Severity && *comparison != Comparison::Equal {
+    if key != FilterKey::Severity && *comparison != Comparison::Equal {
         return rest.fail(format!("{sign} compares severities only: write {}=…", word.text));
     }
     Ok((key, *comparison, value))
@@ -200,14 +200,14 @@ fn read_pair(pair: Piece<'_>) -> Result<(Key, Comparison, Piece<'_>), FilterErro
 
 fn add(
     filter: &mut Filter,
-    pair: Piece<'_>,
-    key: Key,
+    pair: TextPart<'_>,
+    key: FilterKey,
     comparison: Comparison,
-    value: Piece<'_>,
+    value: TextPart<'_>,
 ) -> Result<(), FilterError> {
     let taken = match key {
-        Key::Severity => return add_severity(filter, comparison, value),
-        Key::Folds => {
+        FilterKey::Severity => return add_severity(filter, comparison, value),
+        FilterKey::Folds => {
             filter.single = match value.text.to_ascii_lowercase().as_str() {
                 "no" => true,
                 "yes" => false,
@@ -215,18 +215,20 @@ fn add(
             };
             return Ok(());
         }
-        Key::Space => filter.spaces.replace(spaces(value)?).is_some(),
-        Key::Name => filter.names.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some(),
-        Key::Host => filter.hosts.replace(hosts(value)?).is_some(),
-        Key::Job => filter.jobs.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some(),
-        Key::User => filter.uids.replace(uids(value)?).is_some(),
-        Key::Client => {
+        FilterKey::Space => filter.spaces.replace(spaces(value)?).is_some(),
+        FilterKey::Name => filter.names.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some(),
+        FilterKey::Host => filter.hosts.replace(hosts(value)?).is_some(),
+        FilterKey::Job => {
+            filter.jobs.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some()
+        }
+        FilterKey::User => filter.uids.replace(uids(value)?).is_some(),
+        FilterKey::Client => {
             filter.clients.replace(texts(value, limits::CLIENT_NAME_BYTES_MAX)?).is_some()
         }
-        Key::Condition => {
+        FilterKey::Condition => {
             filter.conditions.replace(texts(value, limits::NAME_BYTES_MAX)?).is_some()
         }
-        Key::Subject => filter.subjects.replace(hosts(value)?).is_some(),
+        FilterKey::Subject => filter.subjects.replace(hosts(value)?).is_some(),
     };
     if taken {
         return pair.fail("this key stands in the filter twice: write alternatives as a|b");
@@ -238,7 +240,7 @@ fn add(
 fn add_severity(
     filter: &mut Filter,
     comparison: Comparison,
-    value: Piece<'_>,
+    value: TextPart<'_>,
 ) -> Result<(), FilterError> {
     let mut wanted = Severities(0);
     let words = alternatives(value)?;
@@ -263,8 +265,8 @@ fn add_severity(
     Ok(())
 }
 
-fn alternatives(value: Piece<'_>) -> Result<Vec<Piece<'_>>, FilterError> {
-    let words: Vec<_> = value.split('|').into_iter().map(Piece::trimmed).collect();
+fn alternatives(value: TextPart<'_>) -> Result<Vec<TextPart<'_>>, FilterError> {
+    let words: Vec<_> = value.split('|').into_iter().map(TextPart::trimmed).collect();
     if words.len() > ALTERNATIVES_MAX {
         return value.fail(format!("more than {ALTERNATIVES_MAX} alternatives"));
     }
@@ -274,7 +276,7 @@ fn alternatives(value: Piece<'_>) -> Result<Vec<Piece<'_>>, FilterError> {
     }
 }
 
-fn texts(value: Piece<'_>, bytes_max: usize) -> Result<Arc<[Pattern]>, FilterError> {
+fn texts(value: TextPart<'_>, bytes_max: usize) -> Result<Arc<[Pattern]>, FilterError> {
     let words = alternatives(value)?;
     for word in &words {
         if word.text.len() > bytes_max {
@@ -289,7 +291,7 @@ fn texts(value: Piece<'_>, bytes_max: usize) -> Result<Arc<[Pattern]>, FilterErr
     Ok(words.iter().map(|word| Pattern::new(word.text)).collect())
 }
 
-fn spaces(value: Piece<'_>) -> Result<Arc<[SpacePattern]>, FilterError> {
+fn spaces(value: TextPart<'_>) -> Result<Arc<[SpacePattern]>, FilterError> {
     let words = alternatives(value)?;
     for word in &words {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "_-*.".contains(c);
@@ -311,8 +313,8 @@ fn spaces(value: Piece<'_>) -> Result<Arc<[SpacePattern]>, FilterError> {
     Ok(words.iter().map(|word| SpacePattern::new(word.text)).collect())
 }
 
-fn uids(value: Piece<'_>) -> Result<Arc<[u32]>, FilterError> {
-    let number = |word: Piece<'_>| match word.text.parse() {
+fn uids(value: TextPart<'_>) -> Result<Arc<[u32]>, FilterError> {
+    let number = |word: TextPart<'_>| match word.text.parse() {
         Ok(uid) => Ok(uid),
         Err(_) => word.fail("expected the number of a user, as `id -u` prints it"),
     };
@@ -321,7 +323,7 @@ fn uids(value: Piece<'_>) -> Result<Arc<[u32]>, FilterError> {
     Ok(rising(&uids?))
 }
 
-fn hosts(value: Piece<'_>) -> Result<Hosts, FilterError> {
+fn hosts(value: TextPart<'_>) -> Result<Hosts, FilterError> {
     let patterns = value.text.contains(['*', '|']) || value.text.eq_ignore_ascii_case("all");
     if patterns {
         return Ok(Hosts::Patterns(texts(value, limits::HOST_BYTES_MAX)?));

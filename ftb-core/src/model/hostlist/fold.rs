@@ -6,7 +6,7 @@ use super::slot::DIGITS_MAX;
 /// the given order are folded, so that the order survives.
 pub fn fold<'a, I: IntoIterator<Item = &'a str>>(hosts: I) -> String {
     let mut out = String::new();
-    let mut group: Option<Group<'a>> = None;
+    let mut group: Option<FoldedHosts<'a>> = None;
     for host in hosts {
         let numbered = Numbered::of(host);
         if let Some(group) = &mut group
@@ -14,7 +14,8 @@ pub fn fold<'a, I: IntoIterator<Item = &'a str>>(hosts: I) -> String {
         {
             continue;
         }
-        if let Some(done) = group.replace(Group { first: numbered, ranges: vec![numbered.range()] })
+        if let Some(done) =
+            group.replace(FoldedHosts { first: numbered, ranges: vec![numbered.range()] })
         {
             done.write(&mut out);
         }
@@ -59,12 +60,12 @@ impl<'a> Numbered<'a> {
     }
 }
 
-struct Group<'a> {
+struct FoldedHosts<'a> {
     first: Numbered<'a>,
     ranges: Vec<(u64, u64, usize)>,
 }
 
-impl<'a> Group<'a> {
+impl<'a> FoldedHosts<'a> {
     fn take(&mut self, next: Numbered<'a>) -> bool {
         let Some((number, width)) = next.number else {
             return false;

@@ -65,7 +65,7 @@ pub(super) fn read(text: &str, bounds: Bounds) -> Result<Read, HostlistError> {
     Ok(read)
 }
 
-enum Piece<'a> {
+enum WordPart<'a> {
     Text(&'a str),
     Ranges { column: usize, ranges: Vec<Range>, count: usize },
 }
@@ -75,12 +75,12 @@ fn read_word(column: usize, word: &str, bounds: Bounds) -> Result<Block, Hostlis
     let mut count = 1_usize;
     for piece in pieces(column, word, bounds)? {
         match piece {
-            Piece::Text(text) => {
+            WordPart::Text(text) => {
                 for run in runs(text.as_bytes()) {
                     writer.add_run(column, run, bounds)?;
                 }
             }
-            Piece::Ranges { column, ranges, count: more } => {
+            WordPart::Ranges { column, ranges, count: more } => {
                 count = count.saturating_mul(more);
                 if count > bounds.hosts_max {
                     return Err(bounds.hosts_error(column));
@@ -201,7 +201,7 @@ fn split_words(text: &str) -> Result<Vec<(usize, &str)>, HostlistError> {
 }
 
 /// Cuts one word into plain text and brackets.
-fn pieces(column: usize, word: &str, bounds: Bounds) -> Result<Vec<Piece<'_>>, HostlistError> {
+fn pieces(column: usize, word: &str, bounds: Bounds) -> Result<Vec<WordPart<'_>>, HostlistError> {
     let mut pieces = Vec::new();
     let mut rest = word;
     let mut at = column;
@@ -210,13 +210,13 @@ fn pieces(column: usize, word: &str, bounds: Bounds) -> Result<Vec<Piece<'_>>, H
             // `split_words` has paired the brackets.
             let end = inside.find(']').unwrap_or(inside.len());
             let (ranges, count) = ranges(at + 1, &inside[..end], bounds)?;
-            pieces.push(Piece::Ranges { column: at, ranges, count });
+            pieces.push(WordPart::Ranges { column: at, ranges, count });
             at += inside[..end].chars().count() + 2;
             rest = inside.get(end + 1..).unwrap_or_default();
         } else {
             let end = rest.find('[').unwrap_or(rest.len());
             check_name(&rest[..end], at)?;
-            pieces.push(Piece::Text(&rest[..end]));
+            pieces.push(WordPart::Text(&rest[..end]));
             at += rest[..end].chars().count();
             rest = &rest[end..];
         }

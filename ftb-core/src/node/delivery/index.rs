@@ -8,15 +8,15 @@ use crate::sealed::SealedRef;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One subscription of one client.
-type Key = (ClientId, SubscriptionId);
+type SubscriptionKey = (ClientId, SubscriptionId);
 
 /// All subscriptions of a node.
 #[derive(Debug, Default)]
 pub(super) struct SubscriptionIndex {
     /// By each event space, in lower case, that a filter names without wildcard.
-    by_space: BTreeMap<Box<[u8]>, BTreeSet<Key>>,
+    by_space: BTreeMap<Box<[u8]>, BTreeSet<SubscriptionKey>>,
     /// Those that may want any space.
-    open: BTreeSet<Key>,
+    open: BTreeSet<SubscriptionKey>,
 }
 
 impl SubscriptionIndex {
@@ -44,7 +44,7 @@ impl SubscriptionIndex {
     }
 
     /// The subscriptions that may want an event; each once, in no order that means anything.
-    pub(super) fn candidates(&self, event: SealedRef<'_>) -> impl Iterator<Item = Key> {
+    pub(super) fn candidates(&self, event: SealedRef<'_>) -> impl Iterator<Item = SubscriptionKey> {
         let space = event.space().as_bytes();
         let mut lower = [0; SPACE_BYTES_MAX];
         // A longer one is none, and nothing wants it.

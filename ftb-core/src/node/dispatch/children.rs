@@ -7,8 +7,7 @@ use crate::node::api::{LinkId, MemberState};
 use crate::node::links::LinkRole;
 use crate::node::tree::{Child, Raise, check_listed};
 use crate::numbers::LogIndex;
-use crate::position::Epoch;
-use crate::position::Position;
+use crate::position::{Epoch, Position};
 use crate::protocol::FEATURES;
 
 impl Node {

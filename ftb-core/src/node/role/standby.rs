@@ -43,7 +43,7 @@ pub(in crate::node) struct LogShipper {
 
 /// What goes into one [`Replicate`].
 #[derive(Default)]
-struct Piece {
+struct ShippedPart {
     items: Vec<Item>,
     entry_refs: Vec<EntryRef>,
 }
@@ -113,7 +113,7 @@ impl LogShipper {
         if nothing_new && self.complete_at.is_some() {
             return None;
         }
-        let Piece { items, entry_refs } = self.piece(log, epochs, bytes_max);
+        let ShippedPart { items, entry_refs } = self.piece(log, epochs, bytes_max);
         let until = self.cursor;
         let complete = until == last;
         if complete && self.complete_at.is_none() {
@@ -125,8 +125,8 @@ impl LogShipper {
     }
 
     /// The next entries: those that the other end has sent up are named, not sent.
-    fn piece(&mut self, log: &Log, epochs: &EpochHistory, bytes_max: usize) -> Piece {
-        let mut piece = Piece::default();
+    fn piece(&mut self, log: &Log, epochs: &EpochHistory, bytes_max: usize) -> ShippedPart {
+        let mut piece = ShippedPart::default();
         let (mut bytes, mut events) = (bytes_max, BATCH_EVENTS_MAX);
         while self.cursor < log.last() && piece.entry_refs.len() < BATCH_EVENTS_MAX {
             let entry_ref = self.entry_refs.behind(self.cursor);

@@ -16,8 +16,7 @@ use crate::frame::{Frame, UpItem};
 use crate::node::cx::Cx;
 use crate::node::links::LinkRole;
 use crate::numbers::LogIndex;
-use crate::position::Epoch;
-use crate::position::Position;
+use crate::position::{Epoch, Position};
 
 /// Epochs up to this number are plausible at any time: one epoch a second for 34,000 years.
 pub const EPOCH_FLOOR: u64 = 1 << 40;

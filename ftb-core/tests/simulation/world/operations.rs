@@ -49,27 +49,6 @@ impl World {
         match op {
             Op::Kill(rank) => self.kill(self.pick(rank), Host::Refuses),
             Op::PowerLoss(rank) => self.power_fails(self.pick(rank)),
-            Op::LoseDisk(rank) => self.damage(self.pick(rank), Disk::wipe),
-            Op::TearDisk(rank, count) => {
-                self.damage(self.pick(rank), |disk| disk.tear(count.into(), false));
-            }
-            Op::RotDisk(rank, count) => {
-                self.damage(self.pick(rank), |disk| disk.tear(count.into(), true));
-            }
-            Op::FillDisk(rank) => {
-                let agent = self.pick(rank);
-                self.agents[agent].disk.full = true;
-            }
-            Op::FreeDisk(rank) => self.free_disk(self.pick(rank))?,
-            Op::StallDisk(rank) => {
-                let agent = self.pick(rank);
-                self.agents[agent].disk.stalled = true;
-            }
-            Op::ResumeDisk(rank) => {
-                let agent = self.pick(rank);
-                self.agents[agent].disk.stalled = false;
-                self.pump_journal(agent)?;
-            }
             Op::HostDown(rank) => self.kill(self.pick(rank), Host::Down),
             Op::Start(rank) => self.start(self.pick(rank))?,
             Op::Pause(rank) => {
@@ -94,6 +73,53 @@ impl World {
                 let agent = self.pick(rank);
                 self.agents[agent].skew_ns = i64::from(seconds) * 1_000_000_000;
             }
+            Op::Stop(rank) => {
+                let agent = self.pick(rank);
+                self.feed(agent, Input::Stop)?;
+                self.kill(agent, Host::Refuses);
+            }
+            Op::LoseDisk(_)
+            | Op::TearDisk(..)
+            | Op::RotDisk(..)
+            | Op::FillDisk(_)
+            | Op::FreeDisk(_)
+            | Op::StallDisk(_)
+            | Op::ResumeDisk(_) => self.operate_disk(op)?,
+            _ => self.operate_clients(op)?,
+        }
+        Ok(())
+    }
+
+    fn operate_disk(&mut self, op: Op) -> Result<(), Violation> {
+        match op {
+            Op::LoseDisk(rank) => self.damage(self.pick(rank), Disk::wipe),
+            Op::TearDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), false));
+            }
+            Op::RotDisk(rank, count) => {
+                self.damage(self.pick(rank), |disk| disk.tear(count.into(), true));
+            }
+            Op::FillDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.full = true;
+            }
+            Op::FreeDisk(rank) => self.free_disk(self.pick(rank))?,
+            Op::StallDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.stalled = true;
+            }
+            Op::ResumeDisk(rank) => {
+                let agent = self.pick(rank);
+                self.agents[agent].disk.stalled = false;
+                self.pump_journal(agent)?;
+            }
+            _ => panic!("{op} is not about a disk"),
+        }
+        Ok(())
+    }
+
+    fn operate_clients(&mut self, op: Op) -> Result<(), Violation> {
+        match op {
             Op::Publish(count) => {
                 for at in 0..self.publishers.len() {
                     if !self.publishers[at].paused {
@@ -122,16 +148,12 @@ impl World {
             }
             Op::Hear(rank) => self.hear(self.pick(rank))?,
             Op::Resubscribe(rank) => self.subscribe_again(self.pick(rank))?,
-            Op::Stop(rank) => {
-                let agent = self.pick(rank);
-                self.feed(agent, Input::Stop)?;
-                self.kill(agent, Host::Refuses);
-            }
+            _ => panic!("{op} is not about clients"),
         }
         Ok(())
     }
 
-    /// Somebody who is no agent of the cluster connects to one, says these frames, and is gone.
+    /// A stranger to the cluster connects to an agent, says these frames, and is gone.
     pub fn stranger_says(&mut self, agent: usize, frames: Vec<Frame>) -> Result<(), Violation> {
         self.next_link += 2;
         let link = LinkId(self.next_link);
