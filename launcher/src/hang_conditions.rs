@@ -1,5 +1,5 @@
-//! Conditions of hung ranks: who may state them, and those that
-//! dead launch agents of this node have left.
+//! Conditions of hung ranks: who may state them, and those that dead launch agents of this node
+//! have left.
 
 use crate::clock::Clock;
 use core::time::Duration;

@@ -1,5 +1,5 @@
-//! The listener of a process of the job: handshakes, and what each connection is for. The bytes of a
-//! connection are those of [`crate::connection`].
+//! The listener of a process of the job: handshakes, and what each connection is for. The bytes of
+//! a connection are those of [`crate::connection`].
 
 use crate::connection::{Connection, Purpose, accept};
 use crate::image_server::{self, ImageServer};

@@ -2,8 +2,8 @@
 //!
 //! Backends whose agents save the ranks (`criu`, `command`) work with any program. With `app` each
 //! rank must have joined ftb-job. The NLA sees on the PMI socket which protocol a rank speaks
-//! ([`crate::message::Protocol`]). The JL knows the answer when all ranks have met in a barrier, or after
-//! [`JOIN_GRACE`]: a program without PMI never meets. Ranks may join later.
+//! ([`crate::message::Protocol`]). The JL knows the answer when all ranks have met in a barrier, or
+//! after [`JOIN_GRACE`]: a program without PMI never meets. Ranks may join later.
 
 use super::{Jl, JlOutput};
 use core::time::Duration;
