@@ -2,8 +2,8 @@
 //!
 //! A client requests `GET SET RANK`. The answer is `OK LENGTH SHA256` and the bytes, or `TREE
 //! SHA256` and the files; else `ERR reason`. Only the store of a job knows the SHA-256, from the
-//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still grow
-//! ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer.
+//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still
+//! grow ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer.
 
 /// Requests a whole image.
 pub(crate) const GET: &str = "GET";
