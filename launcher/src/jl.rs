@@ -7,9 +7,9 @@ mod joining;
 mod signals;
 
 use super::backplane::{self, EventGate, Received};
-use super::connection;
 use super::console;
 use super::jobdir::{JobDir, JobFile, StateFile};
+use super::listener;
 use super::output;
 use super::progress::Progress;
 use super::refused::{Reason, Refusals};
@@ -102,7 +102,7 @@ struct JobLauncher {
 /// # Errors
 /// The launcher itself cannot start (no agent, no NLA program).
 pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
-    connection::allow_many_files();
+    listener::allow_many_files();
     let job = run.file.job.clone();
     let clock = Clock::start();
     let progress = Progress::new(run.quiet);
@@ -410,7 +410,8 @@ impl JobLauncher {
                     self.handle(JlInput::Cancel { faults, reason }).await;
                 }
                 Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
-                    "node {node} is out of the backplane, but its launch agent lives: waiting for its agent"
+                    "node {node} is out of the backplane, but its launch agent lives: waiting for \
+                     its agent"
                 )),
                 Action::Gone { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
             }

@@ -215,7 +215,8 @@ impl Jl {
 
     /// Whether it waits for launch agents; no rank runs yet.
     pub fn gathers(&self) -> bool {
-        matches!(self.open(), Some(Open { workflow: Workflow::Start(start), .. }) if start.gathers())
+        let open = self.open().map(|open| &open.workflow);
+        matches!(open, Some(Workflow::Start(start)) if start.gathers())
     }
 
     /// Nodes that have not reported since this JL took over.
@@ -412,7 +413,8 @@ impl Jl {
         for node in doubted {
             let (since, rest) = (of(SILENCES_WARN), of(SILENCES_MAX - SILENCES_WARN + 2));
             self.job.tell(format!(
-                "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
+                "the launch agent of node {node} has not answered for {since:?}: its node counts \
+                 as lost after {rest:?} more"
             ));
         }
         let ends = self.ends();

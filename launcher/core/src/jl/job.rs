@@ -2,6 +2,7 @@
 //! decides nothing.
 
 mod memory;
+mod movable;
 pub(super) mod shrink;
 
 pub use memory::WhatIf;

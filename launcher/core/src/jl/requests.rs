@@ -250,7 +250,10 @@ impl Jl {
         if self.job.ranks_on(node).is_empty() {
             return Err(format!("node {node} has no ranks of the job"));
         }
-        let twin = |w: &QueuedRequest| matches!(&w.want, Request::Migrate { node: other, .. } if other == node);
+        let twin = |queued: &QueuedRequest| {
+            let want = &queued.want;
+            matches!(want, Request::Migrate { node: other, .. } if other == node)
+        };
         let open = matches!(&self.open, Some(open)
             if matches!(&open.workflow, Workflow::Migration(m) if m.source() == node));
         if open || self.wanted.iter().any(twin) {

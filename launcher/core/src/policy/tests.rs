@@ -329,7 +329,8 @@ fn a_rule_for_which_nothing_is_left_is_refused() {
     let head = "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n";
     let rule = |name: &str, events: &str, more: &str| {
         format!(
-            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.x\"\nevents = [{events}]\naction = \"notify\"\n{more}\n"
+            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.x\"\nevents = [{events}]\n\
+             action = \"notify\"\n{more}\n"
         )
     };
     let read = |rules: &[String]| Policy::parse(&format!("{head}{}", rules.concat())).map(|_| ());
