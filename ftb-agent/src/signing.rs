@@ -333,7 +333,7 @@ pub fn brought(frame: &mut Frame, from: Neighbour) -> impl Iterator<Item = &mut 
     };
     let up = up.iter_mut().filter_map(|item| match item {
         UpItem::Events(run) => Some(run),
-        UpItem::Gap(_) | UpItem::Fork { .. } => None,
+        UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => None,
     });
     up.chain(log.iter_mut().filter_map(|item| match &mut item.content {
         Content::Events(run) => Some(run),
