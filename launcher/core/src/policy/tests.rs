@@ -206,7 +206,9 @@ fn a_dead_node_is_reported_without_brakes_and_a_drained_one_stays_out() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     let dead = event("ftb.agent", "FTB_NODE_DEAD");
     let actions = policy.event(at(1), &plain(&dead), &node(3), &facts(4));
-    assert!(actions.iter().any(|a| matches!(a, Action::Gone { node: n, .. } if *n == node(3))));
+    let cause =
+        FaultCause { what: "FTB_NODE_DEAD on node03".into(), rule: "node is dead".to_owned() };
+    assert!(actions.contains(&Action::Gone { node: node(3), fault: FaultId(1), cause }));
     policy.drain(&node(2));
     assert!(wants(&ipmi(&mut policy, 2, "FTB_IPMI_NORMAL", 2)).is_empty());
 }
