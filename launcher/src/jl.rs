@@ -409,11 +409,9 @@ impl JobLauncher {
                 Action::Cancel { faults, reason } => {
                     self.handle(JlInput::Cancel { faults, reason }).await;
                 }
-                Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
-                    "node {node} is out of the backplane, but its launch agent lives: waiting for \
-                     its agent"
-                )),
-                Action::Gone { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
+                Action::Gone { node, fault, cause } => {
+                    self.give_up(node, &cause.words(fault)).await
+                }
             }
         }
         if last.is_none() {
@@ -422,6 +420,17 @@ impl JobLauncher {
         if !is_empty {
             self.save_handled();
         }
+    }
+
+    /// By a rule of the policy.
+    async fn give_up(&mut self, node: NodeName, cause: &str) {
+        if self.lives(&node) {
+            return self.tell(&format!(
+                "node {node} is out of the backplane ({cause}), but its launch agent lives: \
+                 waiting for its agent"
+            ));
+        }
+        self.handle(JlInput::Gone { node, reason: cause.to_owned() }).await;
     }
 
     async fn on_tick(&mut self) {
