@@ -198,9 +198,9 @@ impl Signing {
         [PURPOSE, &len, self.cluster.as_bytes(), root].concat()
     }
 
-    /// What a client gets of its deliveries, and the places of events that move jobs and have a valid
-    /// signature of their host, through all items. A condition that no signature proves is removed;
-    /// the event stays. Agents between may have invented or changed it.
+    /// What a client gets of its deliveries, and the places, through all items, of events that move
+    /// jobs and have a valid signature of their host. A condition that no signature proves is
+    /// removed; the event stays. Agents between may have invented or changed it.
     pub fn prove(&self, items: Vec<(LogIndex, Run)>) -> (Vec<(LogIndex, Run)>, Vec<u32>) {
         let (mut verified, mut before) = (Vec::new(), 0);
         let Some(tls) = &self.tls else { return (items, verified) };

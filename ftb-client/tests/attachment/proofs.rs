@@ -1,5 +1,5 @@
-//! Statements of conditions that no signature proves, at an agent that demands signatures and at one
-//! that does not.
+//! Statements of conditions that no signature proves, at an agent that demands signatures and at
+//! one that does not.
 
 use super::scripted::{ACCOUNT, Agent, Attachment, at, soon, welcome};
 use super::{activate, asked, client, place};
