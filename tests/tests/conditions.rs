@@ -6,7 +6,7 @@ use ftb_client::{
 };
 use ftb_proto::v1::AgentRole;
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, binary, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -117,6 +117,45 @@ async fn conditions_are_set_shown_and_cleared_on_the_command_line() {
     let (code, text) =
         ftbctl(&cluster, 0, &["publish", "app.x", "X", "--condition", "HEAT", "--host", "node98"]);
     assert_eq!((code, text.contains("another host, node98")), (1, true), "{text}");
+}
+
+/// One object for programs, with the exit code of the line for people.
+#[tokio::test]
+async fn the_health_of_a_node_is_an_object_for_programs() {
+    let cluster = Plan::new(2, 2).extra(TIMES).start().await.unwrap();
+    let node = cluster.host(1).to_owned();
+    let health = |host: &str, more: &[&str]| -> (i32, Value) {
+        let (code, text) = ftbctl(&cluster, 0, &[&["health", host, "--json"], more].concat());
+        let shown = serde_json::from_str(&text);
+        (code, shown.unwrap_or_else(|error| panic!("{error}: {text}")))
+    };
+    let object = |host: &str, health: &str, why: &str, watched_by: &[&str], silenced: &[&str]| {
+        json!({
+            "type": "health", "node": host, "health": health, "why": why,
+            "watched_by": watched_by, "silenced": silenced,
+        })
+    };
+    let why = "unknown: no publisher watches it";
+    assert_eq!(health("node98", &[]), (2, object("node98", "unknown", why, &[], &[])));
+    let watched = async || Ok((health(&node, &[]).0 == 0).then_some(()));
+    wait_for("the watch of the agent", watched).await.unwrap();
+    let well = object(&node, "healthy", "healthy: nothing is wrong", &["ftb.agent"], &[]);
+    assert_eq!(health(&node, &[]), (0, well));
+    let why = "unknown: ftb.ipmi is missing";
+    let unwatched = object(&node, "unknown", why, &["ftb.agent"], &[]);
+    assert_eq!(health(&node, &["--watched-by", "ftb.agent,ftb.ipmi"]), (2, unwatched));
+    let silence = ["silence", "add", &node, "--for", "2h", "--reason", "a new disk"];
+    let (code, id) = ftbctl(&cluster, 0, &silence);
+    assert_eq!(code, 0, "{id}");
+    let stated = ["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", &node];
+    let stated = [&stated[..], &["--condition", "DISK_BAD", "--component", "sda"]].concat();
+    assert_eq!(ftbctl(&cluster, 0, &stated).0, 0);
+    let (code, shown) = health(&node, &[]);
+    let why = shown["why"].as_str().unwrap();
+    let is_disk = why.starts_with(&format!("unhealthy: {node} sda DISK_BAD (ERROR)"));
+    assert!(is_disk, "{shown}");
+    let bad = object(&node, "unhealthy", why, &["ftb.agent"], &[id.trim()]);
+    assert_eq!((code, &shown), (1, &bad));
 }
 
 /// Maintenance: a silence marks what it covers, survives the loss of root and standby, and ends.
