@@ -409,8 +409,8 @@ pub(crate) struct InitArgs {
     /// This host as it stands in the list [default: its host name, long or short]
     #[arg(long, value_name = "HOST")]
     pub(crate) host: Option<String>,
-    /// Where programs of a host find the agent [default: /run/ftb/agent.sock]
-    #[arg(long, value_name = "PATH")]
+    /// The name of `--agent-socket` in older releases
+    #[arg(long, value_name = "PATH", hide = true)]
     pub(crate) socket: Option<PathBuf>,
     /// Without certificates, for a test: every process that reaches the port can act as an agent
     #[arg(long)]

@@ -19,24 +19,24 @@ fn refused(args: &[&str], code: i32) -> String {
 #[test]
 fn a_wrong_filter_is_rejected_in_one_line_before_anything_is_started() {
     for command in ["subscribe", "tail", "events"] {
-        let shown = refused(&[command, "severity>=error, colour=red"], 2);
+        let shown = refused(&[command, "severity>=error, colour=red"], 64);
         assert_eq!(shown.lines().count(), 1, "one line outside a terminal: {shown}");
         assert!(shown.contains("column 18: ") && shown.contains("colour"), "{shown}");
     }
 }
 
 #[test]
-fn wrong_usage_is_exit_code_2_and_says_what_was_meant() {
-    assert!(refused(&["publish", "ftb..x", "X"], 2).contains("column 5"));
-    assert!(refused(&["publish", "ftb.x", "X Y"], 2).contains("column 2"));
-    assert!(refused(&["publish", "ftb.x", "X", "-s", "loud"], 2).contains("expected info"));
-    let shown = refused(&["publish", "ftb.x", "X", "--payload-file", "/dev/zero"], 2);
+fn wrong_usage_is_exit_code_64_and_says_what_was_meant() {
+    assert!(refused(&["publish", "ftb..x", "X"], 64).contains("column 5"));
+    assert!(refused(&["publish", "ftb.x", "X Y"], 64).contains("column 2"));
+    assert!(refused(&["publish", "ftb.x", "X", "-s", "loud"], 64).contains("expected info"));
+    let shown = refused(&["publish", "ftb.x", "X", "--payload-file", "/dev/zero"], 64);
     assert!(shown.contains("/dev/zero: it has more than the 1048576 bytes"), "{shown}");
-    assert!(refused(&["tail", "--timeout", "5"], 2).contains("--timeout"));
-    assert!(refused(&["tail", "--since", "someday"], 2).contains("10m"));
+    assert!(refused(&["tail", "--timeout", "5"], 64).contains("--timeout"));
+    assert!(refused(&["tail", "--since", "someday"], 64).contains("10m"));
     let long = "x".repeat(2000);
     let tag = format!("key={long}");
-    let shown = refused(&["publish", "ftb.x", "X", "--tag", &tag], 2);
+    let shown = refused(&["publish", "ftb.x", "X", "--tag", &tag], 64);
     assert!(shown.contains("2000 bytes: at most 1024"), "{shown}");
 }
 
@@ -90,7 +90,7 @@ fn an_event_is_explained_with_the_rules_of_the_users_own_policies() {
     assert_eq!(entry["reactions"][1]["rule"], "ours");
     assert_eq!(explain(&[]).1.lines().count(), explain(&["--json"]).1.lines().count());
     let (code, text, error) = explain(&["FTB_IPMI_FANFIAL"]);
-    assert_eq!((code, text.as_str()), (Some(2), ""));
+    assert_eq!((code, text.as_str()), (Some(64), ""));
     assert!(String::from_utf8(error).unwrap().contains("did you mean FTB_IPMI_FANFAIL"));
 }
 

@@ -53,7 +53,7 @@ const KILLED: i32 = 143;
 /// Exit code after a second signal.
 const FORCED: i32 = 130;
 /// Exit code after the time limit, as timeout(1).
-const TIMED_OUT: i32 = 124;
+const TIMED_OUT: i32 = ftb_cli::TIME_LIMIT as i32;
 
 /// The inputs of a job's run.
 #[derive(Debug)]

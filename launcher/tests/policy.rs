@@ -74,7 +74,7 @@ fn bad_recorded_events_are_refused_with_their_line() -> Result<()> {
     let refused = |more: &[&str], word: &str| -> Result<()> {
         let output = policy(&[&["test", &events], more].concat())?;
         let reported = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(output.status.code() == Some(64), "{word}: {:?} {reported}", output.status);
         ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         ensure!(output.stdout.is_empty(), "{word}: {}", text(&output.stdout));
         Ok(())
@@ -148,7 +148,7 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
         let launched = run(site.launch(&["-n", "1", "--policy", &name], &["true"])).await?;
         for output in [checked, launched] {
             let reported = text(&output.stderr);
-            ensure!(output.status.code() == Some(2), "{words}: {:?} {reported}", output.status);
+            ensure!(output.status.code() == Some(64), "{words}: {:?} {reported}", output.status);
             ensure!(
                 reported.contains(words) && reported.lines().count() == 1,
                 "{words}: {reported}"
@@ -202,6 +202,6 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     let (stdout, stderr) = (std::fs::read(&printed)?, std::fs::read(&reported)?);
     assert_eq!(result(&Output { status, stdout, stderr })?, expected);
     let unknown = run(site.command(&["policy", "reset", "unknown"])).await?;
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown.stderr));
     Ok(())
 }

@@ -97,7 +97,7 @@ async fn in_a_shared_directory_of_jobs_another_users_links_lead_nowhere() -> Res
     assert!(text(&refused.stderr).contains("it belongs to another user"), "{refused:?}");
     for command in ["attach", "kill", "checkpoint"] {
         let refused = run(site.command(&[command, "evil"])).await?;
-        assert_eq!(refused.status.code(), Some(2), "{command}: {}", text(&refused.stderr));
+        assert_eq!(refused.status.code(), Some(64), "{command}: {}", text(&refused.stderr));
     }
     ensure!(run(site.launch(&["-n", "1"], &["true"])).await?.status.success(), "the job failed");
     assert_eq!(fs::read_to_string(&victim)?, "precious");

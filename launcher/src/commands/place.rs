@@ -62,7 +62,7 @@ impl Where {
         };
         let first = plan.nodes.values().next().map(NodeEntry::agent);
         let near = if means == StartMethod::Local { first } else { None };
-        let agent = place.agent.clone().or(near).unwrap_or_else(ftb_client::default_socket);
+        let agent = own_socket(place).or(near).unwrap_or_else(ftb_client::default_socket);
         Ok(Self { plan, starting, address, agent })
     }
 
@@ -187,8 +187,14 @@ fn this_host(place: &Place) -> Result<NodeEntry, String> {
     let name = host_name()?;
     let name =
         NodeName::new(&name).map_err(|error| format!("{error}: say --local-nodes NAME=SOCKET"))?;
-    let named = place.agent_socket.clone().or_else(|| place.agent.clone());
+    let named = place.agent_socket.clone().or_else(|| own_socket(place));
     Ok(NodeEntry::new(name, named.unwrap_or_else(ftb_client::default_socket)))
+}
+
+/// The socket of the agent that the launcher asks, if one is named. A pattern names other nodes'.
+fn own_socket(place: &Place) -> Option<PathBuf> {
+    let named = place.agent_socket.as_ref().filter(|path| !path.to_string_lossy().contains("%n"));
+    place.agent.as_ref().or(named).cloned()
 }
 
 /// The hosts of the Slurm allocation that this process runs in.

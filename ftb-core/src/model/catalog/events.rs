@@ -215,7 +215,7 @@ catalog! {
             "A person has closed the breaker: what it refused passes once.";
     }
     "ftb.silence" by "ftbctl" {
-        FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), end in Unix milliseconds, reason", "",
+        FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), later begin, end (Unix ms), reason", "",
             "Maintenance begins (`ftbctl silence add`): no program acts on conditions of the \
              hosts.";
         FTB_SILENCE_END: "info", "", "",

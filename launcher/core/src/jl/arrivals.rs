@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The phase in which a job waits for nodes.
 pub const WAIT: &str = "wait-for-nodes";
 /// Exit code of a job for which no node became usable in time: as EX_TEMPFAIL, "try again later".
-pub const NO_NODES: i32 = 75;
+pub const NO_NODES: i32 = ftb_cli::NO_NODES as i32;
 /// Interval at which a job that waits tries lost nodes again. Longer than the kill of an agent on
 /// another host, which must not meet its successor.
 pub const RETURN_EVERY: Duration = Duration::from_secs(15);
