@@ -13,8 +13,8 @@ pub const CONFIG: &str = "/etc/ftb/act.toml";
 /// each condition that begins to hold, also when it is killed meanwhile, and on none that is
 /// silenced (`ftbctl silence`).
 ///
-/// Exit codes: 0 stopped by a signal or done, 1 failed, 2 bad arguments or configuration, 3 no
-/// answer of the agent.
+/// Exit codes: 0 stopped by a signal or done, 1 failed, 3 no answer of the agent, 64 bad
+/// arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-act", version)]
 #[command(after_long_help = "\

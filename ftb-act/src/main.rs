@@ -1,6 +1,5 @@
 //! `ftb-act`: reads arguments and configuration, then acts until a signal, or answers one question.
 
-use clap::Parser as _;
 use ftb_act::cli::{Cli, Command, ConfigArgs, RunArgs, StatusArgs};
 use ftb_act::config::Config;
 use ftb_act::{program, replay, status, store, watch};
@@ -16,7 +15,7 @@ const NAME: &str = "ftb-act";
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match ftb_cli::parse::<Cli>().command {
         Command::Run(args) => run(&args),
         Command::Check(args) => check(&args),
         Command::Status(args) => show(&args),

@@ -20,7 +20,7 @@ pub fn text(saved: &Saved) -> String {
     text
 }
 
-/// The orders that are not over, with the names of the columns; empty without one.
+/// The orders that are not over, with the names of the columns.
 fn table<'a>(orders: impl Iterator<Item = &'a Order>) -> String {
     let row = |order: &Order| {
         let (kind, stage) = (order.kind.as_str(), order.stage.as_str());
@@ -29,7 +29,7 @@ fn table<'a>(orders: impl Iterator<Item = &'a Order>) -> String {
     };
     let rows: Vec<_> = orders.map(row).collect();
     if rows.is_empty() {
-        return String::new();
+        return "no orders\n".to_owned();
     }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_row(COLUMNS).add_rows(rows);
@@ -93,7 +93,10 @@ mod tests {
             passes: false,
         };
         let mut saved = Saved::default();
-        assert_eq!(text(&saved), "breaker closed\n0 orders are done whose conditions still hold\n");
+        assert_eq!(
+            text(&saved),
+            "breaker closed\nno orders\n0 orders are done whose conditions still hold\n"
+        );
         saved.orders = vec![
             order(7, "leak", &["node07", "node08"], Stage::Live),
             order(12, "a longer rule", &["node09"], Stage::Drained),

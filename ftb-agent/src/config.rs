@@ -74,7 +74,7 @@ pub struct Config {
     /// The address for links; default: all interfaces with `port`.
     pub listen: Option<SocketAddr>,
     /// The socket for clients.
-    #[serde(default = "socket")]
+    #[serde(rename = "agent_socket", alias = "socket", default = "socket")]
     pub socket: PathBuf,
     /// Links without TLS: any host that reaches the port can forge faults.
     #[serde(default)]
@@ -351,7 +351,9 @@ impl Config {
         }
         if self.socket.as_os_str().len() > SOCKET_BYTES_MAX {
             let socket = self.socket.display();
-            return Err(format!("socket {socket}: a path of at most {SOCKET_BYTES_MAX} bytes"));
+            return Err(format!(
+                "agent_socket {socket}: a path of at most {SOCKET_BYTES_MAX} bytes"
+            ));
         }
         if self.threads.get() > THREADS_MAX {
             return Err(format!("threads is {}: at most {THREADS_MAX}", self.threads));
@@ -485,7 +487,7 @@ impl Config {
             ("cluster", self.cluster != start.cluster),
             ("host", self.host != start.host),
             ("listen", self.listen() != start.listen()),
-            ("socket", self.socket != start.socket),
+            ("agent_socket", self.socket != start.socket),
             ("threads", self.threads != start.threads),
             ("[limits]", self.limits != start.limits),
             ("[detection]", self.detection != start.detection),

@@ -1,11 +1,10 @@
 //! `ftb-agent`: the daemon of one node.
 
-use clap::Parser as _;
 use ftb_agent::process::{self, Args};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = ftb_cli::parse::<Args>();
     let config = match process::read_config(&args) {
         Ok(config) => config,
         Err(error) => return process::refuse(&error),

@@ -17,15 +17,10 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// Exit code: the agent failed or could not start.
-const FAILED: u8 = 1;
-/// Exit code: the arguments or the configuration are wrong.
-const BAD_INPUT: u8 = 2;
-
 const SIGNALS_AND_CODES: &str = "\
 Signals: TERM and INT stop it gracefully, HUP makes it read members, fan-out, allow_unlisted,
 certificates, access and storm rules and log level again.
-Exit codes: 0 stopped by a signal, 1 failed, 2 wrong arguments or configuration (nothing was
+Exit codes: 0 stopped by a signal, 1 failed, 64 wrong arguments or configuration (nothing was
 started).";
 
 /// The agent of one node of an ftb cluster: carries events between the programs of its node and
@@ -67,13 +62,13 @@ pub fn read_config(args: &Args) -> Result<Config, String> {
 /// Reports wrong input.
 pub fn refuse(error: &str) -> ExitCode {
     eprintln!("ftb-agent: {error}");
-    ExitCode::from(BAD_INPUT)
+    ExitCode::from(ftb_cli::USAGE)
 }
 
 /// Reports a failure of the agent.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("ftb-agent: {error:#}");
-    ExitCode::from(FAILED)
+    ExitCode::from(ftb_cli::FAILED)
 }
 
 /// Shows what the configuration means on this host, and checks the certificate.

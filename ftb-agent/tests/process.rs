@@ -33,11 +33,11 @@ fn run(dir: &TempDir, extra: &str, check: bool) -> Output {
 }
 
 #[test]
-fn a_wrong_configuration_is_one_line_exit_code_2_and_nothing_is_started() {
+fn a_wrong_configuration_is_one_line_exit_code_64_and_nothing_is_started() {
     let dir = tempfile::tempdir().unwrap();
     for check in [true, false] {
         let output = run(&dir, "fan_out = 3\n", check);
-        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(output.status.code(), Some(64));
         let error = text(&output.stderr);
         let place = format!(
             "ftb-agent: {}:7:1: unknown key `fan_out`",
@@ -48,15 +48,15 @@ fn a_wrong_configuration_is_one_line_exit_code_2_and_nothing_is_started() {
         assert!(!dir.path().join("agent.sock").exists());
     }
     let missing = agent(Path::new("/nonexistent/agent.toml")).output().unwrap();
-    assert_eq!(missing.status.code(), Some(2));
+    assert_eq!(missing.status.code(), Some(64));
     assert!(text(&missing.stderr).contains("/nonexistent/agent.toml: "));
     let flag = agent(&dir.path().join("agent.toml")).arg("--no-such-flag").output().unwrap();
-    assert_eq!(flag.status.code(), Some(2));
+    assert_eq!(flag.status.code(), Some(64));
 }
 
 /// Whatever lies where the configuration should be.
 #[test]
-fn what_is_no_configuration_is_exit_code_2_and_one_line() {
+fn what_is_no_configuration_is_exit_code_64_and_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let file = |name: &str, bytes: &[u8]| {
@@ -83,7 +83,7 @@ fn what_is_no_configuration_is_exit_code_2_and_one_line() {
     for (config, expected) in cases {
         let output = agent(&config).output().unwrap();
         let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{}: {error}", config.display());
+        assert_eq!(output.status.code(), Some(64), "{}: {error}", config.display());
         assert!(error.contains(expected), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }

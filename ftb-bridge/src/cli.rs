@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// events and conditions of the hosts of a rack. A second bridge of the cluster is on standby.
 /// Episodes of jobs become traces (OTLP), if it is configured.
 ///
-/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration, 3 no status.
+/// Exit codes: 0 stopped by a signal, 1 failed, or no status, 64 bad arguments or
+/// configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-bridge", version)]
 #[command(after_long_help = "\

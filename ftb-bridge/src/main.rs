@@ -1,6 +1,5 @@
 //! `ftb-bridge`: reads arguments and configuration, then is the bridge until a signal.
 
-use clap::Parser as _;
 use ftb_bridge::cli::{Cli, Command};
 use ftb_bridge::config::Config;
 use ftb_bridge::shell::{self, state};
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 const CONFIG: &str = "/etc/ftb/bridge.toml";
 
 fn main() -> ExitCode {
-    daemon::exit("ftb-bridge", run(&Cli::parse()))
+    daemon::exit("ftb-bridge", run(&ftb_cli::parse::<Cli>()))
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {
@@ -25,7 +24,7 @@ fn run(args: &Cli) -> Result<(), Failure> {
         Command::Check => print("configuration is good"),
         Command::Status { json } => {
             let state = state::read(&config.state_dir)?
-                .ok_or_else(|| Failure::no_answer("no bridge has run with this configuration"))?;
+                .ok_or_else(|| Failure::failed("no bridge has run with this configuration"))?;
             match json {
                 true => print(&serde_json::to_string(&state)?),
                 false => print(&state.to_string()),

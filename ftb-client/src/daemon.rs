@@ -42,12 +42,6 @@ pub const LOG_FORMAT_ENV: &str = "FTB_LOG_FORMAT";
 /// Environment variable with what is logged, in the syntax of `tracing_subscriber::EnvFilter`
 /// (`info`, `warn,ftb::transition=info`); the default is `info`.
 pub const LOG_FILTER_ENV: &str = "FTB_LOG";
-/// Exit code of a daemon that failed.
-pub const EXIT_FAILED: u8 = 1;
-/// Exit code for bad input: a wrong flag, file or value. Nothing was started.
-pub const EXIT_BAD_INPUT: u8 = 2;
-/// Exit code of a tool that got no answer: no agent, or not in time.
-pub const EXIT_NO_ANSWER: u8 = 3;
 /// How long the end of a daemon waits until the agent confirms its last events.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -60,19 +54,19 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Wrong input: exit code [`EXIT_BAD_INPUT`].
+    /// Wrong input: exit code [`ftb_cli::USAGE`].
     pub fn bad_input(message: impl fmt::Display) -> Self {
-        Self { exit_code: EXIT_BAD_INPUT, message: message.to_string() }
+        Self { exit_code: ftb_cli::USAGE, message: message.to_string() }
     }
 
-    /// It could not do its work: exit code [`EXIT_FAILED`].
+    /// It could not do its work: exit code [`ftb_cli::FAILED`].
     pub fn failed(message: impl fmt::Display) -> Self {
-        Self { exit_code: EXIT_FAILED, message: message.to_string() }
+        Self { exit_code: ftb_cli::FAILED, message: message.to_string() }
     }
 
-    /// No answer came: exit code [`EXIT_NO_ANSWER`].
+    /// No answer came: exit code [`ftb_cli::NO_ANSWER`].
     pub fn no_answer(message: impl fmt::Display) -> Self {
-        Self { exit_code: EXIT_NO_ANSWER, message: message.to_string() }
+        Self { exit_code: ftb_cli::NO_ANSWER, message: message.to_string() }
     }
 
     /// The process' exit code.
@@ -398,16 +392,16 @@ mod tests {
         struct Outer(#[source] std::io::Error);
         let failure = Failure::from(Outer(std::io::Error::other("bus is stuck")));
         assert_eq!(failure.to_string(), "cannot read the sensor: bus is stuck");
-        assert_eq!(failure.exit_code(), EXIT_FAILED);
+        assert_eq!(failure.exit_code(), ftb_cli::FAILED);
     }
 
     #[test]
     fn wrong_log_settings_are_bad_input() {
         let failure = "xml".parse::<LogFormat>().unwrap_err();
-        assert_eq!(failure.exit_code(), EXIT_BAD_INPUT);
+        assert_eq!(failure.exit_code(), ftb_cli::USAGE);
         assert!(failure.to_string().contains("text or json"));
         let settings = LogSettings { filter: "ftb=loudest".to_owned(), ..LogSettings::default() };
         let failure = settings.install().unwrap_err();
-        assert_eq!(failure.exit_code(), EXIT_BAD_INPUT);
+        assert_eq!(failure.exit_code(), ftb_cli::USAGE);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A silence is a kept condition `SILENCED` of the event space `ftb.silence`, so the table of
 //! conditions has it, and every failover keeps it. Its component is its id, its payload says hosts,
-//! key, end and reason. Each reader compares the end with its own clock.
+//! key, beginning if it is later, end and reason. Each reader compares both with its own clock.
 //!
 //! Not responsible for: who may silence (the access rules of the agents), what a reader leaves out.
 
@@ -28,6 +28,9 @@ pub const REASON_BYTES_MAX: usize = 256;
 /// Longest duration of a silence: 30 days.
 pub const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
+/// How far ahead a silence may begin: 30 days.
+pub const AHEAD_MAX: Duration = DURATION_MAX;
+
 /// A time of maintenance.
 #[derive(Clone, Debug)]
 pub struct Silence {
@@ -39,6 +42,8 @@ pub struct Silence {
     pub list: String,
     /// The only key that is silenced, in upper case; `None`: every one.
     pub key: Option<String>,
+    /// Its beginning, in Unix nanoseconds; 0: when it was added.
+    pub from_ns: u64,
     /// Its end, in Unix nanoseconds.
     pub until_ns: u64,
     /// Why.
@@ -69,6 +74,12 @@ pub enum SilenceError {
     /// It would last too long, or no time at all.
     #[error("a silence lasts at most 30 days, and longer than no time")]
     Duration,
+    /// It would begin too late.
+    #[error("a silence begins at most 30 days ahead")]
+    Beginning,
+    /// Its end is in the past.
+    #[error("the silence would be over already")]
+    Over,
 }
 
 impl Silence {
@@ -101,11 +112,29 @@ impl Silence {
             hosts: Hostlist::parse_within(&list, limits::FILTER_WEIGHT_MAX)?,
             list,
             key: key.map(str::to_ascii_uppercase),
+            from_ns: 0,
             until_ns: now_ns.saturating_add(lasts_ns),
             reason: reason.trim().to_owned(),
             host: String::new(),
             uid: 0,
         })
+    }
+
+    /// The same silence, which lasts as long but begins at `from_ns` instead of `now_ns`.
+    ///
+    /// # Errors
+    /// It would begin too late, or be over already.
+    pub fn beginning(self, now_ns: u64, from_ns: u64) -> Result<Self, SilenceError> {
+        let lasts_ns = self.until_ns.saturating_sub(now_ns);
+        let until_ns = from_ns.saturating_add(lasts_ns);
+        if Duration::from_nanos(from_ns.saturating_sub(now_ns)) > AHEAD_MAX {
+            return Err(SilenceError::Beginning);
+        }
+        if until_ns <= now_ns {
+            return Err(SilenceError::Over);
+        }
+        let from_ns = if from_ns > now_ns { from_ns } else { 0 };
+        Ok(Self { from_ns, until_ns, ..self })
     }
 
     /// The silence that a row of the table states; `None`: it states none, or it was ended.
@@ -115,7 +144,12 @@ impl Silence {
         }
         let (head, reason) = state.message.split_once(": ")?;
         let words: Vec<&str> = head.split(' ').collect();
-        let [list, key, "until", until_ms] = words[..] else { return None };
+        let (list, key, from_ms, until_ms) = match words[..] {
+            [list, key, "until", until_ms] => (list, key, "0", until_ms),
+            [list, key, "from", from_ms, "until", until_ms] => (list, key, from_ms, until_ms),
+            _ => return None,
+        };
+        let ns = |ms: &str| ms.parse::<u64>().ok()?.checked_mul(1_000_000);
         if list.len() > LIST_BYTES_MAX {
             return None;
         }
@@ -124,7 +158,8 @@ impl Silence {
             hosts: Hostlist::parse_within(list, limits::FILTER_WEIGHT_MAX).ok()?,
             list: list.to_owned(),
             key: (key != "*").then(|| key.to_ascii_uppercase()),
-            until_ns: until_ms.parse::<u64>().ok()?.checked_mul(1_000_000)?,
+            from_ns: ns(from_ms)?,
+            until_ns: ns(until_ms)?,
             reason: reason.to_owned(),
             host: state.subject.host().to_owned(),
             uid: state.publisher_uid,
@@ -138,7 +173,11 @@ impl Silence {
     pub fn begin(&self) -> Result<Event, NameError> {
         let key = self.key.as_deref().unwrap_or("*");
         let until_ms = self.until_ns / 1_000_000;
-        let text = format!("{} {key} until {until_ms}: {}", self.list, self.reason);
+        let from = match self.from_ns {
+            0 => String::new(),
+            ns => format!("from {} ", ns / 1_000_000),
+        };
+        let text = format!("{} {key} {from}until {until_ms}: {}", self.list, self.reason);
         let condition = Condition {
             component: self.id.clone(),
             is_kept: true,
@@ -162,9 +201,14 @@ impl Silence {
         Ok(event(SPACE, names::FTB_SILENCE_END)?.payload(text).condition(condition).build())
     }
 
-    /// Whether it has not ended.
+    /// Whether it holds: it has begun and not ended.
     pub fn is_active(&self, now_ns: u64) -> bool {
-        now_ns < self.until_ns
+        self.from_ns <= now_ns && !self.has_ended(now_ns)
+    }
+
+    /// Whether it is over.
+    pub fn has_ended(&self, now_ns: u64) -> bool {
+        self.until_ns <= now_ns
     }
 
     /// Whether it is about a condition. Watches and silences are never silenced.
@@ -196,6 +240,24 @@ mod tests {
         assert!(fans.covers(&subject("node07", "FANFAIL")));
         assert!(!fans.covers(&subject("node07", "OVERTEMP")));
         assert!(all.is_active(1_000_000_004) && !all.is_active(1_000_000_005));
+    }
+
+    #[test]
+    fn a_silence_may_begin_later_and_lasts_as_long() {
+        let now_ns = 1_700_000_000_000_000_000;
+        let day_ns = 24 * 3_600 * 1_000_000_000;
+        let hour = (now_ns, Duration::from_secs(3_600));
+        let new = || Silence::new("a1".to_owned(), "node1", None, hour, "fans").expect("good");
+        let later = new().beginning(now_ns, now_ns + day_ns).expect("good");
+        assert_eq!(later.until_ns - later.from_ns, 3_600 * 1_000_000_000);
+        assert!(!later.is_active(now_ns) && !later.has_ended(now_ns));
+        assert!(later.is_active(later.from_ns) && later.has_ended(later.until_ns));
+        // One that has begun already ends as if it had been added then.
+        let begun = new().beginning(now_ns, now_ns - 60 * 1_000_000_000).expect("good");
+        assert_eq!((begun.from_ns, begun.until_ns), (0, now_ns + 3_540 * 1_000_000_000));
+        let wrong = |from_ns| new().beginning(now_ns, from_ns).expect_err("wrong").to_string();
+        assert!(wrong(now_ns + 31 * day_ns).contains("30 days ahead"));
+        assert!(wrong(now_ns - day_ns).contains("over already"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 ///
 /// SIGHUP closes all adapters for a while, so that their drivers can be unloaded.
 ///
-/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration.
+/// Exit codes: 0 stopped by a signal, 1 failed, 64 bad arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ib", version)]
 #[command(after_long_help = "\

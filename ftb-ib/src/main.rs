@@ -1,6 +1,5 @@
 //! `ftb-ib`: reads arguments and configuration, then watches until a signal.
 
-use clap::Parser;
 use ftb_client::daemon::{self, Asked, Failure, LogSettings, Signals};
 use ftb_client::json::EventObject;
 use ftb_client::{Client, ConditionState, Event, clear_former, now_ns};
@@ -20,7 +19,7 @@ use tokio::sync::Notify;
 const CONFIG: &str = "/etc/ftb/ib.toml";
 
 fn main() -> ExitCode {
-    daemon::exit("ftb-ib", run(&Cli::parse()))
+    daemon::exit("ftb-ib", run(&ftb_cli::parse::<Cli>()))
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {

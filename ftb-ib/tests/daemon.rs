@@ -151,7 +151,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_bad_configuration_gives_one_line_and_exit_code_2() {
+fn a_bad_configuration_gives_one_line_and_exit_code_64() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ib.toml");
     let path_text = path.to_str().unwrap();
@@ -163,12 +163,12 @@ fn a_bad_configuration_gives_one_line_and_exit_code_2() {
         fs::write(&path, text).unwrap();
         let output = run(&["--config", path_text]);
         let message = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert_eq!(output.status.code(), Some(64), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
         assert!(message.contains(expected) && message.contains(path_text), "{message}");
     }
     let output = run(&["--config", "/no/such/ib.toml"]);
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(64));
     fs::write(&path, "").unwrap();
     assert!(run(&["--check-config", "--config", path_text]).status.success());
 }
@@ -184,7 +184,7 @@ fn the_check_of_the_configuration_finds_a_misspelt_counter() {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
     let (code, message) = check("symbol_eror", "");
-    assert_eq!((code, message.lines().count()), (Some(2), 1), "{message}");
+    assert_eq!((code, message.lines().count()), (Some(64), 1), "{message}");
     assert!(message.contains("counter \"symbol_eror\" is unknown"), "{message}");
     assert_eq!(check("symbol_eror", "optional = true").0, Some(0));
     assert_eq!(check("symbol_error", "").0, Some(0));

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 /// Watches fans, temperatures, voltages, power supplies, memory, processors and buses of nodes
 /// through their BMCs and publishes their failures.
 ///
-/// Exit codes: 0 ok (also after SIGTERM), 1 failed (with --once: a BMC is unreadable), 2 bad input:
-/// a wrong option, file or rule, or BMCs that need a change by an administrator (no permission, no
-/// device, wrong password, no such cipher suite).
+/// Exit codes: 0 ok (also after SIGTERM), 1 failed (with --once: a BMC is unreadable), 64 bad
+/// input: a wrong option, file or rule, or BMCs that need a change by an administrator (no
+/// permission, no device, wrong password, no such cipher suite).
 #[derive(Debug, Parser)]
 #[command(name = "ftb-ipmi", version)]
 #[command(after_long_help = "\
@@ -33,7 +33,7 @@ pub struct Cli {
     pub print: bool,
     /// Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client
     /// library].
-    #[arg(long = "agent-socket", visible_alias = "agent", value_name = "PATH")]
+    #[arg(long = "agent-socket", alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
     /// Watch this BMC without a configuration file: a device, or a host list with an optional port.
     /// Set the password in the environment variable FTB_IPMI_PASSWORD.

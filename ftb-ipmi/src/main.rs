@@ -1,6 +1,5 @@
 //! `ftb-ipmi`: reads arguments and configuration, then starts the dry run or the daemon.
 
-use clap::Parser;
 use ftb_client::daemon::{self, Failure, LogSettings};
 use ftb_ipmi::cli::Cli;
 use ftb_ipmi::config::{Config, TargetFile};
@@ -8,7 +7,7 @@ use ftb_ipmi::service;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    daemon::exit("ftb-ipmi", run(&Cli::parse()))
+    daemon::exit("ftb-ipmi", run(&ftb_cli::parse::<Cli>()))
 }
 
 fn run(cli: &Cli) -> Result<(), Failure> {

@@ -454,7 +454,7 @@ fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
 }
 
 #[test]
-fn bad_input_gives_one_line_and_exit_code_2() {
+fn bad_input_gives_one_line_and_exit_code_64() {
     let bmc = SimulatedBmc::start().unwrap();
     let good = target(&bmc, "node001", PATIENTLY);
     let wrong_password = good.replace(PASSWORD, "wrong");
@@ -470,7 +470,7 @@ fn bad_input_gives_one_line_and_exit_code_2() {
     ] {
         for flag in ["--print", "--once"] {
             let (code, line) = common::run_to_end(&config(text), flag);
-            assert_eq!(code, Some(2), "{text}: {line}");
+            assert_eq!(code, Some(64), "{text}: {line}");
             assert!(line.contains(expected), "{line}");
         }
     }
@@ -484,7 +484,7 @@ fn a_wrong_password_is_tried_once_and_reported_once_without_a_table() {
     let wrong = wrong.replace(&bmc.address(), &proxy.address());
     let output = common::output_of(&config(&wrong), "--once");
     let (text, errors) = (output.stdout, String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(output.status.code(), Some(64), "{errors}");
     assert_eq!(String::from_utf8(text).unwrap(), "", "no table");
     assert_eq!(errors.matches("the password is wrong").count(), 1, "{errors}");
     assert_eq!(proxy.logins(), 1, "BMCs count wrong passwords");
@@ -494,7 +494,7 @@ fn a_wrong_password_is_tried_once_and_reported_once_without_a_table() {
 fn a_missing_password_fails_the_check_and_a_public_one_every_start() {
     let good = "[[target]]\nbmc = 'b'\nnode = 'n'\nuser = 'ftb'\n";
     let (code, line) = common::run_to_end(good, "--check-config");
-    assert_eq!(code, Some(2), "{line}");
+    assert_eq!(code, Some(64), "{line}");
     assert!(line.contains("no password for bmc \"b\""), "{line}");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bmc.password");
@@ -507,7 +507,7 @@ fn a_missing_password_fails_the_check_and_a_public_one_every_start() {
         assert_eq!(line.contains("other users can read"), expected == Some(2), "{line}");
         if expected == Some(2) {
             let (code, line) = common::run_to_end(&with_file, "--print");
-            assert_eq!(code, Some(2), "{line}");
+            assert_eq!(code, Some(64), "{line}");
             assert!(line.contains("other users can read"), "{line}");
         }
     }

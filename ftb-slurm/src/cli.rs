@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Run one for each site, beside slurmctld. Its reasons are `ftb:CONDITION COMPONENT`. It changes
 /// no node with another reason, and resumes only nodes that it has drained.
 ///
-/// Exit codes: 0 stopped by a signal, 1 failed, 2 bad arguments or configuration.
+/// Exit codes: 0 stopped by a signal, 1 failed, 64 bad arguments or configuration.
 #[derive(Debug, Parser)]
 #[command(name = "ftb-slurm", version, args_conflicts_with_subcommands = true)]
 #[command(after_long_help = "\
@@ -47,8 +47,8 @@ Examples:
     /// commands that requeue it without these nodes:
     /// `ftb-slurm advice --nodes "$(sinfo -h -o %N)" 4711 | sh -e`. Only the local agent is asked.
     ///
-    /// Exit codes: 0 advised, also if there is no such node, 1 failed, 2 bad arguments, 3 no agent,
-    /// or no answer in time.
+    /// Exit codes: 0 advised, also if there is no such node, 1 failed, 3 no agent, or no
+    /// answer in time, 64 bad arguments.
     #[command(after_long_help = "\
 Examples:
   sbatch $(ftb-slurm advice --nodes node[01-16]) job.sh
@@ -80,7 +80,7 @@ pub struct AdviceArgs {
     #[arg(long)]
     pub json: bool,
     /// Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long = "agent-socket", alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
     /// How long to wait for the agent, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1000", value_parser = milliseconds)]
@@ -94,7 +94,7 @@ pub struct HealthArgs {
     #[arg(long, value_name = "NODE", env = "SLURMD_NODENAME")]
     pub node: Option<String>,
     /// Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
-    #[arg(long = "agent-socket", visible_alias = "agent", value_name = "PATH")]
+    #[arg(long = "agent-socket", alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
     /// The mildest condition that counts
     #[arg(long, value_name = "SEVERITY", default_value = "error")]

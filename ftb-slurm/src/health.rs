@@ -9,10 +9,6 @@ use ftb_client::{Client, ConditionState, Conditions, Severity, Truth};
 use std::fmt;
 use tokio::time::timeout;
 
-/// Exit codes of `health`.
-const UNHEALTHY: u8 = 1;
-const UNKNOWN: u8 = 2;
-
 /// The answer: its line and its exit code.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -29,10 +25,10 @@ impl Answer {
     pub fn exit_code(&self, strict: bool) -> u8 {
         match self {
             Self::Healthy => 0,
-            Self::Unhealthy(_) => UNHEALTHY,
+            Self::Unhealthy(_) => ftb_cli::FAILED,
             Self::Unknown(_) => {
                 if strict {
-                    UNKNOWN
+                    ftb_cli::UNKNOWN
                 } else {
                     0
                 }

@@ -1,6 +1,5 @@
 //! `ftb-slurm`: reads arguments and configuration, then is the bridge until a signal.
 
-use clap::Parser;
 use ftb_client::daemon::{self, Failure, LogSettings};
 use ftb_slurm::cli::{AdviceArgs, Cli, Command, HealthArgs};
 use ftb_slurm::config::Config;
@@ -12,7 +11,7 @@ use std::process::ExitCode;
 const CONFIG: &str = "/etc/ftb/slurm.toml";
 
 fn main() -> ExitCode {
-    let args = Cli::parse();
+    let args = ftb_cli::parse::<Cli>();
     match &args.command {
         Some(Command::Health(health)) => say_health(health),
         Some(Command::Advice(args)) => daemon::exit("ftb-slurm", advise(args)),

@@ -19,7 +19,7 @@ const RETRY_MAX: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// Unix socket of the local agent [default: /run/ftb/agent.sock]
-    #[arg(long = "agent-socket", visible_alias = "agent", global = true, value_name = "PATH")]
+    #[arg(long = "agent-socket", alias = "agent", global = true, value_name = "PATH")]
     #[arg(env = SOCKET_ENV)]
     pub(crate) agent: Option<PathBuf>,
     /// Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command

@@ -13,10 +13,6 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use tokio::time::{Instant, timeout_at};
 
-/// Exit codes of `ftbctl health`.
-const UNHEALTHY: u8 = 1;
-const UNKNOWN: u8 = 2;
-
 /// Shows the conditions of the cluster.
 pub(crate) async fn run(
     common: &Common,
@@ -137,14 +133,14 @@ pub(crate) async fn health(
             let missing = args.watched_by.iter().find(|wanted| !watchers.present.contains(wanted));
             match (code_of(&health), missing) {
                 (0, Some(missing)) => {
-                    (UNKNOWN, format!("unknown: {missing} is missing"), watchers, silences)
+                    (ftb_cli::UNKNOWN, format!("unknown: {missing} is missing"), watchers, silences)
                 }
                 (code, _) => (code, health.to_string(), watchers, silences),
             }
         }
-        Err(Failure::Reported { message, .. }) => {
+        Err(Failure::Reported { code, message }) if code != ftb_cli::USAGE => {
             let health = format!("unknown: {message}");
-            (UNKNOWN, health, Watchers::default(), Silences::default())
+            (ftb_cli::UNKNOWN, health, Watchers::default(), Silences::default())
         }
         Err(other) => return Err(other),
     };
@@ -197,8 +193,8 @@ pub(crate) async fn of_node(
 fn code_of(health: &Health) -> u8 {
     match health {
         Health::Healthy { .. } => 0,
-        Health::Unhealthy { .. } => UNHEALTHY,
-        Health::Unknown { .. } | Health::NotWatched | Health::Hidden { .. } => UNKNOWN,
+        Health::Unhealthy { .. } => ftb_cli::FAILED,
+        Health::Unknown { .. } | Health::NotWatched | Health::Hidden { .. } => ftb_cli::UNKNOWN,
     }
 }
 

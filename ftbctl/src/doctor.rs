@@ -27,8 +27,6 @@ const CLOCKS_APART_MAX: Duration = Duration::from_secs(1);
 const CERTIFICATE_SOON: Duration = Duration::from_secs(30 * 86_400);
 /// The same, as an error.
 const CERTIFICATE_NOW: Duration = Duration::from_secs(86_400);
-/// Exit code: there are findings.
-const FOUND: u8 = 1;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +109,7 @@ pub(crate) async fn run(
     }
     summary(&mut output, &findings, (agents, left_out))?;
     output.flush()?;
-    if findings.is_empty() { Ok(()) } else { Err(Failure::Code(FOUND)) }
+    if findings.is_empty() { Ok(()) } else { Err(Failure::Code(ftb_cli::FAILED)) }
 }
 
 async fn ask(common: &Common) -> Result<Answers, AdminError> {
@@ -177,7 +175,7 @@ fn no_answer(socket: &Path, error: &AdminError) -> Finding {
     let what = text::printable(&error.to_string());
     let fix = match std::fs::metadata(socket) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            "start it: systemctl start ftb-agent; elsewhere give --agent or FTB_AGENT_SOCKET"
+            "start it: systemctl start ftb-agent; elsewhere give --agent-socket or FTB_AGENT_SOCKET"
         }
         Err(_) => "ask as a user who may open the folder of the socket",
         Ok(_) => "read journalctl -u ftb-agent, then systemctl restart ftb-agent",

@@ -112,6 +112,7 @@ pub(crate) async fn history(common: &Common, args: Events, output: Output) -> Re
     let since = Start::SinceNs(args.since.as_ns(common.utc));
     let mut subscription = open(common, &client, args.which.filter(), since).await?;
     let mut shown = Shown { output, left: args.count.unwrap_or(u64::MAX) };
+    let mut is_empty = true;
     while shown.left > 0 {
         let Ok(next) = timeout(common.timeout(), subscription.next_of_past()).await else {
             shown.output.flush()?;
@@ -119,10 +120,16 @@ pub(crate) async fn history(common: &Common, args: Events, output: Output) -> Re
             return Err(Failure::no_answer(format_args!("no answer within {waited}")));
         };
         match next {
-            Some(delivery) => show(&mut shown, &delivery)?,
+            Some(delivery) => {
+                is_empty = false;
+                show(&mut shown, &delivery)?;
+            }
             None if subscription.ended().is_some() => return Err(ended(&subscription)),
             None => break,
         }
+    }
+    if is_empty && !shown.output.is_json() {
+        shown.output.line("no events")?;
     }
     shown.output.flush()
 }

@@ -6,15 +6,6 @@ use ftb_client::{PublishError, SubscribeError, Unconfirmed, WaitError};
 use std::io;
 use std::process::ExitCode;
 
-/// The exit codes of `--help`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Code {
-    Failed = 1,
-    Usage = 2,
-    NoAnswer = 3,
-    Interrupted = 130,
-}
-
 /// The reason and the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -29,20 +20,20 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    fn new(code: Code, message: impl fmt::Display) -> Self {
-        Self::Reported { code: code as u8, message: message.to_string() }
+    fn new(code: u8, message: impl fmt::Display) -> Self {
+        Self::Reported { code, message: message.to_string() }
     }
 
     pub(crate) fn failed(message: impl fmt::Display) -> Self {
-        Self::new(Code::Failed, message)
+        Self::new(ftb_cli::FAILED, message)
     }
 
     pub(crate) fn usage(message: impl fmt::Display) -> Self {
-        Self::new(Code::Usage, message)
+        Self::new(ftb_cli::USAGE, message)
     }
 
     pub(crate) fn no_answer(message: impl fmt::Display) -> Self {
-        Self::new(Code::NoAnswer, message)
+        Self::new(ftb_cli::NO_ANSWER, message)
     }
 
     pub(crate) fn interrupted(listened: io::Result<()>) -> Self {
@@ -55,7 +46,7 @@ impl Failure {
     pub(crate) fn exit(self) -> ExitCode {
         match self {
             Self::BrokenPipe => ExitCode::SUCCESS,
-            Self::Interrupted => ExitCode::from(Code::Interrupted as u8),
+            Self::Interrupted => ExitCode::from(ftb_cli::INTERRUPTED),
             Self::Code(code) => ExitCode::from(code),
             Self::Reported { code, message } => {
                 eprintln!("ftbctl: {message}");

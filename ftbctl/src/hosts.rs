@@ -152,7 +152,7 @@ mod tests {
         let Err(Failure::Reported { code, message }) = Hosts::of(["node[1-2],node[3"]) else {
             panic!("taken");
         };
-        assert_eq!(code, 2);
+        assert_eq!(code, ftb_cli::USAGE);
         assert!(message.contains("node[3") && message.contains("column"), "{message}");
     }
 }

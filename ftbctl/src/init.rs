@@ -6,6 +6,7 @@
 
 use crate::ca;
 use crate::cli::InitArgs;
+use crate::common::Common;
 use crate::doctor;
 use crate::failure::Failure;
 use crate::output::{Output, STRONG, styled};
@@ -24,7 +25,7 @@ const CONFIG: &str = "agent.toml";
 const GROUP: &str = "ftb";
 
 /// Writes the configuration.
-pub(crate) fn run(args: &InitArgs, mut output: Output) -> Result<(), Failure> {
+pub(crate) fn run(common: &Common, args: &InitArgs, mut output: Output) -> Result<(), Failure> {
     let here = gethostname().map_err(io::Error::from)?.to_string_lossy().into_owned();
     let members = match &args.hosts {
         Some(hosts) => hosts.clone(),
@@ -45,7 +46,9 @@ pub(crate) fn run(args: &InitArgs, mut output: Output) -> Result<(), Failure> {
         Some(own) if !args.insecure => install(&args.ca_dir, own, &dir.join("tls"))?,
         _ => false,
     };
-    write_new(&file, 0o644, &text(args, &members, own.as_deref(), &here, &dir))?;
+    let socket = args.socket.as_deref().or(common.agent.as_deref());
+    let places = (&*dir.join("tls"), socket);
+    write_new(&file, 0o644, &text(args, &members, own.as_deref(), &here, places))?;
     let findings = if own.is_some() { doctor::configuration(&file) } else { Vec::new() };
     if output.is_json() {
         output.json(&json!({
@@ -137,7 +140,13 @@ fn install(ca_dir: &Path, own: &str, tls: &Path) -> Result<bool, Failure> {
 }
 
 /// The file.
-fn text(args: &InitArgs, members: &Hostlist, own: Option<&str>, here: &str, dir: &Path) -> String {
+fn text(
+    args: &InitArgs,
+    members: &Hostlist,
+    own: Option<&str>,
+    here: &str,
+    (tls, socket): (&Path, Option<&Path>),
+) -> String {
     let mut text = format!(
         "# Written by ftbctl init; the same on every host. agent.toml.sample explains all keys.\n\
          cluster = {:?}\nmembers = {:?}\n",
@@ -149,8 +158,8 @@ fn text(args: &InitArgs, members: &Hostlist, own: Option<&str>, here: &str, dir:
     if let Some(own) = own.filter(|own| !found(own)) {
         let _ = writeln!(text, "host = {own:?}");
     }
-    if let Some(socket) = &args.socket {
-        let _ = writeln!(text, "socket = {:?}", socket.display().to_string());
+    if let Some(socket) = socket {
+        let _ = writeln!(text, "agent_socket = {:?}", socket.display().to_string());
     }
     if args.insecure {
         text.push_str("# Every process that reaches the port can act as an agent.\n");
@@ -160,11 +169,12 @@ fn text(args: &InitArgs, members: &Hostlist, own: Option<&str>, here: &str, dir:
         }
         return text;
     }
-    text.push_str("\n[tls]\n");
+    text.push_str("# Hosts whose programs may state conditions of others: mgmt[1-2]\n");
+    text.push_str("monitors = \"\"\n\n[tls]\n");
     for (key, name) in
         [("ca", "ca.pem"), ("crl", "crl.pem"), ("cert", "agent.pem"), ("key", "agent.key")]
     {
-        let path = dir.join("tls").join(name).display().to_string();
+        let path = tls.join(name).display().to_string();
         let _ = writeln!(text, "{key} = {path:?}");
     }
     text

@@ -12,6 +12,7 @@ mod explain;
 mod failure;
 mod hosts;
 mod init;
+mod local_rules;
 mod node;
 mod output;
 mod publish;
@@ -22,14 +23,13 @@ mod top;
 mod trace;
 mod tree;
 
-use clap::Parser as _;
 use cli::{Cli, Command};
 use failure::Failure;
 use output::Output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = ftb_cli::parse::<Cli>();
     let output = Output::new(&cli.common);
     match run(cli, output) {
         Ok(()) => ExitCode::SUCCESS,
@@ -49,7 +49,7 @@ fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         return ca::run(args, output);
     }
     if let Command::Init(args) = &cli.command {
-        return init::run(args, output);
+        return init::run(&common, args, output);
     }
     if let Command::Hosts(command) = &cli.command {
         return hosts::run(command, output);

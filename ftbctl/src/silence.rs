@@ -36,14 +36,15 @@ impl Silences {
             .filter(move |silence| silence.is_active(now_ns) && silence.hosts.contains(host))
     }
 
-    fn active(&self) -> impl Iterator<Item = &Silence> {
+    /// Those that hold, and those that are to begin.
+    fn standing(&self) -> impl Iterator<Item = &Silence> {
         let now_ns = now_ns();
-        self.0.iter().filter(move |silence| silence.is_active(now_ns))
+        self.0.iter().filter(move |silence| !silence.has_ended(now_ns))
     }
 
     fn over(&self) -> impl Iterator<Item = &Silence> {
         let now_ns = now_ns();
-        self.0.iter().filter(move |silence| !silence.is_active(now_ns))
+        self.0.iter().filter(move |silence| silence.has_ended(now_ns))
     }
 }
 
@@ -74,11 +75,16 @@ async fn add(
     let mut random = [0_u8; 4];
     getrandom::fill(&mut random).map_err(Failure::failed)?;
     let id = format!("{:08x}", u32::from_be_bytes(random));
-    let times = (now_ns(), args.lasts);
+    let now_ns = now_ns();
+    let times = (now_ns, args.lasts);
     let silence = Silence::new(id, &args.hosts, args.key.as_deref(), times, &args.reason);
+    let silence = match args.from {
+        Some(from) => silence.and_then(|s| s.beginning(now_ns, from.ahead_ns(output.utc))),
+        None => silence,
+    };
     let silence = silence.map_err(Failure::usage)?;
     let known = Silences::read(common, client).await?;
-    if known.active().count() >= SILENCES_MAX {
+    if known.standing().count() >= SILENCES_MAX {
         return Err(Failure::failed(format_args!(
             "there are {SILENCES_MAX} silences: remove some first (ftbctl silence list)"
         )));
@@ -98,16 +104,16 @@ async fn add(
 
 async fn list(common: &Common, client: &Client, output: &mut Output) -> Result<(), Failure> {
     let known = Silences::read(common, client).await?;
-    let mut active = known.active().peekable();
-    if active.peek().is_none() && !output.is_json() {
+    let mut standing = known.standing().peekable();
+    if standing.peek().is_none() && !output.is_json() {
         output.line("no silences")?;
     }
-    for silence in active {
+    for silence in standing {
         if output.is_json() {
             output.json(&SilenceObject::from(silence))?;
             continue;
         }
-        let until = styled(FAINT, &format!("until {}", text::time(silence.until_ns, output.utc)));
+        let until = styled(FAINT, &span_of(silence, output.utc));
         let hosts = styled(STRONG, &text::printable(&silence.list));
         let key = silence.key.as_deref().unwrap_or("all conditions");
         let (id, reason) = (text::printable(&silence.id), text::printable(&silence.reason));
@@ -117,9 +123,18 @@ async fn list(common: &Common, client: &Client, output: &mut Output) -> Result<(
     Ok(())
 }
 
+/// `until TIME`, or `from TIME until TIME` if it begins later.
+fn span_of(silence: &Silence, utc: bool) -> String {
+    let until = format!("until {}", text::time(silence.until_ns, utc));
+    match silence.from_ns {
+        0 => until,
+        from_ns => format!("from {} {until}", text::time(from_ns, utc)),
+    }
+}
+
 async fn remove(common: &Common, client: &Client, id: &str) -> Result<(), Failure> {
     let known = Silences::read(common, client).await?;
-    let Some(silence) = known.active().find(|silence| silence.id == id) else {
+    let Some(silence) = known.standing().find(|silence| silence.id == id) else {
         let id = text::printable(id);
         return Err(Failure::failed(format_args!(
             "there is no silence {id} (ftbctl silence list)"
@@ -151,6 +166,8 @@ struct SilenceObject<'a> {
     id: &'a str,
     hosts: &'a str,
     key: Option<&'a str>,
+    /// 0: when it was added.
+    from_ns: u64,
     until_ns: u64,
     reason: &'a str,
     publisher_host: Option<&'a str>,
@@ -165,6 +182,7 @@ impl<'a> From<&'a Silence> for SilenceObject<'a> {
             id: &silence.id,
             hosts: &silence.list,
             key: silence.key.as_deref(),
+            from_ns: silence.from_ns,
             until_ns: silence.until_ns,
             reason: &silence.reason,
             publisher_host: is_known.then_some(&silence.host),

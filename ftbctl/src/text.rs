@@ -67,8 +67,8 @@ fn zone(utc: bool) -> TimeZone {
 /// A time that a user gave.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Moment {
-    /// A duration before now: `10m`, `1 hour ago`.
-    Ago(Span),
+    /// A duration: `10m`, `1 hour ago`.
+    Span(Span),
     /// With a zone: `2026-11-21T13:00:00Z`.
     Exact(Timestamp),
     /// Without one: `2026-11-21 13:00`.
@@ -79,7 +79,7 @@ impl core::str::FromStr for Moment {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let ago = || text.parse::<Span>().ok().map(|span| Self::Ago(span.abs()));
+        let ago = || text.parse::<Span>().ok().map(Self::Span);
         let exact = || text.parse().ok().map(Self::Exact);
         let civil = || text.parse().ok().map(Self::Civil);
         ago().or_else(exact).or_else(civil).ok_or(
@@ -90,11 +90,20 @@ impl core::str::FromStr for Moment {
 }
 
 impl Moment {
-    /// In Unix nanoseconds. A time without a zone is in UTC or in local time.
+    /// In Unix nanoseconds. A duration counts back from now. A time without a zone is in UTC or in
+    /// local time.
     pub(crate) fn as_ns(self, utc: bool) -> u64 {
+        match self {
+            Self::Span(span) => Self::Span(-span.abs()).ahead_ns(utc),
+            _ => self.ahead_ns(utc),
+        }
+    }
+
+    /// The same, but a duration counts from now on.
+    pub(crate) fn ahead_ns(self, utc: bool) -> u64 {
         let now = || ZonedDateTime::now().with_time_zone(zone(utc));
         let time = match self {
-            Self::Ago(span) => now().checked_sub(span).map(|time| time.timestamp()),
+            Self::Span(span) => now().checked_add(span).map(|time| time.timestamp()),
             Self::Exact(time) => Ok(time),
             Self::Civil(time) => time.to_zoned_datetime(zone(utc)).map(|time| time.timestamp()),
         };
@@ -197,6 +206,8 @@ mod tests {
             assert!(since <= expected && expected - since < 60_000_000_000, "{ago}");
         }
         assert_eq!(ns("9999 years"), Ok(0));
+        let ahead = "1h".parse().map(|moment: Moment| moment.ahead_ns(true)).unwrap_or_default();
+        assert!(ahead > ftb_client::now_ns() + 3_500_000_000_000, "{ahead}");
         assert!(ns("yesterday").is_err() && ns("5").is_err());
     }
 }

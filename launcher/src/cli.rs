@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
 Exit codes: of run, restart and attach the program's (128 + signal where it was killed), 1 failed,
-2 bad input (nothing was started), 74 the program ended well but output was lost (standard output or
-standard error could not be written), 75 no node became usable within --wait-for-nodes, 127 the
-program cannot be started. Of the others: 0 ok, 1 failed or refused, 2 bad input, 3 no agent or no
-answer, 74 messages were lost.
+64 bad input (nothing was started), 74 the program ended well but output was lost (standard output
+or standard error could not be written), 75 no node became usable within --wait-for-nodes, 127 the
+program cannot be started. Of the others: 0 ok, 1 failed or refused, 3 no agent or no answer, 64 bad
+input, 74 messages were lost.
 Jobs are kept in $FTB_JOBS_DIR, else in the user's state directory.";
 
 /// Start a parallel program on its nodes and keep it running when nodes fail
@@ -229,9 +229,9 @@ pub struct Add {
     /// Their agents, where they are this host: NODE=SOCKET,...
     #[arg(long, value_name = "LIST", conflicts_with = "file")]
     pub local_nodes: Option<String>,
-    /// Socket of the agents of nodes given by name alone; %n is the name of the node (default: the
-    /// system's)
-    #[arg(long, value_name = "SOCKET")]
+    /// Socket of the agents of nodes given by name alone; %n is the name of the node [default:
+    /// FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
+    #[arg(long, value_name = "PATH")]
     pub agent_socket: Option<PathBuf>,
     /// How long to wait for the result
     #[arg(long, default_value = "10m", value_name = "TIME", value_parser = duration)]
@@ -324,13 +324,12 @@ pub struct Place {
     /// How the nodes reach this host: a name or an address (default: its host name)
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<String>,
-    /// Socket of the agents of nodes given by name alone; %n is the name of the node (default: the
-    /// system's)
-    #[arg(long, value_name = "SOCKET")]
+    /// Socket of the agents, of this host and of the nodes given by name alone; %n is the name of
+    /// the node [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
+    #[arg(long, value_name = "PATH")]
     pub agent_socket: Option<PathBuf>,
-    /// Socket of the launcher's own agent (default: the system's; with local nodes that of the
-    /// first)
-    #[arg(long, env = "FTB_LAUNCH_AGENT_SOCKET", value_name = "SOCKET")]
+    /// Socket of the launcher's own agent, where it is another one
+    #[arg(long, env = "FTB_LAUNCH_AGENT_SOCKET", value_name = "PATH", hide = true)]
     pub agent: Option<PathBuf>,
 }
 

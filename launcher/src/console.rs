@@ -26,7 +26,7 @@ pub const LINE_BYTES_MAX: usize = 16 * 1024;
 /// Time for the last lines at the end of the process.
 pub const FINISH_WAIT: Duration = Duration::from_secs(5);
 /// Exit code of a successful process with lost output (EX_IOERR of sysexits.h).
-pub const OUTPUT_LOST: u8 = 74;
+pub const OUTPUT_LOST: u8 = ftb_cli::OUTPUT_LOST;
 
 static OUT: LazyLock<Console> = LazyLock::new(|| Console::of(io::stdout().as_fd()));
 static ERR: LazyLock<Console> = LazyLock::new(|| Console::of(io::stderr().as_fd()));

@@ -171,7 +171,7 @@ async fn nodes_are_added_to_a_running_job_as_spares() -> Result<()> {
     assert!(words.contains("refused: node node04 is not usable (fan failed: FAN 1"), "{words}");
     assert!(status(&site, "grows").await?["nodes"]["node03"].is_null(), "all or none");
     let unknown = add(&site, "grows", "node09", &[]).await?;
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown.stderr));
 
     let added = add(&site, "grows", "node03", &["--json"]).await?;
     let lines = text(&added.stdout);

@@ -125,7 +125,7 @@ async fn starts_again_elsewhere(site: &Site, of: &Fixture, undisturbed: &[String
     let refused = async |set: &Path, word: &str| -> Result<()> {
         let output = run(again_from(set, "node[03-04]")).await?;
         let reported = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(output.status.code() == Some(64), "{word}: {:?} {reported}", output.status);
         ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         Ok(())
     };
@@ -248,11 +248,11 @@ async fn a_failing_hook_costs_no_job() -> Result<()> {
         std::fs::remove_file(site.gate())?;
     }
     let refused = run(site.launch(&["-n", "2", "--backend", "/no/such/file"], &["true"])).await?;
-    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(refused.status.code(), Some(64));
     std::fs::write(&hooks, "[backend.command]\ncheckpoint = [\"/no/such/hook\"]\n")?;
     let hooks = hooks.display().to_string();
     let refused = run(site.launch(&["-n", "2", "--backend", &hooks], &["true"])).await?;
-    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(refused.status.code(), Some(64));
     assert!(text(&refused.stderr).contains("/no/such/hook"), "{}", text(&refused.stderr));
     Ok(())
 }

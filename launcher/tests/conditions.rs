@@ -8,11 +8,15 @@ mod site;
 use anyhow::Result;
 use ftb_client::{Client, Condition, Severity, Truth, event};
 use ftb_tests::cluster::{Plan, binary};
+use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use site::fixture::with_libftb;
 use site::{Site, fan, nothing_left, result, run, start, text};
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -121,6 +125,49 @@ async fn a_job_on_one_node_leaves_it_when_mvapich2s_trigger_names_it() -> Result
     site.release()?;
     assert_eq!(result(&job.await??)?, expected);
     nothing_left("FTB_JOB_ID=one").await
+}
+
+/// The program of MVAPICH2, linked with libftb. Another user of the host may publish there too, and
+/// moves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn mvapich2s_trigger_program_migrates_a_node_when_the_owner_of_the_job_runs_it() -> Result<()>
+{
+    let site = Site::new(3).await?;
+    let source = include_str!("mv2_trigger.c");
+    let Some(program) = with_libftb(&site, "mv2_trigger", source)? else { return Ok(()) };
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("mv2", &["--hosts", "node[01-02]", "--spares", "node03"]));
+    site.wait_met("mv2").await?;
+    let trigger = |host: &str, uid: Option<u32>| {
+        let mut command = Command::new(&program);
+        // node03 is another host than the one that is named.
+        command.arg(host).env("FTB_AGENT_SOCKET", site.cluster.socket(2));
+        command.env("FTB_CONNECT_WAIT", "30s");
+        if let Some(uid) = uid {
+            command.uid(uid);
+        }
+        command.output()
+    };
+    match ftb_tests::user::impossible() {
+        Some(why) => skip(&why),
+        None => {
+            std::fs::set_permissions(site.cluster.dir(), Permissions::from_mode(0o755))?;
+            let done = trigger("node01", Some(ftb_tests::user::ORDINARY[0]))?;
+            assert!(done.status.success(), "{done:?}");
+        }
+    }
+    let done = trigger("node02", None)?;
+    assert!(done.status.success(), "{done:?}");
+    let moved = |status: &Value| status["nodes"]["node03"]["ranks"] == serde_json::json!([2, 3]);
+    site.wait_status("mv2", "the ranks of node02 to move", moved).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    let words = "FTB_MIGRATE_TRIGGER on node02, rule FTB_MIGRATE_TRIGGER): ranks 2,3 moved";
+    assert_eq!(reported.matches(words).count(), 1, "{reported}");
+    assert_eq!(reported.matches(" moved from ").count(), 1, "{reported}");
+    nothing_left("FTB_JOB_ID=mv2").await
 }
 
 /// MVAPICH2's trigger, by the owner of the job.

@@ -9,17 +9,13 @@
 mod site;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_tests::cluster::library;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use site::fixture::{results, with_libftbjob};
+use site::fixture::{python_package, results, with_libftbjob};
 use site::memory::{images_below, state_of, wait_protected};
 use site::{Site, is_ours, nothing_left, run, start, text};
-use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
-
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ftb-client/python/python/ftb");
 
 /// A program with a loop.
 struct Program {
@@ -48,14 +44,7 @@ impl Program {
     }
 
     fn python(site: &Site) -> Result<Self> {
-        let (dir, built) = (site.cluster.dir().join("python"), library("ftb-python")?);
-        std::fs::create_dir_all(dir.join("ftb"))?;
-        for file in std::fs::read_dir(PYTHON)?.filter_map(Result::ok) {
-            if file.path().extension().is_some_and(|of| of == "py") {
-                std::fs::copy(file.path(), dir.join("ftb").join(file.file_name()))?;
-            }
-        }
-        symlink(built.join("lib_native.so"), dir.join("ftb/_native.abi3.so"))?;
+        let dir = python_package(site)?;
         let script = dir.join("looping.py");
         std::fs::write(&script, include_str!("looping.py"))?;
         let process = script.display().to_string();

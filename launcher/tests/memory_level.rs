@@ -68,7 +68,7 @@ async fn status_shows_set_bytes_and_groups_and_what_the_death_of_a_node_would_co
     let idle = site.ask(&["status", "shown", "--what-if", "node05"]).await?;
     assert_eq!(idle, "it has no ranks: all ranks go on");
     let unknown = site::run(site.command(&["status", "shown", "--what-if", "node77"])).await?;
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown.stderr));
     site.release()?;
     ended(running, &expected).await?;
     nothing_left("FTB_JOB_ID=shown").await
@@ -165,7 +165,7 @@ async fn what_cannot_be_protected_is_refused_before_anything_starts() -> Result<
         let count = site.count.display().to_string();
         let output = site::run(site.launch(options, &[&count, "1"])).await?;
         let reported = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {reported}");
+        assert_eq!(output.status.code(), Some(64), "{options:?}: {reported}");
         assert!(reported.contains(why), "{options:?}: {reported}");
     }
     Ok(())

@@ -69,7 +69,7 @@ async fn a_job_whose_output_cannot_be_written_ends_well_and_its_exit_code_says_s
     let output = run(fails.stdout(full()?).stderr(full()?).take()).await?;
     assert_eq!(output.status.code(), Some(7));
     let output = run(site.command(&["kill", "unknown"]).stderr(full()?).take()).await?;
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(64));
 
     let left: Vec<_> = fs::read_dir(site.jobs.path())?.collect();
     assert!(left.is_empty(), "{left:?}");
@@ -125,7 +125,7 @@ async fn a_job_whose_launcher_is_gone_is_killed_without_another_launcher() -> Re
     assert_eq!(answer["outcome"], "Done", "{answer}");
     nothing_left("FTB_JOB_ID=left").await?;
     let again = run(site.command(&["kill", "left"])).await?;
-    assert_eq!(again.status.code(), Some(2), "{}", text(&again.stderr));
+    assert_eq!(again.status.code(), Some(64), "{}", text(&again.stderr));
     Ok(())
 }
 

@@ -303,7 +303,7 @@ async fn two_jobs_of_one_name_do_not_meet() -> Result<()> {
         })
         .await?;
         let reported = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{reported}");
+        assert_eq!(output.status.code(), Some(64), "{reported}");
         assert!(reported.contains(word) && reported.contains("--job"), "{reported}");
     }
     sites[0].release()?;

@@ -159,7 +159,7 @@ async fn hooks_that_write_files_are_not_combined_with_memory() -> Result<()> {
     let options = ["-n", "2", "--backend", &backend, "--memory", "xor:2"];
     let output = run(site.launch(&options, &["true"])).await?;
     let reported = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert_eq!(output.status.code(), Some(64), "{reported}");
     assert!(reported.contains("backend command saves to files: use --backend criu"), "{reported}");
     Ok(())
 }

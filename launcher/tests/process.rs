@@ -54,7 +54,7 @@ async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
         async move {
             let output = run(command).await?;
             let error = text(&output.stderr);
-            ensure!(output.status.code() == Some(2), "{arguments:?}: {:?} {error}", output.status);
+            ensure!(output.status.code() == Some(64), "{arguments:?}: {:?} {error}", output.status);
             ensure!(error.contains(word) && error.lines().count() == 1, "{arguments:?}: {error}");
             Ok(())
         }
@@ -76,10 +76,10 @@ async fn bad_input_is_refused_before_anything_starts() -> Result<()> {
     std::fs::write(&bad, "hold_dawn = 3\n")?;
     let bad = bad.display().to_string();
     let output = run(site.launch(&["-n", "1", "--policy", &bad], &["true"])).await?;
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(64));
     assert!(text(&output.stderr).contains("line 1"), "{}", text(&output.stderr));
     let output = run(site.command(&["status", "unknown"])).await?;
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(64));
     Ok(())
 }
 
@@ -100,7 +100,7 @@ async fn migrations_in_a_row_and_a_checkpoint_change_no_bit() -> Result<()> {
     site.wait_spare("row", "node01").await?;
     // Without a name, all jobs that use a node leave it.
     let unknown = run(site.command(&["drain", "node09"])).await?;
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    assert_eq!(unknown.status.code(), Some(64), "{}", text(&unknown.stderr));
     let moved = site.ask(&["drain", "node02"]).await?;
     assert_eq!(moved, "ranks 2,3 moved from node02 to node01");
     let status: serde_json::Value =
@@ -198,7 +198,7 @@ async fn a_job_outlives_its_launcher_and_is_taken_over() -> Result<()> {
     })
     .await?;
     let again = run(site.command(&["attach", "adopted"])).await?;
-    assert_eq!(again.status.code(), Some(2), "one launcher at a time");
+    assert_eq!(again.status.code(), Some(64), "one launcher at a time");
     let moved = site.ask(&["migrate", "adopted", "node01"]).await?;
     site.release()?;
     assert_eq!(moved, "ranks 0,1 moved from node01 to node03");
@@ -273,7 +273,7 @@ async fn a_job_starts_again_from_a_set_elsewhere_and_a_damaged_set_is_refused() 
     let refused = async |word: &str, more: &[&str]| -> Result<()> {
         let output = run(site.command(&[&elsewhere[..], more].concat())).await?;
         let reported = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{word}: {:?} {reported}", output.status);
+        ensure!(output.status.code() == Some(64), "{word}: {:?} {reported}", output.status);
         ensure!(reported.contains(word) && reported.lines().count() == 1, "{word}: {reported}");
         Ok(())
     };

@@ -12,9 +12,10 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use site::{Site, nothing_left, ranks_of, result, start, text};
+use site::{PAUSE_US, STEPS, Site, nothing_left, ranks_of, result, start, text};
 use std::collections::BTreeMap;
 use std::process::Output;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 fn kill_rank(job: &str, rank: u32) -> Result<()> {
@@ -34,6 +35,33 @@ async fn wait_whole(site: &Site, job: &str, recoveries: u64) -> Result<()> {
         Ok((over && counted && ranks_of(job)?.len() == 4).then_some(()))
     })
     .await
+}
+
+/// No option about checkpoints, no policy file: what a user has who gives neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_with_the_default_configuration_is_saved_soon_and_outlives_a_rank() -> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let (nodes, count) = (site.local_nodes(), site.count.display().to_string());
+    let gate = site.gate().display().to_string();
+    let run = ["run", "--local-nodes", &nodes, "-n", "4", "--spares", "node03", "--job", "default"];
+    let job = start(site.command(&[&run[..], &["--", &count, STEPS, PAUSE_US, &gate]].concat()));
+    site.wait_met("default").await?;
+    let started = Instant::now();
+    let saved =
+        |status: &serde_json::Value| status["sets"].as_array().is_some_and(|sets| !sets.is_empty());
+    site.wait_status("default", "the first set", saved).await?;
+    let took = started.elapsed();
+    ensure!(took < Duration::from_secs(60), "{took:?}");
+    kill_rank("default", 1)?;
+    wait_whole(&site, "default", 1).await?;
+    site.release()?;
+    let output = job.await??;
+    let reported = text(&output.stderr);
+    ensure!(result(&output)? == expected, "{reported}");
+    let words = "(on_death = rollback): the job goes back to set set-000002 in place";
+    ensure!(reported.contains(words), "{reported}");
+    nothing_left("FTB_JOB_ID=default").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,7 +116,7 @@ async fn an_allocation_says_where_and_srun_starts_the_launch_agents() -> Result<
     let elsewhere = ["-n", "1", "--hosts", "node09"];
     let output = run(launch(&slurm, &site, &elsewhere, &["true"])).await?;
     let reported = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{reported}");
+    assert_eq!(output.status.code(), Some(64), "{reported}");
     assert!(reported.contains("node09 is not in this allocation (node[01-04])"), "{reported}");
     Ok(())
 }

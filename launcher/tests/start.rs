@@ -31,7 +31,7 @@ async fn a_rank_file_an_environment_and_a_directory_are_what_the_ranks_find() ->
                   $MASTER_ADDR:$MASTER_PORT $COLOUR $(pwd)";
     let arguments = ["-n", "4", "--rank-file", &path, "--env", "COLOUR=blue", "--cwd", "/usr"];
     let refused = run(site.launch(&arguments, &["sh", "-c", script])).await?;
-    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(refused.status.code(), Some(64));
     let reported = text(&refused.stderr);
     assert!(reported.contains("line 1") && reported.contains("0,2"), "{reported}");
 
@@ -99,7 +99,8 @@ async fn signals_reach_the_ranks_and_the_end_is_gentle_first() -> Result<()> {
     let site = Site::new(2).await?;
     let there = site.jobs.path().join("there");
     let script = format!(
-        "trap 'echo user' USR1; trap 'echo bye; exit 0' TERM; touch {}.$FTB_RANK; while :; do sleep 0.05; done",
+        "trap 'echo user' USR1; trap 'echo bye; exit 0' TERM; touch {}.$FTB_RANK; while :; do \
+         sleep 0.05; done",
         there.display()
     );
     let mut command = site.launch(&["-n", "2", "--job", "signals"], &["sh", "-c", &script]);
@@ -168,7 +169,7 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
         command.env_remove("SLURM_JOB_ID").args(&arguments).args(["--", "true"]);
         let output = run(command).await?;
         let error = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{arguments:?}: {:?} {error}", output.status);
+        ensure!(output.status.code() == Some(64), "{arguments:?}: {:?} {error}", output.status);
         ensure!(error.contains(word) && error.lines().count() == 1, "{arguments:?}: {error}");
         Ok(())
     };
@@ -218,7 +219,8 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     let policy = site.jobs.path().join("policy.toml");
     std::fs::write(
         &policy,
-        "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n[[rule]]\nname = \"never\"\n\
+        "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n[[rule]]\nname = \
+         \"never\"\n\
          space = \"ftb.ipmi\"\nevents = []\naction = \"migrate\"\n",
     )?;
     let policy = policy.display().to_string();
@@ -249,7 +251,7 @@ async fn a_backend_that_cannot_work_here_is_refused() -> Result<()> {
         })
         .await?;
         let reported = text(&output.stderr);
-        ensure!(output.status.code() == Some(2), "{backend}: {:?} {reported}", output.status);
+        ensure!(output.status.code() == Some(64), "{backend}: {:?} {reported}", output.status);
         ensure!(reported.lines().count() == 1, "{backend}: {reported}");
         for word in words {
             ensure!(reported.contains(word), "{backend}: no {word:?} in {reported}");
@@ -315,7 +317,7 @@ async fn a_job_that_cannot_be_read_is_not_called_missing() -> Result<()> {
     let (torn, none) = (site.command(&["status", "torn"]), site.command(&["status", "none"]));
     let (torn, none) = (run(torn).await?, run(none).await?);
     let reported = (text(&torn.stderr), text(&none.stderr));
-    assert_eq!((torn.status.code(), none.status.code()), (Some(2), Some(2)), "{reported:?}");
+    assert_eq!((torn.status.code(), none.status.code()), (Some(64), Some(64)), "{reported:?}");
     assert!(
         reported.0.contains("torn/state.json") && !reported.0.contains("no job"),
         "{reported:?}"

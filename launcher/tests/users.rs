@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The other user.
-const NOBODY: u32 = 65_534;
+const OTHER_UID: u32 = 65_534;
 
 /// No capability, as the kernel prints it.
 const NO_RIGHTS: &str = "0000000000000000";
@@ -41,7 +41,7 @@ fn open_to_all(path: &Path, mode: u32) -> Result<()> {
 /// A shell script of the other user.
 async fn as_stranger(script: &str) -> Result<String> {
     let mut command = Command::new("sh");
-    command.args(["-ec", script]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    command.args(["-ec", script]).uid(OTHER_UID).gid(OTHER_UID).current_dir("/");
     let output = run(command).await?;
     ensure!(output.status.success(), "{script}: {}", text(&output.stderr));
     Ok(text(&output.stdout))
@@ -97,7 +97,7 @@ async fn in_a_shared_directory_of_jobs_another_users_links_lead_nowhere() -> Res
     assert!(text(&refused.stderr).contains("it belongs to another user"), "{refused:?}");
     for command in ["attach", "kill", "checkpoint"] {
         let refused = run(site.command(&[command, "evil"])).await?;
-        assert_eq!(refused.status.code(), Some(2), "{command}: {}", text(&refused.stderr));
+        assert_eq!(refused.status.code(), Some(64), "{command}: {}", text(&refused.stderr));
     }
     ensure!(run(site.launch(&["-n", "1"], &["true"])).await?.status.success(), "the job failed");
     assert_eq!(fs::read_to_string(&victim)?, "precious");

@@ -6,7 +6,7 @@ use ftb_client::{
 };
 use ftb_proto::v1::AgentRole;
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, binary, wait_for};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -113,10 +113,49 @@ async fn conditions_are_set_shown_and_cleared_on_the_command_line() {
     assert_eq!((code, text.contains("watched by ftb.agent, test; not")), (0, true), "{text}");
     assert_eq!(ftbctl(&cluster, 1, &["conditions", "--wait-clear", "--timeout", "5s"]).0, 0);
     let (code, text) = ftbctl(&cluster, 1, &["health", "no host"]);
-    assert_eq!((code, text.contains("no host name")), (2, true), "{text}");
+    assert_eq!((code, text.contains("no host name")), (64, true), "{text}");
     let (code, text) =
         ftbctl(&cluster, 0, &["publish", "app.x", "X", "--condition", "HEAT", "--host", "node98"]);
     assert_eq!((code, text.contains("another host, node98")), (1, true), "{text}");
+}
+
+/// One object for programs, with the exit code of the line for people.
+#[tokio::test]
+async fn the_health_of_a_node_is_an_object_for_programs() {
+    let cluster = Plan::new(2, 2).extra(TIMES).start().await.unwrap();
+    let node = cluster.host(1).to_owned();
+    let health = |host: &str, more: &[&str]| -> (i32, Value) {
+        let (code, text) = ftbctl(&cluster, 0, &[&["health", host, "--json"], more].concat());
+        let shown = serde_json::from_str(&text);
+        (code, shown.unwrap_or_else(|error| panic!("{error}: {text}")))
+    };
+    let object = |host: &str, health: &str, why: &str, watched_by: &[&str], silenced: &[&str]| {
+        json!({
+            "type": "health", "node": host, "health": health, "why": why,
+            "watched_by": watched_by, "silenced": silenced,
+        })
+    };
+    let why = "unknown: no publisher watches it";
+    assert_eq!(health("node98", &[]), (2, object("node98", "unknown", why, &[], &[])));
+    let watched = async || Ok((health(&node, &[]).0 == 0).then_some(()));
+    wait_for("the watch of the agent", watched).await.unwrap();
+    let well = object(&node, "healthy", "healthy: nothing is wrong", &["ftb.agent"], &[]);
+    assert_eq!(health(&node, &[]), (0, well));
+    let why = "unknown: ftb.ipmi is missing";
+    let unwatched = object(&node, "unknown", why, &["ftb.agent"], &[]);
+    assert_eq!(health(&node, &["--watched-by", "ftb.agent,ftb.ipmi"]), (2, unwatched));
+    let silence = ["silence", "add", &node, "--for", "2h", "--reason", "a new disk"];
+    let (code, id) = ftbctl(&cluster, 0, &silence);
+    assert_eq!(code, 0, "{id}");
+    let stated = ["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--host", &node];
+    let stated = [&stated[..], &["--condition", "DISK_BAD", "--component", "sda"]].concat();
+    assert_eq!(ftbctl(&cluster, 0, &stated).0, 0);
+    let (code, shown) = health(&node, &[]);
+    let why = shown["why"].as_str().unwrap();
+    let is_disk = why.starts_with(&format!("unhealthy: {node} sda DISK_BAD (ERROR)"));
+    assert!(is_disk, "{shown}");
+    let bad = object(&node, "unhealthy", why, &["ftb.agent"], &[id.trim()]);
+    assert_eq!((code, &shown), (1, &bad));
 }
 
 /// Maintenance: a silence marks what it covers, survives the loss of root and standby, and ends.
@@ -173,8 +212,53 @@ async fn a_silence_marks_conditions_survives_a_failover_and_ends() {
     for (words, name) in [(["node[1-", "1h"], "column"), (["node01", "745h"], "30 days")] {
         let (code, text) =
             ftbctl(&cluster, 3, &["silence", "add", words[0], "--for", words[1], "--reason", "x"]);
-        assert_eq!((code, text.contains(name)), (2, true), "{text}");
+        assert_eq!((code, text.contains(name)), (64, true), "{text}");
     }
+}
+
+/// Maintenance that is planned begins without a person.
+#[tokio::test]
+async fn a_silence_of_tomorrow_survives_a_failover_and_begins_at_its_time() {
+    let mut cluster = Plan::new(4, 2).extra(TIMES).start().await.unwrap();
+    let event = ["publish", "ftb.ipmi", "FTB_TEST", "-s", "error", "--condition", "DISK_BAD"];
+    assert_eq!(ftbctl(&cluster, 0, &[&event[..], &["--host", "node98"]].concat()).0, 0);
+    let add = |cluster: &Cluster, from: &str| -> Value {
+        let words = ["silence", "add", "node98", "--from", from, "--for", "2h", "--json"];
+        let (code, text) = ftbctl(cluster, 3, &[&words[..], &["--reason", "new disks"]].concat());
+        assert_eq!(code, 0, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let tomorrow = add(&cluster, "24h");
+    let ns = |silence: &Value, key: &str| silence[key].as_u64().unwrap();
+    assert_eq!(ns(&tomorrow, "until_ns") - ns(&tomorrow, "from_ns"), 7_200 * 1_000_000_000);
+    for rank in [0, 1] {
+        cluster.wait_safe().await.unwrap();
+        cluster.crash(rank).unwrap();
+    }
+    let listed = async || {
+        let (code, text) = ftbctl(&cluster, 3, &["silence", "list", "--json"]);
+        let known: Option<Value> = serde_json::from_str(&text).ok();
+        let known = known.filter(|known| code == 0 && known["from_ns"] != 0);
+        Ok(known.filter(|known| known["id"] == tomorrow["id"]).map(|_| ()))
+    };
+    wait_for("the silence after the failover", listed).await.unwrap();
+    let (_, text) = ftbctl(&cluster, 3, &["silence", "list"]);
+    assert!(text.contains("  from ") && text.contains(" until "), "{text}");
+    let is_silenced = || {
+        let (code, text) = ftbctl(&cluster, 2, &["health", "node98"]);
+        assert_eq!(code, 1, "{text}");
+        text.contains("silenced until")
+    };
+    assert!(!is_silenced(), "it begins tomorrow");
+    let soon = ns(&add(&cluster, "5s"), "from_ns");
+    let begun = async || {
+        let is_silenced = is_silenced();
+        assert!(!is_silenced || ftb_client::now_ns() >= soon, "too early");
+        Ok(is_silenced.then_some(()))
+    };
+    wait_for("the silence to begin", begun).await.unwrap();
+    let id = tomorrow["id"].as_str().unwrap();
+    assert_eq!(ftbctl(&cluster, 2, &["silence", "remove", id]).0, 0, "also before it begins");
 }
 
 /// What is wrong is rejected, or reported, by name.
@@ -192,7 +276,7 @@ async fn bad_statements_are_rejected_by_name_and_lose_nothing() {
         (&["DISK_BAD=perhaps"], "perhaps"),
     ] {
         let (code, text) = publish(words);
-        assert_eq!((code, text.contains(name)), (2, true), "{text}");
+        assert_eq!((code, text.contains(name)), (64, true), "{text}");
     }
     let publisher = client(cluster.socket(1));
     let condition = Condition { host: "no host".to_owned(), ..Condition::new("X", Truth::True) };
@@ -227,7 +311,7 @@ async fn bad_statements_are_rejected_by_name_and_lose_nothing() {
         let mut command = Command::new(binary("ftb-agent", "ftb-agent").unwrap());
         let output = command.arg("--config").arg(&path).arg("--check-config").output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(output.status.code(), Some(64), "{text}");
         assert!(names.iter().all(|name| text.contains(name)), "{text}");
     }
 }

@@ -100,7 +100,7 @@ async fn init_writes_a_configuration_with_which_the_agent_works_and_replaces_no_
     let here = nix::unistd::gethostname().unwrap().to_string_lossy().into_owned();
     let here = here.split('.').next().unwrap();
     let list = format!("{here},other[1-2]");
-    let words = ["init", "trial", &list, "--dir", &dir, "--ca-dir", &ca, "--socket", &socket];
+    let words = ["init", "trial", &list, "--dir", &dir, "--ca-dir", &ca, "--agent-socket", &socket];
     let written = ftbctl(&words);
     let said = text(&written.stdout);
     assert!(written.status.success(), "{}", text(&written.stderr));

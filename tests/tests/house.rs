@@ -28,27 +28,47 @@ fn members() -> Vec<String> {
 fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("ftb-core", &[] as &[_]),
+        ("ftb-cli", &[]),
         ("ftb-log", &[]),
         ("ftb-proto", &["ftb-core"]),
         ("ftb-transport", &[]),
-        ("ftb-client", &["ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
+        ("ftb-client", &["ftb-cli", "ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
         ("ftb-capi", &["ftb-core", "ftb-client"]),
         ("ftb-python", &["ftb-core", "ftb-client", "ftb-job"]),
-        ("ftb-agent", &["ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
-        ("ftbctl", &["ftb-core", "ftb-proto", "ftb-transport", "ftb-client", "ftb-launcher-core"]),
-        ("ftb-bridge", &["ftb-core", "ftb-client", "ftb-transport"]),
-        ("ftb-ib", &["ftb-core", "ftb-client"]),
+        ("ftb-agent", &["ftb-cli", "ftb-core", "ftb-log", "ftb-proto", "ftb-transport"]),
+        (
+            "ftbctl",
+            &[
+                "ftb-cli",
+                "ftb-core",
+                "ftb-proto",
+                "ftb-transport",
+                "ftb-client",
+                "ftb-launcher-core",
+                "ftb-act",
+                "ftb-slurm",
+            ],
+        ),
+        ("ftb-bridge", &["ftb-cli", "ftb-core", "ftb-client", "ftb-transport"]),
+        ("ftb-ib", &["ftb-cli", "ftb-core", "ftb-client"]),
         ("ftb-rmcp", &[]),
-        ("ftb-ipmi", &["ftb-core", "ftb-client", "ftb-rmcp"]),
-        ("ftb-slurm", &["ftb-core", "ftb-client"]),
-        ("ftb-act", &["ftb-core", "ftb-client", "ftb-transport"]),
-        ("ftb-job", &["ftb-core", "ftb-client"]),
+        ("ftb-ipmi", &["ftb-cli", "ftb-core", "ftb-client", "ftb-rmcp"]),
+        ("ftb-slurm", &["ftb-cli", "ftb-core", "ftb-client"]),
+        ("ftb-act", &["ftb-cli", "ftb-core", "ftb-client", "ftb-transport"]),
+        ("ftb-job", &["ftb-cli", "ftb-core", "ftb-client"]),
         ("ftb-job-capi", &["ftb-job"]),
-        ("ftb-launcher-core", &["ftb-core"]),
+        ("ftb-launcher-core", &["ftb-cli", "ftb-core"]),
         ("ftb-launcher-pods", &["ftb-core", "ftb-launcher-core"]),
         (
             "ftb-launcher",
-            &["ftb-core", "ftb-client", "ftb-job", "ftb-launcher-core", "ftb-launcher-pods"],
+            &[
+                "ftb-cli",
+                "ftb-core",
+                "ftb-client",
+                "ftb-job",
+                "ftb-launcher-core",
+                "ftb-launcher-pods",
+            ],
         ),
     ])
 }
@@ -117,6 +137,25 @@ fn every_direct_dependency_has_its_reason() {
     let named = named.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let gone: Vec<&str> = named.filter(|name| !used.contains(*name)).collect();
     assert!(gone.is_empty(), "docs/dependencies.md has reasons for {gone:?}, which no crate uses");
+}
+
+/// The one table of exit codes has exactly the codes of `ftb-cli`, and systemd starts no daemon
+/// again whose configuration is wrong.
+#[test]
+fn each_exit_code_has_one_meaning() {
+    let page = read("docs/ftbctl.md");
+    let table = page.split("| exit code |").nth(1).expect("docs/ftbctl.md has no exit codes");
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split(';'));
+    let mut codes: Vec<u8> = cells.filter_map(|code| code.trim().parse().ok()).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, ftb_cli::CODES);
+    let wanted = format!("RestartPreventExitStatus={}", ftb_cli::USAGE);
+    for entry in std::fs::read_dir(root().join("deploy/systemd")).unwrap() {
+        let unit = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let said = unit.lines().find(|line| line.starts_with("RestartPrevent"));
+        assert!(said.is_none_or(|line| line == wanted), "{said:?}, not {wanted}");
+    }
 }
 
 /// Each promise of SPECIFICATION.md (a heading `## P…`) lists at least one test as

@@ -99,7 +99,7 @@ async fn without_a_terminal_it_names_once() {
     let refused = |words: &[&str]| {
         let output = top(&cluster, 0, words);
         assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
-        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(64), "{}", text(&output.stderr));
         text(&output.stderr)
     };
     assert!(refused(&[]).contains("--once"));

@@ -1,5 +1,5 @@
 complete -c ftb-ipmi -l config -d 'Configuration file' -r -F
-complete -c ftb-ipmi -l agent-socket -l agent -d 'Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client library]' -r -F
+complete -c ftb-ipmi -l agent-socket -d 'Socket of the agent [default: from the configuration, FTB_AGENT_SOCKET, or the client library]' -r -F
 complete -c ftb-ipmi -l bmc -d 'Watch this BMC without a configuration file: a device, or a host list with an optional port. Set the password in the environment variable FTB_IPMI_PASSWORD' -r
 complete -c ftb-ipmi -l node -d 'With --bmc: host list of the nodes [default: this host]' -r
 complete -c ftb-ipmi -l user -d 'With --bmc: user name' -r

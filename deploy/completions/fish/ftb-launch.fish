@@ -55,8 +55,8 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l nla -d 'Pa
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l fanout -d 'Launch agents that the launcher and each launch agent start over ssh' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l start-deadline -d 'How long a launch agent may take to come up before its node counts as lost' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l address -d 'How the nodes reach this host: a name or an address (default: its host name)' -r
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent -d 'Socket of the launcher\'s own agent (default: the system\'s; with local nodes that of the first)' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent-socket -d 'Socket of the agents, of this host and of the nodes given by name alone; %n is the name of the node [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l agent -d 'Socket of the launcher\'s own agent, where it is another one' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l policy -d 'The policy (default: the built-in one, see deploy/config/policy.toml)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
@@ -105,8 +105,8 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l nla -d
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l fanout -d 'Launch agents that the launcher and each launch agent start over ssh' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l start-deadline -d 'How long a launch agent may take to come up before its node counts as lost' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l address -d 'How the nodes reach this host: a name or an address (default: its host name)' -r
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent -d 'Socket of the launcher\'s own agent (default: the system\'s; with local nodes that of the first)' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent-socket -d 'Socket of the agents, of this host and of the nodes given by name alone; %n is the name of the node [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l agent -d 'Socket of the launcher\'s own agent, where it is another one' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l policy -d 'The policy (default: the built-in one, see deploy/config/policy.toml)' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l backend -d 'How ranks are saved and moved: auto (the default), app (programs that link ftb-job), loop (programs that call ftb_loop), criu (any program), or a TOML file with a table [backend.criu] or [backend.command]' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l deadlines -d 'Deadlines of the protocol\'s phases, as a TOML file' -r -F
@@ -157,7 +157,7 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -l json -d
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand usable" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l nodes -d 'What is known of them: a nodes file as of `run`' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l local-nodes -d 'Their agents, where they are this host: NODE=SOCKET,...' -r
-complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node (default: the system\'s)' -r -F
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l agent-socket -d 'Socket of the agents of nodes given by name alone; %n is the name of the node [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l timeout -d 'How long to wait for the result' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -l json -d 'Answers as one JSON object a line'
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand add" -s h -l help -d 'Print help (see more with \'--help\')'

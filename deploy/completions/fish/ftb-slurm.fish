@@ -32,7 +32,7 @@ complete -c ftb-slurm -n "__fish_ftb_slurm_needs_command" -f -a "health" -d 'Say
 complete -c ftb-slurm -n "__fish_ftb_slurm_needs_command" -f -a "advice" -d 'Say which nodes a job should not get: those with a condition that holds'
 complete -c ftb-slurm -n "__fish_ftb_slurm_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l node -d 'The node [default: the host of the agent]' -r
-complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l agent-socket -l agent -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l agent-socket -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l severity -d 'The mildest condition that counts' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l timeout -d 'How long to wait for the agent, in milliseconds' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l strict -d 'End with code 2 if the health is unknown, such as without an agent'
@@ -41,7 +41,7 @@ complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l nodes -d 
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l also -d 'Exclude these nodes too, such as those that the job excludes already: "$(squeue -h -j JOB -o %x)"' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l severity -d 'The mildest condition that counts' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l ignore -d 'Keys of conditions that do not count' -r
-complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l agent -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l agent-socket -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l timeout -d 'How long to wait for the agent, in milliseconds' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l json -d 'Print one JSON object with the reasons'
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -24,7 +24,7 @@ function __fish_ftbctl_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c ftbctl -n "__fish_ftbctl_needs_command" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_needs_command" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -42,7 +42,7 @@ complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "hosts" -d 'Fold, expa
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "conditions" -d 'Show what is wrong now: the conditions of the cluster'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "health" -d 'Show the health of one node, in one line and as the exit code'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "silence" -d 'Silence conditions of hosts during maintenance: no program drains, pages or runs for them'
-complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what a job launcher does about it'
+complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what ftb\'s programs do about it'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "trace" -d 'Show the path of an event: each step of each agent, with its delay'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "drill" -d 'Suppose that a fan of a node has failed: test the path of a fault up to the decisions'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "demo" -d 'Demonstrate on this machine: a fan fails, the job moves, the result is right'
@@ -65,7 +65,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l host -d 'The h
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l component -d 'The component of the condition, like a fan [default: the host itself]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l action -d 'What to do: none, watch, reset-component, restart-process, migrate, reboot or replace' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l expires -d 'The condition becomes unknown after this time, like 10m [default: never]' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand publish" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -78,7 +78,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l filter -d 'T
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l since -d 'Begin in the past: "1 hour ago", 10m, 2026-11-21T13:00:00Z, or "2026-11-21 13:00"' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l after -d 'Resume after this position (field `position` of `--json`)' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -s n -l count -d 'Stop after N events; fewer within --timeout: exit code 3' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand subscribe" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -90,7 +90,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l filter -d 'The fi
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l since -d 'Begin in the past: "1 hour ago", 10m, 2026-11-21T13:00:00Z, or "2026-11-21 13:00"' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l after -d 'Resume after this position (field `position` of `--json`)' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -s n -l count -d 'Stop after N events; fewer within --timeout: exit code 3' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -101,7 +101,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand tail" -s h -l help -d 'Pri
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l filter -d 'The filter, as an option' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l since -d 'Begin at this time: "1 hour ago", 10m, 2026-11-21T13:00:00Z, or "2026-11-21 13:00"' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -s n -l count -d 'Stop after N events' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -111,7 +111,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -l utc -d 'Show ti
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand events" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l wait -d 'Wait, at most --timeout, until the acting root answers (tree) or all listed agents are up (full)' -r -f -a "tree\t'The acting root answers'
 full\t'Every host of the member list is up'"
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -121,7 +121,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l down -d 'Print on
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand tree" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -135,7 +135,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -f -a "diff" -d 'Write the hosts of the first list that are in none of the others'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -f -a "intersect" -d 'Write the hosts that are in all lists'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and not __fish_seen_subcommand_from fold expand count diff intersect help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -143,7 +143,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from fold" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -151,7 +151,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from expand" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -159,7 +159,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from count" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -167,7 +167,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from intersect" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from intersect" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from intersect" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from intersect" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -182,7 +182,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_sub
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from help" -f -a "intersect" -d 'Write the hosts that are in all lists'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand hosts; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l key -d 'The key, like FANFAIL or PORT_*' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -193,7 +193,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l json -d 'Pr
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand conditions" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l watched-by -d 'Watchers that a healthy node must have, such as ftb.agent,ftb.ipmi' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -201,7 +201,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand health" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -214,9 +214,10 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_se
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -f -a "remove" -d 'End a silence'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and not __fish_seen_subcommand_from add list remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l key -d 'Only conditions with this key, like FANFAIL [default: all]' -r
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l from -d 'When it begins: a time, or a duration from now, like 14h; at most 30 days ahead [default: now]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l for -d 'How long, like 2h; at most 30 days' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l reason -d 'Why' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -224,7 +225,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -232,7 +233,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from remove" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from remove" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from remove" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from remove" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -244,7 +245,9 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_s
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the silences that have not ended'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "remove" -d 'End a silence'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l policy -d 'Show what this policy of ftb-launch does, instead' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l policy -d 'Show what this policy of ftb-launch does, instead of those of your jobs' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l act -d 'The configuration of ftb-act [default: /etc/ftb/act.toml, if it is there]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l slurm -d 'The configuration of ftb-slurm [default: /etc/ftb/slurm.toml, if it is there]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -253,7 +256,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -263,7 +266,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l utc -d 'Show tim
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l node -d 'The node [default: this host, with --job the first one with ranks]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l job -d 'Ask only the launcher of this job' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -271,7 +274,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -279,7 +282,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -288,7 +291,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l json -d 'Print on
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l interval -d 'How often the agents are asked, like 500ms' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -297,7 +300,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l once -d 'Print one
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -306,7 +309,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l json -d 'Print 
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -l config -d 'The configuration file of the local agent' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -317,8 +320,8 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand doctor" -s h -l help -d 'P
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l dir -d 'The folder of the configuration' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l ca-dir -d 'The folder of the CA, which is made if there is none' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l host -d 'This host as it stands in the list [default: its host name, long or short]' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l socket -d 'Where programs of a host find the agent [default: /run/ftb/agent.sock]' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l socket -d 'The name of `--agent-socket` in older releases' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -328,7 +331,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l json -d 'Print on
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -344,7 +347,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_su
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l days -d 'The CA ends after this time' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l crl-days -d 'A revocation list should be renewed within this time' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -355,7 +358,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l days -d 'The certificates end after this time, at most with the CA' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -365,7 +368,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -374,7 +377,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -387,7 +390,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from help" -f -a "revoke" -d 'Revoke all certificates of hosts, and write the revocation list'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show the certificates: host, serial number, end, state'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -398,7 +401,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_s
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -f -a "man" -d 'The man page'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -f -a "completion" -d 'Completion for a shell'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and not __fish_seen_subcommand_from man completion help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -406,7 +409,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from man" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from completion" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from completion" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from completion" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand generate; and __fish_seen_subcommand_from completion" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
@@ -425,7 +428,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "conditions" -d 'Show what is wrong now: the conditions of the cluster'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "health" -d 'Show the health of one node, in one line and as the exit code'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "silence" -d 'Silence conditions of hosts during maintenance: no program drains, pages or runs for them'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what a job launcher does about it'
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what ftb\'s programs do about it'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "trace" -d 'Show the path of an event: each step of each agent, with its delay'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "drill" -d 'Suppose that a fan of a node has failed: test the path of a fault up to the decisions'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "demo" -d 'Demonstrate on this machine: a fan fails, the job moves, the result is right'

@@ -22,7 +22,7 @@ use timeline::Timeline;
 /// every node, a solver on four nodes with one hot spare. A fan is stopped in the middle; the
 /// result must be the same to the bit as that of an undisturbed run.
 ///
-/// Exit codes: 0 the results are the same, 1 they are not or something failed, 2 bad input.
+/// Exit codes: 0 the results are the same, 1 they are not or something failed, 64 bad input.
 #[derive(Parser)]
 #[command(name = "ftb-demo", version)]
 #[command(after_long_help = "\
@@ -52,13 +52,13 @@ const VICTIM: usize = 2;
 const DEADLINE: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = ftb_cli::parse::<Arguments>();
     let kills = match arguments.kill.iter().map(|text| parse_kill(text)).collect::<Result<Vec<_>>>()
     {
         Ok(kills) => kills,
         Err(error) => {
             eprintln!("ftb-demo: {error}");
-            return ExitCode::from(2);
+            return ExitCode::from(ftb_cli::USAGE);
         }
     };
     match play(&arguments, &kills) {

@@ -386,11 +386,11 @@ impl Act {
     }
 
     pub(super) fn unpark(&mut self, now_ns: u64) {
-        let is_over = |silence: &ftb_client::Silence| !silence.is_active(now_ns);
+        let is_over = |silence: &ftb_client::Silence| silence.has_ended(now_ns);
         if self.parked.is_empty() || !self.silences.values().any(is_over) {
             return;
         }
-        self.silences.retain(|_, silence| silence.is_active(now_ns));
+        self.silences.retain(|_, silence| !silence.has_ended(now_ns));
         self.unpark_all(now_ns);
     }
 

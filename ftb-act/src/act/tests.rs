@@ -443,6 +443,26 @@ fn nothing_is_done_about_what_is_silenced_or_cleared_while_it_waits() {
 }
 
 #[test]
+fn a_silence_that_begins_later_is_kept_and_holds_from_then_on() {
+    let mut world = World::new(vec![exec("one", "GPU")]);
+    let now_ns = world.now_ns;
+    let mut later = silence("node[001-016]", now_ns + 1_000 * SECOND);
+    later.silence.as_mut().unwrap().from_ns = now_ns + 100 * SECOND;
+    world.row(later);
+    // Another one ends: what has not begun must stay.
+    let mut short = silence("node[001-016]", now_ns + 20 * SECOND);
+    short.subject = Subject::new("login1", "b", SILENCED);
+    world.row(short);
+    world.row(row(1, "GPU", Truth::True, 5));
+    world.pass(50);
+    assert_eq!(world.take().len(), 1, "the short one is over, the later one has not begun");
+    world.pass(100);
+    world.row(row(2, "GPU", Truth::True, 6));
+    world.pass(50);
+    assert_eq!(world.take(), [""; 0]);
+}
+
+#[test]
 fn a_host_has_one_live_action_and_other_hosts_do_not_wait_for_it() {
     let mut world = World::new(vec![exec("one", "GPU"), exec("two", "GPU"), drain("out", "GPU")]);
     world.row(row(1, "GPU", Truth::True, 5));

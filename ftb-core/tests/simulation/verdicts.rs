@@ -111,7 +111,7 @@ fn a_stopped_agent_is_no_dead_node() {
     assert!(!dead, "{:?}", world.announced);
 }
 
-/// Each agent below one that died with it is found dead too, and the root knows it.
+/// All agents below one that died with it are found dead too, and the root knows it.
 #[test]
 fn each_member_of_a_dead_rack_is_found_dead() {
     let rack = [2, 5, 6, 11, 12, 13];

@@ -5,8 +5,8 @@ pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    success, also when the reader of the output closed it
   1    failure
-  2    wrong usage: an option, filter, event space, time... Nothing was started
   3    no answer of an agent within the deadline
+  64   wrong usage: an option, filter, event space, time... Nothing was started
   130  interrupted with Ctrl-C";
 
 pub(super) const CA: &str = "\
@@ -51,8 +51,8 @@ pub(super) const HEALTH_CODES: &str = "\
 Exit codes:
   0    healthy: a publisher watches the node, and no condition of WARNING or worse holds
   1    unhealthy
-  2    unknown: a publisher is lost, none watches the node, the agent does not answer, or the
-       command line is wrong";
+  2    unknown: a publisher is lost, none watches the node, or the agent does not answer
+  64   wrong usage";
 
 pub(super) const FILTERS: &str = "\
 Filters: conditions separated by commas, all must hold.

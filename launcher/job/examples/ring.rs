@@ -4,7 +4,7 @@
 //! ```text
 //! ftb-launch run -n 4 ... -- ring --laps 1000
 //! ```
-//! Exit codes: 0 ok, 1 failed, 2 bad input, 65 an image that must not be restored.
+//! Exit codes: 0 ok, 1 failed, 64 bad input, 65 an image that must not be restored.
 
 use clap::Parser;
 use ftb_job::{ImageError, Job, Reader, Result, State, Writer};
@@ -37,7 +37,7 @@ struct Ring {
 const TAG: u32 = 1;
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    match run(&ftb_cli::parse::<Options>()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ring: {error}");

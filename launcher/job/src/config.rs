@@ -274,7 +274,7 @@ mod tests {
             (&[("FTB_NODE", "../x")], ["FTB_NODE", "../x"]),
         ] {
             let error = config(pairs).unwrap_err();
-            assert_eq!(error.exit_code(), 2);
+            assert_eq!(error.exit_code(), 64);
             for word in words {
                 assert!(error.to_string().contains(word), "{error}");
             }

@@ -134,13 +134,13 @@ impl Error {
         self
     }
 
-    /// The exit code of a program that ends because of this error: 2 for a wrong environment, 65
+    /// The exit code of a program that ends because of this error: 64 for a wrong environment, 65
     /// for a damaged image (the launcher takes another set), else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Environment { .. } => 2,
-            Self::Image(error) if error.is_refused() => 65,
-            _ => 1,
+            Self::Environment { .. } => ftb_cli::USAGE,
+            Self::Image(error) if error.is_refused() => ftb_cli::DAMAGED_IMAGE,
+            _ => ftb_cli::FAILED,
         }
     }
 }

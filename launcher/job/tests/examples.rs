@@ -43,7 +43,7 @@ fn the_token_comes_home_the_same_wherever_the_ranks_are() {
 fn bad_input_ends_with_code_2_and_one_line() {
     let refused = |options: &[&str], variables: &[(&str, String)]| {
         let output = start("poisson", options, variables).wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(output.status.code(), Some(64));
         String::from_utf8(output.stderr).unwrap()
     };
     let no_pmi = refused(&[], &[("FTB_SIZE", "4".into())]);

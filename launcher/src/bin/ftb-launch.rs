@@ -1,6 +1,5 @@
 //! The job launcher.
 
-use clap::Parser as _;
 use ftb_client::daemon::{Failure, LogSettings};
 use ftb_launcher::cli::{Ask, AskNode, Cli, Command, PolicyCommand};
 use ftb_launcher::commands;
@@ -10,7 +9,7 @@ use ftb_launcher_core::message::JobRequest;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = ftb_cli::parse::<Cli>();
     let code = match run(cli.command) {
         Ok(code) => u8::try_from(code & 0xff).unwrap_or(1),
         Err(failure) => {

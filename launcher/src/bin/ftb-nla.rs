@@ -19,7 +19,7 @@ const LOG_WAIT: Duration = Duration::from_secs(1);
 #[command(
     name = "ftb-nla",
     version,
-    after_help = "Exit codes: 0 the job ended here, 1 failed, 2 bad input."
+    after_help = "Exit codes: 0 the job ended here, 1 failed, 64 bad input."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -108,9 +108,9 @@ fn main() -> ExitCode {
     if let Some((parent, argv)) = rank_to_be() {
         let reason = ranks::exec(parent, &argv);
         let _ = writeln!(std::io::stderr(), "ftb-nla: {reason}");
-        return ExitCode::from(127);
+        return ExitCode::from(ftb_cli::NOT_STARTED);
     }
-    match Arguments::parse().step {
+    match ftb_cli::parse::<Arguments>().step {
         NlaCommand::Serve { node_from } => exit("ftb-nla", serve(node_from.as_deref())),
         NlaCommand::Guard { dir, bridge, client } => {
             guard::run(std::io::stdin().lock(), &dir, bridge.as_deref(), &client);

@@ -62,7 +62,7 @@ impl Where {
         };
         let first = plan.nodes.values().next().map(NodeEntry::agent);
         let near = if means == StartMethod::Local { first } else { None };
-        let agent = place.agent.clone().or(near).unwrap_or_else(ftb_client::default_socket);
+        let agent = own_socket(place).or(near).unwrap_or_else(ftb_client::default_socket);
         Ok(Self { plan, starting, address, agent })
     }
 
@@ -156,7 +156,8 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>
         (means, Some(listed)) => Ok((listed, means, place.hosts.clone())),
         (StartMethod::Ssh, None) => {
             let hosts = place.hosts.as_deref().ok_or(
-                "where is it to run? Say --hosts, --nodes or --local-nodes, or run it in a Slurm allocation",
+                "where is it to run? Say --hosts, --nodes or --local-nodes, or run it in a Slurm \
+                 allocation",
             )?;
             let mut names = plan::hosts(hosts, "--hosts")?;
             if let Some(spares) = &place.spares {
@@ -166,9 +167,12 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>
             names.dedup();
             Ok((made_up(place, names), means, place.hosts.clone()))
         }
-        (StartMethod::Local, None) if names_no_host(place) => Ok((vec![this_host(place)?], means, None)),
+        (StartMethod::Local, None) if names_no_host(place) => {
+            Ok((vec![this_host(place)?], means, None))
+        }
         (StartMethod::Local, None) => Err(
-            "--start local on more than this host: name the nodes' agents with --local-nodes or --nodes"
+            "--start local on more than this host: name the nodes' agents with --local-nodes or \
+             --nodes"
                 .to_owned(),
         ),
     }
@@ -183,8 +187,14 @@ fn this_host(place: &Place) -> Result<NodeEntry, String> {
     let name = host_name()?;
     let name =
         NodeName::new(&name).map_err(|error| format!("{error}: say --local-nodes NAME=SOCKET"))?;
-    let named = place.agent_socket.clone().or_else(|| place.agent.clone());
+    let named = place.agent_socket.clone().or_else(|| own_socket(place));
     Ok(NodeEntry::new(name, named.unwrap_or_else(ftb_client::default_socket)))
+}
+
+/// The socket of the agent that the launcher asks, if one is named. A pattern names other nodes'.
+fn own_socket(place: &Place) -> Option<PathBuf> {
+    let named = place.agent_socket.as_ref().filter(|path| !path.to_string_lossy().contains("%n"));
+    place.agent.as_ref().or(named).cloned()
 }
 
 /// The hosts of the Slurm allocation that this process runs in.

@@ -11,6 +11,10 @@ use std::process::{Command, Output};
 
 /// The folder of `ftb_job.h`.
 const HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/job/capi/include");
+/// The folder of `libftb.h` and `ftbx.h`.
+const FTB_HEADERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ftb-client/capi/include");
+/// The package `ftb` of Python.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ftb-client/python/python/ftb");
 
 /// A backend with a program that it can save: ranks that print `result ...` lines, and stay in
 /// their middle until the site's gate is there.
@@ -155,6 +159,34 @@ pub fn with_libftbjob(
     let libraries = libraries(site)?.display().to_string();
     let options = ["-Wall", "-Werror", "-I", HEADERS, "-L", &libraries, "-lftbjob", "-Wl,-rpath"];
     compiled_with(site, compiler, name, source, &[&options[..], &[&libraries]].concat())
+}
+
+/// A C program of this folder with libftb; `None` (and a line) without `cc`.
+pub fn with_libftb(site: &Site, name: &str, source: &str) -> Result<Option<String>> {
+    let (dir, built) = (site.cluster.dir().join("libftb"), library("ftb-capi")?);
+    if !dir.exists() {
+        std::fs::create_dir(&dir)?;
+        // A copy, which other users may read.
+        std::fs::copy(built.join("libftb.so"), dir.join("libftb.so.0"))?;
+        symlink("libftb.so.0", dir.join("libftb.so"))?;
+    }
+    let libraries = dir.display().to_string();
+    let options = ["-Wall", "-Werror", "-I", FTB_HEADERS, "-L", &libraries, "-lftb", "-pthread"];
+    let found = ["-Wl,-rpath", &libraries];
+    compiled_with(site, "cc", name, source, &[&options[..], &found].concat())
+}
+
+/// The folder for PYTHONPATH with the package `ftb`, as it is built.
+pub fn python_package(site: &Site) -> Result<PathBuf> {
+    let (dir, built) = (site.cluster.dir().join("python"), library("ftb-python")?);
+    std::fs::create_dir_all(dir.join("ftb"))?;
+    for file in std::fs::read_dir(PYTHON)?.filter_map(Result::ok) {
+        if file.path().extension().is_some_and(|of| of == "py") {
+            std::fs::copy(file.path(), dir.join("ftb").join(file.file_name()))?;
+        }
+    }
+    symlink(built.join("lib_native.so"), dir.join("ftb/_native.abi3.so"))?;
+    Ok(dir)
 }
 
 /// A CRIU that works on this kernel: as the user has named it, the system's, or one that the

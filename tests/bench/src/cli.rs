@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 ///
 /// Without options everything is measured (some eighteen minutes) and the tables and plots of the
 /// report are written anew. Exit codes: 0 everything kept its promise; 1 a run failed, lost or
-/// reordered something; 2 wrong usage.
+/// reordered something; 64 wrong usage.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub(crate) struct Arguments {
@@ -113,13 +113,13 @@ impl Arguments {
     }
 
     fn bench(&self) -> Result<ExitCode> {
-        let Some(cases) = self.chosen() else { return Ok(ExitCode::from(2)) };
+        let Some(cases) = self.chosen() else { return Ok(ExitCode::from(ftb_cli::USAGE)) };
         let ours = |row: &Row| matches!(row.system, System::Ftb(_));
         if (self.heals() || cases.iter().flat_map(|case| &case.rows).any(ours))
             && let Err(error) = agent()
         {
             eprintln!("ftb-bench: {error:#}");
-            return Ok(ExitCode::from(2));
+            return Ok(ExitCode::from(ftb_cli::USAGE));
         }
         let effort = Effort {
             warm_up_ms: if self.quick { 200 } else { 300 },

@@ -23,11 +23,10 @@ mod svg;
 mod wire;
 mod worker;
 
-use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cli::Arguments::parse().run() {
+    match ftb_cli::parse::<cli::Arguments>().run() {
         Ok(code) => code,
         Err(error) => {
             eprintln!("ftb-bench: {error:#}");

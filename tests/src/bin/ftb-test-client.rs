@@ -41,7 +41,7 @@ enum Action {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = ftb_cli::parse::<Arguments>();
     match arguments.action {
         Action::Publish { number, count } => {
             let source = Source::new(&arguments.socket, &arguments.space, number)?;

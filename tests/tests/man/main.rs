@@ -8,6 +8,7 @@ mod overview;
 
 use clap::CommandFactory as _;
 use ftb_agent::process::Args;
+use ftb_tests::cluster::binary;
 use ftb_tests::man::{assert_file_is_current, assert_page_is_current, examples};
 use ftb_tests::skip::skip;
 use std::collections::BTreeSet;
@@ -80,6 +81,42 @@ fn groff_has_no_complaint_about_a_page() {
 }
 
 #[test]
+fn wrong_usage_ends_every_program_with_the_same_exit_code() {
+    let usage = i32::from(ftb_cli::USAGE);
+    for (package, name) in [
+        ("ftb-act", "ftb-act"),
+        ("ftb-agent", "ftb-agent"),
+        ("ftb-bridge", "ftb-bridge"),
+        ("ftb-ib", "ftb-ib"),
+        ("ftb-ipmi", "ftb-ipmi"),
+        ("ftb-launcher", "ftb-launch"),
+        ("ftb-launcher", "ftb-nla"),
+        ("ftb-slurm", "ftb-slurm"),
+        ("ftbctl", "ftbctl"),
+    ] {
+        let program = binary(package, name).unwrap();
+        let code = |word: &str| Command::new(&program).arg(word).output().unwrap().status.code();
+        assert_eq!((code("--no-such-option"), code("--help")), (Some(usage), Some(0)), "{name}");
+    }
+}
+
+/// Older names still work, but no page shows them.
+#[test]
+fn every_program_has_the_same_option_and_variable_for_the_agents_socket() {
+    let mut shown = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap().replace("\\-", "-");
+        for other in ["--agent\\fR", "--agent ", "--socket", "_AGENT_SOCKET"] {
+            let text = text.replace("FTB_AGENT_SOCKET", "");
+            assert!(!text.contains(other), "{}: {other}", path.display());
+        }
+        shown += usize::from(text.contains("--agent-socket\\fR"));
+    }
+    assert!(shown > 30, "only {shown} pages have the option");
+}
+
+#[test]
 fn samples_have_one_style() {
     let mut found = Vec::new();
     let mut folders = vec![root().join("deploy/config")];
@@ -105,7 +142,7 @@ fn samples_have_one_style() {
                     found.push(wrong(line, "longer than 100 columns"));
                 }
                 let name = key.unwrap_or(line).split(" =").next().unwrap_or_default();
-                if ["agent", "socket_path", "agent_sock"].contains(&name) {
+                if ["agent", "socket", "socket_path"].contains(&name) {
                     found.push(wrong(line, "the agent's socket is `agent_socket`"));
                 }
             }

@@ -26,8 +26,7 @@ pub(crate) fn ftb(root: &Path) -> String {
     }
     text.truncate(text.len() - ".PP\n".len());
     text += &entries(&table(&ctl, "## Filters"));
-    text += ".SH EXIT STATUS\nOf all programs of ftb, but ";
-    text += "\\fBftbctl health\\fR, which answers with 0, 1 and 2.\n";
+    text += ".SH EXIT STATUS\n";
     text += &entries(&table(&ctl, "Exit codes of all programs"));
     text += ".SH ENVIRONMENT\n";
     let socket = ftb_client::config::SOCKET_ENV;

@@ -57,8 +57,9 @@ catalog! {
             "An agent that was rejected is a child of tag `by`, or has not asked it for 20 \
              minutes.";
         FTB_CLAIM_REFUSED: "warning", "", "host by about",
-            "An agent sent an event or a report about a host that is not below it. Its key may be \
-             stolen: look at the host. At most once in 10 minutes for each host.";
+            "An agent sent an event or a report about a host that is not below it, offered a log \
+             that cannot be, or raises the epoch again and again. Its key may be stolen: look at \
+             the host. At most once in 10 minutes for each host.";
         FTB_MEMBERS_DIFFER: "warning", "", "host by",
             "Two agents have different member lists. Give both the same.";
         FTB_MEMBERS_AGREE: "info", "", "host by?",
@@ -214,7 +215,7 @@ catalog! {
             "A person has closed the breaker: what it refused passes once.";
     }
     "ftb.silence" by "ftbctl" {
-        FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), end in Unix milliseconds, reason", "",
+        FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), later begin, end (Unix ms), reason", "",
             "Maintenance begins (`ftbctl silence add`): no program acts on conditions of the \
              hosts.";
         FTB_SILENCE_END: "info", "", "",

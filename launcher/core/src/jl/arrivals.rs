@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The phase in which a job waits for nodes.
 pub const WAIT: &str = "wait-for-nodes";
 /// Exit code of a job for which no node became usable in time: as EX_TEMPFAIL, "try again later".
-pub const NO_NODES: i32 = 75;
+pub const NO_NODES: i32 = ftb_cli::NO_NODES as i32;
 /// Interval at which a job that waits tries lost nodes again. Longer than the kill of an agent on
 /// another host, which must not meet its successor.
 pub const RETURN_EVERY: Duration = Duration::from_secs(15);
@@ -270,13 +270,14 @@ impl Jl {
         // Whole seconds.
         let rest = Duration::from_secs(rest(now, &wait).as_secs_f64().round() as u64);
         let words = format!(
-            "node {} is lost or not usable and no hot spare is left: the job waits up to {} for \
+            "node {} is lost or not usable{} and no hot spare is left: the job waits up to {} for \
              a node (ftb-launch add {} NODES)",
             wait.node,
+            self.job.why_lost(&wait.node),
             humantime::format_duration(rest),
             self.job.config.job
         );
-        self.job.tell(words.clone());
+        self.tell_of_open(&words);
         let NodeWait { node, since_ns, until_ns } = wait;
         let episode = self.job.episode;
         self.job.publish(FromJl::Waiting(Waiting { episode, node, since_ns, until_ns, words }));
@@ -329,7 +330,7 @@ impl Jl {
         if !self.waits_for_nodes() || is_held || self.job.replan(NodeFaults::Avoid).is_err() {
             return;
         }
-        self.job.tell("the ranks have nodes again: the job goes on");
+        self.tell_of_open("the ranks have nodes again: the job goes on");
         let Some(open) = &mut self.open else { return };
         let Workflow::Start(start) = &mut open.workflow else { return };
         let transition = start.has_nodes(&self.job, open.episode);

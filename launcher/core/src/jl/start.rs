@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Exit code of a rank that rejects a damaged image.
-pub(super) const EXIT_TORN_IMAGE: i32 = 65;
+pub(super) const EXIT_TORN_IMAGE: i32 = ftb_cli::DAMAGED_IMAGE as i32;
 
 /// Exit code of a job with a rank that could not be started.
-pub(super) const NOT_STARTED: i32 = 127;
+pub(super) const NOT_STARTED: i32 = ftb_cli::NOT_STARTED as i32;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Start {
@@ -370,7 +370,8 @@ impl Handler for Start {
             }
             StartStage::Gather | StartStage::Reset | StartStage::Wait => Transition::Stay,
             _ if self.placement.contains_key(node) => {
-                Transition::restart(format!("node {node} was lost during the start"))
+                let why = context.job.why_lost(node);
+                Transition::restart(format!("node {node} was lost during the start{why}"))
             }
             StartStage::Launch if waited && self.waiting.is_empty() => self.launched(context.job),
             StartStage::Copy | StartStage::Launch | StartStage::Join => Transition::Stay,

@@ -9,7 +9,7 @@
 //! ```text
 //! ftb-launch run -n 8 --memory buddy:1 --on-death shrink ... -- gmres --grid 48 --cycles 40
 //! ```
-//! Exit codes: 0 ok, 1 failed, 2 bad input, 65 an image that must not be restored.
+//! Exit codes: 0 ok, 1 failed, 64 bad input, 65 an image that must not be restored.
 
 mod solver;
 mod system;
@@ -45,7 +45,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = ftb_cli::parse::<Options>();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -8,7 +8,7 @@
 //! ```text
 //! ftb-launch run -n 4 ... -- poisson --grid 96 --iterations 500
 //! ```
-//! Exit codes: 0 ok, 1 failed, 2 bad input, 65 an image that must not be restored.
+//! Exit codes: 0 ok, 1 failed, 64 bad input, 65 an image that must not be restored.
 
 mod domain;
 mod solver;
@@ -43,7 +43,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = ftb_cli::parse::<Options>();
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
