@@ -1,9 +1,10 @@
-//! Hostile pods, images, addresses of ranks, and files of users that name ranks, nodes and backends
+//! Hostile pods, images, ranks and nodes, and files of users that name ranks, nodes and backends
 //! (`ftb_fuzz` says how targets run).
 #![allow(clippy::unwrap_used)]
 
 use ftb_fuzz::{Parts, Target, piece};
-use ftb_job::{Endpoint, ImageReader};
+use ftb_job::{Class, Endpoint, Frame, ImageReader, Incoming, Request, read_frame};
+use ftb_launcher::memory::peers::Fold;
 use ftb_launcher::plan;
 use ftb_launcher::rankfile::RankFile;
 use ftb_launcher_pods::backend::Choice;
@@ -136,5 +137,69 @@ fn an_address_of_a_rank_is_read_as_it_was_or_refused() {
         let Ok(read) = Endpoint::decode(3, text) else { return };
         let again = Endpoint::decode(3, &read.encode()).unwrap();
         assert_eq!(again.encode(), read.encode());
+    });
+}
+
+/// The end of a link is another rank, of a program that may be wrong.
+#[test]
+fn a_frame_of_a_rank_reads_again_as_it_was() {
+    let framed = |frame: Frame<'_>| [&frame.header()[..], frame.payload()].concat();
+    let data = |class, payload| Frame::Data { class, tag: 7, seq: 1, payload };
+    let seeds = [
+        [framed(data(Class::User, b"hello")), framed(Frame::Goodbye)].concat(),
+        [framed(data(Class::Collective, b"")), framed(data(Class::Within(3), b"x"))].concat(),
+        framed(Frame::Control { payload: b"{}" }),
+    ];
+    Target::new("job_frame").seeds(seeds).check(move |bytes| {
+        let mut stream = bytes;
+        while let Ok(Some(read)) = read_frame(&mut stream) {
+            let frame = match &read {
+                Incoming::Data { class, tag, seq, payload } => {
+                    Frame::Data { class: *class, tag: *tag, seq: *seq, payload }
+                }
+                Incoming::Control { payload } => Frame::Control { payload },
+                Incoming::Goodbye => Frame::Goodbye,
+            };
+            let again = [&frame.header()[..], frame.payload()].concat();
+            assert_eq!(read_frame(&mut &again[..]).unwrap(), Some(read.clone()));
+        }
+    });
+}
+
+/// Another node of the job requests a cell of an image in memory.
+#[test]
+fn a_request_of_a_cell_reads_again_as_it_was_or_is_refused() {
+    let seeds = [
+        "FOLD set-1 0 4096 10.0.0.1:7 0 node01 12000",
+        "FOLD set-1 3 4096 10.0.0.1:7 2 node03 12000 10.0.0.2:7 1 node02 900",
+    ];
+    assert!(seeds.iter().all(|words| Fold::parse(words).is_some()));
+    Target::new("memory_request").seeds(seeds).check(|bytes| {
+        let Ok(text) = str::from_utf8(bytes) else { return };
+        let Some(fold) = Fold::parse(text) else { return };
+        assert_eq!(Fold::parse(&fold.words()), Some(fold));
+    });
+}
+
+/// The name, the payload and the tags of an event for ranks.
+#[test]
+fn a_request_to_ranks_is_read_or_refused_by_its_name() {
+    let parts = |all: &[&str]| all.iter().flat_map(|part| piece(part.as_bytes())).collect();
+    let seeds: [Vec<u8>; 3] = [
+        parts(&["FTB_CHECKPOINT", "s1", "episode", "4"]),
+        parts(&["FTB_MIGRATE", "node02", "episode", "4", "set", "m4", "ranks", "2 3"]),
+        parts(&["FTB_JL_ROLLBACK", "s1", "episode", "4", "ranks", "0 2", "left", "2"]),
+    ];
+    Target::new("rank_request").seeds(seeds).check(|bytes| {
+        let mut rest = Parts(bytes);
+        let pieces: Vec<&[u8]> = std::iter::from_fn(|| rest.piece()).collect();
+        let texts: Result<Vec<&str>, _> = pieces.into_iter().map(str::from_utf8).collect();
+        let Ok([name, payload, tags @ ..]) = texts.as_deref() else { return };
+        let tag = |key: &str| tags.chunks(2).find(|tag| tag[0] == key)?.get(1).copied();
+        match Request::from_event(name, payload, &tag) {
+            Ok(Some(request)) => assert!(request.set().is_none_or(|set| !set.contains('/'))),
+            Ok(None) => {}
+            Err(error) => assert!(error.to_string().contains(*name), "{error}"),
+        }
     });
 }

@@ -13,6 +13,7 @@ use ftb_launcher_core::names::NodeName;
 use ftb_launcher_core::nla::pmi::wire::{Decoder, message};
 use ftb_launcher_core::nla::pmi::{PmiResult, PmiServer};
 use ftb_launcher_core::policy::Policy;
+use ftb_launcher_core::tree::TreeMessage;
 use ftb_launcher_core::wire;
 use ftb_proto::event::{check_event, decode_event, encode_event};
 
@@ -160,4 +161,22 @@ fn drive(mut router: Router, mut parts: Parts<'_>) {
             }
         }
     }
+}
+
+/// A launch agent below writes lines.
+#[test]
+fn a_line_of_the_launch_tree_reads_again_as_it_was_or_is_refused() {
+    let seeds = ["up node01 4711", "lost node02 ssh: no route to host", "lost node03 "];
+    Target::new("launch_line").seeds(seeds).check(|bytes| {
+        let Ok(line) = str::from_utf8(bytes) else { return };
+        match line.parse::<TreeMessage>() {
+            Ok(message) => {
+                let again = message.to_string();
+                assert!(!again.contains('\n'), "{again:?}");
+                let (one, other) = (again.parse::<TreeMessage>(), again.trim_end().parse());
+                assert_eq!(one, other);
+            }
+            Err(error) => assert!(error.contains("is not a message"), "{error}"),
+        }
+    });
 }

@@ -135,7 +135,7 @@ pub enum Incoming {
 /// # Errors
 /// The stream's; [`io::ErrorKind::InvalidData`] for an invalid frame, after which the link must be
 /// closed.
-pub(crate) fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
+pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
     let mut header = [0; HEADER_BYTES];
     let first = loop {
         match stream.read(&mut header[..1]) {

@@ -48,7 +48,7 @@ pub use channel::{Channel, Endpoint, Opening, Registry, StreamChannel};
 pub use collectives::{Number, Op};
 pub use config::Config;
 pub use error::{Error, Result};
-pub use frame::{Class, Frame, Incoming};
+pub use frame::{Class, Frame, Incoming, read_frame};
 pub use image::{
     Header, ImageError, ImageReader, ImageSize, Outlives, Reader, Writer, write_image,
     write_image_to,

@@ -4,6 +4,10 @@
 use crate::INPUT_BYTES_MAX;
 use std::path::{Path, PathBuf};
 
+/// Most bytes of one kept input, and of all of a target.
+pub(crate) const KEPT_INPUT_BYTES_MAX: usize = 1024;
+pub(crate) const KEPT_BYTES_MAX: usize = 12 * 1024;
+
 /// A path of the repository.
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -32,6 +36,37 @@ pub(crate) fn files(folder: &str, extension: &str) -> Vec<Vec<u8>> {
     paths.sort();
     let contents = paths.into_iter().filter_map(|path| std::fs::read(path).ok());
     contents.filter(|content| content.len() <= INPUT_BYTES_MAX).collect()
+}
+
+/// Keeps the seeds of a target, the shortest first; of long texts the first lines that are neither
+/// empty nor a comment.
+#[cfg_attr(feature = "libfuzzer", allow(dead_code, reason = "libFuzzer keeps what it finds"))]
+pub(crate) fn begin(target: &str, seeds: &[Vec<u8>]) {
+    let mut inputs: Vec<Vec<u8>> = seeds.iter().map(|seed| beginning(seed)).collect();
+    inputs.retain(|input| !input.is_empty());
+    inputs.sort_by_key(|input| (input.len(), input.clone()));
+    inputs.dedup();
+    let mut bytes = 0;
+    inputs.retain(|input| {
+        bytes += input.len();
+        bytes <= KEPT_BYTES_MAX
+    });
+    let lines: String = inputs.iter().map(|input| line(input) + "\n").collect();
+    let path = path(target);
+    std::fs::write(&path, lines).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// What of a seed is kept.
+fn beginning(seed: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    for line in seed.split_inclusive(|byte| *byte == b'\n') {
+        let is_short = seed.len() <= KEPT_INPUT_BYTES_MAX;
+        let is_kept = is_short || !matches!(line.first(), None | Some(b'#' | b'\n'));
+        if is_kept && kept.len() + line.len() <= KEPT_INPUT_BYTES_MAX {
+            kept.extend_from_slice(line);
+        }
+    }
+    kept
 }
 
 /// An input as a line.

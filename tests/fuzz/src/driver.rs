@@ -4,7 +4,7 @@
 //! `FTB_BLESS=1` the kept inputs are written again: those that reach different code.
 #![allow(unsafe_code, reason = "libFuzzer is a C++ library")]
 
-use crate::corpus;
+use crate::corpus::{self, KEPT_BYTES_MAX, KEPT_INPUT_BYTES_MAX};
 use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,6 @@ const CHILD_ENV: &str = "FTB_FUZZ_CHILD";
 const INPUT_SECONDS_MAX: u32 = 10;
 /// Most memory of a target, in MiB.
 const MIB_MAX: u32 = 2_048;
-/// Most bytes of one kept input, and of all of a target.
-const KEPT_INPUT_BYTES_MAX: usize = 1024;
-const KEPT_BYTES_MAX: usize = 12 * 1024;
 
 type Check = Box<dyn Fn(&[u8]) + Send + Sync>;
 static CHECK: OnceLock<Check> = OnceLock::new();
