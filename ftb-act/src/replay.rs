@@ -7,7 +7,7 @@ use crate::act::{Act, BREAKER_ID, Input, Notice, Output, Saved, Turn};
 use crate::config::Config;
 use crate::watch::row;
 use ftb_client::daemon::Failure;
-use ftb_client::{Client, ConditionState, Delivery, Start, Truth, now_ns};
+use ftb_client::{Client, ConditionState, Delivery, Proofs, Start, Truth, now_ns};
 use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::timeout;
@@ -34,9 +34,11 @@ pub async fn run(
     };
     let mut past = client.subscribe("condition=*", Start::SinceNs(since_ns)).await?;
     replay.take(Input::Table(Vec::new()))?;
+    let proofs = Proofs::new(client);
     loop {
         let next = timeout(patience, past.next_of_past()).await;
         match next.map_err(|_| Failure::no_answer(format!("no answer within {patience:?}")))? {
+            Some(Delivery::Event(received)) if proofs.is_missing(&received) => {}
             Some(Delivery::Event(received)) => {
                 if let Some(state) = ConditionState::of(&received) {
                     replay.until(received.event.time_ns)?;

@@ -7,7 +7,9 @@ use crate::publish::until_confirmed;
 use crate::store::Store;
 use crate::{program, publish};
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Silence, Truth, now_ns};
+use ftb_client::{
+    Client, ConditionState, ConditionUpdate, Conditions, Proofs, Silence, Truth, now_ns,
+};
 use ftb_core::text::cut;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -112,6 +114,7 @@ impl Shell {
         // Nothing counts before the table is known.
         let Some(table) = self.changes.recv().await else { return };
         self.act.set_host(self.host().await);
+        Proofs::new(&self.client).warn_without("have every rule act on every host");
         let turn = self.act.handle(now_ns(), table);
         self.execute(turn).await;
         daemon::notify_ready("watching conditions");

@@ -100,7 +100,7 @@ fn main() {
                 for times in [&mut verify, &mut again] {
                     times.push(of_each(|| {
                         for run in &signed {
-                            let verified = signing.verified(&[(1.into(), run.clone())]);
+                            let verified = signing.prove(vec![(1.into(), run.clone())]).1;
                             assert_eq!(verified.len() as u64, together);
                         }
                     }));

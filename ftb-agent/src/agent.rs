@@ -411,6 +411,12 @@ fn shared(
     let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
     let pairs = condition::pairs(&config.condition).unwrap_or_default();
     let errors = Arc::<PeerErrors>::default();
+    if tls.is_some() && config.monitors.is_none() {
+        tracing::warn!(
+            "monitors is not set: the key of any host can state conditions of all others. Name the \
+             hosts whose programs watch others in agent.toml, or set monitors = \"\""
+        );
+    }
     let signing = Signing::new(
         tls,
         &config.cluster.0,

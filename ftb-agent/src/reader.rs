@@ -1,4 +1,4 @@
-//! What a client may read of what the core has for it, and which of it is verified.
+//! What a client may read of what the core has for it, and which of it is proven.
 //!
 //! The last hop alone decides that: on the way through the tree other agents carry the event, and
 //! each removes it only from deliveries to its own clients. Not responsible for: the rules
@@ -17,8 +17,8 @@ use ftb_transport::Credentials;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Removes events from deliveries, and names from gaps, that the client may not read, and marks the
-/// verified events.
+/// Removes events from deliveries, and names from gaps, that the client may not read, and
+/// conditions that no signature proves; marks the verified events.
 pub struct Reader {
     access: Arc<ArcSwap<Access>>,
     signing: Arc<Signing>,
@@ -52,7 +52,7 @@ impl Reader {
                     true => items,
                     false => self.readable_items(subscription, items),
                 };
-                let verified = self.signing.verified(&items);
+                let (items, verified) = self.signing.prove(items);
                 let is_empty = items.is_empty();
                 let deliver = Outgoing::Deliver { subscription, epoch, items, verified };
                 (!is_empty).then_some(deliver)

@@ -71,7 +71,7 @@ enum Unproven {
     #[error(transparent)]
     Bad(#[from] SignatureError),
     /// It states a condition of another host, and its host may not.
-    #[error("it states a condition of {0}, and its host is not among the monitors")]
+    #[error("it states a condition of {0}, and its host is not in `monitors` of agent.toml")]
     OtherHost(String),
     /// It repeats or replaces a statement as no agent does.
     #[error("it repeats a statement that no publisher of its host has made")]
@@ -198,28 +198,54 @@ impl Signing {
         [PURPOSE, &len, self.cluster.as_bytes(), root].concat()
     }
 
-    /// The places of events that move jobs and have a valid signature of their host, through all
-    /// items.
-    pub fn verified(&self, items: &[(LogIndex, Run)]) -> Vec<u32> {
+    /// What a client gets of its deliveries, and the places of events that move jobs and have a valid
+    /// signature of their host, through all items. A condition that no signature proves is removed;
+    /// the event stays. Agents between may have invented or changed it.
+    pub fn prove(&self, items: Vec<(LogIndex, Run)>) -> (Vec<(LogIndex, Run)>, Vec<u32>) {
         let (mut verified, mut before) = (Vec::new(), 0);
-        let Some(tls) = &self.tls else { return verified };
+        let Some(tls) = &self.tls else { return (items, verified) };
         let access = self.access.load();
-        for (_, run) in items {
-            for (places, first) in run.groups() {
-                if !moves_jobs(&access, first) || first.group().is_some() {
-                    continue;
+        let proven = items.into_iter().map(|(first, run)| {
+            let (places, unproven) = self.prove_run(tls, &access, &run);
+            verified.extend(places.into_iter().map(|place| before + place as u32));
+            before += run.count() as u32;
+            match unproven.is_empty() {
+                true => (first, run),
+                false => (first, without_conditions(run, &unproven)),
+            }
+        });
+        (proven.collect(), verified)
+    }
+
+    /// The places of verified events, and of those whose condition does not count.
+    fn prove_run(&self, tls: &Tls, access: &Access, run: &Run) -> (Vec<usize>, Vec<usize>) {
+        let (mut verified, mut unproven) = (Vec::new(), Vec::new());
+        for (places, first) in run.groups() {
+            let states = first.condition().is_some();
+            // No host signs the fold of a group.
+            if !moves_jobs(access, first) || first.group().is_some() && !states {
+                continue;
+            }
+            for place in places {
+                let Some(event) = run.get(place) else { continue };
+                let checked = self.check(tls, event, Some(time_of(event)));
+                let is_signed = checked.is_ok();
+                if let Err(why) = &checked {
+                    self.errors.count_quietly(why.kind());
                 }
-                for place in places {
-                    let Some(event) = run.get(place) else { continue };
-                    match self.check(tls, event, Some(time_of(event))) {
-                        Ok(()) => verified.push(before + place as u32),
-                        Err(unproven) => self.errors.count_quietly(unproven.kind()),
+                match self.weigh_condition(access, event, checked) {
+                    Ok(()) if is_signed => verified.push(place),
+                    Ok(()) => {}
+                    Err(why) => {
+                        let text = format!("no subscriber gets the condition of {}", event.name());
+                        let text = format!("{text}: {why}");
+                        self.errors.count("conditions_unproven", event.host(), &text);
+                        unproven.push(place);
                     }
                 }
             }
-            before += run.count() as u32;
         }
-        verified
+        (verified, unproven)
     }
 
     /// Removes what no signature proves from a frame of another agent: conditions of events on
@@ -263,9 +289,22 @@ impl Signing {
         event: SealedRef<'_>,
         at: Option<UnixTime>,
     ) -> Result<(), Unproven> {
+        if event.condition().is_none() {
+            return Ok(());
+        }
+        self.weigh_condition(access, event, self.check(tls, event, at))
+    }
+
+    /// The same, with what is known of the signature.
+    fn weigh_condition(
+        &self,
+        access: &Access,
+        event: SealedRef<'_>,
+        signature: Result<(), Unproven>,
+    ) -> Result<(), Unproven> {
         let Some(condition) = event.condition() else { return Ok(()) };
         check_provenance(event, condition)?;
-        match self.check(tls, event, at) {
+        match signature {
             Err(Unproven::Missing) if !self.is_required() => return Ok(()),
             checked => checked?,
         }
@@ -333,7 +372,7 @@ pub fn brought(frame: &mut Frame, from: Neighbour) -> impl Iterator<Item = &mut 
     };
     let up = up.iter_mut().filter_map(|item| match item {
         UpItem::Events(run) => Some(run),
-        UpItem::Gap(_) | UpItem::Fork { .. } => None,
+        UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => None,
     });
     up.chain(log.iter_mut().filter_map(|item| match &mut item.content {
         Content::Events(run) => Some(run),
@@ -370,6 +409,16 @@ fn is_of_host(event: SealedRef<'_>, source: EventId) -> Result<bool, Unproven> {
 fn stripped(event: SealedRef<'_>) -> Sealed {
     // A checked event can be taken apart.
     without_condition(event).unwrap_or_else(|_| event.to_sealed())
+}
+
+/// The same events; those at these places, which rise, without their conditions.
+fn without_conditions(run: Run, places: &[usize]) -> Run {
+    let events = run.iter().enumerate().map(|(place, event)| match places.binary_search(&place) {
+        Ok(_) => stripped(event),
+        Err(_) => event.to_sealed(),
+    });
+    let events: Vec<Sealed> = events.collect();
+    Run::collect(events.iter().map(Sealed::as_ref)).unwrap_or(run)
 }
 
 /// When an event was published, as it says.

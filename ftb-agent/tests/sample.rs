@@ -32,7 +32,6 @@ fn uncommented() -> String {
         "#clear =",
         "#key =",
         "#crl =",
-        "#monitors =",
         "#token =",
         "#racks =",
         "#host_in_payload =",

@@ -122,7 +122,7 @@ fn fault(space: &str, host: &str, seq: u64, time_ns: u64) -> Sealed {
 
 fn verified(signing: &Signing, events: &[Sealed]) -> Vec<u32> {
     let run = Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
-    signing.verified(&[(1.into(), run)])
+    signing.prove(vec![(1.into(), run)]).1
 }
 
 fn signed(signing: &Signing, events: &[Sealed]) -> Vec<Sealed> {
@@ -412,9 +412,48 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     until("a new link", async || rogue(&root.address, &stolen, 78, &unsigned).await).await;
     let marks = |states| ("node03".to_owned(), states, false);
     assert_eq!(next(&mut readers[0], 2).await, [marks(true), marks(false)]);
+    // What an agent above lets through is proven again where it is delivered.
+    assert_eq!(next(&mut readers[1], 2).await, [marks(false), marks(false)]);
+    assert!(leaf.peer_errors().counters().contains(&("conditions_unproven", 1)));
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
-    drop(leaf);
+}
+
+/// One ftb-ipmi reads the BMCs of other hosts; its statements have the signature of its own host.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_delivers_conditions_of_other_hosts_from_its_monitors_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, ca) = (dir.path(), Authority::new(dir.path()));
+    let root = start(config(dir, "node01", &ca.issue("node01"), None)).await;
+    let of_leaf = |host: &str, hosts: Option<&str>| {
+        let mut config = config(dir, host, &ca.issue(host), Some(&root.address));
+        config.monitors = hosts.and_then(monitors);
+        config
+    };
+    let _strict = start(of_leaf("node02", Some("\"mgmt1\""))).await;
+    let _knowing = start(of_leaf("node03", Some("\"node[01-02]\""))).await;
+    let mut readers = Vec::new();
+    for host in ["node01", "node02", "node03"] {
+        let mut reader = client(dir, host).await;
+        reader.subscribe(1, "event_name=FTB_IPMI_FANFAIL").await;
+        readers.push(reader);
+    }
+    let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_FANFAIL".parse().unwrap());
+    let about = |host: &str| {
+        let host = host.to_owned();
+        event.condition = Some(Condition { host, ..Condition::new("FANFAIL", Truth::True) });
+        encode_event(&event)
+    };
+    let events = ["node07", "node01"].map(about).to_vec();
+    let mut publisher = client(dir, "node01").await;
+    let publish = v1::Publish { first_seq: 1, events, ..v1::Publish::default() };
+    publisher.say(to_agent::Message::Publish(publish)).await;
+    publisher.confirmed(2).await;
+    let (host, counted) = ("node01".to_owned(), ("node01".to_owned(), true, true));
+    for (reader, other) in readers.iter_mut().zip([true, false, true]) {
+        let of_other = (host.clone(), other, other);
+        assert_eq!(next(reader, 2).await, [of_other, counted.clone()]);
+    }
 }
 
 /// What the holder of node03's key says of other hosts.

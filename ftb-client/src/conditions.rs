@@ -1,12 +1,14 @@
 //! Conditions: what is true now, and what changes.
 //!
 //! [`Conditions`] begins with the table of conditions of the cluster and follows it. After a gap it
-//! reads the table again.
+//! reads the table again. Statements that no signature proves do not count, where the agent demands
+//! signatures ([`crate::proofs`]).
 //!
 //! Not responsible for: who may state a condition, and when one becomes unknown (the agents).
 
 use crate::client::Client;
 use crate::error::SubscribeError;
+use crate::proofs::Proofs;
 use crate::subscription::{Delivery, Subscription};
 use ftb_core::condition::{AGENT_SPACE, Condition, RecommendedAction, Subject, Truth};
 use ftb_core::node::api::Start;
@@ -31,13 +33,14 @@ pub enum ConditionUpdate<'a> {
 
 /// The table of conditions, as far as a filter wants it.
 pub struct Conditions {
-    client: Client,
+    proofs: Proofs,
     filter: String,
     subscription: Subscription,
     states: BTreeMap<Subject, ConditionState>,
     /// The whole table is here.
     is_complete: bool,
     hidden: u32,
+    unproven: u64,
 }
 
 impl Conditions {
@@ -53,12 +56,13 @@ impl Conditions {
             false => format!("{filter}, condition=*"),
         };
         Ok(Self {
-            client: client.clone(),
+            proofs: Proofs::new(client),
             subscription: client.subscribe(&filter, Start::Conditions).await?,
             filter,
             states: BTreeMap::new(),
             is_complete: false,
             hidden: 0,
+            unproven: 0,
         })
     }
 
@@ -69,7 +73,7 @@ impl Conditions {
     pub async fn load(&mut self) -> Result<(), SubscribeError> {
         while !self.is_complete {
             match self.subscription.next_of_past().await {
-                Some(Delivery::Event(received)) => self.apply(&received),
+                Some(Delivery::Event(received)) => drop(self.apply(&received)),
                 // What the log has lost is not in its table.
                 Some(Delivery::Gap(_)) => {}
                 None => match self.subscription.ended() {
@@ -96,15 +100,14 @@ impl Conditions {
             }
             match self.subscription.next().await {
                 Some(Delivery::Event(received)) => {
-                    self.apply(&received);
-                    if let Some(state) = ConditionState::of(&received) {
-                        return Ok(Some(state.subject));
+                    if let Some(subject) = self.apply(&received) {
+                        return Ok(Some(subject));
                     }
                 }
                 // A statement may be missing: the table is read again.
                 Some(Delivery::Gap(_)) => {
-                    self.subscription =
-                        self.client.subscribe(&self.filter, Start::Conditions).await?;
+                    let client = self.proofs.client();
+                    self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
                     self.states.clear();
                     self.is_complete = false;
                 }
@@ -152,8 +155,19 @@ impl Conditions {
         Ok(())
     }
 
-    fn apply(&mut self, received: &Received) {
-        let Some(state) = ConditionState::of(received) else { return };
+    /// The subject of the statement, if it is proven.
+    fn apply(&mut self, received: &Received) -> Option<Subject> {
+        let state = ConditionState::of(received)?;
+        if self.proofs.is_missing(received) {
+            self.unproven += 1;
+            if self.unproven.is_power_of_two() {
+                let (subject, count) = (&state.subject, self.unproven);
+                let host = &received.host;
+                tracing::warn!(%subject, host, count, "no signature proves a condition: ignored");
+            }
+            return None;
+        }
+        let subject = state.subject.clone();
         let is_loss = state.claim.replaces.is_some();
         let counts = match self.states.get(&state.subject) {
             Some(known) => {
@@ -164,8 +178,9 @@ impl Conditions {
             None => !is_loss || !self.is_complete,
         };
         if counts {
-            self.states.insert(state.subject.clone(), state);
+            self.states.insert(subject.clone(), state);
         }
+        Some(subject)
     }
 
     /// All that is known, by host, component and key. Conditions that do not hold are among them.
@@ -182,6 +197,11 @@ impl Conditions {
     /// read.
     pub fn hidden(&self) -> u32 {
         self.hidden
+    }
+
+    /// Statements that did not count because no signature proves them.
+    pub fn unproven(&self) -> u64 {
+        self.unproven
     }
 
     /// The health of a host. Hidden conditions may be about it, unless the filter wants no other

@@ -10,6 +10,7 @@
 //! - [`blocking`]: the same for all others;
 //! - [`event()`]: makes events;
 //! - [`conditions`]: what is true now; [`silences`]: where no program acts on it;
+//! - [`proofs`]: on which events a program may act;
 //! - [`json`]: events, gaps, conditions and agents as JSON objects;
 //! - [`admin`]: asks an agent how it is and how the tree looks;
 //! - [`daemon`]: what the `main` of a daemon needs.
@@ -34,6 +35,7 @@ pub mod event;
 mod fair_queue;
 mod inbox;
 mod outbox;
+pub mod proofs;
 mod receipt;
 mod recent;
 mod session;
@@ -50,6 +52,7 @@ pub use conditions::{ConditionState, ConditionUpdate, Conditions, Health, Watche
 pub use config::{ClientConfig, default_socket};
 pub use error::{ConfigError, PublishError, SubscribeError, Unconfirmed, WaitError};
 pub use event::{EventBuilder, event, now_ns};
+pub use proofs::Proofs;
 pub use receipt::{Receipt, Receipts};
 pub use silences::{Silence, SilenceError};
 pub use subscription::{Deliveries, Delivery, Subscription};

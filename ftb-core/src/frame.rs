@@ -10,7 +10,7 @@ use crate::confirm_level::ConfirmLevel;
 use crate::epochs::EpochHistory;
 use crate::filter::Filter;
 use crate::ident::{OriginId, PublisherId, Rank};
-use crate::log::gap::{GAP_BYTES, Gap};
+use crate::log::gap::{GAP_BYTES, Gap, Loss};
 use crate::member::MemberState;
 use crate::numbers::LogIndex;
 use crate::numbers::OriginSeq;
@@ -361,8 +361,10 @@ pub struct UpBatch {
 pub enum UpItem {
     /// Events, with one sequence number each.
     Events(Run),
-    /// A gap: the origin shed events, or a log was lost.
+    /// A gap of a log.
     Gap(Gap),
+    /// Events that are missing where the acting root logs it.
+    Loss(Loss),
     /// An epoch that is not part of the component's log has assigned indices.
     Fork {
         /// The epoch.
@@ -380,6 +382,7 @@ impl UpItem {
         match self {
             Self::Events(run) => run.len(),
             Self::Gap(gap) => GAP_BYTES + gap.spaces.len(),
+            Self::Loss(loss) => GAP_BYTES + loss.spaces.len(),
             Self::Fork { .. } => GAP_BYTES,
         }
     }
@@ -388,7 +391,7 @@ impl UpItem {
     pub fn count(&self) -> usize {
         match self {
             Self::Events(run) => run.count(),
-            Self::Gap(_) | Self::Fork { .. } => 1,
+            Self::Gap(_) | Self::Loss(_) | Self::Fork { .. } => 1,
         }
     }
 
@@ -397,7 +400,7 @@ impl UpItem {
         match self {
             _ if count == 0 => Some(self.clone()),
             Self::Events(run) => run.slice(count..run.count()).map(Self::Events),
-            Self::Gap(_) | Self::Fork { .. } => None,
+            Self::Gap(_) | Self::Loss(_) | Self::Fork { .. } => None,
         }
     }
 
@@ -406,7 +409,7 @@ impl UpItem {
         match self {
             _ if count == 0 => None,
             Self::Events(run) => run.slice(0..count).map(Self::Events),
-            Self::Gap(_) | Self::Fork { .. } => Some(self.clone()),
+            Self::Gap(_) | Self::Loss(_) | Self::Fork { .. } => Some(self.clone()),
         }
     }
 

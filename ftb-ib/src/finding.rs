@@ -108,6 +108,13 @@ impl Finding {
 mod tests {
     use super::*;
     use crate::facts::{PortReading, PortState};
+    use ftb_core::catalog;
+    use ftb_core::condition::pairs::ConditionPairs;
+    use std::collections::BTreeSet;
+
+    /// The tags by which some events clear a condition.
+    const STATES: [(&str, &str); 4] =
+        [("was", "removed"), ("was", "degraded"), ("was", "congested"), ("state", "ACTIVE")];
 
     fn adapter() -> AdapterFacts {
         AdapterFacts {
@@ -174,6 +181,24 @@ mod tests {
         assert_eq!(truth(Kind::AdapterAvailable), Some(Truth::True));
         assert_eq!(truth(Kind::AdapterUnavailable), Some(Truth::False));
         assert_eq!(truth(Kind::AdapterInfo), None);
+    }
+
+    /// By itself, or by a pair that every agent knows.
+    #[test]
+    fn each_event_states_the_conditions_of_its_entry_in_the_catalogue() {
+        let pairs = ConditionPairs::built_in();
+        for kind in Kind::ALL {
+            let event = |(key, value)| {
+                Finding::new(*kind, String::new()).tag(key, value).to_event(&BTreeMap::new(), 0)
+            };
+            let stated = STATES.into_iter().filter_map(|state| pairs.stated_by(&event(state)));
+            let stated: BTreeSet<(String, bool)> =
+                stated.map(|of| (of.key, of.truth == Truth::True)).collect();
+            let entry = catalog::event(kind.name()).expect("an entry");
+            let sets = entry.sets().map(|condition| (condition.key.to_owned(), true));
+            let clears = entry.clears().map(|condition| (condition.key.to_owned(), false));
+            assert_eq!(stated, sets.chain(clears).collect(), "{}", entry.name);
+        }
     }
 
     #[test]

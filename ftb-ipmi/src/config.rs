@@ -7,7 +7,8 @@ use ftb_core::hostlist::Hostlist;
 use serde::Deserialize;
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::ops::RangeInclusive;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ const TARGETS_MAX: usize = 4096;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Environment variable with the password, for targets without one in the configuration.
 pub const PASSWORD_ENV: &str = "FTB_IPMI_PASSWORD";
+/// First number of the accounts of people.
+const ORDINARY_UID_MIN: u32 = 1_000;
+/// Accounts that systemd makes for services (`DynamicUser=`).
+const DYNAMIC_UIDS: RangeInclusive<u32> = 61_184..=65_519;
 /// UDP port of RMCP.
 const PORT: u16 = 623;
 
@@ -410,17 +415,32 @@ impl TargetFile {
     }
 }
 
-/// The problem of a file with a secret that other users than its owner can read.
+/// The problem of a file with a secret that is not private: its owner alone may use it, and that is
+/// root or the user of this process.
 fn public_secret(path: &Path) -> Option<String> {
-    const READABLE_BY_OTHERS: u32 = 0o044;
-    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    const OTHERS: u32 = 0o077;
+    let about = fs::metadata(path).ok()?;
+    let (mode, owner) = (about.permissions().mode() & 0o777, about.uid());
+    let own = nix::unistd::geteuid().as_raw();
     let place = path.display();
-    (mode & READABLE_BY_OTHERS != 0).then(|| {
+    if mode & OTHERS != 0 {
+        return Some(format!(
+            "{place}: contains a password that other users can read or change (mode {mode:04o}): \
+             make the user of the service its owner (chown) and run: chmod 600 {place}"
+        ));
+    }
+    (!may_own(owner, own)).then(|| {
         format!(
-            "{place}: contains a password that other users can read (mode {mode:04o}): change its \
-             owner to the user of the service (chown) and run: chmod 600 {place}"
+            "{place}: contains a password and belongs to user {owner} (mode {mode:04o}), who can \
+             change it: run: chown {own} {place} && chmod 600 {place}"
         )
     })
+}
+
+/// Whether a file with a secret may belong to a user. Root checks files of the service too.
+fn may_own(owner: u32, own: u32) -> bool {
+    let is_service = owner < ORDINARY_UID_MIN || DYNAMIC_UIDS.contains(&owner);
+    owner == 0 || owner == own || own == 0 && is_service
 }
 
 /// Splits `host[1-3]:9001`. An IPv6 address with a port needs brackets.
@@ -513,6 +533,7 @@ mod tests {
         at("private", 0o600, "secret\n");
         at("shared", 0o640, "secret\n");
         at("public", 0o604, "secret\n");
+        at("writable", 0o620, "secret\n");
         at("empty", 0o600, "\n");
         let file = |name: &str| format!("password_file = '{}'", dir.path().join(name).display());
         let open = "password = 'secret'".to_owned();
@@ -525,6 +546,7 @@ mod tests {
             (0o640, open, Some("(mode 0640)")),
             (0o600, file("shared"), Some("shared: contains a password")),
             (0o600, file("public"), Some("chmod 600")),
+            (0o600, file("writable"), Some("writable: contains a password")),
             (0o600, file("empty"), Some("empty: no password for bmc \"b\"")),
             (0o600, String::new(), Some("ipmi.toml: no password for bmc \"b\"")),
         ] {
@@ -541,6 +563,29 @@ mod tests {
         }
         let path = at("ipmi.toml", 0o644, "[[target]]\nbmc = '/dev/ipmi0'\n");
         assert_eq!(Config::load(&path).unwrap().concerns, [""; 0], "a device needs no password");
+    }
+
+    #[test]
+    fn a_password_belongs_to_root_or_to_the_user_of_the_process() {
+        let (own, other, dynamic) = (992, 1_001, 61_200);
+        assert!(may_own(0, own) && may_own(own, own) && !may_own(other, own));
+        assert!(!may_own(991, own), "another daemon");
+        assert!(may_own(own, 0) && may_own(dynamic, 0) && !may_own(other, 0), "checked by root");
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (path, secret) = (dir.path().join("ipmi.toml"), dir.path().join("bmc.password"));
+        fs::write(&secret, "secret\n").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!("[[target]]\nbmc = 'b'\npassword_file = '{}'\n", secret.display());
+        fs::write(&path, text).unwrap();
+        assert!(Config::load(&path).is_ok());
+        std::os::unix::fs::chown(&secret, Some(other), None).unwrap();
+        let error = Config::load(&path).unwrap_err().to_string();
+        let place = secret.display();
+        let expected = "belongs to user 1001 (mode 0600), who can change it: run: chown 0";
+        assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod tests;
 use crate::reason::reason_of;
 use ftb_client::Silence;
 use ftb_core::Severity;
-use ftb_core::condition::{Subject, Truth, WATCHED};
+use ftb_core::condition::{SILENCED, Subject, Truth, WATCHED};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of a condition.
@@ -58,6 +58,21 @@ pub struct Rules {
     /// The largest share of all nodes that the bridge has drained at a time, in percent; one node
     /// always.
     pub drained_percent_max: u32,
+}
+
+impl Rules {
+    /// What the bridge does about a condition with this key that is stated with at most this
+    /// severity, and when, in words; `None`: nothing.
+    pub fn reaction(&self, key: &str, worst: Severity) -> Option<(String, String)> {
+        let is_ignored = [WATCHED, SILENCED].contains(&key) || self.ignored.contains(key);
+        let action = format!("drain the node (reason ftb:{key}) until it clears");
+        let when = format!(
+            "severity {} or worse; at most {} % of all nodes",
+            self.severity.as_str().to_ascii_lowercase(),
+            self.drained_percent_max
+        );
+        (!is_ignored && worst >= self.severity).then_some((action, when))
+    }
 }
 
 /// One call of `scontrol`.

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::slurm::Slurm;
 use ftb_client::daemon::{self, Failure};
 use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Event, EventBuilder};
-use ftb_client::{NameError, SILENCED, Severity, Silence, event, now_ns};
+use ftb_client::{NameError, Proofs, SILENCED, Severity, Silence, event, now_ns};
 use ftb_core::catalog::names;
 use ftb_core::condition::Subject;
 use ftb_core::hostlist;
@@ -64,6 +64,7 @@ pub async fn run(
     });
     let work = async {
         shell.await_table(&mut changes).await;
+        Proofs::new(&shell.client).warn_without("drain every node");
         daemon::notify_ready("watching conditions and nodes");
         loop {
             shell.pass().await;

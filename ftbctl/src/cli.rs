@@ -115,22 +115,25 @@ Examples:
   ftbctl silence add node07 --key FANFAIL --for 24h --reason 'a fan is ordered'
   ftbctl silence list"))]
     Silence(SilenceCommand),
-    /// Explain an event or a condition: cause, severity, what a job launcher does about it
+    /// Explain an event or a condition: cause, severity, what ftb's programs do about it
     ///
-    /// Needs no agent. The reactions are those of the built-in policy, and of the policies of your
-    /// jobs on this host that differ from it.
+    /// Needs no agent. The reactions are those of job launchers, by the built-in policy and by the
+    /// policies of your jobs on this host that differ from it, and of ftb-act and ftb-slurm, where
+    /// their configuration is on this host.
     #[command(after_help = EXPLAIN)]
     #[command(after_long_help = format!("\
 {EXPLAIN}
 
 Examples:
   ftbctl explain FTB_IPMI_FANFAIL
-  ftbctl explain FANFAIL --policy policy.toml"))]
+  ftbctl explain FANFAIL --policy policy.toml
+  ftbctl explain ftb.ib --act act.toml"))]
     Explain(ExplainArgs),
     /// Show the path of an event: each step of each agent, with its delay
     ///
-    /// Agents remember the steps of events of ERROR and FATAL, and of those published with --trace,
-    /// in a ring of 192 KiB. You see the paths of events that you may read.
+    /// Agents remember the steps of events of ERROR and FATAL, of those of WARNING that state a
+    /// condition, and of those published with --trace, in a ring of 192 KiB. You see the paths of
+    /// events that you may read.
     #[command(after_help = TRACE)]
     #[command(after_long_help = format!("\
 {TRACE}
@@ -361,9 +364,15 @@ pub(crate) struct ExplainArgs {
     /// The event or condition [default: list all]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Show what this policy of ftb-launch does, instead
+    /// Show what this policy of ftb-launch does, instead of those of your jobs
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
+    /// The configuration of ftb-act [default: /etc/ftb/act.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) act: Option<PathBuf>,
+    /// The configuration of ftb-slurm [default: /etc/ftb/slurm.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) slurm: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -1,10 +1,12 @@
-//! `ftbctl explain`: what an event or a condition means, and what a job launcher does about it.
+//! `ftbctl explain`: what an event or a condition means, and what is done about it.
 //!
-//! The meaning comes from the catalogue, the reactions from policies: the built-in one, those of
-//! the user's jobs on this host, or a file. It needs no agent.
+//! The meaning comes from the catalogue. The reactions of job launchers come from policies: the
+//! built-in one, those of the user's jobs on this host, or a file; those of ftb-act and ftb-slurm
+//! from [`crate::local_rules`]. It needs no agent.
 
 use crate::cli::ExplainArgs;
 use crate::failure::Failure;
+use crate::local_rules::{LocalPart, LocalReaction, LocalRules, Stated, stated_of};
 use crate::output::{BAD, FAINT, Output, PLAIN, STRONG, WARN, styled};
 use ftb_core::catalog::{CONDITIONS, ConditionEntry, EVENTS, EventEntry};
 use ftb_launcher_core::policy::{self, Policy, Reaction};
@@ -51,9 +53,10 @@ pub(crate) fn run(args: &ExplainArgs, mut output: Output) -> Result<(), Failure>
         Some(file) => vec![of_file(file)?],
         None => of_this_host()?,
     };
+    let local = LocalRules::load(args.act.as_deref(), args.slurm.as_deref())?;
     for (at, topic) in topics.iter().enumerate() {
         if output.is_json() {
-            output.json(&topic.object(&sources))?;
+            output.json(&topic.object(&sources, &local))?;
         } else if topics.len() > FULL_MAX {
             topic.list(&mut output)?;
         } else {
@@ -61,6 +64,9 @@ pub(crate) fn run(args: &ExplainArgs, mut output: Output) -> Result<(), Failure>
                 output.line("")?;
             }
             topic.show(&sources, &mut output)?;
+            for part in local.about(&topic.stated()) {
+                show_local(&part, &mut output)?;
+            }
         }
     }
     output.flush()
@@ -212,6 +218,16 @@ impl Topic {
         }
     }
 
+    /// The conditions that it begins, as they are stated.
+    fn stated(&self) -> Vec<Stated> {
+        match self {
+            Self::Event(event) => {
+                event.sets().map(|entry| (entry, event.space, event.worst())).collect()
+            }
+            Self::Condition(condition) => stated_of(condition),
+        }
+    }
+
     fn show(&self, sources: &[Source], output: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Event(event) => show_event(event, output)?,
@@ -235,23 +251,38 @@ impl Topic {
         Ok(())
     }
 
-    fn object<'a>(&self, sources: &'a [Source]) -> ExplainObject<'a> {
+    /// What programs do about it: launchers first.
+    fn all_reactions(&self, sources: &[Source], local: &LocalRules) -> Vec<ReactionObject> {
+        let launcher = |source: &Source| {
+            let (policy, shadow) = (source.whose.clone(), source.policy.is_shadow());
+            let of = move |Reaction { rule, action, when }| {
+                let (program, action) = ("ftb-launch", action.to_owned());
+                ReactionObject { program, policy: policy.clone(), rule, action, when, shadow }
+            };
+            self.reactions(&source.policy).into_iter().map(of)
+        };
+        let mut all: Vec<ReactionObject> = sources.iter().flat_map(launcher).collect();
+        for LocalPart { program, file, reactions } in local.about(&self.stated()) {
+            let policy = file.display().to_string();
+            let of = |LocalReaction { rule, action, when, is_observed: shadow }| ReactionObject {
+                program,
+                policy: policy.clone(),
+                rule,
+                action,
+                when,
+                shadow,
+            };
+            all.extend(reactions.unwrap_or_default().into_iter().map(of));
+        }
+        all
+    }
+
+    fn object(&self, sources: &[Source], local: &LocalRules) -> ExplainObject {
         let words = |tags: &'static str| tags.split_whitespace().collect();
         let keys = |conditions: &mut dyn Iterator<Item = &'static ConditionEntry>| {
             conditions.map(|condition| condition.key).collect()
         };
-        let reactions = |source: &'a Source| {
-            let is_shadow = source.policy.is_shadow();
-            let of = move |Reaction { rule, action, when }| ReactionObject {
-                policy: &source.whose,
-                rule,
-                action,
-                when,
-                shadow: is_shadow,
-            };
-            self.reactions(&source.policy).into_iter().map(of)
-        };
-        let reactions = sources.iter().flat_map(reactions).collect();
+        let reactions = self.all_reactions(sources, local);
         match self {
             Self::Event(event) => ExplainObject {
                 r#type: "event-entry",
@@ -339,6 +370,26 @@ fn show_condition(condition: &ConditionEntry, output: &mut Output) -> Result<(),
     output.line(&format!("  {:<11} {now}", "now"))
 }
 
+/// What a program of the site does.
+fn show_local(part: &LocalPart<'_>, output: &mut Output) -> Result<(), Failure> {
+    let LocalPart { program, file, reactions } = part;
+    let reactions = match reactions {
+        Err(why) => return output.line(&format!("  {program}: {why}")),
+        Ok(reactions) if reactions.is_empty() => {
+            return output.line(&format!("  {program} ({}): does nothing", file.display()));
+        }
+        Ok(reactions) => reactions,
+    };
+    output.line(&format!("  {program} ({}), each that holds:", file.display()))?;
+    for LocalReaction { rule, action, when, is_observed } in reactions {
+        let action = styled(STRONG, action);
+        let rule = if rule.is_empty() { String::new() } else { format!("  rule {rule:?}") };
+        let shadow = if *is_observed { ", only logged" } else { "" };
+        output.line(&format!("    {action}{shadow}{rule}  ({when})"))?;
+    }
+    Ok(())
+}
+
 /// A heading, and a text that is broken into lines.
 fn paragraph(output: &mut Output, heading: &str, text: &str) -> Result<(), Failure> {
     let (mut line, mut heading) = (String::new(), heading);
@@ -357,7 +408,7 @@ fn paragraph(output: &mut Output, heading: &str, text: &str) -> Result<(), Failu
 
 /// An entry for programs; proto/json.md describes the fields.
 #[derive(Serialize)]
-struct ExplainObject<'a> {
+struct ExplainObject {
     r#type: &'static str,
     name: &'static str,
     space: Option<&'static str>,
@@ -372,14 +423,15 @@ struct ExplainObject<'a> {
     clears: Vec<&'static str>,
     set_by: &'static [&'static str],
     cleared_by: &'static [&'static str],
-    reactions: Vec<ReactionObject<'a>>,
+    reactions: Vec<ReactionObject>,
 }
 
 #[derive(Serialize)]
-struct ReactionObject<'a> {
-    policy: &'a str,
+struct ReactionObject {
+    program: &'static str,
+    policy: String,
     rule: String,
-    action: &'static str,
+    action: String,
     when: String,
     shadow: bool,
 }

@@ -12,6 +12,7 @@ mod explain;
 mod failure;
 mod hosts;
 mod init;
+mod local_rules;
 mod node;
 mod output;
 mod publish;

@@ -41,8 +41,9 @@ fn nothing(trace: &EventTrace, utc: bool) -> String {
         ("agents remember", trace.answered)
     };
     format!(
-        "none of {count} {agents} this event. Agents remember events of ERROR and FATAL, and those \
-         published with --trace, until 4,096 later steps; all of them since {since} at least"
+        "none of {count} {agents} this event. Agents remember events of ERROR and FATAL, those of \
+         WARNING that state a condition, and those published with --trace, until 4,096 later \
+         steps; all of them since {since} at least"
     )
 }
 

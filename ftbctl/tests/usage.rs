@@ -95,6 +95,55 @@ fn an_event_is_explained_with_the_rules_of_the_users_own_policies() {
 }
 
 #[test]
+fn an_event_is_explained_with_what_ftb_act_and_ftb_slurm_do_about_its_condition() {
+    let folder = tempfile::tempdir().unwrap();
+    let (act, slurm) = (folder.path().join("act.toml"), folder.path().join("slurm.toml"));
+    let rules = "[[profile]]\nhosts = \"node[01-08]\"\nmode = \"drain\"\n\
+                 [[rule]]\nname = \"dead-node\"\nconditions = [\"NODE_DEAD\"]\nthen = \"drain\"\n\
+                 [[rule]]\nname = \"power\"\nconditions = [\"NODE_DEAD\"]\nthen = \"exec\"\n\
+                 program = [\"/sbin/off\"]\n";
+    std::fs::write(&act, rules).unwrap();
+    std::fs::write(&slurm, "observe = true\n").unwrap();
+    let explain = |name: &str, args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ftbctl"));
+        let command = command.args(["explain", name]).env("FTB_JOBS_DIR", folder.path());
+        let output = command.arg("--act").arg(&act).arg("--slurm").arg(&slurm).args(args).output();
+        let output = output.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    for name in ["FTB_NODE_DEAD", "NODE_DEAD"] {
+        let (code, text, error) = explain(name, &[]);
+        assert_eq!(code, Some(0), "{error}");
+        for part in [
+            "count as lost  rule \"node is dead\"",
+            "drain, until the condition clears  rule \"dead-node\"  (severity error or worse; on n",
+            "run /sbin/off, only logged  rule \"power\"  (severity error or worse; no host has a p",
+            "drain the node (reason ftb:NODE_DEAD) until it clears, only logged  (severity error",
+        ] {
+            assert!(text.contains(part), "{name}: no {part:?}: {text}");
+        }
+        let (_, lines, _) = explain(name, &["--json"]);
+        let entry: serde_json::Value = serde_json::from_str(&lines).unwrap();
+        let by = |at: usize| {
+            let of = &entry["reactions"][at];
+            (of["program"].as_str().unwrap(), of["rule"].as_str().unwrap(), of["shadow"].as_bool())
+        };
+        assert_eq!(by(0), ("ftb-launch", "node is dead", Some(false)));
+        assert_eq!(by(1), ("ftb-act", "dead-node", Some(false)));
+        assert_eq!(by(2), ("ftb-act", "power", Some(true)));
+        assert_eq!(by(3), ("ftb-slurm", "", Some(true)));
+    }
+    // An event without a condition is no matter of theirs.
+    let (_, text, _) = explain("FTB_NODE_SUSPECT", &[]);
+    assert!(text.contains("act.toml): does nothing") && text.contains("slurm.toml): does nothing"));
+    std::fs::write(&act, "[[rule]]\nname = 1\n").unwrap();
+    let (code, text, error) = explain("NODE_DEAD", &[]);
+    assert_eq!((code, text.as_str()), (Some(64), ""));
+    assert!(error.contains("act.toml: line 2, column 8"), "{error}");
+}
+
+#[test]
 fn help_man_page_and_completion_come_from_one_source() {
     let text = |args: &[&str]| {
         let output = ftbctl(args);

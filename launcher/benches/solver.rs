@@ -25,7 +25,7 @@ const ALLOWED: f64 = 0.05;
 const STATE_BYTES: usize = 64 << 20;
 const COLUMNS: usize = 1024;
 const ROWS: usize = STATE_BYTES / 8 / COLUMNS;
-/// So many steps make one sweep over the plate: ranks can be saved between two steps.
+/// This number of steps makes one sweep over the plate: ranks can be saved between two steps.
 const BANDS: usize = 64;
 const RANKS: &str = "8";
 

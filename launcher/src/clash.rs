@@ -55,7 +55,8 @@ pub async fn check(agent: &Path, job: &JobId) -> Result<(), String> {
     match host {
         None => Ok(()),
         Some(host) => Err(format!(
-            "a job {job} of yours runs already, its launcher on {host}: give this one another name (--job)"
+            "a job {job} of yours runs already, its launcher on {host}: give this one another \
+             name (--job)"
         )),
     }
 }

@@ -304,7 +304,8 @@ fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
         );
     }
     if criu.bridge().is_none() && place.starting.means != StartMethod::Local {
-        let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in [backend.criu]";
+        let problem = "pods on several hosts: name a bridge that joins them: bridge = \"...\" in \
+                       [backend.criu]";
         return Err(problem.to_owned());
     }
     let hidden = |entry: &&NodeEntry| {
@@ -312,7 +313,8 @@ fn fits(choice: &Choice, place: &Where) -> Result<(), String> {
     };
     if let Some(entry) = place.plan.nodes.values().find(hidden) {
         return Err(format!(
-            "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another directory",
+            "node {}: images below /dev/shm: a pod has a /dev/shm of its own: name another \
+             directory",
             entry.name
         ));
     }

@@ -282,7 +282,8 @@ pub async fn ask(
             Err(format!("job {job} has not answered within {timeout:?}: is its launcher alive?"))
         }),
         () = unheld(dir) => Err(format!(
-            "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, ftb-launch attach {job})"
+            "job {job} has not answered: it has ended, or its launcher is gone (ftb-launch ps, \
+             ftb-launch attach {job})"
         )),
     };
     backplane::close(client).await;

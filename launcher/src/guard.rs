@@ -4,7 +4,7 @@
 //! bridge once it has no ports, and ends the conditions of the hung ranks.
 
 use super::backplane;
-use super::nla::are_hangs_stated;
+use super::hang_conditions;
 use super::spec::NlaSpec;
 use core::fmt::Display;
 use core::time::Duration;
@@ -40,7 +40,8 @@ pub fn watches(bridge: &str) -> bool {
 
 fn is_guard_of(command_line: &[u8], bridge: &str) -> bool {
     let words: Vec<&[u8]> = command_line.split(|byte| *byte == 0).collect();
-    matches!(words[..], [_, word, _, last, ..] if word == WORD.as_bytes() && last == bridge.as_bytes())
+    let (guard, bridge) = (WORD.as_bytes(), bridge.as_bytes());
+    matches!(words[..], [_, word, _, last, ..] if word == guard && last == bridge)
 }
 
 #[derive(Clone, Debug)]
@@ -123,7 +124,7 @@ pub fn run(input: impl BufRead, dir: &Path, bridge: Option<&str>, client: &Guard
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    if !left.hung.is_empty() && are_hangs_stated() {
+    if !left.hung.is_empty() && hang_conditions::are_stated() {
         client.end_hangs(left.hung);
     }
 }

@@ -7,9 +7,9 @@ mod joining;
 mod signals;
 
 use super::backplane::{self, EventGate, Received};
-use super::connection;
 use super::console;
 use super::jobdir::{JobDir, JobFile, StateFile};
+use super::listener;
 use super::output;
 use super::progress::Progress;
 use super::refused::{Reason, Refusals};
@@ -102,7 +102,7 @@ struct JobLauncher {
 /// # Errors
 /// The launcher itself cannot start (no agent, no NLA program).
 pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
-    connection::allow_many_files();
+    listener::allow_many_files();
     let job = run.file.job.clone();
     let clock = Clock::start();
     let progress = Progress::new(run.quiet);
@@ -409,10 +409,9 @@ impl JobLauncher {
                 Action::Cancel { faults, reason } => {
                     self.handle(JlInput::Cancel { faults, reason }).await;
                 }
-                Action::Gone { node, .. } if self.lives(&node) => self.tell(&format!(
-                    "node {node} is out of the backplane, but its launch agent lives: waiting for its agent"
-                )),
-                Action::Gone { node, reason } => self.handle(JlInput::Gone { node, reason }).await,
+                Action::Gone { node, fault, cause } => {
+                    self.give_up(node, &cause.words(fault)).await
+                }
             }
         }
         if last.is_none() {
@@ -421,6 +420,17 @@ impl JobLauncher {
         if !is_empty {
             self.save_handled();
         }
+    }
+
+    /// By a rule of the policy.
+    async fn give_up(&mut self, node: NodeName, cause: &str) {
+        if self.lives(&node) {
+            return self.tell(&format!(
+                "node {node} is out of the backplane ({cause}), but its launch agent lives: \
+                 waiting for its agent"
+            ));
+        }
+        self.handle(JlInput::Gone { node, reason: cause.to_owned() }).await;
     }
 
     async fn on_tick(&mut self) {

@@ -126,7 +126,8 @@ impl JobDir {
         let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
         make(&self.0).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => format!(
-                "there is a job of this name already, in {} (ftb-launch ps): give this one another name (--job)",
+                "there is a job of this name already, in {} (ftb-launch ps): give this one \
+                 another name (--job)",
                 self.0.display()
             ),
             _ => fail(error),

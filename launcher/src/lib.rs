@@ -5,6 +5,7 @@
 //! `docs/launcher.md` is the user's page.
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
+pub mod addresses;
 pub mod backplane;
 pub mod clash;
 pub mod cli;
@@ -15,9 +16,13 @@ pub mod console;
 pub mod control;
 pub mod drills;
 pub mod guard;
+pub mod hang_conditions;
+mod image_request;
+pub mod image_server;
 pub mod jl;
 pub mod jobdir;
 pub mod links;
+pub mod listener;
 mod loops;
 pub mod memory;
 pub mod nla;

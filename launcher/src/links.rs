@@ -6,7 +6,8 @@
 //! behind it and each of its paths.
 
 use crate::clock::Clock;
-use crate::connection::{Connection, FromListener, Purpose, dial};
+use crate::connection::{Connection, Purpose, dial};
+use crate::listener::FromListener;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::Packet;
 use ftb_launcher_core::link::router::{LinkId, LinkInput, LinkOutput, Router};

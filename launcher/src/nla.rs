@@ -2,16 +2,16 @@
 //! outputs from it. All on one thread, because the kernel ties "die with your parent" to a
 //! thread.
 
-mod hangs;
 mod joining;
 
-pub(super) use hangs::are_stated as are_hangs_stated;
 pub(super) use joining::listen;
 
+use super::addresses::{self, Addresses};
 use super::backplane::{self, EventGate, Received};
 use super::clock::Clock;
-use super::connection;
 use super::guard::{self, Guard};
+use super::hang_conditions;
+use super::listener;
 use super::loops::Loops;
 use super::memory::{self, NodeMemory, peers};
 use super::nodedir;
@@ -21,7 +21,7 @@ use super::refused::Reason;
 use super::running::RunningRank;
 use super::spec::{Handover, NlaSpec, SPEC_BYTES_MAX, StartMethod};
 use super::streams::InputSlot;
-use super::transfer::{self, Addresses};
+use super::transfer;
 use super::{starter, streams};
 use core::time::Duration;
 use ftb_client::Client;
@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Most inputs that wait for the core; further ones block ranks and copies.
 const INPUTS_MAX: usize = 1024;
@@ -137,7 +137,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         // On the launcher's own host the launcher has checked it.
         installed::check(&spec.backend)?;
     }
-    connection::allow_many_files();
+    listener::allow_many_files();
     let budget = memory_budget(&spec)?;
     let clock = Clock::start();
     let (say, words) = mpsc::channel(WORDS_MAX);
@@ -146,39 +146,28 @@ pub async fn run(handover: Handover) -> Result<(), String> {
     let own_dir = nodedir::own(&spec.image_dir, &address).await?;
     if !behind.is_empty() {
         let mut theirs = spec.clone();
-        if own_dir.is_ok() {
-            theirs.uplinks.insert(0, address.clone());
-        }
+        theirs.uplinks.splice(..0, own_dir.is_ok().then(|| address.clone()));
         tokio::spawn(starter::run(starting, theirs, behind, clock, say));
     }
     let own_dir = match own_dir {
         Ok(own) => own,
         Err(pid) => return stand_in(&spec, pid, words).await,
     };
-    let (dir, node, pods) = (spec.image_dir.clone(), spec.node.clone(), spec.pod.is_some());
-    let clearing = tokio::task::spawn_blocking(move || {
-        nodedir::clear_left(&dir, &node);
-        if pods {
-            pod::net::clear_left(guard::watches);
-        }
-    });
+    let clearing = clear_left(&spec);
     let (client, mut heard, gate) = attach(&spec, clock).await?;
     let _holder = keep_holder(&spec)?;
     let (memory, pod_images) = node_memory(&spec, budget).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
         join(&spec, memory.clone(), listener, address.clone(), clock);
     report(&spec.node, std::process::id(), words);
-
     let (frames, frames_out) = mpsc::channel(output::FRAMES_MAX);
     let writer = tokio::spawn(output::write(frames_out, target));
     let (inputs, mut from_ranks) = mpsc::channel(INPUTS_MAX);
-    let guard = Guard::start(&spec);
-    let guard = guard.map_err(|error| format!("cannot start the guard: {error}"))?;
-    hangs::begin(&client, clock, &inputs);
-    let core = Nla::new(clock.now(), spec.config(), spec.spare);
-    let loops = (spec.backend == Choice::Loop).then(|| Loops::new(inputs.clone()));
+    let guard = Guard::start(&spec).map_err(|error| format!("cannot start the guard: {error}"))?;
+    hang_conditions::read_left(&client, clock, &inputs);
     let mut shell = LaunchAgent {
-        core,
+        core: Nla::new(clock.now(), spec.config(), spec.spare),
+        loops: (spec.backend == Choice::Loop).then(|| Loops::new(inputs.clone())),
         clock,
         gate,
         client,
@@ -196,7 +185,6 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         addresses,
         address,
         memory,
-        loops,
         pod_images,
         saving: None,
         feeding: None,
@@ -205,32 +193,24 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         leaving: false,
         spec,
     };
-    while !shell.leaving {
-        let deadline = shell.core.next_deadline_ns();
-        tokio::select! {
-            biased;
-            Some(input) = from_ranks.recv() => shell.handle(input).await,
-            Some(heard) = heard.recv() => shell.on_event(heard).await,
-            Some(input) = from_jl.recv() => shell.handle(input).await,
-            () = clock.sleep_until(deadline) => shell.handle(NlaInput::Tick).await,
-        }
-        shell.gate.look();
-    }
-    shell.gate.close();
-    let LaunchAgent { client, frames, pod, running, to_jl, path, .. } = shell;
-    drop((frames, running));
-    path.send_modify(|path| path.leaving = true);
-    if let Some((_, pod)) = pod {
-        pod.ended().await;
-    }
-    let _ = writer.await;
-    backplane::close(client).await;
+    shell.serve(&mut heard, &mut from_ranks, &mut from_jl).await;
+    let to_jl = shell.end(writer).await;
     drop(own_dir);
     let _ = clearing.await;
-    // The end of the connection shows the JL that nothing of this node is left.
     drop(to_jl);
     let _ = tokio::time::timeout(LINKS_WAIT, links).await;
     Ok(())
+}
+
+/// Removes in the background what dead launch agents of this node have left.
+fn clear_left(spec: &NlaSpec) -> JoinHandle<()> {
+    let (dir, node, pods) = (spec.image_dir.clone(), spec.node.clone(), spec.pod.is_some());
+    tokio::task::spawn_blocking(move || {
+        nodedir::clear_left(&dir, &node);
+        if pods {
+            pod::net::clear_left(guard::watches);
+        }
+    })
 }
 
 /// Keeps the user namespace of the pods, if they have one.
@@ -269,6 +249,41 @@ async fn unpack(memory: Option<NodeMemory>, set: SetId, ranks: Ranks) -> Result<
 }
 
 impl LaunchAgent {
+    /// Handles inputs until the job ends on this node.
+    async fn serve(
+        &mut self,
+        heard: &mut mpsc::Receiver<Received>,
+        from_ranks: &mut mpsc::Receiver<NlaInput>,
+        from_jl: &mut mpsc::Receiver<NlaInput>,
+    ) {
+        while !self.leaving {
+            let deadline = self.core.next_deadline_ns();
+            tokio::select! {
+                biased;
+                Some(input) = from_ranks.recv() => self.handle(input).await,
+                Some(heard) = heard.recv() => self.on_event(heard).await,
+                Some(input) = from_jl.recv() => self.handle(input).await,
+                () = self.clock.sleep_until(deadline) => self.handle(NlaInput::Tick).await,
+            }
+            self.gate.look();
+        }
+        self.gate.close();
+    }
+
+    /// Waits for the end of the ranks' output and of the backplane's connection. Returns the
+    /// connection to the JL: its end shows that nothing of this node is left.
+    async fn end(self, writer: JoinHandle<()>) -> mpsc::Sender<LinkInput> {
+        let Self { client, frames, pod, running, to_jl, path, .. } = self;
+        drop((frames, running));
+        path.send_modify(|path| path.leaving = true);
+        if let Some((_, pod)) = pod {
+            pod.ended().await;
+        }
+        let _ = writer.await;
+        backplane::close(client).await;
+        to_jl
+    }
+
     async fn on_event(&mut self, heard: Received) {
         match heard {
             Received::Event(event) => match wire::from_jl(&event) {
@@ -433,7 +448,7 @@ impl LaunchAgent {
             if let FromNla::Hang { rank, is_over: false, .. } = says.message {
                 self.guard.hung(rank);
             }
-            event.condition.take_if(|_| !hangs::are_stated());
+            event.condition.take_if(|_| !hang_conditions::are_stated());
             backplane::publish(&self.client, event).await;
             if let FromNla::Hang { rank, is_over: true, .. } = says.message {
                 self.guard.hung_no_more(rank);
@@ -477,7 +492,7 @@ impl LaunchAgent {
         let (known, memory) = (self.addresses.clone(), self.memory.clone());
         let copied = async move {
             let server = match from {
-                Some(node) => transfer::address_of(&node, known).await?,
+                Some(node) => addresses::address_of(&node, known).await?,
                 None => launcher,
             };
             if let Some(memory) = memory.filter(|_| set.is_in_memory()) {

@@ -229,7 +229,8 @@ fn blocks(primaries: &[NodeName], size: u32, per_node: Option<u32>) -> Result<Pl
     let places = hosts.saturating_mul(per_node);
     if places < size {
         return Err(format!(
-            "{size} ranks do not fit: {hosts} hosts with {per_node} ranks each have {places} places: \
+            "{size} ranks do not fit: {hosts} hosts with {per_node} ranks each have {places} \
+             places: \
              name more hosts, or a larger --ppn"
         ));
     }

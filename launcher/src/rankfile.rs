@@ -6,7 +6,7 @@
 //! rank 1-3=node02
 //! ```
 //!
-//! Binding to cores (`slot=`) is not offered, and refused so that nobody relies on it.
+//! Binding to cores (`slot=`) is not offered, and refused so that no one relies on it.
 
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::{NodeName, RANKS_MAX};

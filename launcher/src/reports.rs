@@ -11,15 +11,14 @@ use crate::backplane;
 use crate::refused::Reason;
 use core::time::Duration;
 use ftb_client::{
-    Client, ConditionState, Delivery, Gap, GapReason, Received, Start, SubscribeError, Subscription,
+    Client, ConditionState, Delivery, Gap, GapReason, Proofs, Received, Start, SubscribeError,
+    Subscription,
 };
 use ftb_core::limits::FILTER_BYTES_MAX;
 use ftb_core::{Position, hostlist};
 use ftb_launcher_core::names::NodeName;
 use ftb_launcher_core::policy::{EventSource, HandledEvents, Proof, Report, Statement};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
@@ -38,39 +37,12 @@ pub enum ReportNews {
     Position(String, Position),
 }
 
-/// Whether the local agent demands signatures of events that move jobs: what it said when it was
-/// attached last.
-#[derive(Clone)]
-struct Proofs {
-    client: Client,
-    are_required: Arc<AtomicBool>,
-}
-
-impl Proofs {
-    fn new(client: &Client) -> Self {
-        let proofs = Self { client: client.clone(), are_required: Arc::default() };
-        if !proofs.are_required() {
-            tracing::warn!(
-                "the agent does not demand signatures: the holder of one agent can report \
-                 faults of every node"
-            );
-        }
-        proofs
-    }
-
-    fn are_required(&self) -> bool {
-        if let Some(agent) = self.client.agent() {
-            self.are_required.store(agent.requires_signatures, Ordering::Relaxed);
-        }
-        self.are_required.load(Ordering::Relaxed)
-    }
-
-    fn of(&self, received: &Received) -> Proof {
-        match received.is_verified {
-            true => Proof::Signed,
-            false if self.are_required() => Proof::Missing,
-            false => Proof::Unchecked,
-        }
+/// What the local agent knows about the publisher of an event.
+fn proof_of(received: &Received, proofs: &Proofs) -> Proof {
+    match received.is_verified {
+        true => Proof::Signed,
+        false if proofs.are_required() => Proof::Missing,
+        false => Proof::Unchecked,
     }
 }
 
@@ -100,7 +72,7 @@ impl Readers {
                 () = self.to.closed() => return None,
                 () = tokio::time::sleep(READ_AGAIN_AFTER) => {}
             }
-            match backplane::subscribe(&self.proofs.client, filter, start).await {
+            match backplane::subscribe(self.proofs.client(), filter, start).await {
                 Ok(subscription) => return Some(subscription),
                 Err(error) => self.gate.refuse(Reason::Missed, error),
             }
@@ -121,7 +93,9 @@ pub async fn begin<'a>(
     handled: &mut HandledEvents,
 ) -> Result<(Vec<Report>, mpsc::Receiver<ReportNews>, Readers), String> {
     let (to, reports) = mpsc::channel(REPORTS_MAX);
-    let readers = Readers { proofs: Proofs::new(client), gate: gate.clone(), to };
+    let proofs = Proofs::new(client);
+    proofs.warn_without("report faults of every node");
+    let readers = Readers { proofs, gate: gate.clone(), to };
     for space in spaces {
         let start = handled.after(&space).map_or(Start::Now, Start::After);
         let events = backplane::subscribe(client, &filter_of(&space), start).await?;
@@ -153,7 +127,7 @@ impl Readers {
         let all = "condition=*";
         let filter = format!("{all}, subject={}", hostlist::fold(nodes.map(NodeName::as_str)));
         let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
-        let client = &self.proofs.client;
+        let client = self.proofs.client();
         let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
         let mut rows = Vec::new();
         while let Some(report) = next_row(&mut conditions, &self.proofs).await {
@@ -277,7 +251,7 @@ fn is_over(subscription: &Subscription, readers: &Readers, to: &str) -> bool {
 }
 
 fn report(received: Received, proofs: &Proofs) -> Report {
-    let proof = proofs.of(&received);
+    let proof = proof_of(&received, proofs);
     let claim = ConditionState::of(&received).map(|state| state.claim);
     let stated = received.stated.zip(claim);
     let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });

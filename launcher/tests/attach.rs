@@ -103,7 +103,7 @@ impl Held {
         entries.filter_map(of).next().context("no such rank")
     }
 
-    /// Somebody asks for the migration, and does not wait for what becomes of it.
+    /// Asks for the migration, and does not wait for what becomes of it.
     async fn ask_for_migration(&self, source: &str) -> Result<()> {
         let mut command = self.site.command(&["migrate", JOB, source]);
         let mut asker = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;

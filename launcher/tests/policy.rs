@@ -53,12 +53,13 @@ fn recorded_events_show_what_would_have_been_done() -> Result<()> {
         text(&shown.stdout).lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let is_done = |line: &&Value| line["action"] != "tell" && line["action"] != "unusable";
     let done: Vec<&Value> = lines.iter().filter(is_done).collect();
+    let (hot, fan, cooling) = ("overheating", "fan failed", "cooling has failed");
     let expected = [
         json!({"time_s": 3.0, "action": "usable", "node": "node01", "faults": [], "words": ""}),
-        json!({"time_s": 15.5, "action": "migrate", "node": "node02", "faults": [2], "words": "overheating"}),
-        json!({"time_s": 20.0, "action": "migrate", "node": "node04", "faults": [3], "words": "fan failed"}),
-        json!({"time_s": 26.0, "action": "cancel", "faults": [2], "words": "cooling has failed"}),
-        json!({"time_s": 26.0, "action": "checkpoint", "faults": [5], "words": "cooling has failed"}),
+        json!({"time_s": 15.5, "action": "migrate", "node": "node02", "faults": [2], "words": hot}),
+        json!({"time_s": 20.0, "action": "migrate", "node": "node04", "faults": [3], "words": fan}),
+        json!({"time_s": 26.0, "action": "cancel", "faults": [2], "words": cooling}),
+        json!({"time_s": 26.0, "action": "checkpoint", "faults": [5], "words": cooling}),
     ];
     assert_eq!(done, expected.iter().collect::<Vec<_>>());
     assert_eq!(lines.len(), 16);
@@ -113,7 +114,8 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
     let name = file.display().to_string();
     let fan = |name: &str, more: &str| {
         format!(
-            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.ipmi\"\nevents = [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n{more}"
+            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.ipmi\"\nevents = \
+             [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n{more}"
         )
     };
     let none = fan("none", "").replace("[\"FTB_IPMI_FANFAIL\"]", "[]");
@@ -122,19 +124,23 @@ async fn a_rule_that_can_never_match_is_refused_with_its_line_and_the_way_out() 
         (fan("zero", "count = 0\n"), "line 3: rule \"zero\": count is 0: at least 1 is meant"),
         (
             fan("many", "count = 5000\n"),
-            "line 3: rule \"many\" can never match: count is 5000, and 4096 events are remembered at most",
+            "line 3: rule \"many\" can never match: count is 5000, and 4096 events are remembered \
+             at most",
         ),
         (
             fan("at once", "count = 2\nwithin = \"0s\"\n"),
-            "line 3: rule \"at once\" can never match: nothing happens twice within 0s: say within = \"60s\"",
+            "line 3: rule \"at once\" can never match: nothing happens twice within 0s: say \
+             within = \"60s\"",
         ),
         (
             fan("all", "nodes_over = 1.0\n"),
-            "line 3: rule \"all\" can never match: nodes_over is 1: it is a share of the job's nodes, from 0 to below 1, as 0.5",
+            "line 3: rule \"all\" can never match: nodes_over is 1: it is a share of the job's \
+             nodes, from 0 to below 1, as 0.5",
         ),
         (
             fan("first", "") + &fan("second", "count = 3\n"),
-            "line 8: rule \"second\" can never act: rule \"first\" before it takes the same events: put it before, or take it out",
+            "line 8: rule \"second\" can never act: rule \"first\" before it takes the same \
+             events: put it before, or take it out",
         ),
     ] {
         std::fs::write(&file, format!("{HEAD}{rules}"))?;
@@ -160,7 +166,8 @@ async fn a_breaker_that_real_events_have_opened_is_closed_by_a_person() -> Resul
     let site = Site::new(4).await?;
     let expected = site.undisturbed().await?;
     let file = site.jobs.path().join("policy.toml");
-    let rule = "[[rule]]\nname = \"fan failed\"\nspace = \"ftb.ipmi\"\nevents = [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n";
+    let rule = "[[rule]]\nname = \"fan failed\"\nspace = \"ftb.ipmi\"\nevents = \
+                [\"FTB_IPMI_FANFAIL\"]\naction = \"migrate\"\n";
     std::fs::write(&file, format!("{HEAD}{rule}"))?;
     let reported = site.jobs.path().join("reported");
     let policy = file.display().to_string();

@@ -121,7 +121,8 @@ impl Hosts {
         let config = self.dir.join(format!("sshd-{index}"));
         let dir = self.dir.display();
         let text = format!(
-            "ListenAddress {}\nPort {SSH_PORT}\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/user_key.pub\n\
+            "ListenAddress {}\nPort {SSH_PORT}\nHostKey {dir}/host_key\nAuthorizedKeysFile \
+             {dir}/user_key.pub\n\
              PermitRootLogin yes\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 100\n",
             self.address(index),
         );
@@ -288,7 +289,8 @@ async fn a_job_over_ssh_outlives_its_launcher_and_its_output_finds_the_next() ->
     let (gate, go) = (hosts.site.gate(), hosts.dir.join("go"));
     let wait = |path: &Path| format!("until [ -e {} ]; do sleep 0.05; done", path.display());
     let script = format!(
-        "echo first $FTB_RANK; {}; echo alone $FTB_RANK; touch {}.$FTB_RANK; {}; echo last $FTB_RANK",
+        "echo first $FTB_RANK; {}; echo alone $FTB_RANK; touch {}.$FTB_RANK; {}; echo last \
+         $FTB_RANK",
         wait(&go),
         go.display(),
         wait(&gate)

@@ -99,7 +99,8 @@ async fn signals_reach_the_ranks_and_the_end_is_gentle_first() -> Result<()> {
     let site = Site::new(2).await?;
     let there = site.jobs.path().join("there");
     let script = format!(
-        "trap 'echo user' USR1; trap 'echo bye; exit 0' TERM; touch {}.$FTB_RANK; while :; do sleep 0.05; done",
+        "trap 'echo user' USR1; trap 'echo bye; exit 0' TERM; touch {}.$FTB_RANK; while :; do \
+         sleep 0.05; done",
         there.display()
     );
     let mut command = site.launch(&["-n", "2", "--job", "signals"], &["sh", "-c", &script]);
@@ -218,7 +219,8 @@ async fn what_cannot_be_placed_or_started_is_refused() -> Result<()> {
     let policy = site.jobs.path().join("policy.toml");
     std::fs::write(
         &policy,
-        "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n[[rule]]\nname = \"never\"\n\
+        "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n[[rule]]\nname = \
+         \"never\"\n\
          space = \"ftb.ipmi\"\nevents = []\naction = \"migrate\"\n",
     )?;
     let policy = policy.display().to_string();

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The other user.
-const NOBODY: u32 = 65_534;
+const OTHER_UID: u32 = 65_534;
 
 /// No capability, as the kernel prints it.
 const NO_RIGHTS: &str = "0000000000000000";
@@ -41,7 +41,7 @@ fn open_to_all(path: &Path, mode: u32) -> Result<()> {
 /// A shell script of the other user.
 async fn as_stranger(script: &str) -> Result<String> {
     let mut command = Command::new("sh");
-    command.args(["-ec", script]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    command.args(["-ec", script]).uid(OTHER_UID).gid(OTHER_UID).current_dir("/");
     let output = run(command).await?;
     ensure!(output.status.success(), "{script}: {}", text(&output.stderr));
     Ok(text(&output.stdout))

@@ -330,7 +330,8 @@ fn check_sealed(bytes: &[u8]) -> Result<(Head, Span), EventWireError> {
     let stamps = Stamps { id, host: text, uid, pid, republished };
     let inner = check_event(walker.slice(event), limits::PAYLOAD_BYTES_MAX)?;
     let head = sealed_head(&stamps, host, event, &inner);
-    let head = Head { covers, condition, is_member, group, is_counted, ..head };
+    let head = head.with_condition(condition);
+    let head = Head { covers, is_member, group, is_counted, ..head };
     Ok((head, within(event, inner.payload)))
 }
 

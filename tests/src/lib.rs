@@ -2,6 +2,7 @@
 
 pub mod bmc;
 pub mod cluster;
+pub mod forged;
 pub mod guest;
 pub mod http;
 pub mod load;

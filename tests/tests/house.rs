@@ -45,6 +45,8 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "ftb-transport",
                 "ftb-client",
                 "ftb-launcher-core",
+                "ftb-act",
+                "ftb-slurm",
             ],
         ),
         ("ftb-bridge", &["ftb-cli", "ftb-core", "ftb-client", "ftb-transport"]),

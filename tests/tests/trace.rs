@@ -86,6 +86,18 @@ async fn each_step_of_an_event_is_shown_with_its_host_from_anywhere() {
     assert!(text.contains("none of 7 agents remember this event"), "{text}");
     let wanted = publish(&cluster, 5, &["ftb.x", "MILD", "--trace"]);
     assert_eq!(trace(&cluster, 4, &wanted).0, 0);
+    // A milder event that states a condition too: by itself, or by a pair.
+    let stating = ["ftb.x", "WORN", "-s", "warning", "--condition", "DISK_WORN"];
+    let paired = ["ftb.ib", "FTB_IB_PORT_DEGRADED", "-s", "warning", "--tag", "adapter=mlx5_0"];
+    for words in [&stating[..], &paired[..]] {
+        let stated = publish(&cluster, 5, words);
+        let found = steps(&cluster, 4, &stated);
+        for (rank, step, what) in [(5, "sent-up", host(2)), (0, "committed", String::new())] {
+            assert!(found.contains(&(host(rank), step.to_owned(), what)), "{words:?}: {found:#?}");
+        }
+    }
+    let cleared = publish(&cluster, 5, &["ftb.x", "MENDED", "--condition", "DISK_WORN=clear"]);
+    assert_eq!(trace(&cluster, 4, &cleared).0, 1);
     // An unknown id, and none.
     assert_eq!(trace(&cluster, 4, "000000000000000000000000000000ff.1").0, 1);
     assert_eq!(trace(&cluster, 4, "nonsense").0, 2);

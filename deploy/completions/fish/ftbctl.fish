@@ -42,7 +42,7 @@ complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "hosts" -d 'Fold, expa
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "conditions" -d 'Show what is wrong now: the conditions of the cluster'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "health" -d 'Show the health of one node, in one line and as the exit code'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "silence" -d 'Silence conditions of hosts during maintenance: no program drains, pages or runs for them'
-complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what a job launcher does about it'
+complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what ftb\'s programs do about it'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "trace" -d 'Show the path of an event: each step of each agent, with its delay'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "drill" -d 'Suppose that a fan of a node has failed: test the path of a fault up to the decisions'
 complete -c ftbctl -n "__fish_ftbctl_needs_command" -f -a "demo" -d 'Demonstrate on this machine: a fan fails, the job moves, the result is right'
@@ -245,7 +245,9 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_s
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the silences that have not ended'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "remove" -d 'End a silence'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l policy -d 'Show what this policy of ftb-launch does, instead' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l policy -d 'Show what this policy of ftb-launch does, instead of those of your jobs' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l act -d 'The configuration of ftb-act [default: /etc/ftb/act.toml, if it is there]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l slurm -d 'The configuration of ftb-slurm [default: /etc/ftb/slurm.toml, if it is there]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -426,7 +428,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "conditions" -d 'Show what is wrong now: the conditions of the cluster'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "health" -d 'Show the health of one node, in one line and as the exit code'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "silence" -d 'Silence conditions of hosts during maintenance: no program drains, pages or runs for them'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what a job launcher does about it'
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "explain" -d 'Explain an event or a condition: cause, severity, what ftb\'s programs do about it'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "trace" -d 'Show the path of an event: each step of each agent, with its delay'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "drill" -d 'Suppose that a fan of a node has failed: test the path of a fault up to the decisions'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand help; and not __fish_seen_subcommand_from publish subscribe events tree hosts conditions health silence explain trace drill demo node top status doctor init ca generate help" -f -a "demo" -d 'Demonstrate on this machine: a fan fails, the job moves, the result is right'

@@ -15,6 +15,7 @@
 mod breaker;
 mod lanes;
 mod order;
+mod reactions;
 mod rules;
 mod steps;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 
 pub use lanes::{LaneLimit, limit};
 pub use order::{BreakerState, Cause, Delta, Kind, Order, Saved, Stage};
+pub use reactions::{Reaction, reactions};
 pub use rules::{GroupBy, Mode, Rule, Rules, Then};
 
 use breaker::Breaker;

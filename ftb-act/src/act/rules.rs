@@ -89,17 +89,21 @@ pub struct Rule {
 impl Rule {
     /// Whether it is about a condition that holds.
     pub(super) fn matches(&self, row: &Row) -> bool {
-        let is_key = |key: &String| match key.strip_suffix('*') {
-            Some(beginning) => row.subject.key().starts_with(beginning),
-            None => row.subject.key() == key,
-        };
-        let in_space =
-            |space: &String| ftb_core::space::lies_in(row.space.as_bytes(), space.as_str());
         row.truth == Truth::True
             && row.severity >= self.severity
-            && (self.keys.is_empty() || self.keys.iter().any(is_key))
+            && self.is_about(row.subject.key(), &row.space, row.action)
+    }
+
+    /// Whether it is about such a condition, of some severity.
+    pub(super) fn is_about(&self, key: &str, space: &str, action: RecommendedAction) -> bool {
+        let is_key = |known: &String| match known.strip_suffix('*') {
+            Some(beginning) => key.starts_with(beginning),
+            None => key == known,
+        };
+        let in_space = |known: &String| ftb_core::space::lies_in(space.as_bytes(), known.as_str());
+        (self.keys.is_empty() || self.keys.iter().any(is_key))
             && (self.spaces.is_empty() || self.spaces.iter().any(in_space))
-            && (self.recommended.is_empty() || self.recommended.contains(&row.action))
+            && (self.recommended.is_empty() || self.recommended.contains(&action))
     }
 }
 

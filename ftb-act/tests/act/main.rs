@@ -6,7 +6,8 @@ mod user;
 mod web;
 
 use ftb_client::{Delivery, Start, Subscription, Truth};
-use ftb_tests::cluster::{PATIENCE, binary};
+use ftb_tests::cluster::{PATIENCE, Plan, binary};
+use ftb_tests::forged;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{ACT, Pager, Site};
@@ -171,6 +172,35 @@ async fn a_request_is_repeated_with_its_key_until_the_server_takes_it() {
     site.wait("the end", async || (site.orders("over") == 1).then_some(())).await;
     let keys: Vec<String> = pager.requests().into_iter().map(|(key, _)| key).collect();
     assert!(keys.iter().all(|key| *key == keys[0] && !key.is_empty()), "{keys:?}");
+}
+
+/// The holder of the key of the acting root has written a fault into the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_condition_runs_no_program_and_drains_no_host() {
+    let cluster = forged::start(Plan::new(2, 2), "n01", "CARD", "GPU").await.unwrap();
+    let shown = |rank: usize| {
+        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+        let output = command.arg("--agent").arg(cluster.socket(rank)).arg("conditions").output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(shown(0).contains("GPU"), "the root has it: {}", shown(0));
+    assert!(!shown(1).contains("GPU"), "no other agent shows it: {}", shown(1));
+    let mut site = Site::at(1, cluster, "");
+    let (program, ran) = site.program("reset", "", "");
+    site.add(&format!(
+        "[[rule]]\nname = \"reset\"\nconditions = [\"GPU\"]\nthen = \"exec\"\nwithin = \"1ms\"\n\
+         program = [{program:?}, \"{{hosts}}\"]\n\
+         [[rule]]\nname = \"off\"\nconditions = [\"GPU\"]\nthen = \"drain\"\nwithin = \"1ms\"\n"
+    ));
+    // What the first table has is known before what follows.
+    site.start();
+    site.state("n02", "GPU", Truth::True).await;
+    site.wait("the honest drain", async || (site.orders("drained") == 1).then_some(())).await;
+    site.wait("the honest one", async || (!lines(&ran).is_empty()).then_some(())).await;
+    assert_eq!(lines(&ran).len(), 1, "{:?}", lines(&ran));
+    assert!(lines(&ran)[0].starts_with("n02 "), "{:?}", lines(&ran));
+    assert!(site.out_of_service().starts_with("n02"), "{}", site.out_of_service());
+    assert_eq!(site.out_of_service().lines().count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

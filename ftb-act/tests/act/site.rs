@@ -129,6 +129,11 @@ impl Site {
 
     /// At the first agent of a cluster.
     pub(crate) fn of(cluster: Cluster, rules: &str) -> Self {
+        Self::at(0, cluster, rules)
+    }
+
+    /// At an agent of a cluster.
+    pub(crate) fn at(rank: usize, cluster: Cluster, rules: &str) -> Self {
         let config = cluster.dir().join("act.toml");
         let racks = cluster.dir().join("racks");
         fs::write(&racks, "r1 n[01-16] # the first\nr2 n[17-32]\n").unwrap();
@@ -136,11 +141,11 @@ impl Site {
             "agent_socket = {:?}\nstate = {:?}\nracks = {racks:?}\n\
              [breaker]\nhosts = 8\npercent = 100\n\
              [[profile]]\nhosts = \"n[01-32]\"\nmode = \"act\"\n",
-            cluster.socket(0),
+            cluster.socket(rank),
             cluster.dir().join("act-state"),
         );
         fs::write(&config, format!("{head}{rules}")).unwrap();
-        let client = Client::builder("site").agent(cluster.socket(0)).build().unwrap();
+        let client = Client::builder("site").agent(cluster.socket(rank)).build().unwrap();
         Self { act: None, client, config, cluster }
     }
 

@@ -107,6 +107,8 @@ pub struct LogStore {
     checkpoint: Checkpoint,
     /// The checkpoint was written since the store was opened.
     has_checkpoint: bool,
+    /// Entries that are not here yet may be confirmed.
+    is_replicated: bool,
     /// The boot id of the machine.
     boot: Option<u128>,
     /// The chunk of the last page, for the next one.
@@ -232,6 +234,7 @@ impl LogStore {
         let mut changes = Vec::new();
         let mut given_up = Vec::new();
         self.open = None;
+        self.is_replicated = write.is_replicated;
         if write.begin.is_some() && !self.has_log {
             // Before the log, so that one without a checkpoint has lost it. This checkpoint says
             // nothing of any log.
@@ -287,8 +290,8 @@ impl LogStore {
     }
 
     /// Writes the checkpoint; the agent notifies the core next that everything is written. If
-    /// something is not synced yet, the first such checkpoint is synced: no power failure leaves
-    /// one that claims too much.
+    /// something is not synced yet, or confirmed before it is written, the first such checkpoint is
+    /// synced: no power failure leaves one that claims too much.
     ///
     /// # Errors
     /// As [`LogStore::write`].
@@ -297,7 +300,7 @@ impl LogStore {
             segment: self.manifest.segment,
             acknowledged: self.last,
             synced: self.synced,
-            unsynced: self.synced < self.last,
+            unsynced: self.is_replicated || self.synced < self.last,
             boot: self.boot,
             begin: Some(self.manifest.after),
         };
@@ -346,7 +349,7 @@ impl LogStore {
 
     /// The same, and marks how far that is. Says whether nothing was left to be synced, or `ends`
     /// that nothing more will be written: then the checkpoint knows of everything, until the next
-    /// is acknowledged.
+    /// is acknowledged, unless another agent confirms too.
     ///
     /// # Errors
     /// As [`LogStore::write`].
@@ -356,7 +359,8 @@ impl LogStore {
         // One of an earlier boot is of what may have gone with that, and stays until something was
         // acknowledged in this one.
         if self.has_checkpoint || self.checkpoint.is_of(self.boot) {
-            let unsynced = self.checkpoint.unsynced && !is_settled;
+            let is_known = is_settled && (ends || !self.is_replicated);
+            let unsynced = self.checkpoint.unsynced && !is_known;
             self.put_checkpoint(
                 Checkpoint { synced: self.synced, unsynced, ..self.checkpoint.clone() },
                 true,

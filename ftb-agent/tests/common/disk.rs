@@ -28,9 +28,11 @@ struct Disk {
     opened: usize,
     /// How often its machine has lost power.
     power_failures: u128,
+    /// What it had at a moment.
+    remembered: Option<Content>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Content {
     records: BTreeMap<String, Vec<u8>>,
     segments: BTreeMap<u64, BTreeMap<u64, Vec<u8>>>,
@@ -66,6 +68,19 @@ impl MemoryStorage {
     /// Lets the machine end that it is in, and start again; what was written is there all the same.
     pub fn power_failure(&self) {
         self.disk().power_failures += 1;
+    }
+
+    /// Remembers what it holds now.
+    pub fn remember(&self) {
+        let mut disk = self.disk();
+        disk.remembered = disk.content.clone();
+    }
+
+    /// The power had failed before anything was written behind the moment that it remembers.
+    pub fn power_failed_then(&self) {
+        self.power_failure();
+        let mut disk = self.disk();
+        disk.content = disk.remembered.take();
     }
 
     /// The same, and the chunks that are not on the disk are gone: those that were not synced, and

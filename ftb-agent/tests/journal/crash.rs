@@ -96,7 +96,7 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
             begin: Some(JournalBegin { epochs: winning.clone(), after: after.into(), anew: None }),
             items: other,
             until: (after + 30).into(),
-            dynamic_members: None,
+            ..JournalWrite::default()
         };
         crash_after_each_step(&write, |restored, what| {
             let log: &[Item] = match restored.stored.epochs == epochs() {
@@ -114,7 +114,7 @@ fn a_crash_in_the_middle_of_a_new_beginning_leaves_one_log() {
         begin: Some(begin),
         items: items(4_001, 4_030),
         until: 4_030.into(),
-        dynamic_members: None,
+        ..JournalWrite::default()
     };
     crash_after_each_step(&write, |restored, what| match restored.stored.epochs == epochs() {
         true => assert!(restored.items == all, "{what}: another entry"),
@@ -136,7 +136,7 @@ fn a_torn_head_of_a_beginning_that_was_not_finished_is_no_damage() {
         begin: Some(begin),
         items: items(311, 340),
         until: 340.into(),
-        dynamic_members: None,
+        ..JournalWrite::default()
     };
     let mut torn = 0;
     for steps in 0.. {

@@ -12,6 +12,7 @@ const INTERVAL: &str =
 const NEVER_SYNCED: &str =
     "confirm = \"disk\"\n[journal]\npath = \"/journal\"\nfsync = \"interval:1h\"\n";
 const IN_MEMORY: &str = "[journal]\npath = \"/journal\"\nfsync = \"interval:1h\"\n";
+const BATCH_IN_MEMORY: &str = "[journal]\npath = \"/journal\"\nfsync = \"batch\"\n";
 const NO_JOURNAL: &str = "confirm = \"disk\"\n";
 
 /// All agents end at once, and the disks lose what they may lose.
@@ -96,6 +97,37 @@ async fn what_is_confirmed_in_memory_and_lost_with_both_is_reported_as_a_gap() {
     let (found, gaps) = log_until(&cluster, "later").await;
     assert!(!found.contains(&"lost".to_owned()), "{found:?}");
     assert!(gaps > 0, "no gap in {found:?}");
+}
+
+/// Acting root and standby confirm before either has written: the power fails in that moment.
+#[tokio::test(start_paused = true)]
+async fn what_no_disk_had_when_the_power_failed_is_reported_in_each_mode() {
+    for journal in [BATCH_IN_MEMORY, IN_MEMORY] {
+        let mut cluster = MemoryCluster::start_with(2, 2, journal).await;
+        let disks: Vec<_> = cluster.hosts.iter().map(|host| cluster.network.disk(host)).collect();
+        let mut publisher = cluster.client(0, "publisher").await;
+        let last = publisher.publish("site", &["kept"]).await;
+        publisher.confirmed(last).await;
+        // The journals are at rest.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        disks.iter().for_each(|disk| disk.remember());
+        let last = publisher.publish("site", &["lost"]).await;
+        publisher.confirmed(last).await;
+        (0..2).for_each(|rank| cluster.crash(rank));
+        // What the writers had begun ends.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        disks.iter().for_each(|disk| disk.power_failed_then());
+        for rank in 0..2 {
+            cluster.run(rank).await;
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut publisher = cluster.client(0, "publisher").await;
+        publisher.next_seq = last + 1;
+        publisher.publish("site", &["later"]).await;
+        let (found, gaps) = log_until(&cluster, "later").await;
+        assert_eq!(found, ["kept", "later"], "{journal}");
+        assert!(gaps > 0, "{journal}: no gap in {found:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ fn begun(epochs: EpochHistory, last: u64) -> JournalWrite {
         begin: Some(begin),
         items,
         until: until.into(),
-        dynamic_members: None,
+        ..JournalWrite::default()
     }
 }
 

@@ -38,7 +38,7 @@ fn write(log_store: &mut LogStore, items: &[Item]) {
             begin: begins.then_some(begin),
             items: items.to_vec(),
             until: items.last().unwrap().last(),
-            dynamic_members: None,
+            ..JournalWrite::default()
         };
         log_store.write(&write, (1 + at as u64) * SECOND, false).unwrap();
     }

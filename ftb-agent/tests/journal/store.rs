@@ -57,7 +57,7 @@ pub(crate) fn write_journal(folder: &Path) -> Vec<Item> {
             begin: (at == 0).then_some(begin),
             items: chunk.to_vec(),
             until: chunk[24].index,
-            dynamic_members: None,
+            ..JournalWrite::default()
         };
         log_store.write(&write, 1_000 + at as u64, at == 39).unwrap();
     }

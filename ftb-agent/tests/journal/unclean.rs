@@ -168,7 +168,7 @@ impl Life {
             begin,
             items,
             until: until.into(),
-            dynamic_members: None,
+            ..JournalWrite::default()
         };
         self.log_store().write(&write, 1_000, sync).unwrap();
         self.log_store().acknowledge().unwrap();
@@ -405,7 +405,7 @@ fn a_loss_is_reported_until_the_log_goes_on() {
     let begin = JournalBegin { epochs, after: last, anew: None };
     let (items, until) = (items(last.get() + 1, last.get() + 1), last.next());
     let write =
-        JournalWrite { generation: 1, begin: Some(begin), items, until, dynamic_members: None };
+        JournalWrite { generation: 1, begin: Some(begin), items, until, ..JournalWrite::default() };
     let (mut log_store, restored) = open();
     assert_eq!(restored.lost_until, Some(1_000.into()));
     log_store.write(&write, 1, true).unwrap();

@@ -2,6 +2,7 @@
 //! happens when one of them stops in the middle.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod proofs;
 mod room;
 mod scripted;
 

@@ -39,6 +39,27 @@ impl Gap {
     }
 }
 
+/// Events that are missing where the acting root logs it: a gap that has no range yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Why.
+    pub reason: GapReason,
+    /// How many events are missing; `None` where it is unknown.
+    pub count: Option<u64>,
+    /// The worst among them; `None` where it is unknown.
+    pub severity_max: Option<Severity>,
+    /// The event spaces of all of them, as far as they are known.
+    pub spaces: Spaces,
+}
+
+impl Loss {
+    /// The gap with that range: behind the first position, up to the second.
+    pub fn between(self, (after, until): (Position, Position)) -> Gap {
+        let Self { reason, count, severity_max, spaces } = self;
+        Gap { after, until, reason, count, severity_max, spaces }
+    }
+}
+
 /// Why events are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GapReason {

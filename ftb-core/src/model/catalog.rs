@@ -9,6 +9,8 @@ mod events;
 pub use conditions::{CONDITIONS, ConditionEntry};
 pub use events::{EVENTS, names};
 
+use crate::severity::Severity;
+
 /// Tag key that makes agents remember the path of an event of any severity (`ftbctl trace`).
 pub const TRACE_TAG: &str = "ftb.trace";
 
@@ -40,6 +42,12 @@ impl EventEntry {
         CONDITIONS.iter().filter(|condition| condition.set_by.contains(&self.name))
     }
 
+    /// The worst of its severities.
+    pub fn worst(&self) -> Severity {
+        let all = self.severity.split(", ").filter_map(|word| word.parse().ok());
+        all.max().unwrap_or(Severity::Info)
+    }
+
     /// The conditions that it clears.
     pub fn clears(&self) -> impl Iterator<Item = &'static ConditionEntry> {
         CONDITIONS.iter().filter(|condition| condition.cleared_by.contains(&self.name))
@@ -60,7 +68,7 @@ pub fn condition(key: &str) -> Option<&'static ConditionEntry> {
 mod tests {
     use super::*;
     use crate::condition::pairs::ConditionPairs;
-    use crate::{EventName, EventSpace, Severity};
+    use crate::{EventName, EventSpace};
     use std::collections::BTreeSet;
 
     #[test]

@@ -56,7 +56,8 @@ pub struct Head {
     pub covers: u32,
     /// When, in Unix nanoseconds on the publisher's clock.
     pub time_ns: u64,
-    /// Agents remember its path: it is of ERROR or FATAL, or its publisher wants that.
+    /// Agents remember its path: it is of ERROR or FATAL, it states a condition with WARNING, or
+    /// its publisher wants that.
     pub is_traced: bool,
     /// The event space.
     pub space: Span,
@@ -144,6 +145,12 @@ pub struct ConditionHead {
 }
 
 impl Head {
+    /// With the verified statement of the event.
+    pub fn with_condition(self, condition: Option<ConditionHead>) -> Self {
+        let states = condition.is_some() && self.severity >= Severity::Warning;
+        Self { condition, is_traced: self.is_traced || states, ..self }
+    }
+
     /// Where its texts lie, by what they are called in errors.
     pub(crate) fn texts(&self) -> [(&'static str, Span); 5] {
         [

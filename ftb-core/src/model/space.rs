@@ -48,7 +48,8 @@ pub enum NameError {
     },
     /// A character outside letters, digits, `_` and `-`.
     #[error(
-        "{what} {text:?} has {character:?} at column {column}: only letters, digits, '_' and '-' are allowed"
+        "{what} {text:?} has {character:?} at column {column}: only letters, digits, '_' and '-' \
+         are allowed"
     )]
     Character {
         /// Which kind of name.

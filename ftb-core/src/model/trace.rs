@@ -1,7 +1,7 @@
 //! What all agents are asked: the path of an event, as they remember it, or how each of them is.
 //!
-//! Agents remember the steps of traced events only: those of ERROR and FATAL, and those with the
-//! tag [`TRACE_TAG`](crate::catalog::TRACE_TAG).
+//! Agents remember the steps of traced events only: those of ERROR and FATAL, those of WARNING that
+//! state a condition, and those with the tag [`TRACE_TAG`](crate::catalog::TRACE_TAG).
 
 use crate::ident::{EventId, OriginId, Rank};
 use crate::severity::Severity;

@@ -26,7 +26,7 @@ use crate::severity::Severity;
 use crate::storm::StormRule;
 use crate::trace::{EventTrace, TraceSubject};
 
-pub use crate::log::gap::{Gap, GapReason};
+pub use crate::log::gap::{Gap, GapReason, Loss};
 pub use crate::model::member::MemberState;
 
 /// One attempt to reach another agent. Never used twice in the life of a node.

@@ -37,6 +37,8 @@ pub(crate) struct Journal {
     generation: u64,
     /// Bytes that a lone root has appended and not committed.
     waiting_bytes: usize,
+    /// The last write said so ([`JournalWrite::is_replicated`]).
+    is_replicated: bool,
 }
 
 struct Disk {
@@ -66,6 +68,8 @@ pub(crate) struct JournalSource<'a> {
     pub(crate) published: &'a PublisherRanges,
     /// It is complete after this index, but for what its gaps state.
     pub(crate) after: LogIndex,
+    /// Two agents confirm its entries in memory.
+    pub(crate) is_replicated: bool,
 }
 
 impl Disk {
@@ -316,9 +320,21 @@ impl Journal {
         let disk = self.disk.as_mut()?;
         let begin = source.as_ref().and_then(|source| disk.begin(source));
         let items = source.map(|source| disk.next_items(&source, bytes_max)).unwrap_or_default();
+        // After a standby has gone, the disk may not have yet what was confirmed before.
+        let is_replicated = source.is_some_and(|source| {
+            source.is_replicated || self.is_replicated && disk.cursor < source.log.last()
+        });
+        self.is_replicated = is_replicated;
         self.generation = disk.generation;
         let (generation, until) = (disk.generation, disk.cursor);
         self.ready = begin.is_some() || !items.is_empty() || dynamic_members.is_some();
-        self.ready.then_some(JournalWrite { generation, begin, items, until, dynamic_members })
+        self.ready.then_some(JournalWrite {
+            generation,
+            begin,
+            items,
+            until,
+            dynamic_members,
+            is_replicated,
+        })
     }
 }

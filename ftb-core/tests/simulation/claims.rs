@@ -3,6 +3,8 @@
 
 use crate::events::{KEY, SPACE, Said, counted_mark, seal, seal_stated};
 use crate::neighbour::{START, hello_of_b};
+use crate::ops::Op;
+use crate::world::{Setup, World, boot};
 use ftb_core::condition::{Condition, Provenance, Subject, Truth};
 use ftb_core::frame::{
     Close, DynamicMember, Frame, Heartbeat, Hello, MemberReport, NackCode, UpBatch, UpItem,
@@ -16,6 +18,7 @@ use ftb_core::protocol::FEATURES;
 use ftb_core::sealed::Sealed;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// By rank; `a` is the acting root. The hostile agent is `b`, `c` a child of `a` as well, `d` and
 /// `e` are below `c`.
@@ -557,4 +560,60 @@ fn a_child_above_others_re_proposes_the_logs_of_them_all() {
     parent.say(1, Frame::Members(vec![report(3, 1, 1_000, UP)]));
     let claimed = re_proposed(&mut parent, 1, "c");
     assert_eq!(claimed, alone);
+}
+
+/// Reports that agent 7 has moved away from agent 6, and are lost.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+fn loses_that_7_moved(frame: &Frame) -> bool {
+    let Frame::Members(reports) = frame else { return false };
+    let is_lost = reports.iter().any(|report| {
+        report.rank == Rank(7)
+            && report.state == MemberState::Moved
+            && report.parent == Some(Rank(6))
+    });
+    LOST.fetch_add(u64::from(is_lost), Ordering::Relaxed);
+    is_lost
+}
+
+/// Agent 7 is below 6, which is below 5, which is below 2. Then 7 moves to the other side of the
+/// root, and the report of that is lost. `None`: 6 moves before it.
+fn moved_unreported(seed: u64) -> Option<World> {
+    let tolerant = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(8, 2) };
+    let mut world = boot(tolerant, seed).unwrap();
+    for (low, high) in (0..5).map(|low| (low, 6)).chain((0..6).map(|low| (low, 7))) {
+        world.operate(Op::CutOneWay(low, high)).unwrap();
+        world.operate(Op::CutOneWay(high, low)).unwrap();
+    }
+    world.run_ms(20_000).unwrap();
+    let parents = [5, 6, 7].map(|rank| world.parent_of(rank).map(|parent| parent.0));
+    assert_eq!(parents, [Some(2), Some(5), Some(6)]);
+    let lost_before = LOST.load(Ordering::Relaxed);
+    world.loses = loses_that_7_moved;
+    world.operate(Op::Heal).unwrap();
+    while world.parent_of(7) == Some(Rank(6)) {
+        world.run_ms(1).unwrap();
+    }
+    world.run_ms(1).unwrap();
+    world.loses = |_| false;
+    let is_first = world.parent_of(6) == Some(Rank(5)) && world.parent_of(7) == Some(Rank(3));
+    let lost = LOST.load(Ordering::Relaxed) - lost_before;
+    (is_first && lost == 1).then_some(world)
+}
+
+/// 6 moves to 2, 7 restarts, and 2 moves to the other side of the root: it must not say there that
+/// the former life of 7 is below it.
+#[test]
+fn a_move_whose_report_was_lost_is_reported_to_the_next_parent() {
+    let mut world = (1..=50).find_map(moved_unreported).expect("7 moves before 6 with some seed");
+    world.run_ms(20_000).unwrap();
+    world.check_tree().unwrap();
+    world.operate(Op::Kill(7)).unwrap();
+    world.run_ms(10_000).unwrap();
+    world.operate(Op::Start(7)).unwrap();
+    world.run_ms(10_000).unwrap();
+    // 2 comes below 1, below which 7 is, and its reports wait there for as long as any can.
+    world.operate(Op::Kill(0)).unwrap();
+    world.run_ms(20_000).unwrap();
+    assert_eq!(world.parent_of(2), Some(Rank(1)));
 }

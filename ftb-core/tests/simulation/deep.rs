@@ -131,7 +131,7 @@ fn what_a_root_without_a_copy_does_not_have_comes_from_a_child_that_has_it() {
         publish(&mut world);
         world.operate(Op::Kill(4)).unwrap();
         publish(&mut world);
-        // Whoever wants nothing of it hears with the next heartbeat how far the log is.
+        // A reader that wants nothing of it hears with the next heartbeat how far the log is.
         world.run_ms(2_000).unwrap();
         world.operate(Op::HostDown(0)).unwrap();
         world.operate(Op::HostDown(1)).unwrap();

@@ -67,7 +67,8 @@ fn a_hundred_thousand_agents_are_one_tree_again_after_a_rack_is_lost() {
     world.check_events().unwrap();
     let held: usize = (0..AGENTS as usize).map(|agent| world.held_bytes(agent)).sum();
     println!(
-        "{AGENTS} agents, {publishers} publishers: boot {:.0} us of a core an agent, {:.1} us an event with \
+        "{AGENTS} agents, {publishers} publishers: boot {:.0} us of a core an agent, {:.1} us an \
+         event with \
          {} deliveries, {} bytes held an agent, {} happenings in {:.0} s of a core, {:.0} s in all",
         (booted_ns - begun_ns) as f64 / 1e3 / f64::from(AGENTS),
         (published_ns - booted_ns) as f64 / 1e3 / events as f64,
@@ -112,7 +113,8 @@ fn an_event_and_a_subscription_cost_what_the_tree_is_deep() {
         }
         let (event, subscription) = frames_of_one(agents, fanout);
         println!(
-            "{agents} agents, fan-out {fanout}, {depth} levels below the root: {event} frames for an event, \
+            "{agents} agents, fan-out {fanout}, {depth} levels below the root: {event} frames for \
+             an event, \
              {subscription} for a subscription"
         );
         // Up, down to the subscriber, the confirmation; and what root and standby say to each

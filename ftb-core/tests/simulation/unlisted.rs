@@ -59,7 +59,7 @@ fn they_keep_their_ranks_across_restarts_and_the_death_of_the_root() {
         after(&mut world, &[Op::Start(0)]);
         after(&mut world, &[Op::Kill(6), Op::Kill(5), Op::Start(6), Op::Start(5)]);
         assert_eq!(ranks(&world), before, "the root that came back heard them");
-        // Nobody is left who has given them out: they say themselves what they have.
+        // The agent that gave them out is gone: they state themselves what they have.
         after(
             &mut world,
             &[Op::Kill(0), Op::Kill(1), Op::Kill(2), Op::Kill(3), Op::Kill(4)]

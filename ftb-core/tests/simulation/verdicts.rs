@@ -111,7 +111,7 @@ fn a_stopped_agent_is_no_dead_node() {
     assert!(!dead, "{:?}", world.announced);
 }
 
-/// Everybody below an agent that died with it is found dead too, and the root knows it.
+/// All agents below one that died with it are found dead too, and the root knows it.
 #[test]
 fn each_member_of_a_dead_rack_is_found_dead() {
     let rack = [2, 5, 6, 11, 12, 13];
@@ -308,7 +308,7 @@ fn names(ranks: &[u32]) -> Vec<String> {
 #[test]
 fn a_host_that_dies_right_after_it_answered_is_dead() {
     let mut world = boot(tolerant(15, 2), 1).unwrap();
-    // Nobody hears what it says to a new parent.
+    // What it says to a new parent is lost.
     world.loses = |frame| matches!(frame, Frame::Hello(hello) if hello.rank == Some(Rank(5)));
     world.operate(Op::HostDown(2)).unwrap();
     world.run_ms(6_000).unwrap();

@@ -37,7 +37,7 @@ const SYNC_PAUSE_NS: u64 = 30 * MS;
 #[derive(Clone)]
 pub struct Setup {
     pub agents: u32,
-    /// So many of them, the last, are in no member list.
+    /// How many of the last agents are in no member list.
     pub unlisted: u32,
     pub fanout: u32,
     /// One publisher and one subscriber at every n-th agent.

@@ -352,3 +352,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_it_does_about_a_condition_is_what_ftbctl_explains() {
+    let rules = Rules { drained_percent_max: 25, ..rules() };
+    let (action, when) = rules.reaction("FANFAIL", Severity::Error).unwrap();
+    assert_eq!(action, "drain the node (reason ftb:FANFAIL) until it clears");
+    assert_eq!(when, "severity error or worse; at most 25 % of all nodes");
+    assert_eq!(rules.reaction("FANFAIL", Severity::Warning), None);
+    for key in ["CERTIFICATE_EXPIRES", "WATCHED", "SILENCED"] {
+        assert_eq!(rules.reaction(key, Severity::Fatal), None, "{key}");
+    }
+}

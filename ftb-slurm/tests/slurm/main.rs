@@ -6,7 +6,8 @@ mod thousands;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Condition, Delivery, Severity, Start, Subscription, Truth, event};
-use ftb_tests::cluster::{Cluster, PATIENCE, wait_for};
+use ftb_tests::cluster::{Cluster, PATIENCE, Plan, wait_for};
+use ftb_tests::forged;
 use ftb_tests::slurm::{self, Slurm};
 use std::fmt::Write as _;
 use std::fs;
@@ -50,11 +51,16 @@ impl Site {
 
     /// Without a bridge yet.
     fn of(cluster: Cluster, slurm: Slurm) -> Result<Self> {
-        let client = Client::builder("site").agent(cluster.socket(0)).build()?;
+        Self::at(0, cluster, slurm)
+    }
+
+    /// The same, at that agent.
+    fn at(rank: usize, cluster: Cluster, slurm: Slurm) -> Result<Self> {
+        let client = Client::builder("site").agent(cluster.socket(rank)).build()?;
         let calls = cluster.dir().join("calls");
         let mut config = format!(
             "agent = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\ndrained_percent_max = 75\n",
-            cluster.socket(0)
+            cluster.socket(rank)
         );
         // The programs of Slurm, and a line for each call.
         for name in ["scontrol", "sinfo"] {
@@ -323,4 +329,22 @@ async fn the_bridge_drains_resumes_and_never_overrules_a_person() -> Result<()> 
     assert!(site.node("node02")?.starts_with("drained"), "no bridge resumes it");
     site.start_bridge().await?;
     site.wait_node("node02", "idle", "none").await
+}
+
+/// The holder of the key of the acting root has written a fault into the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_condition_drains_no_node_and_makes_none_unhealthy() -> Result<()> {
+    if !slurm::can_run() {
+        return Ok(());
+    }
+    let cluster = forged::start(Plan::new(2, 2), "node02", FAN, "FANFAIL").await?;
+    let slurm = Slurm::start(&cluster.dir().join("slurm"), &["node01", "node02"]).await?;
+    let mut site = Site::at(1, cluster, slurm)?;
+    site.start_bridge().await?;
+    site.wait_turn().await?;
+    site.wait_node("node02", "idle", "none").await?;
+    assert_eq!(site.health("node02", &[])?, (0, "healthy".to_owned()));
+    // It is the node that the bridge would drain.
+    site.state(&["node02"], Truth::True).await?;
+    site.wait_node("node02", "drained", REASON).await
 }

@@ -185,8 +185,9 @@ impl Decision {
             Action::Cancel { faults, reason } => {
                 self.inputs.push(JlInput::Cancel { faults, reason });
             }
-            Action::Gone { node, reason } => {
-                self.rule = Some(reason.clone());
+            Action::Gone { node, fault, cause } => {
+                let reason = cause.words(fault);
+                (self.rule, self.fault) = (Some(cause.rule), Some(fault));
                 self.is_final = true;
                 self.inputs.push(JlInput::Gone { node, reason });
             }

@@ -215,7 +215,8 @@ impl Jl {
 
     /// Whether it waits for launch agents; no rank runs yet.
     pub fn gathers(&self) -> bool {
-        matches!(self.open(), Some(Open { workflow: Workflow::Start(start), .. }) if start.gathers())
+        let open = self.open().map(|open| &open.workflow);
+        matches!(open, Some(Workflow::Start(start)) if start.gathers())
     }
 
     /// Nodes that have not reported since this JL took over.
@@ -412,7 +413,8 @@ impl Jl {
         for node in doubted {
             let (since, rest) = (of(SILENCES_WARN), of(SILENCES_MAX - SILENCES_WARN + 2));
             self.job.tell(format!(
-                "the launch agent of node {node} has not answered for {since:?}: its node counts as lost after {rest:?} more"
+                "the launch agent of node {node} has not answered for {since:?}: its node counts \
+                 as lost after {rest:?} more"
             ));
         }
         let ends = self.ends();
@@ -436,9 +438,22 @@ impl Jl {
         let Some(open) = &mut self.open else {
             return;
         };
+        let before = self.job.out.len();
         let mut context = Context { job: &mut self.job, episode: open.episode };
         let transition = run(open.workflow.handler(), &mut context);
+        let name = open.name(&self.job);
+        for output in self.job.out.iter_mut().skip(before) {
+            if let JlOutput::Notify(words) = output {
+                *words = format!("{name}: {words}");
+            }
+        }
         self.transition(now, transition);
+    }
+
+    /// Informs the user about the open episode, if there is one.
+    fn tell_of_open(&mut self, words: &str) {
+        let name = self.open.as_ref().map(|open| format!("{}: ", open.name(&self.job)));
+        self.job.tell(format!("{}{words}", name.unwrap_or_default()));
     }
 
     fn transition(&mut self, now: Now, transition: Transition) {
@@ -516,8 +531,8 @@ impl Jl {
             self.keep_pending(node, open.reason.clone(), open.by, tried);
         }
         // A fault that closes forgets its cause.
-        let fault = self.job.faults.words(open.by);
-        let cause = open.by.fault().and_then(|fault| self.job.faults.cause(fault)).cloned();
+        let (name, fault) = (open.name(&self.job), open.fault());
+        let cause = fault.and_then(|fault| self.job.faults.cause(fault)).cloned();
         self.settle_closed(&open, done, &words);
         let has_started = matches!(open.workflow, Workflow::Start(_));
         if has_started {
@@ -539,7 +554,7 @@ impl Jl {
         let in_memory =
             matches!(&open.workflow, Workflow::Checkpoint(of) if of.set().is_in_memory());
         if !(done && in_memory && open.why == BY_THE_CLOCK) {
-            self.job.tell(format!("{} {episode}{fault}: {words} [{phases}]", open.workflow.kind()));
+            self.job.tell(format!("{name}: {words} [{phases}]"));
         }
         self.job.out.push(JlOutput::Save);
         self.job.publish(FromJl::Closed(Closed {
@@ -548,7 +563,7 @@ impl Jl {
             done,
             words,
             phases,
-            fault: open.by.fault(),
+            fault,
             cause,
             choice: open.workflow.choice(),
             why: open.why,

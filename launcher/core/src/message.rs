@@ -188,6 +188,14 @@ pub struct FaultCause {
     pub rule: String,
 }
 
+impl FaultCause {
+    /// `fault 3: FTB_IPMI_FANFAIL on node03, rule fan failed`, for display.
+    pub fn words(&self, fault: FaultId) -> String {
+        let Self { what, rule } = self;
+        format!("fault {fault}: {what}, rule {rule}")
+    }
+}
+
 /// A job without a spare for a node waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {

@@ -74,7 +74,8 @@ pub enum Action {
     /// The node is gone.
     Gone {
         node: NodeName,
-        reason: String,
+        fault: FaultId,
+        cause: FaultCause,
     },
     /// Requests for these faults are obsolete.
     Cancel {
@@ -535,7 +536,10 @@ impl Policy {
             }
             ActionKind::Checkpoint => Request::Checkpoint { reason },
             ActionKind::Stop => Request::Kill { code: 1, reason },
-            ActionKind::Lost => return out.push(Action::Gone { node, reason }),
+            ActionKind::Lost => {
+                out.extend(fault.map(|fault| Action::Gone { node, fault, cause }));
+                return;
+            }
             ActionKind::Notify | ActionKind::Usable => return,
         };
         out.push(Action::Request { want, fault: fault.map(|fault| (fault, cause)) });

@@ -114,7 +114,7 @@ fn a_dead_node_without_a_set_ends_the_job_with_a_reason() {
     assert!(world.reported.iter().any(|line| line.contains("no set to restart from")));
 }
 
-/// Nobody is left who could answer: the job does not wait for it.
+/// No node is left that could answer: the job does not wait for it.
 #[test]
 fn when_all_nodes_are_lost_the_job_ends_with_a_reason() {
     let mut world = World::new(1, config(2, 1, 1), Faults::default());
@@ -405,7 +405,7 @@ fn a_recovery_survives_a_fault_at_each_of_its_messages() {
         for fate in &fates {
             let mut world = one_dies(7, Faults::default());
             world.fate = Some((number, fate.clone()));
-            // Nobody but a person brings a launcher back.
+            // Only a person brings a launcher back.
             world.at(6000, Happens::ReviveJl);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
             let why = || format!("message {number}, {fate:?}: {:#?}", world.reported);

@@ -348,7 +348,7 @@ fn a_rank_that_dies_is_reported_to_those_that_wait_for_it() {
     finish_all(running);
 }
 
-/// Whoever does not know the secret is sent away: nothing of what they say reaches the program.
+/// A peer without the secret is refused: nothing of what it sends reaches the program.
 #[test]
 fn strangers_at_the_socket_of_a_rank_are_turned_away_and_the_job_goes_on() {
     let harness = Harness::new(4);
@@ -424,7 +424,7 @@ fn messages_of_other_threads_survive_suspensions_in_order() {
     for episode in (1..=20).map(|half| 2 * half) {
         resumed += 2;
         harness.bus.request(&checkpoint(episode, "s"), resumed, is_resumed);
-        // Nobody leaves: the end-points are torn down and made again.
+        // No rank leaves: the end-points are torn down and made again.
         resumed += 2;
         let request = migrate(episode + 1, "m", &[9]);
         harness.bus.request(&request, resumed, is_resumed);

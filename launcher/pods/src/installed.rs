@@ -57,7 +57,8 @@ fn works(criu: &Criu) -> Result<(), String> {
         Err(error) => error.to_string(),
     };
     Err(format!(
-        "{program} does not work on this kernel ({said}): run deploy/dev/install-criu.sh for a newer one, or name \
+        "{program} does not work on this kernel ({said}): run deploy/dev/install-criu.sh for a \
+         newer one, or name \
          one with FTB_CRIU"
     ))
 }

@@ -12,7 +12,6 @@ pub mod net;
 mod pause;
 mod pipes;
 mod processes;
-mod saving;
 mod stdin;
 mod stop;
 pub mod supervisor;

@@ -156,7 +156,8 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>
         (means, Some(listed)) => Ok((listed, means, place.hosts.clone())),
         (StartMethod::Ssh, None) => {
             let hosts = place.hosts.as_deref().ok_or(
-                "where is it to run? Say --hosts, --nodes or --local-nodes, or run it in a Slurm allocation",
+                "where is it to run? Say --hosts, --nodes or --local-nodes, or run it in a Slurm \
+                 allocation",
             )?;
             let mut names = plan::hosts(hosts, "--hosts")?;
             if let Some(spares) = &place.spares {
@@ -166,9 +167,12 @@ fn entries(place: &Place) -> Result<(Vec<NodeEntry>, StartMethod, Option<String>
             names.dedup();
             Ok((made_up(place, names), means, place.hosts.clone()))
         }
-        (StartMethod::Local, None) if names_no_host(place) => Ok((vec![this_host(place)?], means, None)),
+        (StartMethod::Local, None) if names_no_host(place) => {
+            Ok((vec![this_host(place)?], means, None))
+        }
         (StartMethod::Local, None) => Err(
-            "--start local on more than this host: name the nodes' agents with --local-nodes or --nodes"
+            "--start local on more than this host: name the nodes' agents with --local-nodes or \
+             --nodes"
                 .to_owned(),
         ),
     }

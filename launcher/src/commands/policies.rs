@@ -251,7 +251,7 @@ impl<'a> ActionLine<'a> {
         let (word, node, words) = match action {
             Action::Notify(words) => ("tell", None, words.as_str()),
             Action::Unusable { node, why } => ("unusable", Some(node), why.why.as_str()),
-            Action::Gone { node, reason } => ("lost", Some(node), reason.as_str()),
+            Action::Gone { node, cause, .. } => ("lost", Some(node), cause.rule.as_str()),
             Action::Cancel { reason, .. } => ("cancel", None, reason.as_str()),
             Action::Request { want, .. } => match want {
                 Request::Migrate { node, reason, .. } => ("migrate", Some(node), reason.as_str()),
@@ -266,7 +266,8 @@ impl<'a> ActionLine<'a> {
         let faults = match action {
             Action::Request { fault, .. } => fault.iter().map(|(fault, _)| *fault).collect(),
             Action::Cancel { faults, .. } => faults.clone(),
-            Action::Notify(_) | Action::Gone { .. } | Action::Unusable { .. } => BTreeSet::new(),
+            Action::Gone { fault, .. } => BTreeSet::from([*fault]),
+            Action::Notify(_) | Action::Unusable { .. } => BTreeSet::new(),
         };
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let time_s = now.mono_ns as f64 / 1e9;

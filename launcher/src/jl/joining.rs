@@ -3,12 +3,14 @@
 
 use super::signals::Caught;
 use super::{END_WAIT, INPUTS_MAX, LaunchJob};
+use crate::addresses::Addresses;
 use crate::clock::Clock;
 use crate::connection::{self, Purpose};
+use crate::image_server::ImageServer;
 use crate::links::{self, LinkNews};
+use crate::listener;
 use crate::progress::Wiper;
 use crate::streams::{self, InputNews};
-use crate::transfer::{Addresses, ImageServer};
 use crate::{console, control, nla, output};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::FromNode;
@@ -54,7 +56,7 @@ pub(super) fn join(
     let addresses = Arc::new(Mutex::new(run.state.addresses.clone()));
     let images = ImageServer::of_store(&run.dir, &run.file);
     let (to_tree, accepted) = mpsc::channel(INPUTS_MAX);
-    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+    tokio::spawn(listener::serve(listener, secret.clone(), images, to_tree));
     let router = Router::of_jl(control::random() | 1, run.file.specs.keys().cloned());
     let (to_nodes, orders) = mpsc::channel(INPUTS_MAX);
     let (to_shell, from_nodes) = mpsc::channel(INPUTS_MAX);

@@ -9,8 +9,9 @@
 //! Images are requested as those on disk are ([`crate::transfer`]).
 
 use super::{Content, Image, NodeMemory, Part, each_part};
+use crate::addresses::{self, Addresses};
 use crate::connection::{BlockingConnection, Connection, Purpose, dial};
-use crate::transfer::{self, Addresses};
+use crate::image_request::{GET, WAIT};
 use ftb_job::memory::{create, seal};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::memory::scheme::GROUP_MAX;
@@ -191,7 +192,7 @@ fn open(
     let connection: Connection = peers.runtime.block_on(dial(address, &peers.secret, &purpose))?;
     let mut reader = BlockingConnection::new(connection, peers.runtime.clone());
     let mut line = read_line(&mut reader)?;
-    while line == transfer::WAIT {
+    while line == WAIT {
         line = read_line(&mut reader)?;
     }
     match line.strip_prefix("OK ").map(|rest| rest.trim_end().parse::<u64>()) {
@@ -250,7 +251,7 @@ impl Work<'_> {
     fn copy(&self, of: &Member, from: &Member) -> io::Result<()> {
         let address = self.address(from)?;
         for (rank, bytes) in &of.images {
-            let words = format!("{} {} {rank}", transfer::GET, self.task.set);
+            let words = format!("{} {} {rank}", GET, self.task.set);
             let image = received(open(self.peers, address, words, *bytes)?, *bytes)?;
             self.keep(Some(&of.owner), *rank, *bytes, image)?;
         }
@@ -392,7 +393,7 @@ pub async fn work(
     let is_lost = |index: usize| index != task.member && task.lost.contains(&index);
     let needed = task.group.members.iter().enumerate();
     for (_, of) in needed.filter(|(index, of)| !is_lost(*index) && of.host != task.target) {
-        transfer::address_of(&of.host, known.clone()).await?;
+        addresses::address_of(&of.host, known.clone()).await?;
     }
     let mut addresses = known.borrow().clone();
     addresses.insert(task.target.clone(), own);
@@ -425,7 +426,7 @@ pub async fn fetch(
     let fetched = tokio::task::spawn_blocking(move || {
         let mut sum = 0;
         for rank in ranks.iter() {
-            let purpose = Purpose::Image(format!("{} {set} {rank}", transfer::GET));
+            let purpose = Purpose::Image(format!("{} {set} {rank}", GET));
             let dialed = peers.runtime.block_on(dial(&server, &peers.secret, &purpose));
             let mut from = BlockingConnection::new(dialed?, peers.runtime.clone());
             let bytes = announced(&mut from)?;
@@ -444,7 +445,7 @@ pub async fn fetch(
 /// The length in the answer of a server.
 fn announced(from: &mut impl BufRead) -> io::Result<u64> {
     let mut line = read_line(from)?;
-    while line == transfer::WAIT {
+    while line == WAIT {
         line = read_line(from)?;
     }
     let length = line.strip_prefix("OK ").and_then(|rest| rest.trim_end().parse().ok());
@@ -455,8 +456,8 @@ fn announced(from: &mut impl BufRead) -> io::Result<u64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::connection;
-    use crate::transfer::ImageServer;
+    use crate::image_server::ImageServer;
+    use crate::listener;
     use ftb_launcher_core::memory::Group;
     use ftb_launcher_core::names::Episode;
     use tokio::net::TcpListener;
@@ -481,7 +482,7 @@ mod tests {
         let images = ImageServer::new("/nowhere".into());
         let images = images.with_memory(memory.clone(), secret.clone());
         let (tree, _) = mpsc::channel(1);
-        tokio::spawn(connection::serve(listener, secret, images, tree));
+        tokio::spawn(listener::serve(listener, secret, images, tree));
         (memory, address)
     }
 

@@ -3,18 +3,20 @@
 //! that is gone.
 
 use super::{ANNOUNCE_EVERY, INPUTS_MAX, LOOK_EVERY, WORDS_MAX};
+use crate::addresses::Addresses;
 use crate::backplane::{self, EventGate, Received};
 use crate::clock::Clock;
 use crate::connection::{self, Purpose};
 use crate::control;
+use crate::image_server::ImageServer;
 use crate::links::{self, LinkNews};
+use crate::listener;
 use crate::memory::NodeMemory;
 use crate::nodedir::{self, OUTPUT};
 use crate::output::{self, OutputTarget};
 use crate::refused::Refusals;
 use crate::spec::NlaSpec;
 use crate::streams::InputSlot;
-use crate::transfer::{Addresses, ImageServer};
 use ftb_client::{Client, Start};
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::ToNode;
@@ -76,7 +78,7 @@ pub(super) fn join(
         Some(memory) => images.with_memory(memory, secret.clone()),
         None => images,
     };
-    tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+    tokio::spawn(listener::serve(listener, secret.clone(), images, to_tree));
     let uplinks = spec.uplinks.clone();
     let router = Router::of_nla(spec.node.clone(), control::random(), address, uplinks);
     let (to_jl, orders) = mpsc::channel(INPUTS_MAX);
@@ -199,14 +201,14 @@ pub(super) fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMe
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::connection::FromListener;
+    use crate::listener::FromListener;
 
     async fn served(secret: &Secret) -> (String, mpsc::Receiver<FromListener>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (to_tree, accepted) = mpsc::channel(4);
         let images = ImageServer::new("/nowhere".into());
-        tokio::spawn(connection::serve(listener, secret.clone(), images, to_tree));
+        tokio::spawn(listener::serve(listener, secret.clone(), images, to_tree));
         (address, accepted)
     }
 

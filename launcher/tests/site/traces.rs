@@ -142,8 +142,8 @@ fn criu(name: &&String) -> bool {
     name.contains("criu") || name.contains("ftb")
 }
 
-/// Everybody whose environment says that its job is in that directory: launcher, launch agents,
-/// guards, pods, ranks.
+/// All processes whose environment says that their job is in that directory: launcher, launch
+/// agents, guards, pods, ranks.
 fn processes(jobs: &Path) -> Vec<Pid> {
     let word = format!("FTB_JOBS_DIR={}\0", jobs.display());
     let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);

@@ -344,7 +344,7 @@ impl<'a> Envelope<'a> {
         let content = span(out.len() - begin, event.len());
         out.extend_from_slice(event);
         let stamps = Stamps { id: EventId { seq, ..self.stamps.id }, ..self.stamps };
-        Ok(Head { condition, ..sealed_head(&stamps, host, content, inner) })
+        Ok(sealed_head(&stamps, host, content, inner).with_condition(condition))
     }
 }
 

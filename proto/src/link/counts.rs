@@ -99,7 +99,7 @@ fn of_entry_refs(entry_refs: &[EntryRef]) -> u64 {
 
 fn of_batch(batch: &UpBatch) -> u64 {
     let of_item = |item: &UpItem| match item {
-        UpItem::Events(_) => 0,
+        UpItem::Events(_) | UpItem::Loss(_) => 0,
         UpItem::Gap(gap) => of_gap(gap),
         UpItem::Fork { until, .. } => until.get(),
     };

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use ftb_core::frame::{Content, Down, EntryRef, HistoryReply, Item, Replicate, UpBatch, UpItem};
 use ftb_core::ident::OriginId;
 use ftb_core::limits::BATCH_EVENTS_MAX;
+use ftb_core::node::api::{Gap, Loss};
+use ftb_core::position::Position;
 use prost::Message;
 
 /// Fields of a LinkFrame, in `ftb/v1/link.proto`.
@@ -90,6 +92,10 @@ fn up_part(item: &UpItem) -> Part<'_> {
             return Part::Events(EventsItem { field: UP_ITEMS, index: None, events });
         }
         UpItem::Gap(gap) => v1::UpItem { gap: Some(wire_gap(gap)), ..v1::UpItem::default() },
+        UpItem::Loss(loss) => {
+            let gap = loss.clone().between((Position::ZERO, Position::ZERO));
+            v1::UpItem { gap: Some(wire_gap(&gap)), ..v1::UpItem::default() }
+        }
         UpItem::Fork { epoch, until, re_proposed } => {
             let (epoch, until, re_proposed) = (Some(wire_epoch(*epoch)), *until, *re_proposed);
             let fork = Some(v1::Fork { epoch, until: until.get(), re_proposed });
@@ -194,6 +200,15 @@ pub(super) fn core_replicate(frame: Bytes, batch: v1::Replicate) -> Result<Repli
     })
 }
 
+/// A gap on its way up. One without a range is placed by the acting root.
+fn up_gap(gap: Gap) -> UpItem {
+    if gap.until != Position::ZERO {
+        return UpItem::Gap(gap);
+    }
+    let Gap { reason, count, severity_max, spaces, .. } = gap;
+    UpItem::Loss(Loss { reason, count, severity_max, spaces })
+}
+
 fn log_items(frame: Bytes, items: Vec<v1::LogItem>) -> Result<Vec<Item>> {
     let mut collector = Collector::new(frame);
     for item in items {
@@ -203,7 +218,7 @@ fn log_items(frame: Bytes, items: Vec<v1::LogItem>) -> Result<Vec<Item>> {
         let content = match item {
             UpItem::Events(run) => Content::Events(run),
             UpItem::Gap(gap) => Content::Gap(gap),
-            UpItem::Fork { .. } => return need("log item", "content", None),
+            UpItem::Loss(_) | UpItem::Fork { .. } => return need("log item", "content", None),
         };
         Ok(Item { index: index.into(), content })
     };
@@ -263,7 +278,7 @@ impl Collector {
     fn up_item(&mut self, item: v1::UpItem) -> Result<()> {
         match (&item.events[..], item.gap, item.fork) {
             (events @ [_, ..], None, None) => self.events(0, events, |_, _| true),
-            ([], Some(gap), None) => self.other(0, UpItem::Gap(core_gap(gap)?)),
+            ([], Some(gap), None) => self.other(0, up_gap(core_gap(gap)?)),
             ([], None, Some(fork)) => {
                 let epoch = core_epoch(need("fork", "epoch", fork.epoch)?)?;
                 let v1::Fork { until, re_proposed, .. } = fork;

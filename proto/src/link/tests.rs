@@ -10,7 +10,7 @@ use ftb_core::frame::{
 };
 use ftb_core::ident::EventId;
 use ftb_core::limits::{BATCH_EVENTS_MAX, PAYLOAD_BYTES_DEFAULT};
-use ftb_core::node::api::GapReason;
+use ftb_core::node::api::{GapReason, Loss};
 use ftb_core::position::{Epoch, Position};
 use ftb_core::protocol::{PROTOCOL, Versions};
 use ftb_core::run::Run;
@@ -318,6 +318,18 @@ fn what_is_over_a_bound_is_refused() {
                 .contains("index")
         );
     }
+}
+
+/// As the release before has it on the wire: a gap whose positions are 0.
+#[test]
+fn a_loss_goes_up_as_a_gap_without_a_range() {
+    let Gap { reason, count, severity_max, spaces, .. } = gap();
+    let loss = Loss { reason, count, severity_max, spaces };
+    let up = |item| Frame::Up(UpBatch { items: vec![item], ..up_batch() });
+    let frame = up(UpItem::Loss(loss.clone()));
+    assert_eq!(decode(frame.clone().to_bytes()), Ok(frame.clone()));
+    let nowhere = loss.between((Position::ZERO, Position::ZERO));
+    assert_eq!(frame.to_bytes(), up(UpItem::Gap(nowhere)).to_bytes());
 }
 
 fn hello_bytes(hello: v1::LinkHello) -> Bytes {

@@ -183,7 +183,7 @@ fn journal_append(bencher: Bencher<'_, '_>) {
             begin: begin.take(),
             items,
             until: index.into(),
-            dynamic_members: None,
+            ..JournalWrite::default()
         };
         good(log_store.write(&write, 1, false));
         good(log_store.acknowledge());

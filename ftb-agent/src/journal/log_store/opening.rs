@@ -49,6 +49,7 @@ impl LogStore {
             bounds,
             checkpoint: Checkpoint::default(),
             has_checkpoint: false,
+            is_replicated: false,
             boot,
             last: manifest.after,
             synced: manifest.after,

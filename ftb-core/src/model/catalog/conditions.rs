@@ -83,8 +83,8 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         meaning: "A publisher watches the host. Without a watch a host is never healthy. Unknown: \
                   the watcher is lost, or its BMC is silent.",
         action: "none",
-        set_by: &[names::FTB_CONDITION, names::FTB_IPMI_NORMAL],
-        cleared_by: &[],
+        set_by: &[names::FTB_CONDITION, names::FTB_IPMI_NORMAL, names::FTB_IB_ADAPTER_AVAILABLE],
+        cleared_by: &[names::FTB_IB_ADAPTER_UNAVAILABLE],
     },
     host(
         "NODE_DEAD",

@@ -57,8 +57,9 @@ catalog! {
             "An agent that was rejected is a child of tag `by`, or has not asked it for 20 \
              minutes.";
         FTB_CLAIM_REFUSED: "warning", "", "host by about",
-            "An agent sent an event or a report about a host that is not below it. Its key may be \
-             stolen: look at the host. At most once in 10 minutes for each host.";
+            "An agent sent an event or a report about a host that is not below it, offered a log \
+             that cannot be, or raises the epoch again and again. Its key may be stolen: look at \
+             the host. At most once in 10 minutes for each host.";
         FTB_MEMBERS_DIFFER: "warning", "", "host by",
             "Two agents have different member lists. Give both the same.";
         FTB_MEMBERS_AGREE: "info", "", "host by?",

@@ -61,6 +61,8 @@ pub struct JournalWrite {
     /// Agents that are in no member list, and their ranks, in the place of what was written of
     /// them.
     pub dynamic_members: Option<Vec<(String, Rank)>>,
+    /// There is a standby: entries that this disk does not have yet may be confirmed.
+    pub is_replicated: bool,
 }
 
 /// The journal is to hold this log from now on.

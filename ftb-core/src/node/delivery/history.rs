@@ -31,11 +31,6 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// The search for it here.
-    pub(super) fn search(&mut self) -> Option<&mut HistorySearch> {
-        self.search.as_mut()
-    }
-
     pub(super) fn is_search(&self) -> bool {
         self.search.is_some()
     }
@@ -251,6 +246,11 @@ impl Delivery {
         let request = PendingRequest { requester, uid, sent_ns: cx.now.mono_ns, search };
         self.requests.insert(self.next_request, request);
         Some(self.next_request)
+    }
+
+    /// The search for a question here.
+    pub(super) fn search_of(&mut self, id: u64) -> Option<&mut HistorySearch> {
+        self.requests.get_mut(&id)?.search.as_mut()
     }
 
     /// Another agent is asked: its time to answer begins.
@@ -476,9 +476,9 @@ impl Delivery {
             return;
         }
         for id in late {
-            match self.requests.get_mut(&id).map(PendingRequest::search) {
-                Some(Some(_)) => self.search_next(cx, id),
-                _ => drop(self.requests.remove(&id)),
+            match self.search_of(id) {
+                Some(_) => self.search_next(cx, id),
+                None => drop(self.requests.remove(&id)),
             }
         }
         self.catch_up_all(cx, false);

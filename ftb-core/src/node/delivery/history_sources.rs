@@ -13,7 +13,6 @@ use crate::filter::FilterSet;
 use crate::frame::{Frame, HistoryReply, HistoryRequest, Item};
 use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
 use crate::node::cx::Cx;
-use crate::node::delivery::history::PendingRequest;
 use crate::node::delivery::history_turns::{DiskTurns, Requester};
 use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeSet, VecDeque};
@@ -281,9 +280,5 @@ impl Delivery {
         if let Some(parent) = cx.around.parent_link() {
             cx.send_if_room(parent, Frame::HistoryReply(reply));
         }
-    }
-
-    fn search_of(&mut self, id: u64) -> Option<&mut HistorySearch> {
-        self.requests.get_mut(&id).and_then(PendingRequest::search)
     }
 }

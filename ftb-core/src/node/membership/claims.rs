@@ -191,6 +191,7 @@ impl Membership {
         self.claims.held.values_mut().for_each(|held| held.since_ns = now_ns);
         self.claims.has_changed = true;
         self.claims.dropped.values_mut().for_each(|since_ns| *since_ns = now_ns);
+        self.members.forgive(now_ns);
     }
 
     /// What children said since the last call, and must not.
@@ -476,7 +477,7 @@ impl Membership {
     ) -> bool {
         let runs = batch.items.iter().filter_map(|item| match item {
             UpItem::Events(run) => Some(run),
-            UpItem::Gap(_) | UpItem::Fork { .. } => None,
+            UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => None,
         });
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
         let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));

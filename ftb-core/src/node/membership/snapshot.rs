@@ -77,6 +77,7 @@ impl Membership {
             let rank = rank.0.into();
             snapshot.contains(rank) && !old.contains(rank)
         });
+        self.members.retain_moved(|rank| snapshot.contains(rank.0.into()));
         self.forward_snapshot(cx);
     }
 

@@ -44,7 +44,7 @@ impl Wanting<'_> {
     pub(super) fn wants_item(&self, item: &UpItem) -> bool {
         match item {
             UpItem::Events(run) => self.wants(run),
-            UpItem::Gap(_) | UpItem::Fork { .. } => false,
+            UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => false,
         }
     }
 }

@@ -162,7 +162,7 @@ impl Outbox {
             let Some(item) = kept.item.behind(place(first, kept.first)) else { continue };
             let fits = match &item {
                 UpItem::Events(run) => run.fitting(bytes_max - bytes, items_max - count),
-                UpItem::Gap(_) | UpItem::Fork { .. } => 1,
+                UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => 1,
             };
             let part = item.front(fits).filter(|part| count + part.count() <= items_max);
             let Some(part) = part else { break };
@@ -263,7 +263,7 @@ impl Outbox {
     pub(super) fn holds(&self, id: EventId) -> bool {
         self.items.iter().any(|kept| match &kept.item {
             UpItem::Events(run) => run.holds(id),
-            UpItem::Gap(_) | UpItem::Fork { .. } => false,
+            UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => false,
         })
     }
 
@@ -304,7 +304,7 @@ impl Outbox {
         let runs = self.take_unsettled(Some(seq)).into_iter();
         let stretches = runs.flat_map(|item| match item {
             UpItem::Events(run) => run.stretches().collect(),
-            UpItem::Gap(_) | UpItem::Fork { .. } => Vec::new(),
+            UpItem::Gap(_) | UpItem::Loss(_) | UpItem::Fork { .. } => Vec::new(),
         });
         stretches.map(|s| EventId { publisher: s.publisher, seq: s.last }).collect()
     }

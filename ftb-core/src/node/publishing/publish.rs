@@ -8,14 +8,13 @@ use crate::catalog::names;
 use crate::confirm_level::ConfirmLevel;
 use crate::frame::UpItem;
 use crate::node::api::{
-    ClientId, ClientInfo, Gap, GapReason, Output, RefusedWhat, RejectCode, ToClient,
+    ClientId, ClientInfo, GapReason, Loss, Output, RefusedWhat, RejectCode, ToClient,
 };
 use crate::node::cx::Cx;
 use crate::node::publishing::Publishing;
 use crate::node::publishing::delayed_acks::AckState;
 use crate::node::publishing::storm::StormDecision;
 use crate::numbers::PublisherSeq;
-use crate::position::Position;
 use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
@@ -330,16 +329,13 @@ impl Publishing {
     /// All subscribers learn what was shed.
     pub(super) fn on_storm_gap_timer(&mut self) {
         if let Some(shed) = self.storm_shed.take() {
-            let gap = Gap {
-                // Its place is where the acting root logs it.
-                after: Position::ZERO,
-                until: Position::ZERO,
+            let loss = Loss {
                 reason: GapReason::Shed,
                 count: Some(shed.count),
                 severity_max: Some(shed.severity),
                 spaces: shed.spaces,
             };
-            self.outbox.push(UpItem::Gap(gap));
+            self.outbox.push(UpItem::Loss(loss));
         }
     }
 }

@@ -34,12 +34,12 @@ use crate::group::{
 use crate::ident::{EventId, PublisherId};
 use crate::log::ring::Log;
 use crate::node::Node;
-use crate::node::api::{Gap, GapReason};
+use crate::node::api::{GapReason, Loss};
 use crate::node::config::{NodeConfig, ns};
 use crate::numbers::LogIndex;
-use crate::position::Position;
 use crate::run::Run;
 use crate::sealed::{Sealed, SealedRef};
+use crate::spaces::Spaces;
 use crate::storm::rule_of;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -187,7 +187,7 @@ impl Grouping {
     ) -> Placement {
         let Some(grouper) = config.grouper else { return Placement::default() };
         let is_large = self.appended > config.log_bytes / LOG_PART;
-        let mut folds = if is_large { self.end_until(config, self.next) } else { Vec::new() };
+        let mut folds = if is_large { self.end_all(config) } else { Vec::new() };
         let found = GroupKey::of(config, event).filter(|_| is_on || event.is_member());
         let found = found
             .or_else(|| event.is_member().then(|| (GroupKey::with(event, std::iter::empty()), 0)));
@@ -227,7 +227,7 @@ impl Grouping {
         let number = self.next;
         self.next += 1;
         let (carrier, hosts) = (member.clone(), GroupHosts::default());
-        let (first_ns, last_ns) = (u64::MAX, 0);
+        let time_ns = event.time_ns();
         let mut group = OpenGroup {
             number,
             key,
@@ -236,8 +236,8 @@ impl Grouping {
             hosts,
             members: 0,
             bytes: 0,
-            first_ns,
-            last_ns,
+            first_ns: time_ns,
+            last_ns: time_ns,
         };
         group.add(event, member);
         self.groups.push_back(group);
@@ -277,6 +277,11 @@ impl Grouping {
             self.appended = 0;
         }
         folds
+    }
+
+    /// Ends all groups.
+    fn end_all(&mut self, config: &NodeConfig) -> Vec<Sealed> {
+        self.end_until(config, self.next)
     }
 
     /// Ends the groups whose windows are over, and those that began before them.
@@ -382,9 +387,11 @@ impl Node {
     /// acting root, members would stay without one.
     pub(in crate::node) fn on_group_timer(&mut self) {
         let is_on = self.membership.all_know_folds();
-        let until_ns = if is_on { self.cx.now.mono_ns } else { u64::MAX };
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
-        let folds = root.grouping.end_due(&self.cx.config, until_ns);
+        let folds = match is_on {
+            true => root.grouping.end_due(&self.cx.config, self.cx.now.mono_ns),
+            false => root.grouping.end_all(&self.cx.config),
+        };
         self.count_folds(folds.len());
         self.log_entries(&folds);
     }
@@ -414,9 +421,12 @@ impl Node {
     fn log_lost_folds(&mut self) {
         let rules = self.cx.config.storm.iter().filter(|rule| !rule.group_by.is_empty());
         let Some(severity_max) = rules.map(|rule| rule.severity_max).max() else { return };
-        let here = (Position::ZERO, Position::ZERO);
-        let gap = Gap::unknown(here, GapReason::LogLost);
-        self.append(UpItem::Gap(Gap { severity_max: Some(severity_max), ..gap }));
+        self.append(UpItem::Loss(Loss {
+            reason: GapReason::LogLost,
+            count: None,
+            severity_max: Some(severity_max),
+            spaces: Spaces::ANY,
+        }));
     }
 }
 

@@ -3,13 +3,14 @@
 //! The lower rank is root, but a new root has no log. It installs the whole log of the acting root
 //! (or standby) that comes to it, before any other agent becomes its child: so no agent goes back
 //! ([`Node::begin_install`]). In any other case the higher rank re-proposes its entries
-//! ([`Node::step_down`]). The root logs a gap for epochs that no agent re-proposes within the grace
-//! time ([`PendingForks`]).
+//! ([`Node::step_down`]).
+//!
+//! Not responsible for: epochs that no agent has brought yet ([`crate::node::role::forks`]).
 
 use crate::epochs::EpochHistory;
 use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
 use crate::node::Node;
-use crate::node::api::{Gap, GapReason, LinkId};
+use crate::node::api::LinkId;
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::publishing::LosingLog;
@@ -19,79 +20,11 @@ use crate::node::role::root::RootPhase;
 use crate::node::role::standby::{LogShipper, Replica};
 use crate::node::role::{KeptLog, Offer, Role, RoleCause};
 use crate::numbers::LogIndex;
-use crate::position::{Epoch, Position};
 use crate::ranges::PublisherRanges;
-use std::collections::BTreeMap;
 
 /// Most events that an acting root proposes again in favour of another log. With more the two logs
 /// part, which is a gap.
 const REPROPOSED_EVENTS_MAX: usize = 65_536;
-/// Most forks remembered.
-const FORKS_MAX: usize = 256;
-
-/// Epochs outside the log: pending, and settled (re-proposed, or reported as lost).
-#[derive(Default)]
-pub(in crate::node) struct PendingForks {
-    pending: BTreeMap<Epoch, (LogIndex, u64)>,
-    settled: BTreeMap<Epoch, LogIndex>,
-}
-
-impl PendingForks {
-    /// An agent has followed a fork up to an index.
-    pub(in crate::node) fn expect(&mut self, epoch: Epoch, until: LogIndex, deadline_ns: u64) {
-        let known = self.settled.get(&epoch).is_some_and(|settled| *settled >= until);
-        if epoch == Epoch::ZERO || known {
-            return;
-        }
-        let waiting = self.pending.entry(epoch).or_insert((until, deadline_ns));
-        waiting.0 = waiting.0.max(until);
-        if self.pending.len() > FORKS_MAX {
-            self.pending.pop_first();
-        }
-    }
-
-    /// What a fork had logged is in the log now.
-    pub(in crate::node) fn re_proposed(&mut self, epoch: Epoch, until: LogIndex) {
-        if self.pending.get(&epoch).is_some_and(|(pending, _)| *pending <= until) {
-            self.pending.remove(&epoch);
-        }
-        self.settle(epoch, until);
-    }
-
-    /// A fork is settled up to an index: the root does not wait for it again.
-    fn settle(&mut self, epoch: Epoch, until: LogIndex) {
-        let known = self.settled.entry(epoch).or_insert(until);
-        *known = until.max(*known);
-        if self.settled.len() > FORKS_MAX {
-            self.settled.pop_first();
-        }
-    }
-
-    /// What the next root has to wait for.
-    pub(in crate::node) fn waiting(&self) -> impl Iterator<Item = UpItem> {
-        self.pending.iter().map(|(epoch, (until, _))| UpItem::Fork {
-            epoch: *epoch,
-            until: *until,
-            re_proposed: false,
-        })
-    }
-
-    pub(in crate::node) fn deadline_ns(&self) -> Option<u64> {
-        self.pending.values().map(|(_, deadline)| *deadline).min()
-    }
-
-    /// Forks that no agent has re-proposed in time.
-    fn overdue(&mut self, now_ns: u64) -> Vec<(Epoch, LogIndex)> {
-        let late = self.pending.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);
-        let late: Vec<(Epoch, LogIndex)> =
-            late.map(|(epoch, (until, _))| (*epoch, *until)).collect();
-        for (epoch, until) in &late {
-            self.pending.remove(epoch);
-            self.settle(*epoch, *until);
-        }
-        late
-    }
-}
 
 impl Node {
     /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
@@ -121,21 +54,6 @@ impl Node {
         (self.cx.awaits_log() && hello.log_range.is_none()).then_some(false)
     }
 
-    /// This agent, or a child that comes, has seen everything up to a position that is not part of
-    /// the log. The root must learn of that epoch, to wait for the rest of it. Each agent that has
-    /// seen it reports it, and keeps the report for the grace time: the next root gets it again.
-    /// The parent reports it too: its child may die before it can.
-    pub(in crate::node) fn report_fork(&mut self, seen: Position) {
-        let Position { epoch, index: until } = seen;
-        let known = epoch == Epoch::ZERO
-            || self.log.epochs().is_empty()
-            || self.log.epochs().contains(seen);
-        if until > LogIndex::ZERO && !known {
-            self.publishing.push(UpItem::Fork { epoch, until, re_proposed: false });
-            self.flush_outbox();
-        }
-    }
-
     /// A new root has waited for a log.
     pub(in crate::node) fn on_await_log_timer(&mut self) {
         let later_ns = self.cx.after_ms(self.cx.config.dial_ms);
@@ -161,26 +79,6 @@ impl Node {
         self.set_phase(RoleCause::WaitOver, why, RootPhase::Leading);
         self.reading(|delivery, cx| delivery.begin_active(cx));
         self.membership.answer_all_joins(&mut self.cx);
-    }
-
-    /// No agent has re-proposed what other epochs have logged: logs a gap for each.
-    pub(in crate::node) fn on_fork_timer(&mut self) {
-        let now_ns = self.cx.now.mono_ns;
-        let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
-        for (epoch, until) in root.forks.overdue(now_ns) {
-            let lost = Position { epoch, index: until };
-            let resume_after = || self.log.epochs().resume_after(lost);
-            let known = self.log.fork_of(epoch).or_else(resume_after);
-            if known.is_some_and(|fork| fork >= until) {
-                // All of it is in this log: nothing lies after the fork.
-                continue;
-            }
-            let fork = known.unwrap_or(until);
-            let after = self.log.epochs().position(fork.min(until));
-            let gap = Gap::unknown((after, lost), GapReason::LogLost);
-            self.cx.counters.fork_gaps += 1;
-            self.append(UpItem::Gap(gap));
-        }
     }
 
     // The side that has the log.

@@ -264,12 +264,14 @@ impl Role {
                 log: log.entries(),
                 published: &root.published,
                 after: log.known_after(true),
+                is_replicated: root.standby.is_some(),
             }),
             (None, Some(replica)) if replica.complete => Some(JournalSource {
                 epochs: &replica.epochs,
                 log: &replica.log,
                 published: &replica.published,
                 after: replica.log.known_after(),
+                is_replicated: true,
             }),
             _ => None,
         }

@@ -6,6 +6,7 @@
 
 pub(in crate::node) mod entry_refs;
 pub(in crate::node) mod follow;
+pub(in crate::node) mod forks;
 pub(in crate::node) mod grouping;
 pub(in crate::node) mod install;
 pub(in crate::node) mod journal;

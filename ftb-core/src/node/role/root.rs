@@ -9,8 +9,8 @@ use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;
 use crate::node::publishing::LosingLog;
+use crate::node::role::forks::PendingForks;
 use crate::node::role::grouping::{Grouping, without_folds};
-use crate::node::role::install::PendingForks;
 use crate::node::role::journal::Past;
 use crate::node::role::offered::OfferedLog;
 use crate::node::role::on_disk::{DiskWait, DiskWaits};
@@ -92,16 +92,8 @@ struct Unconfirmed {
     disk_after: Option<LogIndex>,
 }
 
-/// A gap gets the position of its entry, unless it has one. It is one entry, not a range of this
-/// log.
-fn placed(gap: Gap, epochs: &EpochHistory, index: LogIndex) -> Gap {
-    if gap.until == Position::ZERO {
-        return Gap {
-            after: epochs.position(index.before()),
-            until: epochs.position(index),
-            ..gap
-        };
-    }
+/// A gap is one entry, not a range of this log.
+fn placed(gap: Gap, index: LogIndex) -> Gap {
     let item = Item { index, content: Content::Gap(gap.clone()) };
     if item.is_range() { Gap { after: gap.until, ..gap } } else { gap }
 }
@@ -324,7 +316,12 @@ impl Node {
         match item {
             UpItem::Events(run) => return self.append_events(run),
             UpItem::Gap(gap) => {
-                let gap = placed(gap, self.log.epochs(), self.log.last().next());
+                let gap = placed(gap, self.log.last().next());
+                self.log_entry(Content::Gap(gap));
+            }
+            UpItem::Loss(loss) => {
+                let (last, epochs) = (self.log.last(), self.log.epochs());
+                let gap = loss.between((epochs.position(last), epochs.position(last.next())));
                 self.log_entry(Content::Gap(gap));
             }
             UpItem::Fork { epoch, until, re_proposed } => {

@@ -97,7 +97,7 @@ impl Said {
                 UpItem::Fork { epoch, until, .. } => {
                     Self { epoch: said.epoch.max(epoch.number), index: said.index.max(*until) }
                 }
-                UpItem::Events(_) | UpItem::Gap(_) => said,
+                UpItem::Events(_) | UpItem::Gap(_) | UpItem::Loss(_) => said,
             }),
             Frame::FilterActive { index, .. } => Self { epoch: 0, index: *index },
             Frame::HistoryReply(fetched) => Self { epoch: 0, index: fetched.covered },

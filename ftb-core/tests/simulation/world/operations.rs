@@ -131,7 +131,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody who is no agent of the cluster connects to one, says these frames, and is gone.
+    /// A process that is no agent of the cluster connects to one, sends these frames, and ends.
     pub fn stranger_says(&mut self, agent: usize, frames: Vec<Frame>) -> Result<(), Violation> {
         self.next_link += 2;
         let link = LinkId(self.next_link);

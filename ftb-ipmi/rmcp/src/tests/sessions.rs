@@ -218,8 +218,8 @@ proptest! {
                     0 => (Destination::BMC, number),
                     _ => (behind(slave), number ^ OF_CONTROLLER),
                 };
-                // An error is a correct result; the reading of another sensor is not. The checksum of
-                // one truncated answer in 256 is right: it has no reading.
+                // An error is a correct result; the reading of another sensor is not. The checksum
+                // of one truncated answer in 256 is right: it has no reading.
                 if let Ok((code, reading)) = read_from(&mut session, to, number).await {
                     assert!(code == 0 && reading.is_none_or(|value| value == own), "{reading:?}");
                 }

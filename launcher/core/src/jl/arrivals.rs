@@ -270,13 +270,14 @@ impl Jl {
         // Whole seconds.
         let rest = Duration::from_secs(rest(now, &wait).as_secs_f64().round() as u64);
         let words = format!(
-            "node {} is lost or not usable and no hot spare is left: the job waits up to {} for \
+            "node {} is lost or not usable{} and no hot spare is left: the job waits up to {} for \
              a node (ftb-launch add {} NODES)",
             wait.node,
+            self.job.why_lost(&wait.node),
             humantime::format_duration(rest),
             self.job.config.job
         );
-        self.job.tell(words.clone());
+        self.tell_of_open(&words);
         let NodeWait { node, since_ns, until_ns } = wait;
         let episode = self.job.episode;
         self.job.publish(FromJl::Waiting(Waiting { episode, node, since_ns, until_ns, words }));
@@ -329,7 +330,7 @@ impl Jl {
         if !self.waits_for_nodes() || is_held || self.job.replan(NodeFaults::Avoid).is_err() {
             return;
         }
-        self.job.tell("the ranks have nodes again: the job goes on");
+        self.tell_of_open("the ranks have nodes again: the job goes on");
         let Some(open) = &mut self.open else { return };
         let Workflow::Start(start) = &mut open.workflow else { return };
         let transition = start.has_nodes(&self.job, open.episode);

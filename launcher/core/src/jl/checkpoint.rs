@@ -260,7 +260,9 @@ impl Handler for Checkpoint {
         if context.job.ranks_on(node).is_empty() {
             return Transition::Stay;
         }
-        Transition::Died { code: 1, reason: format!("node {node} was lost during a checkpoint") }
+        let why = context.job.why_lost(node);
+        let reason = format!("node {node} was lost during a checkpoint{why}");
+        Transition::Died { code: 1, reason }
     }
 
     fn on_stored(&mut self, context: &mut Context<'_>, result: Result<u64, String>) -> Transition {

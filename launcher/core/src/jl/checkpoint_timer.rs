@@ -139,7 +139,8 @@ impl fmt::Display for IntervalView {
             Source::First => write!(f, "first after {every}: its cost is not known yet"),
             Source::Optimum => write!(
                 f,
-                "every {every}, the optimum: it costs {cost}, a failure is expected every {} ({} seen)",
+                "every {every}, the optimum: it costs {cost}, a failure is expected every {} ({} \
+                 seen)",
                 words(self.mtbf_ms),
                 self.failures
             ),
@@ -311,7 +312,8 @@ mod tests {
         assert_eq!(checkpoint_timer.mtbf(), (24 * HOUR + 12 * HOUR) / 13);
         assert_eq!(
             checkpoint_timer.view().to_string(),
-            "every 3m 18s, the optimum: it costs 2s, a failure is expected every 2h 46m 9s (12 seen)"
+            "every 3m 18s, the optimum: it costs 2s, a failure is expected every 2h 46m 9s (12 \
+             seen)"
         );
         // Cheaper checkpoints come more often, but keep the least interval.
         checkpoint_timer.saved(at(13 * HOUR), Duration::ZERO, 2 * HOUR);

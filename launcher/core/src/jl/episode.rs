@@ -9,7 +9,7 @@ use super::migration::Migration;
 use super::rollback::Rollback;
 use super::start::Start;
 use crate::message::{ExitCause, FromJl, FromNla, FromRank, TimeLeft};
-use crate::names::{Episode, NodeName};
+use crate::names::{Episode, FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
 use serde::{Deserialize, Serialize};
@@ -244,6 +244,9 @@ pub struct Open {
     /// Of a predicted failure: what the remedy was chosen by.
     #[serde(default)]
     pub(super) left: Option<TimeLeft>,
+    /// The fault that it prepares a remedy for.
+    #[serde(default)]
+    pub(super) before: Option<FaultId>,
 }
 
 impl Open {
@@ -262,7 +265,19 @@ impl Open {
             reason: String::new(),
             why: why.to_owned(),
             left: None,
+            before: None,
         }
+    }
+
+    /// The fault because of which it was opened.
+    pub(super) fn fault(&self) -> Option<FaultId> {
+        self.by.fault().or(self.before)
+    }
+
+    /// `migration 5 (fault 3: FTB_IPMI_FANFAIL on node03, rule fan failed)`, for display.
+    pub(super) fn name(&self, job: &Job) -> String {
+        let by = self.fault().map_or(Initiator::Internal, Initiator::Fault);
+        format!("{} {}{}", self.workflow.kind(), self.episode, job.faults.words(by))
     }
 
     /// Ends the present phase at `now_ns`.

@@ -80,7 +80,7 @@ impl Faults {
     pub(super) fn words(&self, by: Initiator) -> String {
         let Some(fault) = by.fault() else { return String::new() };
         match self.cause(fault) {
-            Some(FaultCause { what, rule }) => format!(" (fault {fault}: {what}, rule {rule})"),
+            Some(cause) => format!(" ({})", cause.words(fault)),
             None => format!(" (fault {fault})"),
         }
     }

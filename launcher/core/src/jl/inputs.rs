@@ -240,6 +240,7 @@ impl Jl {
             return;
         };
         row.lost = true;
+        reason.clone_into(&mut row.lost_why);
         let asked = core::mem::take(&mut row.asked_usable);
         self.answer_usable(&asked, Outcome::Refused, &format!("node {node} is lost"));
         self.unheard.remove(node);
@@ -257,7 +258,8 @@ impl Jl {
         let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
         if self.open.is_none() || (bears && stops) {
             if bears {
-                let reason = format!("node {node} was lost with its ranks");
+                let why = self.job.why_lost(node);
+                let reason = format!("node {node} was lost with its ranks{why}");
                 self.transition(now, Transition::Died { code: 1, reason });
             }
             return;

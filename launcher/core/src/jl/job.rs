@@ -2,6 +2,7 @@
 //! decides nothing.
 
 mod memory;
+mod movable;
 pub(super) mod shrink;
 
 pub use memory::WhatIf;
@@ -47,6 +48,9 @@ pub struct Node {
     #[serde(default)]
     pub(super) changes: u64,
     pub lost: bool,
+    /// Why it is lost, for the user.
+    #[serde(default)]
+    pub(super) lost_why: String,
     /// It may be used again; it is informed when it can become a spare.
     pub usable: bool,
     /// Its ranks were moved away. It gets none until it is marked as usable.
@@ -74,6 +78,7 @@ impl Node {
             state: None,
             changes: 0,
             lost: false,
+            lost_why: String::new(),
             usable: false,
             avoid: false,
             unusable: None,
@@ -565,8 +570,21 @@ impl Job {
             let is_avoided = |node: &&mut Node| node.avoid || node.unusable.is_some();
             if let Some(node) = self.nodes.get_mut(name).filter(is_avoided) {
                 node.avoid = false;
-                self.tell(format!("no hot spare is left: node {name} keeps its ranks"));
+                let why = node.unusable.as_ref().map(|fault| format!(" ({})", fault.why));
+                let why = why.unwrap_or_default();
+                self.tell(format!("no hot spare is left: node {name} keeps its ranks{why}"));
             }
+        }
+    }
+
+    /// ` (its launch agent has left)`: why a node is lost or gets no ranks, for the user; may be
+    /// empty.
+    pub(super) fn why_lost(&self, name: &NodeName) -> String {
+        let Some(node) = self.nodes.get(name) else { return String::new() };
+        let fault = node.unusable.as_ref().map(|fault| fault.why.as_str());
+        match if node.lost { node.lost_why.as_str() } else { fault.unwrap_or_default() } {
+            "" => String::new(),
+            why => format!(" ({why})"),
         }
     }
 

@@ -143,7 +143,8 @@ impl Migration {
     fn choose_target(&mut self, job: &mut Job, episode: Episode) -> Transition {
         let Some(target) = job.spare(&self.tried) else {
             if job.nodes.get(&self.source).is_none_or(|node| node.lost) {
-                return Transition::restart(format!("source {} was lost", self.source));
+                let (source, why) = (&self.source, job.why_lost(&self.source));
+                return Transition::restart(format!("source {source} was lost{why}"));
             }
             let why = job.spares_words(&self.tried);
             let source = &self.source;
@@ -360,6 +361,7 @@ impl Handler for Migration {
 
     fn on_lost(&mut self, context: &mut Context<'_>, node: &NodeName) -> Transition {
         let target = self.target.as_ref() == Some(node);
+        let why = context.job.why_lost(node);
         match self.stage {
             // No rank has left: another node can be the target.
             MigrationStage::Leave if target => self.leave(context.job, context.episode),
@@ -376,11 +378,11 @@ impl Handler for Migration {
             MigrationStage::Leave | MigrationStage::Abort | MigrationStage::Copy
                 if *node == self.source =>
             {
-                Transition::restart(format!("source {node} was lost during its migration"))
+                Transition::restart(format!("source {node} was lost during its migration{why}"))
             }
             _ if context.job.ranks_on(node).is_empty() => Transition::Stay,
             _ if *node != self.source || !self.moved() => {
-                Transition::restart(format!("node {node} was lost during a migration"))
+                Transition::restart(format!("node {node} was lost during a migration{why}"))
             }
             _ => Transition::Stay,
         }

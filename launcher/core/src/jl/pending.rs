@@ -65,7 +65,7 @@ impl Jl {
         self.pending = rest;
         for pending in void {
             let why = format!("node {} has no ranks of the job any more", pending.node);
-            self.settle(pending.by, Outcome::Refused, &why);
+            self.settle_and_notify(pending.by, Outcome::Refused, &why);
             self.job.out.push(JlOutput::Save);
         }
         if !self.job.met || !self.unheard.is_empty() || !self.job.is_movable() {

@@ -46,8 +46,7 @@ impl Jl {
             !matches!(&self.open, Some(open) if matches!(open.workflow, Workflow::Rollback(_)));
         let spent = counts && self.job.restarts >= self.job.config.restarts_max;
         if self.job.newest_set().is_none() || spent {
-            self.job.tell(format!("{reason}: the launcher waits for them"));
-            return;
+            return self.tell_of_open(&format!("{reason}: the launcher waits for them"));
         }
         self.recover(now, 1, reason);
     }
@@ -90,7 +89,10 @@ impl Jl {
             return;
         }
         self.job.restarts += u32::from(!again);
+        let of = self.open.as_ref().filter(|open| open.fault().is_some());
+        let of = of.map(|open| format!(" in {}", open.name(&self.job))).unwrap_or_default();
         self.close(now, false, reason.to_owned());
+        let reason = &format!("{reason}{of}");
         let way = if settled { way } else { RecoveryWay::Restart };
         let recovery = WaitingRecovery { code, reason: reason.to_owned(), way };
         let (episode, named) = (self.job.open(), Job::named(&set));
@@ -103,7 +105,9 @@ impl Jl {
                     let (rollback, by) = (Workflow::Rollback(rollback), Initiator::Internal);
                     return self.begin(now, episode, rollback, by, transition, reason);
                 }
-                Err(why) => self.job.tell(format!("the job cannot go back in place: {why}")),
+                Err(why) => {
+                    self.job.tell(format!("{reason}: the job cannot go back in place: {why}"));
+                }
             }
         }
         let words = format!("{reason}: the job restarts from set {named}");

@@ -159,10 +159,18 @@ impl Jl {
                 row.avoid = true;
                 self.job.out.push(JlOutput::Save);
                 let words = format!("node {node} has no ranks of the job, and gets none");
-                self.settle(by, Outcome::Done, &words);
+                self.settle_and_notify(by, Outcome::Done, &words);
             }
             _ => self.queue(now, Request::Migrate { node, reason, fails_ns: None }, by),
         }
+    }
+
+    /// Answers a request; of a fault, the user hears it.
+    pub(super) fn settle_and_notify(&mut self, by: Initiator, outcome: Outcome, words: &str) {
+        if by.fault().is_some() {
+            self.job.tell(format!("{words}{}", self.job.faults.words(by)));
+        }
+        self.settle(by, outcome, words);
     }
 
     /// Queues a request: at most one for a node, and one checkpoint.
@@ -250,7 +258,10 @@ impl Jl {
         if self.job.ranks_on(node).is_empty() {
             return Err(format!("node {node} has no ranks of the job"));
         }
-        let twin = |w: &QueuedRequest| matches!(&w.want, Request::Migrate { node: other, .. } if other == node);
+        let twin = |queued: &QueuedRequest| {
+            let want = &queued.want;
+            matches!(want, Request::Migrate { node: other, .. } if other == node)
+        };
         let open = matches!(&self.open, Some(open)
             if matches!(&open.workflow, Workflow::Migration(m) if m.source() == node));
         if open || self.wanted.iter().any(twin) {
@@ -323,7 +334,7 @@ impl Jl {
         let ended = self.some_have_ended();
         if ended {
             let why = "ranks have ended already: there is nothing to save";
-            self.settle(by, Outcome::Refused, why);
+            self.settle_and_notify(by, Outcome::Refused, why);
         }
         ended
     }
@@ -340,8 +351,7 @@ impl Jl {
             return;
         }
         if let Err(why) = self.check_migrate(&node) {
-            self.settle(by, Outcome::Refused, &why);
-            return;
+            return self.settle_and_notify(by, Outcome::Refused, &why);
         }
         if self.job.spare(&[]).is_none() {
             return self.without_spare(now, node, reason, by);
@@ -360,7 +370,7 @@ impl Jl {
                 self.wanted.push_front(QueuedRequest { left, ..QueuedRequest::new(want, by) });
                 self.save_job(now, None, Initiator::Internal, &why);
                 if let Some(open) = &mut self.open {
-                    open.left = left;
+                    (open.left, open.before) = (left, by.fault());
                 }
                 return;
             }

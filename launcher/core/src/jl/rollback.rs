@@ -406,10 +406,9 @@ impl Handler for Rollback {
             return Transition::Stay;
         }
         if self.has_met() {
-            return Transition::Died {
-                code: 1,
-                reason: format!("node {node} was lost with its ranks"),
-            };
+            let why = context.job.why_lost(node);
+            let reason = format!("node {node} was lost with its ranks{why}");
+            return Transition::Died { code: 1, reason };
         }
         self.further(context.job, context.episode)
     }

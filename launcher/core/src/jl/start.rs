@@ -370,7 +370,8 @@ impl Handler for Start {
             }
             StartStage::Gather | StartStage::Reset | StartStage::Wait => Transition::Stay,
             _ if self.placement.contains_key(node) => {
-                Transition::restart(format!("node {node} was lost during the start"))
+                let why = context.job.why_lost(node);
+                Transition::restart(format!("node {node} was lost during the start{why}"))
             }
             StartStage::Launch if waited && self.waiting.is_empty() => self.launched(context.job),
             StartStage::Copy | StartStage::Launch | StartStage::Join => Transition::Stay,

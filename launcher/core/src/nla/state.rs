@@ -88,25 +88,36 @@ const fn edge(
 
 #[rustfmt::skip]
 pub const EDGES: &[Edge] = {
-    use Cause::{Aborted, AllLeft, LaunchedElsewhere, LaunchedHere, MigrateFromHere, Reset, StartHere, Usable};
+    use Cause::{Aborted, AllLeft, LaunchedElsewhere, LaunchedHere};
+    use Cause::{MigrateFromHere, Reset, StartHere, Usable};
     use MigrationState::{Arm, Inactive, Ready, Spare};
     &[
-        edge(Ready, LaunchedHere, Ready, "start of the job, or restart from a set, on a primary node"),
-        edge(Spare, LaunchedHere, Ready, "restart from a set: the spare is substituted for a lost node"),
-        edge(Ready, LaunchedElsewhere, Spare, "restart from a set that places no rank here: the node is free"),
+        edge(Ready, LaunchedHere, Ready, "start of the job, or restart from a set, on a primary \
+                                          node"),
+        edge(Spare, LaunchedHere, Ready, "restart from a set: the spare is substituted for a lost \
+                                          node"),
+        edge(Ready, LaunchedElsewhere, Spare, "restart from a set that places no rank here: the \
+                                               node is free"),
         edge(Spare, LaunchedElsewhere, Spare, "start of the job: the spare waits"),
-        edge(Inactive, LaunchedElsewhere, Inactive, "restart from a set: a node in doubt stays out"),
+        edge(Inactive, LaunchedElsewhere, Inactive, "restart from a set: a node in doubt stays \
+                                                     out"),
         edge(Ready, MigrateFromHere, Arm, "phase I: its ranks write their images and leave"),
         edge(Arm, AllLeft, Inactive, "phase I complete: FTB_MIGRATE_PIC is published"),
         edge(Arm, Aborted, Ready, "way back of phase I: who has not left stays"),
-        edge(Inactive, Aborted, Inactive, "the abort came too late: all had left, phase II follows"),
-        edge(Spare, StartHere, Ready, "phase II: the target starts the ranks; in a rollback: those of a lost node"),
-        edge(Ready, StartHere, Ready, "after an abort: ranks that had left already start again where they were; in a rollback: ranks that died"),
-        edge(Inactive, StartHere, Ready, "way back of phase II: no target could take the ranks, the source takes them back"),
+        edge(Inactive, Aborted, Inactive, "the abort came too late: all had left, phase II \
+                                           follows"),
+        edge(Spare, StartHere, Ready, "phase II: the target starts the ranks; in a rollback: \
+                                       those of a lost node"),
+        edge(Ready, StartHere, Ready, "after an abort: ranks that had left already start again \
+                                       where they were; in a rollback: ranks that died"),
+        edge(Inactive, StartHere, Ready, "way back of phase II: no target could take the ranks, \
+                                          the source takes them back"),
         edge(Ready, Reset, Ready, "restart from a set: its ranks are killed, the launch decides"),
-        edge(Arm, Reset, Ready, "the migration failed beyond repair and the job restarts from a set"),
+        edge(Arm, Reset, Ready, "the migration failed beyond repair and the job restarts from a \
+                                 set"),
         edge(Spare, Reset, Spare, "restart from a set: nothing to kill"),
-        edge(Inactive, Reset, Inactive, "restart from a set: nothing to kill, and the node stays out"),
+        edge(Inactive, Reset, Inactive, "restart from a set: nothing to kill, and the node stays \
+                                         out"),
         edge(Inactive, Usable, Spare, "the fault is gone (NORMAL): the node is a hot spare again"),
         edge(Spare, Usable, Spare, "said twice"),
     ]

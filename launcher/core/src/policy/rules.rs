@@ -322,7 +322,8 @@ impl Rule {
             takers.iter().map(|rule| format!("{:?}", rule.name)).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(" and ");
         Err(format!(
-            "rule {:?} can never act: rule {names} before it takes the same events: put it before, or take it out",
+            "rule {:?} can never act: rule {names} before it takes the same events: put it \
+             before, or take it out",
             self.name
         ))
     }

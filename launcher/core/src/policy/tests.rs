@@ -4,6 +4,7 @@
 
 mod conditions;
 mod facility;
+mod infiniband;
 mod table;
 
 use super::*;
@@ -205,7 +206,9 @@ fn a_dead_node_is_reported_without_brakes_and_a_drained_one_stays_out() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     let dead = event("ftb.agent", "FTB_NODE_DEAD");
     let actions = policy.event(at(1), &plain(&dead), &node(3), &facts(4));
-    assert!(actions.iter().any(|a| matches!(a, Action::Gone { node: n, .. } if *n == node(3))));
+    let cause =
+        FaultCause { what: "FTB_NODE_DEAD on node03".into(), rule: "node is dead".to_owned() };
+    assert!(actions.contains(&Action::Gone { node: node(3), fault: FaultId(1), cause }));
     policy.drain(&node(2));
     assert!(wants(&ipmi(&mut policy, 2, "FTB_IPMI_NORMAL", 2)).is_empty());
 }
@@ -313,10 +316,10 @@ fn a_policy_that_cannot_work_is_refused_with_its_line() {
         assert_eq!(never("nodes_over = 0.5", &format!("nodes_over = {share}")), 53);
     }
     assert_eq!(never("within = \"60s\"", "within = \"0s\""), 53);
-    assert_eq!(never("count = 3", "count = 4097"), 137);
-    assert_eq!(never("within = \"5m\"", "within = \"0s\""), 137);
+    assert_eq!(never("count = 3", "count = 4097"), 139);
+    assert_eq!(never("within = \"5m\"", "within = \"0s\""), 139);
     assert!(error("count = 3", "count = 0").problem.contains("count is 0"));
-    assert!(error("\"FTB_IB_PORT_CONGESTED\"", "").problem.contains("can never match"));
+    assert!(error("\"FTB_IB_EVENT_UNKNOWN\"", "").problem.contains("can never match"));
     assert!(error("\"migrate\"", "\"explode\"").problem.contains("explode"));
     let shadowed = error("nodes_over = 0.5\n", "");
     assert!(shadowed.problem.contains("can never act") && shadowed.line == 63, "{shadowed}");
@@ -329,7 +332,8 @@ fn a_rule_for_which_nothing_is_left_is_refused() {
     let head = "hold_down = \"1m\"\nbreaker = { actions = 3, within = \"1m\" }\n";
     let rule = |name: &str, events: &str, more: &str| {
         format!(
-            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.x\"\nevents = [{events}]\naction = \"notify\"\n{more}\n"
+            "[[rule]]\nname = \"{name}\"\nspace = \"ftb.x\"\nevents = [{events}]\n\
+             action = \"notify\"\n{more}\n"
         )
     };
     let read = |rules: &[String]| Policy::parse(&format!("{head}{}", rules.concat())).map(|_| ());

@@ -242,7 +242,12 @@ fn a_set_that_climbs_is_refused_with_its_field() {
 
 proptest! {
     #[test]
-    fn no_event_panics(which in 0..28usize, value in ".{0,40}", field in 0..6usize, payload in ".{0,60}") {
+    fn no_event_panics(
+        which in 0..28usize,
+        value in ".{0,40}",
+        field in 0..6usize,
+        payload in ".{0,60}",
+    ) {
         let mut events: Vec<Event> = jl_messages().iter().filter_map(to_jl).collect();
         let messages = nla_messages().into_iter();
         let of_node = |message| to_nla(&NlaMessage { node: node(), message });

@@ -55,8 +55,9 @@ proptest! {
     ) {
         let directory = tempfile::tempdir().unwrap();
         let field: Vec<f64> = bits.iter().map(|bits| f64::from_bits(*bits)).collect();
-        let path = write(directory.path(), &Content { blob: blob.clone(), field, counts: counts.clone() });
-        let content = read(&path.unwrap()).unwrap();
+        let content = Content { blob: blob.clone(), field, counts: counts.clone() };
+        let path = write(directory.path(), &content).unwrap();
+        let content = read(&path).unwrap();
         prop_assert_eq!(content.blob, blob);
         prop_assert_eq!(content.counts, counts);
         let restored: Vec<u64> = content.field.iter().map(|number| number.to_bits()).collect();
@@ -64,7 +65,10 @@ proptest! {
     }
 
     #[test]
-    fn an_image_with_any_changed_byte_is_refused(at in any::<prop::sample::Index>(), change in 1_u8..) {
+    fn an_image_with_any_changed_byte_is_refused(
+        at in any::<prop::sample::Index>(),
+        change in 1_u8..,
+    ) {
         let directory = tempfile::tempdir().unwrap();
         let path = write(directory.path(), &small()).unwrap();
         let mut bytes = fs::read(&path).unwrap();

@@ -29,7 +29,9 @@ impl Job {
     /// # use ftb_job::{Error, ImageError, Reader, Writer};
     /// # struct Count(u64);
     /// # impl State for Count {
-    /// #     fn save(&self, writer: &mut Writer) -> Result<(), ImageError> { writer.u64("count", self.0) }
+    /// #     fn save(&self, writer: &mut Writer) -> Result<(), ImageError> {
+    /// #         writer.u64("count", self.0)
+    /// #     }
     /// #     fn restore(&mut self, reader: &mut Reader) -> Result<(), ImageError> {
     /// #         self.0 = reader.u64("count")?;
     /// #         Ok(())

@@ -155,7 +155,8 @@ impl Criu {
         let text = format!(
             "#!/bin/sh\n[ \"$CRTOOLS_SCRIPT_ACTION\" = post-dump ] || exit 0\n\
              for file in /dev/shm/* /dev/shm/.[!.]* /dev/shm/..?*; do\n\
-             if [ -e \"$file\" ] || [ -L \"$file\" ]; then exec tar -C /dev/shm -cf '{}' .; fi\ndone",
+             if [ -e \"$file\" ] || [ -L \"$file\" ]; then\n\
+             exec tar -C /dev/shm -cf '{}' .; fi\ndone",
             unit.image.join(SHM).display()
         );
         let write = "printf '%s\\n' \"$2\" >\"$1\" && chmod 700 \"$1\"";

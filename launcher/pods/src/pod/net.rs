@@ -140,7 +140,8 @@ pub async fn join_where_free(
     open(net, job, link).await?;
     if is_taken(net, pause, address).await? {
         return Err(format!(
-            "the pods' address {address} is taken on bridge {}: another job uses it; start again, or name another \
+            "the pods' address {address} is taken on bridge {}: another job uses it; start again, \
+             or name another \
              network in [backend.criu]",
             net.bridge
         ));

@@ -1,5 +1,7 @@
 //! The task that owns one pod: its namespaces, link, IPC, and the output and input of its ranks.
-//! [`super::saving`] saves and restores it.
+//! [`saving`] saves and restores it.
+
+mod saving;
 
 use super::ipc::{FromSupervisor, ToSupervisor};
 use super::pause::PauseProcess;
@@ -33,31 +35,31 @@ pub(super) struct InPod {
 }
 
 pub(super) struct Task {
-    pub(super) spec: NodeSpec,
-    pub(super) ends: PodChannels,
-    pub(super) pause: PauseProcess,
-    pub(super) link: String,
-    pub(super) address: Ipv4Addr,
-    pub(super) ranks: BTreeMap<u32, InPod>,
-    pub(super) supervisor: u32,
-    pub(super) pipes: (u64, u64),
-    pub(super) to_supervisor: Option<mpsc::Sender<ToSupervisor>>,
-    pub(super) said: mpsc::Receiver<FromSupervisor>,
+    spec: NodeSpec,
+    ends: PodChannels,
+    pause: PauseProcess,
+    link: String,
+    address: Ipv4Addr,
+    ranks: BTreeMap<u32, InPod>,
+    supervisor: u32,
+    pipes: (u64, u64),
+    to_supervisor: Option<mpsc::Sender<ToSupervisor>>,
+    said: mpsc::Receiver<FromSupervisor>,
     /// Messages for the supervisor while it must not be written to.
-    pub(super) kept: Vec<ToSupervisor>,
-    pub(super) quiet: bool,
+    kept: Vec<ToSupervisor>,
+    quiet: bool,
     /// The open preparation.
-    pub(super) preparing: Option<(Episode, Stopwatch)>,
-    pub(super) prepared: Option<SetId>,
+    preparing: Option<(Episode, Stopwatch)>,
+    prepared: Option<SetId>,
     /// Copies the memory of running ranks; they are stopped afterwards.
-    pub(super) precopy: JoinSet<Option<SetId>>,
+    precopy: JoinSet<Option<SetId>>,
     /// The set whose image has begun that way.
-    pub(super) precopied: Option<SetId>,
-    pub(super) input: Stdin,
+    precopied: Option<SetId>,
+    input: Stdin,
     /// What was heard of the open look at the ranks.
-    pub(super) samples: Vec<RankSample>,
+    samples: Vec<RankSample>,
     /// The failed end of the last rank, reported when nothing is left of the pod.
-    pub(super) last: Option<(u32, u64, ExitCause)>,
+    last: Option<(u32, u64, ExitCause)>,
 }
 
 impl Task {

@@ -21,6 +21,15 @@ fn met(spare: bool) -> Clocked {
     job
 }
 
+fn saved() -> Clocked {
+    let mut job = met(true);
+    job.asks(Request::Checkpoint { reason: "a test".to_owned() });
+    save(&mut job);
+    job.wait(1);
+    job.out.clear();
+    job
+}
+
 fn closed(job: &Clocked) -> Closed {
     let closed = job.out.iter().rev().find_map(|output| match output {
         JlOutput::Publish(FromJl::Closed(closed)) => Some(closed.clone()),
@@ -42,8 +51,50 @@ fn a_migration_names_its_fault_its_rule_the_spare_and_why_it_is_that_one() {
     job.says("a", FromNla::Pic { episode, ranks: ranks.clone(), set: set.clone() });
     let reason = "disk full".to_owned();
     job.says("s", FromNla::CopyFailed { episode, set, ranks, reason });
-    let words = "node a takes its ranks back: s could not take them";
-    assert!(job.reported(words), "{:?}", job.out);
+    for words in ["node s cannot take the images: disk full", "no hot spare is left: node a takes"]
+    {
+        assert!(job.reported(&format!("migration 2 {FAULT}: {words}")), "{words}: {:?}", job.out);
+    }
+    assert!(job.reported("node a takes its ranks back: s could not take them"));
+}
+
+/// What the shell makes of `Action::Gone`.
+#[test]
+fn a_lost_node_names_the_fault_and_the_rule_by_which_it_is_given_up_in_all_that_follows() {
+    let mut job = saved();
+    let cause =
+        FaultCause { what: "FTB_NODE_DEAD on a".to_owned(), rule: "node is dead".to_owned() };
+    let reason = cause.words(FaultId(7));
+    job.feed(JlInput::Gone { node: node("a"), reason });
+    let fault = "fault 7: FTB_NODE_DEAD on a, rule node is dead";
+    assert!(job.reported(&format!("node a is lost: {fault}")), "{:?}", job.out);
+    let words = format!("node a was lost with its ranks ({fault}) (on_death = rollback): the job");
+    assert!(job.reported(&words), "{words}: {:?}", job.out);
+    assert!(job.jl.open().unwrap().why.contains(fault), "{:?}", job.jl.open());
+}
+
+/// The migration of a fault fails, and the job goes back to its last set.
+#[test]
+fn a_recovery_from_a_failed_migration_names_the_fault_of_the_migration() {
+    let mut job = saved();
+    fails(&mut job, None);
+    job.out.clear();
+    job.feed(JlInput::Gone { node: node("a"), reason: "no route to host".to_owned() });
+    let lost = "source a was lost during its migration (no route to host)";
+    let words = format!("{lost} in migration 3 {FAULT}: the job ");
+    assert!(job.reported(&words), "{words}: {:?}", job.out);
+    assert!(job.reported(&format!("migration 3 {FAULT}: {lost} [")), "{:?}", job.out);
+}
+
+#[test]
+fn a_fault_for_which_nothing_can_be_done_any_more_is_reported_too() {
+    let mut job = met(true);
+    let episode = job.jl.job.episode;
+    let how = ExitCause::Exit(0);
+    job.says("b", FromNla::Exited { episode, rank: 1, incarnation: 0, how });
+    fails(&mut job, None);
+    let words = format!("ranks have ended already: there is nothing to save {FAULT}");
+    assert!(job.reported(&words), "{:?}", job.out);
 }
 
 #[test]
@@ -79,6 +130,11 @@ fn a_predicted_fault_names_the_time_the_durations_and_the_remedy() {
         why.contains("the job is saved, then the ranks move; s is the first free spare"),
         "{why}"
     );
+    // Also the checkpoint before it names the fault, which stays open.
+    save(&mut job);
+    job.wait(1);
+    assert!(job.reported(&format!("checkpoint 2 {FAULT}: ")), "{:?}", job.out);
+    assert!(job.reported(&format!("the ranks of a move: fan failed {FAULT}")), "{:?}", job.out);
 }
 
 #[test]

@@ -68,6 +68,7 @@ pub fn message(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     #[test]
@@ -104,7 +105,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(
-            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..20),
+            chunks in vec(vec(any::<u8>(), 0..40), 0..20),
             two in any::<bool>(),
         ) {
             let mut decoder = Decoder { messages: two, ..Decoder::default() };

@@ -180,9 +180,9 @@ fn the_docs_show_what_becomes_of_a_fault() {
          (`launcher/core/src/policy/tests/table.rs`;\n\
          `FTB_BLESS=1 cargo test -p ftb-launcher-core --lib policy` writes it).\n\
          It observes one node of four under the built-in policy,\n\
-         `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the end of\n\
-         the hold-down. *Left alone*: an action on the node was taken within the hold-down. Events\n\
-         without a row do nothing.\n",
+         `deploy/config/policy.toml`. *Settling*: a rule waits for its settle time, or for the\n\
+         end of the hold-down. *Left alone*: an action on the node was taken within the\n\
+         hold-down. Events without a row do nothing.\n",
     );
     let topics: [(&str, &str, &[&str]); 6] = [
         ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),

@@ -121,12 +121,13 @@ impl Found {
             let _ = writeln!(page, "| {} | {phase} | {names} |", WORKFLOWS[workflow]);
         }
         page += "\n## Transitions\n\n\
-             An input without a row leaves the phase as it is; it may try another node or set. *Recovery*\n\
-             is a rollback (phase copy, or restart if all images are in place), otherwise a *restart*: a\n\
-             start from phase reset on. Without a set, without a spare, or after too many recoveries\n\
-             without progress, the job ends. It also ends in every phase on request, or when all ranks\n\
-             have ended. An event stands for the last one that was awaited, a deadline for one silent\n\
-             node or all of them.\n\n\
+             An input without a row leaves the phase as it is; it may try another node or\n\
+             set. *Recovery* is a rollback (phase copy, or restart if all images are in\n\
+             place), otherwise a *restart*: a start from phase reset on. Without a set,\n\
+             without a spare, or after too many recoveries without progress, the job ends.\n\
+             It also ends in every phase on request, or when all ranks have ended. An event\n\
+             stands for the last one that was awaited, a deadline for one silent node or all\n\
+             of them.\n\n\
              | workflow | phase | input | next |\n|---|---|---|---|\n";
         for row in rows {
             page += row;

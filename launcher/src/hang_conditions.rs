@@ -1,4 +1,5 @@
-//! Conditions of hung ranks: reads those that dead launch agents of this node have left.
+//! Conditions of hung ranks: who may state them, and those that dead launch agents of this node
+//! have left.
 
 use crate::clock::Clock;
 use core::time::Duration;
@@ -13,7 +14,7 @@ pub(crate) fn are_stated() -> bool {
 }
 
 /// Reads them in the background.
-pub(super) fn begin(client: &Client, clock: Clock, inputs: &mpsc::Sender<NlaInput>) {
+pub(crate) fn read_left(client: &Client, clock: Clock, inputs: &mpsc::Sender<NlaInput>) {
     if !are_stated() {
         return;
     }

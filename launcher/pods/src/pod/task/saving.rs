@@ -1,14 +1,14 @@
 //! Saves a pod into an image and restores it: the backend's commands, and the order of the steps
 //! around them.
 
-use super::image::{self, Facts};
-use super::ipc::{FromSupervisor, ToSupervisor};
-use super::pause::PauseProcess;
-use super::processes::{memory_bytes, own_bytes};
-use super::task::Task;
-use super::{ANSWER_WAIT, PodChannels};
+use super::Task;
 use crate::backend::{Moment, PodPlace, Unit};
 use crate::images::{self, ImagePath};
+use crate::pod::image::{self, Facts};
+use crate::pod::ipc::{FromSupervisor, ToSupervisor};
+use crate::pod::pause::PauseProcess;
+use crate::pod::processes::{memory_bytes, own_bytes};
+use crate::pod::{ANSWER_WAIT, PodChannels};
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
 use crate::{installed, owner, saver, steps};
@@ -162,7 +162,7 @@ impl Task {
     }
 
     /// Prepares a pod for ranks whose image is here. It joins no bridge.
-    pub(super) async fn receive(
+    pub(in crate::pod) async fn receive(
         spec: &NodeSpec,
         number: u32,
         pause: PauseProcess,
@@ -181,7 +181,7 @@ impl Task {
     }
 
     /// Restores the ranks of a prepared pod; returns the saved PMI key-value space.
-    pub(super) async fn revive(
+    pub(in crate::pod) async fn revive(
         &mut self,
         incarnation: u64,
         set: &SetId,
@@ -264,7 +264,8 @@ impl Place {
             let much = bytes >= criu.precopy_from_bytes();
             let tracked = much && installed::tracks_memory(&criu);
             if much && !tracked {
-                tracing::info!(%node, bytes, "memory is not copied beforehand: the kernel does not track its changes");
+                tracing::info!(%node, bytes, "memory is not copied beforehand: the kernel does \
+                                              not track its changes");
             }
             tracked
         });

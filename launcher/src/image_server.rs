@@ -1,0 +1,242 @@
+//! Serves `<root>/<set>/rank-<r>.img` to processes of the job, and images in memory
+//! ([`crate::memory::peers`]). An image is a file or a directory
+//! ([`ftb_launcher_pods::images::tree`]) and exists complete or not at all. The client is
+//! [`crate::transfer`]. Both ends copy with blocking streams on threads.
+
+use crate::connection::{BlockingConnection, Connection, STALL_MAX};
+use crate::image_request::{AWAIT, GET, WAIT};
+use crate::jobdir::{self, JobDir, JobFile};
+use crate::memory::peers::{self, Peers};
+use crate::memory::{Image, NodeMemory};
+use crate::sets::SetKey;
+use core::time::Duration;
+use ftb_launcher_core::link::cipher::Secret;
+use ftb_launcher_core::names::{JobId, SetId};
+use ftb_launcher_pods::images::{self, copy, growing, path, tree};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// Most running transfers of a server; others wait and get `WAIT`.
+pub const TRANSFERS_MAX: usize = 16;
+/// Most combined cells that a server sends at once: those of two large groups. A further one is
+/// refused, because members of a path that wait for each other would wait for ever.
+pub const FOLDS_MAX: usize = 128;
+/// Interval of `WAIT`.
+const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
+
+/// Serves the images of one process.
+#[derive(Clone)]
+pub struct ImageServer {
+    root: Arc<Path>,
+    transfers: Arc<Semaphore>,
+    /// The job of a store, whose sets have manifests.
+    store: Option<Arc<(JobId, SetKey)>>,
+    /// Images in memory, and how to reach other nodes that have some.
+    memory: Option<(NodeMemory, Secret)>,
+    folds: Arc<Semaphore>,
+}
+
+impl ImageServer {
+    pub fn new(root: PathBuf) -> Self {
+        let transfers = Arc::new(Semaphore::new(TRANSFERS_MAX));
+        let folds = Arc::new(Semaphore::new(FOLDS_MAX));
+        Self { root: root.into(), transfers, store: None, memory: None, folds }
+    }
+
+    /// Serves images in memory too.
+    #[must_use]
+    pub fn with_memory(self, memory: NodeMemory, secret: Secret) -> Self {
+        Self { memory: Some((memory, secret)), ..self }
+    }
+
+    /// Serves the store of a job: only images of authentic sets.
+    pub fn of_store(dir: &JobDir, file: &JobFile) -> Self {
+        let store = Some(Arc::new((file.job.clone(), file.set_key.clone())));
+        Self { store, ..Self::new(dir.sets()) }
+    }
+
+    /// The digest that an image of the store must have; empty where none is known.
+    fn digest(&self, path: &Path) -> Result<String, String> {
+        let Some((job, key)) = self.store.as_deref().filter(|(_, key)| !key.is_none()) else {
+            return Ok(String::new());
+        };
+        let dir = path.parent().unwrap_or(path);
+        let manifest = jobdir::manifest(dir, job, key)?;
+        let is = |rank: &u32| images::path(&self.root, &manifest.set, *rank) == path;
+        let digest = (0..).zip(&manifest.digests).find(|(rank, _)| is(rank));
+        digest.map(|(_, digest)| digest.clone()).ok_or_else(|| "no such rank".to_owned())
+    }
+
+    /// The image in memory that is requested, if one is.
+    fn in_memory(&self, words: &str) -> Option<Result<Image, String>> {
+        let words: Vec<&str> = words.split(' ').collect();
+        let [GET, set, rank] = words[..] else { return None };
+        let set = SetId::new(set).ok().filter(SetId::is_in_memory)?;
+        let Some((memory, _)) = &self.memory else {
+            return Some(Err("this node holds nothing in memory".to_owned()));
+        };
+        let rank = rank.parse().map_err(|_| "this is no rank".to_owned());
+        Some(rank.and_then(|rank| memory.image(&set, rank)))
+    }
+
+    /// Whether the image may still grow, and its path.
+    fn wanted(&self, words: &str) -> Result<(bool, PathBuf), String> {
+        let words: Vec<&str> = words.split(' ').collect();
+        let (early, set, rank) = match words[..] {
+            [GET, set, rank] => (false, set, rank),
+            [AWAIT, set, rank] => (true, set, rank),
+            _ => return Err("expected GET SET RANK".to_owned()),
+        };
+        let set = SetId::new(set).map_err(|error| error.to_string())?;
+        let rank = rank.parse().map_err(|_| "this is no rank".to_owned())?;
+        Ok((early, path(&self.root, &set, rank)))
+    }
+}
+
+/// Answers a request.
+///
+/// # Errors
+/// The connection breaks, or the image cannot be read.
+pub async fn answer(
+    mut connection: Connection,
+    words: &str,
+    server: &ImageServer,
+) -> io::Result<()> {
+    if words.starts_with(peers::FOLD) {
+        return answer_fold(connection, words.to_owned(), server).await;
+    }
+    let _transfer = begin(&mut connection, server).await?;
+    if let Some(image) = server.in_memory(words) {
+        let mut to = BlockingConnection::new(connection, Handle::current());
+        let task = move || {
+            match image {
+                Ok(image) => peers::send(&image, &mut to)?,
+                Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
+            }
+            to.flush()
+        };
+        return tokio::task::spawn_blocking(task).await?;
+    }
+    let wanted = server.wanted(words).and_then(|(early, path)| {
+        let digest = server.digest(&path)?;
+        Ok((early, path, digest))
+    });
+    let mut to = BlockingConnection::new(connection, Handle::current());
+    let task = move || {
+        match wanted {
+            Ok((early, path, digest)) => send(&mut to, &path, early, &digest)?,
+            Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
+        }
+        to.flush()
+    };
+    tokio::task::spawn_blocking(task).await?
+}
+
+/// Sends a cell that is combined along a path.
+async fn answer_fold(
+    mut connection: Connection,
+    words: String,
+    server: &ImageServer,
+) -> io::Result<()> {
+    let place = server.folds.clone().try_acquire_owned();
+    let (Some((memory, secret)), Ok(place)) = (server.memory.clone(), place) else {
+        return connection.writer.write(b"ERR this node combines no further cells\n").await;
+    };
+    let runtime = Handle::current();
+    let mut to = BlockingConnection::new(connection, runtime.clone());
+    let task = move || {
+        let _place = place;
+        peers::answer(&memory, &Peers { secret, runtime }, &words, &mut to)
+    };
+    tokio::task::spawn_blocking(task).await?
+}
+
+/// Waits until the transfer may run. The client would take silence for a failure.
+async fn begin(
+    connection: &mut Connection,
+    server: &ImageServer,
+) -> io::Result<OwnedSemaphorePermit> {
+    let mut place = pin!(Arc::clone(&server.transfers).acquire_owned());
+    loop {
+        if let Ok(place) = timeout(BEAT_EVERY, &mut place).await {
+            return place.map_err(io::Error::other);
+        }
+        let wait = format!("{WAIT}\n");
+        timeout(STALL_MAX, connection.writer.write(wait.as_bytes())).await??;
+    }
+}
+
+fn send(to: &mut BlockingConnection, path: &Path, early: bool, digest: &str) -> io::Result<()> {
+    if early {
+        growing::started(path, BEAT_EVERY, || {
+            to.write_all(format!("{WAIT}\n").as_bytes()).and_then(|()| to.flush())
+        })?;
+    }
+    match fs::metadata(path) {
+        Err(error) => {
+            to.write_all(format!("ERR cannot read image {}: {error}\n", path.display()).as_bytes())
+        }
+        Ok(data) if data.is_dir() => {
+            to.write_all(format!("TREE {digest}\n").as_bytes())?;
+            if early { growing::send(path, to) } else { tree::send(path, to) }.map(drop)
+        }
+        Ok(_) => {
+            let mut file = File::open(path)?;
+            let length = file.metadata()?.len();
+            to.write_all(format!("OK {length} {digest}\n").as_bytes())?;
+            copy(&mut file, to, length, 0).map(drop)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::connection::{Purpose, dial};
+    use crate::listener;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    /// A restart of a job on many nodes copies from one server.
+    #[tokio::test]
+    async fn a_client_of_a_busy_server_learns_that_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = ImageServer::new(dir.path().to_owned());
+        let others = u32::try_from(TRANSFERS_MAX).unwrap();
+        let others = images.transfers.clone().acquire_many_owned(others).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let (tree, _) = mpsc::channel(1);
+        tokio::spawn(listener::serve(listener, Secret::new("key"), images, tree));
+        let purpose = Purpose::Image("GET set-1 0".to_owned());
+        let mut client = dial(&server, &Secret::new("key"), &purpose).await.unwrap();
+        for _ in 0..3 {
+            let line = timeout(STALL_MAX, client.reader.read()).await.unwrap().unwrap();
+            assert_eq!(line, b"WAIT\n");
+        }
+        drop(others);
+        let mut line = client.reader.read().await.unwrap();
+        while line == b"WAIT\n" {
+            line = client.reader.read().await.unwrap();
+        }
+        assert!(line.starts_with(b"ERR cannot read image"));
+    }
+
+    #[test]
+    fn only_a_proper_request_names_a_file() {
+        let server = ImageServer::new("/images".into());
+        for bad in ["", "GET", "GET ../x 1", "GET set-1 x", "GET set-1 1 2", "PUT set-1 1"] {
+            assert!(server.wanted(bad).is_err(), "{bad}");
+        }
+        let there = PathBuf::from("/images/set-1/rank-7.img");
+        assert_eq!(server.wanted("GET set-1 7"), Ok((false, there.clone())));
+        assert_eq!(server.wanted("AWAIT set-1 7"), Ok((true, there)));
+    }
+}
