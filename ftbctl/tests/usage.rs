@@ -139,7 +139,7 @@ fn an_event_is_explained_with_what_ftb_act_and_ftb_slurm_do_about_its_condition(
     assert!(text.contains("act.toml): does nothing") && text.contains("slurm.toml): does nothing"));
     std::fs::write(&act, "[[rule]]\nname = 1\n").unwrap();
     let (code, text, error) = explain("NODE_DEAD", &[]);
-    assert_eq!((code, text.as_str()), (Some(2), ""));
+    assert_eq!((code, text.as_str()), (Some(64), ""));
     assert!(error.contains("act.toml: line 2, column 8"), "{error}");
 }
 

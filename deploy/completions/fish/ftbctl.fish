@@ -248,7 +248,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand silence; and __fish_seen_s
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l policy -d 'Show what this policy of ftb-launch does, instead of those of your jobs' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l act -d 'The configuration of ftb-act [default: /etc/ftb/act.toml, if it is there]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l slurm -d 'The configuration of ftb-slurm [default: /etc/ftb/slurm.toml, if it is there]' -r -F
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l agent-socket -l agent -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand explain" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
 always\t''
