@@ -6,7 +6,8 @@
 //! [`JOIN_GRACE`]: a program without PMI never meets. Ranks may join later.
 
 use super::job::Job;
-use super::{Jl, JlOutput};
+use super::repair::UNSAVED;
+use super::{Jl, JlOutput, OnDeath};
 use crate::manner::Moves;
 use crate::message::Protocol;
 use crate::names::{NodeName, Ranks};
@@ -46,6 +47,9 @@ impl Job {
 
     /// Why ranks can be neither saved nor moved; `None` if they can.
     pub fn immovable(&self) -> Option<String> {
+        if self.config.on_death == OnDeath::Continue {
+            return Some(UNSAVED.to_owned());
+        }
         if self.is_movable() {
             return None;
         }
