@@ -16,27 +16,25 @@ const SIGNAL_CODES: RangeInclusive<i32> = 129..=159;
 /// Why such a job is neither saved nor moved.
 pub(super) const UNSAVED: &str = "the job goes on without dead ranks (on_death = continue)";
 
-impl Job {
-    fn dead(&self) -> Ranks {
-        self.rows().filter(|(rank, _)| self.has_died(*rank)).map(|(rank, _)| rank).collect()
-    }
+fn dead(job: &Job) -> Ranks {
+    job.rows().filter(|(rank, _)| job.has_died(*rank)).map(|(rank, _)| rank).collect()
+}
 
-    /// The code of a rank that has given up, if one has.
-    fn given_up(&self) -> Option<i32> {
-        self.rows().find_map(|(_, row)| match row.ended {
-            Some(ExitCause::Exit(code)) if code != 0 && !SIGNAL_CODES.contains(&code) => Some(code),
-            _ => None,
-        })
-    }
+/// The code of a rank that has given up, if one has.
+fn given_up(job: &Job) -> Option<i32> {
+    job.rows().find_map(|(_, row)| match row.ended {
+        Some(ExitCause::Exit(code)) if code != 0 && !SIGNAL_CODES.contains(&code) => Some(code),
+        _ => None,
+    })
+}
 
-    /// Why the others cannot go on without a rank that dies now.
-    fn needs_all(&self) -> Option<&'static str> {
-        let joined = |(_, row): (u32, &super::Rank)| row.protocol == Protocol::FtbJob;
-        match self.met {
-            false => Some("not all ranks have joined ftb-job yet"),
-            true if !self.rows().all(joined) => Some("the program does not use ftb-job"),
-            true => None,
-        }
+/// Why the others cannot go on without a rank that dies now.
+fn needs_all(job: &Job) -> Option<&'static str> {
+    let joined = |(_, row): (u32, &super::Rank)| row.protocol == Protocol::FtbJob;
+    match job.met {
+        false => Some("not all ranks have joined ftb-job yet"),
+        true if !job.rows().all(joined) => Some("the program does not use ftb-job"),
+        true => None,
     }
 }
 
@@ -44,13 +42,13 @@ impl Jl {
     /// A rank or a node with ranks has died: the others go on, if they can.
     pub(super) fn go_on(&mut self, now: Now, code: i32, reason: &str) {
         self.killed.clear();
-        if let Some(code) = self.job.given_up() {
+        if let Some(code) = given_up(&self.job) {
             return self.end(now, code, reason);
         }
-        if let Some(why) = self.job.needs_all() {
+        if let Some(why) = needs_all(&self.job) {
             return self.end(now, code, &format!("{reason}; {why}"));
         }
-        if self.job.dead().len() < self.job.count() {
+        if dead(&self.job).len() < self.job.count() {
             self.job.tell(format!("{reason}: the others go on without it"));
         }
         self.job.out.push(JlOutput::Save);
@@ -64,7 +62,7 @@ impl Jl {
 
     /// Ends a job without a living rank: with code 0 if one has ended well, else with `code`.
     fn count_dead(&mut self, now: Now, code: i32, is_quiet: bool) {
-        let dead = self.job.dead();
+        let dead = dead(&self.job);
         let all = self.job.count();
         if dead.len() == all {
             let ended = |row: &super::Rank| row.ended == Some(ExitCause::Exit(0));
