@@ -355,6 +355,8 @@ pub enum OnDeath {
     Restart,
     /// End the job
     Stop,
+    /// The others go on without dead ranks, and repair their communicators (ftb-job programs)
+    Continue,
 }
 
 /// What is done about a hung rank

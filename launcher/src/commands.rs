@@ -35,6 +35,9 @@ use std::path::{Path, PathBuf};
 /// MASTER_PORT of torchrun-style programs, on the node of rank 0.
 const MASTER_PORT: u16 = 29_500;
 
+/// How a rank learns that the others go on without dead ones (launcher/core/protocol.md).
+const ON_DEATH: &str = "FTB_ON_DEATH";
+
 /// What all ranks of a job share.
 struct Program {
     argv: Vec<String>,
@@ -60,6 +63,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     }
     let mut env: BTreeMap<String, String> = std::env::vars().collect();
     env.extend(run.env.iter().cloned());
+    env.remove(ON_DEATH);
     let env: Vec<(String, String)> = env.into_iter().collect();
     let policy = policy_text(run.how.policy.as_deref())?;
     let line = CommandLine { argv: &run.argv, env: &env, cwd: &cwd };
@@ -69,8 +73,11 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     };
     let sample_every = hang_times(&run.how, &policy.1).map_err(Failure::bad_input)?.sample_every();
     let (argv, size) = (run.argv.clone(), run.n);
-    let program = Program { argv, env, cwd, size, backend, sample_every };
+    let mut program = Program { argv, env, cwd, size, backend, sample_every };
     let config = config(&job, &place.plan, &program, &run.how, None, &policy.1)?;
+    if config.on_death == jl::OnDeath::Continue {
+        program.env.push((ON_DEATH.to_owned(), "continue".to_owned()));
+    }
     check_memory(&run.how, &place)?;
     if let Some(why) = why.filter(|_| !run.how.quiet) {
         console::err().line(&format!("ftb-launch: {why}"));
@@ -391,13 +398,10 @@ fn config(
     if how.mtbf.is_some_and(|mtbf| mtbf.is_zero()) {
         return Err(Failure::bad_input("--mtbf 0: nothing could ever be computed"));
     }
-    let on_death = match how.on_death {
-        None => policy.on_death(),
-        Some(OnDeath::Rollback) => jl::OnDeath::Rollback,
-        Some(OnDeath::Shrink) => jl::OnDeath::Shrink,
-        Some(OnDeath::Restart) => jl::OnDeath::Restart,
-        Some(OnDeath::Stop) => jl::OnDeath::Stop,
-    };
+    let on_death = on_death(how, policy);
+    if on_death == jl::OnDeath::Continue {
+        check_continue(program, how, restore.as_ref()).map_err(Failure::bad_input)?;
+    }
     Ok(JlConfig {
         job: job.clone(),
         size: program.size,
@@ -416,6 +420,29 @@ fn config(
         hang_times: hang_times(how, policy).map_err(Failure::bad_input)?,
         memory: memory(plan, program, how).map_err(Failure::bad_input)?,
     })
+}
+
+/// Whether the ranks of this program can go on without dead ones.
+fn check_continue(
+    program: &Program,
+    how: &RunOptions,
+    restore: Option<&SetId>,
+) -> Result<(), String> {
+    let (backend, name) = (program.backend.get(), "--on-death continue");
+    if backend.manner().saver != Saver::Ranks {
+        return Err(format!(
+            "{name}: backend {} knows no calls that repair communicators: link ftb-job and use \
+             --backend app",
+            backend.name()
+        ));
+    }
+    if how.memory.is_some() || restore.is_some() {
+        return Err(format!(
+            "{name}: the job goes on without dead ranks and has no sets: leave --memory out, and \
+             restart it with another --on-death"
+        ));
+    }
+    Ok(())
 }
 
 /// Checkpoints in memory, if they are wanted.
@@ -461,6 +488,17 @@ fn check_memory(how: &RunOptions, place: &Where) -> Result<(), Failure> {
         "--memory-bytes {bytes}: {nodes} nodes are on this host, which has {available} bytes of \
          available memory"
     )))
+}
+
+fn on_death(how: &RunOptions, policy: &Policy) -> jl::OnDeath {
+    match how.on_death {
+        None => policy.on_death(),
+        Some(OnDeath::Rollback) => jl::OnDeath::Rollback,
+        Some(OnDeath::Shrink) => jl::OnDeath::Shrink,
+        Some(OnDeath::Restart) => jl::OnDeath::Restart,
+        Some(OnDeath::Stop) => jl::OnDeath::Stop,
+        Some(OnDeath::Continue) => jl::OnDeath::Continue,
+    }
 }
 
 fn on_hang(how: &RunOptions, policy: &Policy) -> jl::OnHang {

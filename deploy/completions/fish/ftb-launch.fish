@@ -63,7 +63,8 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l deadlines 
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
 shrink\t'The job goes on without dead ranks, in place; a spare takes the place of a lost node'
 restart\t'End all ranks and start again from the last set; without one, stop'
-stop\t'End the job'"
+stop\t'End the job'
+continue\t'The others go on without dead ranks, and repair their communicators (ftb-job programs)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
@@ -113,7 +114,8 @@ complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l deadli
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-death -d 'Reaction to the death of a rank or a node (default: of the policy; the built-in one says rollback)' -r -f -a "rollback\t'Survivors go back to the last set in place, dead ranks start again; otherwise as restart'
 shrink\t'The job goes on without dead ranks, in place; a spare takes the place of a lost node'
 restart\t'End all ranks and start again from the last set; without one, stop'
-stop\t'End the job'"
+stop\t'End the job'
+continue\t'The others go on without dead ranks, and repair their communicators (ftb-job programs)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'

@@ -27,6 +27,7 @@ mod pending;
 mod preview;
 mod recovery;
 mod remedies;
+mod repair;
 mod requests;
 mod rollback;
 mod saving;
@@ -49,6 +50,7 @@ use crate::message::{Answer, Closed, FromJl, Outcome};
 use crate::names::{Episode, NodeName};
 use crate::nla::MigrationState;
 use crate::progress::{Finding, HangJudge};
+use crate::repair::Repairs;
 use arrivals::Adding;
 use checkpoint::Checkpoint;
 use core::time::Duration;
@@ -96,6 +98,9 @@ pub struct Jl {
     remedies: Remedies,
     #[serde(default)]
     hangs: HangJudge,
+    /// Communicators of ranks that go on without dead ones.
+    #[serde(default)]
+    repairs: Repairs,
     /// Hung ranks that are being killed.
     #[serde(skip)]
     killed: Killed,
@@ -161,6 +166,7 @@ impl Jl {
             job: Job::new(config),
             remedies: Remedies::default(),
             hangs: HangJudge::default(),
+            repairs: Repairs::default(),
             killed: Killed::default(),
             open: None,
             wanted: VecDeque::new(),
@@ -358,6 +364,7 @@ impl Jl {
         if now.mono_ns >= self.alive_ns {
             self.alive_ns = now.deadline_ns(ALIVE);
             self.job.publish(FromJl::Alive);
+            self.repeat_repairs();
         }
         if now.mono_ns >= self.gap_ns {
             self.gap_ns = u64::MAX;

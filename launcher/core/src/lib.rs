@@ -8,6 +8,7 @@
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
 //! - [`memory`]: checkpoints in the memory of the nodes
+//! - [`repair`]: `revoke`, `agree` and `shrink` of a job that goes on without dead ranks
 //!
 //! [`message`] has the messages between them, [`wire`] encodes most of these as events of the
 //! backplane.
@@ -25,5 +26,6 @@ pub mod names;
 pub mod nla;
 pub mod policy;
 pub mod progress;
+pub mod repair;
 pub mod tree;
 pub mod wire;

@@ -5,6 +5,7 @@ use crate::memory::GroupTask;
 use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use crate::progress::{HangKind, NodeReport};
+use crate::repair::{RepairCall, RepairNews};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,6 +158,12 @@ pub enum FromJl {
     Hang(HangNotice),
     /// The job waits for a node.
     Waiting(Waiting),
+    /// Ranks are dead and the others go on; what was decided for their communicators.
+    Repair {
+        /// The newest episode of the job.
+        episode: Episode,
+        news: RepairNews,
+    },
     /// Each NLA answers with READY, every exit, and an open barrier.
     Ask,
     /// An episode is closed.
@@ -478,6 +485,8 @@ pub enum FromRank {
         set: SetId,
         reason: String,
     },
+    /// It repairs a communicator after deaths. Of no episode.
+    Repair(RepairCall),
 }
 
 /// A request of a person or a program to a running job (`ftb.job`).

@@ -222,6 +222,24 @@ impl Ranks {
         self.0.range(of..).next().or_else(|| self.0.first()).copied()
     }
 
+    /// Reads what [`Ranks::ranges`] writes; an empty text is no rank.
+    ///
+    /// # Errors
+    /// [`NameError`] names the range that has no ranks below [`RANKS_MAX`].
+    pub fn from_ranges(text: &str) -> Result<Self, NameError> {
+        let mut ranks = BTreeSet::new();
+        for word in text.split(',').filter(|word| !word.is_empty()) {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            match (first.parse::<u32>(), last.parse::<u32>()) {
+                (Ok(first), Ok(last)) if first <= last && last < RANKS_MAX => {
+                    ranks.extend(first..=last);
+                }
+                _ => return Err(NameError::new("ranks", word, "are no ranks")),
+            }
+        }
+        Ok(Self(ranks))
+    }
+
     /// As ranges: `0-2,5`.
     pub fn ranges(&self) -> String {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -288,5 +306,11 @@ mod tests {
         assert!("1 x".parse::<Ranks>().is_err());
         assert!("99999".parse::<Ranks>().is_err());
         assert!("".parse::<Ranks>().unwrap().is_empty());
+        for text in ["", "3", "0-2,5", "1,3-4"] {
+            assert_eq!(Ranks::from_ranges(text).unwrap().ranges(), text);
+        }
+        for bad in ["x", "2-1", "8192", "0-4294967295", "-", "1-"] {
+            assert!(Ranks::from_ranges(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Not responsible for transport: [`crate::events`] uses the backplane.
 
 use crate::error::Result;
+use crate::repair::RepairCall;
 use crate::request::Request;
 use ftb_core::catalog::names;
 use std::time::Duration;
@@ -83,6 +84,13 @@ pub enum Notice {
         /// How that showed.
         reason: String,
     },
+    /// `FTB_MPI_REPAIR`: it repairs a communicator.
+    Repair {
+        /// The episode.
+        episode: u64,
+        /// What it calls.
+        call: RepairCall,
+    },
 }
 
 impl Notice {
@@ -95,6 +103,7 @@ impl Notice {
             Self::Resumed { .. } => names::FTB_MPI_RESUMED,
             Self::RollbackFailed { .. } => names::FTB_ROLLBACK_FAILED,
             Self::Unreachable { .. } => names::FTB_MPI_PROCS_UNREACHABLE,
+            Self::Repair { .. } => names::FTB_MPI_REPAIR,
         }
     }
 
@@ -105,8 +114,18 @@ impl Notice {
             | Self::CheckpointDone { episode, .. }
             | Self::CheckpointFailed { episode, .. }
             | Self::RollbackFailed { episode, .. }
+            | Self::Repair { episode, .. }
             | Self::Resumed { episode, .. } => Some(*episode),
             Self::Unreachable { .. } => None,
+        }
+    }
+
+    /// The payload of the event: the rank, or the call.
+    pub fn payload(&self, rank: u32) -> String {
+        match self {
+            // Numbers and lists have a text.
+            Self::Repair { call, .. } => serde_json::to_string(call).unwrap_or_default(),
+            _ => rank.to_string(),
         }
     }
 
@@ -131,6 +150,7 @@ impl Notice {
             | Self::RollbackFailed { set, reason, .. } => {
                 vec![("set", set.clone()), ("reason", reason.clone())]
             }
+            Self::Repair { .. } => Vec::new(),
             Self::Unreachable { peer, reason } => {
                 vec![("peer", peer.to_string()), ("reason", reason.clone())]
             }

@@ -42,6 +42,8 @@ pub struct Config {
     pub memory_fd: Option<i32>,
     /// Whether the job is saved in memory before its first step, `FTB_MEMORY_FIRST=1`.
     pub memory_first: bool,
+    /// Whether the ranks go on without dead ones, `FTB_ON_DEATH=continue`.
+    pub goes_on: bool,
     /// The address for other nodes, `FTB_JOB_ADDRESS`; default: the local address of the route to
     /// `MASTER_ADDR`.
     pub address: IpAddr,
@@ -99,6 +101,7 @@ impl Config {
             progress_fd: env.number("FTB_PROGRESS_FD")?,
             memory_fd: env.number("FTB_MEMORY_FD")?,
             memory_first: env.number::<u32>("FTB_MEMORY_FIRST")? == Some(1),
+            goes_on: env.get("FTB_ON_DEATH").as_deref() == Some("continue"),
             address: env.address()?,
             receive_bytes_max: env
                 .number("FTB_JOB_RECEIVE_BYTES")?

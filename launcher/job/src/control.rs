@@ -8,6 +8,7 @@ use crate::backplane::{Backplane, Notice, RequestSink};
 use crate::channel::Registry;
 use crate::error::{Error, Result};
 use crate::inbox::{ControlSink, Inbox, Recall};
+use crate::repair::Repairs;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::{limits, lock, spawn_helper};
@@ -77,6 +78,7 @@ struct Shared {
     inbox: Arc<Inbox>,
     registry: Registry,
     recovery: Mutex<Recovery>,
+    repairs: Repairs,
 }
 
 /// Going back to an image in place.
@@ -112,6 +114,7 @@ impl Control {
             inbox,
             registry,
             recovery: Mutex::new(Recovery { able: None, divides: false, seen, early: None }),
+            repairs: Repairs::default(),
         });
         Self { shared, sender: inputs.sender, receiver: Some(inputs.receiver), thread: None }
     }
@@ -209,6 +212,11 @@ impl Control {
         lock(&self.shared.recovery).divides
     }
 
+    /// The open call to the launcher.
+    pub(crate) fn repairs(&self) -> &Repairs {
+        &self.shared.repairs
+    }
+
     /// The rank has gone back: earlier agreements are void.
     pub(crate) fn go_back(&self, agreement: Agreement) {
         *lock(&self.shared.agreement) = agreement;
@@ -244,6 +252,11 @@ impl Shared {
                 }) => {
                     let divides = !left.is_empty();
                     self.call_back(Recall { episode, set, divides }, &ranks);
+                }
+                Input::Request(Request { kind: RequestKind::Repair(news), .. }) => {
+                    self.inbox.mark_dead(&news.dead);
+                    self.inbox.revoke(&news.revoked);
+                    self.repairs.hear(news);
                 }
                 Input::Request(request) => {
                     tracing::debug!(rank = self.rank, ?request, "request");

@@ -52,6 +52,18 @@ pub enum Error {
         /// How that showed.
         reason: String,
     },
+    /// Another rank has died, and the job goes on without it (`--on-death continue`). So can this
+    /// program: see [`crate::fmi::Fmi::shrink`].
+    #[error("rank {rank} has died: {reason}")]
+    RankDied {
+        /// Which rank.
+        rank: u32,
+        /// How that showed.
+        reason: String,
+    },
+    /// A member has revoked the communicator.
+    #[error("the communicator is revoked")]
+    Revoked,
     /// Ranks have died, and this one has gone back to the last set in place: restore the state with
     /// [`crate::Job::restore`] and go on from there. Only programs that declare it
     /// ([`crate::Job::run`], [`crate::Job::can_roll_back`]) get this.
@@ -126,12 +138,21 @@ impl Error {
     /// With the rank of a process in place of its number.
     pub(crate) fn named(mut self, rank_of: impl FnOnce(u32) -> Option<u32>) -> Self {
         if let Self::PeerLost { rank, .. }
+        | Self::RankDied { rank, .. }
         | Self::PeerFinished { rank }
         | Self::ReceiveQueueFull { rank, .. } = &mut self
         {
             *rank = rank_of(*rank).unwrap_or(*rank);
         }
         self
+    }
+
+    /// As an error that the program can go on from.
+    pub(crate) fn tolerated(self) -> Self {
+        match self {
+            Self::PeerLost { rank, reason } => Self::RankDied { rank, reason },
+            other => other,
+        }
     }
 
     /// The exit code of a program that ends because of this error: 64 for a wrong environment, 65

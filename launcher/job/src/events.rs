@@ -51,7 +51,8 @@ struct Events {
 
 impl Events {
     fn connect(config: ClientConfig, rank: u32, sink: RequestSink) -> Result<Self> {
-        let filter = format!("event_space={REQUEST_SPACE}, jobid={}", config.job_id);
+        // A storm rule must not fold decisions.
+        let filter = format!("event_space={REQUEST_SPACE}, jobid={}, folds=no", config.job_id);
         let failed = |error: &dyn std::fmt::Display| Error::Backplane(error.to_string());
         let client = BlockingClient::connect(config).map_err(|error| failed(&error))?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -197,7 +198,7 @@ fn event_of(rank: u32, notice: &Notice) -> Result<Event, NameError> {
     let mut builder = event(NOTICE_SPACE, notice.event_name())?
         .severity(severity)
         .tag("rank", rank)
-        .payload(rank.to_string());
+        .payload(notice.payload(rank));
     for (key, value) in notice.tags() {
         builder = builder.tag(key, shortened(value));
     }

@@ -15,6 +15,7 @@ mod collectives;
 mod communicators;
 mod prologue;
 mod receives;
+mod repair;
 mod values;
 
 use crate::error::{Error, Result};
@@ -30,6 +31,7 @@ use prologue::Prologue;
 use receives::{Received, Receives, Wanted};
 
 pub use communicators::{Comm, Grid};
+pub use repair::Agreed;
 pub use values::{Combine, Layout, Primitive};
 
 /// Why a call of FMI failed.
@@ -38,6 +40,18 @@ pub enum FmiError {
     /// Ranks have died. Every call fails until the program calls [`Fmi::pass`].
     #[error("the job recovers from a death: call FMI_Loop")]
     RolledBack,
+    /// A rank of the job has died that the call involves. The others can go on
+    /// ([`Fmi::shrink`]).
+    #[error("rank {rank} of the job has died: {reason}")]
+    RankDied {
+        /// Which.
+        rank: u32,
+        /// How that showed.
+        reason: String,
+    },
+    /// A member has revoked the communicator ([`Fmi::revoke`]).
+    #[error("the communicator is revoked: call MPIX_Comm_shrink")]
+    Revoked,
     /// A receive that was posted before a recovery, or that was waited for already.
     #[error("this request was cancelled by a recovery, or was waited for already")]
     Cancelled,
@@ -67,6 +81,8 @@ impl From<Error> for FmiError {
     fn from(error: Error) -> Self {
         match error {
             Error::RolledBack => Self::RolledBack,
+            Error::RankDied { rank, reason } => Self::RankDied { rank, reason },
+            Error::Revoked => Self::Revoked,
             Error::MessageTooLong { .. } => Self::Full(error.to_string()),
             error => Self::Job(error),
         }
@@ -199,6 +215,8 @@ impl Fmi {
         job.can_roll_back(true);
         let saved = job.peek(Saved::read)?;
         let prologue = match &saved {
+            // No process replaces another.
+            None if job.goes_on() => Prologue::over(),
             None => Prologue::default(),
             Some(saved) => Prologue::replay(&saved.prologue).ok_or_else(|| {
                 FmiError::Invalid("the image has a malformed prologue".to_owned())
@@ -207,7 +225,9 @@ impl Fmi {
         let communicators = Communicators::new(job.rank(), job.size());
         let regions = Regions::default();
         let loops = Loops { next: None, regions, communicators, prologue, receives: 0, saved };
-        Ok(Self { job, loops, receives: Receives::default(), point: None })
+        let fmi = Self { job, loops, receives: Receives::default(), point: None };
+        [WORLD, ALONE].into_iter().try_for_each(|comm| fmi.join(comm))?;
+        Ok(fmi)
     }
 
     /// The communicator of all ranks.
@@ -343,6 +363,7 @@ impl Fmi {
         tag: Option<u32>,
     ) -> Result<Posted, FmiError> {
         self.check()?;
+        self.job.check_living(&[], Class::Within(comm))?;
         let found = self.loops.communicators.get(comm)?;
         let from = from.map(|from| found.rank_of(from)).transpose()?;
         let number = self.receives.post(Pattern { from, class: Class::Within(comm), tag })?;
@@ -355,7 +376,7 @@ impl Fmi {
     /// See [`FmiError`]. The receive is over, but for [`FmiError::RolledBack`], which cancels all.
     pub fn wait(&mut self, posted: Posted) -> Result<Arrived, FmiError> {
         self.check()?;
-        let Received { from, tag, payload } = self.wait_number(posted.number)?;
+        let Received { from, tag, payload } = self.wait_number(posted.comm, posted.number)?;
         let from = self.loops.communicators.get(posted.comm)?.place_of(from).unwrap_or_default();
         Ok(Arrived { from, tag, payload })
     }
@@ -374,7 +395,7 @@ impl Fmi {
         self.wait(posted)
     }
 
-    fn wait_number(&mut self, number: u64) -> Result<Received, FmiError> {
+    fn wait_number(&mut self, comm: Comm, number: u64) -> Result<Received, FmiError> {
         if self.loops.prologue.is_replaying() {
             self.receives.forget(number);
             return self.loops.prologue.recorded(number);
@@ -385,13 +406,16 @@ impl Fmi {
                     self.loops.prologue.record(number, &received);
                     return Ok(received);
                 }
-                Wanted::Posted(patterns, at) => match self.job.take_posted(&patterns, at) {
-                    Ok(matched) => self.receives.complete(matched),
-                    Err(error) => {
-                        self.receives.forget(number);
-                        return Err(error.into());
+                Wanted::Posted(patterns, at) => {
+                    let any = self.unacknowledged(comm)?;
+                    match self.job.take_posted(&patterns, (at, any.as_deref())) {
+                        Ok(matched) => self.receives.complete(matched),
+                        Err(error) => {
+                            self.receives.forget(number);
+                            return Err(error.into());
+                        }
                     }
-                },
+                }
             }
         }
     }
@@ -425,7 +449,9 @@ impl Fmi {
         let proposals = proposals.ok_or_else(|| {
             FmiError::Invalid("the ranks make different communicators at once".to_owned())
         })?;
-        self.loops.communicators.make(comm, &proposals)
+        let made = self.loops.communicators.make(comm, &proposals)?;
+        made.map_or(Ok(()), |made| self.join(made))?;
+        Ok(made)
     }
 
     /// A communicator whose ranks are a grid; `None` on ranks beyond it. All of `comm` call it.
@@ -504,13 +530,18 @@ impl Fmi {
     }
 
     /// A message of a collective operation.
-    fn take(&mut self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>, FmiError> {
+    fn take(
+        &mut self,
+        (from, involved): (u32, &[u32]),
+        class: Class,
+        tag: u32,
+    ) -> Result<Vec<u8>, FmiError> {
         self.check()?;
         let number = self.receives.number();
         if self.loops.prologue.is_replaying() {
             return Ok(self.loops.prologue.recorded(number)?.payload);
         }
-        let payload = self.job.take(from, class, tag)?;
+        let payload = self.job.take_among((from, involved), class, tag)?;
         let received = Received { from, tag, payload };
         self.loops.prologue.record(number, &received);
         Ok(received.payload)

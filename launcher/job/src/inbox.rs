@@ -5,11 +5,13 @@
 //! suspension, for the limit of each peer's bytes, and for lost peers. Not responsible for sockets:
 //! channels deliver what they read.
 
+mod living;
 mod posted;
 
 use crate::error::{Error, Result};
 use crate::frame::{Class, Incoming};
 use crate::lock;
+use living::Revocations;
 pub(crate) use posted::{Matched, Pattern};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -59,6 +61,7 @@ struct State {
     draining: bool,
     /// All ranks are at their end: the end of a link is not a loss.
     finishing: bool,
+    revocations: Revocations,
 }
 
 #[derive(Default)]
@@ -72,6 +75,8 @@ struct Peer {
     /// Its reader waits for room.
     stalled: bool,
     link: Link,
+    /// The launcher says that it is dead.
+    is_dead: bool,
 }
 
 #[derive(Default, PartialEq, Eq)]
@@ -95,6 +100,7 @@ impl Inbox {
                 unbounded: false,
                 draining: false,
                 finishing: false,
+                revocations: Revocations::default(),
             }),
             changed: Condvar::new(),
             control,
@@ -179,10 +185,10 @@ impl Inbox {
     }
 
     /// Waits for the first message from that rank with that class and tag; `None` if there was no
-    /// link to detect its end for `UNLINKED_MAX`.
+    /// link to detect its end for `UNLINKED_MAX`. It fails if one of the `involved` ranks is lost.
     pub(crate) fn take(
         &self,
-        from: u32,
+        (from, involved): (u32, &[u32]),
         class: Class,
         tag: u32,
         unlinked_max: Duration,
@@ -190,7 +196,7 @@ impl Inbox {
         let deadline = Instant::now() + unlinked_max;
         let mut state = lock(&self.state);
         loop {
-            if let Some(payload) = self.try_take(&mut state, from, class, tag)? {
+            if let Some(payload) = self.try_take(&mut state, (from, involved), class, tag)? {
                 return Ok(Some(payload));
             }
             if state.peers[from as usize].link != Link::Down {
@@ -207,10 +213,15 @@ impl Inbox {
     }
 
     /// The same, where there is a link.
-    pub(crate) fn take_linked(&self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+    pub(crate) fn take_linked(
+        &self,
+        (from, involved): (u32, &[u32]),
+        class: Class,
+        tag: u32,
+    ) -> Result<Vec<u8>> {
         let mut state = lock(&self.state);
         loop {
-            if let Some(payload) = self.try_take(&mut state, from, class, tag)? {
+            if let Some(payload) = self.try_take(&mut state, (from, involved), class, tag)? {
                 return Ok(payload);
             }
             state = self.wait(state);
@@ -220,11 +231,12 @@ impl Inbox {
     fn try_take(
         &self,
         state: &mut State,
-        from: u32,
+        (from, involved): (u32, &[u32]),
         class: Class,
         tag: u32,
     ) -> Result<Option<Vec<u8>>> {
         state.check_recall()?;
+        state.revocations.check(class)?;
         let peer = &mut state.peers[from as usize];
         let stalled = peer.stalled;
         if let Some(Message { payload, .. }) = peer.pop(class, tag) {
@@ -238,6 +250,7 @@ impl Inbox {
             return Err(Error::ReceiveQueueFull { rank: from, bytes, max });
         }
         peer.check(from)?;
+        state.check_living(involved)?;
         Ok(None)
     }
 
@@ -373,14 +386,15 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// Waits for the goodbye of every linked rank.
-    pub(crate) fn wait_finished(&self, own: u32) -> Result<()> {
+    /// Waits for the goodbye of every linked rank; of dead ones not, if the job goes on without.
+    pub(crate) fn wait_finished(&self, own: u32, goes_on: bool) -> Result<()> {
         let mut state = lock(&self.state);
         loop {
             let mut all = true;
             for (rank, peer) in (0_u32..).zip(&state.peers).filter(|(rank, _)| *rank != own) {
                 match peer.check(rank) {
                     Err(Error::PeerFinished { .. }) => {}
+                    Err(Error::PeerLost { .. }) if goes_on => {}
                     Err(error) => return Err(error),
                     Ok(()) => all &= peer.link == Link::Down,
                 }
@@ -398,7 +412,8 @@ impl Inbox {
             if state.recall.is_some() {
                 return Err("this rank goes back to its last set".to_owned());
             }
-            let unbounded = state.unbounded;
+            let is_dropped = state.revocations.check(message.class).is_err();
+            let unbounded = state.unbounded || is_dropped;
             let peer = &mut state.peers[from as usize];
             if message.seq != peer.received + 1 {
                 let (seq, last) = (message.seq, peer.received);
@@ -407,7 +422,9 @@ impl Inbox {
             peer.stalled = !unbounded && peer.is_full(message.payload.len(), self.bytes_max);
             if !peer.stalled {
                 peer.received = message.seq;
-                peer.push(message);
+                if !is_dropped {
+                    peer.push(message);
+                }
                 self.changed.notify_all();
                 return Ok(());
             }
@@ -466,8 +483,16 @@ impl Peer {
         Some(message)
     }
 
+    /// It is dead, or its link has ended without a goodbye.
+    fn is_lost(&self) -> bool {
+        self.link != Link::Finished && (self.is_dead || matches!(self.link, Link::Lost(_)))
+    }
+
     fn check(&self, rank: u32) -> Result<()> {
         match &self.link {
+            Link::Down | Link::Up | Link::Ended if self.is_dead => {
+                Err(Error::PeerLost { rank, reason: "the launcher reports its death".to_owned() })
+            }
             Link::Lost(reason) => Err(Error::PeerLost { rank, reason: reason.clone() }),
             Link::Finished => Err(Error::PeerFinished { rank }),
             Link::Down | Link::Up | Link::Ended => Ok(()),
@@ -489,7 +514,7 @@ mod tests {
     }
 
     fn taken(inbox: &Inbox, from: u32, tag: u32) -> Result<Vec<u8>> {
-        inbox.take_linked(from, Class::User, tag)
+        inbox.take_linked((from, &[]), Class::User, tag)
     }
 
     fn data(tag: u32, seq: u64, bytes: usize) -> Incoming {
@@ -597,10 +622,10 @@ mod tests {
     #[test]
     fn who_waits_for_a_rank_that_it_has_no_link_to_learns_that() {
         let inbox = Inbox::new(2, 1000, Box::new(|_, _| ()));
-        assert_eq!(inbox.take(1, Class::User, 0, Duration::ZERO).unwrap(), None);
+        assert_eq!(inbox.take((1, &[]), Class::User, 0, Duration::ZERO).unwrap(), None);
         inbox.link_up(1);
         inbox.accept(1, data(0, 1, 1)).unwrap();
-        assert!(inbox.take(1, Class::User, 0, Duration::ZERO).unwrap().is_some());
+        assert!(inbox.take((1, &[]), Class::User, 0, Duration::ZERO).unwrap().is_some());
     }
 
     #[test]
@@ -609,8 +634,8 @@ mod tests {
         inbox.begin_finish();
         inbox.accept(1, Incoming::Goodbye).unwrap();
         inbox.link_ended(2, Some("reset".to_owned()));
-        inbox.wait_finished(0).unwrap();
+        inbox.wait_finished(0, false).unwrap();
         let other = Inbox::new(3, 1000, Box::new(|_, _| ()));
-        other.wait_finished(0).unwrap();
+        other.wait_finished(0, false).unwrap();
     }
 }

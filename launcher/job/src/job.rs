@@ -10,6 +10,7 @@ pub(crate) mod images;
 mod meeting;
 pub(crate) mod members;
 mod recover;
+mod repair;
 mod role;
 
 use crate::agreement::Agreement;
@@ -390,13 +391,17 @@ impl Job {
     pub fn finalize(mut self) -> Result<()> {
         // The program cannot go back from here.
         self.control.can_roll_back(false);
-        self.barrier()?;
+        if self.goes_on() {
+            self.finish()?
+        } else {
+            self.barrier()?
+        }
         for request in self.control.stop() {
             self.refuse(&request, "the program has come to its end");
         }
         self.inbox.begin_finish();
         self.router.goodbye();
-        self.inbox.wait_finished(self.config.rank)?;
+        self.inbox.wait_finished(self.config.rank, self.goes_on())?;
         self.backplane.confirm(limits::LAST_WORD_TIMEOUT);
         if let Some(pmi) = &self.pmi {
             lock(pmi).finalize()?;
@@ -415,15 +420,25 @@ impl Job {
     }
 
     pub(crate) fn take(&mut self, from: u32, class: Class, tag: u32) -> Result<Vec<u8>> {
+        self.take_among((from, &[]), class, tag)
+    }
+
+    /// The same; it fails if one of the `involved` processes dies.
+    pub(crate) fn take_among(
+        &mut self,
+        (from, involved): (u32, &[u32]),
+        class: Class,
+        tag: u32,
+    ) -> Result<Vec<u8>> {
         self.decide();
-        let from = self.number(from)?;
-        let taken = self.inbox.take(from, class, tag, limits::UNLINKED_MAX).and_then(|taken| {
+        let (from, wait) = (self.number(from)?, limits::UNLINKED_MAX);
+        let taken = self.inbox.take((from, involved), class, tag, wait).and_then(|taken| {
             match taken {
                 Some(payload) => Ok(payload),
                 // Only a link shows whether the other rank lives.
                 None => {
                     self.router.reach(from)?;
-                    self.inbox.take_linked(from, class, tag)
+                    self.inbox.take_linked((from, involved), class, tag)
                 }
             }
         });
@@ -439,10 +454,11 @@ impl Job {
     }
 
     /// Waits for messages for posted receives; none where only a link shows that the sender lives.
+    /// From any it fails if one of the processes `any` is lost; `None`: if any is.
     pub(crate) fn take_posted(
         &mut self,
         posted: &[Pattern],
-        wanted: usize,
+        (wanted, any): (usize, Option<&[u32]>),
     ) -> Result<Vec<Matched>> {
         self.decide();
         let number = |pattern: &Pattern| {
@@ -451,7 +467,7 @@ impl Job {
         };
         let posted = posted.iter().map(number).collect::<Result<Vec<_>>>()?;
         let from = posted.get(wanted).and_then(|pattern| pattern.from);
-        let taken = self.inbox.take_posted(&posted, wanted, limits::UNLINKED_MAX);
+        let taken = self.inbox.take_posted(&posted, (wanted, any), limits::UNLINKED_MAX);
         let taken = taken.and_then(|matched| match from.filter(|_| matched.is_empty()) {
             Some(from) => self.router.reach(from).map(|()| matched),
             None => Ok(matched),
@@ -467,7 +483,8 @@ impl Job {
     pub(crate) fn give(&mut self, to: u32, class: Class, tag: u32, message: &[u8]) -> Result<()> {
         self.decide();
         let to = self.number(to)?;
-        let sent = self.router.send(to, class, tag, message);
+        let lives = self.check_living(&[to], class);
+        let sent = lives.and_then(|()| self.router.send(to, class, tag, message));
         self.progress.step();
         self.settle(sent)
     }
@@ -481,6 +498,10 @@ impl Job {
         {
             let (peer, reason) = (*rank, reason.clone());
             self.backplane.publish(&Notice::Unreachable { peer, reason });
+        }
+        if self.goes_on() {
+            let result = result.map_err(Error::tolerated);
+            return result.map_err(|error| error.named(|number| self.members.rank_of(number)));
         }
         let recalled = match &result {
             Err(Error::PeerLost { .. } | Error::Channel { .. }) if is_remedied => {
@@ -530,7 +551,9 @@ impl Job {
                 SafePoint::Checkpointed
             }
             // These never begin a safe point.
-            RequestKind::Abort | RequestKind::Rollback { .. } => SafePoint::Passed,
+            RequestKind::Abort | RequestKind::Rollback { .. } | RequestKind::Repair(_) => {
+                SafePoint::Passed
+            }
         };
         self.control.finished();
         self.backplane.publish(&Notice::Resumed { episode, took_us: elapsed_us(started) });
@@ -551,7 +574,7 @@ impl Job {
         let awaited = match &request.kind {
             RequestKind::Checkpoint { .. } => true,
             RequestKind::Migrate { ranks, .. } => ranks.contains(&self.config.rank),
-            RequestKind::Abort | RequestKind::Rollback { .. } => false,
+            RequestKind::Abort | RequestKind::Rollback { .. } | RequestKind::Repair(_) => false,
         };
         if let Some(set) = request.set().filter(|_| awaited) {
             self.backplane.publish(&Notice::CheckpointFailed {

@@ -39,6 +39,7 @@ mod looping;
 pub mod memory;
 mod pmi;
 mod progress;
+mod repair;
 mod request;
 mod router;
 mod state;
@@ -56,6 +57,7 @@ pub use image::{
 pub use inbox::Inbox;
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use looping::{LoopError, Looping};
+pub use repair::{CommId, RepairCall, RepairKind, RepairNews, RoundResult};
 pub use request::{Request, RequestError, RequestKind};
 pub use state::{Part, StartState, State};
 

@@ -62,6 +62,8 @@ pub const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(5);
 pub const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default time that a call which has lost its peer waits for the launcher, before it fails.
 pub const PEER_GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// Interval at which a rank repeats a call that the launcher has not answered.
+pub const REPAIR_REPEAT: Duration = Duration::from_secs(1);
 /// How long a rank waits before its first step for the first checkpoint in memory.
 pub const FIRST_SAVE_MAX: Duration = Duration::from_secs(60);
 /// Stack of a helper thread in bytes: they hold no large values.

@@ -1,10 +1,11 @@
-//! The requests of the launcher: the four events of `ftb.jl` for ranks.
+//! The requests of the launcher: the five events of `ftb.jl` for ranks.
 //!
 //! Pure: from an event's name, payload and tags to a request. Not responsible for the source of
 //! events.
 
 use crate::config::is_name;
 use crate::limits;
+use crate::repair::RepairNews;
 use ftb_core::catalog::names;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,8 @@ pub enum RequestKind {
     },
     /// `FTB_MIGRATE_ABORT`: ranks that have not left stay.
     Abort,
+    /// `FTB_JL_REPAIR`: dead ranks that the job goes on without, and what was decided.
+    Repair(RepairNews),
 }
 
 /// A malformed event for ranks.
@@ -87,6 +90,10 @@ impl Request {
                 RequestKind::Rollback { set: set()?, ranks: ranks()?, left }
             }
             names::FTB_MIGRATE_ABORT => RequestKind::Abort,
+            names::FTB_JL_REPAIR => {
+                let news = serde_json::from_str(payload);
+                RequestKind::Repair(news.map_err(|error| problem(error.to_string()))?)
+            }
             _ => return Ok(None),
         };
         let episode = tag("episode").unwrap_or_default();
@@ -100,7 +107,7 @@ impl Request {
             RequestKind::Checkpoint { set }
             | RequestKind::Migrate { set, .. }
             | RequestKind::Rollback { set, .. } => Some(set),
-            RequestKind::Abort => None,
+            RequestKind::Abort | RequestKind::Repair(_) => None,
         }
     }
 }
@@ -125,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_events_for_ranks_are_read_and_all_others_ignored() {
+    fn the_five_events_for_ranks_are_read_and_all_others_ignored() {
         let checkpoint = RequestKind::Checkpoint { set: "s1".into() };
         let expected = |kind| Ok(Some(Request { episode: 4, kind }));
         assert_eq!(parse("FTB_CHECKPOINT", "s1", &[("episode", "4")]), expected(checkpoint));
@@ -140,6 +147,10 @@ mod tests {
             parse("FTB_MIGRATE_ABORT", "why", &[("episode", "4")]),
             expected(RequestKind::Abort)
         );
+        let news = r#"{"dead":"1,3-4","revoked":[[2,0]],"seen":1,"decided":null}"#;
+        let (dead, revoked) = ([1, 3, 4].into(), vec![(2, 0)]);
+        let repair = RequestKind::Repair(RepairNews { dead, revoked, seen: 1, decided: None });
+        assert_eq!(parse("FTB_JL_REPAIR", news, &[("episode", "4")]), expected(repair));
         assert_eq!(parse("FTB_JL_ALIVE", "", &[]), Ok(None));
     }
 
@@ -149,6 +160,7 @@ mod tests {
             ("FTB_CHECKPOINT", "../../etc", &[("episode", "1")][..]),
             ("FTB_CHECKPOINT", "s1", &[("episode", "-1")]),
             ("FTB_CHECKPOINT", "s1", &[]),
+            ("FTB_JL_REPAIR", "{}", &[("episode", "1")]),
             ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s")]),
             ("FTB_MIGRATE", "n", &[("episode", "1"), ("set", "s"), ("ranks", "1 x")]),
         ] {

@@ -51,7 +51,7 @@ struct Hop {
 
 /// A request of a combined cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fold {
+struct Fold {
     set: SetId,
     stripe: usize,
     chunk: u64,
@@ -73,8 +73,7 @@ impl Fold {
         Self::along(&self.set, self.stripe, self.chunk, self.rest.clone())
     }
 
-    /// The request as it is sent.
-    pub fn words(&self) -> String {
+    fn words(&self) -> String {
         let Self { set, stripe, chunk, first, rest } = self;
         let mut words = format!("{FOLD} {set} {stripe} {chunk}");
         for Hop { address, member, owner, bytes } in core::iter::once(first).chain(rest) {
@@ -83,8 +82,7 @@ impl Fold {
         words
     }
 
-    /// Reads it; `None`: it is malformed.
-    pub fn parse(words: &str) -> Option<Self> {
+    fn parse(words: &str) -> Option<Self> {
         let words: Vec<&str> = words.split(' ').collect();
         let [FOLD, set, stripe, chunk, path @ ..] = &words[..] else { return None };
         let hop = |of: &[&str]| {

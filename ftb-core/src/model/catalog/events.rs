@@ -307,6 +307,8 @@ catalog! {
             "It is hung no more: it goes on, or was started again.";
         FTB_JL_WAITING: "warning", "", "episode node since_ns until_ns",
             "The job has no node for the ranks of `node` and waits for one (`--wait-for-nodes`).";
+        FTB_JL_REPAIR: "info", "JSON", "episode",
+            "With `--on-death continue`: dead ranks, revoked communicators, what was decided.";
         FTB_JL_ASK: "info", "nothing", "",
             "Launch agents report their state, an open barrier and each exit over the job \
              connection.";
@@ -352,6 +354,8 @@ catalog! {
             "A rank is not saved. The set is void, the job goes on.";
         FTB_ROLLBACK_FAILED: "error", "rank", "episode rank set reason",
             "A rank cannot go back in place. All ranks start again from the set.";
+        FTB_MPI_REPAIR: "info", "JSON", "episode rank",
+            "A rank revokes, agrees, shrinks or ends. FTB_JL_REPAIR answers.";
         FTB_MPI_PROCS_UNREACHABLE: "error", "rank", "rank peer reason",
             "A rank does not reach a peer. If the peer is dead, its launch agent reports it.";
     }

@@ -95,6 +95,9 @@ pub enum OnDeath {
     Shrink,
     /// End the job with the code of the failed rank.
     Stop,
+    /// The others go on without dead ranks, and repair their communicators themselves
+    /// (`jl/repair.rs`).
+    Continue,
 }
 
 impl OnDeath {
@@ -105,6 +108,7 @@ impl OnDeath {
             Self::Restart => "restart",
             Self::Shrink => "shrink",
             Self::Stop => "stop",
+            Self::Continue => "continue",
         }
     }
 }

@@ -199,6 +199,7 @@ impl Jl {
         }
         match &self.open {
             Some(_) => self.with_open(now, |handler, context| handler.on_exit(context, rank, how)),
+            None if well && self.job.config.on_death == OnDeath::Continue => self.leave(now),
             None if well => {}
             None => self.transition(now, Transition::died(&self.job, rank, how)),
         }
@@ -226,6 +227,11 @@ impl Jl {
         let open = self.open.as_ref().map(|open| open.episode);
         let row = self.job.ranks.get(says.rank as usize);
         let known = row.is_some_and(|row| !row.left_out);
+        if let FromRank::Repair(call) = &says.message
+            && known
+        {
+            return self.on_repair(says.rank, call);
+        }
         if open != Some(says.episode) || !known {
             let late = !matches!(says.message, FromRank::Suspended | FromRank::Resumed);
             self.job.refused += u64::from(late || !known);

@@ -36,6 +36,7 @@ impl Jl {
             // It was killed to go back.
             OnDeath::Stop if is_killed => self.recover(now, code, reason),
             OnDeath::Stop => self.end(now, code, reason),
+            OnDeath::Continue => self.go_on(now, code, reason),
         }
     }
 

@@ -84,6 +84,10 @@ impl Jl {
         if matches!(output, JlOutput::StartNlas(_)) {
             return self.is_unsaved();
         }
+        // It is repeated when the state can be saved.
+        if matches!(output, JlOutput::Publish(FromJl::Repair { .. })) {
+            return self.is_unsaved();
+        }
         let Some(back) = &self.taken_back else { return false };
         match output {
             JlOutput::Publish(

@@ -117,6 +117,7 @@ impl Nla {
             | FromJl::Usable { .. }
             | FromJl::Evict { .. }
             | FromJl::Waiting(_)
+            | FromJl::Repair { .. }
             | FromJl::Alive => {}
         }
     }

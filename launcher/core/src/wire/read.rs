@@ -12,6 +12,7 @@ use core::str::FromStr;
 use ftb_core::Event;
 use ftb_core::catalog::names;
 use ftb_core::hostlist::Hostlist;
+use serde::de::DeserializeOwned;
 
 /// An event that is not a message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,10 @@ impl<'a> Reader<'a> {
 
     fn payload(&self) -> Result<&'a str, WireError> {
         core::str::from_utf8(&self.0.payload).map_err(|e| self.bad("payload", e))
+    }
+
+    fn json<T: DeserializeOwned>(&self) -> Result<T, WireError> {
+        serde_json::from_slice(&self.0.payload).map_err(|e| self.bad("payload", e))
     }
 
     fn text(&self, field: &'static str) -> Result<&'a str, WireError> {
@@ -163,6 +168,7 @@ pub fn from_jl(event: &Event) -> Result<FromJl, WireError> {
         },
         names::FTB_JL_KILL => FromJl::Kill { episode, reason: read.payload()?.to_owned() },
         names::FTB_JL_HUNG | names::FTB_JL_HANG_OVER => FromJl::Hang(hang(&read, episode, &name)?),
+        names::FTB_JL_REPAIR => FromJl::Repair { episode, news: read.json()? },
         names::FTB_JL_WAITING => FromJl::Waiting(Waiting {
             episode,
             node: read.parsed("node")?,
@@ -325,6 +331,7 @@ pub fn from_rank(event: &Event) -> Result<RankMessage, WireError> {
         names::FTB_ROLLBACK_FAILED => {
             FromRank::RollbackFailed { set: read.set()?, reason: read.text("reason")?.to_owned() }
         }
+        names::FTB_MPI_REPAIR => FromRank::Repair(read.json()?),
         _ => return read.unknown(),
     };
     Ok(RankMessage { episode: read.episode()?, rank: read.parsed("rank")?, message })

@@ -11,6 +11,7 @@ use crate::message::{
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::nla::MigrationState;
 use crate::progress::HangKind;
+use crate::repair::{RepairCall, RepairKind, RepairNews, RoundResult};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 use proptest::prelude::*;
 
@@ -50,9 +51,20 @@ fn closed() -> Closed {
     }
 }
 
+fn call() -> RepairCall {
+    let (comm, round, kind, members) = (2, 1, RepairKind::Agree, ranks());
+    RepairCall { call: 5, comm, round, kind, members, flag: 6, acked: ranks(), next: 3, seen: 1 }
+}
+
+fn news() -> RepairNews {
+    let (comm, first, round, dead) = (2, 0, 1, ranks());
+    let (kind, flag, acked, next) = (Some(RepairKind::Shrink), 6, true, 3);
+    let decision = RoundResult { comm, first, round, kind, flag, dead, acked, next };
+    RepairNews { dead: ranks(), revoked: vec![(2, 0)], seen: 1, decided: Some(decision) }
+}
+
 fn jl_messages() -> Vec<FromJl> {
-    let (episode, target, source) = (EPISODE, node(), node());
-    let reason = "why not".to_owned();
+    let (episode, target, source, reason) = (EPISODE, node(), node(), "why not".to_owned());
     vec![
         FromJl::Launch(Launch {
             episode,
@@ -107,6 +119,7 @@ fn jl_messages() -> Vec<FromJl> {
             kill: false,
             words: reason,
         }),
+        FromJl::Repair { episode, news: news() },
         FromJl::Waiting(Waiting {
             episode,
             node: node(),
@@ -186,6 +199,7 @@ fn every_message_of_a_rank_and_of_a_person_reads_back() {
         FromRank::Suspended,
         FromRank::Resumed,
         FromRank::RollbackFailed { set: set(), reason: "torn".to_owned() },
+        FromRank::Repair(call()),
         FromRank::CheckpointDone { set: set(), bytes: 5, activity: None },
         FromRank::CheckpointDone {
             set: set(),

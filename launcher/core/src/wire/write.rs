@@ -12,6 +12,7 @@ use ftb_core::catalog::{self, names};
 use ftb_core::condition::{Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::{Event, EventName, EventSpace, Severity, Tag, hostlist};
+use serde::Serialize;
 
 /// An event under construction.
 struct Draft(Event);
@@ -69,6 +70,11 @@ impl Draft {
     fn images(self, episode: Episode, set: &SetId, ranks: &Ranks) -> Self {
         self.episode(episode).tag("set", set).tag("ranks", ranks)
     }
+}
+
+/// The text of a message of numbers and lists.
+fn json(message: &impl Serialize) -> String {
+    serde_json::to_string(message).expect("numbers and lists have a text")
 }
 
 /// `node01=0,1 node02=2,3`.
@@ -138,6 +144,9 @@ pub fn to_jl(message: &FromJl) -> Option<Event> {
             let draft = draft(names::FTB_JL_WAITING, Warning, &waiting.words);
             let draft = draft.episode(waiting.episode).tag("node", &waiting.node);
             draft.tag("since_ns", waiting.since_ns).tag("until_ns", waiting.until_ns)
+        }
+        FromJl::Repair { episode, news } => {
+            draft(names::FTB_JL_REPAIR, Info, &json(news)).episode(*episode)
         }
         FromJl::Ask => draft(names::FTB_JL_ASK, Info, ""),
         FromJl::Closed(closed) => episode(closed),
@@ -323,10 +332,14 @@ pub fn to_rank(says: &RankMessage) -> Event {
         FromRank::CheckpointFailed { .. } => (names::FTB_CHECKPOINT_FAILED, Severity::Error),
         FromRank::Resumed => (names::FTB_MPI_RESUMED, Severity::Info),
         FromRank::RollbackFailed { .. } => (names::FTB_ROLLBACK_FAILED, Severity::Error),
+        FromRank::Repair(_) => (names::FTB_MPI_REPAIR, Severity::Info),
     };
-    let draft = Draft::new(SPACE_MPI, name, severity, says.rank.to_string())
-        .episode(says.episode)
-        .tag("rank", says.rank);
+    let payload = match &says.message {
+        FromRank::Repair(call) => json(call),
+        _ => says.rank.to_string(),
+    };
+    let draft =
+        Draft::new(SPACE_MPI, name, severity, payload).episode(says.episode).tag("rank", says.rank);
     match &says.message {
         FromRank::CheckpointDone { set, bytes, activity } => {
             let draft = draft.tag("set", set).tag("bytes", bytes);
@@ -338,7 +351,7 @@ pub fn to_rank(says: &RankMessage) -> Event {
         FromRank::CheckpointFailed { set, reason } | FromRank::RollbackFailed { set, reason } => {
             draft.tag("set", set).tag("reason", reason)
         }
-        FromRank::Suspended | FromRank::Resumed => draft,
+        FromRank::Suspended | FromRank::Resumed | FromRank::Repair(_) => draft,
     }
     .0
 }

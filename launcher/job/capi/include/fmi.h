@@ -30,8 +30,9 @@ extern "C" {
 #endif
 
 /*
- * Results. ftb_job_error has the reason. All but FMI_SUCCESS, FMI_ERR_RECOVERY and
- * FMI_ERR_CANCELLED are errors of the program or of the job, which cannot go on.
+ * Results. ftb_job_error has the reason. All but FMI_SUCCESS, FMI_ERR_RECOVERY,
+ * FMI_ERR_CANCELLED, FMI_ERR_PROC_FAILED and FMI_ERR_REVOKED are errors of the program or of the
+ * job, which cannot go on.
  */
 #define FMI_SUCCESS 0
 #define FMI_ERR_RECOVERY 1  /* ranks have died: call FMI_Loop, or leave what it protects */
@@ -41,10 +42,13 @@ extern "C" {
 #define FMI_ERR_STATE 5     /* before FMI_Init, a second FMI_Init, or after FMI_Finalize */
 #define FMI_ERR_LIMIT 6     /* a limit of the library */
 #define FMI_ERR_JOB 7       /* the job cannot go on: a rank is lost for good, no launcher, ... */
+#define FMI_ERR_PROC_FAILED 9 /* a rank has died that the call involves (--on-death continue) */
+#define FMI_ERR_REVOKED 10    /* a member has revoked the communicator */
 
 typedef int FMI_Comm;
 typedef int FMI_Datatype;
 typedef int FMI_Op;
+typedef int FMI_Group;
 typedef int64_t FMI_Request;
 typedef struct {
     int FMI_SOURCE, FMI_TAG, FMI_ERROR;
@@ -54,6 +58,7 @@ typedef struct {
 #define FMI_COMM_WORLD 0
 #define FMI_COMM_SELF 1
 #define FMI_COMM_NULL (-1)
+#define FMI_GROUP_NULL (-1)
 #define FMI_ANY_SOURCE (-1)
 #define FMI_PROC_NULL (-2) /* no rank: what is sent there and received from there is empty */
 #define FMI_ANY_TAG (-1)
@@ -162,6 +167,31 @@ int FMI_Gather(const void *data, int count, FMI_Datatype type, void *result, int
                FMI_Datatype result_type, int root, FMI_Comm comm);
 int FMI_Allgather(const void *data, int count, FMI_Datatype type, void *result, int result_count,
                   FMI_Datatype result_type, FMI_Comm comm);
+
+/*
+ * Communicators after deaths, as ULFM has it, for jobs with `--on-death continue`: a call fails
+ * with FMI_ERR_PROC_FAILED if it involves a dead rank (a collective operation involves all
+ * members), and the others go on. Elsewhere the first three fail with FMI_ERR_JOB.
+ */
+/* Every call on the communicator fails with FMI_ERR_REVOKED at all members, but agree and shrink */
+int FMI_Comm_revoke(FMI_Comm comm);
+/*
+ * The living members get the bitwise and of their flags. FMI_ERR_PROC_FAILED, with the flag, if one
+ * of them has not acknowledged all dead members: the same result at all.
+ */
+int FMI_Comm_agree(FMI_Comm comm, int *flag);
+/* The living members, in their order, get the same communicator */
+int FMI_Comm_shrink(FMI_Comm comm, FMI_Comm *made);
+int FMI_Comm_is_revoked(FMI_Comm comm, int *flag);
+/* The dead members that this rank knows of no longer fail receives from any, nor agree */
+int FMI_Comm_failure_ack(FMI_Comm comm);
+int FMI_Comm_failure_get_acked(FMI_Comm comm, FMI_Group *group);
+int FMI_Comm_group(FMI_Comm comm, FMI_Group *group);
+int FMI_Group_size(FMI_Group group, int *size);
+/* FMI_UNDEFINED for a rank that is not in the other group */
+int FMI_Group_translate_ranks(FMI_Group from, int count, const int *ranks, FMI_Group to,
+                              int *found);
+int FMI_Group_free(FMI_Group *group);
 
 /* Derived types: of values that do not lie one behind the other. Strides are not negative. */
 int FMI_Type_contiguous(int count, FMI_Datatype of, FMI_Datatype *made);

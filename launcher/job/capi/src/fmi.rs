@@ -2,6 +2,7 @@
 //! the contract.
 
 mod calls;
+mod repair;
 mod shapes;
 mod types;
 
@@ -10,6 +11,7 @@ use core::ffi::{c_int, c_void};
 use ftb_job::fmi::{Arrived, Comm, Fmi, FmiError, Layout, Posted};
 use ftb_job::limits;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use repair::Groups;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use types::Types;
@@ -19,6 +21,7 @@ const ERR_RECOVERY: c_int = 1;
 const ERR_STATE: c_int = 5;
 /// Of no call: `FMI_Loop` ends the process.
 const MOVED: c_int = 8;
+const ERR_RANK_DIED: c_int = 9;
 const COMM_NULL: c_int = -1;
 const ANY_SOURCE: c_int = -1;
 const PROC_NULL: c_int = -2;
@@ -50,6 +53,7 @@ static STAGE: Mutex<Stage> = Mutex::new(Stage::Before);
 struct Running {
     fmi: Fmi,
     types: Types,
+    groups: Groups,
     /// Receives that the program has posted and not waited for.
     pending: BTreeMap<i64, Pending>,
     last_request: i64,
@@ -81,6 +85,8 @@ fn code_of(error: &FmiError) -> c_int {
         FmiError::Full(_) => 6,
         FmiError::Job(_) => 7,
         FmiError::Moved => MOVED,
+        FmiError::RankDied { .. } => ERR_RANK_DIED,
+        FmiError::Revoked => 10,
     }
 }
 
@@ -131,9 +137,10 @@ fn init() -> c_int {
     ignore_sigpipe();
     match Fmi::init() {
         Ok(fmi) => {
-            let types = Types::default();
+            let (types, groups) = (Types::default(), Groups::default());
             let (pending, last_request) = (BTreeMap::new(), 0);
-            *stage = Stage::Running(Box::new(Running { fmi, types, pending, last_request }));
+            *stage =
+                Stage::Running(Box::new(Running { fmi, types, groups, pending, last_request }));
             SUCCESS
         }
         Err(error) => failed("FMI_Init", &error),

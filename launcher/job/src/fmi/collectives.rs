@@ -48,7 +48,7 @@ impl Fmi {
     ) -> Result<(), FmiError> {
         let operation = self.begin(comm, root)?;
         if let Some(parent) = operation.parent() {
-            *message = self.take(parent, operation.class, operation.tag)?;
+            *message = self.take_of(&operation, parent)?;
         }
         for child in operation.children() {
             self.give(child, operation.class, operation.tag, message)?;
@@ -127,7 +127,7 @@ impl Fmi {
         for (place, member) in (0..).zip(&operation.members) {
             gathered.push(match place == root {
                 true => message.to_vec(),
-                false => self.take(*member, operation.class, operation.tag)?,
+                false => self.take_of(&operation, *member)?,
             });
         }
         Ok(gathered)
@@ -159,8 +159,15 @@ impl Fmi {
         found.rank_of(root)?;
         let tree = Tree::new(found.place, found.size(), root);
         let members = found.members.clone();
+        self.job.check_living(&members, Class::CollectiveWithin(comm))?;
         let tag = self.loops.communicators.next_collective(comm)?;
         Ok(Operation { class: Class::CollectiveWithin(comm), tag, tree, members })
+    }
+
+    /// A message of a member; it fails if one of them is dead.
+    fn take_of(&mut self, of: &Operation, from: u32) -> Result<Vec<u8>, FmiError> {
+        let involved: &[u32] = if self.job.goes_on() { &of.members } else { &[] };
+        self.take((from, involved), of.class, of.tag)
     }
 
     fn take_sized(
@@ -169,7 +176,7 @@ impl Fmi {
         from: u32,
         expected: usize,
     ) -> Result<Vec<u8>, FmiError> {
-        let bytes = self.take(from, operation.class, operation.tag)?;
+        let bytes = self.take_of(operation, from)?;
         match bytes.len() == expected {
             true => Ok(bytes),
             false => Err(self.mismatch("reduction", from, expected, bytes.len())),

@@ -7,7 +7,7 @@
 use super::FmiError;
 use crate::limits;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A communicator: the number of it in messages.
 pub type Comm = u16;
@@ -108,11 +108,17 @@ pub(super) struct Communicator {
     /// Collective operations so far.
     collectives: u32,
     pub(super) grid: Option<Grid>,
+    /// Rounds of agreement so far; not in images.
+    #[serde(skip)]
+    rounds: u32,
+    /// Dead members that the program has acknowledged.
+    #[serde(skip)]
+    pub(super) acked: BTreeSet<u32>,
 }
 
 impl Communicator {
     fn new(members: Vec<u32>, place: u32) -> Self {
-        Self { members, place, collectives: 0, grid: None }
+        Self { members, place, collectives: 0, grid: None, rounds: 0, acked: BTreeSet::new() }
     }
 
     pub(super) fn size(&self) -> u32 {
@@ -125,6 +131,11 @@ impl Communicator {
         self.members.get(place as usize).copied().ok_or_else(|| {
             FmiError::Invalid(format!("there is no rank {place} in {} ranks", self.size()))
         })
+    }
+
+    /// Which of those ranks of the job are members, in the order of their numbers in it.
+    pub(super) fn among(&self, ranks: &BTreeSet<u32>) -> Vec<u32> {
+        self.members.iter().filter(|member| ranks.contains(member)).copied().collect()
     }
 
     /// The number in it of a rank of the job.
@@ -156,6 +167,47 @@ impl Communicators {
         let found = self.by_number.get_mut(&comm).ok_or_else(|| no_such(comm))?;
         found.collectives = found.collectives.wrapping_add(1);
         Ok(found.collectives)
+    }
+
+    /// The lowest number that this rank could give to a new communicator.
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// The number of the next round of agreement.
+    pub(super) fn next_round(&mut self, comm: Comm) -> Result<u32, FmiError> {
+        let found = self.by_number.get_mut(&comm).ok_or_else(|| no_such(comm))?;
+        found.rounds += 1;
+        Ok(found.rounds - 1)
+    }
+
+    /// The program acknowledges these dead members.
+    pub(super) fn acknowledge(&mut self, comm: Comm, dead: Vec<u32>) -> Result<(), FmiError> {
+        let found = self.by_number.get_mut(&comm).ok_or_else(|| no_such(comm))?;
+        found.acked.extend(dead);
+        Ok(())
+    }
+
+    /// Makes the communicator of the members that live, with a number on which they agree.
+    pub(super) fn shrink(
+        &mut self,
+        comm: Comm,
+        dead: &BTreeSet<u32>,
+        number: u32,
+    ) -> Result<Comm, FmiError> {
+        let parent = self.get(comm)?;
+        let own = parent.rank_of(parent.place)?;
+        let lives = |member: &&u32| !dead.contains(member);
+        let members: Vec<u32> = parent.members.iter().filter(lives).copied().collect();
+        let place = members.iter().position(|member| *member == own);
+        let made = Comm::try_from(number).ok().filter(|_| number <= limits::COMMUNICATORS_MAX);
+        let (Some(place), Some(made)) = (place, made) else {
+            let max = limits::COMMUNICATORS_MAX;
+            return Err(FmiError::Full(format!("this job has made {max} communicators")));
+        };
+        self.next = self.next.max(number + 1);
+        self.by_number.insert(made, Communicator::new(members, place as u32));
+        Ok(made)
     }
 
     pub(super) fn propose(&self, color: Option<u32>, key: i32) -> Proposal {
@@ -242,6 +294,21 @@ mod tests {
         assert!(of(3).is_err());
         assert_eq!(ranks[3].next, 3, "it takes part in the numbers");
         assert_eq!(ranks[0].get(2).unwrap().place_of(4), Some(1));
+    }
+
+    #[test]
+    fn a_shrunken_communicator_has_the_survivors_in_their_order() {
+        let mut ranks: Vec<_> = (0..5).map(|rank| Communicators::new(rank, 5)).collect();
+        let reversed: Vec<_> = (0..5).map(|rank| (Some(0), -rank)).collect();
+        split(&mut ranks, WORLD, &reversed);
+        for rank in [4, 2, 1] {
+            let made = ranks[rank].shrink(2, &[0, 3].into(), 7).unwrap();
+            let made = ranks[rank].get(made).unwrap();
+            assert_eq!(made.members, [4, 2, 1]);
+            assert_eq!(made.members[made.place as usize] as usize, rank);
+            assert_eq!(ranks[rank].next(), 8);
+        }
+        assert!(ranks[4].shrink(2, &BTreeSet::new(), 65_536).is_err());
     }
 
     proptest! {

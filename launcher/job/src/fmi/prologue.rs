@@ -35,6 +35,11 @@ impl Prologue {
         Some(prologue)
     }
 
+    /// Records nothing.
+    pub(super) fn over() -> Self {
+        Self { stage: LogStage::Over, ..Self::default() }
+    }
+
     /// Begins to replay the log of this process.
     pub(super) fn replay_again(&mut self) {
         self.stage = LogStage::Replaying;

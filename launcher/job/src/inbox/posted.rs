@@ -28,23 +28,27 @@ pub(crate) struct Matched {
 impl Inbox {
     /// Waits for messages for the receives `posted`, in their order, of which `wanted` is the one
     /// that the program waits for. Empty if there was no link to its sender for `unlinked_max`.
+    /// From any it fails if one of `any` is lost; `None`: if any rank is.
     pub(crate) fn take_posted(
         &self,
         posted: &[Pattern],
-        wanted: usize,
+        (wanted, any): (usize, Option<&[u32]>),
         unlinked_max: Duration,
     ) -> Result<Vec<Matched>> {
         let deadline = Instant::now() + unlinked_max;
         let mut state = crate::lock(&self.state);
         loop {
             state.check_recall()?;
+            if let Some(pattern) = posted.get(wanted) {
+                state.revocations.check(pattern.class)?;
+            }
             let matched = state.match_posted(posted);
             if !matched.is_empty() {
                 self.changed.notify_all();
                 return Ok(matched);
             }
             let from = posted.get(wanted).and_then(|pattern| pattern.from);
-            self.check_hopeful(&state, from)?;
+            self.check_hopeful(&state, from, any)?;
             let is_linked = |from: u32| state.peers[from as usize].link != Link::Down;
             if from.is_none_or(is_linked) {
                 state = self.wait(state);
@@ -61,7 +65,7 @@ impl Inbox {
 
     /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
     /// queues of all that have not finished are full.
-    fn check_hopeful(&self, state: &State, from: Option<u32>) -> Result<()> {
+    fn check_hopeful(&self, state: &State, from: Option<u32>, any: Option<&[u32]>) -> Result<()> {
         let max = self.bytes_max;
         let check = |rank: u32, peer: &Peer| {
             if peer.stalled {
@@ -72,10 +76,12 @@ impl Inbox {
         if let Some(rank) = from {
             return check(rank, &state.peers[rank as usize]);
         }
-        let problems = (0..).zip(&state.peers).filter_map(|(rank, peer)| check(rank, peer).err());
-        let problems: Vec<Error> = problems.collect();
+        let peers = (0_u32..).zip(&state.peers);
+        let peers = peers.filter(|(rank, _)| any.is_none_or(|any| any.contains(rank)));
+        let problems: Vec<Error> =
+            peers.filter_map(|(rank, peer)| check(rank, peer).err()).collect();
         // No problem is known of this rank itself.
-        let is_alone = problems.len() + 1 >= state.peers.len();
+        let is_alone = problems.len() + 1 >= any.map_or(state.peers.len(), <[u32]>::len);
         let is_fatal = |error: &Error| match error {
             Error::PeerFinished { .. } => false,
             Error::ReceiveQueueFull { .. } => is_alone,
@@ -129,7 +135,7 @@ mod tests {
     }
 
     fn taken(inbox: &Inbox, posted: &[Pattern], wanted: usize) -> Vec<(usize, u32, u32, u8)> {
-        let matched = inbox.take_posted(posted, wanted, Duration::ZERO).unwrap();
+        let matched = inbox.take_posted(posted, (wanted, None), Duration::ZERO).unwrap();
         matched.iter().map(|m| (m.posted, m.from, m.tag, m.payload[0])).collect()
     }
 
@@ -168,26 +174,39 @@ mod tests {
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[from(1, 7)], 0).len(), 1);
         for pattern in [from(2, 7), any] {
-            let error = inbox.take_posted(&[pattern], 0, Duration::ZERO).unwrap_err();
+            let error = inbox.take_posted(&[pattern], (0, None), Duration::ZERO).unwrap_err();
             assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
         }
-        let unlinked = inbox.take_posted(&[from(0, 7)], 0, Duration::ZERO).unwrap();
+        let unlinked = inbox.take_posted(&[from(0, 7)], (0, None), Duration::ZERO).unwrap();
         assert_eq!(unlinked, []);
     }
+
+    #[test]
+    fn a_receive_from_any_goes_on_without_the_dead_that_are_acknowledged() {
+        let inbox = inbox();
+        let any = Pattern { from: None, class: CLASS, tag: None };
+        inbox.mark_dead(&[2].into());
+        let take = |living: &[u32]| inbox.take_posted(&[any], (0, Some(living)), Duration::ZERO);
+        assert!(matches!(take(&[0, 1, 2]), Err(Error::PeerLost { rank: 2, .. })));
+        arrive(&inbox, 1, CLASS, (7, 1));
+        assert_eq!(take(&[0, 1]).unwrap().len(), 1);
+        assert!(matches!(take(&[0, 1, 2]), Err(Error::PeerLost { rank: 2, .. })));
+    }
+
     #[test]
     fn a_full_queue_ends_a_receive_from_any_only_if_no_other_rank_can_send() {
         let inbox = inbox();
         let stall = |rank: usize| crate::lock(&inbox.state).peers[rank].stalled = true;
         let any = Pattern { from: None, class: CLASS, tag: Some(7) };
-        let hopeful = |from| inbox.check_hopeful(&crate::lock(&inbox.state), from);
+        let hopeful = |from| inbox.check_hopeful(&crate::lock(&inbox.state), from, None);
         stall(1);
-        let error = inbox.take_posted(&[from(1, 7)], 0, Duration::ZERO).unwrap_err();
+        let error = inbox.take_posted(&[from(1, 7)], (0, None), Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { rank: 1, .. }), "{error}");
         hopeful(None).unwrap();
         arrive(&inbox, 2, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[any], 0), [(0, 2, 7, 1)]);
         stall(2);
-        let error = inbox.take_posted(&[any], 0, Duration::ZERO).unwrap_err();
+        let error = inbox.take_posted(&[any], (0, None), Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { .. }), "{error}");
     }
 }

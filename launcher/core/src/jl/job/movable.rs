@@ -3,10 +3,13 @@
 //! When the answer is known: [`crate::jl::joined`].
 
 use super::Job;
+use crate::jl::OnDeath;
 use crate::manner::Moves;
 use crate::message::Protocol;
 use crate::names::{NodeName, Ranks};
 
+/// Why a job without sets is neither saved nor moved.
+const UNSAVED: &str = "the job goes on without dead ranks (on_death = continue)";
 /// Most ranks that a message names.
 const NAMED_MAX: usize = 8;
 
@@ -43,6 +46,9 @@ impl Job {
 
     /// Why ranks can be neither saved nor moved; `None` if they can.
     pub(in crate::jl) fn immovable(&self) -> Option<String> {
+        if self.config.on_death == OnDeath::Continue {
+            return Some(UNSAVED.to_owned());
+        }
         if self.is_movable() {
             return None;
         }

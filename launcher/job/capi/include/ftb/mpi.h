@@ -8,6 +8,10 @@
  * An error ends the job, as with MPI_ERRORS_ARE_FATAL. After the death of ranks calls return
  * MPI_ERR_RECOVERY at once, without an effect, until FMI_Loop; within MPI_Reinit they jump to its
  * point instead.
+ *
+ * With `--on-death continue` a program repairs its communicators itself, as with ULFM (MPIX_*). It
+ * calls MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN): calls on all communicators return their
+ * errors from then on.
  */
 #ifndef FTB_MPI_H
 #define FTB_MPI_H
@@ -22,6 +26,10 @@
 typedef FMI_Comm MPI_Comm;
 typedef FMI_Datatype MPI_Datatype;
 typedef FMI_Op MPI_Op;
+typedef FMI_Group MPI_Group;
+typedef int MPI_Errhandler;
+#define MPI_ERRORS_ARE_FATAL 0
+#define MPI_ERRORS_RETURN 1
 typedef FMI_Request MPI_Request;
 typedef FMI_Status MPI_Status;
 #define MPI_SOURCE FMI_SOURCE
@@ -30,9 +38,12 @@ typedef FMI_Status MPI_Status;
 
 #define MPI_SUCCESS FMI_SUCCESS
 #define MPI_ERR_RECOVERY FMI_ERR_RECOVERY
+#define MPIX_ERR_PROC_FAILED FMI_ERR_PROC_FAILED
+#define MPIX_ERR_REVOKED FMI_ERR_REVOKED
 #define MPI_COMM_WORLD FMI_COMM_WORLD
 #define MPI_COMM_SELF FMI_COMM_SELF
 #define MPI_COMM_NULL FMI_COMM_NULL
+#define MPI_GROUP_NULL FMI_GROUP_NULL
 #define MPI_ANY_SOURCE FMI_ANY_SOURCE
 #define MPI_PROC_NULL FMI_PROC_NULL
 #define MPI_ANY_TAG FMI_ANY_TAG
@@ -81,6 +92,7 @@ typedef FMI_Status MPI_Status;
 /* One for all files of a program */
 __attribute__((weak)) jmp_buf ftb_mpi_point;
 __attribute__((weak)) int ftb_mpi_has_point;
+__attribute__((weak)) MPI_Errhandler ftb_mpi_errhandler;
 
 static inline int ftb_mpi_result(int code)
 {
@@ -91,6 +103,8 @@ static inline int ftb_mpi_result(int code)
             longjmp(ftb_mpi_point, 1);
         return code;
     }
+    if (ftb_mpi_errhandler == MPI_ERRORS_RETURN)
+        return code;
     fprintf(stderr, "MPI: %s\n", ftb_job_error());
     return FMI_Abort(FMI_COMM_WORLD, 1);
 }
@@ -104,6 +118,20 @@ static inline int ftb_mpi_loop(void **ckpts, size_t *sizes, int len)
         if (ftb_mpi_has_point)
             longjmp(ftb_mpi_point, 1);
     return id;
+}
+
+static inline int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler)
+{
+    (void)comm;
+    ftb_mpi_errhandler = handler;
+    return MPI_SUCCESS;
+}
+
+/* Codes are classes. */
+static inline int MPI_Error_class(int code, int *found)
+{
+    *found = code;
+    return MPI_SUCCESS;
 }
 
 #define FMI_Loop(...) ftb_mpi_loop(__VA_ARGS__)
@@ -133,6 +161,16 @@ static inline int ftb_mpi_loop(void **ckpts, size_t *sizes, int len)
 #define MPI_Allreduce(...) ftb_mpi_result(FMI_Allreduce(__VA_ARGS__))
 #define MPI_Gather(...) ftb_mpi_result(FMI_Gather(__VA_ARGS__))
 #define MPI_Allgather(...) ftb_mpi_result(FMI_Allgather(__VA_ARGS__))
+#define MPIX_Comm_revoke(...) ftb_mpi_result(FMI_Comm_revoke(__VA_ARGS__))
+#define MPIX_Comm_is_revoked(...) ftb_mpi_result(FMI_Comm_is_revoked(__VA_ARGS__))
+#define MPIX_Comm_agree(...) ftb_mpi_result(FMI_Comm_agree(__VA_ARGS__))
+#define MPIX_Comm_shrink(...) ftb_mpi_result(FMI_Comm_shrink(__VA_ARGS__))
+#define MPIX_Comm_failure_ack(...) ftb_mpi_result(FMI_Comm_failure_ack(__VA_ARGS__))
+#define MPIX_Comm_failure_get_acked(...) ftb_mpi_result(FMI_Comm_failure_get_acked(__VA_ARGS__))
+#define MPI_Comm_group(...) ftb_mpi_result(FMI_Comm_group(__VA_ARGS__))
+#define MPI_Group_size(...) ftb_mpi_result(FMI_Group_size(__VA_ARGS__))
+#define MPI_Group_translate_ranks(...) ftb_mpi_result(FMI_Group_translate_ranks(__VA_ARGS__))
+#define MPI_Group_free(...) ftb_mpi_result(FMI_Group_free(__VA_ARGS__))
 #define MPI_Type_contiguous(...) ftb_mpi_result(FMI_Type_contiguous(__VA_ARGS__))
 #define MPI_Type_vector(...) ftb_mpi_result(FMI_Type_vector(__VA_ARGS__))
 #define MPI_Type_commit(...) ftb_mpi_result(FMI_Type_commit(__VA_ARGS__))
