@@ -1,5 +1,7 @@
 //! `ftb-agent`: the daemon of one node.
 
+#![forbid(unsafe_code)]
+
 use ftb_agent::process::{self, Args};
 use std::process::ExitCode;
 
