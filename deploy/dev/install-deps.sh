@@ -21,7 +21,7 @@ for purpose in "$@"; do
         xz-utils ibverbs-utils ibverbs-providers mpich libmpich-dev criu patchelf munge
         slurmctld slurmd slurm-client slurm-wlm-basic-plugins libpmi2-0-dev openssh-server
         openssh-client bsdutils valgrind systemd python3-venv python3-pip dpkg-dev rpm jq
-        lintian mmdebstrap systemd-container prometheus prometheus-alertmanager clustershell
+        lintian piuparts mmdebstrap systemd-container prometheus prometheus-alertmanager clustershell
         groff-base nats-server buildah chromium chromium-driver fonts-dejavu-core" ;;
     python) packages="$packages python3-venv python3-pip" ;;
     # dpkg-shlibdeps; rpmbuild; the bill of materials.

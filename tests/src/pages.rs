@@ -102,6 +102,19 @@ pub fn code(text: &str) -> (Vec<Block>, String) {
     (blocks, prose)
 }
 
+/// The commands of README's first hour: the block that begins with the installation, without `sudo`
+/// and comments.
+pub fn first_hour(readme: &str) -> Vec<String> {
+    let is_it = |block: &Block| block.lines.iter().any(|line| line.contains("ftbctl init"));
+    let block = code(readme).0.into_iter().find(is_it);
+    let lines = block.into_iter().flat_map(|block| block.lines);
+    let lines = lines.map(|line| {
+        let line = line.split(" # ").next().unwrap_or_default().trim_end().to_owned();
+        line.strip_prefix("sudo ").map_or(line.clone(), str::to_owned)
+    });
+    lines.collect()
+}
+
 /// The links of all pages below a folder that lead to no file, or to no heading of their page: one
 /// line for each. Links to other sites are left out.
 pub fn broken_links(root: &Path) -> std::io::Result<Vec<String>> {

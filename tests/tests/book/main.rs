@@ -14,7 +14,7 @@ use console::steps;
 use ftb_core::catalog::{CONDITIONS, EVENTS};
 use ftb_tests::cluster::{Cluster, Plan, admin, binary, wait_for};
 use ftb_tests::man;
-use ftb_tests::pages::{broken_links, code, links, pages};
+use ftb_tests::pages::{broken_links, code, first_hour, links, pages};
 use reading::{has_answered, readers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -328,19 +328,6 @@ impl Drop for Running {
     }
 }
 
-/// The commands of README's first hour: the block that begins with the installation.
-fn first_hour() -> Vec<String> {
-    let blocks = code(&read("README.md")).0;
-    let block =
-        blocks.into_iter().find(|block| block.lines.iter().any(|l| l.contains("ftbctl init")));
-    let lines = block.unwrap().lines.into_iter();
-    let lines = lines.map(|line| {
-        let line = line.split(" # ").next().unwrap().trim_end().to_owned();
-        line.strip_prefix("sudo ").map_or(line.clone(), str::to_owned)
-    });
-    lines.collect()
-}
-
 /// Starts the agent where systemd would.
 async fn start(reader: &Reader, socket: &Path) -> Running {
     let config = reader.etc().join("agent.toml");
@@ -364,7 +351,7 @@ async fn the_first_hour_of_the_readme_works_as_it_stands_there() {
     let mut agent = None;
     let mut tail = None;
     let mut said = BTreeMap::new();
-    for line in first_hour() {
+    for line in first_hour(&read("README.md")) {
         let words: Vec<&str> = line.split(' ').collect();
         match &words[..] {
             ["make", "install", "PREFIX=/usr", "&&", "sudo", "systemd-sysusers"] => {
@@ -372,7 +359,8 @@ async fn the_first_hour_of_the_readme_works_as_it_stands_there() {
                 assert!(make_targets().contains("install"));
             }
             ["ftbctl", "init", cluster, _] => {
-                let folders = format!("--dir {etc} --ca-dir ca --socket {}", socket.display());
+                let folders =
+                    format!("--dir {etc} --ca-dir ca --agent-socket {}", socket.display());
                 let output = reader.run(&format!("ftbctl init {cluster} {folders}"));
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
                 assert!(output.status.success(), "{output:?}");

@@ -7,6 +7,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::outside_cargo;
+use ftb_tests::pages::first_hour;
 use ftb_tests::skip::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -151,16 +152,15 @@ fn check_rpms(folder: &Path, all: &BTreeMap<String, PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Without libftb-dev: lintian would read the 100 MB of an unoptimised static library for minutes.
-fn check_with_lintian(debs: &BTreeMap<String, PathBuf>) -> Result<()> {
+/// Lintian has no complaint about these packages.
+fn check_with_lintian<'a>(debs: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
     if Command::new("lintian").arg("--version").output().is_err() {
         skip("lintian is missing (apt-get install lintian)");
         return Ok(());
     }
-    let debs = debs.iter().filter(|(name, _)| *name != "libftb-dev");
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--no-cfg", "--fail-on", "error,warning"]);
-    run(lintian.args(debs.map(|(_, path)| path))).map(drop)
+    run(lintian.args(debs)).map(drop)
 }
 
 /// What dpkg-shlibdeps reads when it makes the dependencies of a program that is linked with them.
@@ -207,7 +207,38 @@ fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()
     }
     check_shared_libraries(&debs["libftb0"])?;
     check_rpms(folder.path(), &rpms)?;
-    check_with_lintian(&debs)
+    // Without libftb-dev: the 100 MB of its unoptimised static library take minutes.
+    check_with_lintian(debs.iter().filter(|(name, _)| *name != "libftb-dev").map(|(_, deb)| deb))
+}
+
+/// Where Debian's judges and systems are kept between runs.
+fn cache() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.ancestors().nth(3).context("a target folder")?.join("debian"))
+}
+
+/// Runs a script that may say that it cannot: whether it could. What it printed follows a failure.
+fn run_if_it_can(script: &mut Command, more: impl FnOnce() -> String) -> Result<bool> {
+    let output = outside_cargo(script).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    if output.status.code() == Some(SKIPPED) {
+        skip(said.trim());
+        return Ok(false);
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}{said}{errors}\n{}", output.status, more());
+    Ok(true)
+}
+
+#[test]
+#[ignore = "minutes of dpkg: make test-long"]
+fn piuparts_and_lintian_have_no_complaint_about_all_packages() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    run(&mut make("debs", &from, folder.path()))?;
+    let debs = packages(folder.path(), "deb")?;
+    check_with_lintian(debs.values())?;
+    let mut piuparts = Command::new(root().join("tests/packages/piuparts.sh"));
+    run_if_it_can(piuparts.arg(cache()?).args(debs.values()), String::new).map(drop)
 }
 
 #[test]
@@ -230,17 +261,43 @@ fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()
     for name in ["scenario.sh", "load.py"] {
         fs::copy(scripts.join(name), share.join(name))?;
     }
-    let cache = std::env::current_exe()?.ancestors().nth(3).unwrap().join("debian");
-    let mut boot = Command::new(scripts.join("boot.sh"));
-    let output = outside_cargo(boot.arg(&cache).arg(&share)).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    if output.status.code() == Some(SKIPPED) {
-        skip(said.trim());
-        return Ok(());
+    boot(&share)
+}
+
+/// What a newcomer needs: the packages, README, and at most ten minutes.
+const NEWCOMER_S_MAX: f64 = 600.0;
+
+#[test]
+#[ignore = "downloads a Debian: make test-long"]
+fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let (share, debs) = (folder.path().join("share"), folder.path().join("share/debs"));
+    fs::create_dir_all(&debs)?;
+    run(&mut make("debs", &from, &debs))?;
+    let lines = first_hour(&fs::read_to_string(root().join("README.md"))?);
+    ensure!(lines.len() >= 8, "README's first hour: {lines:?}");
+    // The host of the container is in no list; README says how to leave it out.
+    let alone = |line: String| match line.split_once("ftbctl init my-cluster ") {
+        Some(_) => "ftbctl init my-cluster".to_owned(),
+        None => line,
+    };
+    let lines: Vec<String> = lines.into_iter().map(alone).collect();
+    fs::write(share.join("first-hour"), lines.join("\n") + "\n")?;
+    fs::copy(root().join("tests/packages/newcomer.sh"), share.join("scenario.sh"))?;
+    boot(&share)?;
+    if let Ok(seconds) = fs::read_to_string(share.join("seconds")) {
+        ensure!(seconds.trim().parse::<f64>()? < NEWCOMER_S_MAX, "{seconds}");
     }
-    let log = fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}{said}{errors}\n{log}", output.status);
-    println!("{log}");
+    Ok(())
+}
+
+/// Boots a Debian that runs `scenario.sh` of this folder, and prints what that said.
+fn boot(share: &Path) -> Result<()> {
+    let mut boot = Command::new(root().join("tests/packages/boot.sh"));
+    let log = || fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
+    if run_if_it_can(boot.arg(cache()?).arg(share), log)? {
+        println!("{}", log());
+    }
     Ok(())
 }

@@ -1,0 +1,33 @@
+# A newcomer in a bare Debian: the packages of /share/debs, then the commands of README's first hour
+# (/share/first-hour, one a line) as root, as they stand there, until a job has run. Writes the
+# seconds since the first command to /share/seconds.
+set -eu
+export DEBIAN_FRONTEND=noninteractive HOME=/root
+fail() { echo "FAILED: $*"; exit 1; }
+seconds() { cut -d' ' -f1 /proc/uptime; }
+cd /root
+begin=$(seconds)
+while read -r line; do
+    echo "\$ $line ($(seconds) s)"
+    case $line in
+    "make install"*) dpkg -i /share/debs/*.deb >/tmp/dpkg 2>&1 || { cat /tmp/dpkg; fail "$line"; } ;;
+    *"&")
+        sh -c "exec ${line%&}" >/tmp/tail 2>&1 &
+        tries=0
+        until ftbctl status | grep -q 'severity='; do
+            tries=$((tries + 1))
+            [ $tries -lt 300 ] || fail "no subscription: $(cat /tmp/tail; ftbctl status)"
+            sleep 0.1
+        done
+        ;;
+    *) sh -c "$line" >/tmp/said 2>&1 </dev/null || { cat /tmp/said; fail "$line"; }
+        cat /tmp/said
+        cat /tmp/said >>/tmp/all
+        ;;
+    esac
+done </share/first-hour
+grep -q DISK_FULL /tmp/tail || fail "the event did not arrive: $(cat /tmp/tail)"
+grep -q root /tmp/all || fail "no tree"
+[ "$(grep -cx "$(hostname)" /tmp/all)" = 2 ] || fail "no job of two ranks"
+echo "$(seconds) $begin" | awk '{ printf "%.1f\n", $1 - $2 }' >/share/seconds
+echo "a tree, an event, a job: $(cat /share/seconds) s"
