@@ -432,7 +432,7 @@ fn public_secret(path: &Path) -> Option<String> {
     (!may_own(owner, own)).then(|| {
         format!(
             "{place}: contains a password and belongs to user {owner} (mode {mode:04o}), who can \
-             change it: run: chown {own} {place} && chmod 600 {place}"
+             change it: make root or the user of the service its owner (chown), mode 600"
         )
     })
 }
@@ -584,7 +584,7 @@ mod tests {
         std::os::unix::fs::chown(&secret, Some(other), None).unwrap();
         let error = Config::load(&path).unwrap_err().to_string();
         let place = secret.display();
-        let expected = "belongs to user 1001 (mode 0600), who can change it: run: chown 0";
+        let expected = "belongs to user 1001 (mode 0600), who can change it";
         assert!(error.starts_with(&format!("{place}: ")) && error.contains(expected), "{error}");
     }
 

@@ -500,12 +500,12 @@ fn a_missing_password_fails_the_check_and_a_public_one_every_start() {
     let path = folder.path().join("bmc.password");
     let with_file = format!("{good}password_file = '{}'\n", path.display());
     std::fs::write(&path, "secret\n").unwrap();
-    for (mode, expected) in [(0o644, Some(2)), (0o640, Some(2)), (0o600, Some(0))] {
+    for (mode, expected) in [(0o644, Some(64)), (0o640, Some(64)), (0o600, Some(0))] {
         std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         let (code, line) = common::run_to_end(&with_file, "--check-config");
         assert_eq!(code, expected, "{mode:o}: {line}");
-        assert_eq!(line.contains("other users can read"), expected == Some(2), "{line}");
-        if expected == Some(2) {
+        assert_eq!(line.contains("other users can read"), expected == Some(64), "{line}");
+        if expected == Some(64) {
             let (code, line) = common::run_to_end(&with_file, "--print");
             assert_eq!(code, Some(64), "{line}");
             assert!(line.contains("other users can read"), "{line}");

@@ -169,7 +169,9 @@ fn text(
         }
         return text;
     }
-    text.push_str("# Hosts whose programs may state conditions of others: mgmt[1-2]\n");
+    text.push_str(
+        "# Hosts whose programs may state conditions of others, the same on all hosts: mgmt[1-2]\n",
+    );
     text.push_str("monitors = \"\"\n\n[tls]\n");
     for (key, name) in
         [("ca", "ca.pem"), ("crl", "crl.pem"), ("cert", "agent.pem"), ("key", "agent.key")]

@@ -5,10 +5,16 @@ use crate::common::{Common, conditions_of};
 use crate::failure::Failure;
 use crate::output::{FAINT, Output, STRONG, styled};
 use crate::text;
+use core::time::Duration;
 use ftb_client::silences::{FILTER, SILENCES_MAX};
 use ftb_client::{Client, ConditionState, Event, Silence, now_ns};
 use serde::Serialize;
 use tokio::time::Instant;
+
+/// How long the end of a silence may take to be visible after it was confirmed.
+const END_WAIT: Duration = Duration::from_secs(1);
+/// Pause between two looks for it.
+const END_LOOK: Duration = Duration::from_millis(20);
 
 /// The silences of the cluster.
 #[derive(Debug, Default)]
@@ -140,7 +146,23 @@ async fn remove(common: &Common, client: &Client, id: &str) -> Result<(), Failur
             "there is no silence {id} (ftbctl silence list)"
         )));
     };
-    publish(common, client, silence.end()).await
+    publish(common, client, silence.end()).await?;
+    if client.agent().is_some_and(|agent| agent.host == silence.host) {
+        return Ok(());
+    }
+    // An agent whose `monitors` do not name this host drops what it states about the other one.
+    let deadline = Instant::now() + END_WAIT;
+    while Silences::read(common, client).await?.standing().any(|other| other.id == id) {
+        if Instant::now() >= deadline {
+            let host = text::printable(&silence.host);
+            return Err(Failure::failed(format_args!(
+                "the silence still holds: remove it on {host}, where it was added, or name this \
+                 host in `monitors` of the agents"
+            )));
+        }
+        tokio::time::sleep(END_LOOK).await;
+    }
+    Ok(())
 }
 
 /// Publishes an event and waits until it is confirmed.

@@ -181,8 +181,8 @@ impl LogStore {
         let unclean = is_unclean.then(|| {
             format!(
                 "the machine has ended before the journal was synced: it was up to entry {}, what \
-                 is there behind that is as it was found, and whatever was confirmed behind entry \
-                 {last} is missing",
+                 is there behind that is as it was found, and what was confirmed behind entry \
+                 {last} may be missing here; another agent may have it",
                 self.synced
             )
         });
