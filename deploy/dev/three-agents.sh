@@ -15,7 +15,7 @@ cluster = "try"
 members = "node[1-3]"
 host = "node$i"
 listen = "$net.$i:14451"
-socket = "$folder/$i.sock"
+agent_socket = "$folder/$i.sock"
 ${ca+#}insecure = true
 [addresses]
 node1 = "$net.1:14451"

@@ -33,8 +33,8 @@ pub struct Cli {
 pub enum Command {
     /// Say whether this node is healthy, for HealthCheckProgram, prolog and epilog.
     ///
-    /// Exit codes: 0 healthy or unknown, 1 a condition drains the node. With --strict, unknown is
-    /// 2.
+    /// Exit codes: 0 healthy or unknown, 1 a condition drains the node, 64 bad arguments. With
+    /// --strict, unknown is 2.
     #[command(after_long_help = "\
 Examples:
   ftb-slurm health

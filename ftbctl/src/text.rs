@@ -103,7 +103,10 @@ impl Moment {
     pub(crate) fn ahead_ns(self, utc: bool) -> u64 {
         let now = || ZonedDateTime::now().with_time_zone(zone(utc));
         let time = match self {
-            Self::Span(span) => now().checked_add(span).map(|time| time.timestamp()),
+            Self::Span(span) => match now().checked_add(span) {
+                Err(_) if span.is_positive() => return u64::MAX,
+                time => time.map(|time| time.timestamp()),
+            },
             Self::Exact(time) => Ok(time),
             Self::Civil(time) => time.to_zoned_datetime(zone(utc)).map(|time| time.timestamp()),
         };

@@ -311,7 +311,7 @@ async fn a_rank_that_loops_is_found_because_it_counts_no_more_steps() -> Result<
 
 /// Rank 1 deadlocks after some steps, the others go on: it is found, and they are not.
 async fn deadlocks(site: &Site, job: &'static str, env: &str, program: &[&str]) -> Result<()> {
-    let stall = ["-n", "3", "--job", job, "--env", env, "--stall-after", "2s"];
+    let stall = ["-n", "3", "--job", job, "--env", env, "--stall-after", "8s"];
     let launched = start(site.launch(&stall, program));
     site.wait("the ranks", async || Ok(pid_of(job, 1).ok())).await?;
     let hung = shows(site, job, &[(Some(1), "steps")]).await?;

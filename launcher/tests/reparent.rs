@@ -19,7 +19,7 @@ const LAUNCHER: usize = 6;
 const PARENT: usize = 2;
 const PUBLISHER: usize = 3;
 /// Long enough for the fault to be published meanwhile, on any machine.
-const SILENCE: &str = "[detection]\nsilence = \"10s\"\n";
+const SILENCE: &str = "[detection]\nsilence = \"20s\"\n";
 
 /// `ftb-ipmi`, ended with the test.
 struct Publisher(Child);

@@ -26,7 +26,7 @@ const PUBLISHERS: [&str; 14] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 31] = [
+const NO_EVENTS: [&str; 32] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
@@ -51,6 +51,7 @@ const NO_EVENTS: [&str; 31] = [
     "FTB_MEMORY_FD",
     "FTB_MEMORY_FIRST",
     "FTB_NODE",
+    "FTB_ON_DEATH",
     "FTB_PID",
     "FTB_PROGRESS_FD",
     "FTB_RANK",

@@ -100,7 +100,7 @@ async fn each_step_of_an_event_is_shown_with_its_host_from_anywhere() {
     assert_eq!(trace(&cluster, 4, &cleared).0, 1);
     // An unknown id, and none.
     assert_eq!(trace(&cluster, 4, "000000000000000000000000000000ff.1").0, 1);
-    assert_eq!(trace(&cluster, 4, "nonsense").0, 2);
+    assert_eq!(trace(&cluster, 4, "nonsense").0, 64);
 }
 
 #[tokio::test]

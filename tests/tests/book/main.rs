@@ -165,8 +165,9 @@ async fn site() -> (Cluster, Reader) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_of_a_page_that_only_reads_gets_an_answer() {
     let (cluster, reader) = site().await;
-    fs::copy(root().join("deploy/config/policy.toml"), reader.folder.path().join("policy.toml"))
-        .unwrap();
+    for name in ["act.toml", "policy.toml"] {
+        fs::copy(root().join("deploy/config").join(name), reader.folder.path().join(name)).unwrap();
+    }
     let all = readers(every_command());
     assert!(all.len() >= READERS_MIN, "only {} commands", all.len());
     let mut wrong = Vec::new();

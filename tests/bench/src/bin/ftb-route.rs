@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ftb-route: {error:#}");
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }
