@@ -51,7 +51,7 @@ struct Hop {
 
 /// A request of a combined cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fold {
+pub struct Fold {
     set: SetId,
     stripe: usize,
     chunk: u64,
@@ -73,7 +73,8 @@ impl Fold {
         Self::along(&self.set, self.stripe, self.chunk, self.rest.clone())
     }
 
-    fn words(&self) -> String {
+    /// The request as it is sent.
+    pub fn words(&self) -> String {
         let Self { set, stripe, chunk, first, rest } = self;
         let mut words = format!("{FOLD} {set} {stripe} {chunk}");
         for Hop { address, member, owner, bytes } in core::iter::once(first).chain(rest) {
@@ -82,7 +83,8 @@ impl Fold {
         words
     }
 
-    fn parse(words: &str) -> Option<Self> {
+    /// Reads it; `None`: it is malformed.
+    pub fn parse(words: &str) -> Option<Self> {
         let words: Vec<&str> = words.split(' ').collect();
         let [FOLD, set, stripe, chunk, path @ ..] = &words[..] else { return None };
         let hop = |of: &[&str]| {
@@ -251,7 +253,7 @@ impl Work<'_> {
     fn copy(&self, of: &Member, from: &Member) -> io::Result<()> {
         let address = self.address(from)?;
         for (rank, bytes) in &of.images {
-            let words = format!("{} {} {rank}", GET, self.task.set);
+            let words = format!("{GET} {} {rank}", self.task.set);
             let image = received(open(self.peers, address, words, *bytes)?, *bytes)?;
             self.keep(Some(&of.owner), *rank, *bytes, image)?;
         }
@@ -426,7 +428,7 @@ pub async fn fetch(
     let fetched = tokio::task::spawn_blocking(move || {
         let mut sum = 0;
         for rank in ranks.iter() {
-            let purpose = Purpose::Image(format!("{} {set} {rank}", GET));
+            let purpose = Purpose::Image(format!("{GET} {set} {rank}"));
             let dialed = peers.runtime.block_on(dial(&server, &peers.secret, &purpose));
             let mut from = BlockingConnection::new(dialed?, peers.runtime.clone());
             let bytes = announced(&mut from)?;
