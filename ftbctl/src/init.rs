@@ -46,11 +46,7 @@ pub(crate) fn run(common: &Common, args: &InitArgs, mut output: Output) -> Resul
         Some(own) if !args.insecure => install(&args.ca_dir, own, &dir.join("tls"))?,
         _ => false,
     };
-    // The environment is that of this shell; the file is for all hosts.
-    let exported = std::env::var_os("FTB_AGENT_SOCKET");
-    let named =
-        common.agent.as_deref().filter(|path| exported.as_deref() != Some(path.as_os_str()));
-    let socket = args.socket.as_deref().or(named);
+    let socket = args.socket.as_deref().or(common.agent.as_deref());
     let places = (&*dir.join("tls"), socket);
     write_new(&file, 0o644, &text(args, &members, own.as_deref(), &here, places))?;
     let findings = if own.is_some() { doctor::configuration(&file) } else { Vec::new() };
