@@ -13,8 +13,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Most revoked communicators of which a living member may not know. At the limit a further
-/// revocation waits.
+/// revocation is refused: the list that is published has this length and lacks it.
 pub const REVOKED_MAX: usize = 1024;
+/// Most decisions. Those that a living member may still ask for are at most one for each rank; at
+/// the limit the oldest one of calls that did not fit together is dropped.
+pub const DECISIONS_MAX: usize = 1024;
 
 /// What a rank calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,7 +197,7 @@ impl Repairs {
         let is_new = !self.revoked.iter().any(|revoked| revoked.comm == comm);
         if is_new {
             if self.revoked.len() >= REVOKED_MAX {
-                return;
+                return self.tell(None, false, out);
             }
             self.revocations += 1;
             let (number, members) = (self.revocations, call.members.clone());
@@ -255,6 +258,12 @@ impl Repairs {
             (rank, call)
         });
         let answers = answers.collect();
+        let misfit = |of: &Decided| of.decision.kind.is_none();
+        if self.decided.len() >= DECISIONS_MAX
+            && let Some(oldest) = self.decided.iter().position(misfit)
+        {
+            self.decided.remove(oldest);
+        }
         self.decided.push(Decided { decision: decision.clone(), answers });
         self.tell(Some(decision), true, out);
     }

@@ -97,12 +97,28 @@ fn a_revocation_is_repeated_until_every_living_member_has_heard_of_it() {
     assert_eq!(repairs.news().unwrap().revoked, [(0, 0)]);
     die(&mut repairs, &[2]);
     assert_eq!(repairs.news().unwrap().revoked, []);
+    let mut out = Vec::new();
     for number in 3..3 + REVOKED_MAX as u64 + 9 {
         let comm = number as u16;
-        let of = RepairCall { comm, ..call(number, RepairKind::Revoke, 0, &[0, 1]) };
-        says(&mut repairs, 1, of);
+        let call = RepairCall { comm, ..call(number, RepairKind::Revoke, 0, &[0, 1]) };
+        out.clear();
+        repairs.handle(RepairInput::Call { rank: 1, call }, &mut out);
     }
-    assert_eq!(repairs.news().unwrap().revoked.len(), REVOKED_MAX, "further ones wait");
+    let refused = &out[0].news.revoked;
+    assert_eq!(refused.len(), REVOKED_MAX);
+    assert!(!refused.contains(&(REVOKED_MAX as u16 + 11, 0)));
+}
+
+#[test]
+fn decisions_about_calls_that_do_not_fit_have_a_bound() {
+    let mut repairs = Repairs::default();
+    for round in 0..DECISIONS_MAX as u32 + 9 {
+        let number = u64::from(round) + 1;
+        // The third member never comes.
+        says(&mut repairs, 0, call(number, RepairKind::Agree, round, &[0, 1, 2]));
+        says(&mut repairs, 1, call(number, RepairKind::Shrink, round, &[0, 1, 2]));
+    }
+    assert_eq!(repairs.decided.len(), DECISIONS_MAX);
 }
 
 #[test]
