@@ -70,7 +70,7 @@ pub struct RoundResult {
     pub first: u32,
     /// Which of its rounds.
     pub round: u32,
-    /// `None`: the members made different calls.
+    /// `None`: the members made different calls, or a revocation is refused.
     pub kind: Option<RepairKind>,
     /// The flags of the living members, bitwise and.
     pub flag: u32,
@@ -139,8 +139,11 @@ impl Repairs {
         let Some(open) = &state.open else { return };
         let id = open.comm_id();
         if open.kind == RepairKind::Revoke {
+            let known = RoundResult::alone(open);
             if news.revoked.contains(&id) {
-                state.answer = Some(RoundResult::alone(open));
+                state.answer = Some(known);
+            } else if news.revoked.len() >= limits::REVOCATIONS_MAX {
+                state.answer = Some(RoundResult { kind: None, ..known });
             }
         } else if let Some(decision) = news.decided
             && (decision.comm, decision.first) == id
@@ -256,7 +259,24 @@ mod tests {
         repairs.hear(news(vec![(0, 1), (3, 0)]));
         assert_eq!(repairs.wait(Duration::ZERO), None);
         repairs.hear(news(vec![(0, 0)]));
-        assert!(repairs.wait(Duration::ZERO).is_some());
+        let answer = repairs.wait(Duration::ZERO).unwrap();
+        assert_eq!(answer.kind, Some(RepairKind::Revoke));
+    }
+
+    #[test]
+    fn a_revocation_is_refused_when_the_list_of_the_launcher_is_full_without_it() {
+        let repairs = Repairs::default();
+        let full = |last| {
+            let others = (1..limits::REVOCATIONS_MAX as u16).map(|comm| (comm, 0));
+            let revoked = others.chain([last]).collect();
+            RepairNews { dead: BTreeSet::new(), revoked, seen: 1, decided: None }
+        };
+        repairs.begin(call(RepairKind::Revoke, 0));
+        repairs.hear(full((9, 1)));
+        assert_eq!(repairs.wait(Duration::ZERO).unwrap().kind, None);
+        repairs.begin(call(RepairKind::Revoke, 0));
+        repairs.hear(full((0, 0)));
+        assert_eq!(repairs.wait(Duration::ZERO).unwrap().kind, Some(RepairKind::Revoke));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::{Comm, Fmi, FmiError};
 use crate::frame::Class;
+use crate::limits;
 use crate::repair::{CommId, RepairCall, RepairKind, RoundResult};
 
 /// What the living members have agreed on.
@@ -21,12 +22,22 @@ impl Fmi {
     /// all members, and calls that wait too. [`Fmi::agree`] and [`Fmi::shrink`] do not fail.
     ///
     /// # Errors
-    /// See [`FmiError`].
+    /// [`FmiError::Full`] at [`limits::REVOCATIONS_MAX`]: it is not revoked. Else see [`FmiError`].
     pub fn revoke(&mut self, comm: Comm) -> Result<(), FmiError> {
         let id = self.comm_id(comm)?;
-        // What waits in other threads fails at once.
+        // Another member was first: most of many that revoke at once ask nothing.
+        if self.is_revoked(comm)? {
+            return Ok(());
+        }
+        if self.call(comm, RepairKind::Revoke, 0, 0)?.kind.is_none() {
+            let max = limits::REVOCATIONS_MAX;
+            return Err(FmiError::Full(format!(
+                "members have not heard of {max} revocations: they must call MPIX_Comm_agree or \
+                 MPIX_Comm_shrink first"
+            )));
+        }
         self.job.revoke(id);
-        self.call(comm, RepairKind::Revoke, 0, 0).map(drop)
+        Ok(())
     }
 
     /// Whether this rank knows that a communicator is revoked.
