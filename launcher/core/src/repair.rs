@@ -53,6 +53,9 @@ pub struct RepairCall {
     pub next: u32,
     /// The last revocation that the rank has heard of.
     pub seen: u64,
+    /// Ranks to which its link has broken; they may live.
+    #[serde(default, with = "ranges")]
+    pub lost: Ranks,
 }
 
 /// A communicator: its number, and its lowest member. Two without a common member may have the same
@@ -147,6 +150,9 @@ pub struct Repairs {
     /// The last call of each living rank. Ranks repeat it: a launcher that takes over hears it.
     #[serde(skip)]
     calls: BTreeMap<u32, RepairCall>,
+    /// A rank that must die before a shrink can be decided.
+    #[serde(skip)]
+    cut_off: Option<u32>,
 }
 
 impl Repairs {
@@ -155,6 +161,12 @@ impl Repairs {
             RepairInput::Call { rank, call } => self.on_call(rank, call, out),
             RepairInput::Dead(dead) => self.on_dead(dead, out),
         }
+    }
+
+    /// A living rank that other living ones cannot reach: a communicator that holds both is of no
+    /// use, so it must die.
+    pub fn cut_off(&self) -> Option<u32> {
+        self.cut_off
     }
 
     /// What is repeated, if there is something.
@@ -212,6 +224,7 @@ impl Repairs {
         }
         self.calls.retain(|rank, _| !dead.has(*rank));
         self.dead = dead;
+        self.cut_off = None;
         self.forget();
         self.tell(None, true, out);
         let rounds = self.calls.values().filter(|call| call.kind != RepairKind::Revoke);
@@ -239,6 +252,12 @@ impl Repairs {
         let has_called = |rank: u32| calls.iter().any(|(of, _)| *of == rank);
         if fits && one.members.iter().any(|rank| !self.dead.has(rank) && !has_called(rank)) {
             return;
+        }
+        if fits && one.kind == RepairKind::Shrink {
+            self.cut_off = most_lost(&calls);
+            if self.cut_off.is_some() {
+                return;
+            }
         }
         let dead: Ranks = one.members.iter().filter(|rank| self.dead.has(*rank)).collect();
         let knows = |call: &RepairCall| dead.iter().all(|rank| call.acked.has(rank));
@@ -286,6 +305,20 @@ impl Repairs {
             !of.members.iter().all(knows)
         });
     }
+}
+
+/// Of the callers that have lost each other the one with the most broken links, of those the
+/// highest.
+fn most_lost(calls: &[(u32, &RepairCall)]) -> Option<u32> {
+    let has_lost = |of: &RepairCall, rank: u32| of.lost.has(rank);
+    let broken = |(rank, call): &(u32, &RepairCall)| {
+        let apart = |(other, of): &&(u32, &RepairCall)| {
+            other != rank && (has_lost(call, *other) || has_lost(of, *rank))
+        };
+        (calls.iter().filter(apart).count(), *rank)
+    };
+    let most = calls.iter().map(broken).max();
+    most.filter(|(links, _)| *links > 0).map(|(_, rank)| rank)
 }
 
 fn round_of(decision: &RoundResult) -> RoundId {

@@ -48,6 +48,9 @@ pub struct RepairCall {
     pub next: u32,
     /// The last revocation that the rank has heard of.
     pub seen: u64,
+    /// Members to which its link has broken; they may live.
+    #[serde(default, with = "ranges")]
+    pub lost: BTreeSet<u32>,
 }
 
 impl RepairCall {
@@ -216,7 +219,8 @@ mod tests {
     fn call(kind: RepairKind, round: u32) -> RepairCall {
         let (members, acked) = (BTreeSet::from([0, 1, 2, 5]), BTreeSet::new());
         let (flag, next) = (u32::MAX, 2);
-        RepairCall { call: 0, comm: 0, round, kind, members, flag, acked, next, seen: 0 }
+        let lost = BTreeSet::new();
+        RepairCall { call: 0, comm: 0, round, kind, members, flag, acked, next, seen: 0, lost }
     }
 
     /// The text that the launcher reads, in its own test too.
@@ -227,7 +231,7 @@ mod tests {
         let text = serde_json::to_string(&repairs.begin(call(RepairKind::Agree, 3))).unwrap();
         let expected = concat!(
             r#"{"call":7,"comm":0,"round":3,"kind":"agree","members":"0-2,5","flag":4294967295,"#,
-            r#""acked":"","next":2,"seen":0}"#
+            r#""acked":"","next":2,"seen":0,"lost":""}"#
         );
         assert_eq!(text, expected);
     }

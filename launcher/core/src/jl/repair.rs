@@ -4,8 +4,9 @@
 
 use super::job::Job;
 use super::{Jl, JlOutput, OnDeath};
-use crate::message::{ExitCause, FromJl, Protocol};
+use crate::message::{ExitCause, FromJl, HangNotice, HungRank, Protocol};
 use crate::names::Ranks;
+use crate::progress::HangKind;
 use crate::repair::{RepairCall, RepairInput};
 use core::ops::RangeInclusive;
 use ftb_core::Now;
@@ -99,6 +100,29 @@ impl Jl {
             }
             self.job.publish(FromJl::Repair { episode, news: output.news });
         }
+        self.kill_cut_off();
+    }
+
+    /// Its node kills the rank, and its death decides the shrink that waits. The callers repeat
+    /// their calls, so the order is repeated too.
+    fn kill_cut_off(&mut self) {
+        let Some(rank) = self.repairs.cut_off() else { return };
+        let Some(row) = self.job.ranks.get(rank as usize) else { return };
+        let (node, incarnation, episode) = (row.node.clone(), row.incarnation, self.job.episode);
+        let words = format!(
+            "rank {rank} on {node} lives, but its links to others are broken: it is killed, so \
+             that they can go on"
+        );
+        let of = Some(HungRank { node, rank, incarnation, pid: 0 });
+        let (kind, is_over, kill) = (HangKind::Peers, false, true);
+        self.job.publish(FromJl::Hang(HangNotice {
+            episode,
+            rank: of,
+            kind,
+            is_over,
+            kill,
+            words,
+        }));
     }
 
     /// Ranks may have missed it.

@@ -144,8 +144,8 @@ impl Fmi {
         let members = found.members.iter().copied().collect();
         let (acked, next) = (found.acked.clone(), self.loops.communicators.next());
         // The job gives the call its number.
-        let (call, seen) = (0, 0);
-        let call = RepairCall { call, comm, round, kind, members, flag, acked, next, seen };
+        let (call, seen, lost) = (0, 0, found.among(&self.job.lost()).into_iter().collect());
+        let call = RepairCall { call, comm, round, kind, members, flag, acked, next, seen, lost };
         Ok(self.job.repair(call)?)
     }
 }

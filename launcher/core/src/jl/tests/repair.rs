@@ -25,13 +25,15 @@ fn ends(jl: &mut Jl, rank: u32, how: ExitCause) -> Vec<JlOutput> {
 }
 
 fn calls(jl: &mut Jl, rank: u32) -> Vec<JlOutput> {
-    calls_among(jl, rank, &[0, 1])
+    calls_among(jl, rank, &[0, 1], &[])
 }
 
-fn calls_among(jl: &mut Jl, rank: u32, members: &[u32]) -> Vec<JlOutput> {
+fn calls_among(jl: &mut Jl, rank: u32, members: &[u32], lost: &[u32]) -> Vec<JlOutput> {
     let (members, acked) = (members.iter().copied().collect(), Ranks::default());
+    let (lost, round) = (lost.iter().copied().collect(), 0);
     let (kind, flag, next) = (RepairKind::Shrink, 0, 2);
-    let call = RepairCall { call: 1, comm: 0, round: 0, kind, members, flag, acked, next, seen: 0 };
+    let call =
+        RepairCall { call: 1, comm: 0, round, kind, members, flag, acked, next, seen: 0, lost };
     let message = FromRank::Repair(call);
     feed(jl, JlInput::Rank(RankMessage { episode: Episode(1), rank, message }))
 }
@@ -189,8 +191,29 @@ fn dead_ranks_of_a_lost_node_do_not_keep_a_hang_of_all_others_hidden() {
 fn a_call_with_members_that_the_job_does_not_have_is_refused() {
     let mut jl = running();
     let refused = jl.job.refused;
-    calls_among(&mut jl, 0, &[0, 1, 2]);
+    calls_among(&mut jl, 0, &[0, 1, 2], &[]);
     assert_eq!(jl.job.refused, refused + 1);
     calls(&mut jl, 0);
     assert_eq!(jl.job.refused, refused + 1);
+}
+
+#[test]
+fn a_rank_that_another_living_one_cannot_reach_is_killed() {
+    let mut jl = running();
+    let kills = |out: Vec<JlOutput>| {
+        let killed = |output: &JlOutput| match output {
+            JlOutput::Publish(FromJl::Hang(notice)) if notice.kill => {
+                notice.rank.as_ref().map(|of| of.rank)
+            }
+            _ => None,
+        };
+        out.iter().find_map(killed)
+    };
+    assert_eq!(kills(calls(&mut jl, 1)), None);
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), Some(1));
+    // The node may miss it.
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), Some(1));
+    let out = ends(&mut jl, 1, ExitCause::Signal(9));
+    assert_eq!(news(&out).pop().unwrap().decided.unwrap().dead.ranges(), "1");
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), None);
 }
