@@ -400,7 +400,7 @@ fn config(
     }
     let on_death = on_death(how, policy);
     if on_death == jl::OnDeath::Continue {
-        check_continue(program, how, restore.as_ref()).map_err(Failure::bad_input)?;
+        check_continue(program, how, (policy, restore.as_ref())).map_err(Failure::bad_input)?;
     }
     Ok(JlConfig {
         job: job.clone(),
@@ -426,7 +426,7 @@ fn config(
 fn check_continue(
     program: &Program,
     how: &RunOptions,
-    restore: Option<&SetId>,
+    (policy, restore): (&Policy, Option<&SetId>),
 ) -> Result<(), String> {
     let (backend, name) = (program.backend.get(), "--on-death continue");
     if backend.manner().saver != Saver::Ranks {
@@ -440,6 +440,12 @@ fn check_continue(
         return Err(format!(
             "{name}: the job goes on without dead ranks and has no sets: leave --memory out, and \
              restart it with another --on-death"
+        ));
+    }
+    if matches!(on_hang(how, policy), jl::OnHang::RollBack | jl::OnHang::Restart) {
+        return Err(format!(
+            "{name}: the job has no set to which it could go back from a hang: use --on-hang \
+             report or --on-hang kill"
         ));
     }
     Ok(())

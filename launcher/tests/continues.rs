@@ -178,6 +178,8 @@ async fn what_such_a_job_cannot_do_is_refused() -> Result<()> {
     for (options, reason) in [
         (&["--memory", "buddy:1"][..], "leave --memory out"),
         (&["--backend", "loop"], "backend loop knows no calls"),
+        (&["--on-hang", "restart"], "report or --on-hang kill"),
+        (&["--on-hang", "roll-back"], "report or --on-hang kill"),
     ] {
         let options = [&["-n", "2"], &CONTINUE[..], options].concat();
         let program = [&[repairing.program.as_str()], &words[..]].concat();

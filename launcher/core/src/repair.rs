@@ -13,8 +13,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// Most revoked communicators of which a living member may not know. At the limit a further
-/// revocation waits.
+/// revocation is refused: the list that is published has this length and lacks it.
 pub const REVOKED_MAX: usize = 1024;
+/// Most decisions. Those that a living member may still ask for are at most one for each rank; at
+/// the limit the oldest one of calls that did not fit together is dropped.
+pub const DECISIONS_MAX: usize = 1024;
 
 /// What a rank calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +53,9 @@ pub struct RepairCall {
     pub next: u32,
     /// The last revocation that the rank has heard of.
     pub seen: u64,
+    /// Ranks to which its link has broken; they may live.
+    #[serde(default, with = "ranges")]
+    pub lost: Ranks,
 }
 
 /// A communicator: its number, and its lowest member. Two without a common member may have the same
@@ -144,6 +150,9 @@ pub struct Repairs {
     /// The last call of each living rank. Ranks repeat it: a launcher that takes over hears it.
     #[serde(skip)]
     calls: BTreeMap<u32, RepairCall>,
+    /// A rank that must die before a shrink can be decided.
+    #[serde(skip)]
+    cut_off: Option<u32>,
 }
 
 impl Repairs {
@@ -152,6 +161,12 @@ impl Repairs {
             RepairInput::Call { rank, call } => self.on_call(rank, call, out),
             RepairInput::Dead(dead) => self.on_dead(dead, out),
         }
+    }
+
+    /// A living rank that other living ones cannot reach: a communicator that holds both is of no
+    /// use, so it must die.
+    pub fn cut_off(&self) -> Option<u32> {
+        self.cut_off
     }
 
     /// What is repeated, if there is something.
@@ -194,7 +209,7 @@ impl Repairs {
         let is_new = !self.revoked.iter().any(|revoked| revoked.comm == comm);
         if is_new {
             if self.revoked.len() >= REVOKED_MAX {
-                return;
+                return self.tell(None, false, out);
             }
             self.revocations += 1;
             let (number, members) = (self.revocations, call.members.clone());
@@ -209,6 +224,7 @@ impl Repairs {
         }
         self.calls.retain(|rank, _| !dead.has(*rank));
         self.dead = dead;
+        self.cut_off = None;
         self.forget();
         self.tell(None, true, out);
         let rounds = self.calls.values().filter(|call| call.kind != RepairKind::Revoke);
@@ -237,6 +253,12 @@ impl Repairs {
         if fits && one.members.iter().any(|rank| !self.dead.has(rank) && !has_called(rank)) {
             return;
         }
+        if fits && one.kind == RepairKind::Shrink {
+            self.cut_off = most_lost(&calls);
+            if self.cut_off.is_some() {
+                return;
+            }
+        }
         let dead: Ranks = one.members.iter().filter(|rank| self.dead.has(*rank)).collect();
         let knows = |call: &RepairCall| dead.iter().all(|rank| call.acked.has(rank));
         let ((comm, first), round) = id;
@@ -255,6 +277,12 @@ impl Repairs {
             (rank, call)
         });
         let answers = answers.collect();
+        let misfit = |of: &Decided| of.decision.kind.is_none();
+        if self.decided.len() >= DECISIONS_MAX
+            && let Some(oldest) = self.decided.iter().position(misfit)
+        {
+            self.decided.remove(oldest);
+        }
         self.decided.push(Decided { decision: decision.clone(), answers });
         self.tell(Some(decision), true, out);
     }
@@ -277,6 +305,20 @@ impl Repairs {
             !of.members.iter().all(knows)
         });
     }
+}
+
+/// Of the callers that have lost each other the one with the most broken links, of those the
+/// highest.
+fn most_lost(calls: &[(u32, &RepairCall)]) -> Option<u32> {
+    let has_lost = |of: &RepairCall, rank: u32| of.lost.has(rank);
+    let broken = |(rank, call): &(u32, &RepairCall)| {
+        let apart = |(other, of): &&(u32, &RepairCall)| {
+            other != rank && (has_lost(call, *other) || has_lost(of, *rank))
+        };
+        (calls.iter().filter(apart).count(), *rank)
+    };
+    let most = calls.iter().map(broken).max();
+    most.filter(|(links, _)| *links > 0).map(|(_, rank)| rank)
 }
 
 fn round_of(decision: &RoundResult) -> RoundId {

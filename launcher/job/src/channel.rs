@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::hello::TOKEN_BYTES;
 use crate::inbox::Inbox;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -57,6 +57,10 @@ pub trait Channel: Send + Sync {
     /// The suspend hook: releases everything. Called when all links are drained or given up. No
     /// thread of the channel uses the inbox afterwards.
     fn suspend(&self);
+
+    /// That rank is dead: [`Channel::send`] to it fails from now on, blocked calls too. What it has
+    /// sent still arrives.
+    fn sever(&self, to: u32);
 
     /// Ends all links at once; blocked [`Channel::send`] calls return. [`Channel::suspend`]
     /// follows.
@@ -174,6 +178,13 @@ impl Registry {
         })?;
         channel.connect(peer)?;
         Ok(Arc::clone(channel))
+    }
+
+    /// These ranks are dead.
+    pub(crate) fn sever(&self, ranks: &BTreeSet<u32>) {
+        for channel in &self.channels {
+            ranks.iter().for_each(|rank| channel.sever(*rank));
+        }
     }
 
     /// Interrupts all channels.

@@ -254,7 +254,9 @@ impl Shared {
                     self.call_back(Recall { episode, set, divides }, &ranks);
                 }
                 Input::Request(Request { kind: RequestKind::Repair(news), .. }) => {
+                    // In this order: a send that ends says why.
                     self.inbox.mark_dead(&news.dead);
+                    self.registry.sever(&news.dead);
                     self.inbox.revoke(&news.revoked);
                     self.repairs.hear(news);
                 }

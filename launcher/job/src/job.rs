@@ -392,21 +392,27 @@ impl Job {
         // The program cannot go back from here.
         self.control.can_roll_back(false);
         if self.goes_on() {
-            self.finish()?
+            self.finish()?;
         } else {
-            self.barrier()?
-        }
-        for request in self.control.stop() {
-            self.refuse(&request, "the program has come to its end");
+            self.barrier()?;
+            self.stop_control();
         }
         self.inbox.begin_finish();
         self.router.goodbye();
         self.inbox.wait_finished(self.config.rank, self.goes_on())?;
+        // Of deaths until here the wait had to hear.
+        self.stop_control();
         self.backplane.confirm(limits::LAST_WORD_TIMEOUT);
         if let Some(pmi) = &self.pmi {
             lock(pmi).finalize()?;
         }
         Ok(())
+    }
+
+    fn stop_control(&mut self) {
+        for request in self.control.stop() {
+            self.refuse(&request, "the program has come to its end");
+        }
     }
 
     /// Ends the whole job with that exit code.

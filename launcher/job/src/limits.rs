@@ -33,6 +33,9 @@ pub const SECTIONS_MAX: u32 = 65_536;
 /// Most communicators that a job makes in its life, freed ones too: their numbers are in frames. At
 /// the limit a new one is refused.
 pub const COMMUNICATORS_MAX: u32 = 65_535;
+/// Most revocations of which a living member may not have heard, in the launcher. At the limit a
+/// further one is refused.
+pub const REVOCATIONS_MAX: usize = 1024;
 /// Most receives of a rank that wait at once. At the limit a further one is refused.
 pub const RECEIVES_MAX: usize = 65_536;
 /// Most bytes that a rank receives before its loop and keeps for a process that replaces it. Beyond

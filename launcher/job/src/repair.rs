@@ -48,6 +48,9 @@ pub struct RepairCall {
     pub next: u32,
     /// The last revocation that the rank has heard of.
     pub seen: u64,
+    /// Members to which its link has broken; they may live.
+    #[serde(default, with = "ranges")]
+    pub lost: BTreeSet<u32>,
 }
 
 impl RepairCall {
@@ -70,7 +73,7 @@ pub struct RoundResult {
     pub first: u32,
     /// Which of its rounds.
     pub round: u32,
-    /// `None`: the members made different calls.
+    /// `None`: the members made different calls, or a revocation is refused.
     pub kind: Option<RepairKind>,
     /// The flags of the living members, bitwise and.
     pub flag: u32,
@@ -139,8 +142,11 @@ impl Repairs {
         let Some(open) = &state.open else { return };
         let id = open.comm_id();
         if open.kind == RepairKind::Revoke {
+            let known = RoundResult::alone(open);
             if news.revoked.contains(&id) {
-                state.answer = Some(RoundResult::alone(open));
+                state.answer = Some(known);
+            } else if news.revoked.len() >= limits::REVOCATIONS_MAX {
+                state.answer = Some(RoundResult { kind: None, ..known });
             }
         } else if let Some(decision) = news.decided
             && (decision.comm, decision.first) == id
@@ -213,7 +219,8 @@ mod tests {
     fn call(kind: RepairKind, round: u32) -> RepairCall {
         let (members, acked) = (BTreeSet::from([0, 1, 2, 5]), BTreeSet::new());
         let (flag, next) = (u32::MAX, 2);
-        RepairCall { call: 0, comm: 0, round, kind, members, flag, acked, next, seen: 0 }
+        let lost = BTreeSet::new();
+        RepairCall { call: 0, comm: 0, round, kind, members, flag, acked, next, seen: 0, lost }
     }
 
     /// The text that the launcher reads, in its own test too.
@@ -224,7 +231,7 @@ mod tests {
         let text = serde_json::to_string(&repairs.begin(call(RepairKind::Agree, 3))).unwrap();
         let expected = concat!(
             r#"{"call":7,"comm":0,"round":3,"kind":"agree","members":"0-2,5","flag":4294967295,"#,
-            r#""acked":"","next":2,"seen":0}"#
+            r#""acked":"","next":2,"seen":0,"lost":""}"#
         );
         assert_eq!(text, expected);
     }
@@ -256,7 +263,24 @@ mod tests {
         repairs.hear(news(vec![(0, 1), (3, 0)]));
         assert_eq!(repairs.wait(Duration::ZERO), None);
         repairs.hear(news(vec![(0, 0)]));
-        assert!(repairs.wait(Duration::ZERO).is_some());
+        let answer = repairs.wait(Duration::ZERO).unwrap();
+        assert_eq!(answer.kind, Some(RepairKind::Revoke));
+    }
+
+    #[test]
+    fn a_revocation_is_refused_when_the_list_of_the_launcher_is_full_without_it() {
+        let repairs = Repairs::default();
+        let full = |last| {
+            let others = (1..limits::REVOCATIONS_MAX as u16).map(|comm| (comm, 0));
+            let revoked = others.chain([last]).collect();
+            RepairNews { dead: BTreeSet::new(), revoked, seen: 1, decided: None }
+        };
+        repairs.begin(call(RepairKind::Revoke, 0));
+        repairs.hear(full((9, 1)));
+        assert_eq!(repairs.wait(Duration::ZERO).unwrap().kind, None);
+        repairs.begin(call(RepairKind::Revoke, 0));
+        repairs.hear(full((0, 0)));
+        assert_eq!(repairs.wait(Duration::ZERO).unwrap().kind, Some(RepairKind::Revoke));
     }
 
     #[test]

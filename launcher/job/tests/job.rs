@@ -3,9 +3,13 @@
 
 mod harness;
 
-use ftb_job::{Endpoint, Error, Job, Notice, Op, StartState};
+use ftb_job::{
+    Config, Endpoint, Error, Job, Notice, Op, RepairCall, RepairNews, Request, RequestKind,
+    RoundResult, StartState,
+};
 use harness::chain::*;
 use harness::*;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -504,4 +508,45 @@ fn collectives_give_all_ranks_the_same() {
             if rank == 2 { (0..6).map(|r| vec![r]).collect() } else { vec![] };
         assert_eq!(gathered, expected);
     }
+}
+
+/// It dies between the decision about the end and its goodbye.
+#[test]
+fn a_death_at_the_very_end_holds_no_other_rank_back() {
+    let harness = Harness { remedied: true, ..Harness::new(2) };
+    let (ended, ends) = mpsc::channel();
+    let (heard, hears) = mpsc::channel();
+    let (dies, lives) = mpsc::channel::<()>();
+    let config = |rank| Config { goes_on: true, ..harness.config(rank, "n0", 0, None) };
+    let first = harness.spawn(config(0), move |mut job| {
+        job.send(1, 7, b"a link")?;
+        job.finalize()?;
+        ended.send(()).unwrap();
+        Ok(Ended::Finished(()))
+    });
+    let second = harness.spawn(config(1), move |mut job| {
+        job.recv(0, 7)?;
+        heard.send(job.recv(0, 7).unwrap_err()).unwrap();
+        lives.recv().unwrap_err();
+        Ok(Ended::Finished(()))
+    });
+    harness.bus.wait_for(1, |notice| matches!(notice, Notice::Repair { .. }));
+    let tell = |dead: &[u32], decided| {
+        let (dead, revoked) = (dead.iter().copied().collect(), Vec::new());
+        let kind = RequestKind::Repair(RepairNews { dead, revoked, seen: 0, decided });
+        harness.bus.publish(&Request { episode: 0, kind });
+    };
+    let asks = |(_, notice): (u32, Notice)| match notice {
+        Notice::Repair { call, .. } => Some(call),
+        _ => None,
+    };
+    let RepairCall { comm, round, kind, flag, next, .. } =
+        harness.bus.notices().into_iter().find_map(asks).unwrap();
+    let (kind, dead) = (Some(kind), BTreeSet::new());
+    tell(&[], Some(RoundResult { comm, first: 0, round, kind, flag, dead, acked: true, next }));
+    assert!(matches!(hears.recv().unwrap(), Error::PeerFinished { rank: 0 }));
+    tell(&[1], None);
+    ends.recv_timeout(ftb_job::limits::HELLO_TIMEOUT).unwrap();
+    drop(dies);
+    finish_all(vec![first, second]);
 }

@@ -4,14 +4,17 @@
 
 use super::job::Job;
 use super::{Jl, JlOutput, OnDeath};
-use crate::message::{ExitCause, FromJl, Protocol};
+use crate::message::{ExitCause, FromJl, HangNotice, HungRank, Protocol};
 use crate::names::Ranks;
+use crate::progress::HangKind;
 use crate::repair::{RepairCall, RepairInput};
 use core::ops::RangeInclusive;
 use ftb_core::Now;
 
 /// Exit codes by which a shell shows the end of its program by a signal.
 const SIGNAL_CODES: RangeInclusive<i32> = 129..=159;
+/// How the ranks of a lost node have ended. Their node may return, they do not.
+const WITH_ITS_NODE: ExitCause = ExitCause::Signal(9);
 
 fn dead(job: &Job) -> Ranks {
     job.rows().filter(|(rank, _)| job.has_died(*rank)).map(|(rank, _)| rank).collect()
@@ -60,6 +63,11 @@ impl Jl {
     /// Ends a job without a living rank: with code 0 if one has ended well, else with `code`.
     fn count_dead(&mut self, now: Now, code: i32, is_quiet: bool) {
         let dead = dead(&self.job);
+        for rank in dead.iter() {
+            if let Some(row) = self.job.ranks.get_mut(rank as usize) {
+                row.ended.get_or_insert(WITH_ITS_NODE);
+            }
+        }
         let all = self.job.count();
         if dead.len() == all {
             let ended = |row: &super::Rank| row.ended == Some(ExitCause::Exit(0));
@@ -71,7 +79,10 @@ impl Jl {
     }
 
     pub(super) fn on_repair(&mut self, rank: u32, call: &RepairCall) {
-        if self.job.config.on_death != OnDeath::Continue || self.ends() || self.job.has_died(rank) {
+        let is_off = self.job.config.on_death != OnDeath::Continue || self.ends();
+        let exists = |last: &u32| (*last as usize) < self.job.ranks.len();
+        let fits = call.members.0.last().is_some_and(exists);
+        if is_off || !fits || self.job.has_died(rank) {
             self.job.refused += 1;
             return;
         }
@@ -89,6 +100,29 @@ impl Jl {
             }
             self.job.publish(FromJl::Repair { episode, news: output.news });
         }
+        self.kill_cut_off();
+    }
+
+    /// Its node kills the rank, and its death decides the shrink that waits. The callers repeat
+    /// their calls, so the order is repeated too.
+    fn kill_cut_off(&mut self) {
+        let Some(rank) = self.repairs.cut_off() else { return };
+        let Some(row) = self.job.ranks.get(rank as usize) else { return };
+        let (node, incarnation, episode) = (row.node.clone(), row.incarnation, self.job.episode);
+        let words = format!(
+            "rank {rank} on {node} lives, but its links to others are broken: it is killed, so \
+             that they can go on"
+        );
+        let of = Some(HungRank { node, rank, incarnation, pid: 0 });
+        let (kind, is_over, kill) = (HangKind::Peers, false, true);
+        self.job.publish(FromJl::Hang(HangNotice {
+            episode,
+            rank: of,
+            kind,
+            is_over,
+            kill,
+            words,
+        }));
     }
 
     /// Ranks may have missed it.

@@ -16,6 +16,7 @@ fn call(call: u64, kind: RepairKind, round: u32, members: &[u32]) -> RepairCall 
         acked: Ranks::default(),
         next: 2,
         seen: 0,
+        lost: Ranks::default(),
     }
 }
 
@@ -87,6 +88,37 @@ fn communicators_of_one_number_with_other_members_do_not_meet() {
 }
 
 #[test]
+fn a_living_rank_that_another_cannot_reach_must_die_before_a_shrink() {
+    let mut repairs = Repairs::default();
+    let of = |kind, lost: &[u32]| RepairCall {
+        lost: lost.iter().copied().collect(),
+        ..call(1, kind, 0, &[0, 1, 2, 3])
+    };
+    let shrink = |lost: &[u32]| of(RepairKind::Shrink, lost);
+    die(&mut repairs, &[3]);
+    // All have lost the dead one, 1 and 2 each other.
+    says(&mut repairs, 0, shrink(&[3]));
+    says(&mut repairs, 1, shrink(&[2, 3]));
+    assert_eq!(repairs.cut_off(), None, "not all have called");
+    assert_eq!(says(&mut repairs, 2, shrink(&[3])), []);
+    assert_eq!(repairs.cut_off(), Some(2));
+    let decided = die(&mut repairs, &[2, 3]).remove(0);
+    assert_eq!((decided.dead.ranges().as_str(), repairs.cut_off()), ("2-3", None));
+    // The one with most broken links; an agreement needs no links.
+    let mut repairs = Repairs::default();
+    for rank in 0..3 {
+        says(&mut repairs, rank, shrink(if rank == 0 { &[] } else { &[0] }));
+    }
+    says(&mut repairs, 3, shrink(&[]));
+    assert_eq!(repairs.cut_off(), Some(0));
+    let mut repairs = Repairs::default();
+    for rank in 0..3 {
+        says(&mut repairs, rank, of(RepairKind::Agree, &[0]));
+    }
+    assert!(!says(&mut repairs, 3, of(RepairKind::Agree, &[])).is_empty());
+}
+
+#[test]
 fn a_revocation_is_repeated_until_every_living_member_has_heard_of_it() {
     let mut repairs = Repairs::default();
     says(&mut repairs, 1, call(1, RepairKind::Revoke, 0, &[0, 1, 2]));
@@ -97,12 +129,28 @@ fn a_revocation_is_repeated_until_every_living_member_has_heard_of_it() {
     assert_eq!(repairs.news().unwrap().revoked, [(0, 0)]);
     die(&mut repairs, &[2]);
     assert_eq!(repairs.news().unwrap().revoked, []);
+    let mut out = Vec::new();
     for number in 3..3 + REVOKED_MAX as u64 + 9 {
         let comm = number as u16;
-        let of = RepairCall { comm, ..call(number, RepairKind::Revoke, 0, &[0, 1]) };
-        says(&mut repairs, 1, of);
+        let call = RepairCall { comm, ..call(number, RepairKind::Revoke, 0, &[0, 1]) };
+        out.clear();
+        repairs.handle(RepairInput::Call { rank: 1, call }, &mut out);
     }
-    assert_eq!(repairs.news().unwrap().revoked.len(), REVOKED_MAX, "further ones wait");
+    let refused = &out[0].news.revoked;
+    assert_eq!(refused.len(), REVOKED_MAX);
+    assert!(!refused.contains(&(REVOKED_MAX as u16 + 11, 0)));
+}
+
+#[test]
+fn decisions_about_calls_that_do_not_fit_have_a_bound() {
+    let mut repairs = Repairs::default();
+    for round in 0..DECISIONS_MAX as u32 + 9 {
+        let number = u64::from(round) + 1;
+        // The third member never comes.
+        says(&mut repairs, 0, call(number, RepairKind::Agree, round, &[0, 1, 2]));
+        says(&mut repairs, 1, call(number, RepairKind::Shrink, round, &[0, 1, 2]));
+    }
+    assert_eq!(repairs.decided.len(), DECISIONS_MAX);
 }
 
 #[test]
@@ -111,7 +159,7 @@ fn calls_survive_their_text() {
     let text = serde_json::to_string(&whole).unwrap();
     let expected = concat!(
         r#"{"call":7,"comm":0,"round":3,"kind":"agree","members":"0-2,5","flag":4294967295,"#,
-        r#""acked":"","next":2,"seen":0}"#
+        r#""acked":"","next":2,"seen":0,"lost":""}"#
     );
     assert_eq!(text, expected);
     assert_eq!(serde_json::from_str::<RepairCall>(&text).unwrap(), whole);

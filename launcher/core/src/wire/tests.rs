@@ -53,7 +53,8 @@ fn closed() -> Closed {
 
 fn call() -> RepairCall {
     let (comm, round, kind, members) = (2, 1, RepairKind::Agree, ranks());
-    RepairCall { call: 5, comm, round, kind, members, flag: 6, acked: ranks(), next: 3, seen: 1 }
+    let (flag, acked, lost) = (6, ranks(), ranks());
+    RepairCall { call: 5, comm, round, kind, members, flag, acked, next: 3, seen: 1, lost }
 }
 
 fn news() -> RepairNews {

@@ -173,7 +173,10 @@ int FMI_Allgather(const void *data, int count, FMI_Datatype type, void *result, 
  * with FMI_ERR_PROC_FAILED if it involves a dead rank (a collective operation involves all
  * members), and the others go on. Elsewhere the first three fail with FMI_ERR_JOB.
  */
-/* Every call on the communicator fails with FMI_ERR_REVOKED at all members, but agree and shrink */
+/*
+ * Every call that communicates on it, or makes a communicator of it, fails with FMI_ERR_REVOKED at
+ * all members, but agree and shrink. FMI_ERR_LIMIT: it is not revoked.
+ */
 int FMI_Comm_revoke(FMI_Comm comm);
 /*
  * The living members get the bitwise and of their flags. FMI_ERR_PROC_FAILED, with the flag, if one

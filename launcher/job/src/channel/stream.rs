@@ -174,6 +174,13 @@ impl Channel for StreamChannel {
         }
     }
 
+    fn sever(&self, to: u32) {
+        let Ok(ends) = self.ends() else { return };
+        if let Some(link) = lock(&ends.links).up.get(&to) {
+            link.stream.end_writing();
+        }
+    }
+
     fn interrupt(&self) {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(active) = active.as_ref() {
@@ -515,10 +522,19 @@ impl Stream {
 
     /// Closes both directions; written bytes still arrive.
     fn close(&self) {
+        self.shut_down(Shutdown::Both);
+    }
+
+    /// A blocked write returns.
+    fn end_writing(&self) {
+        self.shut_down(Shutdown::Write);
+    }
+
+    fn shut_down(&self, how: Shutdown) {
         // The other side may have closed it.
         match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
+            Self::Tcp(stream) => stream.shutdown(how).ok(),
+            Self::Unix(stream) => stream.shutdown(how).ok(),
         };
     }
 }
@@ -659,6 +675,36 @@ mod tests {
         let mut answer = Vec::new();
         again.read_to_end(&mut answer).ok();
         assert!(answer.is_empty(), "{answer:?}");
+    }
+
+    /// The other rank reads nothing any more, as one whose node has lost its power.
+    #[test]
+    fn a_blocked_send_to_a_dead_rank_ends() {
+        let ((listens, at), (dials, _)) = (opened(0), opened(1));
+        dials.connect(&at).unwrap();
+        // Its reader waits for room without an end.
+        std::mem::forget(listens);
+        let dials = Arc::new(dials);
+        let sending = Arc::clone(&dials);
+        let (sent, sends) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let payload = vec![0; 16 << 20];
+            for seq in 1.. {
+                let class = crate::frame::Class::User;
+                let frame = Frame::Data { class, tag: 0, seq, payload: &payload };
+                let error = sending.send(0, &frame).err().map(|error| error.kind());
+                sent.send(error).unwrap();
+                if error.is_some() {
+                    return;
+                }
+            }
+        });
+        // The first one waits at its receiver, the next ones find no room.
+        assert_eq!(sends.recv().unwrap(), None);
+        dials.sever(0);
+        let next = || sends.recv_timeout(limits::HELLO_TIMEOUT).unwrap();
+        let ended = std::iter::repeat_with(next).find_map(|sent| sent);
+        assert_eq!(ended, Some(io::ErrorKind::BrokenPipe));
     }
 
     #[test]

@@ -199,9 +199,12 @@ impl Communicators {
         let own = parent.rank_of(parent.place)?;
         let lives = |member: &&u32| !dead.contains(member);
         let members: Vec<u32> = parent.members.iter().filter(lives).copied().collect();
-        let place = members.iter().position(|member| *member == own);
+        let Some(place) = members.iter().position(|member| *member == own) else {
+            let problem = "the others have gone on without this rank: they take it for dead";
+            return Err(FmiError::Invalid(problem.to_owned()));
+        };
         let made = Comm::try_from(number).ok().filter(|_| number <= limits::COMMUNICATORS_MAX);
-        let (Some(place), Some(made)) = (place, made) else {
+        let Some(made) = made else {
             let max = limits::COMMUNICATORS_MAX;
             return Err(FmiError::Full(format!("this job has made {max} communicators")));
         };
@@ -308,7 +311,10 @@ mod tests {
             assert_eq!(made.members[made.place as usize] as usize, rank);
             assert_eq!(ranks[rank].next(), 8);
         }
-        assert!(ranks[4].shrink(2, &BTreeSet::new(), 65_536).is_err());
+        let full = ranks[4].shrink(2, &BTreeSet::new(), 65_536).unwrap_err();
+        assert!(matches!(full, FmiError::Full(_)), "{full}");
+        let left_out = ranks[4].shrink(2, &[4].into(), 9).unwrap_err();
+        assert!(matches!(left_out, FmiError::Invalid(_)), "{left_out}");
     }
 
     proptest! {

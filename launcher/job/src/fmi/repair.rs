@@ -3,6 +3,7 @@
 
 use super::{Comm, Fmi, FmiError};
 use crate::frame::Class;
+use crate::limits;
 use crate::repair::{CommId, RepairCall, RepairKind, RoundResult};
 
 /// What the living members have agreed on.
@@ -21,12 +22,22 @@ impl Fmi {
     /// all members, and calls that wait too. [`Fmi::agree`] and [`Fmi::shrink`] do not fail.
     ///
     /// # Errors
-    /// See [`FmiError`].
+    /// [`FmiError::Full`] at [`limits::REVOCATIONS_MAX`]: it is not revoked. Else see [`FmiError`].
     pub fn revoke(&mut self, comm: Comm) -> Result<(), FmiError> {
         let id = self.comm_id(comm)?;
-        // What waits in other threads fails at once.
+        // Another member was first: most of many that revoke at once ask nothing.
+        if self.is_revoked(comm)? {
+            return Ok(());
+        }
+        if self.call(comm, RepairKind::Revoke, 0, 0)?.kind.is_none() {
+            let max = limits::REVOCATIONS_MAX;
+            return Err(FmiError::Full(format!(
+                "members have not heard of {max} revocations: they must call MPIX_Comm_agree or \
+                 MPIX_Comm_shrink first"
+            )));
+        }
         self.job.revoke(id);
-        self.call(comm, RepairKind::Revoke, 0, 0).map(drop)
+        Ok(())
     }
 
     /// Whether this rank knows that a communicator is revoked.
@@ -133,8 +144,8 @@ impl Fmi {
         let members = found.members.iter().copied().collect();
         let (acked, next) = (found.acked.clone(), self.loops.communicators.next());
         // The job gives the call its number.
-        let (call, seen) = (0, 0);
-        let call = RepairCall { call, comm, round, kind, members, flag, acked, next, seen };
+        let (call, seen, lost) = (0, 0, found.among(&self.job.lost()).into_iter().collect());
+        let call = RepairCall { call, comm, round, kind, members, flag, acked, next, seen, lost };
         Ok(self.job.repair(call)?)
     }
 }

@@ -1,7 +1,7 @@
 //! Which ranks are dead, and which communicators are revoked, in a job that goes on without dead
 //! ranks: what waits for them fails.
 
-use super::{Inbox, State};
+use super::{Inbox, Link, Peer, State};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::lock;
@@ -52,6 +52,14 @@ impl Inbox {
         let state = lock(&self.state);
         let peers = (0_u32..).zip(&state.peers);
         peers.filter(|(_, peer)| peer.is_lost()).map(|(rank, _)| rank).collect()
+    }
+
+    /// The ranks whose links have broken, and that are not known to be dead.
+    pub(crate) fn lost(&self) -> BTreeSet<u32> {
+        let state = lock(&self.state);
+        let peers = (0_u32..).zip(&state.peers);
+        let is_lost = |peer: &Peer| matches!(peer.link, Link::Lost(_)) && !peer.is_dead;
+        peers.filter(|(_, peer)| is_lost(peer)).map(|(rank, _)| rank).collect()
     }
 
     /// This rank is in that communicator.
@@ -115,6 +123,15 @@ mod tests {
         let error = inbox.take_linked((1, &[]), CLASS, 7).unwrap_err();
         assert!(matches!(error, Error::PeerLost { rank: 1, .. }), "{error}");
         assert_eq!(inbox.dead(), [1].into());
+    }
+
+    #[test]
+    fn a_broken_link_shows_until_the_launcher_reports_a_death() {
+        let inbox = inbox();
+        inbox.link_ended(1, None);
+        assert_eq!((inbox.lost(), inbox.dead()), ([1].into(), [1].into()));
+        inbox.mark_dead(&[1].into());
+        assert_eq!((inbox.lost(), inbox.dead()), ([].into(), [1].into()));
     }
 
     #[test]

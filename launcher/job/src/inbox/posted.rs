@@ -64,7 +64,8 @@ impl Inbox {
     }
 
     /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
-    /// queues of all that have not finished are full.
+    /// queues of all that have not finished are full. Of `any` it fails too if only lost ranks are
+    /// left beside this one, acknowledged or not.
     fn check_hopeful(&self, state: &State, from: Option<u32>, any: Option<&[u32]>) -> Result<()> {
         let max = self.bytes_max;
         let check = |rank: u32, peer: &Peer| {
@@ -76,6 +77,8 @@ impl Inbox {
         if let Some(rank) = from {
             return check(rank, &state.peers[rank as usize]);
         }
+        // Made from a u32.
+        let all: Vec<u32> = (0..state.peers.len() as u32).collect();
         let peers = (0_u32..).zip(&state.peers);
         let peers = peers.filter(|(rank, _)| any.is_none_or(|any| any.contains(rank)));
         let problems: Vec<Error> =
@@ -87,7 +90,13 @@ impl Inbox {
             Error::ReceiveQueueFull { .. } => is_alone,
             _ => true,
         };
-        problems.into_iter().find(is_fatal).map_or(Ok(()), Err)
+        if let Some(error) = problems.into_iter().find(is_fatal) {
+            return Err(error);
+        }
+        match any.is_some() && is_alone {
+            true => state.check_living(&all),
+            false => Ok(()),
+        }
     }
 }
 
@@ -119,6 +128,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::frame::Incoming;
+    use crate::inbox::Message;
 
     const CLASS: Class = Class::Within(3);
 
@@ -191,6 +201,24 @@ mod tests {
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(take(&[0, 1]).unwrap().len(), 1);
         assert!(matches!(take(&[0, 1, 2]), Err(Error::PeerLost { rank: 2, .. })));
+    }
+
+    #[test]
+    fn a_receive_from_any_ends_if_only_acknowledged_dead_ranks_are_left() {
+        let inbox = inbox();
+        let hopeful =
+            |any: &[u32]| inbox.check_hopeful(&crate::lock(&inbox.state), None, Some(any));
+        inbox.mark_dead(&[2].into());
+        hopeful(&[0, 1]).unwrap();
+        inbox.mark_dead(&[1, 2].into());
+        assert!(matches!(hopeful(&[0]), Err(Error::PeerLost { rank: 1, .. })));
+        // A message of this rank to itself.
+        let message = Message { class: CLASS, tag: 7, seq: 1, payload: vec![1] };
+        inbox.push_own(0, message).unwrap();
+        let any = Pattern { from: None, class: CLASS, tag: None };
+        let take = || inbox.take_posted(&[any], (0, Some(&[0])), Duration::ZERO);
+        assert_eq!(take().unwrap().len(), 1);
+        assert!(matches!(take(), Err(Error::PeerLost { rank: 1, .. })));
     }
 
     #[test]

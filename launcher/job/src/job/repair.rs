@@ -22,6 +22,11 @@ impl Job {
         self.inbox.dead()
     }
 
+    /// The processes to which the link has broken; they may live.
+    pub(crate) fn lost(&self) -> BTreeSet<u32> {
+        self.inbox.lost()
+    }
+
     /// This rank is in that communicator.
     pub(crate) fn joins(&self, comm: CommId) {
         if self.goes_on() {
@@ -71,8 +76,19 @@ impl Job {
     pub(super) fn finish(&mut self) -> Result<()> {
         let members = self.members.numbers().iter().copied().collect();
         let (call, round, kind, acked) = (0, LAST_ROUND, RepairKind::Finish, BTreeSet::new());
-        let (comm, flag, next, seen) = (0, 0, 0, 0);
-        self.repair(RepairCall { call, comm, round, kind, members, flag, acked, next, seen })?;
+        let (comm, flag, next, seen, lost) = (0, 0, 0, 0, BTreeSet::new());
+        self.repair(RepairCall {
+            call,
+            comm,
+            round,
+            kind,
+            members,
+            flag,
+            acked,
+            next,
+            seen,
+            lost,
+        })?;
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::repair::{RepairCall, RepairKind, RepairNews};
+use std::collections::BTreeMap;
 
 /// Two ranks that have joined ftb-job and met.
 fn running() -> Jl {
@@ -24,9 +25,15 @@ fn ends(jl: &mut Jl, rank: u32, how: ExitCause) -> Vec<JlOutput> {
 }
 
 fn calls(jl: &mut Jl, rank: u32) -> Vec<JlOutput> {
-    let (members, acked) = (Ranks::from_iter([0, 1]), Ranks::default());
+    calls_among(jl, rank, &[0, 1], &[])
+}
+
+fn calls_among(jl: &mut Jl, rank: u32, members: &[u32], lost: &[u32]) -> Vec<JlOutput> {
+    let (members, acked) = (members.iter().copied().collect(), Ranks::default());
+    let (lost, round) = (lost.iter().copied().collect(), 0);
     let (kind, flag, next) = (RepairKind::Shrink, 0, 2);
-    let call = RepairCall { call: 1, comm: 0, round: 0, kind, members, flag, acked, next, seen: 0 };
+    let call =
+        RepairCall { call: 1, comm: 0, round, kind, members, flag, acked, next, seen: 0, lost };
     let message = FromRank::Repair(call);
     feed(jl, JlInput::Rank(RankMessage { episode: Episode(1), rank, message }))
 }
@@ -131,4 +138,82 @@ fn such_a_job_is_not_saved() {
     let checkpoint = Request::Checkpoint { reason: "test".to_owned() };
     assert_eq!(want(&mut jl, checkpoint), Outcome::Refused);
     assert_eq!(want(&mut jl, migrate("a")), Outcome::Refused);
+}
+
+/// Node `b` is lost and comes back as a spare.
+fn returned() -> Jl {
+    let mut jl = running();
+    feed(&mut jl, JlInput::Gone { node: node("b"), reason: "silent".to_owned() });
+    feed(&mut jl, JlInput::Saved);
+    let (nodes, racks) = ([node("b")].into(), BTreeMap::new());
+    feed(&mut jl, JlInput::Add { nodes, racks, by: Initiator::Request(7) });
+    ready(&mut jl, Now::default(), "b", MigrationState::Spare);
+    assert!(!jl.job.nodes[&node("b")].lost);
+    jl
+}
+
+fn ready(jl: &mut Jl, now: Now, name: &str, state: MigrationState) {
+    let (changes, ranks, pmi, joined) = (0, Ranks::default(), Ranks::default(), Ranks::default());
+    let message = FromNla::Ready { state, changes, ranks, pmi, joined };
+    jl.handle(now, JlInput::Nla(NlaMessage { node: node(name), message }), &mut Vec::new());
+}
+
+#[test]
+fn the_ranks_of_a_lost_node_stay_dead_when_it_returns() {
+    let mut jl = returned();
+    assert_eq!(news(&calls(&mut jl, 1)), [], "a dead rank decides nothing");
+    let decided = news(&calls(&mut jl, 0)).remove(0);
+    assert_eq!((decided.dead.ranges().as_str(), decided.decided.is_some()), ("1", true));
+    ends(&mut jl, 0, ExitCause::Exit(0));
+    assert_eq!(end_code(&jl), Some(0));
+}
+
+#[test]
+fn dead_ranks_of_a_lost_node_do_not_keep_a_hang_of_all_others_hidden() {
+    use crate::progress::{HangKind, NodeReport, RankReport};
+    let mut jl = running();
+    let stall_after = Duration::from_secs(20);
+    jl.job.config.hang_times = HangTimes { hang_after: stall_after, stall_after };
+    feed(&mut jl, JlInput::Gone { node: node("b"), reason: "silent".to_owned() });
+    for seconds in 1..60 {
+        let now = Now { mono_ns: seconds * 1_000_000_000, wall_ns: 0 };
+        ready(&mut jl, now, "a", MigrationState::Ready);
+        let still = RankReport { still_ms: seconds * 1000, ..RankReport::default() };
+        let message = FromNla::Progress(NodeReport { still: vec![still], ..NodeReport::default() });
+        jl.handle(now, JlInput::Nla(NlaMessage { node: node("a"), message }), &mut Vec::new());
+        jl.handle(now, JlInput::Tick, &mut Vec::new());
+    }
+    let found = jl.hangs.found();
+    assert!(found.iter().any(|finding| finding.kind == HangKind::All), "{found:?}");
+}
+
+#[test]
+fn a_call_with_members_that_the_job_does_not_have_is_refused() {
+    let mut jl = running();
+    let refused = jl.job.refused;
+    calls_among(&mut jl, 0, &[0, 1, 2], &[]);
+    assert_eq!(jl.job.refused, refused + 1);
+    calls(&mut jl, 0);
+    assert_eq!(jl.job.refused, refused + 1);
+}
+
+#[test]
+fn a_rank_that_another_living_one_cannot_reach_is_killed() {
+    let mut jl = running();
+    let kills = |out: Vec<JlOutput>| {
+        let killed = |output: &JlOutput| match output {
+            JlOutput::Publish(FromJl::Hang(notice)) if notice.kill => {
+                notice.rank.as_ref().map(|of| of.rank)
+            }
+            _ => None,
+        };
+        out.iter().find_map(killed)
+    };
+    assert_eq!(kills(calls(&mut jl, 1)), None);
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), Some(1));
+    // The node may miss it.
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), Some(1));
+    let out = ends(&mut jl, 1, ExitCause::Signal(9));
+    assert_eq!(news(&out).pop().unwrap().decided.unwrap().dead.ranges(), "1");
+    assert_eq!(kills(calls_among(&mut jl, 0, &[0, 1], &[1])), None);
 }
