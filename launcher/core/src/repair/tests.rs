@@ -43,7 +43,11 @@ fn flags_are_combined_and_a_death_decides_what_waited_for_it() {
     let [decided] = &die(&mut repairs, &[2])[..] else { panic!("no decision") };
     assert_eq!((decided.kind, decided.flag), (Some(RepairKind::Agree), 2));
     assert!(!decided.acked, "no member had acknowledged the death");
-    assert_eq!(says(&mut repairs, 1, agree(3)), [decided.clone()], "it is answered again");
+    assert_eq!(
+        says(&mut repairs, 1, agree(3)),
+        core::slice::from_ref(decided),
+        "it is answered again"
+    );
     let acked: Ranks = [2].into_iter().collect();
     let again = |number| RepairCall {
         acked: acked.clone(),
@@ -196,7 +200,8 @@ impl Caller {
             return;
         }
         self.number += 1;
-        let kind = if self.got.len() % 2 == 0 { RepairKind::Agree } else { RepairKind::Shrink };
+        let kind =
+            if self.got.len().is_multiple_of(2) { RepairKind::Agree } else { RepairKind::Shrink };
         self.open = Some(RepairCall {
             comm: self.comm,
             flag: !(1 << self.rank),
