@@ -266,7 +266,17 @@ async fn be_deaf(socket: &Path, stop: &AtomicBool) {
     const SUBSCRIPTIONS: u32 = 64;
     let mut clients = Vec::new();
     for token in 1..=CLIENTS {
-        let Ok(client) = BareClient::attach(socket, token).await else { break };
+        let client = loop {
+            match BareClient::attach(socket, token).await {
+                Ok(client) => break Some(client),
+                // Connections of the attack before this one still count.
+                Err(_) if clients.is_empty() && !stop.load(Ordering::Relaxed) => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(_) => break None,
+            }
+        };
+        let Some(client) = client else { break };
         for subscription in 0..SUBSCRIPTIONS {
             let filter = format!("event_name=*{subscription}*{token}*|*");
             let wanted = v1::Subscribe { subscription, filter, ..v1::Subscribe::default() };
