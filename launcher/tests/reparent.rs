@@ -18,8 +18,8 @@ use std::process::{Child, Command};
 const LAUNCHER: usize = 6;
 const PARENT: usize = 2;
 const PUBLISHER: usize = 3;
-/// Long enough for the fault to be published meanwhile, on any machine.
-const SILENCE: &str = "[detection]\nsilence = \"20s\"\n";
+/// Long enough for the fault to be published meanwhile, and shorter than what the launcher endures.
+const SILENCE: &str = "[detection]\nsilence = \"10s\"\n";
 
 /// `ftb-ipmi`, ended with the test.
 struct Publisher(Child);
