@@ -1,4 +1,5 @@
 //! The bridge beside a person and a Slurm in memory: single rules, and random interleavings.
+#![allow(clippy::unwrap_used)]
 
 use super::*;
 use proptest::prelude::*;
