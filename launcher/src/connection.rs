@@ -34,7 +34,7 @@ pub enum Purpose {
     Tree,
     /// Another JL listens at this address; nothing follows.
     Launcher(String),
-    /// An image, answered in frames ([`transfer`]).
+    /// An image, answered in frames ([`crate::image_request`]).
     Image(String),
 }
 

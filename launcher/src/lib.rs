@@ -17,7 +17,7 @@ pub mod control;
 pub mod drills;
 pub mod guard;
 pub mod hang_conditions;
-mod image_request;
+pub mod image_request;
 pub mod image_server;
 pub mod jl;
 pub mod jobdir;
