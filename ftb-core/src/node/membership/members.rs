@@ -6,9 +6,9 @@ use crate::frame::{Frame, MEMBERS_MAX, MemberReport};
 use crate::ident::{OriginId, Rank};
 use crate::node::api::{LinkId, MemberState, Output, QueryId, TreeNode};
 use crate::node::around::Sighting;
-use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
+use crate::node::membership::moves::RecentMoves;
 use crate::protocol::Features;
 use crate::severity::Severity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +22,7 @@ pub(crate) struct Members {
     /// All of them that are up and know no folds of groups, and some that were.
     without_folds: BTreeSet<Rank>,
     pending: BTreeMap<Rank, MemberReport>,
-    /// Members that moved elsewhere lately, and when that was noticed. The report is lost if the
-    /// way up is cut just then: agents above would know them as below this one for ever.
-    moved: BTreeMap<Rank, (u64, MemberReport)>,
+    moves: RecentMoves,
     queries: BTreeMap<QueryId, PendingTreeQuery>,
 }
 
@@ -33,9 +31,6 @@ struct PendingTreeQuery {
     nodes: Vec<TreeNode>,
 }
 
-/// A move is reported to each new parent for that many times `detection_ms`: by then each agent on
-/// the way has noticed that its way up was cut, and has another one.
-const MOVED_DETECTIONS: u64 = 10;
 /// Most questions of this node's clients at a time; beyond, the own view is the answer.
 const REQUESTS_MAX: usize = 64;
 
@@ -55,30 +50,18 @@ impl Members {
 
     /// A member has moved elsewhere, and is not known here any more.
     fn note_moved(&mut self, cx: &Cx, report: MemberReport) {
-        let rank = report.rank;
-        self.known.remove(&rank);
-        if self.moved.len() < cx.members_max() || self.moved.contains_key(&rank) {
-            self.moved.insert(rank, (cx.now.mono_ns, report));
-        }
-    }
-
-    /// The way up is another one: its agents learn again which members moved lately.
-    fn report_moved_again(&mut self, cx: &Cx) {
-        let kept_ns = ns(cx.config.detection_ms).saturating_mul(MOVED_DETECTIONS);
-        let now_ns = cx.now.mono_ns;
-        self.moved.retain(|_, (since_ns, _)| since_ns.saturating_add(kept_ns) > now_ns);
-        let moved = self.moved.values().map(|(_, report)| (report.rank, report.clone()));
-        self.pending.extend(moved);
+        self.known.remove(&report.rank);
+        self.moves.note(cx, report);
     }
 
     /// This agent was stopped for a while, and its reports with it.
     pub(super) fn forgive(&mut self, now_ns: u64) {
-        self.moved.values_mut().for_each(|(since_ns, _)| *since_ns = now_ns);
+        self.moves.forgive(now_ns);
     }
 
     /// The acting root expects these members. It knows what became of the others.
     pub(super) fn retain_moved(&mut self, is_expected: impl Fn(Rank) -> bool) {
-        self.moved.retain(|rank, _| is_expected(*rank));
+        self.moves.retain(|rank, _| is_expected(rank));
     }
 
     /// Whether all agents that are known to be somewhere below know folds of groups.
@@ -245,8 +228,7 @@ impl Members {
                 members.remove(&of);
             }
         }
-        self.moved
-            .retain(|of, (_, member)| member.host.eq_ignore_ascii_case(host) == (*of == rank));
+        self.moves.retain(|of, member| member.host.eq_ignore_ascii_case(host) == (of == rank));
     }
 
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
@@ -384,7 +366,7 @@ impl Membership {
             // report to this agent. The next root learns from the snapshot whether to expect it.
             self.members.note_moved(cx, report);
         } else {
-            self.members.moved.remove(&rank);
+            self.members.moves.forget(rank);
             self.members.note(report);
         }
         self.note_member_state(cx, rank, state);
@@ -424,8 +406,7 @@ impl Membership {
         for rank in strange.map(|member| member.rank).collect::<Vec<Rank>>() {
             self.members.known.remove(&rank);
         }
-        let stays = |member: &MemberReport| !cx.has_left_member_list(member.rank, &member.host);
-        self.members.moved.retain(|_, (_, member)| stays(member));
+        self.members.moves.retain(|_, member| !cx.has_left_member_list(member.rank, &member.host));
     }
 
     /// The acting root of the meantime reports the lost agents above it. The acting root must know
@@ -468,7 +449,7 @@ impl Membership {
     /// root's now, and who was on its way.
     pub(crate) fn resend_all_members(&mut self, cx: &mut Cx) {
         let members = &mut self.members;
-        members.report_moved_again(cx);
+        members.pending.extend(members.moves.recent(cx));
         members.pending.extend(members.known.iter().map(|(rank, report)| (*rank, report.clone())));
         let moved = members.known.values().filter(|member| member.state == MemberState::Moved);
         // Who was below one that has moved goes with it: to report it as below this agent is wrong.

@@ -3,6 +3,7 @@
 mod claims;
 mod dynamic;
 mod members;
+mod moves;
 mod probes;
 mod re_proposal_rate;
 mod snapshot;
