@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{results, with_ftb_mpi};
 use site::memory::state_of;
-use site::{Site, is_ours, nothing_left, run, start, text};
+use site::{Site, nothing_left, processes_of, run, start, text};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -58,7 +58,7 @@ impl Repairing {
         self.site
             .wait("the ranks", async || {
                 let Ok(state) = state_of(&self.site, job) else { return Ok(None) };
-                let ranks = ranks_of(job, &self.program)?;
+                let ranks = processes_of(job, &self.program)?;
                 let is_there = state["job"]["met"] == true && state["open"].is_null();
                 Ok((is_there && ranks.len() == count).then_some(ranks))
             })
@@ -68,21 +68,6 @@ impl Repairing {
     async fn wait_file(&self, path: PathBuf) -> Result<()> {
         self.site.wait("a rank to be there", async || Ok(path.exists().then_some(()))).await
     }
-}
-
-fn ranks_of(job: &str, program: &str) -> Result<BTreeMap<u32, Pid>> {
-    let mut ranks = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
-        let read = |name: &str| text(&std::fs::read(entry.path().join(name)).unwrap_or_default());
-        let environ = read("environ");
-        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
-        let runs = read("cmdline").split('\0').next() == Some(program);
-        if runs && is_ours(&environ) && var("FTB_JOB_ID=") == Some(job) {
-            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
-            ranks.insert(rank, Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
-        }
-    }
-    Ok(ranks)
 }
 
 /// The results of these ranks.
@@ -195,4 +180,28 @@ async fn what_such_a_job_cannot_do_is_refused() -> Result<()> {
     let reported = text(&output.stderr);
     assert_eq!(output.status.code(), Some(128 + 9), "{reported}");
     nothing_left("FTB_JOB_ID=plain\0").await
+}
+
+/// Launcher and ftb-job have types of their own for the same texts.
+#[test]
+fn both_ends_read_what_the_other_writes() {
+    use ftb_job::{RepairCall, RepairKind, RepairNews, RoundResult};
+    use ftb_launcher_core::repair;
+
+    for kind in [RepairKind::Revoke, RepairKind::Agree, RepairKind::Shrink, RepairKind::Finish] {
+        let (members, acked, lost) = ([0, 1, 2, 5].into(), [1].into(), [2].into());
+        let (call, comm, round, flag, next, seen) = (7, 3, 4, u32::MAX, 9, 6);
+        let own = RepairCall { call, comm, round, kind, members, flag, acked, next, seen, lost };
+        let text = serde_json::to_string(&own).unwrap();
+        let other: repair::RepairCall = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&other).unwrap(), text);
+
+        let (first, dead, acked) = (2, [5, 7].into(), true);
+        let kind = (kind != RepairKind::Revoke).then_some(kind);
+        let decided = Some(RoundResult { comm, first, round, kind, flag, dead, acked, next });
+        let news = RepairNews { dead: [5, 7, 8].into(), revoked: vec![(1, 0)], seen, decided };
+        let text = serde_json::to_string(&news).unwrap();
+        let other: repair::RepairNews = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&other).unwrap(), text);
+    }
 }

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::fixture::{compiled_with, results, with_ftb_mpi, with_libftbjob};
 use site::memory::{images_on_disk, state_of, wait_protected};
-use site::{Site, is_ours, nothing_left, run, start, text};
+use site::{Site, nothing_left, processes_of, run, start, text};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -22,22 +22,6 @@ const STENCIL: &str = include_str!("fmi_stencil.c");
 /// Steps and length of an edge.
 const SIZE: [&str; 2] = ["60", "24"];
 const MEMORY: [&str; 6] = ["--spares", "node05", "--memory", "xor:4", "--memory-every", "100ms"];
-
-/// The processes of a job that run a program, by rank.
-fn ranks_of(job: &str, program: &str) -> Result<BTreeMap<u32, Pid>> {
-    let mut ranks = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
-        let read = |name: &str| text(&std::fs::read(entry.path().join(name)).unwrap_or_default());
-        let environ = read("environ");
-        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
-        let runs = read("cmdline").split('\0').next() == Some(program);
-        if runs && is_ours(&environ) && var("FTB_JOB_ID=") == Some(job) {
-            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
-            ranks.insert(rank, Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
-        }
-    }
-    Ok(ranks)
-}
 
 /// A launch of four ranks on four nodes.
 fn launch(site: &Site, job: &str, options: &[&str], program: &[&str]) -> Command {
@@ -64,7 +48,7 @@ async fn wait_replaced(
         .wait("the rank to be replaced", async || {
             let state = state_of(site, job)?;
             let whole = state["open"].is_null() && state["job"]["met"] == true;
-            let ranks = ranks_of(job, program)?;
+            let ranks = processes_of(job, program)?;
             let replaced = ranks.get(&victim).is_some_and(|pid| *pid != before[&victim]);
             Ok((whole && replaced).then_some(ranks))
         })
@@ -103,7 +87,7 @@ async fn a_stencil_has_the_bits_of_mpich_and_outlives_a_rank_and_a_node() -> Res
         for _ in 0..3 {
             set = wait_protected(&site, "himeno", &set).await?;
         }
-        let before = ranks_of("himeno", &program)?;
+        let before = processes_of("himeno", &program)?;
         ensure!(before.len() == 4, "{before:?}");
         let pid = node.map_or(Ok(before[&victim]), |node| site.nla_of("himeno", node))?;
         kill(pid, Signal::SIGKILL)?;
@@ -132,10 +116,10 @@ async fn a_death_behind_the_loop_costs_the_others_their_processes_and_no_result(
     let words = [&program, SIZE[0], SIZE[1], &gate, &later.display().to_string()];
     let running = start(launch(&site, "late", &MEMORY, &words));
     wait_file(&site, later.with_extension("reached")).await?;
-    let before = ranks_of("late", &program)?;
+    let before = processes_of("late", &program)?;
     kill(before[&1], Signal::SIGKILL)?;
     site.wait("all others to be replaced", async || {
-        let ranks = ranks_of("late", &program)?;
+        let ranks = processes_of("late", &program)?;
         let new = ranks.iter().filter(|(rank, pid)| before[rank] != **pid);
         Ok((new.count() == 4).then_some(()))
     })
@@ -159,7 +143,7 @@ async fn a_process_knows_whether_it_is_new_restarted_or_added() -> Result<()> {
     for _ in 0..3 {
         set = wait_protected(&site, "reinit", &set).await?;
     }
-    let before = ranks_of("reinit", &program)?;
+    let before = processes_of("reinit", &program)?;
     kill(before[&0], Signal::SIGKILL)?;
     wait_replaced(&site, ("reinit", &program), &before, 0).await?;
     site.release()?;
@@ -199,7 +183,7 @@ async fn a_send_to_a_rank_that_dies_fails_and_neither_blocks_nor_kills() -> Resu
     let running = start(site.launch(&[&options[..], &more].concat(), &words));
     wait_protected(&site, "flood", "").await?;
     wait_file(&site, gate.with_extension("reached")).await?;
-    let before = ranks_of("flood", &program)?;
+    let before = processes_of("flood", &program)?;
     kill(before[&1], Signal::SIGKILL)?;
     wait_replaced(&site, ("flood", &program), &before, 1).await?;
     site.release()?;

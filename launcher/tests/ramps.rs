@@ -7,11 +7,11 @@ mod site;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{Client, Delivery, Event, Start, Subscription};
-use ftb_tests::bmc::{self, PASSWORD, SimulatedBmc, USER};
-use ftb_tests::cluster::{PATIENCE, binary, tied};
+use ftb_tests::bmc::SimulatedBmc;
+use ftb_tests::cluster::PATIENCE;
 use nix::sys::signal::{Signal, kill};
+use site::sensors::Publisher;
 use site::{Site, nothing_left, result, start, text};
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -36,35 +36,12 @@ const RAMPS: [Ramp; 2] =
 const LONG_RAMPS: [Ramp; 2] =
     [Ramp { seconds: 60, lead: 15, over: 10 }, Ramp { seconds: 300, lead: 75, over: 50 }];
 
-/// `ftb-ipmi` for one BMC, ended with the test.
-struct Publisher(Child);
-
-impl Publisher {
-    fn start(site: &Site, bmc: &SimulatedBmc, node: &str, ramp: &Ramp) -> Result<Self> {
-        let (socket, address) = (site.cluster.socket(0).display(), bmc.address());
-        // A line through few degrees is uncertain: the longest ramp may be known earlier.
-        let predict = if ramp.seconds < 100 { ramp.seconds } else { ramp.seconds * 5 / 4 };
-        let over = ramp.over;
-        let text = format!(
-            "interval = '250ms'\n[agent]\nsocket = '{socket}'\n\
-             [[target]]\nbmc = '{address}'\nnode = '{node}'\nuser = '{USER}'\n\
-             password = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '1s'\n\
-             [[rule]]\nname = 'Baseboard Temp'\npredict = '{predict}s'\n\
-             predict_over = '{over}s'\n"
-        );
-        let path = site.cluster.dir().join(format!("ipmi-{node}.toml"));
-        bmc::write_private(&path, &text)?;
-        let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
-        command.arg("--config").arg(path);
-        Ok(Self(tied(&command).spawn()?))
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// The rule by which ftb-ipmi predicts the failure of that ramp.
+fn rule(ramp: &Ramp) -> String {
+    // A line through few degrees is uncertain: the longest ramp may be known earlier.
+    let predict = if ramp.seconds < 100 { ramp.seconds } else { ramp.seconds * 5 / 4 };
+    let over = ramp.over;
+    format!("[[rule]]\nname = 'Baseboard Temp'\npredict = '{predict}s'\npredict_over = '{over}s'\n")
 }
 
 /// The temperature rises in step with the clock and stays above the limit.
@@ -123,7 +100,7 @@ async fn climb(site: &Site, ramp: &Ramp, job: &str, hot: &str) -> Result<()> {
     let mut events = client.subscribe(&filter, Start::Now).await?;
     let bmc = Arc::new(SimulatedBmc::start()?);
     bmc.set("baseboard_temp", 0)?;
-    let _publisher = Publisher::start(site, &bmc, hot, ramp)?;
+    let _publisher = Publisher::start(site, (0, hot), &bmc, &rule(ramp))?;
     let total = ramp.seconds + ramp.lead;
     let patience = PATIENCE + Duration::from_secs(total.into());
     let began = Instant::now();

@@ -6,13 +6,14 @@
 mod site;
 
 use anyhow::{Result, ensure};
-use ftb_tests::bmc::{self, PASSWORD, SimulatedBmc, USER};
-use ftb_tests::cluster::{Plan, binary, tied};
+use ftb_tests::bmc::SimulatedBmc;
+use ftb_tests::cluster::{Plan, binary};
 use ftb_tests::skip::skip;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use site::sensors::Publisher;
 use site::{Site, nothing_left, result, run, start, text};
-use std::process::{Child, Command};
+use std::process::Command;
 
 /// The agent beside the launcher, its first parent, and the agent of ftb-ipmi below another one.
 const LAUNCHER: usize = 6;
@@ -20,32 +21,6 @@ const PARENT: usize = 2;
 const PUBLISHER: usize = 3;
 /// Long enough for the fault to be published meanwhile, and shorter than what the launcher endures.
 const SILENCE: &str = "[detection]\nsilence = \"10s\"\n";
-
-/// `ftb-ipmi`, ended with the test.
-struct Publisher(Child);
-
-impl Publisher {
-    fn start(site: &Site, bmc: &SimulatedBmc, node: &str) -> Result<Self> {
-        let (socket, address) = (site.cluster.socket(PUBLISHER).display(), bmc.address());
-        let text = format!(
-            "interval = '250ms'\n[agent]\nsocket = '{socket}'\n\
-             [[target]]\nbmc = '{address}'\nnode = '{node}'\nuser = '{USER}'\n\
-             password = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '1s'\n"
-        );
-        let path = site.cluster.dir().join("ipmi.toml");
-        bmc::write_private(&path, &text)?;
-        let mut command = Command::new(binary("ftb-ipmi", "ftb-ipmi")?);
-        command.arg("--config").arg(path);
-        Ok(Self(tied(&command).spawn()?))
-    }
-}
-
-impl Drop for Publisher {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// What the agent of that rank knows of a condition of a node: `true`, `false`, `unknown`, or null.
 fn known(site: &Site, rank: usize, node: &str, key: &str) -> Result<Value> {
@@ -76,7 +51,7 @@ async fn a_fault_while_the_launchers_agent_changes_its_parent_is_not_missed() ->
     site.cluster.wait_wanted().await?;
     let expected = site.undisturbed_on("node04").await?;
     let bmc = SimulatedBmc::start()?;
-    let _ipmi = Publisher::start(&site, &bmc, "node05")?;
+    let _ipmi = Publisher::start(&site, (PUBLISHER, "node05"), &bmc, "")?;
     becomes_true(&site, LAUNCHER, "node05", "WATCHED").await?;
     let agent = site.cluster.socket(LAUNCHER).display().to_string();
     let nodes = ["--agent", &agent, "--hosts", "node[04-05]", "--spares", "node06"];

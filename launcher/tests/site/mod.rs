@@ -5,6 +5,7 @@
 pub mod bridge;
 pub mod fixture;
 pub mod memory;
+pub mod sensors;
 pub mod traces;
 
 use anyhow::{Context as _, Error, Result, ensure};
@@ -371,6 +372,22 @@ pub fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
             let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
             let incarnation = var("FTB_INCARNATION=").context("no incarnation")?.parse()?;
             ranks.insert(rank, (pid, incarnation));
+        }
+    }
+    Ok(ranks)
+}
+
+/// The processes of a job that run a program, by rank.
+pub fn processes_of(job: &str, program: &str) -> Result<BTreeMap<u32, Pid>> {
+    let mut ranks = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc")?.filter_map(Result::ok) {
+        let read = |name: &str| text(&std::fs::read(entry.path().join(name)).unwrap_or_default());
+        let environ = read("environ");
+        let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
+        let runs = read("cmdline").split('\0').next() == Some(program);
+        if runs && is_ours(&environ) && var("FTB_JOB_ID=") == Some(job) {
+            let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;
+            ranks.insert(rank, Pid::from_raw(entry.file_name().to_string_lossy().parse()?));
         }
     }
     Ok(ranks)
