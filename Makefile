@@ -75,7 +75,8 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	$(MAKE) simulate
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
 	$(CARGO) build -p ftb-ipmi --bins
-	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs -- --ignored --nocapture
+	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs \
+	  -- --ignored --nocapture
 	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture

@@ -341,8 +341,9 @@ pub(crate) struct Top {
     /// Print one frame and exit: for programs, and where there is no terminal
     #[arg(long)]
     pub(crate) once: bool,
-    /// How often the agents are asked, like 500ms
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = look_interval)]
+    /// How often the agents are asked, like 5s. Below 2s the rate may lag: an agent that passes no
+    /// event on learns with a heartbeat, once a second, how far the log is
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = look_interval)]
     pub(crate) interval: Duration,
 }
 

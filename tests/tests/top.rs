@@ -84,7 +84,7 @@ async fn the_rate_counts_events_of_the_whole_cluster() {
         }
     });
     wait_for("a rate", async || {
-        let output = top(&cluster, 2, &["--once", "--json", "--interval", "2s"]);
+        let output = top(&cluster, 2, &["--once", "--json"]);
         let json: Value = serde_json::from_slice(&output.stdout)?;
         Ok(json["events_per_s"].as_f64().filter(|rate| *rate > 10.0))
     })

@@ -290,7 +290,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand node" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l interval -d 'How often the agents are asked, like 500ms' -r
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l interval -d 'How often the agents are asked, like 5s. Below 2s the rate may lag: an agent that passes no event on learns with a heartbeat, once a second, how far the log is' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand top" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
