@@ -23,6 +23,7 @@ mod job;
 mod joined;
 mod memory;
 mod migration;
+mod node_wait;
 mod pending;
 mod preview;
 mod recovery;
@@ -34,21 +35,23 @@ mod saving;
 mod start;
 #[cfg(test)]
 mod tests;
+mod workflow;
 
 pub use api::{JlInput, JlOutput, Request};
-pub use arrivals::{ADDING_MAX, NO_NODES, NodeWait, RETURN_EVERY, WAIT};
+pub use arrivals::{ADDING_MAX, RETURN_EVERY};
 pub use checkpoint_timer::{CheckpointTimer, Interval, IntervalView, MTBF, Source};
 pub use config::{Deadlines, JlConfig, MemoryConfig, OnDeath, OnHang};
-pub use episode::{Open, Progress, Workflow};
 pub use faults::{Faults, Initiator};
 pub use job::{Job, Node, Rank, Unusable, WhatIf};
 pub use joined::JOIN_GRACE;
+pub use node_wait::{NO_NODES, NodeWait, WAIT};
 pub use pending::Pending;
 pub use preview::Preview;
+pub use workflow::{Open, Progress, Workflow};
 
 use crate::message::{Answer, Closed, FromJl, Outcome};
+use crate::migration_state::MigrationState;
 use crate::names::{Episode, NodeName};
-use crate::nla::MigrationState;
 use crate::progress::{Finding, HangJudge};
 use crate::repair::Repairs;
 use arrivals::Adding;

@@ -10,7 +10,8 @@
 //! - [`memory`]: checkpoints in the memory of the nodes
 //! - [`repair`]: `revoke`, `agree` and `shrink` of a job that goes on without dead ranks
 //!
-//! [`message`] has the messages between them, [`wire`] encodes most of these as events of the
+//! [`message`] has the messages between them, [`migration_state`] the four states of a node,
+//! [`wire`] encodes most of these as events of the
 //! backplane.
 //! `launcher/core/protocol.md` is the contract. Not responsible for: processes, sockets, files
 //! (`ftb-launcher`, `ftb-launcher-pods`).
@@ -22,6 +23,7 @@ pub mod link;
 pub mod manner;
 pub mod memory;
 pub mod message;
+pub mod migration_state;
 pub mod names;
 pub mod nla;
 pub mod policy;

@@ -2,9 +2,9 @@
 //! `launcher/core/protocol.md` is the contract.
 
 use crate::memory::GroupTask;
+use crate::migration_state::MigrationState;
 use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
-use crate::nla::MigrationState;
-use crate::progress::{HangKind, NodeReport};
+use crate::progress::{Activity, HangKind, NodeReport};
 use crate::repair::{RepairCall, RepairNews};
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -452,16 +452,6 @@ pub struct RankMessage {
     pub episode: Episode,
     pub rank: u32,
     pub message: FromRank,
-}
-
-/// What a rank has done since its first start, before a move included. It makes progress when both
-/// numbers grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Activity {
-    /// Processor time of its processes, in milliseconds.
-    pub cpu_ms: u64,
-    /// Bytes written by its processes, plus TCP data segments and UDP datagrams sent by its pod.
-    pub sent: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

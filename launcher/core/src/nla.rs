@@ -14,13 +14,12 @@ pub mod pmi;
 mod ranks;
 mod requests;
 mod saving;
-pub mod state;
 
 pub use hangs::{HUNG, hung_component};
 pub use io::{NlaConfig, NlaInput, NlaOutput, Spawn, StatedHang};
-pub use state::{Cause, MigrationState};
 
 use crate::message::{ExitCause, FromNla, Placement, Protocol};
+use crate::migration_state::{Cause, MigrationState};
 use crate::names::{Episode, Ranks, SetId};
 use barrier::{Incoming, LastBarrier};
 use core::time::Duration;

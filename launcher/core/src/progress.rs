@@ -17,7 +17,6 @@ mod watch;
 pub use judge::{Finding, HangChange, HangJudge, HangKind, HangTimes};
 pub use watch::NodeWatch;
 
-use crate::message::Activity;
 use crate::names::Ranks;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +32,16 @@ pub enum RunState {
     Stopped,
     /// A debugger traces it.
     Traced,
+}
+
+/// What a rank has done since its first start, before a move included. It makes progress when both
+/// numbers grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Processor time of its processes, in milliseconds.
+    pub cpu_ms: u64,
+    /// Bytes written by its processes, plus TCP data segments and UDP datagrams sent by its pod.
+    pub sent: u64,
 }
 
 /// One look at a rank: its process group as a whole.

@@ -9,8 +9,7 @@
 
 use crate::sockets;
 use core::time::Duration;
-use ftb_launcher_core::message::Activity;
-use ftb_launcher_core::progress::{RunState, Sample};
+use ftb_launcher_core::progress::{Activity, RunState, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

@@ -9,35 +9,21 @@
 //! After each input it looks for a placement. Meanwhile lost nodes are tried again.
 
 use super::job::{Node, NodeFaults};
+use super::node_wait::{NodeWait, WAIT};
 use super::{Initiator, Jl, JlOutput, Open, Outcome, Workflow};
 use crate::message::{FromJl, Waiting};
+use crate::migration_state::MigrationState;
 use crate::names::{NODES_MAX, NodeName};
-use crate::nla::MigrationState;
 use core::time::Duration;
 use ftb_core::{Now, hostlist};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The phase in which a job waits for nodes.
-pub const WAIT: &str = "wait-for-nodes";
-/// Exit code of a job for which no node became usable in time: as EX_TEMPFAIL, "try again later".
-pub const NO_NODES: i32 = ftb_cli::NO_NODES as i32;
 /// Interval at which a job that waits tries lost nodes again. Longer than the kill of an agent on
 /// another host, which must not meet its successor.
 pub const RETURN_EVERY: Duration = Duration::from_secs(15);
 /// Most requests whose nodes are still arriving; further ones are refused.
 pub const ADDING_MAX: usize = 16;
-
-/// A job that waits for a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeWait {
-    /// The node that has no replacement.
-    pub node: NodeName,
-    /// In Unix nanoseconds.
-    pub since_ns: u64,
-    /// In Unix nanoseconds.
-    pub until_ns: u64,
-}
 
 /// A request whose nodes are arriving.
 #[derive(Clone, Debug, Serialize, Deserialize)]

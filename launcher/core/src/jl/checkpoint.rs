@@ -8,8 +8,9 @@ use super::job::Job;
 use super::{JlOutput, Request};
 use crate::manner::LOOP_MISSED;
 use crate::memory::MemorySet;
-use crate::message::{Activity, ExitCause, FromJl, FromNla, FromRank};
+use crate::message::{ExitCause, FromJl, FromNla, FromRank};
 use crate::names::{Episode, NodeName, SetId};
+use crate::progress::Activity;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -9,8 +9,8 @@ use crate::manner::Saver;
 use crate::message::{
     ExitCause, FromJl, FromNla, FromRank, NlaMessage, Part, Protocol, RankMessage,
 };
+use crate::migration_state::MigrationState;
 use crate::names::{Episode, NodeName, Ranks, SetId};
-use crate::nla::MigrationState;
 use ftb_core::Now;
 
 impl Jl {

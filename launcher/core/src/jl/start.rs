@@ -1,10 +1,10 @@
 //! The start workflow: of a new job, of a job from a set (`ftb-launch restart`), and of a running
 //! job that restarts from its last set.
 
-use super::arrivals::NO_NODES;
 use super::config::OnDeath;
 use super::episode::{Context, Handler, Transition};
 use super::job::{Job, NodeFaults, Unusable};
+use super::node_wait::NO_NODES;
 use crate::message::{ExitCause, FromJl, FromNla, Launch, Placement};
 use crate::names::{Episode, NodeName, RANKS_PER_NODE_MAX, Ranks, SetId};
 use serde::{Deserialize, Serialize};

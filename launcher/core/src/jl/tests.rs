@@ -15,10 +15,10 @@ mod words;
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
 use crate::message::{
-    Activity, ExitCause, FromNla, FromRank, NlaMessage, Part, Placement, Protocol, RankMessage,
+    ExitCause, FromNla, FromRank, NlaMessage, Part, Placement, Protocol, RankMessage,
 };
 use crate::names::{FaultId, JobId, Ranks, SetId};
-use crate::progress::HangTimes;
+use crate::progress::{Activity, HangTimes};
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()

@@ -2,9 +2,9 @@
 
 use crate::manner::Manner;
 use crate::memory::GroupTask;
-use crate::message::{Activity, ExitCause, FromJl, FromNla, RankMessage};
+use crate::message::{ExitCause, FromJl, FromNla, RankMessage};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
-use crate::progress::RankSample;
+use crate::progress::{Activity, RankSample};
 use core::time::Duration;
 
 /// The configuration of an NLA.

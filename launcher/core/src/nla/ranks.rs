@@ -2,8 +2,9 @@
 
 use super::{Cause, MigrationState, Nla, NlaOutput, SIGKILL, Spawn};
 use crate::manner::Saver;
-use crate::message::{Activity, ExitCause, FromNla, Protocol};
+use crate::message::{ExitCause, FromNla, Protocol};
 use crate::names::{Episode, Ranks, SetId};
+use crate::progress::Activity;
 use ftb_core::Now;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

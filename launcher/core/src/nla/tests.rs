@@ -5,8 +5,8 @@
 use super::*;
 use crate::manner::{Manner, Saver};
 use crate::message::{FromJl, FromRank, Launch, Part};
+use crate::migration_state::table;
 use crate::names::{JobId, NodeName};
-use state::table;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -132,7 +132,7 @@ fn the_docs_show_this_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/states.md");
     let mut wanted = String::from(
         "# States of a node in the launcher\n\n\
-         A test renders this page from `launcher/core/src/nla/state.rs`\n\
+         A test renders this page from `launcher/core/src/migration_state.rs`\n\
          (`FTB_BLESS=1 cargo test -p ftb-launcher-core` writes it). A cause without a row for the\n\
          present state is refused, counted and logged.\n\n",
     );

@@ -2,11 +2,12 @@
 
 use super::{SPACE_JL, SPACE_JOB, SPACE_MPI, SPACE_NLA};
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
-    HungRank, Ipt, JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Placement,
-    RankMessage, TimeLeft, Waiting,
+    Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
+    JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Placement, RankMessage, TimeLeft,
+    Waiting,
 };
 use crate::names::{Episode, FaultId, NodeName, Ranks, SetId};
+use crate::progress::Activity;
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::Event;

@@ -4,13 +4,12 @@
 
 use super::*;
 use crate::message::{
-    Activity, Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice,
-    HungRank, Ipt, JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Part, RankMessage,
-    TimeLeft, Waiting,
+    Answer, Closed, ExitCause, FaultCause, FromJl, FromNla, FromRank, HangNotice, HungRank, Ipt,
+    JobRequest, Launch, NlaMessage, NumberedRequest, Outcome, Part, RankMessage, TimeLeft, Waiting,
 };
+use crate::migration_state::MigrationState;
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
-use crate::nla::MigrationState;
-use crate::progress::HangKind;
+use crate::progress::{Activity, HangKind};
 use crate::repair::{RepairCall, RepairKind, RepairNews, RoundResult};
 use ftb_core::{Event, EventName, EventSpace, Tag};
 use proptest::prelude::*;

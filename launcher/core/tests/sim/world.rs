@@ -7,8 +7,9 @@ use ftb_core::Now;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
 use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaMessage, RankMessage};
+use ftb_launcher_core::migration_state::MigrationState;
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
-use ftb_launcher_core::nla::{self, MigrationState, Nla, NlaConfig};
+use ftb_launcher_core::nla::{self, Nla, NlaConfig};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// How far a rank has to count by default.

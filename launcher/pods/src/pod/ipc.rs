@@ -6,8 +6,8 @@
 //! bytes), length (2 bytes, little-endian), body.
 
 use crate::output::Stream;
-use ftb_launcher_core::message::{Activity, ExitCause};
-use ftb_launcher_core::progress::Sample;
+use ftb_launcher_core::message::ExitCause;
+use ftb_launcher_core::progress::{Activity, Sample};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
