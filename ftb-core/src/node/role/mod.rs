@@ -169,7 +169,7 @@ const EDGES: &[RoleEdge] = {
         edge(Syncing, NoParent, Root, "a duplicate of this rank lives"),
         edge(Syncing, ParentTaken, Member, "a copy counts over one link only"),
         edge(Syncing, CopyBegun, Syncing, "the log has outrun the copy"),
-        edge(Syncing, CopyComplete, Standby, "the root commits with it from now on"),
+        edge(Syncing, CopyComplete, Standby, "the root commits with it once it hears so"),
         edge(Syncing, CopyStopped, Member, "another standby, or another epoch"),
         edge(Standby, ParentLost, Searching, "as root it takes over with the copy"),
         edge(Standby, NoParent, Root, "a duplicate of this rank lives"),
