@@ -8,8 +8,7 @@ use crate::access::Access;
 use crate::admin::AdminService;
 use crate::announce::Announcer;
 use crate::clients::{Clients, Terms};
-use crate::condition;
-use crate::config::Config;
+use crate::config::{Config, conditions};
 use crate::driver::Driver;
 use crate::handle::{self, Command, Handle};
 use crate::journal::config::JournalConfig;
@@ -18,8 +17,8 @@ use crate::links::{LinkService, Links};
 use crate::monitor;
 use crate::monitor::page::Page;
 use crate::nvhcd::HealthService;
+use crate::public_reading::ReadingSources;
 use crate::queries::Queries;
-use crate::reading::ReadingSources;
 use crate::serve;
 use crate::signing::Signing;
 use crate::world::{Listener, World};
@@ -230,7 +229,7 @@ impl Agent {
         self.signing.demand(config.demands());
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
         // The configuration was checked when it was read.
-        let pairs = condition::pairs(&config.condition).unwrap_or_default();
+        let pairs = conditions::pairs(&config.condition).unwrap_or_default();
         self.pairs.store(Arc::new(pairs));
         let changed = config.differs_for_good(&self.config);
         if !changed.is_empty() {
@@ -409,7 +408,7 @@ fn shared(
     tls: Option<Arc<Tls>>,
 ) -> (Arc<PeerErrors>, Arc<ArcSwap<Access>>, Arc<ArcSwap<ConditionPairs>>, Arc<Signing>) {
     let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
-    let pairs = condition::pairs(&config.condition).unwrap_or_default();
+    let pairs = conditions::pairs(&config.condition).unwrap_or_default();
     let errors = Arc::<PeerErrors>::default();
     if tls.is_some() && config.monitors.is_none() {
         tracing::warn!(

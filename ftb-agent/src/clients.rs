@@ -5,10 +5,10 @@
 //! for: queues, matching and confirmation, which are the core's.
 
 use crate::access::{Access, Allowed, ReadRight};
+use crate::delivery_filter::DeliveryFilter;
 use crate::handle::{Command, Handle};
-use crate::outbox;
-use crate::reader::Reader;
 use crate::signing::Signing;
+use crate::transports;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use ftb_core::condition::ConditionError;
@@ -103,14 +103,14 @@ impl StreamService for Clients {
             return Err(Status::permission_denied("clients attach over the agent's Unix socket"));
         };
         peer.claim_stream().map_err(|error| Status::already_exists(error.to_string()))?;
-        let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
+        let (outbox, receiver) = mpsc::channel(transports::DEPTH);
         let cancel = self.ended.child_token();
         let allowed = self.access.load().of(credentials);
-        let mut reader =
-            Reader::new(Arc::clone(&self.access), Arc::clone(&self.signing), credentials);
+        let mut delivery_filter =
+            DeliveryFilter::new(Arc::clone(&self.access), Arc::clone(&self.signing), credentials);
         let body = |message: Outgoing| FrameBody::message(message.into_slices());
         let encode = move |message: Outgoing| match message {
-            Outgoing::Core(message) => reader.readable(message).map(body),
+            Outgoing::Core(message) => delivery_filter.readable(message).map(body),
             message => Some(body(message)),
         };
         let close = body(Outgoing::Shell(encode_close("closed by the agent")));

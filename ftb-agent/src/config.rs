@@ -3,12 +3,15 @@
 //! Errors name file, line and key. `deploy/config/agent.toml` explains every key. Not responsible
 //! for: the syntax of single values (`value`), and the tables of other modules.
 
+pub mod conditions;
+pub mod storms;
 mod value;
 
+use conditions::ConditionTable;
+use storms::StormTable;
 pub use value::{Address, AddressPattern, ClusterName, Members, PayloadBytes};
 
 use crate::access::{self, Access, AccessRule};
-use crate::condition::{self, ConditionTable};
 use crate::host_lists::Monitors;
 use crate::journal::config::JournalConfig;
 use crate::logging::LogConfig;
@@ -16,7 +19,6 @@ use crate::monitor::MetricsConfig;
 use crate::monitor::page::PageConfig;
 use crate::nvhcd::HealthConfig;
 use crate::signing::Demands;
-use crate::storm::{self, StormTable};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::node::{Folder, Member, NodeConfig};
 use ftb_core::text::place;
@@ -370,8 +372,8 @@ impl Config {
         self.journal.check()?;
         self.check_times()?;
         access::check(&self.access)?;
-        condition::pairs(&self.condition)?;
-        storm::check(&self.storm)
+        conditions::pairs(&self.condition)?;
+        storms::check(&self.storm)
     }
 
     fn check_times(&self) -> Result<(), String> {
@@ -474,7 +476,7 @@ impl Config {
         bytes(&mut node.conditions.bytes, self.limits.condition_bytes);
         // The result depends only on the spaces that are open to all users.
         node.protected = Access::new(&self.access, 0).protected();
-        node.storm = storm::rules(&self.storm);
+        node.storm = storms::rules(&self.storm);
         node.folder = Some(Folder(ftb_proto::event::fold));
         node.grouper = Some(ftb_proto::event::grouper());
         node.counted_mark = Some(ftb_proto::event::counted_mark());

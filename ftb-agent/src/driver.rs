@@ -9,8 +9,8 @@ use crate::handle::{Command, Inbox, LinkOrigin, Status, Tree, charged_bytes};
 use crate::heap::Heap;
 use crate::journal::{LogWriter, WRITE_BYTES};
 use crate::links::{Dial, Links};
-use crate::outbox::Outboxes;
 use crate::repeats::Repeats;
+use crate::transports::TransportQueues;
 use crate::world::{Alarm, Clock};
 use ftb_core::frame::Frame;
 use ftb_core::limits::{BATCH_BYTES_TARGET, LINK_BYTES_TARGET};
@@ -47,10 +47,10 @@ pub struct Driver {
     announcer: Announcer,
     started: Now,
     out: Vec<Output>,
-    link_outboxes: Outboxes<LinkId, Frame>,
-    client_outboxes: Outboxes<ClientId, Outgoing>,
+    link_outboxes: TransportQueues<LinkId, Frame>,
+    client_outboxes: TransportQueues<ClientId, Outgoing>,
     /// One transport, the disk; empty without a journal.
-    journal: Outboxes<(), JournalWrite>,
+    journal: TransportQueues<(), JournalWrite>,
     journal_ready: bool,
     /// Requests for pages of the journal.
     journal_reads: Option<mpsc::Sender<JournalRead>>,
@@ -100,9 +100,9 @@ impl Driver {
             announcer,
             started,
             out: Vec::new(),
-            link_outboxes: Outboxes::default(),
-            client_outboxes: Outboxes::default(),
-            journal: Outboxes::default(),
+            link_outboxes: TransportQueues::default(),
+            client_outboxes: TransportQueues::default(),
+            journal: TransportQueues::default(),
             journal_ready: false,
             journal_reads: None,
             link_ends: BTreeMap::new(),

@@ -5,8 +5,8 @@
 //! to dial.
 
 use crate::handle::{Command, Handle, LinkOrigin};
-use crate::outbox;
 use crate::signing::{Neighbour, Signing, brought};
+use crate::transports;
 use crate::world::Net;
 use ftb_core::PublisherId;
 use ftb_core::frame::Frame;
@@ -130,7 +130,7 @@ impl Links {
             let (encrypted, peer) = tls.connect(io, &dial.host).await.inspect_err(distrusted)?;
             (io, trust) = (encrypted, Some(peer));
         }
-        let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
+        let (outbox, receiver) = mpsc::channel(transports::DEPTH);
         let cancel = self.ended.child_token();
         let frames = frames(receiver, cancel.clone());
         let answer =
@@ -281,7 +281,7 @@ impl StreamService for LinkService {
             return Err(Status::internal("the connection has no peer"));
         };
         peer.claim_stream().map_err(|error| Status::already_exists(error.to_string()))?;
-        let (outbox, receiver) = mpsc::channel(outbox::DEPTH);
+        let (outbox, receiver) = mpsc::channel(transports::DEPTH);
         let cancel = self.0.ended.child_token();
         let outbound = frames(receiver, cancel.clone());
         let links = self.0.clone();

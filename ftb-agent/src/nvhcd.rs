@@ -8,7 +8,7 @@
 
 use crate::access::SeverityName;
 use crate::admin::AdminService;
-use crate::reading::{self, ReadingSources};
+use crate::public_reading::{self, ReadingSources};
 use ftb_core::filter::Filter;
 use ftb_core::{Severity, condition::Truth};
 use ftb_proto::condition_state::ConditionState;
@@ -77,7 +77,8 @@ impl HealthService {
         let host = &self.sources.terms.host;
         let filter = format!("condition=*, subject={host}");
         let filter = Filter::parse(&filter).map_err(|error| error.to_string())?;
-        let table = tokio::time::timeout(ANSWER_MAX, reading::conditions(&self.sources, filter));
+        let table =
+            tokio::time::timeout(ANSWER_MAX, public_reading::conditions(&self.sources, filter));
         match table.await {
             Err(_) => Err("the log does not answer in time".to_owned()),
             Ok(Err(error)) => Err(error.to_string()),

@@ -44,7 +44,7 @@ use ftb_launcher_pods::output::Frame;
 use ftb_launcher_pods::owner;
 use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{self, IncomingPod, Order, Pod, PodChannels, Restore};
-use ftb_launcher_pods::saver::{self, Member};
+use ftb_launcher_pods::rank_hooks::{self, Member};
 use ftb_launcher_pods::spec::NodeSpec;
 use joining::{Joined, attach, join, report, stand_in};
 use std::collections::BTreeMap;
@@ -338,7 +338,7 @@ impl LaunchAgent {
             }
             NlaOutput::Spawn(spawn) => {
                 let set = spawn.restore.as_ref();
-                let argv = set.and_then(|set| saver::restart(&self.site(), set, spawn.rank));
+                let argv = set.and_then(|set| rank_hooks::restart(&self.site(), set, spawn.rank));
                 let start = ranks::RankStart { spawn, argv };
                 return self.spawn(start).await;
             }
@@ -367,14 +367,14 @@ impl LaunchAgent {
                 let (spec, members) = self.to_save(&ranks);
                 self.prepared_set = Some(set.clone());
                 self.later(async move {
-                    let result = saver::run(&spec, &set, Moment::Prepare, &members).await;
+                    let result = rank_hooks::run(&spec, &set, Moment::Prepare, &members).await;
                     NlaInput::Prepared { episode, result }
                 });
             }
             NlaOutput::Save { episode, set, ranks, .. } => {
                 let (spec, members) = self.to_save(&ranks);
                 self.later(async move {
-                    let result = saver::save(&spec, &set, &members).await;
+                    let result = rank_hooks::save(&spec, &set, &members).await;
                     NlaInput::Saved { episode, result }
                 });
             }
@@ -537,7 +537,7 @@ impl LaunchAgent {
         let ranks = self.running.keys().copied().collect();
         let (spec, members) = self.to_save(&ranks);
         tokio::spawn(async move {
-            if let Err(error) = saver::run(&spec, &set, Moment::Release, &members).await {
+            if let Err(error) = rank_hooks::run(&spec, &set, Moment::Release, &members).await {
                 tracing::warn!(node = %spec.node, %error, "a rank may not go on");
             }
         });

@@ -11,7 +11,7 @@ use crate::spec::NlaSpec;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{Ranks, SetId};
 use ftb_launcher_pods::images::{self, Outlives, copy, path, read_line, sync_dir, tree};
-use ftb_launcher_pods::saver;
+use ftb_launcher_pods::rank_hooks;
 use ftb_launcher_pods::timeline::Stopwatch;
 use std::fs::{self, File};
 use std::io::{self, BufRead};
@@ -72,7 +72,7 @@ pub async fn take(
     let fetched = task.await.map_err(|error| error.to_string())?;
     let fetched = fetched.inspect_err(|error| tracing::info!(node = %spec.node, error))?;
     time.done(&spec.node, "copy the images");
-    saver::verify(&spec.site(), set, ranks).await?;
+    rank_hooks::verify(&spec.site(), set, ranks).await?;
     Ok(fetched.iter().map(|(bytes, _)| bytes).sum())
 }
 

@@ -58,7 +58,7 @@ const BELOW_PARTS: [&str; 11] = [
     "node/counters",
     "node/around",
     "node/cx",
-    "node/trace",
+    "node/trace_ring",
 ];
 
 /// Which areas of `ftb-core` may import from which others. An area is a folder or a file of
@@ -73,7 +73,7 @@ const CORE_AREAS: [(&[&str], &[&[&str]]); 12] = [
     (&["node/journal"], &[&BELOW_PARTS]),
     (&["node/membership"], &[&BELOW_PARTS]),
     (&["node/publishing"], &[&BELOW_PARTS]),
-    (&["node/tracing"], &[&BELOW_PARTS]),
+    (&["node/questions"], &[&BELOW_PARTS]),
     (&["node/conditions"], &[&BELOW_PARTS]),
     (&["node/delivery"], &[&BELOW_PARTS, &["node/journal"]]),
     (&["node/tree"], &[&BELOW_PARTS]),

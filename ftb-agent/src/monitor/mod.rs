@@ -4,7 +4,7 @@
 //! Responsible for: `[metrics]` of the configuration, the resources and their answers. Everything
 //! here is for every user of the host: a loopback address knows no user, so that only what all
 //! users may read is shown. Not responsible for: HTTP and its limits (`server`), what a metric is
-//! (`metrics`), the web page and its token (`page`), reading the log ([`crate::reading`]).
+//! (`metrics`), the web page and its token (`page`), reading the log ([`crate::public_reading`]).
 
 pub mod metrics;
 pub mod page;
@@ -14,7 +14,7 @@ mod usage;
 
 use crate::admin;
 use crate::journal::Statistics;
-use crate::reading::{self, ReadingError, ReadingSources};
+use crate::public_reading::{self, ReadingError, ReadingSources};
 use crate::world::Listener;
 use bytes::Bytes;
 use ftb_core::filter::Filter;
@@ -220,7 +220,8 @@ impl Monitor {
     async fn conditions(&self) -> Result<Answer, Problem> {
         let text = kept(&self.conditions, async {
             let all = Filter::parse("condition=*").map_err(Problem::failed)?;
-            let read = timeout(CLUSTER_MAX, reading::conditions(&self.sources.agent, all)).await;
+            let read =
+                timeout(CLUSTER_MAX, public_reading::conditions(&self.sources.agent, all)).await;
             let read = read.map_err(|_| Problem::not_ready("the log does not answer in time"))?;
             as_json(&read?.document())
         });
@@ -234,7 +235,9 @@ impl Monitor {
             cluster: &agent.terms.cluster,
             host: &agent.terms.host,
             version: env!("CARGO_PKG_VERSION"),
-            shows_jobs: ["ftb.jl", "ftb.nla"].iter().all(|space| reading::is_open(agent, space)),
+            shows_jobs: ["ftb.jl", "ftb.nla"]
+                .iter()
+                .all(|space| public_reading::is_open(agent, space)),
             now_ns: unix_ns(),
             racks: page.racks(),
         };
@@ -246,7 +249,7 @@ impl Monitor {
         let filter = Filter::parse(filter).map_err(Problem::wrong)?;
         let place = Arc::clone(&self.streams).try_acquire_owned();
         let place = place.map_err(|_| Problem::full("there are too many streams of events"))?;
-        let reading = reading::open(&self.sources.agent, filter, start).await?;
+        let reading = public_reading::open(&self.sources.agent, filter, start).await?;
         Ok(Answer::stream(EventStream::new(reading, place)))
     }
 }

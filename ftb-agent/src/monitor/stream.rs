@@ -4,7 +4,7 @@
 //! A reader that is slow loses events as any slow subscription does: the mildest first, and a gap
 //! says so. Not responsible for: the subscription.
 
-use crate::reading::PublicReading;
+use crate::public_reading::PublicReading;
 use bytes::Bytes;
 use ftb_proto::client::FromAgent;
 use ftb_proto::json::{EventObject, GapObject};

@@ -4,6 +4,7 @@
 //! appends, replicates or delivers ([`crate::node`]).
 
 pub mod conditions;
+pub(crate) mod entries;
 pub mod epochs;
 pub(crate) mod followed;
 pub mod gap;
@@ -12,4 +13,3 @@ pub mod position;
 pub mod ranges;
 pub(crate) mod reader;
 pub(crate) mod retained;
-pub(crate) mod ring;

@@ -4,9 +4,9 @@
 
 use crate::epochs::EpochHistory;
 use crate::filter::{Filter, FilterSet};
+use crate::log::entries::{ENTRY_BYTES, Log};
 use crate::log::gap::{Gap, GapReason};
 use crate::log::item::{Content, Item};
-use crate::log::ring::{ENTRY_BYTES, Log};
 use crate::numbers::LogIndex;
 use crate::run::Run;
 use crate::sealed::SealedRef;

@@ -11,7 +11,7 @@ use crate::node::config::NodeConfig;
 use crate::node::counters::Counters;
 use crate::node::links::{LinkRole, Links, control_bytes_max};
 use crate::node::timers::TimerTable;
-use crate::node::trace::TraceRing;
+use crate::node::trace_ring::TraceRing;
 use crate::severity::Severity;
 use crate::time::Now;
 

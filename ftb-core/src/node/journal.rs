@@ -11,7 +11,7 @@ use crate::epochs::EpochHistory;
 use crate::frame::{DedupRanges, Item, SyncedRange};
 use crate::ident::Rank;
 use crate::limits::BATCH_EVENTS_MAX;
-use crate::log::ring::Log;
+use crate::log::entries::Log;
 use crate::node::api::{JournalBegin, JournalState, JournalWrite, Output, Stored};
 use crate::node::config::ns;
 use crate::node::cx::Cx;

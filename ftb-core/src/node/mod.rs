@@ -21,11 +21,11 @@ mod journal;
 mod links;
 mod membership;
 mod publishing;
+mod questions;
 mod role;
 mod status;
 mod timers;
-mod trace;
-mod tracing;
+mod trace_ring;
 mod tree;
 
 pub use crate::log::retained::{Items as RetainedItems, Reserve, Retained};
@@ -37,7 +37,7 @@ pub use counters::counter_meanings;
 pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
 pub use status::{Census, ChildStatus, ClientStatus, NodeStatus, TreeRole};
-pub use trace::TRACE_BYTES_MAX;
+pub use trace_ring::TRACE_BYTES_MAX;
 pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 
 use crate::frame::{Close, Frame};
@@ -82,7 +82,7 @@ pub struct Node {
     delivery: Delivery,
     publishing: Publishing,
     /// Requests for paths of events.
-    tracing: tracing::Tracing,
+    questions: questions::Questions,
 
     /// What clients here state about conditions, and what becomes unknown.
     conditions: conditions::Conditions,
@@ -118,7 +118,7 @@ impl Node {
             log_wait_until_ns: None,
             delivery: Delivery::new(config.publishers_max),
             publishing: Publishing::new(&config),
-            tracing: tracing::Tracing::default(),
+            questions: questions::Questions::default(),
             conditions: conditions::Conditions::default(),
             powered_off: Vec::new(),
             certificates_end_ns: None,
@@ -248,7 +248,7 @@ impl Node {
             | Timer::BetterParent
             | Timer::Findings => self.tree.deadline_ns(&self.cx, timer),
             Timer::TreeQuery => self.membership.tree_query_ns(),
-            Timer::Trace => self.tracing.deadline_ns(),
+            Timer::Trace => self.questions.deadline_ns(),
             Timer::Snapshot | Timer::Reconcile => {
                 self.cx.timers.get(timer).filter(|_| self.role.is_root())
             }
@@ -298,7 +298,7 @@ impl Node {
             }
             Timer::BetterParent => self.probe_better(),
             Timer::TreeQuery => self.membership.on_tree_query_timer(&mut self.cx),
-            Timer::Trace => self.tracing.on_timer(&mut self.cx),
+            Timer::Trace => self.questions.on_timer(&mut self.cx),
             Timer::Suspicion => self.membership.on_suspicion_timer(&mut self.cx),
             Timer::Snapshot => {
                 self.cx.timers.stop(timer);
@@ -399,7 +399,7 @@ impl Node {
     }
 
     fn link_gone(&mut self, link: LinkId, role: LinkRole, why: &str) {
-        self.tracing.on_link_gone(&mut self.cx, link);
+        self.questions.on_link_gone(&mut self.cx, link);
         match role {
             LinkRole::Child => self.lose_child(link, self.why_child_left(), why),
             LinkRole::Parent => self.on_parent_lost(false, why),

@@ -4,7 +4,7 @@ use super::Node;
 use crate::condition::{Truth, WATCHED};
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
-use crate::log::ring::Log;
+use crate::log::entries::Log;
 use crate::node::STATEMENT_BYTES_MAX;
 use crate::node::api::{ClientId, JournalState, MemberState};
 use crate::node::delivery::ClientUse;

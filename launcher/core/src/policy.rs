@@ -11,7 +11,7 @@
 //! A node whose condition holds gets no ranks until the condition clears.
 
 mod conditions;
-mod faults;
+mod fault_numbers;
 mod handled;
 mod orders;
 mod reactions;
@@ -32,7 +32,7 @@ use crate::names::{FaultId, NodeName};
 use crate::progress::HangTimes;
 use conditions::{Change, ConditionsByNode};
 use core::time::Duration;
-use faults::FaultTable;
+use fault_numbers::FaultTable;
 use ftb_core::space::lies_in;
 use ftb_core::{EventId, Now};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,8 +1,8 @@
 //! Checkpoint backends: how the ranks of a node are saved, moved and restored.
 //!
 //! A [`Backend`] describes who writes the images, how ranks move, and which commands a node agent
-//! runs at which moment. It runs nothing itself; [`crate::saver`] does. [`Choice`] is the user's
-//! selection. `docs/checkpoint.md` is the user's page.
+//! runs at which moment. It runs nothing itself; [`crate::rank_hooks`] does. [`Choice`] is the
+//! user's selection. `docs/checkpoint.md` is the user's page.
 
 mod app;
 pub mod auto;

@@ -16,7 +16,7 @@ pub mod memory;
 pub mod output;
 pub mod owner;
 pub mod pod;
-pub mod saver;
+pub mod rank_hooks;
 mod sockets;
 pub mod spec;
 pub mod steps;

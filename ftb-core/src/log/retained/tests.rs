@@ -1,7 +1,7 @@
 use super::*;
 use crate::condition::Truth;
 use crate::log::conditions::ConditionRow;
-use crate::log::ring::Log;
+use crate::log::entries::Log;
 use crate::numbers::LogIndex;
 use crate::sealed::{Head, Sealed};
 use crate::testing::{Stated, counted_mark, said};

@@ -6,8 +6,8 @@ use crate::frame::{Content, DedupRanges, Item};
 use crate::ident::Rank;
 use crate::limits::{BATCH_BYTES_TARGET, BATCH_EVENTS_MAX};
 use crate::log::conditions::ConditionLimits;
+use crate::log::entries::Log;
 use crate::log::reader::{ReadLimit, Reader};
-use crate::log::ring::Log;
 use crate::numbers::LogIndex;
 
 /// Which part of which log a journal holds.

@@ -3,9 +3,9 @@
 use crate::filter::{Filter, FilterSet};
 use crate::frame::{Content, Down, Frame, Interest, Item};
 use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::entries::Evicted;
 use crate::log::followed::FollowedLog;
 use crate::log::reader::{ReadLimit, Reader};
-use crate::log::ring::Evicted;
 use crate::node::api::LinkId;
 use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};

@@ -1,7 +1,7 @@
 //! What comes for the clients of this agent: who wants it, what each reads next, and how far it is.
 //!
 //! Responsible for: the last match, batches, and that a subscription that is slow keeps what it
-//! wants within its bound. Not responsible for: the log that is read ([`crate::log::ring`]).
+//! wants within its bound. Not responsible for: the log that is read ([`crate::log::entries`]).
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Content, Item};

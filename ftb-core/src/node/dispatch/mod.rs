@@ -5,7 +5,7 @@ mod clients;
 mod conditions;
 mod frames;
 mod membership;
-mod trace;
+mod questions;
 mod uplink;
 mod upward;
 

@@ -4,7 +4,7 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{UpBatch, UpItem};
 use crate::ident::{EventId, OriginId};
-use crate::log::ring::partition_point_from_end;
+use crate::log::entries::partition_point_from_end;
 use crate::numbers::{LogIndex, OriginSeq};
 use crate::position::{Epoch, Position};
 use std::collections::{BTreeMap, VecDeque};

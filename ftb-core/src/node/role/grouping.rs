@@ -32,7 +32,7 @@ use crate::group::{
     GROUP_BYTES_MAX, GROUP_EVENT_BYTES_MAX, GROUP_MEMBERS_MAX, GroupFold, GroupHosts,
 };
 use crate::ident::{EventId, PublisherId};
-use crate::log::ring::Log;
+use crate::log::entries::Log;
 use crate::node::Node;
 use crate::node::api::{GapReason, Loss};
 use crate::node::config::{NodeConfig, ns};

@@ -2,7 +2,7 @@
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Content, UpItem};
-use crate::log::ring::Log;
+use crate::log::entries::Log;
 use crate::node::api::{Gap, GapReason};
 use crate::numbers::LogIndex;
 use crate::position::Position;

@@ -4,7 +4,7 @@
 use crate::epochs::EpochHistory;
 use crate::frame::{Confirm, Content, EntryRef, Item, SyncedRange, UpBatch, UpItem};
 use crate::ident::OriginId;
-use crate::log::ring::cost_of;
+use crate::log::entries::cost_of;
 use crate::node::Node;
 use crate::node::api::{Gap, LinkId};
 use crate::node::config::ns;

@@ -7,8 +7,8 @@ use crate::frame::{
     SyncedRange,
 };
 use crate::limits::BATCH_EVENTS_MAX;
+use crate::log::entries::Log;
 use crate::log::followed::FollowedLog;
-use crate::log::ring::Log;
 use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::config::{NodeConfig, ns};

@@ -10,7 +10,7 @@ pub use memory::WhatIf;
 use super::JlOutput;
 use super::barrier::Barrier;
 use super::config::{JlConfig, OnDeath};
-use super::faults::Faults;
+use super::initiator::Faults;
 use super::node_wait::NodeWait;
 use crate::manner::{Manner, Moves, Saver};
 use crate::memory::MemorySet;

@@ -4,7 +4,7 @@
 use super::checkpoint::Checkpoint;
 use super::end::End;
 use super::episode::Handler;
-use super::faults::Initiator;
+use super::initiator::Initiator;
 use super::job::Job;
 use super::migration::Migration;
 use super::rollback::Rollback;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::group::Grouper;
 use crate::ident::OriginId;
-use crate::log::ring::cost_of;
+use crate::log::entries::cost_of;
 use crate::node::config::MemberList;
 use crate::sealed::{GroupHead, Head, Span};
 use crate::severity::Severity;

@@ -11,7 +11,7 @@ use crate::pod::processes::{memory_bytes, own_bytes};
 use crate::pod::{ANSWER_WAIT, PodChannels};
 use crate::spec::NodeSpec;
 use crate::timeline::Stopwatch;
-use crate::{installed, owner, saver, steps};
+use crate::{installed, owner, rank_hooks, steps};
 use ftb_launcher_core::names::{Ranks, SetId};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -241,7 +241,7 @@ impl Place {
                 holder,
             }),
         };
-        let env = saver::env(&unit, spec);
+        let env = rank_hooks::env(&unit, spec);
         for mut step in spec.backend.get().steps(moment, &unit) {
             step.argv.splice(..0, owner::words(holder));
             let fds = if step.piped { fds.take() } else { None };

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::error::TrySendError;
 pub const DEPTH: usize = 4;
 
 /// The channels of all transports of one kind.
-pub struct Outboxes<K, T> {
+pub struct TransportQueues<K, T> {
     all: BTreeMap<K, Outbox<T>>,
     /// Waits for room, one future for each full channel.
     room: FuturesUnordered<BoxFuture<'static, K>>,
@@ -31,13 +31,13 @@ struct Outbox<T> {
     closing: bool,
 }
 
-impl<K, T> Default for Outboxes<K, T> {
+impl<K, T> Default for TransportQueues<K, T> {
     fn default() -> Self {
         Self { all: BTreeMap::new(), room: FuturesUnordered::new() }
     }
 }
 
-impl<K: Ord + Copy + Send + 'static, T: Send + 'static> Outboxes<K, T> {
+impl<K: Ord + Copy + Send + 'static, T: Send + 'static> TransportQueues<K, T> {
     /// Adds a transport.
     pub fn open(&mut self, key: K, sender: mpsc::Sender<T>) {
         self.all.insert(key, Outbox { sender, full: false, closing: false });
@@ -122,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_transport_is_filled_again_when_it_has_room_and_closes_when_drained() {
-        let mut outboxes = Outboxes::default();
+        let mut outboxes = TransportQueues::default();
         let (sender, mut receiver) = mpsc::channel(DEPTH);
         outboxes.open(1_u64, sender);
         let mut queue: Vec<u32> = (0..10).rev().collect();
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_transport_that_is_gone_is_forgotten_without_a_poll() {
-        let mut outboxes: Outboxes<u64, u32> = Outboxes::default();
+        let mut outboxes: TransportQueues<u64, u32> = TransportQueues::default();
         let (sender, receiver) = mpsc::channel(DEPTH);
         outboxes.open(1, sender);
         drop(receiver);

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Removes events from deliveries, and names from gaps, that the client may not read, and
 /// conditions that no signature proves; marks the verified events.
-pub struct Reader {
+pub struct DeliveryFilter {
     access: Arc<ArcSwap<Access>>,
     signing: Arc<Signing>,
     allowed: Allowed,
@@ -30,8 +30,8 @@ pub struct Reader {
 /// Most subscriptions of a client whose removed statements are counted.
 const HIDDEN_MAX: usize = 1_024;
 
-impl Reader {
-    /// The reader of a client.
+impl DeliveryFilter {
+    /// For the deliveries to a client with these credentials.
     pub fn new(access: Arc<ArcSwap<Access>>, signing: Arc<Signing>, who: Credentials) -> Self {
         let allowed = access.load().of(who);
         Self { access, signing, allowed, hidden: BTreeMap::new() }

@@ -5,10 +5,10 @@
 
 use crate::access::{Access, ReadRight};
 use crate::clients::{Terms, narrowed};
+use crate::delivery_filter::DeliveryFilter;
 use crate::handle::{Command, Handle, Stopping};
-use crate::outbox;
-use crate::reader::Reader;
 use crate::signing::Signing;
+use crate::transports;
 use arc_swap::ArcSwap;
 use ftb_core::PublisherId;
 use ftb_core::condition::Truth;
@@ -71,7 +71,7 @@ impl From<Stopping> for ReadingError {
 pub(crate) struct PublicReading {
     client: ClientId,
     inbox: mpsc::Receiver<Outgoing>,
-    reader: Reader,
+    filter: DeliveryFilter,
     handle: Handle,
     tasks: TaskTracker,
     /// The driver may pause a client that publishes; this one does not.
@@ -93,7 +93,7 @@ pub(crate) async fn open(
     let denied = |why: String| ReadingError::Denied(why);
     let filter = narrowed(&access.load().of(EVERYONE), filter).map_err(denied)?;
     let client = ClientId(handle.next_id());
-    let (outbox, inbox) = mpsc::channel(outbox::DEPTH);
+    let (outbox, inbox) = mpsc::channel(transports::DEPTH);
     let (pause, paused) = watch::channel(false);
     let info = ClientInfo {
         uid: EVERYONE.uid,
@@ -111,7 +111,7 @@ pub(crate) async fn open(
     let reading = PublicReading {
         client,
         inbox,
-        reader: Reader::new(access.clone(), signing.clone(), EVERYONE),
+        filter: DeliveryFilter::new(access.clone(), signing.clone(), EVERYONE),
         handle: handle.clone(),
         tasks: tasks.clone(),
         _paused: paused,
@@ -128,7 +128,7 @@ impl PublicReading {
         loop {
             let Some(message) = ready!(self.inbox.poll_recv(cx)) else { return Poll::Ready(None) };
             let readable = match message {
-                Outgoing::Core(message) => self.reader.readable(message),
+                Outgoing::Core(message) => self.filter.readable(message),
                 message => Some(message),
             };
             let bytes = readable.map(|message| message.into_slices().concat());

@@ -15,13 +15,13 @@ impl Node {
         let requester = self.cx.config.origin;
         let request = TraceRequest { requester, request: query.0, subject, within_ms };
         let own = self.own_answer(subject);
-        self.tracing.on_query(&mut self.cx, query, request, own);
+        self.questions.on_query(&mut self.cx, query, request, own);
     }
 
     /// A neighbour asks.
     pub(super) fn on_trace_request(&mut self, link: LinkId, request: TraceRequest) {
         let own = self.own_answer(request.subject);
-        self.tracing.on_request(&mut self.cx, link, request, own);
+        self.questions.on_request(&mut self.cx, link, request, own);
     }
 
     fn own_answer(&self, subject: TraceSubject) -> EventTrace {
@@ -52,7 +52,7 @@ impl Node {
 
     /// A neighbour answers.
     pub(super) fn on_trace_answer(&mut self, link: LinkId, answer: TraceAnswer) {
-        self.tracing.on_answer(&mut self.cx, link, answer);
+        self.questions.on_answer(&mut self.cx, link, answer);
     }
 
     fn own_trace(&self, event: EventId) -> EventTrace {

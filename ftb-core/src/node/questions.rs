@@ -4,7 +4,7 @@
 //! An agent passes a request on to its other neighbours, waits for their answers, and adds its own.
 //! So each link carries one request and one answer. Each agent gives its neighbours less time than
 //! it has, so that it can name those that do not answer. Not responsible for: what this agent
-//! remembers ([`crate::node::trace`]).
+//! remembers ([`crate::node::trace_ring`]).
 
 use crate::frame::{Frame, TraceAnswer};
 use crate::ident::OriginId;
@@ -37,11 +37,11 @@ struct PendingTrace {
 
 /// The requests that wait for answers.
 #[derive(Default)]
-pub(crate) struct Tracing {
+pub(crate) struct Questions {
     pending: BTreeMap<(OriginId, u64), PendingTrace>,
 }
 
-impl Tracing {
+impl Questions {
     pub(crate) fn deadline_ns(&self) -> Option<u64> {
         self.pending.values().map(|pending| pending.deadline_ns).min()
     }
