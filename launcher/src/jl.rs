@@ -366,8 +366,8 @@ impl JobLauncher {
 
     /// Passes orders and waiting faults of an earlier launcher to the policy.
     fn adopt_faults(&mut self) {
-        self.policy.adopt_orders(self.state.orders.clone());
         let now = self.clock.now();
+        self.policy.adopt_orders(now, self.state.orders.clone());
         self.policy.follow(self.state.jl.job().faults.newest());
         for (fault, node, reason) in self.state.jl.waiting_faults() {
             self.policy.adopt(now, fault, node, reason);
@@ -417,7 +417,7 @@ impl JobLauncher {
         if last.is_none() {
             self.note_handled(event);
         }
-        if !is_empty {
+        if !is_empty || self.state.orders != *self.policy.orders() {
             self.save_handled();
         }
     }
@@ -481,15 +481,22 @@ impl JobLauncher {
         batch.extend(more);
     }
 
-    /// Writes how far reports are handled, unless that is on disk. After a failure the next report
-    /// tries it again; until then a launcher that takes over may report one of them again.
+    /// Writes how far reports are handled and which nodes are banned, unless that is on disk. After
+    /// a failure the next report tries it again; until then a launcher that takes over may report
+    /// one of them again.
     fn save_handled(&mut self) {
-        if self.state.handled == self.saved_handled || self.state.jl.is_unsaved() {
+        let orders = self.policy.orders();
+        let is_saved = self.state.handled == self.saved_handled && self.state.orders == *orders;
+        if is_saved || self.state.jl.is_unsaved() {
             return;
         }
+        let before = core::mem::replace(&mut self.state.orders, orders.clone());
         match self.dir.write("state.json", &self.state) {
             Ok(()) => self.saved_handled.clone_from(&self.state.handled),
-            Err(error) => tracing::warn!(%error, "what was handled is not on disk"),
+            Err(error) => {
+                self.state.orders = before;
+                tracing::warn!(%error, "what was handled is not on disk");
+            }
         }
     }
 

@@ -212,7 +212,7 @@ impl Decision {
         let actions = policy.event(now, report, node, facts);
         actions.into_iter().for_each(|action| decision.add(action));
         for _ in 0..SETTLES_MAX {
-            let mono_ns = policy.next_deadline_ns();
+            let mono_ns = policy.next_settled_ns();
             if decision.is_final || mono_ns == u64::MAX {
                 break;
             }

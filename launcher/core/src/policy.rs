@@ -8,8 +8,10 @@
 //! fault has a number ([`FaultId`]); a rule about the whole job cancels what waits for the same
 //! faults. The defaults are section 3.4.3 of the thesis.
 //!
-//! A node whose condition holds gets no ranks until the condition clears.
+//! A node whose condition holds gets no ranks until the condition clears. A rule that counts, or an
+//! event without a condition, bans the node until what the rule says (`until`).
 
+mod bans;
 mod conditions;
 mod fault_numbers;
 mod handled;
@@ -24,7 +26,7 @@ pub use handled::HandledEvents;
 pub use orders::Orders;
 pub use reactions::Reaction;
 pub use report::{EventSource, Proof, Report, Statement};
-pub use rules::{ActionKind, Config, PolicyError, Rule};
+pub use rules::{ActionKind, Config, PolicyError, Rule, Until};
 
 use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
 use crate::message::FaultCause;
@@ -119,6 +121,9 @@ pub struct Policy {
     orders: Orders,
     faults: FaultTable,
     conditions: ConditionsByNode,
+    /// Since when the rule of a ban has not matched on its node, in monotonic nanoseconds. Only of
+    /// rules that a quiet time ends.
+    quiet_since: BTreeMap<(NodeName, usize), u64>,
 }
 
 fn who(fault: Option<FaultId>) -> String {
@@ -143,12 +148,13 @@ impl Policy {
             orders: Orders::default(),
             faults: FaultTable::default(),
             conditions: ConditionsByNode::default(),
+            quiet_since: BTreeMap::new(),
         })
     }
 
     /// A copy that a drill may ask: nothing waits in it for its time.
     pub fn for_drill(&self) -> Self {
-        Self { settling: Vec::new(), ..self.clone() }
+        Self { settling: Vec::new(), quiet_since: BTreeMap::new(), ..self.clone() }
     }
 
     pub fn spaces(&self) -> BTreeSet<String> {
@@ -210,6 +216,7 @@ impl Policy {
     pub fn usable(&mut self, now: Now, node: &NodeName) {
         self.orders.usable(node, now.wall_ns);
         self.conditions.overrule(node);
+        self.forget_bans(node);
     }
 
     /// What the next launcher must know.
@@ -218,8 +225,9 @@ impl Policy {
     }
 
     /// Continues with the orders of an earlier launcher.
-    pub fn adopt_orders(&mut self, orders: Orders) {
+    pub fn adopt_orders(&mut self, now: Now, orders: Orders) {
         self.orders = orders;
+        self.adopt_bans(now);
     }
 
     /// Whether the action on this event is put off, for its settle time or a hold-down.
@@ -234,6 +242,11 @@ impl Policy {
 
     /// When [`Policy::tick`] is due, in monotonic nanoseconds.
     pub fn next_deadline_ns(&self) -> u64 {
+        self.next_settled_ns().min(self.next_quiet_ns())
+    }
+
+    /// When the next action has settled, in monotonic nanoseconds.
+    pub fn next_settled_ns(&self) -> u64 {
         self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
     }
 
@@ -302,6 +315,7 @@ impl Policy {
         if change == Change::Known {
             return out;
         }
+        self.disturb(now, node, report);
         let at_ns = report.at_ns(now);
         for index in &rules {
             let seen = &mut self.seen[*index];
@@ -311,11 +325,13 @@ impl Policy {
             }
         }
         let index = rules.iter().find(|index| self.fulfilled(at_ns, **index, node, facts)).copied();
-        let index = index.filter(|index| !(report.is_initial && self.recovers(*index)));
+        // A row of the table, or a repetition, is no news of a recovery.
+        let is_old = report.is_initial || report.is_repeat();
+        let index = index.filter(|index| !(is_old && self.recovers(*index)));
         if let Some(index) = index {
             let rule = &self.config.rule[index];
             if rule.action.keeps_out() && !(holds && rule.takes_each()) {
-                self.conditions.keep_out(node, index);
+                self.ban(now, node, index);
             }
         }
         self.notify_out(node, was_out.as_ref(), &mut out);
@@ -424,7 +440,7 @@ impl Policy {
     ) {
         let action = self.config.rule[index].action;
         if action == ActionKind::Usable {
-            self.conditions.recovered(node);
+            self.end_faults(node, index);
             if self.conditions.out(node).is_some() {
                 return;
             }
@@ -437,16 +453,15 @@ impl Policy {
         let rules = &self.config.rule;
         let rule = &rules[index];
         match rule.action {
-            // The fault has passed.
-            ActionKind::Usable => self.settling.retain(|settling| settling.node != *node),
             // This rule replaces what single nodes were about to do for the same events.
             ActionKind::Checkpoint | ActionKind::Stop => {
                 self.settling.retain(|settling| !rules[settling.rule].shares_triggers(rule));
             }
             // The fault is back before its recovery has settled.
-            _ => {
-                self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node)
+            action if action.keeps_out() => {
+                self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node);
             }
+            _ => {}
         }
         let fails_ns = report.fails_ns(now);
         // A node that fails soon does not wait for the larger picture.
@@ -481,6 +496,7 @@ impl Policy {
     /// Takes settled actions.
     pub fn tick(&mut self, now: Now, facts: &Facts) -> Vec<Action> {
         let mut out = Vec::new();
+        self.end_quiet(now, &mut out);
         let (due, rest) = core::mem::take(&mut self.settling)
             .into_iter()
             .partition(|settling: &Settling| settling.at_ns <= now.mono_ns);

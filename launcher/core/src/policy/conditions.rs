@@ -121,16 +121,33 @@ impl ConditionsByNode {
         self.nodes.entry(node.clone()).or_default().lasting.insert(rule);
     }
 
-    /// An event says that the node has recovered. Conditions that hold keep it out.
-    pub(super) fn recovered(&mut self, node: &NodeName) {
+    /// These rules keep the node out no longer. Conditions that hold still do.
+    pub(super) fn recovered(&mut self, node: &NodeName, ends: impl Fn(usize) -> bool) {
         if let Some(known) = self.nodes.get_mut(node) {
-            known.lasting.clear();
+            known.lasting.retain(|rule| !ends(*rule));
         }
+    }
+
+    /// The rules that keep the node out until it recovers.
+    pub(super) fn lasting(&self, node: &NodeName) -> impl Iterator<Item = usize> {
+        self.nodes.get(node).into_iter().flat_map(|known| known.lasting.iter().copied())
+    }
+
+    /// Whether a condition keeps the node out by this rule.
+    pub(super) fn holds_by(&self, node: &NodeName, rule: usize) -> bool {
+        let known = self.nodes.get(node);
+        known.is_some_and(|known| known.rows.values().any(|row| row.rule == Some(rule)))
+    }
+
+    /// Whether each condition of the node with such a key, in upper case, is known not to hold.
+    pub(super) fn are_clear(&self, node: &NodeName, is: impl Fn(&str) -> bool) -> bool {
+        let Some(known) = self.nodes.get(node) else { return true };
+        known.rows.iter().all(|((_, key), row)| row.truth == Truth::False || !is(key))
     }
 
     /// A person wants the node to be used: what holds now does not matter.
     pub(super) fn overrule(&mut self, node: &NodeName) {
-        self.recovered(node);
+        self.recovered(node, |_| true);
         if let Some(known) = self.nodes.get_mut(node) {
             let held = known.rows.values_mut().filter(|row| row.truth != Truth::False);
             held.for_each(|row| (row.rule, row.is_overruled) = (None, true));

@@ -1,18 +1,21 @@
-//! Orders about nodes that outlive a launcher: which are drained, and which are used although
-//! conditions hold.
+//! Orders about nodes that outlive a launcher: which are drained or banned, and which are used
+//! although conditions hold.
 
 use super::Report;
 use crate::names::NodeName;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The orders about the nodes of a job, at most two for each.
+/// The orders about the nodes of a job: at most two for each, and one for each rule that bans it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
     /// No event makes these usable again.
     drained: BTreeSet<NodeName>,
     /// When the order came, in Unix nanoseconds. Conditions that began later count.
     overruled: BTreeMap<NodeName, u64>,
+    /// By which rules nodes get no ranks although no condition holds.
+    #[serde(default)]
+    banned: BTreeMap<NodeName, BTreeSet<String>>,
 }
 
 impl Orders {
@@ -27,7 +30,26 @@ impl Orders {
     /// The node is used, whatever holds at this time.
     pub(super) fn usable(&mut self, node: &NodeName, wall_ns: u64) {
         self.drained.remove(node);
+        self.banned.remove(node);
         self.overruled.insert(node.clone(), wall_ns);
+    }
+
+    pub(super) fn ban(&mut self, node: &NodeName, rule: &str) {
+        self.banned.entry(node.clone()).or_default().insert(rule.to_owned());
+    }
+
+    /// Keeps only these bans of the node.
+    pub(super) fn retain_bans(&mut self, node: &NodeName, keeps: impl Fn(&str) -> bool) {
+        let Some(rules) = self.banned.get_mut(node) else { return };
+        rules.retain(|rule| keeps(rule));
+        if rules.is_empty() {
+            self.banned.remove(node);
+        }
+    }
+
+    pub(super) fn bans(&self) -> impl Iterator<Item = (&NodeName, &str)> {
+        let all = self.banned.iter();
+        all.flat_map(|(node, rules)| rules.iter().map(move |rule| (node, rule.as_str())))
     }
 
     /// Whether the row of the table holds since before the order to use the node.

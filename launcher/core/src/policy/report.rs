@@ -71,7 +71,7 @@ impl Report {
     /// event space; those of the release before in theirs.
     pub fn name(&self) -> (&str, &str) {
         let own = (self.event.space.as_str(), self.event.name.as_str());
-        if !own.1.eq_ignore_ascii_case(EVENT_NAME) {
+        if !self.is_repeat() {
             return own;
         }
         let is_there = |space: &str| own.0.eq_ignore_ascii_case(space) || own.0 == AGENT_SPACE;
@@ -133,6 +133,11 @@ impl Report {
         }
     }
 
+    /// Whether an agent repeats a statement: nothing has happened at the node.
+    pub(super) fn is_repeat(&self) -> bool {
+        self.event.name.as_str().eq_ignore_ascii_case(EVENT_NAME)
+    }
+
     /// Whether it is about another host than that of its publisher.
     pub(super) fn is_about_another(&self, node: &NodeName) -> bool {
         !self.host.eq_ignore_ascii_case(node.as_str())
@@ -141,12 +146,11 @@ impl Report {
     /// Whether any agent may say it about any node: a verdict of the agents, or that the publisher
     /// of a statement is lost.
     pub(super) fn is_verdict(&self) -> bool {
-        let is_repeat = self.event.name.as_str().eq_ignore_ascii_case(EVENT_NAME);
         match &self.stated {
-            Some(stated) if stated.condition.truth == Truth::Unknown && is_repeat => {
+            Some(stated) if stated.condition.truth == Truth::Unknown && self.is_repeat() => {
                 stated.claim.replaces.is_some()
             }
-            _ => lies_in(self.event.space.as_str().as_bytes(), AGENT_SPACE) && !is_repeat,
+            _ => lies_in(self.event.space.as_str().as_bytes(), AGENT_SPACE) && !self.is_repeat(),
         }
     }
 

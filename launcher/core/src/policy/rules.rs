@@ -58,6 +58,34 @@ impl ActionKind {
     }
 }
 
+/// What ends a ban: a rule keeps a node out although no condition does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Until {
+    /// A rule with the action `usable` in the same event space.
+    #[default]
+    Recovery,
+    /// A person.
+    Person,
+    /// This time without a further event or condition of the rule.
+    Quiet(Duration),
+}
+
+impl TryFrom<String> for Until {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "recovery" => Ok(Self::Recovery),
+            "person" => Ok(Self::Person),
+            time => match humantime::parse_duration(time) {
+                Ok(quiet) if !quiet.is_zero() => Ok(Self::Quiet(quiet)),
+                _ => Err(format!("until is {time:?}: say \"recovery\", \"person\", or a time as \"30m\"")),
+            },
+        }
+    }
+}
+
 /// A rule from events to an action.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +122,9 @@ pub struct Rule {
     /// Delay of the action; an earlier rule or NORMAL may cancel it.
     #[serde(default, with = "humantime_serde")]
     pub settle: Duration,
+    /// What ends its ban of a node.
+    #[serde(default)]
+    pub until: Until,
 }
 
 fn once() -> u32 {
@@ -353,13 +384,19 @@ impl Rule {
         (any || self.is_in(&other.space)) && self.triggers().any(|trigger| other.has(trigger))
     }
 
+    /// Whether this rule of recovery ends bans and delays of the other one.
+    pub(super) fn ends(&self, other: &Self) -> bool {
+        let is_of_its_space = self.space.is_empty() || self.is_in(&other.space);
+        is_of_its_space && other.until == Until::Recovery
+    }
+
     /// Its events and conditions; `true`: a condition.
     fn triggers(&self) -> impl Iterator<Item = (bool, &str)> {
         let events = self.events.iter().map(|name| (false, name.as_str()));
         events.chain(self.conditions.iter().map(|key| (true, key.as_str())))
     }
 
-    fn has(&self, trigger: (bool, &str)) -> bool {
+    pub(super) fn has(&self, trigger: (bool, &str)) -> bool {
         let is = |own: (bool, &str)| own.0 == trigger.0 && own.1.eq_ignore_ascii_case(trigger.1);
         self.triggers().any(is)
     }
@@ -391,6 +428,11 @@ impl Rule {
         }
         if !self.settle.is_zero() {
             words.push(format!("after {}, unless it passes", time(self.settle)));
+        }
+        match self.until {
+            Until::Recovery => {}
+            Until::Person => words.push("without a condition until a person puts it back".to_owned()),
+            Until::Quiet(quiet) => words.push(format!("until it has not come for {}", time(quiet))),
         }
         words.join("; ")
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod bans;
 mod conditions;
 mod facility;
 mod infiniband;

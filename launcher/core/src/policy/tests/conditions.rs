@@ -41,7 +41,7 @@ fn fan(seq: u64, number: u32, truth: Truth) -> Report {
 }
 
 /// The same, as its agent repeats it.
-fn repeated(report: Report) -> Report {
+pub(super) fn repeated(report: Report) -> Report {
     let space = report.name().0.to_owned();
     repeated_in(&space, report)
 }
@@ -243,7 +243,7 @@ fn the_next_launcher_keeps_what_a_person_has_ordered() {
     first.drain(&node(5));
     let text = serde_json::to_string(first.orders()).unwrap();
     let mut next = Policy::parse(DEFAULT).unwrap();
-    next.adopt_orders(serde_json::from_str(&text).unwrap());
+    next.adopt_orders(at(1), serde_json::from_str(&text).unwrap());
     assert_eq!(says(&mut next, 1, &row(3, 1000), 4), [], "it is used although the fan has failed");
     assert!(is_migration(&says(&mut next, 1, &row(4, 1001), 4), 4), "it failed after the order");
     assert_eq!(wants(&ipmi(&mut next, 2, "FTB_IPMI_NORMAL", 5)), [], "it is drained");
