@@ -19,6 +19,15 @@ fn rules(window: &str) -> String {
 
 const SPACE: &str = "event_space=ftb.test.ports";
 
+/// The `[[storm]]` table of the sample, as a person switches it on.
+fn sample() -> String {
+    let sample = include_str!("../../deploy/config/agent.toml");
+    let lines = sample.lines().skip_while(|line| *line != "#[[storm]]");
+    let lines = lines.take_while(|line| line.starts_with('#'));
+    let keys = lines.filter_map(|line| line.strip_prefix('#').filter(|key| !key.starts_with(' ')));
+    keys.map(|key| format!("{key}\n")).collect()
+}
+
 /// `programs` on each host but the first, where subscribers are.
 async fn cluster(agents: usize, programs: usize, window: &str) -> (Cluster, Vec<Client>) {
     let cluster = Plan::new(agents, 2).extra(&rules(window)).start().await.unwrap();
@@ -112,6 +121,32 @@ async fn ports_of_one_switch_become_one_event_and_each_receipt_resolves() {
     for _ in 0..switches.iter().map(|(_, ports)| ports).sum() {
         assert_eq!(next(&mut single).await.folded, None);
     }
+}
+
+/// The severity is that of ftb-ib.
+#[tokio::test]
+async fn the_rule_of_the_sample_folds_failed_ports_behind_one_switch() {
+    let window = sample().replace("fold = \"1s\"", "fold = \"5s\"");
+    let rules = format!("[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n{window}");
+    assert!(rules.contains("group_by") && rules.contains("5s"), "{rules}");
+    let cluster = Plan::new(3, 2).extra(&rules).start().await.unwrap();
+    let reader = Client::builder("reader").agent(cluster.socket(0)).build().unwrap();
+    let mut folds = reader.subscribe("event_space=ftb.ib", Start::Now).await.unwrap();
+    let failed = ftb_core::catalog::event("FTB_IB_PORT_ERR").unwrap();
+    let mut clients = Vec::new();
+    for rank in [1, 2, 1, 2] {
+        let down = event(failed.space, failed.name).unwrap().severity(failed.worst());
+        let down = down.tag("neighbour", format!("leaf07/{}", clients.len()));
+        let client = Client::builder("ftb-ib").agent(cluster.socket(rank)).build().unwrap();
+        let down = down.tag("port", clients.len());
+        let receipt = timeout(PATIENCE, client.publish_wait(down)).await.unwrap().unwrap();
+        all_confirmed(vec![receipt]).await;
+        clients.push(client);
+    }
+    let received = next(&mut folds).await;
+    let folded = received.folded.as_ref().unwrap();
+    assert_eq!(folded.count, 4, "{received:?}");
+    assert!(received.event.tag("neighbour").unwrap().starts_with("leaf07"));
 }
 
 /// What the root had not folded, the next one folds, once.

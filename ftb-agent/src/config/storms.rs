@@ -4,8 +4,10 @@
 
 use crate::access::{SeverityName, SpaceRule};
 use ftb_core::Severity;
+use ftb_core::catalog::EVENTS;
 use ftb_core::limits::TAG_KEY_BYTES_MAX;
 use ftb_core::node::StormRule;
+use ftb_core::space::lies_in;
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -94,6 +96,29 @@ pub fn check(tables: &[StormTable]) -> Result<(), String> {
     }
 }
 
+/// The rules with `group_by` that touch no event of this project which has their tags and is worse
+/// than WARNING: what a person hardly wants.
+pub fn doubts(tables: &[StormTable]) -> Vec<String> {
+    let doubt = |table: &StormTable| {
+        let (space, max) = (table.space.space()?, table.severity_max.0);
+        let has = |tags: &str, key: &str| tags.split(' ').any(|tag| tag.trim_end_matches('?') == key);
+        let is_grouped = |tags: &str| table.group_by.iter().all(|key| has(tags, key));
+        let mut severe = EVENTS.iter().filter(|entry| {
+            let is_severe = entry.worst() > Severity::Warning && entry.worst() > max;
+            lies_in(entry.space.as_bytes(), space.as_str()) && is_severe && is_grouped(entry.tags)
+        });
+        let first = severe.next().filter(|_| !table.group_by.is_empty())?;
+        let (tags, worst) = (table.group_by.join(", "), first.worst().as_str());
+        Some(format!(
+            "the [[storm]] table of space {space} groups by {tags}, but never {}, which is {worst}: \
+             severity_max is {}",
+            first.name,
+            max.as_str()
+        ))
+    };
+    tables.iter().filter_map(doubt).collect()
+}
+
 /// The rules for the core.
 pub fn rules(tables: &[StormTable]) -> Vec<StormRule> {
     let rule = |table: &StormTable| StormRule {
@@ -105,4 +130,35 @@ pub fn rules(tables: &[StormTable]) -> Vec<StormRule> {
         burst: table.burst.or(table.events_per_s).map_or(1, NonZeroU32::get),
     };
     tables.iter().map(rule).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Tables {
+        storm: Vec<StormTable>,
+    }
+
+    fn doubts_of(text: &str) -> Vec<String> {
+        let tables: Tables = toml::from_str(text).expect("storm tables");
+        assert_eq!(check(&tables.storm), Ok(()));
+        doubts(&tables.storm)
+    }
+
+    #[test]
+    fn a_group_of_ports_that_misses_their_failures_is_doubtful() {
+        let rule = |space: &str, more: &str| {
+            doubts_of(&format!("[[storm]]\nspace = \"{space}\"\nfold = \"1s\"\n{more}\n"))
+        };
+        let ports = "group_by = [\"neighbour\"]";
+        let doubt = "the [[storm]] table of space ftb.ib groups by neighbour, but never \
+                     FTB_IB_PORT_ERR, which is ERROR: severity_max is WARNING";
+        assert_eq!(rule("ftb.ib", ports), [doubt]);
+        assert!(rule("ftb.ib", &format!("{ports}\nseverity_max = \"error\"")).is_empty());
+        assert!(rule("ftb.ib", "").is_empty(), "it groups nothing");
+        assert!(rule("ftb.ib", "group_by = [\"zone\"]").is_empty(), "no event has that tag");
+        assert!(rule("site.ports", ports).is_empty(), "its events are not known");
+    }
 }
