@@ -473,13 +473,19 @@ impl Policy {
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
             return self.act(now, settling, out);
         }
-        if !self.settling.iter().any(|s| s.rule == index && s.node == settling.node) {
-            let Settling { node, what, .. } = &settling;
-            let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
-            out.push(Action::Notify(format!(
-                "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
-            )));
-            self.settling.push(settling);
+        let is_same = |known: &&mut Settling| known.rule == index && known.node == settling.node;
+        match self.settling.iter_mut().find(is_same) {
+            // It was to wait for the end of a hold-down, and the node fails before that.
+            Some(known) if fails_ns.is_some() && settling.at_ns < known.at_ns => *known = settling,
+            Some(_) => {}
+            None => {
+                let Settling { node, what, .. } = &settling;
+                let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
+                out.push(Action::Notify(format!(
+                    "{who}: {what} on {node}: {words} in {settle:?} unless it passes ({name})"
+                )));
+                self.settling.push(settling);
+            }
         }
     }
 
@@ -571,7 +577,13 @@ impl Policy {
         out: &mut Vec<Action>,
     ) -> bool {
         let (index, node) = (settled.rule, &settled.node);
-        if let Some(until_ns) = self.held_until(now, index, node) {
+        // Later it is too late. What was acted on already is a repetition.
+        let fails_before = |until_ns: &u64| {
+            let is_too_late = settled.fails_ns.is_some_and(|fails_ns| fails_ns < *until_ns);
+            is_too_late && !self.faults.has_acted(fault)
+        };
+        let until_ns = self.held_until(now, index, node);
+        if let Some(until_ns) = until_ns.filter(|until_ns| !fails_before(until_ns)) {
             self.put_off(now, until_ns, settled, fault, out);
             return false;
         }
@@ -613,10 +625,14 @@ impl Policy {
         fault: FaultId,
         out: &mut Vec<Action>,
     ) {
-        let Settling { rule: index, node, what, .. } = settled;
+        let Settling { rule: index, node, what, fails_ns, .. } = settled;
         let rule = &self.config.rule[*index];
-        let known = self.settling.iter().any(|s| s.rule == *index && s.node == *node);
-        if rule.action.is_about_the_job() || known || self.settling.len() >= SETTLING_MAX {
+        let is_same = |known: &&mut Settling| known.rule == *index && known.node == *node;
+        if let Some(known) = self.settling.iter_mut().find(is_same) {
+            known.fails_ns = fails_ns.or(known.fails_ns);
+            return;
+        }
+        if rule.action.is_about_the_job() || self.settling.len() >= SETTLING_MAX {
             return;
         }
         // The fault was acted on; this is a repetition.
@@ -628,9 +644,8 @@ impl Policy {
                  {wait:.0?} unless it passes"
             )));
         }
-        let fault = Some(fault);
-        let (at_ns, fails_ns, held) = (until_ns, None, true);
-        self.settling.push(Settling { fault, at_ns, held, fails_ns, ..settled.clone() });
+        let (fault, at_ns, held) = (Some(fault), until_ns, true);
+        self.settling.push(Settling { fault, at_ns, held, ..settled.clone() });
     }
 
     /// End of the hold-down of this node, or of the job for a checkpoint.

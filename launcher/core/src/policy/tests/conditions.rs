@@ -445,3 +445,55 @@ fn a_prediction_carries_the_time_of_the_failure_and_shortens_the_settle_time() {
         |want: &Request| matches!(want, Request::Migrate { fails_ns, .. } if *fails_ns == expected);
     assert!(moves.iter().any(matches), "{moves:?}");
 }
+
+/// An overheating that is predicted, with that time left.
+fn predicted(policy: &mut Policy, seconds: u64, left: u64) -> Vec<Action> {
+    let mut hot = event("ftb.ipmi", "FTB_IPMI_OVERTEMP");
+    let tags = [("cause", "predicted".to_owned()), ("seconds_left_min", left.to_string())];
+    hot.tags = tags.map(|(key, value)| Tag { key: key.to_owned(), value }).into();
+    says(policy, seconds, &about(hot, 2), 4)
+}
+
+fn moves_by(actions: &[Action]) -> Vec<Option<u64>> {
+    let fails = |want: Request| match want {
+        Request::Migrate { fails_ns, .. } => Some(fails_ns),
+        _ => None,
+    };
+    wants(actions).into_iter().filter_map(fails).collect()
+}
+
+/// Node 2 was acted on at 1 s, and is left alone until 61 s.
+fn left_alone() -> Policy {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2), 2));
+    policy
+}
+
+#[test]
+fn a_node_that_fails_within_the_hold_down_is_left_before_it_does() {
+    let mut policy = left_alone();
+    predicted(&mut policy, 20, 12);
+    assert_eq!(policy.next_deadline_ns(), at(23).mono_ns);
+    assert_eq!(moves_by(&policy.tick(at(23), &facts(4))), [Some(at(32).mono_ns)]);
+    // The same prediction again is no second fault.
+    predicted(&mut policy, 24, 8);
+    assert_eq!(moves_by(&policy.tick(at(26), &facts(4))), []);
+}
+
+#[test]
+fn a_prediction_that_waits_for_the_end_of_the_hold_down_keeps_its_time() {
+    let mut policy = left_alone();
+    predicted(&mut policy, 20, 120);
+    assert_eq!(moves_by(&policy.tick(at(25), &facts(4))), []);
+    assert_eq!(moves_by(&policy.tick(at(61), &facts(4))), [Some(at(140).mono_ns)]);
+}
+
+#[test]
+fn a_prediction_shortens_the_wait_of_a_fault_that_was_put_off() {
+    let mut policy = left_alone();
+    ipmi(&mut policy, 10, "FTB_IPMI_OVERTEMP", 2);
+    assert_eq!(moves_by(&policy.tick(at(15), &facts(4))), []);
+    assert_eq!(policy.next_deadline_ns(), at(61).mono_ns);
+    predicted(&mut policy, 20, 12);
+    assert_eq!(moves_by(&policy.tick(at(23), &facts(4))), [Some(at(32).mono_ns)]);
+}
