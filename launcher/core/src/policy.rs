@@ -445,8 +445,9 @@ impl Policy {
                 return;
             }
         }
-        // It gets no ranks; there is nothing to move.
-        if action == ActionKind::Migrate && !facts.nodes.contains(node) {
+        // It gets no ranks; there is nothing to move, and nothing more to say.
+        let is_of_ranks = matches!(action, ActionKind::Migrate | ActionKind::Avoid);
+        if is_of_ranks && !facts.nodes.contains(node) {
             return;
         }
         let fault = self.fault_of(now, index, node);
@@ -562,7 +563,7 @@ impl Policy {
                 out.extend(fault.map(|fault| Action::Gone { node, fault, cause }));
                 return;
             }
-            ActionKind::Notify | ActionKind::Usable => return,
+            ActionKind::Notify | ActionKind::Avoid | ActionKind::Usable => return,
         };
         out.push(Action::Request { want, fault: fault.map(|fault| (fault, cause)) });
     }

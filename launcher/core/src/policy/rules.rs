@@ -5,6 +5,8 @@ use super::report::Report;
 use crate::jl::{Interval, MTBF, OnDeath, OnHang};
 use crate::progress::HangTimes;
 use core::time::Duration;
+use ftb_core::catalog;
+use ftb_core::condition::RecommendedAction;
 use ftb_core::hostlist::Hostlist;
 use ftb_core::{EventName, EventSpace, Severity};
 use serde::Deserialize;
@@ -19,6 +21,8 @@ pub enum ActionKind {
     Drain,
     /// Save the job without moving ranks.
     Checkpoint,
+    /// Ranks that are there stay; the node gets no further ones.
+    Avoid,
     /// End the job; its sets stay.
     Stop,
     /// The node may be used again.
@@ -34,6 +38,7 @@ impl ActionKind {
             Self::Migrate => "migrate",
             Self::Drain => "drain",
             Self::Checkpoint => "checkpoint the job",
+            Self::Avoid => "give no further ranks",
             Self::Stop => "end the job",
             Self::Usable => "mark as usable",
             Self::Lost => "count as lost",
@@ -54,7 +59,7 @@ impl ActionKind {
 
     /// Whether the node gets no ranks while the fault lasts.
     pub(super) fn keeps_out(self) -> bool {
-        matches!(self, Self::Migrate | Self::Drain | Self::Lost)
+        matches!(self, Self::Migrate | Self::Drain | Self::Avoid | Self::Lost)
     }
 }
 
@@ -100,6 +105,10 @@ pub struct Rule {
     /// Keys of conditions that hold; the event that states one may have any name.
     #[serde(default)]
     pub conditions: Vec<String>,
+    /// What the publisher of the condition recommends: one of these. Without events and conditions
+    /// the rule is about each condition of which that is recommended.
+    #[serde(default)]
+    pub recommended: Vec<String>,
     /// Tags that the event must have.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
@@ -295,10 +304,13 @@ impl Rule {
         if !self.space.is_empty() || !self.events.is_empty() {
             EventSpace::check(&self.space).map_err(|error| format!("rule {name:?}: {error}"))?;
         }
-        if self.events.is_empty() && self.conditions.is_empty() {
+        if self.is_general() && self.recommended.is_empty() {
             return Err(format!(
                 "rule {name:?} can never match: it has neither events nor conditions"
             ));
+        }
+        for word in &self.recommended {
+            word.parse::<RecommendedAction>().map_err(|error| format!("rule {name:?}: {error}"))?;
         }
         for trigger in self.events.iter().chain(&self.conditions) {
             EventName::check(trigger).map_err(|error| format!("rule {name:?}: {error}"))?;
@@ -333,9 +345,12 @@ impl Rule {
 
     /// Whether earlier rules leave an event for it.
     fn check_after(&self, before: &[Self]) -> Result<(), String> {
-        let whole = before.iter().find(|other| {
-            self.triggers().all(|trigger| other.has(trigger)) && other.is_no_stricter_than(self)
-        });
+        let takes_all = |other: &&Self| match self.is_general() {
+            true => other.is_general(),
+            false => self.triggers().all(|trigger| other.has(trigger)),
+        };
+        let whole =
+            before.iter().find(|other| takes_all(other) && other.is_no_stricter_than(self));
         let taker = |trigger| {
             let takes = |other: &&Self| {
                 other.takes_each() && other.has(trigger) && other.is_no_stricter_than(self)
@@ -344,6 +359,7 @@ impl Rule {
         };
         let takers: Option<Vec<&Self>> = match whole {
             Some(other) => Some(vec![other]),
+            None if self.is_general() => None,
             None => self.triggers().map(taker).collect(),
         };
         let Some(takers) = takers else {
@@ -369,6 +385,11 @@ impl Rule {
         let severity = self.least().is_none_or(|own| other.least().is_some_and(|its| own <= its));
         let tags = self.tags.iter().all(|(key, value)| other.tags.get(key) == Some(value));
         let trusted = !self.trusted_only || other.trusted_only;
+        let wants = |action: &String| self.recommended.contains(action);
+        let recommended = match other.recommended.is_empty() {
+            true => self.recommended.is_empty(),
+            false => self.recommended.is_empty() || other.recommended.iter().all(wants),
+        };
         let condition = match (self.nodes_over, other.nodes_over) {
             _ if self.takes_each() => true,
             (None, None) => self.count <= other.count && self.within >= other.within,
@@ -376,12 +397,18 @@ impl Rule {
             _ => false,
         };
         let space = self.space.is_empty() || self.is_in(&other.space);
-        space && severity && tags && trusted && condition
+        space && severity && tags && trusted && recommended && condition
     }
 
     pub(super) fn shares_triggers(&self, other: &Self) -> bool {
         let any = self.space.is_empty() || other.space.is_empty();
-        (any || self.is_in(&other.space)) && self.triggers().any(|trigger| other.has(trigger))
+        let shares = |trigger| other.has(trigger);
+        (any || self.is_in(&other.space)) && self.triggers().any(shares)
+    }
+
+    /// Whether it is about conditions with any key.
+    fn is_general(&self) -> bool {
+        self.events.is_empty() && self.conditions.is_empty()
     }
 
     /// Whether this rule of recovery ends bans and delays of the other one.
@@ -398,20 +425,31 @@ impl Rule {
 
     pub(super) fn has(&self, trigger: (bool, &str)) -> bool {
         let is = |own: (bool, &str)| own.0 == trigger.0 && own.1.eq_ignore_ascii_case(trigger.1);
-        self.triggers().any(is)
+        self.triggers().any(is) || trigger.0 && self.is_general()
     }
 
     /// Whether it can match an event, or a condition with one of these keys.
     pub(super) fn is_about(&self, space: &str, name: &str, keys: &[&str]) -> bool {
         let in_space = self.space.is_empty() || space.is_empty() || self.is_in(space);
-        let has = |key: &&str| self.has((true, key));
+        let has = |key: &&str| self.has((true, key)) && self.is_recommended_of(key);
         (self.is_in(space) && self.has((false, name))) || (in_space && keys.iter().any(has))
+    }
+
+    /// Whether publishers may recommend for a condition with this key what the rule demands: what
+    /// the catalogue does not know may recommend anything.
+    fn is_recommended_of(&self, key: &str) -> bool {
+        let is_its = |action: &str| self.recommended.iter().any(|word| word == action);
+        let known = catalog::condition(key).map(|entry| entry.action);
+        self.recommended.is_empty() || known.is_none_or(is_its)
     }
 
     /// When it acts, in words; empty: each time, at once.
     pub(super) fn when(&self) -> String {
         let time = |duration: Duration| humantime::format_duration(duration);
         let mut words = Vec::new();
+        if !self.recommended.is_empty() {
+            words.push(format!("its publisher recommends {}", self.recommended.join(" or ")));
+        }
         if let Some(least) = &self.severity {
             words.push(format!("severity {least} or worse"));
         }
@@ -450,8 +488,13 @@ impl Rule {
         let by_event = self.is_in(space) && self.has((false, name));
         let in_space = self.space.is_empty() || self.is_in(space);
         let by_condition = || in_space && report.holding().is_some_and(|key| self.has((true, key)));
+        let recommended = || {
+            let stated = report.stated.as_ref().map(|stated| stated.condition.action.as_str());
+            stated.is_some_and(|action| self.recommended.iter().any(|word| word == action))
+        };
         let has_tag = |(key, value): (&String, &String)| report.event.tag(key) == Some(value);
         (by_event || by_condition())
+            && (self.recommended.is_empty() || recommended())
             && self.tags.iter().all(has_tag)
             && self.least().is_none_or(|least| report.severity() >= least)
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bans;
+mod catalogue;
 mod conditions;
 mod facility;
 mod infiniband;

@@ -19,10 +19,10 @@ const ROOM: &str = "FTB_IPMI_OVERTEMP, on three nodes of four";
 const FAN: &str = "FTB_IPMI_FANFAIL";
 const NORMAL: &str = "FTB_IPMI_NORMAL";
 const PORT: &str = "FTB_IB_PORT_ERR";
-const DEVICE: &str = "FTB_IB_EVENT_DEVICE_FATAL";
 const DEAD: &str = "FTB_NODE_DEAD";
 const SETTLED: &str = "it has settled";
 const LATER: &str = "a long time";
+const QUIET: &str = "half an hour";
 const RESET: &str = "`policy reset`";
 const DRAIN: &str = "`drain`, then `usable`";
 
@@ -61,6 +61,10 @@ impl PolicyWorld {
                 self.now_ns += LONG;
                 Some(self.policy.tick(self.now(), &facts))
             }
+            QUIET => {
+                self.now_ns += 1_800_000_000_000;
+                Some(self.policy.tick(self.now(), &facts))
+            }
             RESET => {
                 self.policy.reset();
                 Some(Vec::new())
@@ -96,7 +100,9 @@ impl PolicyWorld {
             words.push("drained".to_owned());
         }
         if policy.conditions.out(&node(1)).is_some() {
-            words.push("not usable".to_owned());
+            let is_timed = policy.quiet_since.keys().any(|(of, _)| *of == node(1));
+            let words_of = if is_timed { "not usable while its port fails" } else { "not usable" };
+            words.push(words_of.to_owned());
         }
         if policy.settling.iter().any(|settling| settling.node == node(1)) {
             words.push("settling".to_owned());
@@ -187,7 +193,7 @@ fn the_docs_show_what_becomes_of_a_fault() {
     let topics: [(&str, &str, &[&str]); 6] = [
         ("Heat: debounce, and the larger picture", DEFAULT, &[HOT, ROOM, NORMAL, SETTLED]),
         ("A fan, a dead node: hold-down", DEFAULT, &[FAN, NORMAL, DEAD, LATER]),
-        ("InfiniBand: counting", DEFAULT, &[PORT, DEVICE, LATER]),
+        ("InfiniBand: counting", DEFAULT, &[PORT, NORMAL, LATER, QUIET]),
         ("A node that a person has taken out", DEFAULT, &[DRAIN, NORMAL]),
         ("The circuit breaker, with `actions = 1`", &weary, &[FAN, HOT, SETTLED, LATER, RESET]),
         ("With `shadow = true`", &shadow, &[FAN, ROOM, NORMAL, LATER]),
