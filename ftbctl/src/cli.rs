@@ -388,6 +388,10 @@ pub(crate) struct DrillArgs {
     /// The node [default: this host, with --job the first one with ranks]
     #[arg(long, value_name = "NODE", value_parser = parse::<NodeName>)]
     pub(crate) node: Option<NodeName>,
+    /// The host that publishes the fault [default: the one whose ftb-ipmi watches the node, else
+    /// the node]
+    #[arg(long, value_name = "HOST", value_parser = parse::<NodeName>)]
+    pub(crate) from: Option<NodeName>,
     /// Ask only the launcher of this job
     #[arg(long, value_name = "JOB", value_parser = parse::<JobId>)]
     pub(crate) job: Option<JobId>,

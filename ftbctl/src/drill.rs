@@ -17,7 +17,7 @@ use ftb_client::{
 };
 use ftb_core::catalog::names;
 use ftb_core::trace::TraceStep;
-use ftb_launcher_core::drill::{self, Drill, DrillAnswer, DrillId};
+use ftb_launcher_core::drill::{self, Choice, Drill, DrillAnswer, DrillId};
 use ftb_launcher_core::jl;
 use ftb_launcher_core::names::{JobId, NodeName};
 use serde_json::json;
@@ -118,6 +118,12 @@ impl Progress {
                  it may be older than this command, or not yours"
             )
         }));
+        let refused = self.answers.iter().filter(|(_, (_, of))| of.choice == Choice::Refused);
+        failures.extend(refused.map(|((job, uid), (host, answer))| {
+            let (job, host, words) =
+                (printable(job), printable(host), printable(&answer.words));
+            format!("the launcher of job {job} (uid {uid}, on {host}) {words}")
+        }));
         if let Some(job) = job.filter(|_| self.expected.is_empty() && self.answers.is_empty()) {
             failures.push(format!("no launcher of job {job} runs"));
         }
@@ -181,6 +187,7 @@ async fn drill_of(common: &Common, args: &DrillArgs) -> Result<Drill, Failure> {
         severity: Severity::Error,
         condition: entry.sets().next().map(|condition| condition.key.to_owned()),
         node,
+        from: args.from.clone(),
         job: args.job.as_ref().map(ToString::to_string).unwrap_or_default(),
     })
 }
@@ -411,7 +418,6 @@ fn show_json(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ftb_launcher_core::drill::Choice;
 
     const WAITED: Duration = Duration::from_secs(5);
 
@@ -453,6 +459,18 @@ mod tests {
         assert_eq!(failures.len(), 1);
         assert!(failures[0].contains("job b (uid 7, on login) did not answer within 5s"));
         assert!(verdict(&one, &failures).starts_with("failed: the launcher of job b"));
+    }
+
+    #[test]
+    fn a_launcher_that_would_refuse_the_fault_fails_the_drill_with_its_reason() {
+        let mut refused = progress(&["a"], &["a"]);
+        let (_, answer) = refused.answers.values_mut().next().unwrap();
+        answer.choice = Choice::Refused;
+        answer.words = "would refuse the fault: mgmt1 is not among the monitors".to_owned();
+        assert!(refused.is_complete());
+        let expected = "the launcher of job a (uid 7, on login) would refuse the fault: mgmt1 is \
+                        not among the monitors";
+        assert_eq!(refused.failures(WAITED, None), [expected]);
     }
 
     #[test]

@@ -3,17 +3,18 @@
 
 use crate::backplane::{self, EventGate};
 use crate::refused::Reason;
-use ftb_client::{Client, Delivery, Received, Start, Subscription};
-use ftb_core::EventId;
+use crate::reports::proof_of;
+use ftb_client::{Client, Delivery, Proofs, Received, Start, Subscription};
 use ftb_core::catalog::names;
-use ftb_launcher_core::drill::{self, Drill};
+use ftb_launcher_core::drill::{self, Drill, DrillSource};
+use ftb_launcher_core::policy::Proof;
 use tokio::sync::mpsc;
 
 /// Most drills that wait for their answer; further ones are counted as missed.
 const DRILLS_MAX: usize = 16;
 
-/// A drill with the id of its event.
-pub type Heard = (EventId, Drill);
+/// A drill with its event.
+pub type Heard = (DrillSource, Drill);
 
 /// A receiver of the drills that this job answers: those of root and the agent's user, who alone
 /// may publish in their event space, and those of the job's owner.
@@ -31,16 +32,23 @@ pub async fn begin(
     let own = format!("event_space={}, event_name={name}, jobid={job}", drill::SPACE_OF_JOB);
     for filter in [all, own] {
         let drills = backplane::subscribe(client, &filter, Start::Now).await?;
-        tokio::spawn(follow(drills, job.to_owned(), gate.clone(), to.clone()));
+        let (job, proofs) = (job.to_owned(), Proofs::new(client));
+        tokio::spawn(follow(drills, job, proofs, gate.clone(), to.clone()));
     }
     Ok(drills)
 }
 
 /// Passes on drills. A missed one needs no answer: its publisher reports that.
-async fn follow(mut drills: Subscription, job: String, gate: EventGate, to: mpsc::Sender<Heard>) {
+async fn follow(
+    mut drills: Subscription,
+    job: String,
+    proofs: Proofs,
+    gate: EventGate,
+    to: mpsc::Sender<Heard>,
+) {
     while let Some(delivery) = drills.next().await {
         let Delivery::Event(received) = delivery else { continue };
-        let Some(heard) = admit(&received, &job, &gate) else { continue };
+        let Some(heard) = admit(&received, &job, &proofs, &gate) else { continue };
         match to.try_send(heard) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
@@ -52,7 +60,7 @@ async fn follow(mut drills: Subscription, job: String, gate: EventGate, to: mpsc
 }
 
 /// The drill, if it is for this job and its publisher may start it.
-fn admit(received: &Received, job: &str, gate: &EventGate) -> Option<Heard> {
+fn admit(received: &Received, job: &str, proofs: &Proofs, gate: &EventGate) -> Option<Heard> {
     let (event, uid) = (&received.event, received.uid);
     let owner = nix::unistd::Uid::effective().as_raw();
     let is_protected = event.space.as_str().eq_ignore_ascii_case(drill::SPACE);
@@ -62,5 +70,10 @@ fn admit(received: &Received, job: &str, gate: &EventGate) -> Option<Heard> {
     }
     let drill = drill::from_drill(event).map_err(|error| gate.refuse(Reason::Malformed, error));
     let drill = drill.ok().filter(|drill| drill.job.is_empty() || drill.job == job)?;
-    Some((received.id, drill))
+    let proof = match proof_of(received, proofs) {
+        // Agents sign the faults of publishers, and no event of an ordinary user.
+        Proof::Missing if !is_protected => Proof::Signed,
+        proof => proof,
+    };
+    Some((DrillSource { id: received.id, uid, proof }, drill))
 }

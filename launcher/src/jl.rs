@@ -24,8 +24,8 @@ use crate::{drills, nla, waiting};
 use adding::{Adding, Starts};
 use core::time::Duration;
 use ftb_client::{Client, Start};
-use ftb_core::{Event, EventId};
-use ftb_launcher_core::drill::{self, Drill};
+use ftb_core::Event;
+use ftb_launcher_core::drill::{self, Drill, DrillSource};
 use ftb_launcher_core::jl::{ADDING_MAX, Initiator, JlInput, JlOutput, Request};
 use ftb_launcher_core::link::packet::ToNode;
 use ftb_launcher_core::link::router::LinkInput;
@@ -149,7 +149,7 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
             Some(says) = from_nodes.recv() => shell.handle(JlInput::Nla(says)).await,
             Some(heard) = heard.recv() => shell.on_event(heard).await,
             Some(news) = reports.recv() => shell.on_report_news(news).await,
-            Some((id, drill)) = drills.recv() => shell.on_drill(id, &drill).await,
+            Some((by, drill)) = drills.recv() => shell.on_drill(&by, &drill).await,
             Some(join) = joins.recv() => shell.on_join(join).await,
             () = clock.sleep_until(deadline) => shell.on_tick().await,
         }
@@ -314,11 +314,11 @@ impl JobLauncher {
     }
 
     /// Answers what would be done. Nothing is.
-    async fn on_drill(&self, id: EventId, drill: &Drill) {
+    async fn on_drill(&self, by: &DrillSource, drill: &Drill) {
         let (now, jl) = (self.clock.now(), &self.state.jl);
-        let answer = drill::decide(now, drill, id, &self.policy, jl, &self.facts());
+        let answer = drill::decide(now, drill, by, &self.policy, jl, &self.facts());
         tracing::info!(drill = %drill.number, "{}", answer.words);
-        self.publish(drill::answer(&answer, id)).await;
+        self.publish(drill::answer(&answer, by.id)).await;
     }
 
     /// The node of the job that a report is about, if its publisher may speak about it.

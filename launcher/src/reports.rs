@@ -38,7 +38,7 @@ pub enum ReportNews {
 }
 
 /// What the local agent knows about the publisher of an event.
-fn proof_of(received: &Received, proofs: &Proofs) -> Proof {
+pub fn proof_of(received: &Received, proofs: &Proofs) -> Proof {
     match received.is_verified {
         true => Proof::Signed,
         false if proofs.are_required() => Proof::Missing,

@@ -37,8 +37,9 @@ some agents did not answer (a line for each).";
 pub(super) const DRILL: &str = "\
 Times count from the publish: the local agent took the event, it was committed, a subscription here
 got it, the last launcher answered. Exit code 0: passed; without a job that runs the path is tested
-up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer, or you
-may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the result (ERROR if it failed).";
+up to the delivery. Exit code 1: a stage was missing, a launcher that runs did not answer or would
+refuse such a fault, or you may not drill. Exit code 3: no agent answered. FTB_DRILL_DONE has the
+result (ERROR if it failed).";
 
 pub(super) const TOP: &str = "\
 Keys: q quits, Tab goes to the other part, arrows and page keys scroll, / searches hosts, names and

@@ -5,8 +5,9 @@
 //! no pair of conditions and no filter by severity takes it for a fault; a launcher that does not
 //! know drills ignores it.
 //!
-//! Not responsible for: who may drill (the shell checks the publisher), the verdict (`ftbctl
-//! drill`).
+//! A drill stands for the publisher of the fault: what the policy demands of that one, it demands of
+//! the drill. Not responsible for: who may drill (the shell checks the publisher), the verdict
+//! (`ftbctl drill`).
 
 mod wire;
 
@@ -14,7 +15,7 @@ pub use wire::{answer, from_answer, from_drill, to_drill};
 
 use crate::jl::{Initiator, Jl, JlInput, Preview, Request};
 use crate::names::{FaultId, NodeName};
-use crate::policy::{Action, Facts, Policy, Report, Statement};
+use crate::policy::{Action, Facts, Policy, Proof, Report, Statement};
 use core::fmt;
 use core::str::FromStr;
 use ftb_core::condition::{Condition, Truth};
@@ -63,8 +64,21 @@ pub struct Drill {
     pub condition: Option<String>,
     /// `None`: the first node with ranks.
     pub node: Option<NodeName>,
+    /// The host of the publisher that it stands for; `None`: of the one that watches the node, else
+    /// the node itself.
+    pub from: Option<NodeName>,
     /// Only this job answers; empty: all.
     pub job: String,
+}
+
+/// The event of a drill, and what its agent vouches for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrillSource {
+    pub id: EventId,
+    /// The user who drills.
+    pub uid: u32,
+    /// Of the host where the drill was started.
+    pub proof: Proof,
 }
 
 /// What a launcher would do.
@@ -80,18 +94,21 @@ pub enum Choice {
     Wait,
     /// Report only.
     Nothing,
+    /// The policy does not believe the publisher.
+    Refused,
     /// The node is not part of the job.
     NotOfJob,
 }
 
 impl Choice {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Migrate,
         Self::Checkpoint,
         Self::End,
         Self::Lost,
         Self::Wait,
         Self::Nothing,
+        Self::Refused,
         Self::NotOfJob,
     ];
 
@@ -104,6 +121,7 @@ impl Choice {
             Self::Lost => "lost",
             Self::Wait => "wait",
             Self::Nothing => "nothing",
+            Self::Refused => "refused",
             Self::NotOfJob => "not-of-job",
         }
     }
@@ -135,7 +153,8 @@ pub struct DrillAnswer {
 
 impl Drill {
     /// The fault, as its publisher would report it.
-    fn report(&self, now: Now, id: EventId, node: &NodeName) -> Report {
+    fn report(&self, now: Now, by: &DrillSource, host: &str, node: &NodeName) -> Report {
+        let id = by.id;
         let (space, name) = self.fault.clone();
         let mut event = Event::new(space, name);
         event.severity = self.severity;
@@ -163,7 +182,7 @@ impl Drill {
             Statement { condition, claim }
         };
         let stated = self.condition.as_ref().map(statement);
-        Report { stated, ..Report::new(event, node.as_str()) }
+        Report { stated, uid: by.uid, proof: by.proof, ..Report::new(event, host) }
     }
 }
 
@@ -224,11 +243,10 @@ impl Decision {
 }
 
 /// What policy and launcher would do if the fault of the drill happened now. Changes neither.
-/// `id`: the event of the drill.
 pub fn decide(
     now: Now,
     drill: &Drill,
-    id: EventId,
+    by: &DrillSource,
     policy: &Policy,
     jl: &Jl,
     facts: &Facts,
@@ -244,7 +262,14 @@ pub fn decide(
         let choice = Choice::NotOfJob;
         return DrillAnswer { number, node, choice, rule: None, target: None, words };
     };
-    let report = drill.report(now, id, &known);
+    let watcher = || policy.watcher(&known, drill.fault.0.as_str());
+    let host = drill.from.as_ref().map(NodeName::as_str).or_else(watcher);
+    let report = drill.report(now, by, host.unwrap_or(known.as_str()), &known);
+    if let Err(why) = policy.check(&report, &known, facts.owner) {
+        let words = shortened(format!("would refuse the fault: {why}"));
+        let choice = Choice::Refused;
+        return DrillAnswer { number, node, choice, rule: None, target: None, words };
+    }
     let Decision { inputs, lines, rule, fault, is_final } =
         Decision::of(now, policy, &report, &known, facts);
     let preview = jl.preview(now, inputs.clone());
@@ -262,10 +287,14 @@ pub fn decide(
         // Its number goes to the next fault that happens.
         words = words.replace(&format!("fault {fault}"), "this drill");
     }
+    DrillAnswer { number, node, choice, rule, target, words: shortened(words) }
+}
+
+fn shortened(mut words: String) -> String {
     while words.len() > WORDS_BYTES_MAX {
         words.pop();
     }
-    DrillAnswer { number, node, choice, rule, target, words }
+    words
 }
 
 fn choice(inputs: &[JlInput], preview: &Preview) -> Choice {
@@ -291,7 +320,7 @@ fn would(choice: Choice, node: &NodeName, to: Option<&NodeName>, rule: Option<&s
         Choice::End => "would end the job".to_owned(),
         Choice::Lost => format!("would count node {node} as lost"),
         Choice::Wait => "would wait".to_owned(),
-        Choice::Nothing | Choice::NotOfJob => format!("would leave node {node} as it is"),
+        Choice::Nothing | Choice::Refused | Choice::NotOfJob => format!("would leave node {node} as it is"),
     };
     rule.map_or(what.clone(), |rule| format!("{what} (rule {rule:?})"))
 }

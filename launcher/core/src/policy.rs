@@ -267,7 +267,8 @@ impl Policy {
         }
         if !self.trusts(report, owner) {
             return Err(format!(
-                "{name} of uid {uid} on {host} is about {node}; {space} is not trusted"
+                "{name} of uid {uid} on {host} is about {node}; {space} is not among the \
+                 trusted_spaces of the policy"
             ));
         }
         let monitors = &self.config.monitors;
@@ -281,6 +282,12 @@ impl Policy {
                 "{name} is about {node}, and {host} is not among the monitors of the policy"
             )),
         }
+    }
+
+    /// The host of the publisher that watches what an event space says about a node, as it was known
+    /// last.
+    pub fn watcher(&self, node: &NodeName, space: &str) -> Option<&str> {
+        self.conditions.watcher(node, space)
     }
 
     fn trusts(&self, report: &Report, owner: u32) -> bool {

@@ -17,6 +17,7 @@ fn drill(node: Option<&str>, condition: Option<&str>) -> Drill {
         severity: Severity::Error,
         condition: condition.map(str::to_owned),
         node: node.map(|node| NodeName::new(node).unwrap()),
+        from: node.map(|_| NodeName::new("mgmt1").unwrap()),
         job: "solver".to_owned(),
     }
 }
@@ -42,6 +43,7 @@ fn a_malformed_drill_is_refused_by_the_name_of_its_tag() {
         ("severity", "loud"),
         ("condition", "A B"),
         ("node", "../etc"),
+        ("from", "a b"),
     ];
     for (key, value) in wrong {
         let mut event = whole.clone();

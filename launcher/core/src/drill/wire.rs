@@ -49,6 +49,9 @@ pub fn to_drill(drill: &Drill, own: bool) -> Event {
     if let Some(node) = &drill.node {
         tag(&mut event, "node", node);
     }
+    if let Some(host) = &drill.from {
+        tag(&mut event, "from", host);
+    }
     tag(&mut event, TRACE_TAG, true);
     event
 }
@@ -73,6 +76,7 @@ pub fn from_drill(event: &Event) -> Result<Drill, String> {
         severity: needed(event, "severity")?,
         condition,
         node: parsed::<NodeName>(event, "node")?,
+        from: parsed::<NodeName>(event, "from")?,
         job: event.job_id.clone(),
     })
 }

@@ -7,7 +7,7 @@
 use super::report::Report;
 use crate::names::NodeName;
 use ftb_core::Severity;
-use ftb_core::condition::Truth;
+use ftb_core::condition::{Truth, WATCHED};
 use ftb_core::log::conditions::Claim;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,8 @@ struct HeldCondition {
     rule: Option<usize>,
     /// A person wants the node to be used although it holds.
     is_overruled: bool,
+    /// The host of its publisher; `None`: it was lost before this launcher.
+    host: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -106,7 +108,11 @@ impl ConditionsByNode {
             _ => rule,
         };
         self.rows += usize::from(old.is_none());
-        of_node.rows.insert(subject, HeldCondition { claim, truth, severity, rule, is_overruled });
+        // Another host finds that a publisher is lost.
+        let host = claim.replaces.is_none().then(|| report.host.clone());
+        let host = host.or_else(|| old.as_ref().and_then(|old| old.host.clone()));
+        let held = HeldCondition { claim, truth, severity, rule, is_overruled, host };
+        of_node.rows.insert(subject, held);
         let is_repeat = is_known && old.is_some_and(|old| old.truth == truth);
         let is_loss = truth == Truth::Unknown && !report.is_initial;
         match was_out && !of_node.is_out() {
@@ -143,6 +149,12 @@ impl ConditionsByNode {
     pub(super) fn are_clear(&self, node: &NodeName, is: impl Fn(&str) -> bool) -> bool {
         let Some(known) = self.nodes.get(node) else { return true };
         known.rows.iter().all(|((_, key), row)| row.truth == Truth::False || !is(key))
+    }
+
+    /// The host of the publisher that watches the node in an event space.
+    pub(super) fn watcher(&self, node: &NodeName, space: &str) -> Option<&str> {
+        let watch = (space.to_ascii_lowercase(), WATCHED.to_owned());
+        self.nodes.get(node)?.rows.get(&watch)?.host.as_deref()
     }
 
     /// A person wants the node to be used: what holds now does not matter.

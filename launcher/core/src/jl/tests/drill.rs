@@ -1,9 +1,11 @@
 //! A drill names the decision that the same fault leads to, and changes nothing.
 
 use super::*;
-use crate::drill::{Choice, Drill, DrillAnswer, DrillId, decide};
-use crate::policy::{DEFAULT, Facts, Policy};
+use crate::drill::{Choice, Drill, DrillAnswer, DrillId, DrillSource, decide};
+use crate::policy::{DEFAULT, Facts, Policy, Proof, Report, Statement};
+use ftb_core::condition::{Condition, Truth};
 use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
+use ftb_core::log::conditions::Claim;
 use ftb_core::numbers::PublisherSeq;
 use ftb_core::{Event, EventId, EventName, EventSpace, PublisherId, Severity};
 
@@ -17,6 +19,7 @@ fn drill(name: &str, condition: &str, node_name: Option<&str>) -> Drill {
         severity: Severity::Error,
         condition: Some(condition.to_owned()),
         node: node_name.map(node),
+        from: None,
         job: String::new(),
     }
 }
@@ -26,10 +29,15 @@ fn fan(node_name: &str) -> Drill {
 }
 
 fn answered(job: &Clocked, policy: &Policy, drill: &Drill) -> DrillAnswer {
+    answered_to(job, policy, drill, Proof::Unchecked)
+}
+
+fn answered_to(job: &Clocked, policy: &Policy, drill: &Drill, proof: Proof) -> DrillAnswer {
+    let by = DrillSource { id: ID, uid: 0, proof };
     let now = Now { mono_ns: job.seconds * 1_000_000_000, wall_ns: 5 };
     let facts = Facts { nodes: job.jl.job.placement().into_keys().collect(), owner: 7 };
     let before = serde_json::to_string(&job.jl).unwrap();
-    let answer = decide(now, drill, ID, policy, &job.jl, &facts);
+    let answer = decide(now, drill, &by, policy, &job.jl, &facts);
     assert_eq!(serde_json::to_string(&job.jl).unwrap(), before, "a drill changes nothing");
     answer
 }
@@ -87,6 +95,64 @@ fn a_drill_says_why_nothing_would_move() {
     busy.fails(1, "b");
     let waits = answered(&busy, &policy, &fan("a"));
     assert_eq!(waits.choice, Choice::Wait, "{}", waits.words);
+}
+
+/// A host states that it watches a node in ftb.ipmi.
+fn watches(policy: &mut Policy, host: &str, of: &str) {
+    let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_NORMAL".parse().unwrap());
+    event.severity = Severity::Info;
+    let truth = Truth::True;
+    let claim = Claim {
+        event: ID,
+        source: ID,
+        replaces: None,
+        truth,
+        time_ns: 1,
+        stated_ns: 1,
+        clock: None,
+        is_kept: false,
+    };
+    let stated = Some(Statement { condition: Condition::watch(of, "ftb.ipmi"), claim });
+    let report = Report { stated, is_initial: true, ..Report::new(event, host) };
+    policy.event(Now::default(), &report, &node(of), &Facts::default());
+}
+
+/// ftb-ipmi watches the nodes from mgmt1, events are signed, and the policy has no monitors: each
+/// real fault is refused.
+#[test]
+fn a_drill_is_refused_where_the_real_fault_is() {
+    let job = with_spare(true);
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    watches(&mut policy, "mgmt1", "a");
+    let answer = |policy: &Policy, drill: &Drill, proof| {
+        let answer = answered_to(&job, policy, drill, proof);
+        (answer.choice, answer.words)
+    };
+    let (choice, words) = answer(&policy, &fan("a"), Proof::Signed);
+    let expected = "would refuse the fault: FTB_IPMI_FANFAIL is about a, and mgmt1 is not among \
+                    the monitors of the policy";
+    assert_eq!((choice, words.as_str()), (Choice::Refused, expected));
+    // The node reports itself; the agents demand no signatures; or the drill stands for another.
+    assert_eq!(answer(&policy, &fan("b"), Proof::Signed).0, Choice::Migrate);
+    assert_eq!(answer(&policy, &fan("a"), Proof::Unchecked).0, Choice::Migrate);
+    let from = |host: &str, of: &str| Drill { from: Some(node(host)), ..fan(of) };
+    assert_eq!(answer(&policy, &from("a", "a"), Proof::Signed).0, Choice::Migrate);
+    assert_eq!(answer(&policy, &from("mgmt2", "b"), Proof::Signed).0, Choice::Refused);
+    let (choice, words) = answer(&policy, &fan("b"), Proof::Missing);
+    assert_eq!(choice, Choice::Refused);
+    assert!(words.ends_with("is not signed with the key of b"), "{words}");
+    let text = DEFAULT.replace("#monitors = []", "monitors = [\"mgmt1\"]");
+    let mut monitored = Policy::parse(&text).unwrap();
+    watches(&mut monitored, "mgmt1", "a");
+    assert_eq!(answer(&monitored, &fan("a"), Proof::Signed).0, Choice::Migrate);
+    // A space in which every user may publish: only root and the owner of the job count.
+    let mut odd = from("login", "a");
+    odd.fault.0 = EventSpace::new("site.odd").unwrap();
+    let by = DrillSource { id: ID, uid: 1000, proof: Proof::Unchecked };
+    let facts = Facts { nodes: [node("a")].into(), owner: 7 };
+    let foreign = decide(Now::default(), &odd, &by, &policy, &job.jl, &facts);
+    assert_eq!(foreign.choice, Choice::Refused);
+    assert!(foreign.words.ends_with("trusted_spaces of the policy"), "{}", foreign.words);
 }
 
 /// The event of a drill is no fault to any reader: no rule matches it, it states nothing.
