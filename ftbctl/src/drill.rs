@@ -120,8 +120,7 @@ impl Progress {
         }));
         let refused = self.answers.iter().filter(|(_, (_, of))| of.choice == Choice::Refused);
         failures.extend(refused.map(|((job, uid), (host, answer))| {
-            let (job, host, words) =
-                (printable(job), printable(host), printable(&answer.words));
+            let (job, host, words) = (printable(job), printable(host), printable(&answer.words));
             format!("the launcher of job {job} (uid {uid}, on {host}) {words}")
         }));
         if let Some(job) = job.filter(|_| self.expected.is_empty() && self.answers.is_empty()) {

@@ -20,6 +20,15 @@ fn fan(site: &Site, rank: usize, node: &str) -> Result<()> {
     Ok(())
 }
 
+/// What a drill of the agent's user about node02 prints, if a publisher on that host reports the
+/// fault; and whether it has passed.
+fn drill(site: &Site, from: &str) -> Result<(bool, String)> {
+    let mut command = Command::new(binary("ftbctl", "ftbctl")?);
+    command.arg("--agent").arg(site.cluster.socket(0)).args(["--timeout", "20s", "drill"]);
+    let output = command.args(["--node", "node02", "--from", from]).output()?;
+    Ok((output.status.success(), text(&output.stdout)))
+}
+
 /// The holder of a valid key of another host reports a fault, then the node itself does, and a
 /// monitor of the policy.
 #[tokio::test(flavor = "multi_thread")]
@@ -34,6 +43,14 @@ async fn a_job_moves_for_the_node_itself_and_for_monitors_and_for_no_other_host(
     let hosts = ["--hosts", "node[01-02]", "--spares", "node[03-04]", "--policy", &policy];
     let job = start(site.counting("signed", &hosts));
     site.wait_met("signed").await?;
+    let (passed, shown) = drill(&site, "node03")?;
+    let refused = "would refuse the fault: FTB_IPMI_FANFAIL is about node02, and node03 is not \
+                   among the monitors of the policy";
+    ensure!(!passed && shown.contains(refused), "{shown}");
+    for host in ["node02", "node05"] {
+        let (passed, shown) = drill(&site, host)?;
+        ensure!(passed && shown.contains("would migrate the ranks of node02"), "{shown}");
+    }
     fan(&site, 2, "node02")?;
     fan(&site, 1, "node02")?;
     let on = |node: &'static str, ranks: [u32; 2]| {

@@ -101,7 +101,8 @@ pub fn check(tables: &[StormTable]) -> Result<(), String> {
 pub fn doubts(tables: &[StormTable]) -> Vec<String> {
     let doubt = |table: &StormTable| {
         let (space, max) = (table.space.space()?, table.severity_max.0);
-        let has = |tags: &str, key: &str| tags.split(' ').any(|tag| tag.trim_end_matches('?') == key);
+        let has =
+            |tags: &str, key: &str| tags.split(' ').any(|tag| tag.trim_end_matches('?') == key);
         let is_grouped = |tags: &str| table.group_by.iter().all(|key| has(tags, key));
         let mut severe = EVENTS.iter().filter(|entry| {
             let is_severe = entry.worst() > Severity::Warning && entry.worst() > max;
@@ -110,8 +111,8 @@ pub fn doubts(tables: &[StormTable]) -> Vec<String> {
         let first = severe.next().filter(|_| !table.group_by.is_empty())?;
         let (tags, worst) = (table.group_by.join(", "), first.worst().as_str());
         Some(format!(
-            "the [[storm]] table of space {space} groups by {tags}, but never {}, which is {worst}: \
-             severity_max is {}",
+            "the [[storm]] table of space {space} groups by {tags}, but never {}, which is \
+             {worst}: severity_max is {}",
             first.name,
             max.as_str()
         ))

@@ -5,8 +5,8 @@
 //! no pair of conditions and no filter by severity takes it for a fault; a launcher that does not
 //! know drills ignores it.
 //!
-//! A drill stands for the publisher of the fault: what the policy demands of that one, it demands of
-//! the drill. Not responsible for: who may drill (the shell checks the publisher), the verdict
+//! A drill stands for the publisher of the fault: what the policy demands of that one, it demands
+//! of the drill. Not responsible for: who may drill (the shell checks the publisher), the verdict
 //! (`ftbctl drill`).
 
 mod wire;
@@ -320,7 +320,9 @@ fn would(choice: Choice, node: &NodeName, to: Option<&NodeName>, rule: Option<&s
         Choice::End => "would end the job".to_owned(),
         Choice::Lost => format!("would count node {node} as lost"),
         Choice::Wait => "would wait".to_owned(),
-        Choice::Nothing | Choice::Refused | Choice::NotOfJob => format!("would leave node {node} as it is"),
+        Choice::Nothing | Choice::Refused | Choice::NotOfJob => {
+            format!("would leave node {node} as it is")
+        }
     };
     rule.map_or(what.clone(), |rule| format!("{what} (rule {rule:?})"))
 }

@@ -284,8 +284,8 @@ impl Policy {
         }
     }
 
-    /// The host of the publisher that watches what an event space says about a node, as it was known
-    /// last.
+    /// The host of the publisher that watches what an event space says about a node, as it was
+    /// known last.
     pub fn watcher(&self, node: &NodeName, space: &str) -> Option<&str> {
         self.conditions.watcher(node, space)
     }

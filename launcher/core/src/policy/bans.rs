@@ -55,8 +55,9 @@ impl Policy {
         let (space, name) = report.name();
         let key = report.stated.as_ref().map(|stated| stated.condition.key.as_str());
         let rules = &self.config.rule;
-        let is_its =
-            |(of, rule): &(NodeName, usize)| of == node && rules[*rule].is_about(space, name, key.as_slice());
+        let is_its = |(of, rule): &(NodeName, usize)| {
+            of == node && rules[*rule].is_about(space, name, key.as_slice())
+        };
         let disturbed = self.quiet_since.iter_mut().filter(|(ban, _)| is_its(ban));
         disturbed.for_each(|(_, since_ns)| *since_ns = now.mono_ns);
     }
@@ -89,6 +90,7 @@ impl Policy {
         for (node, rule) in due {
             let reason = format!("{}, which has not come again", self.config.rule[rule].name);
             self.conditions.recovered(&node, |ended| ended == rule);
+            self.settling.retain(|settling| settling.node != node || settling.rule != rule);
             self.forget_bans(&node);
             self.put_back(&node, &reason, out);
         }

@@ -14,16 +14,18 @@ pub struct Reaction {
 }
 
 impl Policy {
-    /// The rules about an event, and about conditions with these keys, in order.
+    /// The rules about an event, and about conditions with these keys, in order; without those for
+    /// which rules before them leave nothing.
     pub fn reactions(&self, space: &str, name: &str, keys: &[&str]) -> Vec<Reaction> {
         let rules = self.config.rule.iter();
-        let rules = rules.filter(|rule| rule.is_about(space, name, keys));
+        let about: Vec<&Rule> = rules.filter(|rule| rule.is_about(space, name, keys)).collect();
         let reaction = |rule: &Rule| Reaction {
             rule: rule.name.clone(),
             action: rule.action.words(),
             when: rule.when(),
         };
-        rules.map(reaction).collect()
+        let acts = |at: usize| !about[..at].iter().any(|rule| rule.leaves_nothing_for(about[at]));
+        (0..about.len()).filter(|at| acts(*at)).map(|at| reaction(about[at])).collect()
     }
 
     /// Whether its rules only report.

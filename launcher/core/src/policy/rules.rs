@@ -85,7 +85,9 @@ impl TryFrom<String> for Until {
             "person" => Ok(Self::Person),
             time => match humantime::parse_duration(time) {
                 Ok(quiet) if !quiet.is_zero() => Ok(Self::Quiet(quiet)),
-                _ => Err(format!("until is {time:?}: say \"recovery\", \"person\", or a time as \"30m\"")),
+                _ => Err(format!(
+                    "until is {time:?}: say \"recovery\", \"person\", or a time as \"30m\""
+                )),
             },
         }
     }
@@ -349,8 +351,7 @@ impl Rule {
             true => other.is_general(),
             false => self.triggers().all(|trigger| other.has(trigger)),
         };
-        let whole =
-            before.iter().find(|other| takes_all(other) && other.is_no_stricter_than(self));
+        let whole = before.iter().find(|other| takes_all(other) && other.is_no_stricter_than(self));
         let taker = |trigger| {
             let takes = |other: &&Self| {
                 other.takes_each() && other.has(trigger) && other.is_no_stricter_than(self)
@@ -375,6 +376,11 @@ impl Rule {
         ))
     }
 
+    /// Whether it leaves nothing for `other`, of what both are about.
+    pub(super) fn leaves_nothing_for(&self, other: &Self) -> bool {
+        self.takes_each() && self.takes_from(other)
+    }
+
     /// Whether it acts on each of its events at once.
     pub(super) fn takes_each(&self) -> bool {
         self.count == 1 && self.nodes_over.is_none()
@@ -382,6 +388,11 @@ impl Rule {
 
     /// Whether its condition holds whenever that of `other` does, for shared triggers.
     fn is_no_stricter_than(&self, other: &Self) -> bool {
+        (self.space.is_empty() || self.is_in(&other.space)) && self.takes_from(other)
+    }
+
+    /// The same for an event, or a condition, that both are about.
+    fn takes_from(&self, other: &Self) -> bool {
         let severity = self.least().is_none_or(|own| other.least().is_some_and(|its| own <= its));
         let tags = self.tags.iter().all(|(key, value)| other.tags.get(key) == Some(value));
         let trusted = !self.trusted_only || other.trusted_only;
@@ -396,8 +407,7 @@ impl Rule {
             (Some(own), Some(its)) => own <= its && self.within >= other.within,
             _ => false,
         };
-        let space = self.space.is_empty() || self.is_in(&other.space);
-        space && severity && tags && trusted && recommended && condition
+        severity && tags && trusted && recommended && condition
     }
 
     pub(super) fn shares_triggers(&self, other: &Self) -> bool {
@@ -469,7 +479,9 @@ impl Rule {
         }
         match self.until {
             Until::Recovery => {}
-            Until::Person => words.push("without a condition until a person puts it back".to_owned()),
+            Until::Person => {
+                words.push("without a condition until a person puts it back".to_owned())
+            }
             Until::Quiet(quiet) => words.push(format!("until it has not come for {}", time(quiet))),
         }
         words.join("; ")

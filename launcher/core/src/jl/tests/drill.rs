@@ -3,8 +3,8 @@
 use super::*;
 use crate::drill::{Choice, Drill, DrillAnswer, DrillId, DrillSource, decide};
 use crate::policy::{DEFAULT, Facts, Policy, Proof, Report, Statement};
-use ftb_core::condition::{Condition, Truth};
 use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
+use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::numbers::PublisherSeq;
 use ftb_core::{Event, EventId, EventName, EventSpace, PublisherId, Severity};

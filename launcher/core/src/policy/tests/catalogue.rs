@@ -118,9 +118,9 @@ fn a_fault_that_the_policy_does_not_know_keeps_its_node_without_ranks_and_moves_
         assert_eq!(idle.len(), 1, "the launcher says it once: {idle:?}");
         let busy = says(&mut policy, 1, &disk(2, Severity::Fatal, action), 4);
         assert!(unusable(&busy).is_some() && wants(&busy).is_empty(), "{busy:?}");
-        let told = "fault 1: give no further ranks (its publisher says so, node node02): BAD of \
+        let words = "fault 1: give no further ranks (its publisher says so, node node02): BAD of \
                     sensor (DISK_BAD)";
-        assert!(busy.contains(&Action::Notify(told.to_owned())), "{busy:?}");
+        assert!(busy.contains(&Action::Notify(words.to_owned())), "{busy:?}");
         let mut cleared = disk(5, Severity::Info, action);
         let statement = cleared.stated.as_mut().unwrap();
         (statement.condition.truth, statement.claim.source.seq) = (Truth::False, 2.into());
