@@ -247,13 +247,14 @@ catalog! {
             "An alarm of the facility is over.";
     }
     "ftb.drill" by "ftbctl" {
-        FTB_DRILL: "info", "host of the node", "drill fault severity condition? node?",
+        FTB_DRILL: "info", "host of the node", "drill fault severity condition? node? from?",
             "A drill: launchers answer what they would do about the event in tag `fault`. No \
              fault: it states no condition, and nothing is done. In `ftb.job.drill` for an own \
              job.";
         FTB_DRILL_DONE: "info, error", "",
             "drill node result published_ms? committed_ms? delivered_ms? decided_ms? jobs",
-            "A drill has ended (`ftbctl drill`). ERROR: a stage, or a launcher, did not answer.";
+            "A drill has ended (`ftbctl drill`). ERROR: a stage, or a launcher, did not answer, or a \
+             launcher would refuse the fault.";
     }
     "ftb.jl.drill" by "ftb-launch" {
         FTB_DRILL_ANSWER: "info", "", "drill node? choice rule? target?",
