@@ -8,7 +8,7 @@ use crate::access::Access;
 use crate::admin::AdminService;
 use crate::announce::Announcer;
 use crate::clients::{Clients, Terms};
-use crate::config::{Config, conditions};
+use crate::config::{Config, conditions, storms};
 use crate::driver::Driver;
 use crate::handle::{self, Command, Handle};
 use crate::journal::config::JournalConfig;
@@ -21,7 +21,6 @@ use crate::public_reading::ReadingSources;
 use crate::queries::Queries;
 use crate::serve;
 use crate::signing::Signing;
-use crate::storm;
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -227,7 +226,7 @@ impl Agent {
             (None, None) => {}
             _ => tracing::warn!("[tls] was added or removed: this needs a restart"),
         }
-        storm::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+        storms::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
         self.signing.demand(config.demands());
         self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
         // The configuration was checked when it was read.
@@ -412,7 +411,7 @@ fn shared(
     let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
     let pairs = conditions::pairs(&config.condition).unwrap_or_default();
     let errors = Arc::<PeerErrors>::default();
-    storm::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
+    storms::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
     if tls.is_some() && config.monitors.is_none() {
         tracing::warn!(
             "monitors is not set: the key of any host can state conditions of all others. Name the \

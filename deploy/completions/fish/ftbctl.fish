@@ -265,6 +265,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l json -d 'Print o
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l node -d 'The node [default: this host, with --job the first one with ranks]' -r
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l from -d 'The host that publishes the fault [default: the one whose ftb-ipmi watches the node, else the node]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l job -d 'Ask only the launcher of this job' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand drill" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r

@@ -253,8 +253,8 @@ catalog! {
              job.";
         FTB_DRILL_DONE: "info, error", "",
             "drill node result published_ms? committed_ms? delivered_ms? decided_ms? jobs",
-            "A drill has ended (`ftbctl drill`). ERROR: a stage, or a launcher, did not answer, or a \
-             launcher would refuse the fault.";
+            "A drill has ended (`ftbctl drill`). ERROR: a stage, or a launcher, did not answer, or \
+             a launcher would refuse the fault.";
     }
     "ftb.jl.drill" by "ftb-launch" {
         FTB_DRILL_ANSWER: "info", "", "drill node? choice rule? target?",
