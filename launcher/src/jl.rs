@@ -368,6 +368,11 @@ impl JobLauncher {
     fn adopt_faults(&mut self) {
         let now = self.clock.now();
         self.policy.adopt_orders(now, self.state.orders.clone());
+        for (name, node) in &self.state.jl.job().nodes {
+            if let Some(ban) = node.unusable.as_ref().filter(|unusable| unusable.lasts) {
+                self.policy.adopt_ban(now, name, &ban.why);
+            }
+        }
         self.policy.follow(self.state.jl.job().faults.newest());
         for (fault, node, reason) in self.state.jl.waiting_faults() {
             self.policy.adopt(now, fault, node, reason);

@@ -315,7 +315,12 @@ impl Policy {
         let rules: Vec<usize> = rules.map(|(index, _)| index).collect();
         let keeps_out = |index: &&usize| self.config.rule[**index].action.keeps_out();
         let holds = report.holding().is_some();
-        let by = rules.iter().find(keeps_out).copied().filter(|_| holds);
+        // A rule that only reports leaves nothing for those behind it.
+        let is_left = |index: &&usize| {
+            let rule = &self.config.rule[**index];
+            !(rule.takes_each() && rule.action == ActionKind::Notify)
+        };
+        let by = rules.iter().take_while(is_left).find(keeps_out).copied().filter(|_| holds);
         let was_out = self.conditions.out(node);
         let is_overruled = self.orders.overrules(node, report);
         let change = self.conditions.take(node, report, by, is_overruled);
@@ -552,6 +557,7 @@ impl Policy {
                 return;
             }
             self.faults.acted(fault, now);
+            self.settling.retain(|s| s.rule != settled.rule || s.node != settled.node);
             self.take_over(settled.rule, &reason, out);
         }
         out.push(Action::Notify(format!("{}: {what}", who(fault))));
@@ -591,9 +597,13 @@ impl Policy {
             is_too_late && !self.faults.has_acted(fault)
         };
         let until_ns = self.held_until(now, index, node);
-        if let Some(until_ns) = until_ns.filter(|until_ns| !fails_before(until_ns)) {
+        let is_urgent = until_ns.as_ref().is_some_and(fails_before);
+        if let Some(until_ns) = until_ns.filter(|_| !is_urgent) {
             self.put_off(now, until_ns, settled, fault, out);
             return false;
+        }
+        if is_urgent {
+            self.faults.acted(fault, now);
         }
         if self.config.shadow {
             out.push(Action::Notify(format!("fault {fault}, shadow mode: would {what}")));

@@ -17,7 +17,15 @@ impl Policy {
         }
     }
 
-    /// Continues with the bans among the orders. Those of unknown rules are ignored; the quiet time
+    /// A ban of a launcher of the release before, which noted the name of the rule only.
+    pub fn adopt_ban(&mut self, now: Now, node: &NodeName, name: &str) {
+        let rule = self.config.rule.iter().position(|rule| rule.name == name);
+        if let Some(rule) = rule.filter(|_| self.conditions.lasting(node).next().is_none()) {
+            self.ban(now, node, rule);
+        }
+    }
+
+    /// Continues with the bans among the orders. Those of unknown rules are dropped; the quiet time
     /// of the others begins anew.
     pub(super) fn adopt_bans(&mut self, now: Now) {
         let rules = &self.config.rule;
@@ -25,6 +33,7 @@ impl Policy {
             Some((node.clone(), rules.iter().position(|rule| rule.name == name)?))
         });
         let known: Vec<(NodeName, usize)> = known.collect();
+        self.orders.drop_bans();
         known.into_iter().for_each(|(node, rule)| self.ban(now, &node, rule));
     }
 

@@ -38,6 +38,10 @@ impl Orders {
         self.banned.entry(node.clone()).or_default().insert(rule.to_owned());
     }
 
+    pub(super) fn drop_bans(&mut self) {
+        self.banned.clear();
+    }
+
     /// Keeps only these bans of the node.
     pub(super) fn retain_bans(&mut self, node: &NodeName, keeps: impl Fn(&str) -> bool) {
         let Some(rules) = self.banned.get_mut(node) else { return };

@@ -106,6 +106,12 @@ fn the_next_launcher_knows_which_rules_ban_a_node() {
         assert_eq!(wants(&ipmi(&mut next, 101, "FTB_IPMI_NORMAL", number)), [], "{number}");
     }
     assert!(is_back(&next.tick(at(1900), &facts(4)), 5), "its quiet time began anew");
+    let mut of_older = Policy::parse(DEFAULT).unwrap();
+    of_older.adopt_ban(at(100), &node(5), "InfiniBand port errors");
+    of_older.adopt_ban(at(100), &node(6), "a rule that is no more");
+    assert_eq!(wants(&ipmi(&mut of_older, 101, "FTB_IPMI_NORMAL", 5)), []);
+    assert!(is_back(&of_older.tick(at(1900), &facts(4)), 5));
+    assert!(is_back(&ipmi(&mut of_older, 1901, "FTB_IPMI_NORMAL", 6), 6));
     let older: Orders = serde_json::from_str("{\"drained\":[],\"overruled\":{}}").unwrap();
     assert_eq!(older, Orders::default(), "of the release before");
 }

@@ -449,6 +449,21 @@ fn a_node_that_fails_within_the_hold_down_is_left_before_it_does() {
 }
 
 #[test]
+fn in_shadow_mode_each_predicted_failure_is_reported_once() {
+    let text = DEFAULT.replace("shadow = false", "shadow = true");
+    let mut policy = Policy::parse(&text).unwrap();
+    ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2);
+    predicted(&mut policy, 20, 12);
+    let would = |actions: &[Action]| {
+        let is = |of: &&Action| matches!(of, Action::Notify(words) if words.contains("would mig"));
+        actions.iter().filter(is).count()
+    };
+    assert_eq!(would(&policy.tick(at(23), &facts(4))), 1);
+    predicted(&mut policy, 24, 8);
+    assert_eq!(would(&policy.tick(at(26), &facts(4))), 0);
+}
+
+#[test]
 fn a_prediction_that_waits_for_the_end_of_the_hold_down_keeps_its_time() {
     let mut policy = left_alone();
     predicted(&mut policy, 20, 120);
