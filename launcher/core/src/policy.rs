@@ -311,7 +311,7 @@ impl Policy {
             }
         }
         let index = rules.iter().find(|index| self.fulfilled(at_ns, **index, node, facts)).copied();
-        let index = index.filter(|index| !(report.is_initial && self.recovers(*index)));
+        let index = index.filter(|index| !(report.is_initial() && self.recovers(*index)));
         if let Some(index) = index {
             let rule = &self.config.rule[index];
             if rule.action.keeps_out() && !(holds && rule.takes_each()) {

@@ -6,7 +6,11 @@ use super::*;
 use ftb_core::catalog::CONDITIONS;
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::{EventId, PublisherId, Severity};
+
+/// A row of the table with which a launcher begins.
+const ROW: ReadPlace = ReadPlace { subscription: 0, reading: 0, is_row: true };
 
 /// A statement of ftb-ipmi or ftb-bridge about a node, by the event with that number.
 pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report {
@@ -21,16 +25,7 @@ pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth)
     };
     let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: seq.into() };
     let mut report = plain(&event);
-    let claim = Claim {
-        event: source,
-        source,
-        replaces: None,
-        truth,
-        time_ns: seq,
-        stated_ns: seq,
-        clock: None,
-        is_kept: false,
-    };
+    let claim = Claim::new(source, truth, event.severity, seq);
     report.stated = Some(Statement { condition, claim });
     report
 }
@@ -137,7 +132,7 @@ fn a_lost_publisher_invents_no_fault_and_makes_none_worse() {
 fn rows_of_the_table_keep_nodes_out_before_any_rank_is_placed() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     let mut row = |report: Report| {
-        let report = Report { is_initial: true, ..repeated(report) };
+        let report = Report { place: ROW, ..repeated(report) };
         says(&mut policy, 1, &report, 0)
     };
     assert!(unusable(&row(fan(1, 1, Truth::True))).is_some());
@@ -174,7 +169,7 @@ fn a_row_of_each_infiniband_fault_keeps_its_node_out() {
         for space in ["ftb.ib", "FTB.IB", "ftb.agent"] {
             let report = repeated_in(space, infiniband(name, key, 2));
             assert_eq!(report.name(), ("ftb.ib", name));
-            let report = Report { is_initial: true, ..report };
+            let report = Report { place: ROW, ..report };
             let mut policy = Policy::parse(DEFAULT).unwrap();
             let all = says(&mut policy, 1, &report, 0);
             assert!(unusable(&all).is_some(), "{name} in {space}: {all:?}");
@@ -208,7 +203,7 @@ fn infiniband_faults_are_known_by_their_conditions() {
 fn a_launcher_that_takes_over_acts_on_what_it_missed_and_once() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     policy.adopt(at(0), FaultId(7), Some(&node(1)), "fan failed");
-    let row = |seq, number| Report { is_initial: true, ..fan(seq, number, Truth::True) };
+    let row = |seq, number| Report { place: ROW, ..fan(seq, number, Truth::True) };
     let known = says(&mut policy, 1, &row(1, 1), 4);
     assert!(wants(&known).is_empty(), "fault 7 waits already: {known:?}");
     assert!(is_migration(&says(&mut policy, 1, &row(2, 2), 4), 2));
@@ -232,7 +227,7 @@ fn a_person_may_use_a_node_whose_condition_holds_until_it_fails_anew() {
 fn the_next_launcher_keeps_what_a_person_has_ordered() {
     let mut first = Policy::parse(DEFAULT).unwrap();
     let row = |number, onset_ns| {
-        let mut row = Report { is_initial: true, ..fan(1, number, Truth::True) };
+        let mut row = Report { place: ROW, ..fan(1, number, Truth::True) };
         row.stated.as_mut().unwrap().condition.onset_ns = onset_ns;
         row
     };
