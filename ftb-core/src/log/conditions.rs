@@ -692,6 +692,22 @@ mod tests {
         assert_eq!(narrow.dropped(), 100 - narrow.len() as u64);
     }
 
+    /// Else a host whose fault has gone would be watched, with nothing wrong.
+    #[test]
+    fn a_full_table_gives_up_watches_before_faults_that_are_unknown() {
+        let mut table = ConditionTable::new(ConditionLimits { rows: 2, bytes: 1 << 20 });
+        let mut add = |seq: u64, key, truth, severity| {
+            let row = Stated { seq, key, truth, severity, ..Stated::default() };
+            table.apply(seq.into(), stated(&row).as_ref())
+        };
+        add(1, "FANFAIL", Truth::Unknown, Severity::Fatal);
+        add(2, crate::condition::WATCHED, True, Severity::Info);
+        let gone = |index: u64| Applied::Counts { gone: vec![index.into()] };
+        assert_eq!(add(3, "PSUFAIL", Truth::Unknown, Severity::Error), gone(2), "the watch");
+        assert_eq!(add(4, "MEMERR", Truth::Unknown, Severity::Info), gone(4), "no fault");
+        assert_eq!(add(5, "OVERTEMP", True, Severity::Warning), gone(3), "what holds stays");
+    }
+
     #[test]
     fn a_site_of_ten_thousand_hosts_with_three_watches_each_has_room_by_default() {
         let mut table = ConditionTable::default();
