@@ -74,8 +74,8 @@ impl Conditions {
         while self.place.is_row {
             match self.subscription.next_of_past().await {
                 Some(Delivery::Event(received)) => drop(self.apply(&received)),
-                // What the log has lost is not in its table.
-                Some(Delivery::Gap(_)) => {}
+                // No row is missing, but a statement that was made since the rows were read may be.
+                Some(Delivery::Gap(_)) => self.read_again().await?,
                 None => match self.subscription.ended() {
                     Some(why) => return Err(why),
                     None => {
@@ -84,6 +84,14 @@ impl Conditions {
                 },
             }
         }
+        Ok(())
+    }
+
+    async fn read_again(&mut self) -> Result<(), SubscribeError> {
+        let client = self.proofs.client();
+        self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
+        self.view.clear();
+        self.place = self.place.next_reading();
         Ok(())
     }
 
@@ -105,12 +113,7 @@ impl Conditions {
                     }
                 }
                 // A statement may be missing: the table is read again.
-                Some(Delivery::Gap(_)) => {
-                    let client = self.proofs.client();
-                    self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
-                    self.view.clear();
-                    self.place = self.place.next_reading();
-                }
+                Some(Delivery::Gap(_)) => self.read_again().await?,
                 None => return Err(self.subscription.ended().unwrap_or(SubscribeError::Closed)),
             }
         }

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Most reports that wait for the policy.
 const REPORTS_MAX: usize = 4096;
@@ -76,7 +76,7 @@ impl Readers {
         loop {
             tokio::select! {
                 () = self.to.closed() => return None,
-                () = tokio::time::sleep(READ_AGAIN_AFTER) => {}
+                () = sleep(READ_AGAIN_AFTER) => {}
             }
             match backplane::subscribe(self.proofs.client(), filter, start).await {
                 Ok(subscription) => return Some(subscription),
@@ -139,8 +139,19 @@ impl Readers {
         let subscription = self.tables.fetch_add(1, Ordering::Relaxed);
         let place = ReadPlace { subscription, reading: 0, is_row: true };
         let mut rows = Vec::new();
-        while let Some(report) = next_row(&mut conditions, &self.proofs).await {
-            rows.push(Report { place, ..report });
+        while let Some(delivery) = conditions.next_of_past().await {
+            match delivery {
+                Delivery::Event(received) => {
+                    rows.push(Report { place, ..report(*received, &self.proofs) });
+                }
+                // A statement that was made since the rows were read may be missing.
+                Delivery::Gap(gap) => {
+                    self.miss(&gap, "conditions: the table is read again");
+                    sleep(READ_AGAIN_AFTER).await;
+                    conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+                    rows.clear();
+                }
+            }
         }
         Ok(ConditionTable { rows, filter, conditions, place })
     }
@@ -156,17 +167,6 @@ impl Readers {
 
 fn filter_of(space: &str) -> String {
     format!("event_space={space}")
-}
-
-/// The next row of the table; `None`: it is read.
-async fn next_row(conditions: &mut Subscription, proofs: &Proofs) -> Option<Report> {
-    loop {
-        match conditions.next_of_past().await? {
-            Delivery::Event(received) => return Some(report(*received, proofs)),
-            // What the log has lost is not in its table.
-            Delivery::Gap(_) => {}
-        }
-    }
 }
 
 async fn follow_conditions(
@@ -188,8 +188,6 @@ async fn follow_conditions(
                     Err(_) => return,
                 }
             }
-            // What the log has lost is not in its table.
-            Some(Delivery::Gap(_)) if place.is_row => continue,
             None if place.is_row && conditions.ended().is_none() => {
                 place.is_row = false;
                 continue;

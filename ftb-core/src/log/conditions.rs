@@ -135,7 +135,7 @@ impl Claim {
     }
 
     /// Of a statement in an event.
-    pub(crate) fn of(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Self {
+    pub fn of(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Self {
         let provenance = condition.head().provenance;
         Self {
             event: event.id(),
