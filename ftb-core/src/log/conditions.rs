@@ -23,7 +23,8 @@
 //! a log marks the statements that counted ([`crate::sealed::CountedMark`]): they count again.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
-//! events themselves, which the log retains (`retained.rs`).
+//! events themselves, which the log retains (`retained.rs`), and what readers know of the table
+//! ([`crate::log::table_view`]).
 
 use crate::condition::{RecommendedAction, Subject, Truth};
 use crate::ident::{EventId, OriginId, PublisherId};
