@@ -212,8 +212,8 @@ impl ConditionRow {
         Some((at_ns, self.index))
     }
 
-    /// Rows with a lower weight go first when the table is full. A watch goes before any fault, also
-    /// one that is unknown: a host whose fault has gone must not look watched and healthy.
+    /// Rows with a lower weight go first when the table is full. A watch goes before any fault,
+    /// unknown ones too: a host whose fault has gone must not look watched and healthy.
     fn weight(&self) -> (u8, Severity, LogIndex) {
         let class = match self.truth {
             Truth::False => 0,

@@ -106,7 +106,7 @@ enum Step {
     Lose { what: usize, is_severe: bool },
     /// A merge brings an entry again.
     Merge { what: usize },
-    /// The reader misses entries, and reads the table again, so many rows at a time.
+    /// The reader misses entries, and reads the table again in pages of a size.
     Miss { entries: usize, page: usize, tail: usize },
 }
 
