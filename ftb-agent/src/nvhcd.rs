@@ -168,16 +168,7 @@ mod tests {
             publisher_uid: 0,
             message: String::new(),
             position: Position::ZERO,
-            claim: Claim {
-                event: ID,
-                source: ID,
-                replaces: None,
-                truth,
-                time_ns: 1,
-                stated_ns: 1,
-                clock: None,
-                is_kept: false,
-            },
+            claim: Claim::new(ID, truth, severity, 1),
         }
     }
 

@@ -97,6 +97,7 @@ fn received(event: EventBuilder, time_ns: u64) -> Received {
         folded: None,
         stated: None,
         is_verified: false,
+        is_counted: false,
     }
 }
 

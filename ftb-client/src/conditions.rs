@@ -11,11 +11,11 @@ use crate::error::SubscribeError;
 use crate::proofs::Proofs;
 use crate::subscription::{Delivery, Subscription};
 use ftb_core::condition::{AGENT_SPACE, Condition, RecommendedAction, Subject, Truth};
+use ftb_core::log::table_view::{ReadPlace, TableView};
 use ftb_core::node::api::Start;
 use ftb_core::{Event, Severity};
 pub use ftb_proto::condition_state::ConditionState;
 use ftb_proto::event::Received;
-use std::collections::BTreeMap;
 use std::fmt;
 use tokio::sync::mpsc;
 
@@ -36,9 +36,9 @@ pub struct Conditions {
     proofs: Proofs,
     filter: String,
     subscription: Subscription,
-    states: BTreeMap<Subject, ConditionState>,
-    /// The whole table is here.
-    is_complete: bool,
+    view: TableView<ConditionState>,
+    /// Its row flag says that the whole table is not here yet.
+    place: ReadPlace,
     hidden: u32,
     unproven: u64,
 }
@@ -59,8 +59,8 @@ impl Conditions {
             proofs: Proofs::new(client),
             subscription: client.subscribe(&filter, Start::Conditions).await?,
             filter,
-            states: BTreeMap::new(),
-            is_complete: false,
+            view: TableView::default(),
+            place: ReadPlace { is_row: true, ..ReadPlace::default() },
             hidden: 0,
             unproven: 0,
         })
@@ -71,19 +71,27 @@ impl Conditions {
     /// # Errors
     /// The subscription has ended.
     pub async fn load(&mut self) -> Result<(), SubscribeError> {
-        while !self.is_complete {
+        while self.place.is_row {
             match self.subscription.next_of_past().await {
                 Some(Delivery::Event(received)) => drop(self.apply(&received)),
-                // What the log has lost is not in its table.
-                Some(Delivery::Gap(_)) => {}
+                // No row is missing, but a statement that was made since the rows were read may be.
+                Some(Delivery::Gap(_)) => self.read_again().await?,
                 None => match self.subscription.ended() {
                     Some(why) => return Err(why),
                     None => {
-                        (self.is_complete, self.hidden) = (true, self.subscription.hidden());
+                        (self.place.is_row, self.hidden) = (false, self.subscription.hidden());
                     }
                 },
             }
         }
+        Ok(())
+    }
+
+    async fn read_again(&mut self) -> Result<(), SubscribeError> {
+        let client = self.proofs.client();
+        self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
+        self.view.clear();
+        self.place = self.place.next_reading();
         Ok(())
     }
 
@@ -94,7 +102,7 @@ impl Conditions {
     /// The subscription has ended.
     pub async fn changed(&mut self) -> Result<Option<Subject>, SubscribeError> {
         loop {
-            if !self.is_complete {
+            if self.place.is_row {
                 self.load().await?;
                 return Ok(None);
             }
@@ -105,12 +113,7 @@ impl Conditions {
                     }
                 }
                 // A statement may be missing: the table is read again.
-                Some(Delivery::Gap(_)) => {
-                    let client = self.proofs.client();
-                    self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
-                    self.states.clear();
-                    self.is_complete = false;
-                }
+                Some(Delivery::Gap(_)) => self.read_again().await?,
                 None => return Err(self.subscription.ended().unwrap_or(SubscribeError::Closed)),
             }
         }
@@ -168,29 +171,18 @@ impl Conditions {
             return None;
         }
         let subject = state.subject.clone();
-        let is_loss = state.claim.replaces.is_some();
-        let counts = match self.states.get(&state.subject) {
-            Some(known) => {
-                let is_worse = is_loss && state.severity > known.severity;
-                state.claim.counts_over(&known.claim) && !is_worse
-            }
-            // A row of the table with which it begins has replaced another one.
-            None => !is_loss || !self.is_complete,
-        };
-        if counts {
-            self.states.insert(subject.clone(), state);
-        }
+        self.view.take(subject.clone(), self.place, state);
         Some(subject)
     }
 
     /// All that is known, by host, component and key. Conditions that do not hold are among them.
     pub fn states(&self) -> impl Iterator<Item = &ConditionState> {
-        self.states.values()
+        self.view.iter().map(|(_, state)| state)
     }
 
     /// What is known of one condition.
     pub fn state(&self, subject: &Subject) -> Option<&ConditionState> {
-        self.states.get(subject)
+        self.view.get(subject)
     }
 
     /// Conditions that may make a host unhealthy and that the user may not read, when the table was
@@ -207,8 +199,7 @@ impl Conditions {
     /// The health of a host. Hidden conditions may be about it, unless the filter wants no other
     /// host.
     pub fn health(&self, host: &str) -> Health {
-        let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
-        match Health::of(self.states().filter(of_host)) {
+        match Health::of(self.of_host(host)) {
             Health::Healthy { .. } | Health::NotWatched if self.hidden > 0 => {
                 Health::Hidden { count: self.hidden }
             }
@@ -218,8 +209,11 @@ impl Conditions {
 
     /// Who watches a host.
     pub fn watchers(&self, host: &str) -> Watchers {
-        let of_host = |state: &&ConditionState| state.subject.host().eq_ignore_ascii_case(host);
-        Watchers::of(self.states().filter(of_host))
+        Watchers::of(self.of_host(host))
+    }
+
+    fn of_host(&self, host: &str) -> impl Iterator<Item = &ConditionState> {
+        self.view.of_host(host).map(|(_, state)| state)
     }
 }
 
@@ -400,16 +394,7 @@ mod tests {
             publisher_uid: 0,
             message: String::new(),
             position: Position::ZERO,
-            claim: Claim {
-                event: SOURCE,
-                source: SOURCE,
-                replaces: None,
-                truth,
-                time_ns: 1,
-                stated_ns: 1,
-                clock: None,
-                is_kept: false,
-            },
+            claim: Claim::new(SOURCE, truth, severity, 1),
         }
     }
 

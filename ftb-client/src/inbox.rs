@@ -88,6 +88,8 @@ pub(crate) struct InboxEntry {
     /// It began at a time in the past: the past is delivered in log order, also events after newer
     /// ones of their publishers.
     looks_back: bool,
+    /// Its reader keeps the table of conditions.
+    keeps_table: bool,
     /// Conditions of its past that the user may not read.
     hidden: u32,
 }
@@ -223,6 +225,7 @@ impl Inbox {
                 recent: Recent::default(),
                 history_ended: start == Start::Now,
                 looks_back: matches!(start, Start::SinceNs(_) | Start::Conditions),
+                keeps_table: start == Start::Conditions,
                 hidden: 0,
             },
         );
@@ -361,12 +364,14 @@ impl Inbox {
         waker
     }
 
-    /// Queues a gap. An empty one is ignored.
+    /// Queues a gap. An empty one is ignored, unless it says to a reader of the table that the log
+    /// has gone back: statements that it has taken are not in the log any more.
     pub(crate) fn gap(&mut self, id: SubscriptionId, gap: Gap) -> Option<Waker> {
-        if gap.after == gap.until && gap.count.unwrap_or(0) == 0 {
+        let entry = self.by_id(id)?;
+        let is_empty = gap.after == gap.until && gap.count.unwrap_or(0) == 0;
+        if is_empty && !(entry.keeps_table && gap.count.is_none()) {
             return None;
         }
-        let entry = self.by_id(id)?;
         entry.stand(gap.until);
         self.counts.gaps += 1;
         self.queue(id, [Queued::Gap(gap)])

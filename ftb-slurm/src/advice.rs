@@ -154,16 +154,7 @@ mod tests {
             publisher_uid: 0,
             message: String::new(),
             position: Position::ZERO,
-            claim: Claim {
-                event: SOURCE,
-                source: SOURCE,
-                replaces: None,
-                truth,
-                time_ns: 1,
-                stated_ns: 1,
-                clock: None,
-                is_kept: false,
-            },
+            claim: Claim::new(SOURCE, truth, severity, 1),
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the backplane reports of nodes: the conditions that hold now, what changes, and events.
 //!
 //! Reports that state a condition come from one subscription, which begins with the table. After a
-//! gap the table is read again; the policy knows what it has seen before. Others come from one
+//! gap the table is read again: its rows say so, because the policy knows what it has seen before.
+//! Nodes that join the job have another such subscription. Other reports come from one
 //! subscription for each event space of the policy. It goes on where the launcher before was, and
 //! after a gap that a log can fill where the gap began (`Refill`). Other gaps are reported.
 //!
@@ -15,12 +16,15 @@ use ftb_client::{
     Subscription,
 };
 use ftb_core::limits::FILTER_BYTES_MAX;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::{Position, hostlist};
 use ftb_launcher_core::names::NodeName;
 use ftb_launcher_core::policy::{EventSource, HandledEvents, Proof, Report, Statement};
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 /// Most reports that wait for the policy.
 const REPORTS_MAX: usize = 4096;
@@ -52,6 +56,8 @@ pub struct Readers {
     proofs: Proofs,
     gate: backplane::EventGate,
     to: mpsc::Sender<ReportNews>,
+    /// How many subscriptions have read the table.
+    tables: Arc<AtomicU32>,
 }
 
 impl Readers {
@@ -70,7 +76,7 @@ impl Readers {
         loop {
             tokio::select! {
                 () = self.to.closed() => return None,
-                () = tokio::time::sleep(READ_AGAIN_AFTER) => {}
+                () = sleep(READ_AGAIN_AFTER) => {}
             }
             match backplane::subscribe(self.proofs.client(), filter, start).await {
                 Ok(subscription) => return Some(subscription),
@@ -95,7 +101,7 @@ pub async fn begin<'a>(
     let (to, reports) = mpsc::channel(REPORTS_MAX);
     let proofs = Proofs::new(client);
     proofs.warn_without("report faults of every node");
-    let readers = Readers { proofs, gate: gate.clone(), to };
+    let readers = Readers { proofs, gate: gate.clone(), to, tables: Arc::default() };
     for space in spaces {
         let start = handled.after(&space).map_or(Start::Now, Start::After);
         let events = backplane::subscribe(client, &filter_of(&space), start).await?;
@@ -113,6 +119,7 @@ pub struct ConditionTable {
     pub rows: Vec<Report>,
     filter: String,
     conditions: Subscription,
+    place: ReadPlace,
 }
 
 impl Readers {
@@ -129,17 +136,31 @@ impl Readers {
         let filter = if filter.len() <= FILTER_BYTES_MAX { filter } else { all.to_owned() };
         let client = self.proofs.client();
         let mut conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+        let subscription = self.tables.fetch_add(1, Ordering::Relaxed);
+        let place = ReadPlace { subscription, reading: 0, is_row: true };
         let mut rows = Vec::new();
-        while let Some(report) = next_row(&mut conditions, &self.proofs).await {
-            rows.push(Report { is_initial: true, ..report });
+        while let Some(delivery) = conditions.next_of_past().await {
+            match delivery {
+                Delivery::Event(received) => {
+                    rows.push(Report { place, ..report(*received, &self.proofs) });
+                }
+                // A statement that was made since the rows were read may be missing.
+                Delivery::Gap(gap) => {
+                    self.miss(&gap, "conditions: the table is read again");
+                    sleep(READ_AGAIN_AFTER).await;
+                    conditions = backplane::subscribe(client, &filter, Start::Conditions).await?;
+                    rows.clear();
+                }
+            }
         }
-        Ok(ConditionTable { rows, filter, conditions })
+        Ok(ConditionTable { rows, filter, conditions, place })
     }
 
     /// Reports what changes from now on; returns what holds now.
     pub fn follow(&self, table: ConditionTable) -> Vec<Report> {
-        let ConditionTable { rows, filter, conditions } = table;
-        tokio::spawn(follow_conditions(self.clone(), filter, conditions));
+        let ConditionTable { rows, filter, conditions, place } = table;
+        let place = ReadPlace { is_row: false, ..place };
+        tokio::spawn(follow_conditions(self.clone(), filter, conditions, place));
         rows
     }
 }
@@ -148,25 +169,28 @@ fn filter_of(space: &str) -> String {
     format!("event_space={space}")
 }
 
-/// The next row of the table; `None`: it is read.
-async fn next_row(conditions: &mut Subscription, proofs: &Proofs) -> Option<Report> {
+async fn follow_conditions(
+    readers: Readers,
+    filter: String,
+    mut conditions: Subscription,
+    mut place: ReadPlace,
+) {
     loop {
-        match conditions.next_of_past().await? {
-            Delivery::Event(received) => return Some(report(*received, proofs)),
-            // What the log has lost is not in its table.
-            Delivery::Gap(_) => {}
-        }
-    }
-}
-
-async fn follow_conditions(readers: Readers, filter: String, mut conditions: Subscription) {
-    loop {
-        match conditions.next().await {
+        let next = match place.is_row {
+            true => conditions.next_of_past().await,
+            false => conditions.next().await,
+        };
+        match next {
             Some(Delivery::Event(received)) => {
-                match readers.send(report(*received, &readers.proofs)).await {
+                let report = Report { place, ..report(*received, &readers.proofs) };
+                match readers.send(report).await {
                     Ok(()) => continue,
                     Err(_) => return,
                 }
+            }
+            None if place.is_row && conditions.ended().is_none() => {
+                place.is_row = false;
+                continue;
             }
             Some(Delivery::Gap(gap)) => {
                 readers.miss(&gap, "conditions: the table is read again");
@@ -175,7 +199,7 @@ async fn follow_conditions(readers: Readers, filter: String, mut conditions: Sub
             None => {}
         }
         match readers.subscribe_again(&filter, Start::Conditions).await {
-            Some(again) => conditions = again,
+            Some(again) => (conditions, place) = (again, place.next_reading()),
             None => return,
         }
     }
@@ -256,7 +280,7 @@ fn report(received: Received, proofs: &Proofs) -> Report {
     let stated = received.stated.zip(claim);
     let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });
     let (event, host, uid) = (received.event, received.host, received.uid);
-    Report { event, host, uid, stated, proof, is_initial: false, source: None }
+    Report { event, host, uid, stated, proof, place: ReadPlace::default(), source: None }
 }
 
 #[cfg(test)]

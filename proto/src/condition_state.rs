@@ -59,11 +59,12 @@ impl ConditionState {
             space.is_some_and(|space| space.eq_ignore_ascii_case(event.space.as_str()))
         };
         let original = tag(ORIGINAL).filter(is_of_space).map(str::to_owned);
+        let severity = condition.severity.unwrap_or(event.severity);
         let uid = tag(PUBLISHER_UID).and_then(|uid| uid.parse().ok());
         Some(Self {
             subject: condition.subject(&received.host),
             truth: condition.truth,
-            severity: condition.severity.unwrap_or(event.severity),
+            severity,
             action: condition.action,
             onset_ns: condition.onset_ns,
             changed_ns: event.time_ns,
@@ -75,14 +76,13 @@ impl ConditionState {
             message: String::from_utf8_lossy(&event.payload).into_owned(),
             position: received.position,
             claim: Claim {
-                event: received.id,
                 source: provenance.source.unwrap_or(received.id),
                 replaces: provenance.replaces,
-                truth: condition.truth,
-                time_ns: event.time_ns,
                 stated_ns: condition.onset_ns.min(event.time_ns),
                 clock: Claim::clock_of(&received.host, provenance.replaces),
                 is_kept: condition.is_kept,
+                is_counted: received.is_counted,
+                ..Claim::new(received.id, condition.truth, severity, event.time_ns)
             },
         })
     }
@@ -96,6 +96,12 @@ impl ConditionState {
     pub fn is_silence(&self) -> bool {
         let space = self.event.split(' ').next().unwrap_or_default();
         self.subject.key() == SILENCED && space == SILENCE_SPACE
+    }
+}
+
+impl AsRef<Claim> for ConditionState {
+    fn as_ref(&self) -> &Claim {
+        &self.claim
     }
 }
 

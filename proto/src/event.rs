@@ -172,6 +172,8 @@ pub struct Received {
     pub stated: Option<Stated>,
     /// The agent that delivered it has verified the signature of the publisher's host.
     pub is_verified: bool,
+    /// It states a condition, and the log from which it was read has marked that it counted there.
+    pub is_counted: bool,
 }
 
 /// A verified statement about a condition.
@@ -415,6 +417,7 @@ fn receive(
         folded,
         stated: stated_of(sealed),
         is_verified: false,
+        is_counted: head.is_counted,
     })
 }
 

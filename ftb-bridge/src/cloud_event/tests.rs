@@ -20,6 +20,7 @@ fn received(space: &str, severity: Severity, truth: Option<Truth>) -> Received {
         folded: None,
         stated,
         is_verified: false,
+        is_counted: false,
     }
 }
 

@@ -27,6 +27,7 @@ fn received(space: &str, name: &str, tags: &[(&str, &str)], time_ns: u64) -> Rec
         folded: None,
         stated: None,
         is_verified: false,
+        is_counted: false,
     }
 }
 

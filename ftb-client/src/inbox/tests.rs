@@ -286,6 +286,22 @@ fn a_gap_moves_the_position_and_a_refusal_ends_it() {
     assert_eq!(inbox.entry(key).unwrap().ended(), Some(&SubscribeError::Closed));
 }
 
+/// The agent has gone back in its log: an empty gap, of unknown count.
+#[test]
+fn a_reader_of_the_table_learns_that_statements_have_left_the_log() {
+    let mut inbox = Inbox::new(1 << 20);
+    let key = inbox.add(String::new(), Start::Conditions).unwrap();
+    let (id, _) = asked(&mut inbox);
+    inbox.subscribed(id, at(1));
+    inbox.covered(id, at(5), true, 0);
+    assert!(matches!(inbox.pop(key).0, Some(Queued::HistoryEnd)));
+    let back = Gap::unknown((at(3), at(3)), GapReason::LogLost);
+    inbox.gap(id, Gap { count: Some(0), ..back.clone() });
+    assert!(inbox.pop(key).0.is_none(), "nothing is missing");
+    inbox.gap(id, back.clone());
+    assert!(matches!(inbox.pop(key).0, Some(Queued::Gap(queued)) if queued == back));
+}
+
 #[test]
 fn a_quiet_subscription_resumes_from_where_it_is_covered_and_its_past_ends_once() {
     let mut inbox = Inbox::new(1 << 20);

@@ -23,7 +23,8 @@
 //! a log marks the statements that counted ([`crate::sealed::CountedMark`]): they count again.
 //!
 //! Responsible for: which statements count, and the bounds of the table. Not responsible for: the
-//! events themselves, which the log retains (`retained.rs`).
+//! events themselves, which the log retains (`retained.rs`), and what readers know of the table
+//! ([`crate::log::table_view`]).
 
 use crate::condition::{RecommendedAction, Subject, Truth};
 use crate::ident::{EventId, OriginId, PublisherId};
@@ -105,11 +106,37 @@ pub struct Claim {
     pub clock: Option<u64>,
     /// It outlives its publisher.
     pub is_kept: bool,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The log from which it was read has marked that it counted there.
+    pub is_counted: bool,
+}
+
+impl AsRef<Self> for Claim {
+    fn as_ref(&self) -> &Self {
+        self
+    }
 }
 
 impl Claim {
+    /// A publisher's own statement, by the clock of a host that is not known.
+    pub fn new(event: EventId, truth: Truth, severity: Severity, time_ns: u64) -> Self {
+        Self {
+            event,
+            source: event,
+            replaces: None,
+            truth,
+            time_ns,
+            stated_ns: time_ns,
+            clock: None,
+            is_kept: false,
+            severity,
+            is_counted: false,
+        }
+    }
+
     /// Of a statement in an event.
-    pub(crate) fn of(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Self {
+    pub fn of(event: SealedRef<'_>, condition: ConditionRef<'_>) -> Self {
         let provenance = condition.head().provenance;
         Self {
             event: event.id(),
@@ -120,6 +147,8 @@ impl Claim {
             stated_ns: condition.head().onset_ns.min(event.time_ns()),
             clock: Self::clock_of(event.host(), provenance.replaces),
             is_kept: condition.head().is_kept,
+            severity: condition.severity(),
+            is_counted: event.is_counted(),
         }
     }
 
@@ -145,7 +174,8 @@ impl Claim {
     /// Whether it counts where the other one counted; the module has the rules.
     pub fn counts_over(&self, old: &Self) -> bool {
         if let Some(replaced) = self.replaces {
-            return self.source == old.source && (replaced == old.event || old.is_before(self));
+            let is_its = replaced == old.event || old.is_before(self);
+            return self.source == old.source && is_its && self.severity <= old.severity;
         }
         let (ours, theirs) = (self.source.publisher, old.source.publisher);
         if ours == theirs {
@@ -166,9 +196,10 @@ impl Claim {
 
 impl ConditionRow {
     fn claim(&self) -> Claim {
-        let Self { event, source, truth, time_ns, is_kept, clock, onset_ns, .. } = *self;
+        let Self { event, source, truth, severity, time_ns, is_kept, clock, onset_ns, .. } = *self;
         let stated_ns = onset_ns.min(time_ns);
-        Claim { event, source, replaces: None, truth, time_ns, stated_ns, clock, is_kept }
+        let own = Claim::new(event, truth, severity, time_ns);
+        Claim { source, stated_ns, clock, is_kept, ..own }
     }
 
     /// Whether it becomes unknown with its publisher's agent.
@@ -181,14 +212,16 @@ impl ConditionRow {
         Some((at_ns, self.index))
     }
 
-    /// Rows with a lower weight go first when the table is full.
+    /// Rows with a lower weight go first when the table is full. A watch goes before any fault,
+    /// unknown ones too: a host whose fault has gone must not look watched and healthy.
     fn weight(&self) -> (u8, Severity, LogIndex) {
-        let truth = match self.truth {
+        let class = match self.truth {
             Truth::False => 0,
-            Truth::Unknown => 1,
-            Truth::True => 2,
+            _ if self.severity < Severity::Warning => 1,
+            Truth::Unknown => 2,
+            Truth::True => 3,
         };
-        (truth, self.severity, self.index)
+        (class, self.severity, self.index)
     }
 }
 
@@ -239,20 +272,17 @@ impl ConditionTable {
         let Some(condition) = event.condition() else { return Applied::Ignored };
         let claim = Claim::of(event, condition);
         let subject = condition.subject();
-        let counts = |old: &ConditionRow| {
-            let is_worse = claim.replaces.is_some() && condition.severity() > old.severity;
-            event.is_counted() || claim.counts_over(&old.claim()) && !is_worse
-        };
+        let counts = |old: &ConditionRow| event.is_counted() || claim.counts_over(&old.claim());
         if self.rows.get(&subject).is_some_and(|old| !counts(old)) {
             return Applied::Ignored;
         }
-        let Claim { event: id, source, truth, time_ns, is_kept, clock, .. } = claim;
+        let Claim { event: id, source, truth, severity, time_ns, is_kept, clock, .. } = claim;
         let row = ConditionRow {
             index,
             event: id,
             source,
             truth,
-            severity: condition.severity(),
+            severity,
             action: condition.head().action,
             onset_ns: condition.onset_ns(),
             time_ns,
@@ -584,15 +614,11 @@ mod tests {
 
     #[test]
     fn a_false_of_another_host_that_a_merge_brings_a_minute_late_never_counts() {
-        let at = |account: u64, time_ns, truth| Claim {
-            source: EventId { publisher: PublisherId { account, token: account }, seq: 1.into() },
-            truth,
-            time_ns,
-            event: EventId { publisher: PublisherId { account, token: account }, seq: 1.into() },
-            stated_ns: time_ns,
-            clock: Some(account),
-            replaces: None,
-            is_kept: false,
+        let at = |account: u64, time_ns, truth| {
+            let publisher = PublisherId { account, token: account };
+            let event = EventId { publisher, seq: 1.into() };
+            let clock = Some(account);
+            Claim { clock, ..Claim::new(event, truth, Severity::Error, time_ns) }
         };
         let dead = at(1, 100_000_000_000, True);
         assert!(!at(2, 39_000_000_000, False).counts_over(&dead), "61 s older");
@@ -665,6 +691,22 @@ mod tests {
         }
         assert!(narrow.bytes() <= 4_096 && narrow.len() > 5, "{}", narrow.len());
         assert_eq!(narrow.dropped(), 100 - narrow.len() as u64);
+    }
+
+    /// Else a host whose fault has gone would be watched, with nothing wrong.
+    #[test]
+    fn a_full_table_gives_up_watches_before_faults_that_are_unknown() {
+        let mut table = ConditionTable::new(ConditionLimits { rows: 2, bytes: 1 << 20 });
+        let mut add = |seq: u64, key, truth, severity| {
+            let row = Stated { seq, key, truth, severity, ..Stated::default() };
+            table.apply(seq.into(), stated(&row).as_ref())
+        };
+        add(1, "FANFAIL", Truth::Unknown, Severity::Fatal);
+        add(2, crate::condition::WATCHED, True, Severity::Info);
+        let gone = |index: u64| Applied::Counts { gone: vec![index.into()] };
+        assert_eq!(add(3, "PSUFAIL", Truth::Unknown, Severity::Error), gone(2), "the watch");
+        assert_eq!(add(4, "MEMERR", Truth::Unknown, Severity::Info), gone(4), "no fault");
+        assert_eq!(add(5, "OVERTEMP", True, Severity::Warning), gone(3), "what holds stays");
     }
 
     #[test]

@@ -13,3 +13,4 @@ pub mod position;
 pub mod ranges;
 pub(crate) mod reader;
 pub(crate) mod retained;
+pub mod table_view;

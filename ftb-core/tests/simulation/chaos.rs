@@ -116,7 +116,7 @@ pub fn seeds(default: u64) -> std::ops::Range<u64> {
 fn one_fault_at_a_time_loses_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) };
-        must_hold("one fault", &setup.with_conditions(), seed, &script(seed, 7, 1));
+        must_hold("one fault", &setup.with_readers(), seed, &script(seed, 7, 1));
     }
 }
 
@@ -124,7 +124,7 @@ fn one_fault_at_a_time_loses_nothing_silently() {
 fn many_faults_at_once_lose_nothing_silently() {
     for seed in seeds(60) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
-        must_hold("many faults", &setup.with_conditions(), seed, &script(seed, 9, 8));
+        must_hold("many faults", &setup.with_readers(), seed, &script(seed, 9, 8));
     }
 }
 
@@ -134,12 +134,7 @@ fn faults_of_unlisted_agents_lose_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { unlisted: 3, ..setup };
-        must_hold(
-            "many faults, unlisted agents",
-            &setup.with_conditions(),
-            seed,
-            &script(seed, 9, 8),
-        );
+        must_hold("many faults, unlisted agents", &setup.with_readers(), seed, &script(seed, 9, 8));
     }
 }
 
@@ -147,7 +142,7 @@ fn faults_of_unlisted_agents_lose_nothing_silently() {
 fn one_fault_at_a_time_with_journals_loses_nothing_silently() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, ..Setup::new(7, 2) }.on_disk();
-        must_hold("one fault, journals", &setup.with_conditions(), seed, &script(seed, 7, 1));
+        must_hold("one fault, journals", &setup.with_readers(), seed, &script(seed, 7, 1));
     }
 }
 
@@ -158,7 +153,7 @@ fn faults_of_agents_and_disks_lose_nothing_silently() {
         let script = script_with_disks(seed, 9, 8);
         must_hold(
             "many faults of agents and disks",
-            &setup.on_disk().with_conditions(),
+            &setup.on_disk().with_readers(),
             seed,
             &script,
         );
@@ -171,7 +166,7 @@ fn power_failures_lose_nothing_that_was_confirmed_on_disk() {
     for seed in seeds(40) {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let script = script_with_power_failures(seed, 9, 8);
-        must_hold("power failures", &setup.on_disk().with_conditions(), seed, &script);
+        must_hold("power failures", &setup.on_disk().with_readers(), seed, &script);
     }
 }
 
@@ -189,7 +184,7 @@ fn power_failures_lose_nothing_that_was_confirmed_at_any_level() {
         let faults = script_with_power_failures(seed, 9, 8);
         script.extend(faults.into_iter().map(|(at, op)| (at + 8 * S, op)));
         script.sort_by_key(|(at, _)| *at);
-        let setup = setup.on_disk().with_conditions();
+        let setup = setup.on_disk().with_readers();
         let world = must_hold("power failures at each level", &setup, seed, &script);
         for level in [ConfirmLevel::Memory, ConfirmLevel::OneDisk, ConfirmLevel::Disk] {
             let count = world.levels.get(&level).copied().unwrap_or(0);
@@ -213,7 +208,7 @@ fn faults_of_agents_disks_and_programs_lose_nothing_silently() {
         let script = script_with_programs(seed, 9, 12);
         must_hold(
             "many faults of agents, disks and programs",
-            &setup.on_disk().with_conditions(),
+            &setup.on_disk().with_readers(),
             seed,
             &script,
         );
@@ -227,6 +222,6 @@ fn faults_with_slow_disks_lose_nothing_silently() {
         let setup = Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(9, 2) };
         let setup = Setup { tune: small, payload: 400, ..setup };
         let script = script_with_slow_disks(seed, 9, 12);
-        must_hold("many faults, slow disks", &setup.on_disk().with_conditions(), seed, &script);
+        must_hold("many faults, slow disks", &setup.on_disk().with_readers(), seed, &script);
     }
 }

@@ -7,7 +7,8 @@ use ftb_core::filter::Filter;
 use ftb_core::hostlist::Hostlist;
 use ftb_core::ident::{EventId, PublisherId};
 use ftb_core::latest::Latest;
-use ftb_core::log::conditions::ConditionTable;
+use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::{ReadPlace, TableView};
 use ftb_core::node::api::{ClientId, Gap, GapReason, Start, SubscriptionId};
 use ftb_core::numbers::{LogIndex, PublisherSeq};
 use ftb_core::position::{Epoch, Position, Trail};
@@ -31,12 +32,19 @@ pub struct Publisher {
     pub below: Option<(usize, u64, u64)>,
 }
 
-/// A program that begins with the table of conditions.
+/// A program that begins with the table of conditions, and follows it as the launcher does: it
+/// forgets nothing when it reads the table again.
 pub struct ConditionReader {
     pub agent: usize,
     pub client: ClientId,
-    pub table: ConditionTable,
-    pub is_complete: bool,
+    pub filter: Filter,
+    /// `None`: it has had a gap, and reads nothing until it subscribes again.
+    pub subscription: Option<SubscriptionId>,
+    pub view: TableView<Claim>,
+    /// Its row flag says that the table is not here yet.
+    pub place: ReadPlace,
+    /// How often it has had a gap.
+    pub gaps: u32,
 }
 
 /// One subscription and all that it received.

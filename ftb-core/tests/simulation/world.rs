@@ -1,5 +1,6 @@
 //! The simulated world: agents, their hosts, the network between them, and virtual time.
 
+mod condition_readers;
 mod conditions;
 mod excuses;
 mod invariants;
@@ -58,6 +59,8 @@ pub struct Setup {
     pub disks: bool,
     /// Whether publishers state conditions.
     pub conditions: bool,
+    /// Whether programs follow the table of conditions all the time, one at each publisher's agent.
+    pub condition_readers: bool,
 }
 
 impl Setup {
@@ -76,12 +79,18 @@ impl Setup {
             announcements: true,
             disks: false,
             conditions: false,
+            condition_readers: false,
         }
     }
 
     /// The same with conditions: every fifth event of a publisher states one.
     pub fn with_conditions(self) -> Self {
         Self { conditions: true, ..self }
+    }
+
+    /// The same with programs that follow the table of conditions.
+    pub fn with_readers(self) -> Self {
+        Self { condition_readers: true, ..self.with_conditions() }
     }
 
     /// The same with journals.
@@ -128,14 +137,51 @@ struct End {
 }
 
 enum Happening {
-    Tick { agent: usize, life: u64 },
-    Connect { from: usize, life: u64, dial: DialId, to: usize, deadline_ns: u64 },
-    DialFailed { agent: usize, life: u64, dial: DialId, answer: HostAnswer },
-    Arrive { end: End, from: usize, frame: Box<Frame> },
-    Close { end: End, from: usize },
-    Written { agent: usize, life: u64, write: Box<JournalWrite> },
-    Sync { agent: usize, life: u64 },
-    Read { agent: usize, life: u64, read: u64, page: Box<Option<JournalPage>> },
+    Tick {
+        agent: usize,
+        life: u64,
+    },
+    Connect {
+        from: usize,
+        life: u64,
+        dial: DialId,
+        to: usize,
+        deadline_ns: u64,
+    },
+    DialFailed {
+        agent: usize,
+        life: u64,
+        dial: DialId,
+        answer: HostAnswer,
+    },
+    Arrive {
+        end: End,
+        from: usize,
+        frame: Box<Frame>,
+    },
+    Close {
+        end: End,
+        from: usize,
+    },
+    Written {
+        agent: usize,
+        life: u64,
+        write: Box<JournalWrite>,
+    },
+    Sync {
+        agent: usize,
+        life: u64,
+    },
+    Read {
+        agent: usize,
+        life: u64,
+        read: u64,
+        page: Box<Option<JournalPage>>,
+    },
+    /// A reader of conditions has had a gap, and reads the table again.
+    ReadAgain {
+        client: ClientId,
+    },
     Op(Op),
 }
 

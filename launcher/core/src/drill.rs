@@ -169,16 +169,7 @@ impl Drill {
                 onset_ns: time_ns,
                 ..Condition::new(key, truth)
             };
-            let claim = Claim {
-                event: id,
-                source: id,
-                replaces: None,
-                truth,
-                time_ns,
-                stated_ns: time_ns,
-                clock: None,
-                is_kept: false,
-            };
+            let claim = Claim::new(id, truth, self.severity, time_ns);
             Statement { condition, claim }
         };
         let stated = self.condition.as_ref().map(statement);

@@ -338,7 +338,7 @@ impl Policy {
         }
         let index = rules.iter().find(|index| self.fulfilled(at_ns, **index, node, facts)).copied();
         // A row of the table, or a repetition, is no news of a recovery.
-        let is_old = report.is_initial || report.is_repeat();
+        let is_old = report.is_initial() || report.is_repeat();
         let index = index.filter(|index| !(is_old && self.recovers(*index)));
         if let Some(index) = index {
             let rule = &self.config.rule[index];

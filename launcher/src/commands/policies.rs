@@ -85,15 +85,14 @@ impl RecordedCondition {
         };
         condition.check().map_err(|error| error.to_string())?;
         let (time_ns, replaces) = (of.time_ns()?, id(&self.replaces)?);
+        let of_event = of.severity.as_deref().map(parsed).transpose()?;
+        let severity = condition.severity.or(of_event).unwrap_or(Severity::Info);
         let claim = Claim {
-            event,
             source: id(&self.source)?.unwrap_or(event),
             replaces,
-            truth,
-            time_ns,
             stated_ns: self.onset_ns.min(time_ns),
             clock: Claim::clock_of(&of.host, replaces),
-            is_kept: false,
+            ..Claim::new(event, truth, severity, time_ns)
         };
         Ok(Statement { condition, claim })
     }

@@ -1,17 +1,15 @@
 //! Conditions: what publishers state, and what the tables of the agents and readers say.
 
 use super::{Host, World};
-use crate::clients::{ConditionReader, Violation, broken};
+use crate::clients::{Violation, broken};
 use crate::events::KEY;
 use ftb_core::condition::pairs::{ConditionPairs, PairEvent};
 use ftb_core::condition::{AGENT_SPACE, Condition, Provenance, Subject, Truth, WATCHED};
-use ftb_core::filter::Filter;
 use ftb_core::log::conditions::{ConditionRow, ConditionTable};
 use ftb_core::node::Node;
-use ftb_core::node::api::{Announcement, Input, Start, SubscriptionId, ToClient};
+use ftb_core::node::api::Announcement;
 use ftb_core::sealed::{ConditionHead, Head, Sealed};
 use ftb_core::severity::Severity;
-use std::collections::BTreeMap;
 
 /// In this time a statement that was made, or brought to another root, is in the table: an outage
 /// of a disk, the spread of repetitions, and the way up.
@@ -48,41 +46,6 @@ impl World {
         let condition = ConditionPairs::built_in().resolve(&event)?;
         let provenance = Provenance::direct(self.agents[agent].origin);
         Some((condition, Provenance { is_paired: true, ..provenance }))
-    }
-
-    /// A program at an agent that begins with the table.
-    pub fn read_conditions(&mut self, agent: usize, filter: &str) -> Result<(), Violation> {
-        let client = self.new_client();
-        let table = ConditionTable::default();
-        self.condition_readers.push(ConditionReader { agent, client, table, is_complete: false });
-        let info = super::life::reader_info(client);
-        self.feed(agent, Input::ClientAttached { client, info })?;
-        let (subscription, filter) = (SubscriptionId(1), Filter::parse(filter).unwrap());
-        let start = Start::Conditions;
-        self.feed(agent, Input::Subscribe { client, subscription, filter: filter.into(), start })
-    }
-
-    /// A message for a reader of conditions; gives it back if it is for another client.
-    pub(super) fn tell_reader(
-        &mut self,
-        client: ftb_core::node::api::ClientId,
-        message: ToClient,
-    ) -> Option<ToClient> {
-        let Some(reader) = self.condition_readers.iter_mut().find(|r| r.client == client) else {
-            return Some(message);
-        };
-        match message {
-            ToClient::Deliver { items, .. } => {
-                for (first, run) in &items {
-                    for (index, event) in (first.get()..).zip(run.iter()) {
-                        reader.table.apply(index.into(), event);
-                    }
-                }
-            }
-            ToClient::Covered { history_ended, .. } => reader.is_complete |= history_ended,
-            _ => {}
-        }
-        None
     }
 
     fn root_of(&self, agent: usize) -> Option<(usize, &Node)> {
@@ -154,18 +117,7 @@ impl World {
         let Some((root, node)) = self.root_of(self.agents.len() - 1) else {
             return broken("ConditionsConverge", "there is no root".to_owned());
         };
-        let table = truths(node.conditions());
-        for reader in &self.condition_readers {
-            let rows = truths(&reader.table);
-            if !reader.is_complete || rows != table {
-                let at = reader.agent;
-                let what = format!(
-                    "root {root} has {table:?}, a reader at {at} ({}) has {rows:?}",
-                    reader.is_complete
-                );
-                return broken("ConditionsConverge", what);
-            }
-        }
+        self.check_readers(root, node)?;
         self.check_staters(root, node)?;
         // All agents are back: what others have found out about them is over.
         for agent in 0..self.agents.len() {
@@ -254,10 +206,6 @@ fn shown((subject, row): (&Subject, &ConditionRow)) -> String {
     let stated = format!("{truth} {severity} {action} kept={is_kept} by {event} for {source}");
     let times = format!("since {onset_ns}, at {time_ns}, expires {expires_at_ns:?}");
     format!("{subject}: {stated} of {owner} {times}, entry {index}")
-}
-
-fn truths(table: &ConditionTable) -> BTreeMap<Subject, Truth> {
-    table.iter().map(|(subject, row)| (subject.clone(), row.truth)).collect()
 }
 
 fn row(table: &ConditionTable, agent: usize) -> Option<Truth> {

@@ -133,7 +133,7 @@ impl World {
                 self.attach_subscriber(at)?;
             }
         }
-        Ok(())
+        self.attach_readers(agent)
     }
 
     /// Where agents have journals, a third of the publishers want their events on disk.

@@ -19,6 +19,9 @@ pub fn boot(setup: Setup, seed: u64) -> Result<World, Violation> {
         let filters = world.setup.filters;
         let filter = filters[(agent / every) as usize % filters.len()];
         world.add_subscriber(agent as usize, filter)?;
+        if world.setup.condition_readers {
+            world.read_conditions(agent as usize, "condition=*")?;
+        }
     }
     world.run_ms(1_000)?;
     Ok(world)

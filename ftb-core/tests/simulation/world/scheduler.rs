@@ -88,6 +88,7 @@ impl World {
             }
             Happening::Written { agent, life, write } => self.written(agent, life, *write),
             Happening::Sync { agent, life } => self.sync(agent, life),
+            Happening::ReadAgain { client } => self.read_again(client),
             Happening::Op(op) => self.operate(op),
         }
     }

@@ -6,9 +6,9 @@
 
 use super::report::Report;
 use crate::names::NodeName;
-use ftb_core::Severity;
-use ftb_core::condition::{Truth, WATCHED};
+use ftb_core::condition::{Subject, Truth, WATCHED};
 use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::TableView;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most conditions of all nodes together; events about further ones count as events only.
@@ -17,8 +17,6 @@ pub(super) const CONDITIONS_MAX: usize = 131_072;
 #[derive(Clone, Debug)]
 struct HeldCondition {
     claim: Claim,
-    truth: Truth,
-    severity: Severity,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,
     /// A person wants the node to be used although it holds.
@@ -27,17 +25,9 @@ struct HeldCondition {
     host: Option<String>,
 }
 
-#[derive(Clone, Debug, Default)]
-struct NodeConditions {
-    /// By component and key.
-    rows: BTreeMap<(String, String), HeldCondition>,
-    /// Rules that keep the node out until it recovers.
-    lasting: BTreeSet<usize>,
-}
-
-impl NodeConditions {
-    fn is_out(&self) -> bool {
-        !self.lasting.is_empty() || self.rows.values().any(|row| row.rule.is_some())
+impl AsRef<Claim> for HeldCondition {
+    fn as_ref(&self) -> &Claim {
+        &self.claim
     }
 }
 
@@ -62,8 +52,9 @@ pub(super) struct Out {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConditionsByNode {
-    nodes: BTreeMap<NodeName, NodeConditions>,
-    rows: usize,
+    view: TableView<HeldCondition>,
+    /// Rules that keep a node out until it recovers.
+    lasting: BTreeMap<NodeName, BTreeSet<usize>>,
 }
 
 impl ConditionsByNode {
@@ -80,24 +71,18 @@ impl ConditionsByNode {
             return Change::News;
         };
         let condition = &stated.condition;
-        let (claim, truth) = (stated.claim, condition.truth);
-        let subject = (condition.component.clone(), condition.key.to_ascii_uppercase());
-        let known = self.nodes.get(node).and_then(|known| known.rows.get(&subject));
-        if known.is_none() && self.rows >= CONDITIONS_MAX {
-            return Change::News;
-        }
-        // A lost publisher has been followed by another one, or a stolen key invents a loss.
-        let severity = report.severity();
-        let is_last = |replaced| match known {
-            Some(known) => replaced == known.claim.event && severity <= known.severity,
-            None => report.is_initial,
-        };
-        if !claim.replaces.is_none_or(is_last) {
+        let (truth, place) = (condition.truth, report.place);
+        let claim = Claim { truth, severity: report.severity(), ..stated.claim };
+        let subject = Subject::new(node.as_str(), &condition.component, &condition.key);
+        // The log also delivers what its table has rejected.
+        if !self.view.counts(&subject, &claim, place) {
             return Change::Known;
         }
-        let of_node = self.nodes.entry(node.clone()).or_default();
-        let was_out = of_node.is_out();
-        let old = of_node.rows.get(&subject).cloned();
+        let old = self.view.get(&subject).cloned();
+        if old.is_none() && self.view.len() >= CONDITIONS_MAX {
+            return Change::News;
+        }
+        let was_out = self.is_out(node);
         let is_known = old.as_ref().is_some_and(|old| old.claim.source == claim.source);
         let ends = truth == Truth::False;
         let was_overruled = old.as_ref().is_some_and(|old| old.is_overruled);
@@ -107,77 +92,83 @@ impl ConditionsByNode {
             Some(old) if is_known || truth == Truth::Unknown => old.rule.or(rule),
             _ => rule,
         };
-        self.rows += usize::from(old.is_none());
+        let is_repeat = is_known && old.as_ref().is_some_and(|old| old.claim.truth == truth);
+        let was_held = is_known && old.as_ref().is_some_and(|old| old.claim.truth != Truth::False);
+        // That a publisher is lost is no news, unless the statement itself was not delivered.
+        let is_loss = truth == Truth::Unknown && (was_held || !place.is_row);
         // Another host finds that a publisher is lost.
         let host = claim.replaces.is_none().then(|| report.host.clone());
-        let host = host.or_else(|| old.as_ref().and_then(|old| old.host.clone()));
-        let held = HeldCondition { claim, truth, severity, rule, is_overruled, host };
-        of_node.rows.insert(subject, held);
-        let is_repeat = is_known && old.is_some_and(|old| old.truth == truth);
-        let is_loss = truth == Truth::Unknown && !report.is_initial;
-        match was_out && !of_node.is_out() {
+        let host = host.or_else(|| old.and_then(|old| old.host));
+        self.view.take(subject, place, HeldCondition { claim, rule, is_overruled, host });
+        match was_out && !self.is_out(node) {
             true => Change::Recovered,
             false if is_overruled || is_repeat || is_loss => Change::Known,
             false => Change::News,
         }
     }
 
+    fn is_out(&self, node: &NodeName) -> bool {
+        self.lasting.contains_key(node)
+            || self.view.of_host(node.as_str()).any(|(_, row)| row.rule.is_some())
+    }
+
     /// The node is out until it recovers.
     pub(super) fn keep_out(&mut self, node: &NodeName, rule: usize) {
-        self.nodes.entry(node.clone()).or_default().lasting.insert(rule);
+        self.lasting.entry(node.clone()).or_default().insert(rule);
     }
 
     /// These rules keep the node out no longer. Conditions that hold still do.
     pub(super) fn recovered(&mut self, node: &NodeName, ends: impl Fn(usize) -> bool) {
-        if let Some(known) = self.nodes.get_mut(node) {
-            known.lasting.retain(|rule| !ends(*rule));
+        let Some(lasting) = self.lasting.get_mut(node) else { return };
+        lasting.retain(|rule| !ends(*rule));
+        if lasting.is_empty() {
+            self.lasting.remove(node);
         }
     }
 
     /// The rules that keep the node out until it recovers.
     pub(super) fn lasting(&self, node: &NodeName) -> impl Iterator<Item = usize> {
-        self.nodes.get(node).into_iter().flat_map(|known| known.lasting.iter().copied())
+        self.lasting.get(node).into_iter().flatten().copied()
     }
 
     /// Whether a condition keeps the node out by this rule.
     pub(super) fn holds_by(&self, node: &NodeName, rule: usize) -> bool {
-        let known = self.nodes.get(node);
-        known.is_some_and(|known| known.rows.values().any(|row| row.rule == Some(rule)))
+        self.view.of_host(node.as_str()).any(|(_, row)| row.rule == Some(rule))
     }
 
     /// Whether each condition of the node with such a key, in upper case, is known not to hold.
     pub(super) fn are_clear(&self, node: &NodeName, is: impl Fn(&str) -> bool) -> bool {
-        let Some(known) = self.nodes.get(node) else { return true };
-        known.rows.iter().all(|((_, key), row)| row.truth == Truth::False || !is(key))
+        let mut rows = self.view.of_host(node.as_str());
+        rows.all(|(subject, row)| row.claim.truth == Truth::False || !is(subject.key()))
     }
 
     /// The host of the publisher that watches the node in an event space.
     pub(super) fn watcher(&self, node: &NodeName, space: &str) -> Option<&str> {
-        let watch = (space.to_ascii_lowercase(), WATCHED.to_owned());
-        self.nodes.get(node)?.rows.get(&watch)?.host.as_deref()
+        let watch = Subject::new(node.as_str(), &space.to_ascii_lowercase(), WATCHED);
+        self.view.get(&watch)?.host.as_deref()
     }
 
     /// A person wants the node to be used: what holds now does not matter.
     pub(super) fn overrule(&mut self, node: &NodeName) {
         self.recovered(node, |_| true);
-        if let Some(known) = self.nodes.get_mut(node) {
-            let held = known.rows.values_mut().filter(|row| row.truth != Truth::False);
-            held.for_each(|row| (row.rule, row.is_overruled) = (None, true));
-        }
+        let rows = self.view.of_host_mut(node.as_str());
+        let held = rows.filter(|row| row.claim.truth != Truth::False);
+        held.for_each(|row| (row.rule, row.is_overruled) = (None, true));
     }
 
     /// Why the node is not used.
     pub(super) fn out(&self, node: &NodeName) -> Option<Out> {
-        let known = self.nodes.get(node)?;
-        let held = known.rows.iter().find_map(|((component, key), row)| {
-            let lost = if row.truth == Truth::Unknown { ", its publisher is lost" } else { "" };
+        let held = self.view.of_host(node.as_str()).find_map(|(subject, row)| {
+            let (component, key) = (subject.component(), subject.key());
+            let lost =
+                if row.claim.truth == Truth::Unknown { ", its publisher is lost" } else { "" };
             let words = match component.is_empty() {
                 true => format!("{key}{lost}"),
                 false => format!("{component} {key}{lost}"),
             };
             Some(Out { rule: row.rule?, condition: Some(words) })
         });
-        let lasting = || known.lasting.first().map(|rule| Out { rule: *rule, condition: None });
-        held.or_else(lasting)
+        let lasting = || self.lasting.get(node)?.first().copied();
+        held.or_else(|| Some(Out { rule: lasting()?, condition: None }))
     }
 }

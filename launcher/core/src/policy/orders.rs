@@ -60,6 +60,6 @@ impl Orders {
     pub(super) fn overrules(&self, node: &NodeName, row: &Report) -> bool {
         let onset_ns = row.stated.as_ref().map(|stated| stated.condition.onset_ns);
         let ordered_ns = self.overruled.get(node);
-        row.is_initial && onset_ns.zip(ordered_ns).is_some_and(|(onset, order)| onset <= *order)
+        row.is_initial() && onset_ns.zip(ordered_ns).is_some_and(|(onset, order)| onset <= *order)
     }
 }

@@ -4,6 +4,7 @@
 use crate::names::NodeName;
 use ftb_core::condition::{Condition, EVENT_NAME, Truth};
 use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::space::lies_in;
 use ftb_core::{Event, EventId, Now, Position, Severity};
 
@@ -45,8 +46,8 @@ pub struct Report {
     pub uid: u32,
     pub stated: Option<Statement>,
     pub proof: Proof,
-    /// It is a row of the table with which the launcher begins, not news.
-    pub is_initial: bool,
+    /// Where a statement was read.
+    pub place: ReadPlace,
     /// Where it was read; `None` for statements of conditions, which repeat themselves.
     pub source: Option<EventSource>,
 }
@@ -63,8 +64,14 @@ pub struct EventSource {
 impl Report {
     /// An event of root, without a statement.
     pub fn new(event: Event, host: &str) -> Self {
-        let (host, proof) = (host.to_owned(), Proof::Unchecked);
-        Self { event, host, uid: 0, stated: None, proof, is_initial: false, source: None }
+        let (host, proof, place) = (host.to_owned(), Proof::Unchecked, ReadPlace::default());
+        Self { event, host, uid: 0, stated: None, proof, place, source: None }
+    }
+
+    /// Whether it is a row of the table with which the launcher begins, or with which a node joins
+    /// the job: no news. Rows that are read again, after a gap, are news.
+    pub fn is_initial(&self) -> bool {
+        self.place.is_row && self.place.reading == 0
     }
 
     /// Space and name; of a repeated statement those of the original. Agents repeat it in its

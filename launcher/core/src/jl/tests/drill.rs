@@ -6,6 +6,7 @@ use crate::policy::{DEFAULT, Facts, Policy, Proof, Report, Statement};
 use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::numbers::PublisherSeq;
 use ftb_core::{Event, EventId, EventName, EventSpace, PublisherId, Severity};
 
@@ -101,19 +102,10 @@ fn a_drill_says_why_nothing_would_move() {
 fn watches(policy: &mut Policy, host: &str, of: &str) {
     let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_NORMAL".parse().unwrap());
     event.severity = Severity::Info;
-    let truth = Truth::True;
-    let claim = Claim {
-        event: ID,
-        source: ID,
-        replaces: None,
-        truth,
-        time_ns: 1,
-        stated_ns: 1,
-        clock: None,
-        is_kept: false,
-    };
+    let claim = Claim::new(ID, Truth::True, Severity::Info, 1);
     let stated = Some(Statement { condition: Condition::watch(of, "ftb.ipmi"), claim });
-    let report = Report { stated, is_initial: true, ..Report::new(event, host) };
+    let place = ReadPlace { is_row: true, ..ReadPlace::default() };
+    let report = Report { stated, place, ..Report::new(event, host) };
     policy.event(Now::default(), &report, &node(of), &Facts::default());
 }
 

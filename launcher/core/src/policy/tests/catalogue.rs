@@ -1,7 +1,7 @@
 //! The built-in policy and the catalogue: each finding about a node has a rule, and each fault for
 //! which its publisher would take the node out of use keeps it without ranks.
 
-use super::conditions::{about, says, stated, unusable};
+use super::conditions::{ROW, about, says, stated, unusable};
 use super::*;
 use ftb_core::Severity;
 use ftb_core::catalog::{self, EVENTS, EventEntry};
@@ -90,7 +90,7 @@ fn each_fault_for_which_a_node_must_be_left_keeps_it_without_ranks() {
             continue;
         }
         let mut policy = Policy::parse(DEFAULT).unwrap();
-        let row = Report { is_initial: true, ..report(entry) };
+        let row = Report { place: ROW, ..report(entry) };
         let all = says(&mut policy, 1, &row, 0);
         assert!(unusable(&all).is_some(), "{}: {all:?}", entry.name);
         seen += 1;

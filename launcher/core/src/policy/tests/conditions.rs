@@ -6,7 +6,11 @@ use super::*;
 use ftb_core::catalog::CONDITIONS;
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::{EventId, PublisherId, Severity};
+
+/// A row of the table with which a launcher begins.
+pub(super) const ROW: ReadPlace = ReadPlace { subscription: 0, reading: 0, is_row: true };
 
 /// A statement of ftb-ipmi or ftb-bridge about a node, by the event with that number.
 pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth) -> Report {
@@ -21,16 +25,7 @@ pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth)
     };
     let source = EventId { publisher: PublisherId { account: 1, token: 1 }, seq: seq.into() };
     let mut report = plain(&event);
-    let claim = Claim {
-        event: source,
-        source,
-        replaces: None,
-        truth,
-        time_ns: seq,
-        stated_ns: seq,
-        clock: None,
-        is_kept: false,
-    };
+    let claim = Claim::new(source, truth, event.severity, seq);
     report.stated = Some(Statement { condition, claim });
     report
 }
@@ -132,12 +127,97 @@ fn a_lost_publisher_invents_no_fault_and_makes_none_worse() {
     assert!(policy.conditions.out(&node(3)).is_none(), "it was well");
 }
 
+/// Another publisher, host and token alike, says something at that second.
+fn of_another(account: u64, seconds: u64, report: Report) -> Report {
+    let event = EventId { publisher: PublisherId { account, token: account }, seq: 1.into() };
+    let stated = report.stated.unwrap();
+    let (truth, time_ns) = (stated.condition.truth, seconds * 1_000_000_000);
+    let claim = Claim::new(event, truth, report.event.severity, time_ns);
+    let claim = Claim { clock: Some(account), ..claim };
+    Report { stated: Some(Statement { claim, ..stated }), ..report }
+}
+
+/// A failover merges two logs: the log delivers what its table rejects.
+#[test]
+fn an_older_statement_that_a_merge_brings_neither_clears_nor_moves() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    says(&mut policy, 1, &fan(7, 5, Truth::True), 4);
+    for older in [fan(6, 5, Truth::False), repeated(fan(6, 5, Truth::False))] {
+        assert_eq!(says(&mut policy, 2, &older, 4), [], "the failed fan is newer");
+        assert!(policy.conditions.out(&node(5)).is_some());
+    }
+    says(&mut policy, 3, &fan(8, 2, Truth::False), 4);
+    assert_eq!(says(&mut policy, 4, &fan(7, 2, Truth::True), 4), [], "it is well again");
+    assert!(policy.conditions.out(&node(2)).is_none());
+}
+
+#[test]
+fn only_a_person_clears_what_was_stated_by_hand() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let by_hand = |account, seconds, truth| {
+        let mut report = of_another(account, seconds, fan(1, 5, truth));
+        report.stated.as_mut().unwrap().claim.is_kept = true;
+        report
+    };
+    says(&mut policy, 1, &by_hand(2, 100, Truth::True), 4);
+    let ipmi = of_another(3, 200, fan(1, 5, Truth::False));
+    assert_eq!(says(&mut policy, 2, &ipmi, 4), []);
+    assert!(policy.conditions.out(&node(5)).is_some());
+    let cleared = says(&mut policy, 3, &by_hand(4, 300, Truth::False), 4);
+    assert_eq!(wants(&cleared), [Request::Usable { node: node(5) }]);
+}
+
+#[test]
+fn a_second_monitor_that_repeats_its_old_clear_puts_no_node_back() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    says(&mut policy, 1, &of_another(2, 500, fan(1, 5, Truth::True)), 4);
+    let stale = repeated(of_another(3, 100, fan(1, 5, Truth::False)));
+    assert_eq!(says(&mut policy, 2, &stale, 4), []);
+    let mut again = stale;
+    let claim = &mut again.stated.as_mut().unwrap().claim;
+    // Its agent repeats the statement: that event is new.
+    (claim.event.publisher.token, claim.time_ns) = (9, 900_000_000_000);
+    assert_eq!(says(&mut policy, 3, &again, 4), []);
+    assert!(policy.conditions.out(&node(5)).is_some());
+}
+
+/// A spare fails and its publisher is lost, both in the gap: only the row says so.
+#[test]
+fn an_unknown_condition_whose_beginning_was_missed_keeps_its_node_out() {
+    let again = ROW.next_reading();
+    let lost = |seq, number| {
+        let mut lost = repeated(fan(seq, number, Truth::Unknown));
+        let claim = &mut lost.stated.as_mut().unwrap().claim;
+        claim.replaces = Some(claim.source);
+        claim.event.publisher.token = 9;
+        lost
+    };
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    says(&mut policy, 1, &Report { place: ROW, ..fan(1, 5, Truth::False) }, 4);
+    for number in [5, 6] {
+        let row = Report { place: again, ..lost(2, number) };
+        let (about, why, _) = unusable(&says(&mut policy, 2, &row, 4)).unwrap();
+        assert_eq!(
+            (about, &why[..]),
+            (node(number), "fan failed: sensor FANFAIL, its publisher is lost")
+        );
+    }
+    // What held before the gap has been acted on.
+    assert!(is_migration(&says(&mut policy, 100, &fan(3, 2, Truth::True), 4), 2));
+    let row = Report { place: again.next_reading(), ..lost(3, 2) };
+    let known = says(&mut policy, 200, &row, 4);
+    assert!(wants(&known).is_empty(), "{known:?}");
+    // A row of the table may also say that a node is well again, which is news.
+    let well = Report { place: again.next_reading(), ..fan(4, 5, Truth::False) };
+    assert_eq!(wants(&says(&mut policy, 300, &well, 4)), [Request::Usable { node: node(5) }]);
+}
+
 /// The table at the start: repeated statements, in part of lost publishers.
 #[test]
 fn rows_of_the_table_keep_nodes_out_before_any_rank_is_placed() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     let mut row = |report: Report| {
-        let report = Report { is_initial: true, ..repeated(report) };
+        let report = Report { place: ROW, ..repeated(report) };
         says(&mut policy, 1, &report, 0)
     };
     assert!(unusable(&row(fan(1, 1, Truth::True))).is_some());
@@ -174,7 +254,7 @@ fn a_row_of_each_infiniband_fault_keeps_its_node_out() {
         for space in ["ftb.ib", "FTB.IB", "ftb.agent"] {
             let report = repeated_in(space, infiniband(name, key, 2));
             assert_eq!(report.name(), ("ftb.ib", name));
-            let report = Report { is_initial: true, ..report };
+            let report = Report { place: ROW, ..report };
             let mut policy = Policy::parse(DEFAULT).unwrap();
             let all = says(&mut policy, 1, &report, 0);
             assert!(unusable(&all).is_some(), "{name} in {space}: {all:?}");
@@ -208,7 +288,7 @@ fn infiniband_faults_are_known_by_their_conditions() {
 fn a_launcher_that_takes_over_acts_on_what_it_missed_and_once() {
     let mut policy = Policy::parse(DEFAULT).unwrap();
     policy.adopt(at(0), FaultId(7), Some(&node(1)), "fan failed");
-    let row = |seq, number| Report { is_initial: true, ..fan(seq, number, Truth::True) };
+    let row = |seq, number| Report { place: ROW, ..fan(seq, number, Truth::True) };
     let known = says(&mut policy, 1, &row(1, 1), 4);
     assert!(wants(&known).is_empty(), "fault 7 waits already: {known:?}");
     assert!(is_migration(&says(&mut policy, 1, &row(2, 2), 4), 2));
@@ -232,7 +312,7 @@ fn a_person_may_use_a_node_whose_condition_holds_until_it_fails_anew() {
 fn the_next_launcher_keeps_what_a_person_has_ordered() {
     let mut first = Policy::parse(DEFAULT).unwrap();
     let row = |number, onset_ns| {
-        let mut row = Report { is_initial: true, ..fan(1, number, Truth::True) };
+        let mut row = Report { place: ROW, ..fan(1, number, Truth::True) };
         row.stated.as_mut().unwrap().condition.onset_ns = onset_ns;
         row
     };
