@@ -7,7 +7,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::outside_cargo;
-use ftb_tests::pages::first_hour;
+use ftb_tests::pages::{first_hour, shell_lines};
 use ftb_tests::skip::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -252,10 +252,19 @@ fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()
     for (name, version) in [("one", "0.1.0"), ("two", "0.1.1")] {
         run(make("debs", &from, &made).env("VERSION", version))?;
         fs::create_dir(share.join(name))?;
-        for (package, path) in packages(&made, "deb")? {
-            fs::rename(path, share.join(name).join(format!("{package}.deb")))?;
+        for path in packages(&made, "deb")?.into_values() {
+            let file = path.file_name().context("a name")?;
+            fs::rename(&path, share.join(name).join(file))?;
         }
         fs::write(share.join(name).join("version"), version)?;
+    }
+    let guide = fs::read_to_string(root().join("deploy/book/upgrade.md"))?;
+    for (heading, file) in
+        [("One host after the other", "upgrade"), ("Downgrade of one host", "downgrade")]
+    {
+        let lines = shell_lines(&guide, heading);
+        ensure!(!lines.is_empty(), "{heading}: no commands");
+        fs::write(share.join(file), lines.join("\n") + "\n")?;
     }
     let scripts = root().join("tests/packages");
     for name in ["scenario.sh", "load.py"] {
