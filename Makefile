@@ -18,6 +18,8 @@ BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md 
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \
   $(addprefix deploy/book/,checklist.md symptoms.md failures.md upgrade.md)
+# For the Prometheus of each node and the central one, and for Grafana.
+MONITORING = node.yml prometheus.yml alerts.yml dashboard.json
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features
@@ -210,6 +212,11 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -m 0644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
 	@for page in $(BESIDE); do \
 	  install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/doc/ftb/$$page || exit 1; done
+	install -d $(DESTDIR)$(PREFIX)/share/ftb/monitoring
+	@for file in $(MONITORING); do \
+	  sed 's|/usr/share/|$(PREFIX)/share/|' deploy/monitoring/$$file \
+	    > $(DESTDIR)$(PREFIX)/share/ftb/monitoring/$$file && \
+	  chmod 0644 $(DESTDIR)$(PREFIX)/share/ftb/monitoring/$$file || exit 1; done
 	@$(MAKE) --no-print-directory install-capi
 	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
 
@@ -305,4 +312,5 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
 	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb*.debug
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb-*.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/share/ftb
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/ftb
