@@ -71,6 +71,10 @@ systemctl start ftb-ib.service
 is active ftb-ib.service active
 pid=$(systemctl show -p MainPID --value ftb-agent)
 [ "$(stat -c %U "/proc/$pid")" = ftb ] || fail "not the user ftb"
+for unit in ftb-agent ftb-ib; do
+    # A container may not be allowed to set it.
+    [ "$(systemctl show -p OOMScoreAdjust --value $unit)" = -500 ] || fail "$unit ends before jobs"
+done
 systemd-analyze security --no-pager --threshold=20 ftb-agent.service >/dev/null ||
   fail "too exposed"
 
