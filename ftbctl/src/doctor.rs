@@ -123,7 +123,7 @@ fn is_healthy(findings: &[Finding]) -> bool {
 /// The file of the agent, or its key, is closed to this user: that is right unless it is root.
 fn denied(what: String) -> Vec<Finding> {
     let grade = if geteuid().is_root() { Grade::Warning } else { Grade::Note };
-    vec![Finding::new(grade, AREAS[0], what, "run as root: it reads the agent's files")]
+    vec![Finding::new(grade, AREAS[0], what, "to examine it too, run as root")]
 }
 
 async fn ask(common: &Common) -> Result<Answers, AdminError> {

@@ -115,8 +115,8 @@ pub fn first_hour(readme: &str) -> Vec<String> {
 /// The lines for a shell (`sh`) in the section of a page that begins with this heading.
 pub fn shell_lines(page: &str, heading: &str) -> Vec<String> {
     let section = page.split("\n## ").find(|section| section.lines().next() == Some(heading));
-    let blocks = code(section.unwrap_or_default()).0;
-    blocks.into_iter().filter(|block| block.language == "sh").flat_map(|block| block.lines).collect()
+    let blocks = code(section.unwrap_or_default()).0.into_iter();
+    blocks.filter(|block| block.language == "sh").flat_map(|block| block.lines).collect()
 }
 
 /// The links of all pages below a folder that lead to no file, or to no heading of their page: one

@@ -168,11 +168,8 @@ fn run_loop(said: &str, folder: &Path) -> String {
     path.push(format!(":{}:/usr/bin:/bin", ftbctl.parent().unwrap().display()));
     let mut shell = Command::new("sh");
     shell.args(["-ec", &lines[begin..=end].join("\n")]).env("PATH", path);
-    let output = shell
-        .env("HOSTS", folder.join("hosts"))
-        .env("ETC", folder.join("etc"))
-        .output()
-        .unwrap();
+    let output =
+        shell.env("HOSTS", folder.join("hosts")).env("ETC", folder.join("etc")).output().unwrap();
     assert!(output.status.success(), "{}{said}", text(&output.stderr));
     std::fs::read_to_string(folder.join("hosts/log")).unwrap()
 }

@@ -7,9 +7,7 @@
 use super::usage::Usage;
 use ftb_core::Severity;
 use ftb_core::node::api::MemberState;
-use ftb_core::node::{
-    Census, JournalState, NodeStatus, SERVICES, TreeRole, counter_meanings,
-};
+use ftb_core::node::{Census, JournalState, NodeStatus, SERVICES, TreeRole, counter_meanings};
 use ftb_core::protocol::PROTOCOL;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
