@@ -9,17 +9,17 @@ pub const AGENTS_MAX: usize = 1_000;
 /// Addresses of hosts in one /24.
 const HOSTS_MAX: usize = 250;
 /// Random /24s of 127.0.0.0/8 that are tried until one is free.
-const BLOCKS_TRIED_MAX: u32 = 100;
+const SUBNETS_TRIED_MAX: u32 = 100;
 
 /// As many /24s of 127.0.0.0/8 as are needed, which no other process on this machine claims as long
 /// as this lives: neither another test, nor what a test that was killed has left running.
 #[derive(Debug)]
 pub struct Part {
-    blocks: Vec<Block>,
+    subnets: Vec<Subnet>,
 }
 
 #[derive(Debug)]
-struct Block {
+struct Subnet {
     prefix: String,
     _claim: TcpListener,
 }
@@ -31,8 +31,8 @@ impl Part {
     /// There is none among many: there are no loopback addresses here but 127.0.0.1.
     pub fn claim(port: u16, addresses: usize) -> Result<Self> {
         let firsts = (0..addresses.max(1)).step_by(HOSTS_MAX);
-        let blocks = firsts.map(|first| Block::claim(port, HOSTS_MAX.min(addresses - first)));
-        Ok(Self { blocks: blocks.collect::<Result<_>>()? })
+        let subnets = firsts.map(|first| Subnet::claim(port, HOSTS_MAX.min(addresses - first)));
+        Ok(Self { subnets: subnets.collect::<Result<_>>()? })
     }
 
     /// The address of a host, counted from 0.
@@ -40,14 +40,14 @@ impl Part {
     /// # Panics
     /// The part was claimed for fewer hosts.
     pub fn address(&self, host: usize) -> String {
-        format!("{}.{}", self.blocks[host / HOSTS_MAX].prefix, host % HOSTS_MAX + 1)
+        format!("{}.{}", self.subnets[host / HOSTS_MAX].prefix, host % HOSTS_MAX + 1)
     }
 }
 
-impl Block {
+impl Subnet {
     fn claim(port: u16, addresses: usize) -> Result<Self> {
         let random = RandomState::new();
-        for attempt in 0..BLOCKS_TRIED_MAX {
+        for attempt in 0..SUBNETS_TRIED_MAX {
             let number = random.hash_one(attempt);
             let prefix = format!("127.{}.{}", 1 + number % 254, (number >> 32) % 256);
             let listen = |host: usize| TcpListener::bind((format!("{prefix}.{host}"), port));
@@ -57,6 +57,6 @@ impl Block {
                 return Ok(Self { prefix, _claim: claim });
             }
         }
-        bail!("no part of 127.0.0.0/8 is free at port {port}: tried {BLOCKS_TRIED_MAX}")
+        bail!("no part of 127.0.0.0/8 is free at port {port}: tried {SUBNETS_TRIED_MAX}")
     }
 }
