@@ -17,7 +17,9 @@ BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md 
   launcher/job/fmi.md launcher/job/shrink.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \
-  $(addprefix deploy/book/,checklist.md symptoms.md failures.md upgrade.md)
+  $(addprefix deploy/book/,install.md checklist.md symptoms.md failures.md upgrade.md)
+# For the Prometheus of each node and the central one, and for Grafana.
+MONITORING = node.yml prometheus.yml alerts.yml dashboard.json
 SYSCONF  = $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 UNITDIR  = $(PREFIX)/lib/systemd/system
 # What is installed and tested. One selection for all: with another one, Cargo unites other features
@@ -80,7 +82,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture
-	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions numbers -- --ignored --nocapture
+	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions --test doctor numbers -- --ignored --nocapture
 	FTB_BRIDGE_LOAD=10 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-bridge --test nats -- --nocapture
 	$(CARGO) test --release -p ftb-agent --test memory numbers -- --ignored --nocapture
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
@@ -210,6 +212,11 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -m 0644 docs/*.md $(DESTDIR)$(PREFIX)/share/doc/ftb/docs
 	@for page in $(BESIDE); do \
 	  install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/doc/ftb/$$page || exit 1; done
+	install -d $(DESTDIR)$(PREFIX)/share/ftb/monitoring
+	@for file in $(MONITORING); do \
+	  sed 's|/usr/share/|$(PREFIX)/share/|' deploy/monitoring/$$file \
+	    > $(DESTDIR)$(PREFIX)/share/ftb/monitoring/$$file && \
+	  chmod 0644 $(DESTDIR)$(PREFIX)/share/ftb/monitoring/$$file || exit 1; done
 	@$(MAKE) --no-print-directory install-capi
 	@echo "installed; now copy $(SYSCONF)/ftb/agent.toml.sample to agent.toml, edit it, and: systemctl enable --now ftb-agent"
 
@@ -305,4 +312,5 @@ uninstall: ## what install put there, but not your configuration
 	rm -f $(addprefix $(DEBUG)$(PREFIX)/bin/,$(addsuffix .debug,$(BINARIES)))
 	rm -f $(DEBUG)$(PREFIX)/libexec/ftb/*.debug $(DEBUG)$(LIBDIR)/libftb*.debug
 	rm -f $(DESTDIR)$(PREFIX)/lib/sysusers.d/ftb-*.conf $(DESTDIR)$(SYSCONF)/ftb/*.toml.sample
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/libexec/ftb
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ftb $(DESTDIR)$(PREFIX)/share/ftb
+	rm -rf $(DESTDIR)$(PREFIX)/libexec/ftb

@@ -61,14 +61,6 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
-    /// The address for monitoring systems.
-    #[error("cannot listen for metrics on {address}: {error}")]
-    ListenMetrics {
-        /// Which address.
-        address: String,
-        /// Why.
-        error: io::Error,
-    },
     /// The files of the web page.
     #[error("[page]: {0}")]
     Page(String),
@@ -327,16 +319,23 @@ impl Listeners {
         let page = Page::read(&config.page).map_err(StartError::Page)?;
         let monitor = match config.metrics.listen {
             None => None,
-            Some(address) => {
-                let address = address.to_string();
-                let listener = world.net.listen_links(&address).await;
-                let listener =
-                    listener.map_err(|error| StartError::ListenMetrics { address, error })?;
-                Some((listener, page))
-            }
+            Some(address) => listen_for_monitors(&address.to_string(), world).await,
         };
-        Ok(Self { links, clients, monitor })
+        Ok(Self { links, clients, monitor: monitor.map(|listener| (listener, page)) })
     }
+}
+
+/// The address for monitoring systems; `None`, and a line of the log, if another program has it.
+/// Events are worth more than their metrics: the agent runs without.
+async fn listen_for_monitors(address: &str, world: &World) -> Option<Box<dyn Listener>> {
+    let opened = world.net.listen_links(address).await;
+    let report = |error: &io::Error| {
+        tracing::error!(
+            "cannot listen for metrics on {address}: {error}: the agent runs without metrics and \
+             page; correct metrics.listen, then restart it"
+        );
+    };
+    opened.inspect_err(report).ok()
 }
 
 /// What the journal holds; `None` without one.

@@ -113,6 +113,21 @@ fn a_good_configuration_says_who_this_host_is_and_starts_nothing() {
     assert!(!dir.path().join("agent.sock").exists());
 }
 
+/// Two agents of one host with the same file but for their names: events are worth more than
+/// metrics.
+#[tokio::test]
+async fn an_agent_whose_address_for_metrics_is_taken_runs_without_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let config = write_config(dir.path(), &format!("[metrics]\nlisten = \"{address}\"\n"));
+    let mut process = Process::start(dir.path(), &mut agent(&config));
+    process.logged(&format!("cannot listen for metrics on {address}: Address already")).await;
+    drop(process.client().await);
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.ended(), Some(0), "{}", process.log());
+}
+
 #[test]
 fn a_port_that_is_taken_is_exit_code_1_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();

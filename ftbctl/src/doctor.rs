@@ -15,6 +15,7 @@ use ftb_core::hostlist::fold;
 use ftb_proto::v1::{
     AgentReport, AgentRole, JournalState, MemberState, ReportsReply, StatusReply, TreeReply,
 };
+use nix::unistd::geteuid;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,6 +32,8 @@ const CERTIFICATE_NOW: Duration = Duration::from_secs(86_400);
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Grade {
+    /// Nothing is wrong: something could not be examined.
+    Note,
     Warning,
     Error,
 }
@@ -38,6 +41,7 @@ enum Grade {
 impl Grade {
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Note => "note",
             Self::Warning => "warning",
             Self::Error => "error",
         }
@@ -109,7 +113,17 @@ pub(crate) async fn run(
     }
     summary(&mut output, &findings, (agents, left_out))?;
     output.flush()?;
-    if findings.is_empty() { Ok(()) } else { Err(Failure::Code(ftb_cli::FAILED)) }
+    if is_healthy(&findings) { Ok(()) } else { Err(Failure::Code(ftb_cli::FAILED)) }
+}
+
+fn is_healthy(findings: &[Finding]) -> bool {
+    findings.iter().all(|finding| finding.grade == Grade::Note)
+}
+
+/// The file of the agent, or its key, is closed to this user: that is right unless it is root.
+fn denied(what: String) -> Vec<Finding> {
+    let grade = if geteuid().is_root() { Grade::Warning } else { Grade::Note };
+    vec![Finding::new(grade, AREAS[0], what, "to examine it too, run as root")]
 }
 
 async fn ask(common: &Common) -> Result<Answers, AdminError> {
@@ -137,9 +151,7 @@ pub(crate) fn configuration(file: &Path) -> Vec<Finding> {
             let fix = "write one with ftbctl init, or give --config FILE";
             return finding(Grade::Warning, format!("{shown} does not exist"), fix);
         }
-        Err(error) => {
-            return finding(Grade::Warning, format!("{shown}: {error}"), "run as root");
-        }
+        Err(error) => return denied(format!("{shown}: {error}")),
         Ok(_) => {}
     }
     let beside = std::env::current_exe().map(|own| own.with_file_name("ftb-agent"));
@@ -157,9 +169,8 @@ pub(crate) fn configuration(file: &Path) -> Vec<Finding> {
         (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     let line = text::printable(errors.lines().next().unwrap_or_default());
     let line = line.strip_prefix("ftb-agent: ").unwrap_or(&line).to_owned();
-    let denied = line.contains("Permission denied");
     match output.status.success() {
-        _ if denied => finding(Grade::Warning, line, "run as root: it reads the agent's files"),
+        _ if line.contains("Permission denied") => denied(line),
         false => finding(Grade::Error, line, "correct the line that the message names"),
         true if !line.is_empty() => finding(Grade::Warning, line, "renew it: ftbctl ca issue"),
         true if words.contains("is not in the list") => finding(
@@ -402,6 +413,7 @@ pub(crate) fn show(output: &mut Output, finding: &Finding) -> Result<(), Failure
         }));
     }
     let style = match grade {
+        Grade::Note => FAINT,
         Grade::Warning => WARN,
         Grade::Error => BAD,
     };
@@ -429,7 +441,7 @@ fn summary(
         }));
     }
     let more = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
-    if findings.is_empty() {
+    if is_healthy(findings) {
         let areas = AREAS.join(", ");
         let line = format!("healthy: {agents} agents reported{more}; {areas}");
         return output.line(&styled(GOOD, &line));

@@ -10,7 +10,7 @@ use crate::common::Common;
 use crate::doctor;
 use crate::failure::Failure;
 use crate::output::{Output, STRONG, styled};
-use ftb_core::hostlist::Hostlist;
+use ftb_core::hostlist::{Hostlist, fold};
 use nix::unistd::{Gid, Group, chown, gethostname};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -21,6 +21,11 @@ use std::path::{Path, PathBuf};
 
 /// The file of the agent.
 const CONFIG: &str = "agent.toml";
+/// How the line begins that is not the same on every host.
+const HOST_KEY: &str = "host = ";
+/// What monitoring of all hosts needs.
+const METRICS: &str = "\n# Metrics and health, on loopback: /usr/share/ftb/monitoring.\n\
+                       [metrics]\nlisten = \"127.0.0.1:9464\"\n";
 /// The group of the agent's user, which reads the key.
 const GROUP: &str = "ftb";
 
@@ -70,7 +75,8 @@ pub(crate) fn run(common: &Common, args: &InitArgs, mut output: Output) -> Resul
     for finding in &findings {
         doctor::show(&mut output, finding)?;
     }
-    next_steps(&mut output, args, &members, own.as_deref(), (&file, has_key))?;
+    let is_named = named(own.as_deref(), &here).is_some();
+    next_steps(&mut output, args, (&members, own.as_deref(), is_named), (&file, has_key))?;
     output.flush()
 }
 
@@ -147,16 +153,17 @@ fn text(
     here: &str,
     (tls, socket): (&Path, Option<&Path>),
 ) -> String {
+    let own = named(own, here);
+    let same = if own.is_some() { "but for host the same" } else { "the same" };
     let mut text = format!(
-        "# Written by ftbctl init; the same on every host. agent.toml.sample explains all keys.\n\
+        "# Written by ftbctl init; {same} on every host. agent.toml.sample explains all keys.\n\
          cluster = {:?}\nmembers = {:?}\n",
         args.cluster,
         members.to_string()
     );
-    let found = |own: &str| own.eq_ignore_ascii_case(here) || own.eq_ignore_ascii_case(short(here));
     // Writing to a String cannot fail, here and below.
-    if let Some(own) = own.filter(|own| !found(own)) {
-        let _ = writeln!(text, "host = {own:?}");
+    if let Some(own) = own {
+        let _ = writeln!(text, "{HOST_KEY}{own:?}");
     }
     if let Some(socket) = socket {
         let _ = writeln!(text, "agent_socket = {:?}", socket.display().to_string());
@@ -167,7 +174,7 @@ fn text(
         if members.len() == 1 {
             text.push_str("listen = \"127.0.0.1:14451\"\n");
         }
-        return text;
+        return text + METRICS;
     }
     text.push_str(
         "# Hosts whose programs may state conditions of others, the same on all hosts: mgmt[1-2]\n",
@@ -179,30 +186,39 @@ fn text(
         let path = tls.join(name).display().to_string();
         let _ = writeln!(text, "{key} = {path:?}");
     }
-    text
+    text + METRICS
+}
+
+/// This host as it stands in the list, where that is not what the agent finds by itself.
+fn named<'a>(own: Option<&'a str>, here: &str) -> Option<&'a str> {
+    own.filter(|own| !own.eq_ignore_ascii_case(here) && !own.eq_ignore_ascii_case(short(here)))
 }
 
 fn next_steps(
     output: &mut Output,
     args: &InitArgs,
-    members: &Hostlist,
-    own: Option<&str>,
+    (members, own, is_named): (&Hostlist, Option<&str>, bool),
     (file, has_key): (&Path, bool),
 ) -> Result<(), Failure> {
     output.line(&styled(STRONG, "next"))?;
-    let tls = file.with_file_name("tls");
-    let (file, tls, ca) = (file.display(), tls.display(), args.ca_dir.display());
+    let shown = |path: &Path| path.display().to_string();
+    let (tls, dir) = (file.with_file_name("tls"), file.with_file_name(""));
+    let (file, tls, dir, ca) = (shown(file), shown(&tls), shown(&dir), shown(&args.ca_dir));
     if own.is_some() {
         if !args.insecure && !has_key {
             output.line(&format!("  chown root:{GROUP} {tls}/agent.key"))?;
         }
         output.line("  systemctl enable --now ftb-agent")?;
     }
-    let others = members.len() - usize::from(own.is_some());
-    if others > 0 {
-        let list = members.to_string();
+    let others: Vec<String> = members.iter().filter(|name| Some(&**name) != own).collect();
+    if !others.is_empty() {
+        let list = fold(others.iter().map(String::as_str));
         output.line(&format!("  for h in $(ftbctl hosts expand '{list}'); do"))?;
-        output.line(&format!("    ssh $h mkdir -p {tls} && scp {file} $h:{file}"))?;
+        output.line(&format!("    ssh $h mkdir -p {}", if args.insecure { &dir } else { &tls }))?;
+        output.line(&match is_named {
+            true => format!("    sed '/^{HOST_KEY}/d' {file} | ssh $h 'cat >{file}'"),
+            false => format!("    scp {file} $h:{file}"),
+        })?;
         if !args.insecure {
             let files = format!("{ca}/ca.pem {ca}/crl.pem {ca}/hosts/$h/agent.pem");
             output.line(&format!("    scp {files} {ca}/hosts/$h/agent.key $h:{tls}"))?;

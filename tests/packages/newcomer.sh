@@ -1,18 +1,20 @@
 # A newcomer in a bare Debian: the packages of /share/debs, then the commands of README's first hour
-# (/share/first-hour, one a line) as root, as they stand there, until a job has run. Writes the
-# seconds since the first command to /share/seconds.
+# (/share/first-hour, one a line) as they stand there, until a job has run: what begins with sudo as
+# root, all else as an ordinary user. Writes the seconds since the first command to /share/seconds.
 set -eu
 export DEBIAN_FRONTEND=noninteractive HOME=/root
 fail() { echo "FAILED: $*"; exit 1; }
 seconds() { cut -d' ' -f1 /proc/uptime; }
-cd /root
+useradd --create-home --shell /bin/sh newcomer
+as_newcomer() { runuser -u newcomer -- env HOME=/home/newcomer sh -c "cd; $1"; }
+as_root() { sh -c "cd; ${1#sudo }"; }
 begin=$(seconds)
 while read -r line; do
     echo "\$ $line ($(seconds) s)"
     case $line in
-    "make install"*) dpkg -i /share/debs/*.deb >/tmp/dpkg 2>&1 || { cat /tmp/dpkg; fail "$line"; } ;;
+    "sudo make install"*) dpkg -i /share/debs/*.deb >/tmp/dpkg 2>&1 || { cat /tmp/dpkg; fail "$line"; } ;;
     *"&")
-        sh -c "exec ${line%&}" >/tmp/tail 2>&1 &
+        as_newcomer "exec ${line%&}" >/tmp/tail 2>&1 &
         tries=0
         until ftbctl status | grep -q 'severity='; do
             tries=$((tries + 1))
@@ -20,7 +22,10 @@ while read -r line; do
             sleep 0.1
         done
         ;;
-    *) sh -c "$line" >/tmp/said 2>&1 </dev/null || { cat /tmp/said; fail "$line"; }
+    *)
+        as=as_newcomer
+        case $line in sudo\ *) as=as_root ;; esac
+        $as "$line" >/tmp/said 2>&1 </dev/null || { cat /tmp/said; fail "$line"; }
         cat /tmp/said
         cat /tmp/said >>/tmp/all
         ;;

@@ -1,5 +1,6 @@
 # The life of the packages in a booted Debian: installed, started, upgraded under load, downgraded,
-# removed, purged. /share/one and /share/two have the packages of two versions.
+# removed, purged. /share/one and /share/two have the packages of two versions, /share/upgrade and
+# /share/downgrade the commands of the upgrade guide.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 fail() { echo "FAILED: $*"; exit 1; }
@@ -8,7 +9,7 @@ is() { [ "$(systemctl "is-$1" "$2" 2>/dev/null || true)" = "$3" ] || fail "$2 is
 installed() { dpkg-query -W -f '${Version}' "$1"; }
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
-        -o -path /share -o -path /var/lib/dpkg -o -path /var/log -o -path /var/cache \) -prune \
+        -o -path /share -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/log -o -path /var/cache \) -prune \
         -o -not -type d -print |
         grep -v -E '/__pycache__/|^/etc/(passwd|group|g?shadow|subuid|subgid)-?$' | sort
 }
@@ -24,6 +25,8 @@ await() {
 
 step "a booted system"
 await sh -c '! systemctl list-jobs | grep -v scenario | grep -q running'
+# The guide's commands ask before they change anything.
+echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/yes
 files >/tmp/before
 
 step "install: no service is enabled or started"
@@ -38,6 +41,24 @@ done
 dpkg --verify || fail "files differ from the packages"
 python3 -c 'import ftb; ftb.Client'
 
+step "a wrong file: the unit fails and stays so"
+# It runs as the user of Slurm, which no package makes.
+useradd --system slurm
+for name in agent ipmi ib slurm act bridge; do
+    unit=ftb-$name.service
+    (umask 022 && echo 'no_key = 1' >/etc/ftb/$name.toml)
+    ! systemctl start $unit 2>/dev/null || fail "$unit starts with a wrong file"
+    is failed $unit failed
+    [ "$(systemctl show -p NRestarts --value $unit)" = 0 ] || fail "$unit was started again"
+    [ "$(systemctl show -p ExecMainStatus --value $unit)" = 64 ] || {
+        journalctl -u $unit -n 20 --no-pager
+        fail "$unit: another exit code than 64"
+    }
+    systemctl reset-failed $unit
+    rm /etc/ftb/$name.toml
+done
+userdel slurm
+
 step "start"
 sed -e 's/^members = .*/members = "node01"\nhost = "node01"\ninsecure = true/' -e '/^\[tls\]/,/^key/d' \
     /etc/ftb/agent.toml.sample >/etc/ftb/agent.toml
@@ -50,6 +71,10 @@ systemctl start ftb-ib.service
 is active ftb-ib.service active
 pid=$(systemctl show -p MainPID --value ftb-agent)
 [ "$(stat -c %U "/proc/$pid")" = ftb ] || fail "not the user ftb"
+for unit in ftb-agent ftb-ib; do
+    # A container may not be allowed to set it.
+    [ "$(systemctl show -p OOMScoreAdjust --value $unit)" = -500 ] || fail "$unit ends before jobs"
+done
 systemd-analyze security --no-pager --threshold=20 ftb-agent.service >/dev/null ||
   fail "too exposed"
 
@@ -57,9 +82,17 @@ step "upgrade and downgrade under load"
 python3 /share/load.py >/tmp/load 2>&1 &
 load=$!
 await grep -q ready /tmp/load
+all=$(dpkg-query -W -f '${Package}\n' | wc -l)
 for version in two one two; do
     before=$(systemctl show -p MainPID --value ftb-agent)
-    dpkg -i --force-downgrade /share/$version/*.deb
+    guide=upgrade
+    [ $version != one ] || guide=downgrade
+    sed "s/VERSION/$(cat /share/$version/version)/" /share/$guide >/tmp/commands
+    (cd /share/$version && sh -ex /tmp/commands) || fail "the guide: $guide"
+    [ "$(dpkg-query -W -f '${Package}\n' | wc -l)" = "$all" ] || fail "packages came or went"
+    for package in ftb-publishers ftb-launcher ftb-slurm ftb-act ftb-bridge libftb0; do
+        [ "$(installed $package)" = "$(installed ftb-agent)" ] || fail "$package is left behind"
+    done
     is active ftb-agent.service active
     is enabled ftb-agent.service enabled
     is active ftb-ipmi.service inactive

@@ -102,17 +102,21 @@ pub fn code(text: &str) -> (Vec<Block>, String) {
     (blocks, prose)
 }
 
-/// The commands of README's first hour: the block that begins with the installation, without `sudo`
-/// and comments.
+/// The commands of README's first hour: the block that begins with the installation, without
+/// comments.
 pub fn first_hour(readme: &str) -> Vec<String> {
     let is_it = |block: &Block| block.lines.iter().any(|line| line.contains("ftbctl init"));
     let block = code(readme).0.into_iter().find(is_it);
     let lines = block.into_iter().flat_map(|block| block.lines);
-    let lines = lines.map(|line| {
-        let line = line.split(" # ").next().unwrap_or_default().trim_end().to_owned();
-        line.strip_prefix("sudo ").map_or(line.clone(), str::to_owned)
-    });
-    lines.collect()
+    let command = |line: String| line.split(" # ").next().unwrap_or_default().trim_end().to_owned();
+    lines.map(command).collect()
+}
+
+/// The lines for a shell (`sh`) in the section of a page that begins with this heading.
+pub fn shell_lines(page: &str, heading: &str) -> Vec<String> {
+    let section = page.split("\n## ").find(|section| section.lines().next() == Some(heading));
+    let blocks = code(section.unwrap_or_default()).0.into_iter();
+    blocks.filter(|block| block.language == "sh").flat_map(|block| block.lines).collect()
 }
 
 /// The links of all pages below a folder that lead to no file, or to no heading of their page: one

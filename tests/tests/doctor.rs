@@ -2,10 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 use ftb_tests::cluster::{Cluster, Plan, binary, wait_for};
+use ftb_tests::http;
+use ftb_tests::skip::skip;
+use ftb_tests::user::{ORDINARY, impossible};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn ftbctl(words: &[&str]) -> Output {
     Command::new(binary("ftbctl", "ftbctl").unwrap()).args(words).output().unwrap()
@@ -126,4 +132,158 @@ async fn init_writes_a_configuration_with_which_the_agent_works_and_replaces_no_
     up.await.unwrap();
     let wrong = ftbctl(&["init", "other", "--dir", &path("more"), "--ca-dir", &ca]);
     assert!(text(&wrong.stderr).contains("of cluster trial"), "{}", text(&wrong.stderr));
+}
+
+/// Programs that stand for those of a cluster. Each host has a folder for what is copied to it;
+/// what is run there is logged.
+const STANDS_FOR: [(&str, &str); 4] = [
+    (
+        "ssh",
+        "host=$1; shift\necho \"$host: $*\" >>\"$HOSTS/log\"\n\
+         sh -c \"$(printf '%s' \"$*\" | sed \"s|$ETC|$HOSTS/$host$ETC|g\")\"\n",
+    ),
+    (
+        "scp",
+        "for last in \"$@\"; do :; done\nwhile [ $# -gt 1 ]; do\n\
+         cp \"$1\" \"$HOSTS/${last%%:*}${last#*:}\" || exit 1\nshift; done\n",
+    ),
+    ("systemctl", "exit 0\n"),
+    ("chown", "exit 0\n"),
+];
+
+/// Runs the loop over the other hosts that `ftbctl init` has printed.
+fn run_loop(said: &str, folder: &Path) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let begin = lines.iter().position(|line| line.starts_with("for h in")).unwrap();
+    let end = lines.iter().position(|line| *line == "done").unwrap();
+    let programs = folder.join("programs");
+    std::fs::create_dir_all(&programs).unwrap();
+    for (name, text) in STANDS_FOR {
+        std::fs::write(programs.join(name), format!("#!/bin/sh\n{text}")).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(programs.join(name), mode).unwrap();
+    }
+    let ftbctl = binary("ftbctl", "ftbctl").unwrap();
+    let mut path = programs.into_os_string();
+    path.push(format!(":{}:/usr/bin:/bin", ftbctl.parent().unwrap().display()));
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &lines[begin..=end].join("\n")]).env("PATH", path);
+    let output =
+        shell.env("HOSTS", folder.join("hosts")).env("ETC", folder.join("etc")).output().unwrap();
+    assert!(output.status.success(), "{}{said}", text(&output.stderr));
+    std::fs::read_to_string(folder.join("hosts/log")).unwrap()
+}
+
+#[test]
+fn the_lines_that_init_prints_give_the_other_hosts_their_own_files() {
+    for words in [&["--host", "login1"][..], &["--host", "login1", "--insecure"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let path = |name: &str| root.join(name).display().to_string();
+        std::fs::create_dir(root.join("hosts")).unwrap();
+        let (dir, ca) = (path("etc"), path("ca"));
+        let init = ["init", "trial", "login1,node[1-2]", "--dir", &dir, "--ca-dir", &ca];
+        let output = ftbctl(&[&init[..], words].concat());
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let read = |name: &str| std::fs::read_to_string(name).unwrap();
+        let own = read(&path("etc/agent.toml"));
+        assert!(own.contains("host = \"login1\"\n"), "{own}");
+        assert!(own.contains("[metrics]\nlisten = \"127.0.0.1:9464\"\n"), "{own}");
+
+        let log = run_loop(&said, &root);
+        assert!(!log.contains("login1") && !Path::new(&path("hosts/login1")).exists(), "{log}");
+        for host in ["node1", "node2"] {
+            assert!(log.contains(&format!("{host}: systemctl enable --now ftb-agent")), "{log}");
+            let there = |name: &str| format!("{}{dir}/{name}", path(&format!("hosts/{host}")));
+            // No other host has the name of this one.
+            assert_eq!(read(&there("agent.toml")), own.replace("host = \"login1\"\n", ""));
+            if !words.contains(&"--insecure") {
+                let key = read(&path(&format!("ca/hosts/{host}/agent.key")));
+                assert_eq!(read(&there("tls/agent.key")), key);
+                assert_eq!(read(&there("tls/ca.pem")), read(&path("ca/ca.pem")));
+            }
+        }
+    }
+}
+
+/// The key of the agent is closed to ordinary users. They see a healthy tree all the same.
+#[tokio::test]
+async fn an_ordinary_user_hears_what_was_not_examined_and_that_the_tree_is_healthy() {
+    if let Some(reason) = impossible() {
+        return skip(&reason);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let all = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), all).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (dir, ca, socket) = (path("etc"), path("ca"), path("agent.sock"));
+    let words = ["init", "trial", "--dir", &dir, "--ca-dir", &ca, "--agent-socket", &socket];
+    assert!(ftbctl(&words).status.success());
+    let config = folder.path().join("etc/agent.toml");
+    let text_of_it = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text_of_it.replacen('\n', "\nlisten = \"127.0.0.1:0\"\n", 1)).unwrap();
+    let agent = start(&config);
+    let config = config.display().to_string();
+    let doctor = |user: Option<u32>, more: &[&str]| {
+        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+        command.args(["doctor", "--agent-socket", &socket, "--config", &config]).args(more);
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
+        command.output().unwrap()
+    };
+    let healthy = wait_for("root to find nothing", async || {
+        Ok(doctor(None, &[]).status.success().then_some(()))
+    });
+    healthy.await.unwrap();
+    let output = doctor(Some(ORDINARY[0]), &[]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.starts_with("note     configuration: ") && said.contains("Permission"), "{said}");
+    assert!(said.contains("healthy: 1 agents reported"), "{said}");
+    // What is wrong is wrong for all users.
+    drop(agent);
+    let output = doctor(Some(ORDINARY[0]), &["--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+}
+
+/// What `ftbctl doctor` may take, in the middle of some calls.
+const DOCTOR_MAX: Duration = Duration::from_secs(2);
+
+/// `FTB_DOCTOR_AGENTS` is the number of agents (64).
+#[tokio::test]
+#[ignore = "many agents: `make test-long` runs it and prints figures"]
+async fn numbers_of_the_doctor_and_of_scrapes() {
+    const ROUNDS: usize = 11;
+    let agents = std::env::var("FTB_DOCTOR_AGENTS").map_or(64, |text| text.parse().unwrap());
+    // With the times of a real cluster; and not `start`, which asks every agent again and again.
+    let mut cluster = Plan::new(agents, 16).extra("").monitored().prepare().unwrap();
+    (0..agents).for_each(|rank| cluster.run(rank).unwrap());
+    let healthy = wait_for("all agents to report", async || {
+        let (code, _, last) = doctor(&cluster, agents - 1);
+        Ok((code == Some(0) && last["agents"] == agents).then_some(()))
+    });
+    cluster.must(healthy.await).await;
+    let root = cluster.metrics_address(0).unwrap();
+    let times = |what: &str, call: &dyn Fn()| {
+        let time = |_| {
+            let begun = Instant::now();
+            call();
+            begun.elapsed()
+        };
+        let mut times: Vec<Duration> = (0..ROUNDS).map(time).collect();
+        times.sort();
+        println!("{what}: median {:?}, worst {:?}", times[ROUNDS / 2], times[ROUNDS - 1]);
+        times[ROUNDS / 2]
+    };
+    let examined = times("ftbctl doctor at a leaf", &|| {
+        let (code, _, last) = doctor(&cluster, agents - 1);
+        assert_eq!((code, &last["agents"]), (Some(0), &agents.into()));
+    });
+    times("a scrape of the acting root", &|| {
+        let page = http::get(&root, "/metrics").unwrap().body;
+        assert!(page.contains(&format!("ftb_members{{state=\"up\"}} {agents}")), "{page}");
+    });
+    assert!(examined < DOCTOR_MAX, "{examined:?}");
 }

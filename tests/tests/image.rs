@@ -1,12 +1,15 @@
 //! The container image of the agent: a static binary that forms a tree from an empty root.
 #![allow(clippy::unwrap_used)]
 
-use ftb_tests::cluster::{Plan, binary, outside_cargo};
+use ftb_tests::cluster::{Plan, binary, outside_cargo, wait_for};
+use ftb_tests::pages::shell_lines;
 use ftb_tests::skip::skip;
-use nix::unistd::Uid;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, Uid};
 use std::fmt::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 /// Shows the folder of the test within the root, which is the first argument, at its own place.
 /// Then the agent of that root takes the place of the one that the test would start.
@@ -92,12 +95,105 @@ fn the_container_image_has_the_files_the_user_and_the_command_of_its_definition(
         buildah(folder.path(), "buildah", &["inspect", "--type", "image", "ftb-agent:test"]);
     let about: serde_json::Value = serde_json::from_str(&about).unwrap();
     let config = &about["OCIv1"]["config"];
-    assert_eq!(config["User"], "ftb", "{config}");
+    // Kubernetes' runAsNonRoot takes a number alone.
+    assert_eq!(config["User"], "65532:65532", "{config}");
     assert_eq!(config["Entrypoint"], serde_json::json!(["/usr/bin/ftb-agent"]));
     assert_eq!(config["Cmd"], serde_json::json!(["--config", "/etc/ftb/agent.toml"]));
     assert_eq!(config["StopSignal"], "SIGTERM");
     let volumes = serde_json::json!({"/run/ftb": {}, "/var/lib/ftb": {}});
     assert_eq!(config["Volumes"], volumes);
+}
+
+/// The volumes of the install page's command: where each is on the host, and in the container.
+fn volumes() -> Vec<(String, String)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/book/install.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines = shell_lines(&page, "The container image").join(" ");
+    let (_, command) = lines.split_once("podman run").unwrap();
+    let mut words = command.split_whitespace();
+    let mut volumes = Vec::new();
+    while words.find(|word| *word == "--volume").is_some() {
+        let (host, inside) = words.next().unwrap().split_once(':').unwrap();
+        volumes.push((host.to_owned(), inside.to_owned()));
+    }
+    volumes
+}
+
+/// An image with the agent of this build, which is not static, and its libraries.
+fn build_with_libraries(folder: &Path) -> String {
+    let out = folder.join("out");
+    let copy = |from: &Path, to: &str| {
+        let to = out.join("root").join(to.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    };
+    let agent = binary("ftb-agent", "ftb-agent").unwrap();
+    copy(&agent, "usr/bin/ftb-agent");
+    let libraries = Command::new("ldd").arg(&agent).output().unwrap();
+    let libraries = String::from_utf8(libraries.stdout).unwrap();
+    let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.for_each(|library| copy(Path::new(library), library));
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/image");
+    std::fs::copy(image.join("Containerfile"), out.join("Containerfile")).unwrap();
+    let pack = image.join("pack.sh").display().to_string();
+    buildah(folder, &pack, &[out.to_str().unwrap(), "ftb-agent:test"]);
+    buildah(folder, "buildah", &["from", "ftb-agent:test"])
+}
+
+/// Ends a program and its children with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(group) = i32::try_from(self.0.id()) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_image_runs_as_its_user_on_the_volumes_of_the_install_page() {
+    if !Uid::effective().is_root() {
+        return skip("buildah without root needs user namespaces");
+    }
+    if Command::new("buildah").arg("--version").output().is_err() {
+        return skip("buildah is not installed (apt-get install buildah)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = |name: &str| folder.path().join(name);
+    let container = build_with_libraries(folder.path());
+    let mut arguments = vec!["run".to_owned(), "--network=host".to_owned()];
+    for (host, inside) in volumes() {
+        let at = own("host").join(host.trim_start_matches('/'));
+        std::fs::create_dir_all(&at).unwrap();
+        if !inside.ends_with(":ro") {
+            std::os::unix::fs::chown(&at, Some(65_532), Some(65_532)).unwrap();
+            // As buildah runs it, the volumes of the image would lie above those of the command.
+            let place = format!("{inside}-");
+            buildah(folder.path(), "buildah", &["config", "--volume", &place, &container]);
+        }
+        arguments.push(format!("--volume={}:{inside}", at.display()));
+    }
+    let config = "cluster = \"c\"\nmembers = \"n1\"\nhost = \"n1\"\ninsecure = true\n\
+                  listen = \"127.0.0.1:0\"\n";
+    std::fs::write(own("host/etc/ftb/agent.toml"), config).unwrap();
+    arguments.extend([container, "--".to_owned(), "/usr/bin/ftb-agent".to_owned()]);
+    let log = std::fs::File::create(own("log")).unwrap();
+    let mut command = Command::new("buildah");
+    command.args(arguments).env("CONTAINERS_STORAGE_CONF", own("storage.conf"));
+    command.env("BUILDAH_ISOLATION", "chroot").stderr(log).stdin(Stdio::null());
+    let _running = Running(command.process_group(0).spawn().unwrap());
+    let socket = own("host/run/ftb/agent.sock");
+    let journaled = wait_for("an event in the log on the volume", async || {
+        let mut ftbctl = Command::new(binary("ftbctl", "ftbctl")?);
+        ftbctl.args(["publish", "site.test", "X", "--agent-socket"]).arg(&socket);
+        let is_published = ftbctl.output()?.status.success();
+        let files = std::fs::read_dir(own("host/var/lib/ftb/journal")).map(Iterator::count);
+        Ok((is_published && files.is_ok_and(|files| files > 0)).then_some(()))
+    });
+    let journaled = journaled.await;
+    assert!(journaled.is_ok(), "{journaled:?}: {}", std::fs::read_to_string(own("log")).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

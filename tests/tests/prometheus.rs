@@ -1,5 +1,6 @@
-//! Real Prometheus and Alertmanager: metrics, rules and dashboard are right, and an alert fires
-//! when an agent is killed and is resolved when it is back.
+//! Real Prometheus and Alertmanager with the files of the deployment: a Prometheus in agent mode on
+//! each node, a central one with the rules. Metrics, rules and dashboard are right; an alert fires
+//! when a host dies, and is resolved when it is back.
 #![allow(clippy::unwrap_used)]
 
 use anyhow::{Context as _, Result, ensure};
@@ -7,6 +8,7 @@ use ftb_tests::cluster::{Cluster, Plan, wait_for};
 use ftb_tests::http;
 use ftb_tests::skip::skip;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -44,11 +46,9 @@ impl Drop for Server {
     }
 }
 
-fn start(program: &str, arguments: &[String], log: &Path) -> Server {
+fn start(command: &mut Command, log: &Path) -> Server {
     let log = std::fs::File::create(log).unwrap();
-    let mut command = Command::new(program);
-    let child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    Server(child.spawn().unwrap())
+    Server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
 }
 
 fn promtool(arguments: &[&str]) {
@@ -57,13 +57,107 @@ fn promtool(arguments: &[&str]) {
     assert!(output.status.success(), "promtool {arguments:?}: {text}");
 }
 
+/// A file of the deployment with other places in it, each of which it must have.
+fn replaced(name: &str, places: &[(&str, &str)]) -> String {
+    let mut text = std::fs::read_to_string(deployed(name)).unwrap();
+    for (old, new) in places {
+        assert!(text.contains(old), "{name}: no {old}");
+        text = text.replace(old, new);
+    }
+    text
+}
+
 #[test]
-fn promtool_takes_the_rules_and_the_sample_configuration() {
+fn promtool_takes_the_rules_and_the_configurations() {
     if !can_run() {
         return;
     }
-    promtool(&["check", "rules", deployed("alerts.yml").to_str().unwrap()]);
-    promtool(&["check", "config", deployed("prometheus.yml").to_str().unwrap()]);
+    let rules = deployed("alerts.yml").display().to_string();
+    promtool(&["check", "rules", &rules]);
+    promtool(&["check", "config", "--agent", deployed("node.yml").to_str().unwrap()]);
+    let dir = tempfile::tempdir().unwrap();
+    let central = dir.path().join("prometheus.yml");
+    let text = replaced("prometheus.yml", &[("/usr/share/ftb/monitoring/alerts.yml", &rules)]);
+    std::fs::write(&central, text).unwrap();
+    promtool(&["check", "config", central.to_str().unwrap()]);
+}
+
+/// Histories of a cluster, a sample each 15 s, and the alerts that fire at some times.
+const HISTORIES: &str = r#"
+evaluation_interval: 15s
+tests:
+  # The host of the acting root dies at 5:00, and sends nothing more; another agent takes over.
+  - interval: 15s
+    input_series:
+      - {series: 'up{job="ftb", instance="n1"}', values: '1x20 _x60'}
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x20 _x60'}
+      - {series: 'ftb_members{job="ftb", instance="n1", state="dead"}', values: '0x20 _x60'}
+      - {series: 'up{job="ftb", instance="n2"}', values: '1x80'}
+      - {series: 'ftb_role{job="ftb", instance="n2", role="root"}', values: '0x20 1x60'}
+      - {series: 'ftb_members{job="ftb", instance="n2", state="dead"}', values: '_x24 1x60'}
+    promql_expr_test:
+      - {eval_time: 5m, expr: FIRING, exp_samples: []}
+      - {eval_time: 6m, expr: FIRING, exp_samples: []}
+      - eval_time: 7m
+        expr: FIRING
+        exp_samples: &down [{labels: '{alertname="FtbAgentDown"}', value: 1}]
+      - {eval_time: 8m, expr: FIRING, exp_samples: *down}
+      - {eval_time: 9m, expr: FIRING, exp_samples: *down}
+  # Nothing comes from any host.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x20 _x60'}
+    promql_expr_test:
+      - {eval_time: 5m, expr: FIRING, exp_samples: []}
+      - {eval_time: 8m, expr: FIRING, exp_samples: [{labels: '{alertname="FtbNoRoot"}', value: 1}]}
+  # Agents search for each other.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x20 0x60'}
+      - {series: 'ftb_role{job="ftb", instance="n1", role="searching"}', values: '0x20 0x60'}
+    promql_expr_test:
+      - {eval_time: 8m, expr: FIRING, exp_samples: [{labels: '{alertname="FtbNoRoot"}', value: 1}]}
+  # Two parts, of which each has a root; the agent of a third host was stopped.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x80'}
+      - {series: 'ftb_role{job="ftb", instance="n2", role="root"}', values: '0x20 1x60'}
+      - {series: 'up{job="ftb", instance="n3"}', values: '1x20 0x60'}
+    promql_expr_test:
+      - {eval_time: 5m, expr: FIRING, exp_samples: []}
+      - eval_time: 12m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbAgentSilent"}', value: 1}
+          - {labels: '{alertname="FtbSeveralRoots"}', value: 1}
+  # Services of ftb do not act.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x80'}
+      - {series: 'ftb_service_faults{job="ftb", service="ftb-act"}', values: '0x20 1x60'}
+      - {series: 'ftb_service_faults{job="ftb", service="ftb-slurm"}', values: '0x40 2x40'}
+    promql_expr_test:
+      - eval_time: 6m
+        expr: FIRING
+        exp_samples: [{labels: '{alertname="FtbBreakerOpen"}', value: 1}]
+      - eval_time: 12m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbBreakerOpen"}', value: 1}
+          - {labels: '{alertname="FtbSlurmBridgeDown"}', value: 1}
+"#;
+
+#[test]
+fn alerts_fire_for_what_the_other_hosts_see_and_for_no_root_that_has_died() {
+    if !can_run() {
+        return;
+    }
+    let firing = "'count by (alertname) (ALERTS{alertstate=\"firing\"})'";
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("histories.yml");
+    let rules = format!("rule_files: [{}]\n", deployed("alerts.yml").display());
+    std::fs::write(&file, rules + &HISTORIES.replace("FIRING", firing)).unwrap();
+    promtool(&["test", "rules", file.to_str().unwrap()]);
 }
 
 fn percent(text: &str) -> String {
@@ -126,12 +220,15 @@ fn receiver(listener: TcpListener) -> mpsc::Receiver<(String, String)> {
 
 /// Prometheus and Alertmanager for the agents of a cluster.
 struct Watchers {
+    dir: PathBuf,
     prometheus: String,
     received: mpsc::Receiver<(String, String)>,
-    _servers: [Server; 2],
+    /// The Prometheus of each node.
+    collectors: Vec<Server>,
+    _central: [Server; 2],
 }
 
-/// Starts both. The rules are those of the deployment, without their waiting times.
+/// Starts all with the files of the deployment. Only addresses, places and times are others.
 fn watch(cluster: &Cluster) -> Watchers {
     let address = cluster.metrics_address(0).unwrap();
     let host = address.rsplit_once(':').unwrap().0.to_owned();
@@ -144,23 +241,16 @@ fn watch(cluster: &Cluster) -> Watchers {
         std::fs::write(dir.join(name), text).unwrap();
         dir.join(name).display().to_string()
     };
-    let rules = std::fs::read_to_string(deployed("alerts.yml")).unwrap();
+    let rules = replaced("alerts.yml", &[("[45s]", "[5s]")]);
     let is_wait = |line: &&str| line.trim_start().starts_with("for: ");
     let lines: Vec<&str> = rules.lines().filter(|line| !is_wait(line)).collect();
     let rules = write("rules.yml", &lines.join("\n"));
-    let targets: Vec<String> = (0..cluster.len())
-        .map(|rank| format!("\"{}\"", cluster.metrics_address(rank).unwrap()))
-        .collect();
-    let config = write(
-        "prometheus.yml",
-        &format!(
-            "global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}\nscrape_configs: \
-             [{{job_name: ftb, static_configs: [{{targets: [{}]}}]}}]\nrule_files: [{rules}]\n\
-             alerting: {{alertmanagers: [{{static_configs: \
-             [{{targets: [\"{alertmanager}\"]}}]}}]}}\n",
-            targets.join(", ")
-        ),
-    );
+    let central = [
+        ("evaluation_interval: 15s", "evaluation_interval: 500ms"),
+        ("/usr/share/ftb/monitoring/alerts.yml", &rules),
+        ("127.0.0.1:9093", &alertmanager),
+    ];
+    let config = write("prometheus.yml", &replaced("prometheus.yml", &central));
     let manager = write(
         "alertmanager.yml",
         &format!(
@@ -170,28 +260,63 @@ fn watch(cluster: &Cluster) -> Watchers {
     );
     let folder = |name: &str| dir.join("data").join(name).display().to_string();
     let managing = start(
-        "prometheus-alertmanager",
-        &[
+        Command::new("prometheus-alertmanager").args([
             format!("--config.file={manager}"),
             format!("--storage.path={}", folder("alertmanager")),
             format!("--web.listen-address={alertmanager}"),
             "--cluster.listen-address=".to_owned(),
-        ],
+        ]),
         &dir.join("alertmanager.log"),
     );
     let watching = start(
-        "prometheus",
-        &[
+        Command::new("prometheus").args([
             format!("--config.file={config}"),
             format!("--storage.tsdb.path={}", folder("prometheus")),
             format!("--web.listen-address={prometheus}"),
-        ],
+            "--web.enable-remote-write-receiver".to_owned(),
+        ]),
         &dir.join("prometheus.log"),
     );
-    Watchers { prometheus, received: receiver(listener), _servers: [watching, managing] }
+    let received = receiver(listener);
+    let central = [watching, managing];
+    let mut watchers =
+        Watchers { dir, prometheus, received, collectors: Vec::new(), _central: central };
+    for rank in 0..cluster.len() {
+        let collector = watchers.collect(cluster, rank);
+        watchers.collectors.push(collector);
+    }
+    watchers
 }
 
 impl Watchers {
+    /// The Prometheus of a node.
+    fn collect(&self, cluster: &Cluster, rank: usize) -> Server {
+        let agent = cluster.metrics_address(rank).unwrap();
+        let places = [
+            ("scrape_interval: 15s", "scrape_interval: 500ms"),
+            ("127.0.0.1:9464", &agent),
+            ("monitor.example.org:9090", &self.prometheus),
+        ];
+        let config = self.dir.join(format!("node-{rank}.yml"));
+        std::fs::write(&config, replaced("node.yml", &places)).unwrap();
+        let data = self.dir.join(format!("data/node-{rank}"));
+        let listen = agent.replace(":9464", ":9091");
+        let mut command = Command::new("prometheus");
+        command.env("HOSTNAME", cluster.host(rank)).args([
+            "--enable-feature=agent,expand-external-labels".to_owned(),
+            format!("--config.file={}", config.display()),
+            format!("--storage.agent.path={}", data.display()),
+            format!("--web.listen-address={listen}"),
+        ]);
+        start(&mut command, &self.dir.join(format!("node-{rank}.log")))
+    }
+
+    /// Whether this alert fires.
+    fn is_firing(&self, alert: &str) -> Result<bool> {
+        let expression = format!("ALERTS{{alertname=\"{alert}\", alertstate=\"firing\"}}");
+        Ok(!query(&self.prometheus, &expression)?.is_empty())
+    }
+
     /// Waits for a notification.
     async fn notified(&self, status: &str, alert: &str) -> Result<()> {
         wait_for(&format!("{alert} to be {status}"), async || {
@@ -203,16 +328,18 @@ impl Watchers {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_fires_alerts_that_are_resolved_when_it_is_back() {
+async fn a_host_that_dies_fires_alerts_that_are_resolved_when_it_is_back() {
     if !can_run() {
         return;
     }
     let mut cluster = Plan::new(3, 2).monitored().start().await.unwrap();
-    let watchers = watch(&cluster);
-    let scraped = wait_for("all agents to be scraped", async || {
-        let up = query(&watchers.prometheus, "sum(up{job=\"ftb\"} and on(instance) ftb_role)");
-        let up = up.ok().and_then(|found| found.first().map(|one| one["value"][1].clone()));
-        Ok((up == Some("3".into())).then_some(()))
+    let mut watchers = watch(&cluster);
+    let hosts: BTreeSet<String> = (0..3).map(|rank| cluster.host(rank).to_owned()).collect();
+    let scraped = wait_for("all agents to be scraped, each under its host", async || {
+        let up = query(&watchers.prometheus, "up{job=\"ftb\"} == 1 and on(instance) ftb_role");
+        let name = |one: &Value| Some(one["metric"]["instance"].as_str()?.to_owned());
+        let names: BTreeSet<String> = up.unwrap_or_default().iter().filter_map(name).collect();
+        Ok((names == hosts).then_some(()))
     });
     cluster.must(scraped.await).await;
     for expression in expressions() {
@@ -225,13 +352,23 @@ async fn an_agent_that_is_killed_fires_alerts_that_are_resolved_when_it_is_back(
         cluster.must(found.await).await;
     }
 
+    // With its host, its collector dies: nothing says up == 0.
+    drop(watchers.collectors.pop());
     cluster.crash(2).unwrap();
     let fired = watchers.notified("firing", "FtbAgentDown").await;
     cluster.must(fired).await;
-    let fired = watchers.notified("firing", "FtbMembersMissing").await;
-    cluster.must(fired).await;
     cluster.run(2).unwrap();
     cluster.wait_whole().await.unwrap();
+    let collector = watchers.collect(&cluster, 2);
+    watchers.collectors.push(collector);
     let resolved = watchers.notified("resolved", "FtbAgentDown").await;
     cluster.must(resolved).await;
+
+    let quiet =
+        wait_for("a root", async || Ok((!watchers.is_firing("FtbNoRoot")?).then_some(()))).await;
+    cluster.must(quiet).await;
+    watchers.collectors.clear();
+    let alarm =
+        wait_for("no root", async || Ok(watchers.is_firing("FtbNoRoot")?.then_some(()))).await;
+    cluster.must(alarm).await;
 }

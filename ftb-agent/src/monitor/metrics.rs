@@ -7,7 +7,7 @@
 use super::usage::Usage;
 use ftb_core::Severity;
 use ftb_core::node::api::MemberState;
-use ftb_core::node::{Census, JournalState, NodeStatus, TreeRole, counter_meanings};
+use ftb_core::node::{Census, JournalState, NodeStatus, SERVICES, TreeRole, counter_meanings};
 use ftb_core::protocol::PROTOCOL;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -287,6 +287,9 @@ fn of_the_cluster(census: Option<Census>) -> Vec<Metric> {
         let holding = words.into_iter().zip(census.holding.map(|count| count as f64));
         holding.chain([("unknown".to_owned(), census.unknown as f64)])
     });
+    let services = census
+        .into_iter()
+        .flat_map(|census| SERVICES.into_iter().zip(census.services.map(|count| count as f64)));
     vec![
         Metric::new(
             MetricType::Gauge,
@@ -300,6 +303,13 @@ fn of_the_cluster(census: Option<Census>) -> Vec<Metric> {
             "Conditions that hold, by severity, and unknown ones; only the acting root has it",
         )
         .by(&["severity"], conditions),
+        Metric::new(
+            MetricType::Gauge,
+            "service_faults",
+            "Conditions by which a service says that it does not act, and its unknown watches; \
+             only the acting root has it",
+        )
+        .by(&["service"], services),
         Metric::gauge(
             "condition_rows",
             "Rows of the table of conditions; only the acting root has it",

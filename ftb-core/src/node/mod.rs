@@ -36,7 +36,7 @@ pub use config::{Member, MemberList, NodeConfig, UNLISTED_MAX, protected_by_defa
 pub use counters::counter_meanings;
 pub use delivery::JOURNAL_READS_MAX;
 pub use publishing::{ACK_DELAY_EVENTS_MAX, ACK_DELAY_MS};
-pub use status::{Census, ChildStatus, ClientStatus, NodeStatus, TreeRole};
+pub use status::{Census, ChildStatus, ClientStatus, NodeStatus, SERVICES, TreeRole};
 pub use trace_ring::TRACE_BYTES_MAX;
 pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 

@@ -1,7 +1,7 @@
 //! What a node says about itself when asked.
 
 use super::Node;
-use crate::condition::{Truth, WATCHED};
+use crate::condition::{Subject, Truth, WATCHED};
 use crate::frame::Content;
 use crate::ident::{EventId, OriginId, Rank};
 use crate::log::entries::Log;
@@ -104,8 +104,28 @@ pub struct Census {
     pub holding: [u64; Severity::ALL.len()],
     /// Conditions and watches that are unknown.
     pub unknown: u64,
+    /// Conditions by which a service of ftb says that it does not act, and its unknown watches,
+    /// in the order of [`SERVICES`].
+    pub services: [u64; SERVICES.len()],
     /// Rows of the table of conditions.
     pub rows: u64,
+}
+
+/// Services of ftb whose failure is seen in the table of conditions.
+pub const SERVICES: [&str; 2] = ["ftb-act", "ftb-slurm"];
+
+/// Which of [`SERVICES`] does not act, as this row says.
+fn idle_service(subject: &Subject, truth: Truth) -> Option<usize> {
+    match (subject.component(), subject.key(), truth) {
+        (_, _, Truth::False) => None,
+        (component, WATCHED, Truth::Unknown) => {
+            let program = component.strip_prefix("ftb.")?;
+            SERVICES.iter().position(|name| name.strip_prefix("ftb-") == Some(program))
+        }
+        (_, "BREAKER_OPEN", _) => Some(0),
+        (_, "SLURM_UNREACHABLE", _) => Some(1),
+        _ => None,
+    }
 }
 
 impl Node {
@@ -122,6 +142,9 @@ impl Node {
             ..Census::default()
         };
         for (subject, row) in table.iter() {
+            if let Some(service) = idle_service(subject, row.truth) {
+                census.services[service] += 1;
+            }
             match row.truth {
                 Truth::True if subject.key() != WATCHED => {
                     let severity = Severity::ALL.iter().position(|one| *one == row.severity);
@@ -302,5 +325,22 @@ impl Node {
             + slack
             + readers * lag
             + self.tree.children().count() * (2 * window + slack)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_say_by_conditions_and_lost_watches_that_they_do_not_act() {
+        let idle = |component, key, truth| idle_service(&Subject::new("n1", component, key), truth);
+        assert_eq!(idle("ftb-act", "BREAKER_OPEN", Truth::True), Some(0));
+        assert_eq!(idle("ftb-act", "BREAKER_OPEN", Truth::False), None);
+        assert_eq!(idle("", "SLURM_UNREACHABLE", Truth::Unknown), Some(1));
+        assert_eq!(idle("ftb.slurm", WATCHED, Truth::Unknown), Some(1));
+        assert_eq!(idle("ftb.slurm", WATCHED, Truth::True), None);
+        assert_eq!(idle("ftb.ipmi", WATCHED, Truth::Unknown), None);
+        assert_eq!(idle("ftb.ipmi", "FANFAIL", Truth::True), None);
     }
 }

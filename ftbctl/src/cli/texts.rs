@@ -46,7 +46,8 @@ Keys: q quits, Tab goes to the other part, arrows and page keys scroll, / search
 texts, s sorts the conditions by severity, age or hosts. The rate counts all events.";
 
 pub(super) const DOCTOR: &str = "\
-Exit codes: 0: nothing was found; 1: something was. JSON: objects `finding`, then one `doctor`.";
+Exit codes: 0: nothing was found, or notes alone (what this user may not read); 1: something was.
+JSON: objects `finding`, then one `doctor`.";
 
 pub(super) const HEALTH_CODES: &str = "\
 Exit codes:

@@ -149,7 +149,24 @@ fn units_find_their_programs_and_samples_are_right_wherever_it_is_installed() {
         for header in ["ftb_job.h", "fmi.h", "ftb/mpi.h"] {
             assert!(installed(&format!("{prefix}/include/{header}")).is_file(), "{header}");
         }
-        let pages = installed(&format!("{prefix}/share/doc/ftb"));
+        let share = format!("{prefix}/share");
+        let monitoring = |name: &str| {
+            let file = installed(&format!("{share}/ftb/monitoring/{name}"));
+            fs::read_to_string(file).unwrap()
+        };
+        // Of the files that these name, each is where they say.
+        for (text, mark) in [
+            (monitoring("prometheus.yml"), "  - /"),
+            (monitoring("alerts.yml"), "runbook_url: file:///"),
+        ] {
+            let named = text.lines().filter_map(|line| line.split_once(mark)).map(|(_, rest)| rest);
+            let files: Vec<&str> = named.map(|rest| rest.split('#').next().unwrap()).collect();
+            assert!(!files.is_empty(), "{text}");
+            assert!(files.iter().all(|file| installed(file).is_file()), "{files:?}");
+        }
+        assert!(monitoring("node.yml").contains("remote_write"));
+        assert!(monitoring("dashboard.json").starts_with('{'));
+        let pages = installed(&format!("{share}/doc/ftb"));
         assert_eq!(broken_links(&pages).unwrap(), [""; 0]);
         for (file, word) in [
             ("bash-completion/completions/ftbctl", "subscribe"),

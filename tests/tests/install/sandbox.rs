@@ -266,13 +266,6 @@ impl Sandbox {
         chown(&path, Some(unit.user()), Some(unit.user())).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let line = |key| unit.words(key).collect::<Vec<_>>();
-        let check = line("ExecStartPre");
-        if !check.is_empty() {
-            let checked = self.command(&unit, &program, &check).stdin(Stdio::null()).output();
-            let checked = checked.unwrap();
-            let errors = String::from_utf8_lossy(&checked.stderr);
-            assert!(checked.status.success(), "{name}: {errors}");
-        }
         let log = self.dir.path().join(package);
         let child = self
             .command(&unit, &program, &line("ExecStart"))

@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used)]
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_tests::cluster::outside_cargo;
-use ftb_tests::pages::first_hour;
+use ftb_tests::cluster::{Plan, outside_cargo, wait_for};
+use ftb_tests::pages::{first_hour, shell_lines};
 use ftb_tests::skip::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Format of rpm for what is in a package: paths and modes.
 const RPM_FILES: &str = "[%{FILENAMES}\t%{FILEMODES:perms}\n]";
@@ -207,8 +208,43 @@ fn both_kinds_have_the_same_files_and_lintian_and_rpm_are_content() -> Result<()
     }
     check_shared_libraries(&debs["libftb0"])?;
     check_rpms(folder.path(), &rpms)?;
-    // Without libftb-dev: the 100 MB of its unoptimised static library take minutes.
-    check_with_lintian(debs.iter().filter(|(name, _)| *name != "libftb-dev").map(|(_, deb)| deb))
+    check_with_lintian(debs.values())
+}
+
+/// Bytes of `libftb.a`, also in a development build.
+const ARCHIVE_BYTES_MAX: u64 = 20_000_000;
+
+/// A program that is linked with the archive as it is installed. That has a tenth of what Cargo
+/// puts into it, and must lack nothing.
+#[tokio::test]
+async fn a_c_program_works_with_the_installed_archive() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let own = |name: &str| folder.path().join(name);
+    let script = root().join("deploy/install-stripped.sh");
+    let places = [from.join("libftb.a"), own("libftb.a"), own("debug")];
+    run(Command::new(script).args(places))?;
+    let bytes = fs::metadata(own("libftb.a"))?.len();
+    ensure!(bytes < ARCHIVE_BYTES_MAX, "libftb.a has {bytes} bytes");
+    let mut cc = Command::new("cc");
+    cc.arg("-o").arg(own("program")).arg(root().join("tests/tests/upgrade/program.c"));
+    cc.arg("-I").arg(root().join("ftb-client/capi/include")).arg(own("libftb.a"));
+    run(cc.args(["-lpthread", "-lgcc_s", "-lutil", "-lrt", "-lm", "-ldl"]))?;
+    let cluster = Plan::new(1, 1).start().await?;
+    let mut program = Command::new(own("program"));
+    program.arg(own("stop")).env("FTB_AGENT_SOCKET", cluster.socket(0)).stdout(Stdio::piped());
+    let mut program = program.spawn()?;
+    let mut said = BufReader::new(program.stdout.take().context("an output")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    let published = wait_for("some events", async || {
+        Ok((cluster.status(0).await?.counters["delivered"] >= 100).then_some(()))
+    });
+    let published = published.await;
+    fs::write(own("stop"), "")?;
+    said.read_to_string(&mut line)?;
+    ensure!(program.wait()?.success() && line.contains("doubled 0, lost 0"), "{line}");
+    published
 }
 
 /// Where Debian's judges and systems are kept between runs.
@@ -252,10 +288,19 @@ fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()
     for (name, version) in [("one", "0.1.0"), ("two", "0.1.1")] {
         run(make("debs", &from, &made).env("VERSION", version))?;
         fs::create_dir(share.join(name))?;
-        for (package, path) in packages(&made, "deb")? {
-            fs::rename(path, share.join(name).join(format!("{package}.deb")))?;
+        for path in packages(&made, "deb")?.into_values() {
+            let file = path.file_name().context("a name")?;
+            fs::rename(&path, share.join(name).join(file))?;
         }
         fs::write(share.join(name).join("version"), version)?;
+    }
+    let guide = fs::read_to_string(root().join("deploy/book/upgrade.md"))?;
+    for (heading, file) in
+        [("One host after the other", "upgrade"), ("Downgrade of one host", "downgrade")]
+    {
+        let lines = shell_lines(&guide, heading);
+        ensure!(!lines.is_empty(), "{heading}: no commands");
+        fs::write(share.join(file), lines.join("\n") + "\n")?;
     }
     let scripts = root().join("tests/packages");
     for name in ["scenario.sh", "load.py"] {
@@ -279,7 +324,7 @@ fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<(
     ensure!(lines.len() >= 8, "README's first hour: {lines:?}");
     // The host of the container is in no list; README says how to leave it out.
     let alone = |line: String| match line.split_once("ftbctl init my-cluster ") {
-        Some(_) => "ftbctl init my-cluster".to_owned(),
+        Some((sudo, _)) => format!("{sudo}ftbctl init my-cluster"),
         None => line,
     };
     let lines: Vec<String> = lines.into_iter().map(alone).collect();
