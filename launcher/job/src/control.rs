@@ -297,9 +297,9 @@ impl Shared {
         }
         recovery.seen = episode;
         tracing::info!(rank = self.rank, episode, set = recall.set, "called back");
-        // In this order: once the program knows, it makes new links.
-        self.registry.interrupt();
+        // In this order: a call that ends says why.
         self.inbox.call_back(recall);
+        self.registry.call_back(episode, &dead.iter().copied().collect());
         // A thread between its check and its wait holds the lock.
         drop(lock(&self.agreement));
         self.woken.notify_all();

@@ -15,7 +15,7 @@ mod role;
 
 use crate::agreement::Agreement;
 use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
-use crate::channel::{Channel, Registry, StreamChannel};
+use crate::channel::{Channel, Endpoint, Registry, StreamChannel};
 use crate::config::Config;
 use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ use divide::Divided;
 use images::open_image;
 use members::Members;
 use role::{Role, RoleEvent};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -47,6 +47,10 @@ pub struct Job {
     inbox: Arc<Inbox>,
     router: Arc<Router>,
     registry: Registry,
+    /// The address of this rank, while its channels are open.
+    own: Option<Endpoint>,
+    /// Addresses of other ranks that it has looked up.
+    addresses: Arc<Mutex<BTreeMap<u32, Endpoint>>>,
     pmi: Option<Arc<Mutex<Pmi>>>,
     backplane: Arc<dyn Backplane>,
     control: Control,
@@ -196,6 +200,8 @@ impl Job {
         let mut job = Self {
             pmi: pmi.map(Pmi::init).transpose()?.map(|pmi| Arc::new(Mutex::new(pmi))),
             registry,
+            own: None,
+            addresses: Arc::default(),
             restore: restore
                 .map(|(header, reader)| (Source::Own(reader), header.set))
                 .or(others.map(|(set_dir, size)| (Source::Others { size, set_dir }, String::new())))

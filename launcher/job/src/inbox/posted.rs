@@ -134,14 +134,14 @@ mod tests {
 
     fn inbox() -> Inbox {
         let inbox = Inbox::new(3, 1000, Box::new(|_, _| ()));
-        inbox.link_up(1);
-        inbox.link_up(2);
+        inbox.link_up(1, 0);
+        inbox.link_up(2, 0);
         inbox
     }
 
     fn arrive(inbox: &Inbox, from: u32, class: Class, (tag, seq): (u32, u64)) {
         let payload = vec![seq as u8];
-        inbox.accept(from, Incoming::Data { class, tag, seq, payload }).unwrap();
+        inbox.accept(from, 0, Incoming::Data { class, tag, seq, payload }).unwrap();
     }
 
     fn taken(inbox: &Inbox, posted: &[Pattern], wanted: usize) -> Vec<(usize, u32, u32, u8)> {
@@ -180,7 +180,7 @@ mod tests {
     fn a_receive_fails_if_its_sender_is_lost_and_one_from_any_if_any_is() {
         let inbox = inbox();
         let any = Pattern { from: None, class: CLASS, tag: None };
-        inbox.link_ended(2, None);
+        inbox.link_ended(2, 0, None);
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[from(1, 7)], 0).len(), 1);
         for pattern in [from(2, 7), any] {
