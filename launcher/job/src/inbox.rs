@@ -229,6 +229,15 @@ impl Inbox {
         }
     }
 
+    /// Waits until that rank's reader waits for room.
+    #[cfg(test)]
+    pub(crate) fn wait_stalled(&self, from: u32) {
+        let mut state = lock(&self.state);
+        while !state.peers[from as usize].stalled {
+            state = self.wait(state);
+        }
+    }
+
     /// The same, where there is a link.
     pub(crate) fn take_linked(
         &self,
@@ -556,6 +565,26 @@ mod tests {
         assert_eq!(taken(&inbox, 1, 8).unwrap(), [2]);
         assert_eq!(taken(&inbox, 1, 7).unwrap(), [1]);
         assert_eq!(taken(&inbox, 1, 7).unwrap(), [3]);
+    }
+
+    /// A frame of another barrier, or for a rank that goes back.
+    #[test]
+    fn frames_of_before_a_recovery_are_dropped_and_change_nothing() {
+        let inbox = inbox(1000);
+        inbox.accept(1, 0, data(7, 1, 1)).unwrap();
+        inbox.call_back(Recall { episode: 5, set: "s".to_owned(), divides: false });
+        inbox.accept(1, 0, data(7, 2, 1)).unwrap();
+        inbox.accept(1, 0, Incoming::Goodbye).unwrap();
+        inbox.go_back(5, (0..3).map(|_| (0, Vec::new())).collect());
+        inbox.accept(1, 0, data(7, 3, 1)).unwrap();
+        inbox.accept(1, 0, Incoming::Goodbye).unwrap();
+        inbox.link_up(1, 0);
+        assert!(!inbox.is_linked(1));
+        inbox.link_up(1, 5);
+        inbox.link_ended(1, 0, None);
+        inbox.accept(1, 5, data(7, 1, 1)).unwrap();
+        assert_eq!(taken(&inbox, 1, 7).unwrap(), [1]);
+        assert_eq!(inbox.received(1), 1);
     }
 
     #[test]

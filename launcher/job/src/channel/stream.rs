@@ -491,23 +491,233 @@ impl Ends {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::inbox::Inbox;
+    use crate::frame::Class;
+    use crate::inbox::{Inbox, Recall};
     use std::collections::BTreeMap;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::atomic::AtomicBool;
 
-    /// A rank of two with an open channel, and its address.
-    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+    /// Most bytes that wait at a rank of these tests.
+    const BYTES_MAX: usize = 1 << 20;
+
+    /// A rank of two with an open channel, its address and its inbox, after barrier 1.
+    fn with_inbox(rank: u32) -> (StreamChannel, Endpoint, Arc<Inbox>) {
         let token = random_bytes().unwrap();
         let own = Endpoint { rank, node: String::new(), token, addresses: BTreeMap::new() };
-        let inbox = Arc::new(Inbox::new(2, 1 << 20, Box::new(|_, _| ())));
+        let inbox = Arc::new(Inbox::new(2, BYTES_MAX, Box::new(|_, _| ())));
         inbox.begin(1);
         let counts = Arc::new(|_| (0, 0));
-        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox, counts };
+        let to = Arc::clone(&inbox);
+        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox: to, counts };
         let channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = channel.open(&opening).unwrap();
         channel.meet();
-        (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own })
+        (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own }, inbox)
+    }
+
+    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+        let (channel, endpoint, _) = with_inbox(rank);
+        (channel, endpoint)
+    }
+
+    fn called_back(channel: &StreamChannel, inbox: &Inbox, fence: u64) {
+        let set = "s".to_owned();
+        inbox.call_back(Recall { episode: fence, set, divides: false });
+        channel.call_back(fence, &BTreeSet::new());
+    }
+
+    /// What a rank does that goes back in place, up to the barrier.
+    fn gone_back(channel: &StreamChannel, inbox: &Inbox, fence: u64) {
+        inbox.go_back(fence, vec![(0, Vec::new()); 2]);
+        assert!(channel.begin(fence));
+    }
+
+    fn user(seq: u64, payload: &[u8]) -> Frame<'_> {
+        Frame::Data { class: Class::User, tag: 0, seq, payload }
+    }
+
+    fn next(inbox: &Inbox, from: u32) -> Vec<u8> {
+        inbox.take_linked((from, &[]), Class::User, 0).unwrap()
+    }
+
+    fn link_of(channel: &StreamChannel, to: u32) -> Arc<Connection> {
+        let ends = channel.ends().unwrap();
+        let links = lock(&ends.links);
+        Arc::clone(links.any(to).unwrap())
+    }
+
+    /// Both go back, twice in a row; in between one of them sends, and the other is called back.
+    #[test]
+    fn a_kept_link_gives_nothing_of_before_the_recovery() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.send(0, &user(1, b"first")).unwrap();
+        assert_eq!(next(&heard, 1), b"first");
+        let (link, other) = (link_of(&dials, 0), link_of(&listens, 1));
+        for fence in [2, 3] {
+            called_back(&listens, &heard, fence);
+            // This rank does not know yet.
+            dials.send(0, &user(2, b"stale")).unwrap();
+            called_back(&dials, &own, fence);
+            let refused = dials.send(0, &user(3, b"refused")).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::NotConnected);
+            gone_back(&listens, &heard, fence);
+            gone_back(&dials, &own, fence);
+            dials.meet();
+            // The listener leaves the barrier later: the other waits for its confirmation.
+            std::thread::scope(|scope| {
+                scope.spawn(|| dials.send(0, &user(1, b"fresh")).unwrap());
+                scope.spawn(|| listens.meet());
+            });
+            assert_eq!(next(&heard, 1), b"fresh");
+            listens.send(1, &user(1, b"back")).unwrap();
+            assert_eq!(next(&own, 0), b"back");
+            assert!(Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+            assert!(Arc::ptr_eq(&other, &link_of(&listens, 1)), "fence {fence}");
+            dials.send(0, &user(2, b"seen")).unwrap();
+            assert_eq!(next(&heard, 1), b"seen");
+        }
+    }
+
+    /// Both use the kept link at once: one confirmation is enough.
+    #[test]
+    fn ranks_that_use_a_kept_link_at_once_keep_it() {
+        let ((listens, at, heard), (dials, back, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        listens.connect(&back).unwrap();
+        dials.reach(0).unwrap();
+        let link = link_of(&dials, 0);
+        for fence in 2..20 {
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                called_back(channel, inbox, fence);
+                gone_back(channel, inbox, fence);
+            }
+            std::thread::scope(|scope| {
+                for (channel, to) in [(&listens, 1), (&dials, 0)] {
+                    scope.spawn(move || {
+                        channel.meet();
+                        channel.send(to, &user(1, &fence.to_le_bytes())).unwrap();
+                    });
+                }
+            });
+            assert_eq!(next(&heard, 1), fence.to_le_bytes());
+            assert_eq!(next(&own, 0), fence.to_le_bytes());
+            assert!(Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+        }
+    }
+
+    /// One end of it has ended, or nothing comes over it any more.
+    #[test]
+    fn a_kept_link_that_is_broken_is_remade_once() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        // It passes nothing more on when the test wants it.
+        let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let between = [("tcp".to_owned(), relay.local_addr().unwrap().to_string())].into();
+        let behind = at.addresses["tcp"].clone();
+        let silent = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&silent);
+        let relays = std::thread::spawn(move || relay_pairs(&relay, &behind, &stops));
+        dials.connect(&Endpoint { addresses: between, ..at }).unwrap();
+        dials.send(0, &user(1, b"first")).unwrap();
+        assert_eq!(next(&heard, 1), b"first");
+        for (fence, is_silent) in [(2, false), (3, true)] {
+            let link = link_of(&dials, 0);
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                called_back(channel, inbox, fence);
+                gone_back(channel, inbox, fence);
+            }
+            match is_silent {
+                true => silent.store(true, Ordering::Release),
+                false => link_of(&listens, 1).socket().close(),
+            }
+            for channel in [&listens, &dials] {
+                channel.meet();
+            }
+            dials.send(0, &user(1, b"again")).unwrap();
+            assert_eq!(next(&heard, 1), b"again");
+            assert!(!Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+        }
+        drop((dials, listens));
+        relays.join().unwrap();
+    }
+
+    /// Passes on three connections, the second only until `stops`.
+    fn relay_pairs(relay: &TcpListener, behind: &str, stops: &Arc<AtomicBool>) {
+        for number in 0..3 {
+            let (near, _) = relay.accept().unwrap();
+            let far = TcpStream::connect(behind).unwrap();
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let stops = Arc::clone(stops);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    loop {
+                        match from.read(&mut bytes) {
+                            Ok(0) | Err(_) => break,
+                            Ok(_) if number == 1 && stops.load(Ordering::Acquire) => {}
+                            Ok(count) => to.write_all(&bytes[..count]).unwrap_or_default(),
+                        }
+                    }
+                    to.shutdown(std::net::Shutdown::Write).ok();
+                });
+            }
+        }
+    }
+
+    /// The other rank takes nothing more until it is called back too, or never is.
+    #[test]
+    fn a_begun_message_is_completed_by_a_rank_that_goes_back_or_its_link_ends() {
+        let big = vec![0; 4 * BYTES_MAX];
+        for both in [true, false] {
+            let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+            dials.connect(&at).unwrap();
+            // It stays at the receiver: the next one finds no room.
+            dials.send(0, &user(1, &big)).unwrap();
+            let link = link_of(&dials, 0);
+            std::thread::scope(|scope| {
+                let sends = scope
+                    .spawn(|| (2..).find_map(|seq| dials.send(0, &user(seq, &big)).err()).unwrap());
+                heard.wait_stalled(1);
+                if both {
+                    called_back(&listens, &heard, 2);
+                }
+                called_back(&dials, &own, 2);
+                let error = sends.join().unwrap().kind();
+                let expected =
+                    if both { io::ErrorKind::NotConnected } else { io::ErrorKind::TimedOut };
+                assert_eq!(error, expected);
+            });
+            called_back(&listens, &heard, 2);
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                gone_back(channel, inbox, 2);
+                channel.meet();
+            }
+            dials.send(0, &user(1, b"fresh")).unwrap();
+            assert_eq!(next(&heard, 1), b"fresh");
+            assert_eq!(Arc::ptr_eq(&link, &link_of(&dials, 0)), both);
+        }
+    }
+
+    #[test]
+    fn a_link_to_a_process_that_was_replaced_or_died_ends() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+        called_back(&dials, &own, 2);
+        gone_back(&dials, &own, 2);
+        dials.forget(0);
+        dials.meet();
+        let refused = dials.send(0, &user(1, b"")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotConnected, "its address is unknown");
+        drop((listens, heard));
+        let (replacement, at, heard) = with_inbox(0);
+        gone_back(&replacement, &heard, 2);
+        replacement.meet();
+        dials.connect(&at).unwrap();
+        dials.send(0, &user(1, b"fresh")).unwrap();
+        assert_eq!(next(&heard, 1), b"fresh");
     }
 
     #[test]
