@@ -3,7 +3,7 @@
 //!
 //! The thin shell around [`crate::agreement`]. Not responsible for the actions at the safe point.
 
-use crate::agreement::{Agreement, Counts, Frame, Output, Step};
+use crate::agreement::{Agreement, AgreementFrame, Counts, Output, Step};
 use crate::backplane::{Backplane, Notice, RequestSink};
 use crate::channel::Registry;
 use crate::error::{Error, Result};
@@ -326,7 +326,7 @@ impl Shared {
         }
     }
 
-    fn send(&self, to: u32, frame: &Frame) {
+    fn send(&self, to: u32, frame: &AgreementFrame) {
         match serde_json::to_vec(frame) {
             Ok(payload) if payload.len() <= limits::CONTROL_BYTES_MAX => {
                 self.router.send_control(to, &payload);

@@ -34,7 +34,7 @@ pub(crate) type ControlSink = Box<dyn Fn(u32, Vec<u8>) + Send + Sync>;
 
 /// The receiving side of a rank; channels deliver into it.
 pub struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     changed: Condvar,
     control: ControlSink,
     bytes_max: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Recall {
     pub divides: bool,
 }
 
-struct State {
+struct InboxState {
     peers: Vec<Peer>,
     /// The last barrier: what links have from before it is dropped.
     fence: u64,
@@ -96,7 +96,7 @@ enum Link {
 impl Inbox {
     pub(crate) fn new(size: u32, bytes_max: usize, control: ControlSink) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(InboxState {
                 peers: (0..size).map(|_| Peer::default()).collect(),
                 fence: 0,
                 recall: None,
@@ -256,7 +256,7 @@ impl Inbox {
 
     fn try_take(
         &self,
-        state: &mut State,
+        state: &mut InboxState,
         (from, involved): (u32, &[u32]),
         class: Class,
         tag: u32,
@@ -469,13 +469,13 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, InboxState>) -> MutexGuard<'a, InboxState> {
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl State {
+impl InboxState {
     fn check_recall(&self) -> Result<()> {
         if self.recall.is_some() { Err(Error::RolledBack) } else { Ok(()) }
     }

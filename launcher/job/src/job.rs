@@ -3,8 +3,9 @@
 //! The CR layer of the thesis (section 2.2): at an agreed safe point it suspends the channels,
 //! writes the image or lets the rank leave, and resumes. How the ranks agree is in
 //! [`crate::agreement`], how channels are drained in [`crate::router`] and [`crate::inbox`].
-//! Collective operations are in [`crate::collectives`].
+//! Collective operations are in [`collectives`].
 
+pub(crate) mod collectives;
 mod divide;
 pub(crate) mod images;
 mod meeting;

@@ -1,7 +1,7 @@
 //! Which ranks are dead, and which communicators are revoked, in a job that goes on without dead
 //! ranks: what waits for them fails.
 
-use super::{Inbox, Link, Peer, State};
+use super::{Inbox, InboxState, Link, Peer};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::lock;
@@ -78,7 +78,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     pub(super) fn check_living(&self, ranks: &[u32]) -> Result<()> {
         let peers = ranks.iter().filter_map(|rank| Some((*rank, self.peers.get(*rank as usize)?)));
         peers.filter(|(_, peer)| peer.is_lost()).try_for_each(|(rank, peer)| peer.check(rank))

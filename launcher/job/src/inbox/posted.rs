@@ -1,6 +1,6 @@
 //! Receives that wait together: each message goes to the first of them that it fits, as MPI has it.
 
-use super::{Inbox, Link, Peer, State};
+use super::{Inbox, InboxState, Link, Peer};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use std::time::{Duration, Instant};
@@ -66,7 +66,12 @@ impl Inbox {
     /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
     /// queues of all that have not finished are full. Of `any` it fails too if only lost ranks are
     /// left beside this one, acknowledged or not.
-    fn check_hopeful(&self, state: &State, from: Option<u32>, any: Option<&[u32]>) -> Result<()> {
+    fn check_hopeful(
+        &self,
+        state: &InboxState,
+        from: Option<u32>,
+        any: Option<&[u32]>,
+    ) -> Result<()> {
         let max = self.bytes_max;
         let check = |rank: u32, peer: &Peer| {
             if peer.stalled {
@@ -100,7 +105,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     fn match_posted(&mut self, posted: &[Pattern]) -> Vec<Matched> {
         let mut matched = Vec::new();
         for (at, pattern) in posted.iter().enumerate() {
