@@ -146,6 +146,10 @@ impl Links {
         if !self.is_open() || fence != self.fence || self.confirmed(rank).is_some() {
             return false;
         }
+        // A rank that is called back from now on keeps it.
+        let is_other = |_: &u64, other: &mut Arc<Connection>| !Arc::ptr_eq(other, connection);
+        self.pending.retain(is_other);
+        self.unproved.retain(is_other);
         self.drop_link(rank);
         let up = Up { connection: Arc::clone(connection), fence, ended: false };
         self.up.insert(rank, up);
