@@ -4,16 +4,17 @@
 //! All ranks pass the same number of safe points. A request reaches them at different times, so
 //! they agree on the number of the safe point at which all act:
 //!
-//! - A rank that receives a request reports it to rank 0, the coordinator ([`AgreementFrame::Hint`]). One
-//!   rank is enough, and all ranks see requests in one order.
-//! - Rank 0 begins a round ([`AgreementFrame::Begin`]). Each rank reports how many safe points it has passed
-//!   ([`AgreementFrame::Report`]), and promises to stop at the next one until it knows the target.
-//! - The target is the highest report plus one ([`AgreementFrame::Target`]). The promise ensures that no
-//!   rank has passed it. Rank 0 sends the target to itself last: it could otherwise close its
-//!   channels before the others have it.
+//! - A rank that receives a request reports it to rank 0, the coordinator
+//!   ([`AgreementFrame::Hint`]). One rank is enough, and all ranks see requests in one order.
+//! - Rank 0 begins a round ([`AgreementFrame::Begin`]). Each rank reports how many safe points it
+//!   has passed ([`AgreementFrame::Report`]), and promises to stop at the next one until it knows
+//!   the target.
+//! - The target is the highest report plus one ([`AgreementFrame::Target`]). The promise ensures
+//!   that no rank has passed it. Rank 0 sends the target to itself last: it could otherwise close
+//!   its channels before the others have it.
 //! - A rank at the target sends no more messages and reports how many it has sent to each rank
-//!   ([`AgreementFrame::Sent`]). Then rank 0 sends each rank how many must arrive ([`AgreementFrame::Expect`]): after
-//!   that nothing is in flight.
+//!   ([`AgreementFrame::Sent`]). Then rank 0 sends each rank how many must arrive
+//!   ([`AgreementFrame::Expect`]): after that nothing is in flight.
 //!
 //! Helper threads send reports and targets, so the target always comes. This is the thesis' Request
 //! To Checkpoint. A rank at the target is outside every collective operation and thereby Clear To

@@ -16,7 +16,7 @@ mod role;
 
 use crate::agreement::Agreement;
 use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
-use crate::channel::{Channel, Endpoint, Registry, StreamChannel};
+use crate::channel::{Channel, Registry, StreamChannel};
 use crate::config::Config;
 use crate::control::{Control, Inputs};
 use crate::error::{Error, Result};
@@ -32,9 +32,10 @@ use crate::state::{Communication, State};
 use crate::{events, limits, lock};
 use divide::Divided;
 use images::open_image;
+use meeting::Addresses;
 use members::Members;
 use role::{Role, RoleEvent};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -48,10 +49,7 @@ pub struct Job {
     inbox: Arc<Inbox>,
     router: Arc<Router>,
     registry: Registry,
-    /// The address of this rank, while its channels are open.
-    own: Option<Endpoint>,
-    /// Addresses of other ranks that it has looked up.
-    addresses: Arc<Mutex<BTreeMap<u32, Endpoint>>>,
+    addresses: Addresses,
     pmi: Option<Arc<Mutex<Pmi>>>,
     backplane: Arc<dyn Backplane>,
     control: Control,
@@ -171,8 +169,7 @@ impl Job {
             if others.is_some() { None } else { open_image(&config, memory.as_ref())? };
         let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
         let inputs = Inputs::new();
-        let control_sink = inputs.control_sink();
-        let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, control_sink));
+        let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, inputs.control_sink()));
         let router = Arc::new(Router::new(rank, size, Arc::clone(&inbox)));
         let mut collectives = 0;
         let mut members = Members::all(size);
@@ -201,8 +198,7 @@ impl Job {
         let mut job = Self {
             pmi: pmi.map(Pmi::init).transpose()?.map(|pmi| Arc::new(Mutex::new(pmi))),
             registry,
-            own: None,
-            addresses: Arc::default(),
+            addresses: Addresses::default(),
             restore: restore
                 .map(|(header, reader)| (Source::Own(reader), header.set))
                 .or(others.map(|(set_dir, size)| (Source::Others { size, set_dir }, String::new())))

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::lock;
 use crate::pmi::Pmi;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The key of the ranks that are left, in the result of a barrier; none while all are.
 const MEMBERS: &str = "ftb-members";
@@ -23,6 +23,15 @@ const JOINED: &str = "ftb-joined";
 /// The key of the address of a rank.
 fn address_key(rank: u32) -> String {
     format!("ftb-addr-{rank}")
+}
+
+/// What a rank knows of addresses.
+#[derive(Default)]
+pub(super) struct Addresses {
+    /// Its own, once its channels were opened.
+    own: Option<Endpoint>,
+    /// Those of other ranks that it has looked up.
+    others: Arc<Mutex<BTreeMap<u32, Endpoint>>>,
 }
 
 impl Job {
@@ -46,13 +55,13 @@ impl Job {
         let (number, size) = (self.config.rank, self.config.size);
         self.router.set_directory(None);
         self.inbox.begin(fence);
-        let kept = self.own.take().filter(|_| self.registry.begin(fence));
+        let kept = self.addresses.own.take().filter(|_| self.registry.begin(fence));
         let is_new = kept.is_none();
         let own = match kept {
             Some(own) => own,
             None => self.open(fence)?,
         };
-        self.own = Some(own.clone());
+        self.addresses.own = Some(own.clone());
         let Some(pmi) = self.pmi.clone() else {
             self.registry.meet(&BTreeSet::new());
             return Ok(());
@@ -72,9 +81,9 @@ impl Job {
         };
         let gone: BTreeSet<u32> = (0..size).filter(is_gone).collect();
         let is_known = |rank: &u32| !is_new && joined.is_some() && !gone.contains(rank);
-        lock(&self.addresses).retain(|rank, _| is_known(rank));
+        lock(&self.addresses.others).retain(|rank, _| is_known(rank));
         self.registry.meet(&gone);
-        let (registry, addresses) = (self.registry.clone(), Arc::clone(&self.addresses));
+        let (registry, addresses) = (self.registry.clone(), Arc::clone(&self.addresses.others));
         self.router.set_directory(Some(Box::new(move |peer| {
             if let Some(known) = lock(&addresses).get(&peer) {
                 return registry.route(&own, known);
