@@ -13,7 +13,7 @@ use ftb_tests::cluster::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use site::{PAUSE_US, STEPS, Site, nothing_left, ranks_of, result, start, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 use tokio::task::JoinHandle;
 
@@ -60,6 +60,78 @@ async fn a_job_with_the_default_configuration_is_saved_soon_and_outlives_a_rank(
     let went_back = reported.lines().find(|line| line.contains(words));
     ensure!(went_back.is_some_and(|line| line.contains("in place")), "{reported}");
     nothing_left("FTB_JOB_ID=default").await
+}
+
+/// The TCP connections between ranks of a job: the two ranks, lower first, and the two addresses.
+fn connections_of(job: &str) -> Result<BTreeMap<(u32, u32), BTreeSet<String>>> {
+    let mut owners = BTreeMap::new();
+    for (rank, (pid, _)) in ranks_of(job)? {
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(Result::ok) {
+            let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+            owners.insert(target.display().to_string(), rank);
+        }
+    }
+    let mut ends = BTreeMap::new();
+    for line in std::fs::read_to_string("/proc/net/tcp")?.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Number, local address, remote address, state (01: established), five others, inode.
+        if let [_, local, remote, "01", _, _, _, _, _, inode, ..] = words[..]
+            && let Some(rank) = owners.get(&format!("socket:[{inode}]"))
+        {
+            ends.insert((local.to_owned(), remote.to_owned()), *rank);
+        }
+    }
+    let mut found: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
+    for ((local, remote), rank) in &ends {
+        if let Some(other) = ends.get(&(remote.clone(), local.clone())).filter(|o| *o > rank) {
+            found.entry((*rank, *other)).or_default().insert(format!("{local} {remote}"));
+        }
+    }
+    Ok(found)
+}
+
+/// What the launcher has of the last barrier.
+fn barrier_of(site: &Site, job: &str) -> Result<serde_json::Value> {
+    let path = site.jobs.path().join(job).join("state.json");
+    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    Ok(state["jl"]["job"]["barrier"].clone())
+}
+
+/// A rank dies, twice, and the second time the one that replaced it.
+#[tokio::test(flavor = "multi_thread")]
+async fn survivors_keep_their_connections_and_only_a_replacement_publishes_its_address()
+-> Result<()> {
+    let site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("kept", &["--spares", "node03"]));
+    site.wait_met("kept").await?;
+    // The agreement on it makes links between rank 0 and all others.
+    site.checkpoint("kept").await?;
+    let first = connections_of("kept")?;
+    // Ranks 0 and 1 are on node01, 2 and 3 on node02.
+    ensure!(first.contains_key(&(0, 2)) && first.contains_key(&(0, 3)), "{first:?}");
+    let mut before = barrier_of(&site, "kept")?;
+    for recovery in 1..=2 {
+        kill_rank("kept", 3)?;
+        wait_whole(&site, "kept", 1).await?;
+        site.checkpoint("kept").await?;
+        let now = connections_of("kept")?;
+        ensure!(now[&(0, 2)] == first[&(0, 2)], "recovery {recovery}: {first:?} {now:?}");
+        ensure!(now[&(0, 3)] != first[&(0, 3)], "recovery {recovery}: {first:?} {now:?}");
+        let after = barrier_of(&site, "kept")?;
+        for rank in 0..4 {
+            let key = format!("ftb-addr-{rank}");
+            let is_kept = before["addresses"][&key] == after["addresses"][&key];
+            ensure!(is_kept == (rank != 3), "recovery {recovery}: {key} {before} {after}");
+        }
+        let lines = after["result"][0]["lines"].as_str().context("no result")?;
+        ensure!(lines.contains("ftb-joined=3\n"), "recovery {recovery}: {lines}");
+        ensure!(lines.matches("ftb-addr-").count() == 1, "recovery {recovery}: {lines}");
+        before = after;
+    }
+    site.release()?;
+    assert_eq!(result(&job.await??)?, expected);
+    nothing_left("FTB_JOB_ID=kept").await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,16 +4,17 @@
 //! All ranks pass the same number of safe points. A request reaches them at different times, so
 //! they agree on the number of the safe point at which all act:
 //!
-//! - A rank that receives a request reports it to rank 0, the coordinator ([`Frame::Hint`]). One
-//!   rank is enough, and all ranks see requests in one order.
-//! - Rank 0 begins a round ([`Frame::Begin`]). Each rank reports how many safe points it has passed
-//!   ([`Frame::Report`]), and promises to stop at the next one until it knows the target.
-//! - The target is the highest report plus one ([`Frame::Target`]). The promise ensures that no
-//!   rank has passed it. Rank 0 sends the target to itself last: it could otherwise close its
-//!   channels before the others have it.
+//! - A rank that receives a request reports it to rank 0, the coordinator
+//!   ([`AgreementFrame::Hint`]). One rank is enough, and all ranks see requests in one order.
+//! - Rank 0 begins a round ([`AgreementFrame::Begin`]). Each rank reports how many safe points it
+//!   has passed ([`AgreementFrame::Report`]), and promises to stop at the next one until it knows
+//!   the target.
+//! - The target is the highest report plus one ([`AgreementFrame::Target`]). The promise ensures
+//!   that no rank has passed it. Rank 0 sends the target to itself last: it could otherwise close
+//!   its channels before the others have it.
 //! - A rank at the target sends no more messages and reports how many it has sent to each rank
-//!   ([`Frame::Sent`]). Then rank 0 sends each rank how many must arrive ([`Frame::Expect`]): after
-//!   that nothing is in flight.
+//!   ([`AgreementFrame::Sent`]). Then rank 0 sends each rank how many must arrive
+//!   ([`AgreementFrame::Expect`]): after that nothing is in flight.
 //!
 //! Helper threads send reports and targets, so the target always comes. This is the thesis' Request
 //! To Checkpoint. A rank at the target is outside every collective operation and thereby Clear To
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The frames of the agreement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Frame {
+pub(crate) enum AgreementFrame {
     /// To rank 0: a request of the launcher.
     Hint(Request),
     /// From rank 0: report your position and stop at the next safe point.
@@ -51,7 +52,7 @@ pub(crate) type Counts = Vec<(u32, u64)>;
 pub(crate) enum Output {
     /// Send a frame. A frame to this rank comes back through [`Agreement::handle_frame`], after the
     /// earlier outputs.
-    Send { to: u32, frame: Frame },
+    Send { to: u32, frame: AgreementFrame },
     /// Wake a program that waits at a safe point.
     Wake,
     /// Repeat the answer to this episode, the last one that was done.
@@ -168,30 +169,37 @@ impl Agreement {
         } else if episode <= self.seen {
             self.refused.stale += 1;
         } else {
-            let frame = Frame::Hint(request);
+            let frame = AgreementFrame::Hint(request);
             outputs.push(Output::Send { to: self.coordinator(), frame });
         }
     }
 
     /// A frame of another rank.
-    pub(crate) fn handle_frame(&mut self, from: u32, frame: Frame, outputs: &mut Vec<Output>) {
+    pub(crate) fn handle_frame(
+        &mut self,
+        from: u32,
+        frame: AgreementFrame,
+        outputs: &mut Vec<Output>,
+    ) {
         match frame {
-            Frame::Hint(request) if self.leads() => {
+            AgreementFrame::Hint(request) if self.leads() => {
                 if !self.is_known(request.episode) {
                     self.enqueue(request, outputs);
                 }
             }
-            Frame::Begin(request) if from == self.coordinator() => self.begin(request, outputs),
-            Frame::Report { episode, passed } if self.leads() && self.has(from) => {
+            AgreementFrame::Begin(request) if from == self.coordinator() => {
+                self.begin(request, outputs)
+            }
+            AgreementFrame::Report { episode, passed } if self.leads() && self.has(from) => {
                 self.report(from, episode, passed, outputs);
             }
-            Frame::Target { episode, safe_point } if from == self.coordinator() => {
+            AgreementFrame::Target { episode, safe_point } if from == self.coordinator() => {
                 self.target(episode, safe_point, outputs)
             }
-            Frame::Sent { episode, counts } if self.leads() && self.has(from) => {
+            AgreementFrame::Sent { episode, counts } if self.leads() && self.has(from) => {
                 self.sent(from, episode, counts, outputs);
             }
-            Frame::Expect { episode, counts } if from == self.coordinator() => {
+            AgreementFrame::Expect { episode, counts } if from == self.coordinator() => {
                 self.expect(episode, counts, outputs);
             }
             _ => self.refused.unexpected += 1,
@@ -222,7 +230,7 @@ impl Agreement {
     pub(crate) fn suspended(&self, counts: Counts, outputs: &mut Vec<Output>) {
         if let Some(Round { request: Request { episode, .. }, .. }) = self.open {
             let to = self.coordinator();
-            outputs.push(Output::Send { to, frame: Frame::Sent { episode, counts } });
+            outputs.push(Output::Send { to, frame: AgreementFrame::Sent { episode, counts } });
         }
     }
 
@@ -290,10 +298,10 @@ impl Agreement {
         self.leading = Some(request.episode);
         self.reports.clear();
         self.sent.clear();
-        self.send_to_all(&Frame::Begin(request), outputs);
+        self.send_to_all(&AgreementFrame::Begin(request), outputs);
     }
 
-    fn send_to_all(&self, frame: &Frame, outputs: &mut Vec<Output>) {
+    fn send_to_all(&self, frame: &AgreementFrame, outputs: &mut Vec<Output>) {
         let this_rank_last = self.members.iter().rev();
         outputs.extend(this_rank_last.map(|to| Output::Send { to: *to, frame: frame.clone() }));
     }
@@ -311,7 +319,7 @@ impl Agreement {
         self.seen = episode;
         self.open = Some(Round { request, target: None, expected: None });
         let passed = self.passed;
-        let frame = Frame::Report { episode, passed };
+        let frame = AgreementFrame::Report { episode, passed };
         outputs.push(Output::Send { to: self.coordinator(), frame });
     }
 
@@ -324,7 +332,7 @@ impl Agreement {
         self.reports.insert(from, passed);
         if self.reports.len() == self.members.len() {
             let safe_point = self.reports.values().max().map_or(0, |most| most + 1);
-            self.send_to_all(&Frame::Target { episode, safe_point }, outputs);
+            self.send_to_all(&AgreementFrame::Target { episode, safe_point }, outputs);
         }
     }
 
@@ -357,7 +365,7 @@ impl Agreement {
         outputs.extend(self.members.iter().rev().map(|to| {
             let to = *to;
             let counts = expected.remove(&to).unwrap_or_default();
-            Output::Send { to, frame: Frame::Expect { episode, counts } }
+            Output::Send { to, frame: AgreementFrame::Expect { episode, counts } }
         }));
     }
 

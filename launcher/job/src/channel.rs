@@ -5,6 +5,9 @@
 //! [`Channel::suspend`] releases a drained channel. [`Channel::open`] and [`Channel::connect`]
 //! resume it, with the exchange of addresses between them. After a migration a peer may be behind
 //! another channel.
+//!
+//! In a recovery in place [`Channel::call_back`] ends what is blocked, and [`Channel::begin`]
+//! follows: links to processes that live stay.
 
 pub(crate) mod stream;
 
@@ -35,8 +38,19 @@ pub trait Channel: Send + Sync {
     /// The system's.
     fn open(&self, opening: &Opening) -> io::Result<String>;
 
+    /// The rank goes back in place and meets all others again in that barrier: the own address and
+    /// links stay, but no frame of before reaches the inbox. False if the channel is not open.
+    fn begin(&self, fence: u64) -> bool;
+
+    /// The process of that rank was replaced or left out: its link and its address are void.
+    fn forget(&self, rank: u32);
+
+    /// All ranks have met in the barrier of [`Channel::open`] or [`Channel::begin`]: frames may
+    /// come.
+    fn meet(&self);
+
     /// Second half of the resume hook: the peer is reachable from now on. The link is made by the
-    /// first frame of either end.
+    /// first frame of either end; one from before [`Channel::begin`] is used again.
     ///
     /// # Errors
     /// The problem, with the rank.
@@ -62,9 +76,9 @@ pub trait Channel: Send + Sync {
     /// sent still arrives.
     fn sever(&self, to: u32);
 
-    /// Ends all links at once; blocked [`Channel::send`] calls return. [`Channel::suspend`]
-    /// follows.
-    fn interrupt(&self);
+    /// The rank is called back for the recovery with that barrier, by the death of these ranks.
+    /// Blocked [`Channel::send`] calls return, further ones fail until [`Channel::begin`] with it.
+    fn call_back(&self, fence: u64, dead: &BTreeSet<u32>);
 }
 
 /// What a channel is opened with.
@@ -74,7 +88,7 @@ pub struct Opening {
     pub own: Endpoint,
     /// Ranks of the job.
     pub size: u32,
-    /// The barrier that exchanges the addresses; connections of another one are refused.
+    /// The barrier in which all ranks meet next; connections of another one are refused.
     pub fence: u64,
     /// Takes received frames.
     pub inbox: Arc<Inbox>,
@@ -187,10 +201,23 @@ impl Registry {
         }
     }
 
-    /// Interrupts all channels.
-    pub(crate) fn interrupt(&self) {
+    /// The rank goes back in place: all channels keep their links. False if one is not open.
+    pub(crate) fn begin(&self, fence: u64) -> bool {
+        self.channels.iter().all(|channel| channel.begin(fence))
+    }
+
+    /// All ranks have met; these were replaced or left out before.
+    pub(crate) fn meet(&self, gone: &BTreeSet<u32>) {
         for channel in &self.channels {
-            channel.interrupt();
+            gone.iter().for_each(|rank| channel.forget(*rank));
+            channel.meet();
+        }
+    }
+
+    /// The rank is called back for the recovery with that barrier.
+    pub(crate) fn call_back(&self, fence: u64, dead: &BTreeSet<u32>) {
+        for channel in &self.channels {
+            channel.call_back(fence, dead);
         }
     }
 

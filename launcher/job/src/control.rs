@@ -3,7 +3,7 @@
 //!
 //! The thin shell around [`crate::agreement`]. Not responsible for the actions at the safe point.
 
-use crate::agreement::{Agreement, Counts, Frame, Output, Step};
+use crate::agreement::{Agreement, AgreementFrame, Counts, Output, Step};
 use crate::backplane::{Backplane, Notice, RequestSink};
 use crate::channel::Registry;
 use crate::error::{Error, Result};
@@ -297,9 +297,9 @@ impl Shared {
         }
         recovery.seen = episode;
         tracing::info!(rank = self.rank, episode, set = recall.set, "called back");
-        // In this order: once the program knows, it makes new links.
-        self.registry.interrupt();
+        // In this order: a call that ends says why.
         self.inbox.call_back(recall);
+        self.registry.call_back(episode, &dead.iter().copied().collect());
         // A thread between its check and its wait holds the lock.
         drop(lock(&self.agreement));
         self.woken.notify_all();
@@ -326,7 +326,7 @@ impl Shared {
         }
     }
 
-    fn send(&self, to: u32, frame: &Frame) {
+    fn send(&self, to: u32, frame: &AgreementFrame) {
         match serde_json::to_vec(frame) {
             Ok(payload) if payload.len() <= limits::CONTROL_BYTES_MAX => {
                 self.router.send_control(to, &payload);

@@ -62,8 +62,23 @@ pub enum Frame<'a> {
         /// JSON.
         payload: &'a [u8],
     },
+    /// What follows is of another barrier: the link was kept over a recovery. Both sides send it.
+    Renewal {
+        /// The barrier.
+        fence: u64,
+        /// See [`renewal_payload`].
+        payload: &'a [u8; RENEWAL_BYTES],
+    },
     /// The sender has finalized; the end of the link is not a loss.
     Goodbye,
+}
+
+/// The payload of [`Frame::Renewal`]: messages sent to the other rank and received from it.
+pub(crate) fn renewal_payload((sent, received): (u64, u64)) -> [u8; RENEWAL_BYTES] {
+    let mut payload = [0; RENEWAL_BYTES];
+    payload[..8].copy_from_slice(&sent.to_le_bytes());
+    payload[8..].copy_from_slice(&received.to_le_bytes());
+    payload
 }
 
 const MAGIC: u8 = 0xF7;
@@ -73,6 +88,9 @@ const DATA_WITHIN: u8 = 3;
 const DATA_COLLECTIVE_WITHIN: u8 = 4;
 const CONTROL: u8 = 5;
 const GOODBYE: u8 = 6;
+const RENEWAL: u8 = 7;
+/// Size of the payload of a renewal in bytes.
+const RENEWAL_BYTES: usize = 16;
 
 /// Size of a frame's header in bytes: magic, kind, communicator (2), tag, number, length; little
 /// endian.
@@ -84,6 +102,7 @@ impl Frame<'_> {
         let ((kind, communicator), tag, seq) = match self {
             Self::Data { class, tag, seq, .. } => (class.to_wire(), *tag, *seq),
             Self::Control { .. } => ((CONTROL, 0), 0, 0),
+            Self::Renewal { fence, .. } => ((RENEWAL, 0), 0, *fence),
             Self::Goodbye => ((GOODBYE, 0), 0, 0),
         };
         // The payload was checked against MESSAGE_BYTES_MAX, which fits.
@@ -102,6 +121,7 @@ impl Frame<'_> {
     pub fn payload(&self) -> &[u8] {
         match self {
             Self::Data { payload, .. } | Self::Control { payload } => payload,
+            Self::Renewal { payload, .. } => *payload,
             Self::Goodbye => &[],
         }
     }
@@ -125,6 +145,13 @@ pub enum Incoming {
     Control {
         /// JSON.
         payload: Vec<u8>,
+    },
+    /// [`Frame::Renewal`].
+    Renewal {
+        /// The barrier.
+        fence: u64,
+        /// Messages that the other rank has sent to this one, and received from it.
+        counts: (u64, u64),
     },
     /// [`Frame::Goodbye`].
     Goodbye,
@@ -157,6 +184,7 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
     let len_max = match kind {
         DATA_USER..=DATA_COLLECTIVE_WITHIN => limits::MESSAGE_BYTES_MAX,
         CONTROL => limits::CONTROL_BYTES_MAX,
+        RENEWAL => RENEWAL_BYTES,
         _ => 0,
     };
     if len > len_max {
@@ -167,6 +195,11 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
         (_, _, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
         (CONTROL, 0, _) => Ok(Some(Incoming::Control { payload })),
         (GOODBYE, 0, _) => Ok(Some(Incoming::Goodbye)),
+        (RENEWAL, 0, _) if len == RENEWAL_BYTES => {
+            let number = |bytes: &[u8]| u64::from_le_bytes(array(bytes));
+            let counts = (number(&payload[..8]), number(&payload[8..]));
+            Ok(Some(Incoming::Renewal { fence: seq, counts }))
+        }
         _ => Err(invalid("a frame of unknown kind")),
     }
 }
@@ -202,10 +235,12 @@ mod tests {
         #[test]
         fn frames_survive_the_wire(tag: u32, seq: u64, within: u16, payload: Vec<u8>) {
             let (class, other) = (Class::Collective, Class::CollectiveWithin(within));
+            let counts = (u64::from(tag), seq);
             let frames = [
                 Frame::Data { class, tag, seq, payload: &payload },
                 Frame::Data { class: other, tag, seq, payload: &payload },
                 Frame::Control { payload: &payload },
+                Frame::Renewal { fence: seq, payload: &renewal_payload(counts) },
                 Frame::Goodbye,
             ];
             let mut wire = Vec::new();
@@ -218,6 +253,7 @@ mod tests {
                 Incoming::Data { class, tag, seq, payload: payload.clone() },
                 Incoming::Data { class: other, tag, seq, payload: payload.clone() },
                 Incoming::Control { payload },
+                Incoming::Renewal { fence: seq, counts },
                 Incoming::Goodbye,
             ];
             for frame in expected {

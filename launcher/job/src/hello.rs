@@ -24,7 +24,7 @@ const MAC_BYTES: usize = 32;
 /// Size of a hello in bytes.
 pub(crate) const HELLO_BYTES: usize = FIELDS_BYTES + MAC_BYTES;
 /// The last two bytes are the version.
-const MAGIC: [u8; 6] = *b"FTBJ\x00\x04";
+const MAGIC: [u8; 6] = *b"FTBJ\x00\x05";
 
 /// One side of the introduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct Hello {
     pub(crate) from: u32,
     /// To whom.
     pub(crate) to: u32,
-    /// The barrier that exchanged the addresses: a dial of an earlier one is refused.
+    /// The last barrier that all ranks met in: a dial of another one is refused.
     pub(crate) fence: u64,
     /// Random bytes of the dialer; the answer repeats them.
     pub(crate) nonce: [u8; NONCE_BYTES],

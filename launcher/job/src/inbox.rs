@@ -34,7 +34,7 @@ pub(crate) type ControlSink = Box<dyn Fn(u32, Vec<u8>) + Send + Sync>;
 
 /// The receiving side of a rank; channels deliver into it.
 pub struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     changed: Condvar,
     control: ControlSink,
     bytes_max: usize,
@@ -51,8 +51,10 @@ pub(crate) struct Recall {
     pub divides: bool,
 }
 
-struct State {
+struct InboxState {
     peers: Vec<Peer>,
+    /// The last barrier: what links have from before it is dropped.
+    fence: u64,
     /// From then on every call fails with it.
     recall: Option<Recall>,
     /// The limit does not apply while channels are drained or closed.
@@ -94,8 +96,9 @@ enum Link {
 impl Inbox {
     pub(crate) fn new(size: u32, bytes_max: usize, control: ControlSink) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(InboxState {
                 peers: (0..size).map(|_| Peer::default()).collect(),
+                fence: 0,
                 recall: None,
                 unbounded: false,
                 draining: false,
@@ -131,10 +134,16 @@ impl Inbox {
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.recall.is_some()
     }
 
+    /// From now on only what links have from that barrier counts.
+    pub(crate) fn begin(&self, fence: u64) {
+        lock(&self.state).fence = fence;
+    }
+
     /// Restores what [`Inbox::snapshot`] returned and ends recalls up to this episode; a later one
-    /// stays. No channel uses the inbox meanwhile.
+    /// stays. Nothing counts that links have from before the barrier of this episode.
     pub(crate) fn go_back(&self, episode: u64, peers: Vec<(u64, Vec<Message>)>) {
         let mut state = lock(&self.state);
+        state.fence = episode;
         state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
         state.recall.take_if(|recall| recall.episode <= episode);
         state.unbounded = false;
@@ -143,34 +152,42 @@ impl Inbox {
         self.restore(peers);
     }
 
-    /// A link to that rank is there.
-    pub fn link_up(&self, from: u32) {
-        self.with_peer(from, |peer| peer.link = Link::Up);
+    /// A link to that rank is there, of that barrier.
+    pub fn link_up(&self, from: u32, fence: u64) {
+        self.with_peer(from, fence, |peer| peer.link = Link::Up);
     }
 
-    /// Takes a frame from that rank's link. Blocks while the peer's bytes are at their bound.
+    /// Takes a frame from that rank's link, of that barrier. Drops it if it is of an earlier one,
+    /// or if this rank goes back. Blocks while the peer's bytes are at their bound.
     ///
     /// # Errors
     /// What is wrong with a frame that must not come now; the link must be closed.
-    pub fn accept(&self, from: u32, frame: Incoming) -> Result<(), String> {
+    pub fn accept(&self, from: u32, fence: u64, frame: Incoming) -> Result<(), String> {
         match frame {
             Incoming::Data { class, tag, seq, payload } => {
-                self.accept_message(from, Message { class, tag, seq, payload })
+                self.accept_message(from, fence, Message { class, tag, seq, payload })
             }
             Incoming::Control { payload } => {
-                (self.control)(from, payload);
+                let counts = lock(&self.state).counts(fence);
+                if counts {
+                    (self.control)(from, payload);
+                }
                 Ok(())
             }
             Incoming::Goodbye => {
-                self.with_peer(from, |peer| peer.link = Link::Finished);
+                self.with_peer(from, fence, |peer| peer.link = Link::Finished);
                 Ok(())
             }
+            Incoming::Renewal { .. } => Err("a renewal is for the channel".to_owned()),
         }
     }
 
-    /// That rank's link has ended, with the problem, if any.
-    pub fn link_ended(&self, from: u32, problem: Option<String>) {
+    /// That rank's link has ended, with the problem, if any. It was of that barrier.
+    pub fn link_ended(&self, from: u32, fence: u64, problem: Option<String>) {
         let mut state = lock(&self.state);
+        if state.fence != fence {
+            return;
+        }
         let (draining, finishing) = (state.draining, state.finishing);
         let peer = &mut state.peers[from as usize];
         if peer.link == Link::Up {
@@ -212,6 +229,15 @@ impl Inbox {
         }
     }
 
+    /// Waits until that rank's reader waits for room.
+    #[cfg(test)]
+    pub(crate) fn wait_stalled(&self, from: u32) {
+        let mut state = lock(&self.state);
+        while !state.peers[from as usize].stalled {
+            state = self.wait(state);
+        }
+    }
+
     /// The same, where there is a link.
     pub(crate) fn take_linked(
         &self,
@@ -230,7 +256,7 @@ impl Inbox {
 
     fn try_take(
         &self,
-        state: &mut State,
+        state: &mut InboxState,
         (from, involved): (u32, &[u32]),
         class: Class,
         tag: u32,
@@ -406,11 +432,11 @@ impl Inbox {
         }
     }
 
-    fn accept_message(&self, from: u32, message: Message) -> Result<(), String> {
+    fn accept_message(&self, from: u32, fence: u64, message: Message) -> Result<(), String> {
         let mut state = lock(&self.state);
         loop {
-            if state.recall.is_some() {
-                return Err("this rank goes back to its last set".to_owned());
+            if !state.counts(fence) {
+                return Ok(());
             }
             let is_dropped = state.revocations.check(message.class).is_err();
             let unbounded = state.unbounded || is_dropped;
@@ -434,20 +460,29 @@ impl Inbox {
         }
     }
 
-    fn with_peer(&self, rank: u32, change: impl FnOnce(&mut Peer)) {
-        change(&mut lock(&self.state).peers[rank as usize]);
+    fn with_peer(&self, rank: u32, fence: u64, change: impl FnOnce(&mut Peer)) {
+        let mut state = lock(&self.state);
+        if state.counts(fence) {
+            change(&mut state.peers[rank as usize]);
+        }
+        drop(state);
         self.changed.notify_all();
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, InboxState>) -> MutexGuard<'a, InboxState> {
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-impl State {
+impl InboxState {
     fn check_recall(&self) -> Result<()> {
         if self.recall.is_some() { Err(Error::RolledBack) } else { Ok(()) }
+    }
+
+    /// Whether frames of that barrier count.
+    fn counts(&self, fence: u64) -> bool {
+        self.fence == fence && self.recall.is_none()
     }
 }
 
@@ -508,8 +543,8 @@ mod tests {
 
     fn inbox(bytes_max: usize) -> Arc<Inbox> {
         let inbox = Inbox::new(3, bytes_max, Box::new(|_, _| ()));
-        inbox.link_up(1);
-        inbox.link_up(2);
+        inbox.link_up(1, 0);
+        inbox.link_up(2, 0);
         Arc::new(inbox)
     }
 
@@ -525,19 +560,39 @@ mod tests {
     fn messages_match_by_tag_and_keep_their_order() {
         let inbox = inbox(1000);
         for (tag, seq) in [(7, 1), (8, 2), (7, 3)] {
-            inbox.accept(1, data(tag, seq, 1)).unwrap();
+            inbox.accept(1, 0, data(tag, seq, 1)).unwrap();
         }
         assert_eq!(taken(&inbox, 1, 8).unwrap(), [2]);
         assert_eq!(taken(&inbox, 1, 7).unwrap(), [1]);
         assert_eq!(taken(&inbox, 1, 7).unwrap(), [3]);
     }
 
+    /// A frame of another barrier, or for a rank that goes back.
+    #[test]
+    fn frames_of_before_a_recovery_are_dropped_and_change_nothing() {
+        let inbox = inbox(1000);
+        inbox.accept(1, 0, data(7, 1, 1)).unwrap();
+        inbox.call_back(Recall { episode: 5, set: "s".to_owned(), divides: false });
+        inbox.accept(1, 0, data(7, 2, 1)).unwrap();
+        inbox.accept(1, 0, Incoming::Goodbye).unwrap();
+        inbox.go_back(5, (0..3).map(|_| (0, Vec::new())).collect());
+        inbox.accept(1, 0, data(7, 3, 1)).unwrap();
+        inbox.accept(1, 0, Incoming::Goodbye).unwrap();
+        inbox.link_up(1, 0);
+        assert!(!inbox.is_linked(1));
+        inbox.link_up(1, 5);
+        inbox.link_ended(1, 0, None);
+        inbox.accept(1, 5, data(7, 1, 1)).unwrap();
+        assert_eq!(taken(&inbox, 1, 7).unwrap(), [1]);
+        assert_eq!(inbox.received(1), 1);
+    }
+
     #[test]
     fn a_lost_or_doubled_message_is_found() {
         let inbox = inbox(1000);
-        inbox.accept(1, data(0, 1, 1)).unwrap();
-        assert!(inbox.accept(1, data(0, 1, 1)).is_err());
-        assert!(inbox.accept(1, data(0, 3, 1)).is_err());
+        inbox.accept(1, 0, data(0, 1, 1)).unwrap();
+        assert!(inbox.accept(1, 0, data(0, 1, 1)).is_err());
+        assert!(inbox.accept(1, 0, data(0, 3, 1)).is_err());
     }
 
     /// A fast peer may have resumed before this rank has written its image.
@@ -545,25 +600,25 @@ mod tests {
     fn what_comes_after_the_cut_is_not_in_the_snapshot() {
         let inbox = inbox(1000);
         inbox.begin_drain();
-        inbox.accept(1, data(0, 1, 1)).unwrap();
-        inbox.accept(1, data(0, 2, 1)).unwrap();
+        inbox.accept(1, 0, data(0, 1, 1)).unwrap();
+        inbox.accept(1, 0, data(0, 2, 1)).unwrap();
         inbox.wait_drained(0, &[(1, 1)]).unwrap();
         let snapshot = inbox.snapshot();
         assert_eq!((snapshot[1].0, snapshot[1].1.len()), (1, 1));
 
         let restored = super::tests::inbox(1000);
         restored.restore(snapshot);
-        restored.accept(1, data(0, 2, 1)).unwrap();
+        restored.accept(1, 0, data(0, 2, 1)).unwrap();
         assert_eq!(taken(&restored, 1, 0).unwrap(), [1]);
     }
 
     #[test]
     fn a_full_queue_holds_the_peer_back_and_a_hopeless_receive_fails() {
         let inbox = inbox(200);
-        inbox.accept(1, data(7, 1, 90)).unwrap();
+        inbox.accept(1, 0, data(7, 1, 90)).unwrap();
         let reader = {
             let inbox = Arc::clone(&inbox);
-            std::thread::spawn(move || inbox.accept(1, data(8, 2, 90)))
+            std::thread::spawn(move || inbox.accept(1, 0, data(8, 2, 90)))
         };
         let error = taken(&inbox, 1, 8).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { rank: 1, .. }));
@@ -577,7 +632,7 @@ mod tests {
         let inbox = inbox(200);
         let sender = Arc::clone(&inbox);
         let sender = std::thread::spawn(move || {
-            (1..=1000).try_for_each(|seq| sender.accept(1, data(7, seq, 90)))
+            (1..=1000).try_for_each(|seq| sender.accept(1, 0, data(7, seq, 90)))
         });
         for _ in 0..1000 {
             assert_eq!(taken(&inbox, 1, 7).unwrap().len(), 90);
@@ -590,7 +645,7 @@ mod tests {
         let inbox = inbox(100);
         inbox.begin_drain();
         for seq in 1..=5 {
-            inbox.accept(1, data(0, seq, 90)).unwrap();
+            inbox.accept(1, 0, data(0, seq, 90)).unwrap();
         }
         inbox.wait_drained(0, &[(1, 5)]).unwrap();
         assert_eq!(inbox.snapshot()[1].1.len(), 5);
@@ -599,18 +654,18 @@ mod tests {
     #[test]
     fn a_peer_is_lost_finished_or_torn_down_and_these_differ() {
         let inbox = inbox(1000);
-        inbox.link_ended(1, None);
+        inbox.link_ended(1, 0, None);
         let lost = taken(&inbox, 1, 0).unwrap_err();
         assert!(matches!(lost, Error::PeerLost { rank: 1, .. }));
-        inbox.accept(2, Incoming::Goodbye).unwrap();
-        inbox.link_ended(2, None);
+        inbox.accept(2, 0, Incoming::Goodbye).unwrap();
+        inbox.link_ended(2, 0, None);
         let finished = taken(&inbox, 2, 0).unwrap_err();
         assert!(matches!(finished, Error::PeerFinished { rank: 2 }));
 
         let inbox = super::tests::inbox(1000);
         inbox.begin_drain();
-        inbox.accept(1, data(0, 1, 1)).unwrap();
-        inbox.link_ended(1, None);
+        inbox.accept(1, 0, data(0, 1, 1)).unwrap();
+        inbox.link_ended(1, 0, None);
         assert!(inbox.check_all().is_ok(), "torn down while channels are drained");
         inbox.wait_drained(0, &[(1, 1)]).unwrap();
         let early = inbox.wait_drained(0, &[(1, 2)]).unwrap_err();
@@ -623,8 +678,8 @@ mod tests {
     fn who_waits_for_a_rank_that_it_has_no_link_to_learns_that() {
         let inbox = Inbox::new(2, 1000, Box::new(|_, _| ()));
         assert_eq!(inbox.take((1, &[]), Class::User, 0, Duration::ZERO).unwrap(), None);
-        inbox.link_up(1);
-        inbox.accept(1, data(0, 1, 1)).unwrap();
+        inbox.link_up(1, 0);
+        inbox.accept(1, 0, data(0, 1, 1)).unwrap();
         assert!(inbox.take((1, &[]), Class::User, 0, Duration::ZERO).unwrap().is_some());
     }
 
@@ -632,8 +687,8 @@ mod tests {
     fn at_the_end_no_rank_waits_for_one_that_it_never_spoke_to() {
         let inbox = inbox(1000);
         inbox.begin_finish();
-        inbox.accept(1, Incoming::Goodbye).unwrap();
-        inbox.link_ended(2, Some("reset".to_owned()));
+        inbox.accept(1, 0, Incoming::Goodbye).unwrap();
+        inbox.link_ended(2, 0, Some("reset".to_owned()));
         inbox.wait_finished(0, false).unwrap();
         let other = Inbox::new(3, 1000, Box::new(|_, _| ()));
         other.wait_finished(0, false).unwrap();

@@ -3,8 +3,9 @@
 //! The CR layer of the thesis (section 2.2): at an agreed safe point it suspends the channels,
 //! writes the image or lets the rank leave, and resumes. How the ranks agree is in
 //! [`crate::agreement`], how channels are drained in [`crate::router`] and [`crate::inbox`].
-//! Collective operations are in [`crate::collectives`].
+//! Collective operations are in [`collectives`].
 
+pub(crate) mod collectives;
 mod divide;
 pub(crate) mod images;
 mod meeting;
@@ -31,6 +32,7 @@ use crate::state::{Communication, State};
 use crate::{events, limits, lock};
 use divide::Divided;
 use images::open_image;
+use meeting::Addresses;
 use members::Members;
 use role::{Role, RoleEvent};
 use std::collections::BTreeSet;
@@ -47,6 +49,7 @@ pub struct Job {
     inbox: Arc<Inbox>,
     router: Arc<Router>,
     registry: Registry,
+    addresses: Addresses,
     pmi: Option<Arc<Mutex<Pmi>>>,
     backplane: Arc<dyn Backplane>,
     control: Control,
@@ -166,8 +169,7 @@ impl Job {
             if others.is_some() { None } else { open_image(&config, memory.as_ref())? };
         let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
         let inputs = Inputs::new();
-        let control_sink = inputs.control_sink();
-        let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, control_sink));
+        let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, inputs.control_sink()));
         let router = Arc::new(Router::new(rank, size, Arc::clone(&inbox)));
         let mut collectives = 0;
         let mut members = Members::all(size);
@@ -196,6 +198,7 @@ impl Job {
         let mut job = Self {
             pmi: pmi.map(Pmi::init).transpose()?.map(|pmi| Arc::new(Mutex::new(pmi))),
             registry,
+            addresses: Addresses::default(),
             restore: restore
                 .map(|(header, reader)| (Source::Own(reader), header.set))
                 .or(others.map(|(set_dir, size)| (Source::Others { size, set_dir }, String::new())))

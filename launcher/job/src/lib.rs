@@ -23,7 +23,6 @@
 mod agreement;
 mod backplane;
 mod channel;
-mod collectives;
 mod config;
 mod control;
 mod error;
@@ -46,7 +45,6 @@ mod state;
 
 pub use backplane::{Backplane, Connect, Notice, RequestSink};
 pub use channel::{Channel, Endpoint, Opening, Registry, StreamChannel};
-pub use collectives::{Number, Op};
 pub use config::Config;
 pub use error::{Error, Result};
 pub use frame::{Class, Frame, Incoming, read_frame};
@@ -55,6 +53,7 @@ pub use image::{
     write_image_to,
 };
 pub use inbox::Inbox;
+pub use job::collectives::{Number, Op};
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use looping::{LoopError, Looping};
 pub use repair::{CommId, RepairCall, RepairKind, RepairNews, RoundResult};

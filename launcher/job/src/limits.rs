@@ -47,6 +47,14 @@ pub const LAYOUT_BLOCKS_MAX: usize = 1 << 20;
 pub const REGIONS_MAX: usize = 4096;
 /// How long a connection to another rank may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which a blocked `send` looks whether its rank was called back.
+pub const SEND_CHECK: Duration = Duration::from_millis(20);
+/// How long a rank that is called back goes on with a message that it has begun to send. Then its
+/// connection ends, and another one is made.
+pub const BEGUN_MAX: Duration = Duration::from_secs(1);
+/// How long a rank may take to confirm a connection that was kept over a recovery. Then another one
+/// is made.
+pub const RENEWAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a rank waits for a message without a link, before it makes one to see whether the peer
 /// lives.
 pub const UNLINKED_MAX: Duration = Duration::from_secs(1);

@@ -272,7 +272,7 @@ impl Router {
         let channel = self.route(to)?;
         use_channel(&*channel).map_err(|error| {
             // The reading side may know the reason.
-            match self.inbox.check(to) {
+            match self.inbox.check_recall().and_then(|()| self.inbox.check(to)) {
                 Err(known) => known,
                 Ok(()) => lost(format!("channel {}: {error}", channel.name())),
             }

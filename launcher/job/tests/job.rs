@@ -360,7 +360,8 @@ fn strangers_at_the_socket_of_a_rank_are_turned_away_and_the_job_goes_on() {
     let running = endless.start(&harness);
     for rank in 0..4 {
         let endpoint =
-            Endpoint::decode(rank, &harness.pmi.value(&format!("addr-0-{rank}")).unwrap()).unwrap();
+            Endpoint::decode(rank, &harness.pmi.value(&format!("ftb-addr-{rank}")).unwrap())
+                .unwrap();
         let address = endpoint.addresses["tcp"].clone();
         let hello_without_secret = [b"FTBJ\0\x01\0\0".as_slice(), &[0; 48]].concat();
         // Of earlier versions: the secret itself, as a word that anyone may repeat.

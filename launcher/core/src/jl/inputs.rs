@@ -134,11 +134,32 @@ impl Jl {
             false => self.job.barrier_size(),
         };
         let members = self.job.members_value();
-        let said = self.job.barrier.on_arrival(node, ranks, part.clone(), (size, members));
-        let (parts, complete) = match said {
-            Arrival::Complete(parts) => (parts.to_vec(), true),
-            Arrival::Again(parts) => (parts.to_vec(), false),
-            Arrival::Waiting => (Vec::new(), false),
+        let mut messages = Vec::new();
+        let to = |node: &NodeName, parts: &[Part]| {
+            let repeat = |part: &Part| {
+                let message = FromJl::Pmi { episode, part: part.clone() };
+                JlOutput::Repeat { node: node.clone(), message }
+            };
+            parts.iter().map(repeat).collect::<Vec<_>>()
+        };
+        let barrier = &mut self.job.barrier;
+        let complete = match barrier.on_arrival(node, ranks, part.clone(), (size, members)) {
+            Arrival::Complete(parts) => {
+                let publish = |part: &Part| FromJl::Pmi { episode, part: part.clone() };
+                messages.extend(parts.iter().map(publish).map(JlOutput::Publish));
+                true
+            }
+            Arrival::CompleteByNode => {
+                let nodes = self.job.nodes.keys();
+                let barrier = &self.job.barrier;
+                messages.extend(nodes.flat_map(|node| to(node, barrier.result_of(node))));
+                true
+            }
+            Arrival::Again(parts) => {
+                messages = to(node, parts);
+                false
+            }
+            Arrival::Waiting => false,
             Arrival::Stale => {
                 self.job.refused += 1;
                 return;
@@ -148,14 +169,7 @@ impl Jl {
             self.job.met = true;
             self.job.out.push(JlOutput::Save);
         }
-        for part in parts {
-            let message = FromJl::Pmi { episode, part };
-            self.job.out.push(if complete {
-                JlOutput::Publish(message)
-            } else {
-                JlOutput::Repeat { node: node.clone(), message }
-            });
-        }
+        self.job.out.extend(messages);
         if complete {
             self.with_open(now, |handler, context| handler.on_barrier(context));
             self.on_met(now);

@@ -306,14 +306,20 @@ impl PmiServer {
     }
 }
 
-/// The protocol of a rank that sends this line. A rank of ftb-job puts its address as
-/// `addr-EPISODE-RANK` before its first barrier; no MPI program has such a key.
+/// The rank of ftb-job whose address has this key: `ftb-addr-RANK`. No MPI program has such a key.
+pub fn address_of(key: &str) -> Option<u32> {
+    key.strip_prefix("ftb-addr-")?.parse().ok()
+}
+
+/// The protocol of a rank that sends this line. A rank of ftb-job puts its address before its first
+/// barrier; libraries of version 0.1 put it as `addr-EPISODE-RANK`.
 pub fn protocol_of(rank: u32, line: &str) -> Protocol {
     let words = PmiWords::read(line);
-    let is_address = |key: &str| {
+    let is_older = |key: &str| {
         let number = key.strip_prefix("addr-").and_then(|rest| rest.split_once('-'));
         number.is_some_and(|(episode, of)| episode.parse::<u64>().is_ok() && of.parse() == Ok(rank))
     };
+    let is_address = |key: &str| address_of(key) == Some(rank) || is_older(key);
     match words.get("cmd") {
         Some("put") if words.get("key").is_some_and(is_address) => Protocol::FtbJob,
         _ => Protocol::Pmi,
@@ -438,8 +444,13 @@ mod tests {
 
     #[test]
     fn a_rank_has_joined_ftb_job_when_it_puts_its_own_address() {
-        assert_eq!(protocol_of(3, "cmd=put kvsname=j key=addr-12-3 value=x"), Protocol::FtbJob);
+        for key in ["ftb-addr-3", "addr-12-3"] {
+            let line = format!("cmd=put kvsname=j key={key} value=x");
+            assert_eq!(protocol_of(3, &line), Protocol::FtbJob, "{line}");
+        }
         for line in [
+            "cmd=put kvsname=j key=ftb-addr-4 value=x",
+            "cmd=get kvsname=j key=ftb-addr-3",
             "cmd=init pmi_version=1 pmi_subversion=1",
             "cmd=put kvsname=j key=addr-12-4 value=x",
             "cmd=put kvsname=j key=P3-businesscard value=key=addr-12-3",

@@ -30,6 +30,10 @@ pub struct Proc {
     pub born: Episode,
     /// The episode in which it went back last.
     pub back: Episode,
+    /// The episode in which it published its address last.
+    pub published: Episode,
+    /// The episode in which it met the others last.
+    met: Episode,
     /// The rollback that it missed.
     recall: Option<(Episode, SetId)>,
     /// Whether the program can go back in place.
@@ -63,6 +67,8 @@ impl Proc {
             zombie: false,
             born: episode,
             back: Episode(0),
+            published: episode,
+            met: Episode(0),
             recall: None,
             recovers: true,
             divides: true,
@@ -144,7 +150,7 @@ impl World {
         proc.pending.clear();
         proc.recall = None;
         self.check_state(set, rank, state);
-        self.barrier_in(id, episode);
+        self.barrier_in(id, episode, false);
     }
 
     /// At the safe point.
@@ -167,7 +173,7 @@ impl World {
             FromJl::Migrate { set, ranks, .. } if ranks.has(rank) && aborted != Some(episode) => {
                 self.write(id, episode, set, true);
             }
-            _ => self.barrier_in(id, episode),
+            _ => self.barrier_in(id, episode, true),
         }
     }
 
@@ -205,7 +211,7 @@ impl World {
         self.rank_says(rank, episode, answer);
         match (leaves, failed) {
             (true, false) => self.end_proc(id, ExitCause::Exit(0)),
-            (true, true) => self.barrier_in(id, episode),
+            (true, true) => self.barrier_in(id, episode, true),
             (false, _) => self.resume(id, episode),
         }
     }
@@ -229,10 +235,10 @@ impl World {
         let Some((id, proc)) = self.procs.iter().find(|(_, p)| here(p)) else {
             return;
         };
-        let (id, phase, incarnation) = (*id, proc.phase, proc.incarnation);
+        let (id, phase, incarnation, met) = (*id, proc.phase, proc.incarnation, proc.met);
         if line.starts_with("cmd=get_result") {
             assert!(line.contains("rc=0"), "rank {rank} misses an address: {line}");
-            self.check_address(line);
+            self.check_address(line, met);
             return;
         }
         if !line.starts_with("cmd=barrier_out") {
@@ -243,9 +249,12 @@ impl World {
         };
         self.check_meeting(episode);
         self.check_inherited(id, episode);
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.met = episode;
+        }
         let others: Vec<u32> = self.procs.values().map(|proc| proc.rank).collect();
         for other in others {
-            let line = format!("cmd=get kvsname=job key=addr-{episode}-{other}");
+            let line = format!("cmd=get kvsname=job key=ftb-addr-{other}");
             let input = ftb_launcher_core::nla::NlaInput::PmiLine { rank, incarnation, line };
             self.at(0, Happens::ToNla(name.clone(), Box::new(input)));
         }
@@ -257,16 +266,14 @@ impl World {
         }
     }
 
-    /// An address is not that of a process that had died, and was started again, before the barrier
-    /// was open.
-    fn check_address(&self, line: &str) {
+    /// For a rank that met the others in that episode: an address is not that of a process that had
+    /// died, and was started again, before the barrier was open.
+    fn check_address(&self, line: &str, met: Episode) {
         let value = line.split_once("value=").map(|(_, value)| value.trim()).unwrap_or_default();
         let mut words = value.split(':').skip(1).map(|word| word.parse::<u64>().expect("a number"));
-        let (id, episode, rank) = (words.next(), words.next().map(Episode), words.next());
-        let met = |p: &Proc| {
-            Some(p.born.max(p.back)) == episode || episode.map(Phase::Barrier) == Some(p.phase)
-        };
-        let twin = self.procs.iter().find(|(_, p)| Some(u64::from(p.rank)) == rank && met(p));
+        let (id, rank) = (words.next(), words.next());
+        let of = |p: &Proc| Some(u64::from(p.rank)) == rank && p.published <= met;
+        let twin = self.procs.iter().find(|(_, p)| of(p));
         assert!(twin.is_none_or(|(now, _)| Some(*now) == id), "an address of before: {line}");
     }
 

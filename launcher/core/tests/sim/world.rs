@@ -414,7 +414,7 @@ impl World {
     ) {
         let bad = restore.is_some() && self.dies_at_start == Some(rank);
         let id = self.new_proc(name, rank, incarnation, episode, restore);
-        self.barrier_in(id, episode);
+        self.barrier_in(id, episode, true);
         if bad {
             self.at(10, Happens::KillRank(rank));
         }
@@ -451,20 +451,22 @@ impl World {
         id
     }
 
-    /// The rank puts its address and enters the barrier.
-    pub fn barrier_in(&mut self, id: u64, episode: Episode) {
+    /// The rank puts its address, where it has a new one, and enters the barrier.
+    pub fn barrier_in(&mut self, id: u64, episode: Episode, publishes: bool) {
         let Some(proc) = self.procs.get_mut(&id) else {
             return;
         };
         proc.phase = Phase::Barrier(episode);
         let (name, rank, incarnation) = (proc.node.clone(), proc.rank, proc.incarnation);
-        let put = format!(
-            "cmd=put kvsname=job key=addr-{episode}-{rank} value={name}:{id}:{episode}:{rank}"
-        );
+        if publishes {
+            proc.published = episode;
+        }
+        let put = format!("cmd=put kvsname=job key=ftb-addr-{rank} value={name}:{id}:{rank}");
         // Its agent may hear of what made it do so before the first line, between them, or after
         // the second.
         let between = 2 + self.rng.below(6);
-        for (after, line) in [(1, put), (between, "cmd=barrier_in".to_owned())] {
+        let put = publishes.then_some((1, put));
+        for (after, line) in put.into_iter().chain([(between, "cmd=barrier_in".to_owned())]) {
             let input = nla::NlaInput::PmiLine { rank, incarnation, line };
             self.at(after, Happens::ToNla(name.clone(), Box::new(input)));
         }

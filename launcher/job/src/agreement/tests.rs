@@ -10,7 +10,7 @@ fn all(size: u32) -> Vec<u32> {
 struct World {
     ranks: Vec<Agreement>,
     /// Frames from rank to rank, first in first out.
-    wires: BTreeMap<(u32, u32), VecDeque<Frame>>,
+    wires: BTreeMap<(u32, u32), VecDeque<AgreementFrame>>,
     /// Requests on their way to each rank.
     events: Vec<VecDeque<Request>>,
     acted: Vec<Vec<(u64, u64)>>,
@@ -195,11 +195,11 @@ fn a_rank_that_reported_does_not_pass_the_next_safe_point_without_the_target() {
     let mut outputs = Vec::new();
     let mut rank = Agreement::new(1, &all(2), 0, 0);
     assert_eq!(rank.arrive(), Step::Pass);
-    rank.handle_frame(0, Frame::Begin(checkpoint(1)), &mut outputs);
-    let frame = Frame::Report { episode: 1, passed: 1 };
+    rank.handle_frame(0, AgreementFrame::Begin(checkpoint(1)), &mut outputs);
+    let frame = AgreementFrame::Report { episode: 1, passed: 1 };
     assert_eq!(outputs, [Output::Send { to: 0, frame }]);
     assert_eq!(rank.arrive(), Step::Wait);
-    let target = Frame::Target { episode: 1, safe_point: 3 };
+    let target = AgreementFrame::Target { episode: 1, safe_point: 3 };
     rank.handle_frame(0, target, &mut outputs);
     assert_eq!(rank.arrive(), Step::Pass);
     assert_eq!(rank.arrive(), Step::Act(checkpoint(1)));
@@ -227,10 +227,10 @@ fn the_coordinator_learns_the_target_only_when_all_others_know_it() {
     let mut outputs = Vec::new();
     let mut rank = Agreement::new(0, &all(3), 0, 0);
     rank.handle_request(checkpoint(1), &mut outputs);
-    rank.handle_frame(0, Frame::Begin(checkpoint(1)), &mut outputs);
+    rank.handle_frame(0, AgreementFrame::Begin(checkpoint(1)), &mut outputs);
     outputs.clear();
     for from in 0..3 {
-        let report = Frame::Report { episode: 1, passed: 0 };
+        let report = AgreementFrame::Report { episode: 1, passed: 0 };
         rank.handle_frame(from, report, &mut outputs);
     }
     assert_eq!(rank.arrive(), Step::Wait);
@@ -261,8 +261,8 @@ fn the_queue_of_the_coordinator_is_bounded() {
 fn frames_from_the_wrong_rank_change_nothing() {
     let mut outputs = Vec::new();
     let mut rank = Agreement::new(1, &all(3), 0, 0);
-    rank.handle_frame(2, Frame::Begin(checkpoint(1)), &mut outputs);
-    let target = Frame::Target { episode: 1, safe_point: 1 };
+    rank.handle_frame(2, AgreementFrame::Begin(checkpoint(1)), &mut outputs);
+    let target = AgreementFrame::Target { episode: 1, safe_point: 1 };
     rank.handle_frame(2, target, &mut outputs);
     assert_eq!((outputs.len(), rank.refused().unexpected), (0, 2));
     assert_eq!(rank.arrive(), Step::Pass);

@@ -3,106 +3,70 @@
 //! One connection and one reading thread for each peer with messages: the first sender dials. If
 //! both dial at once, the connection of the higher rank counts. Unix sockets are abstract: they
 //! leave no file and end with their process. Not responsible for the meaning of frames.
+//!
+//! Over a recovery in place the listening socket stays, and so do connections. After the barrier
+//! the first sender says on the kept connection that it sends for the new barrier, and the other
+//! side answers ([`Frame::Renewal`]). What came before that is dropped. A kept connection that is
+//! not confirmed in time, or that has ended, is replaced by a new one, once.
+
+mod connection;
+mod links;
+mod socket;
 
 use super::{Channel, Endpoint, Opening};
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame, HEADER_BYTES};
+use crate::frame::{self, Frame, Incoming};
 use crate::hello::{CHALLENGE_BYTES, HELLO_BYTES, Hello, Introduction, Side, TOKEN_BYTES};
 use crate::{limits, lock, spawn_helper};
-use nix::sys::socket;
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufReader, IoSlice, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use connection::Connection;
+use links::Links;
+use socket::{ListeningSocket, Medium, Socket};
+use std::collections::BTreeSet;
+use std::io::{self, BufReader, Write};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub(crate) use socket::random_bytes;
+
 /// A channel of links over byte streams.
 pub struct StreamChannel {
-    kind: Kind,
+    medium: Medium,
     active: RwLock<Option<Active>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Between any two ranks, with this rank's address.
-    Tcp(IpAddr),
-    /// Between ranks whose nodes have the same name.
-    Unix,
+    /// The last recovery that the rank was called back for.
+    called: AtomicU64,
 }
 
 /// What exists from open to suspend.
 struct Active {
     ends: Arc<Ends>,
-    listener: Arc<Listener>,
+    listening: Arc<ListeningSocket>,
     acceptor: JoinHandle<()>,
 }
 
 struct Ends {
     opening: Opening,
-    kind: Kind,
+    medium: Medium,
     links: Mutex<Links>,
-    /// A link is up, or a dial is over.
+    /// The state of a link or of the barrier has changed, or a dial is over.
     changed: Condvar,
-}
-
-#[derive(Default)]
-struct Links {
-    peers: BTreeMap<u32, Endpoint>,
-    up: BTreeMap<u32, Arc<Link>>,
-    dialling: BTreeSet<u32>,
-    /// Dialled but not introduced, by a number of their own.
-    pending: BTreeMap<u64, Arc<Link>>,
-    /// Accepted but not introduced: anyone may connect. The oldest has the least number.
-    unproved: BTreeMap<u64, Arc<Link>>,
-    number_last: u64,
-    refused: RefusedConnections,
-    readers: Vec<JoinHandle<()>>,
-    closed: bool,
-}
-
-/// Connections that were refused since the last line of the log.
-#[derive(Default)]
-struct RefusedConnections {
-    count: u64,
-    logged: Option<Instant>,
-}
-
-impl RefusedConnections {
-    /// Counts one; how many to log now, if any.
-    fn count(&mut self, now: Instant) -> Option<u64> {
-        self.count += 1;
-        let waits = |at: Instant| now.saturating_duration_since(at) < limits::REFUSED_EVERY;
-        if self.logged.is_some_and(waits) {
-            return None;
-        }
-        self.logged = Some(now);
-        Some(core::mem::take(&mut self.count))
-    }
-}
-
-struct Link {
-    stream: Stream,
-    /// Frames must not mix.
-    write: Mutex<()>,
 }
 
 impl StreamChannel {
     /// TCP, reached at that address.
     pub fn tcp(address: IpAddr) -> Self {
-        Self::new(Kind::Tcp(address))
+        Self::new(Medium::Tcp(address))
     }
 
     /// Unix sockets between the ranks of one node.
     pub fn unix() -> Self {
-        Self::new(Kind::Unix)
+        Self::new(Medium::Unix)
     }
 
-    fn new(kind: Kind) -> Self {
-        Self { kind, active: RwLock::new(None) }
+    fn new(medium: Medium) -> Self {
+        Self { medium, active: RwLock::new(None), called: AtomicU64::new(0) }
     }
 
     fn ends(&self) -> io::Result<Arc<Ends>> {
@@ -110,51 +74,72 @@ impl StreamChannel {
         let active = active.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         Ok(Arc::clone(&active.ends))
     }
+
+    /// Changes the links, if it is open; whether it is.
+    fn change(&self, change: impl FnOnce(&mut Links)) -> bool {
+        let Ok(ends) = self.ends() else { return false };
+        change(&mut lock(&ends.links));
+        ends.changed.notify_all();
+        true
+    }
 }
 
 impl Channel for StreamChannel {
     fn name(&self) -> &'static str {
-        self.kind.name()
+        self.medium.name()
     }
 
     fn reaches(&self, own: &Endpoint, peer: &Endpoint) -> bool {
         let both = [own, peer];
         let opened = both.iter().all(|end| end.addresses.contains_key(self.name()));
         let same_node = !own.node.is_empty() && own.node.eq_ignore_ascii_case(&peer.node);
-        opened && (same_node || self.kind != Kind::Unix)
+        opened && (same_node || self.medium != Medium::Unix)
     }
 
     fn open(&self, opening: &Opening) -> io::Result<String> {
         self.suspend();
-        let (listener, address) = Listener::bind(self.kind, opening)?;
-        let listener = Arc::new(listener);
+        let (listening, address) = ListeningSocket::bind(self.medium, opening)?;
+        let listening = Arc::new(listening);
+        let called = self.called.load(Ordering::Acquire);
         let ends = Arc::new(Ends {
             opening: opening.clone(),
-            kind: self.kind,
-            links: Mutex::default(),
+            medium: self.medium,
+            links: Mutex::new(Links::new(opening.fence, called)),
             changed: Condvar::new(),
         });
         let acceptor = {
-            let (listener, ends) = (Arc::clone(&listener), Arc::clone(&ends));
-            spawn_helper("ftb-accept", move || accept_all(&listener, &ends))?
+            let (listening, ends) = (Arc::clone(&listening), Arc::clone(&ends));
+            spawn_helper("ftb-accept", move || accept_all(&listening, &ends))?
         };
         *self.active.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Active { ends, listener, acceptor });
+            Some(Active { ends, listening, acceptor });
         Ok(address)
     }
 
+    fn begin(&self, fence: u64) -> bool {
+        self.change(|links| links.begin(fence))
+    }
+
+    fn forget(&self, rank: u32) {
+        self.change(|links| links.forget(rank));
+    }
+
+    fn meet(&self) {
+        self.change(Links::meet);
+    }
+
     fn connect(&self, peer: &Endpoint) -> Result<()> {
-        let failed = |error: io::Error| Error::Channel {
-            channel: self.name(),
-            problem: format!("its end is gone: {error}"),
-        };
-        let ends = self.ends().map_err(failed)?;
-        lock(&ends.links).peers.insert(peer.rank, peer.clone());
-        Ok(())
+        if self.change(|links| links.know(peer)) {
+            return Ok(());
+        }
+        let problem = "its end is gone".to_owned();
+        Err(Error::Channel { channel: self.name(), problem })
     }
 
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()> {
-        self.ends()?.link_to(to)?.send(frame)
+        let ends = self.ends()?;
+        let (fence, link) = ends.link_to(to)?;
+        link.send(fence, frame, &|| !lock(&ends.links).is_over())
     }
 
     fn reach(&self, to: u32) -> io::Result<()> {
@@ -166,26 +151,26 @@ impl Channel for StreamChannel {
         let Some(active) = active else {
             return;
         };
-        active.listener.stop();
+        active.listening.stop();
         // A thread that panicked has nothing left to release.
         active.acceptor.join().ok();
-        for reader in active.ends.close() {
+        let readers = lock(&active.ends.links).close();
+        active.ends.changed.notify_all();
+        for reader in readers {
             reader.join().ok();
         }
     }
 
     fn sever(&self, to: u32) {
         let Ok(ends) = self.ends() else { return };
-        if let Some(link) = lock(&ends.links).up.get(&to) {
-            link.stream.end_writing();
+        if let Some(link) = lock(&ends.links).any(to) {
+            link.socket().end_writing();
         }
     }
 
-    fn interrupt(&self) {
-        let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(active) = active.as_ref() {
-            active.ends.interrupt();
-        }
+    fn call_back(&self, fence: u64, dead: &BTreeSet<u32>) {
+        self.called.fetch_max(fence, Ordering::AcqRel);
+        self.change(|links| links.call_back(fence, dead));
     }
 }
 
@@ -195,15 +180,15 @@ impl Drop for StreamChannel {
     }
 }
 
-fn accept_all(listener: &Listener, ends: &Arc<Ends>) {
+fn accept_all(listening: &ListeningSocket, ends: &Arc<Ends>) {
     loop {
-        let stream = match listener.accept() {
-            Ok(stream) => stream,
+        let socket = match listening.accept() {
+            Ok(socket) => socket,
             Err(error) if is_passing(&error) => continue,
             // The listener was stopped.
             Err(_) => return,
         };
-        if let Err(error) = ends.welcome(stream) {
+        if let Err(error) = ends.welcome(socket) {
             ends.report(&error);
         }
     }
@@ -215,426 +200,524 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
+fn not_connected() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
 impl Ends {
     /// Accepts a connection; its thread runs the introduction and then reads.
-    fn welcome(self: &Arc<Self>, stream: Stream) -> io::Result<()> {
-        let link = Arc::new(Link::new(stream));
+    fn welcome(self: &Arc<Self>, socket: Socket) -> io::Result<()> {
+        let link = Arc::new(Connection::new(socket));
         let mut links = lock(&self.links);
-        if links.closed {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        let number = links.accept(&link, self.opening.size as usize + limits::HANDSHAKING_MAX);
+        let room = self.opening.size as usize + limits::HANDSHAKING_MAX;
+        let number = links.accept(&link, room).ok_or_else(not_connected)?;
         let ends = Arc::clone(self);
         let reader = spawn_helper("ftb-read", move || {
             let heard = ends.hear(&link);
-            lock(&ends.links).unproved.remove(&number);
+            lock(&ends.links).introduced(number);
             match heard {
-                Ok(from) => ends.read(from, &link),
+                Ok((from, fence)) => ends.read(from, fence, &link),
                 Err(error) => {
-                    link.stream.close();
+                    link.socket().close();
                     ends.report(&error);
                 }
             }
         });
-        links.readers.retain(|reader| !reader.is_finished());
-        links.readers.push(reader?);
+        links.keep(reader?);
         Ok(())
     }
 
     /// Logs a refused connection: the first one at once, others together.
     fn report(&self, error: &io::Error) {
+        use io::ErrorKind::{AlreadyExists, NotConnected};
         let rank = self.opening.own.rank;
-        // Both have dialled, and the other connection counts.
-        if error.kind() == io::ErrorKind::AlreadyExists {
+        // Both have dialled, and the other connection counts; or one of them goes back first.
+        if matches!(error.kind(), AlreadyExists | NotConnected) {
             tracing::debug!(rank, %error, "connection not needed");
         } else if let Some(count) = lock(&self.links).refused.count(Instant::now()) {
             tracing::warn!(rank, count, %error, "connections were refused");
         }
     }
 
-    /// The accepting side of the introduction.
-    fn hear(&self, link: &Arc<Link>) -> io::Result<u32> {
+    /// The accepting side of the introduction: the other rank, and the barrier.
+    fn hear(&self, link: &Arc<Connection>) -> io::Result<(u32, u64)> {
         let own = &self.opening.own;
-        link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
+        link.begin_introduction()?;
         let introduction = Introduction { token: own.token, challenge: random_bytes()? };
-        (&link.stream).write_all(&introduction.challenge)?;
+        let mut socket = link.socket();
+        socket.write_all(&introduction.challenge)?;
         let hello = introduction.open(Side::Dialer, &link.read_exactly::<HELLO_BYTES>()?)?;
-        if hello.to != own.rank || hello.fence != self.opening.fence {
-            return Err(frame::invalid("the hello is not for this rank and fence"));
+        let Hello { from, fence, .. } = hello;
+        if hello.to != own.rank {
+            return Err(frame::invalid("the hello is not for this rank"));
         }
-        if hello.from == own.rank || hello.from >= self.opening.size {
-            let from = hello.from;
+        if from == own.rank || from >= self.opening.size {
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
-        let answer = introduction.seal(Side::Listener, &self.hello(hello.from, hello.nonce));
+        // The other rank may have left the barrier first.
+        if !self.wait_met(fence) {
+            let problem = format!("rank {from} dials after barrier {fence}, this rank does not");
+            return Err(io::Error::new(io::ErrorKind::NotConnected, problem));
+        }
+        let answer = self.hello(from, fence, hello.nonce);
+        let answer = introduction.seal(Side::Listener, &answer);
         // No frame precedes the answer.
-        let _answering = lock(&link.write);
-        let taken = self.check_counts(&hello).and_then(|()| self.add(hello.from, link, false));
+        let _answering = link.end_introduction(fence)?;
+        let taken = self.check_counts(&hello).and_then(|()| self.add(from, fence, link, false));
         if taken.is_ok() || self.counts_differ(&hello) {
-            (&link.stream).write_all(&answer)?;
+            socket.write_all(&answer)?;
         }
         taken?;
-        Ok(hello.from)
+        Ok((from, fence))
     }
 
-    /// The existing link to that rank, or a new one.
-    fn link_to(self: &Arc<Self>, to: u32) -> io::Result<Arc<Link>> {
+    /// Waits until this rank knows that all have met in that barrier; false if they have not, or
+    /// meet in another one.
+    fn wait_met(&self, fence: u64) -> bool {
+        let links = lock(&self.links);
+        let waits =
+            |links: &mut Links| links.fence() == fence && !links.is_open() && !links.is_over();
+        let links = self.changed.wait_while(links, waits).unwrap_or_else(PoisonError::into_inner);
+        links.fence() == fence && links.is_open()
+    }
+
+    /// The existing link to that rank, or a new one, and the barrier.
+    fn link_to(self: &Arc<Self>, to: u32) -> io::Result<(u64, Arc<Connection>)> {
         let mut links = lock(&self.links);
         loop {
-            if let Some(link) = links.up.get(&to) {
-                return Ok(Arc::clone(link));
+            if !links.is_open() {
+                return Err(not_connected());
             }
-            if links.closed {
-                return Err(io::ErrorKind::NotConnected.into());
+            if let Some(link) = links.confirmed(to) {
+                return Ok((links.fence(), Arc::clone(link)));
             }
             if !links.dialling.contains(&to) {
                 break;
             }
             links = self.changed.wait(links).unwrap_or_else(PoisonError::into_inner);
         }
-        let peer = links.peers.get(&to).cloned().ok_or(io::ErrorKind::NotConnected)?;
+        let peer = links.peer(to).cloned().ok_or_else(not_connected)?;
+        let (fence, kept) = (links.fence(), links.any(to).cloned());
         links.dialling.insert(to);
         drop(links);
-        let dialled = self.dial(&peer);
+        let renewed = kept.is_some_and(|kept| self.renew(to, fence, &kept));
+        let made = if renewed { Ok(()) } else { self.dial(fence, &peer) };
         let mut links = lock(&self.links);
         links.dialling.remove(&to);
         self.changed.notify_all();
-        let error = match dialled {
-            Ok(link) => return Ok(link),
-            Err(error) => error,
-        };
         // A missing rank cannot have dialled at the same moment.
-        let crossed = error.kind() != io::ErrorKind::ConnectionRefused;
-        let wait = if crossed { limits::HELLO_TIMEOUT } else { Duration::ZERO };
-        let missing = |links: &mut Links| !links.up.contains_key(&to) && !links.closed;
-        let waited = self.changed.wait_timeout_while(links, wait, missing);
-        links = waited.unwrap_or_else(PoisonError::into_inner).0;
-        links.up.get(&to).map(Arc::clone).ok_or(error)
+        let refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if made.as_ref().is_err_and(|error| !refused(error)) {
+            links = self.wait_confirmed(links, to, fence, limits::HELLO_TIMEOUT);
+        }
+        match links.confirmed(to).filter(|_| links.fence() == fence) {
+            Some(link) => Ok((fence, Arc::clone(link))),
+            None => Err(made.err().unwrap_or_else(not_connected)),
+        }
+    }
+
+    /// Waits until there is a link to that rank, or none can be made.
+    fn wait_confirmed<'a>(
+        &self,
+        links: MutexGuard<'a, Links>,
+        to: u32,
+        fence: u64,
+        timeout: Duration,
+    ) -> MutexGuard<'a, Links> {
+        let waits = |links: &mut Links| {
+            links.is_open() && links.fence() == fence && links.confirmed(to).is_none()
+        };
+        let waited = self.changed.wait_timeout_while(links, timeout, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Has the other rank confirm a link of an earlier barrier; whether there is a link now.
+    fn renew(&self, to: u32, fence: u64, kept: &Arc<Connection>) -> bool {
+        let until = Instant::now() + limits::RENEWAL_TIMEOUT;
+        let waits = || Instant::now() < until && !lock(&self.links).is_over();
+        let asked = kept.renew(fence, (self.opening.counts)(to), &waits);
+        let mut links = lock(&self.links);
+        if asked.is_ok() {
+            // It has ended, or another one is there.
+            let answers = |links: &mut Links| {
+                let is_kept = links.any(to).is_some_and(|any| Arc::ptr_eq(any, kept));
+                is_kept && links.is_open() && links.confirmed(to).is_none()
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            let waited = self.changed.wait_timeout_while(links, left, answers);
+            links = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let is_there = links.fence() == fence && links.confirmed(to).is_some();
+        if !is_there && links.is_open() && links.fence() == fence {
+            tracing::info!(rank = self.opening.own.rank, to, fence, "a kept connection is remade");
+            links.give_up(to, kept);
+        }
+        is_there
     }
 
     /// The dialling side of the introduction.
-    fn dial(self: &Arc<Self>, peer: &Endpoint) -> io::Result<Arc<Link>> {
-        let address = peer.addresses.get(self.kind.name()).map_or("", String::as_str);
-        let link = Arc::new(Link::new(Stream::dial(self.kind, address)?));
-        // A later `Links::close` ends this link too.
+    fn dial(self: &Arc<Self>, fence: u64, peer: &Endpoint) -> io::Result<()> {
+        let address = peer.addresses.get(self.medium.name()).map_or("", String::as_str);
+        let link = Arc::new(Connection::new(Socket::dial(self.medium, address)?));
+        // A later `Links::close` or `Links::call_back` ends this one too.
         let number = {
             let mut links = lock(&self.links);
-            if links.closed {
-                return Err(io::ErrorKind::NotConnected.into());
+            if !links.is_open() || links.fence() != fence {
+                return Err(not_connected());
             }
             links.dial(&link)
         };
-        let introduced = self.introduce(&link, peer);
-        lock(&self.links).pending.remove(&number);
+        let introduced = self.introduce(fence, &link, peer);
+        lock(&self.links).introduced(number);
         introduced?;
-        let (ends, rank, reading) = (Arc::clone(self), peer.rank, Arc::clone(&link));
-        let reader = spawn_helper("ftb-read", move || ends.read(rank, &reading))?;
-        lock(&self.links).readers.push(reader);
-        Ok(link)
+        let (ends, rank) = (Arc::clone(self), peer.rank);
+        let reader = spawn_helper("ftb-read", move || ends.read(rank, fence, &link))?;
+        lock(&self.links).keep(reader);
+        Ok(())
     }
 
-    fn introduce(&self, link: &Arc<Link>, peer: &Endpoint) -> io::Result<()> {
-        link.stream.set_timeout(Some(limits::HELLO_TIMEOUT))?;
+    fn introduce(&self, fence: u64, link: &Arc<Connection>, peer: &Endpoint) -> io::Result<()> {
+        link.begin_introduction()?;
         let challenge = link.read_exactly::<CHALLENGE_BYTES>()?;
         let introduction = Introduction { token: peer.token, challenge };
-        let hello = self.hello(peer.rank, random_bytes()?);
-        (&link.stream).write_all(&introduction.seal(Side::Dialer, &hello))?;
+        let hello = self.hello(peer.rank, fence, random_bytes()?);
+        link.socket().write_all(&introduction.seal(Side::Dialer, &hello))?;
         let answer = introduction.open(Side::Listener, &link.read_exactly::<HELLO_BYTES>()?)?;
         if answer.from != peer.rank || answer.to != hello.from || answer.nonce != hello.nonce {
             return Err(frame::invalid("another rank answered"));
         }
         self.check_counts(&answer)?;
-        self.add(peer.rank, link, true)
+        drop(link.end_introduction(fence)?);
+        self.add(peer.rank, fence, link, true)
     }
 
-    fn hello(&self, to: u32, nonce: [u8; TOKEN_BYTES]) -> Hello {
+    fn hello(&self, to: u32, fence: u64, nonce: [u8; TOKEN_BYTES]) -> Hello {
         let (sent, received) = (self.opening.counts)(to);
-        Hello { from: self.opening.own.rank, to, fence: self.opening.fence, nonce, sent, received }
+        Hello { from: self.opening.own.rank, to, fence, nonce, sent, received }
+    }
+
+    fn check_counts(&self, hello: &Hello) -> io::Result<()> {
+        let counts = (hello.sent, hello.received);
+        self.compare(hello.from, counts).map_err(frame::invalid)
+    }
+
+    fn counts_differ(&self, hello: &Hello) -> bool {
+        self.check_counts(hello).is_err()
     }
 
     /// The counts of both sides must match; otherwise a message was lost or doubled by a suspension
     /// or an image.
-    fn check_counts(&self, hello: &Hello) -> io::Result<()> {
-        if !self.counts_differ(hello) {
+    fn compare(&self, from: u32, (sent, received): (u64, u64)) -> Result<(), String> {
+        let (own_sent, own_received) = (self.opening.counts)(from);
+        if (received, sent) == (own_sent, own_received) {
             return Ok(());
         }
-        let (sent, received) = (self.opening.counts)(hello.from);
-        Err(frame::invalid(format!(
-            "rank {} has sent {} and received {} messages, this rank has received {received} \
-             and sent {sent}: they are not of the same set",
-            hello.from, hello.sent, hello.received
-        )))
+        Err(format!(
+            "rank {from} has sent {sent} and received {received} messages, this rank has received \
+             {own_received} and sent {own_sent}: they are not of the same set"
+        ))
     }
 
-    fn counts_differ(&self, hello: &Hello) -> bool {
-        (hello.received, hello.sent) != (self.opening.counts)(hello.from)
-    }
-
-    fn add(&self, rank: u32, link: &Arc<Link>, own_dial: bool) -> io::Result<()> {
-        link.stream.set_timeout(None)?;
+    fn add(&self, rank: u32, fence: u64, link: &Arc<Connection>, own_dial: bool) -> io::Result<()> {
         let mut links = lock(&self.links);
         let crossed = !own_dial && links.dialling.contains(&rank) && self.opening.own.rank > rank;
-        if links.closed || crossed || links.up.contains_key(&rank) {
+        if crossed || !links.add(rank, link, fence) {
             let problem = format!("rank {rank} is connected already");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
-        links.up.insert(rank, Arc::clone(link));
-        self.opening.inbox.link_up(rank);
+        self.opening.inbox.link_up(rank, fence);
         self.changed.notify_all();
         Ok(())
     }
 
-    fn read(&self, from: u32, link: &Link) {
+    /// Reads frames to the end of the link. The first ones are of that barrier.
+    fn read(&self, from: u32, fence: u64, link: &Arc<Connection>) {
         const READ_BYTES: usize = 64 * 1024;
-        let inbox = &self.opening.inbox;
-        let mut stream = BufReader::with_capacity(READ_BYTES, &link.stream);
+        let (inbox, mut fence) = (&self.opening.inbox, fence);
+        let mut stream = BufReader::with_capacity(READ_BYTES, link.socket());
         let problem = loop {
-            match frame::read_frame(&mut stream) {
-                Ok(Some(frame)) => {
-                    if let Err(problem) = inbox.accept(from, frame) {
-                        break Some(problem);
-                    }
+            let taken = match frame::read_frame(&mut stream) {
+                Ok(Some(Incoming::Renewal { fence: next, counts })) if next > fence => {
+                    fence = next;
+                    self.on_renewal(from, next, counts, link)
                 }
+                Ok(Some(frame)) => inbox.accept(from, fence, frame),
                 Ok(None) => break None,
                 Err(error) => break Some(error.to_string()),
+            };
+            if let Err(problem) = taken {
+                break Some(problem);
             }
         };
-        link.stream.close();
-        inbox.link_ended(from, problem);
-    }
-
-    /// Ends all links for good.
-    fn interrupt(&self) {
-        let mut links = lock(&self.links);
-        links.closed = true;
+        link.socket().close();
+        lock(&self.links).ended(from, link);
         self.changed.notify_all();
-        let unknown = links.pending.values().chain(links.unproved.values());
-        for link in links.up.values().chain(unknown) {
-            link.stream.close();
-        }
+        inbox.link_ended(from, fence, problem);
     }
 
-    /// Ends all links; returns the threads to wait for.
-    fn close(&self) -> Vec<JoinHandle<()>> {
-        self.interrupt();
+    /// The other rank uses a kept link again. Answers, unless this rank has asked.
+    ///
+    /// # Errors
+    /// Why the link must end.
+    fn on_renewal(
+        &self,
+        from: u32,
+        fence: u64,
+        counts: (u64, u64),
+        link: &Arc<Connection>,
+    ) -> Result<(), String> {
+        // Of a barrier of before, where this rank was called back meanwhile.
+        if !self.wait_met(fence) {
+            return Ok(());
+        }
+        self.compare(from, counts)?;
+        let waits = || !lock(&self.links).is_over();
+        let answered = link.renew(fence, (self.opening.counts)(from), &waits);
+        answered.map_err(|error| error.to_string())?;
         let mut links = lock(&self.links);
-        links.up.clear();
-        std::mem::take(&mut links.readers)
-    }
-}
-
-impl Links {
-    /// Keeps a dialled link until the other side is known; returns its number.
-    fn dial(&mut self, link: &Arc<Link>) -> u64 {
-        self.number_last += 1;
-        self.pending.insert(self.number_last, Arc::clone(link));
-        self.number_last
-    }
-
-    /// The same for an accepted link. Beyond `room` the oldest one is closed.
-    fn accept(&mut self, link: &Arc<Link>, room: usize) -> u64 {
-        while self.unproved.len() >= room
-            && let Some((_, oldest)) = self.unproved.pop_first()
-        {
-            oldest.stream.close();
+        if links.confirm(from, link, fence) {
+            self.opening.inbox.link_up(from, fence);
+            self.changed.notify_all();
+            return Ok(());
         }
-        self.number_last += 1;
-        self.unproved.insert(self.number_last, Arc::clone(link));
-        self.number_last
-    }
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tcp(_) => "tcp",
-            Self::Unix => "unix",
+        match links.is_open() && links.fence() == fence {
+            true => Err("another connection counts".to_owned()),
+            false => Ok(()),
         }
     }
-}
-
-impl Link {
-    fn new(stream: Stream) -> Self {
-        Self { stream, write: Mutex::new(()) }
-    }
-
-    fn read_exactly<const N: usize>(&self) -> io::Result<[u8; N]> {
-        let mut bytes = [0; N];
-        (&self.stream).read_exact(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn send(&self, frame: &Frame<'_>) -> io::Result<()> {
-        let header: [u8; HEADER_BYTES] = frame.header();
-        let payload = frame.payload();
-        let _no_other = lock(&self.write);
-        let mut stream = &self.stream;
-        let written = loop {
-            match stream.write_vectored(&[IoSlice::new(&header), IoSlice::new(payload)]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                written => break written?,
-            }
-        };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        if written < HEADER_BYTES {
-            stream.write_all(&header[written..])?;
-        }
-        stream.write_all(&payload[written.saturating_sub(HEADER_BYTES)..])
-    }
-}
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn dial(kind: Kind, address: &str) -> io::Result<Self> {
-        match kind {
-            Kind::Tcp(_) => {
-                let parsed: Result<SocketAddr, _> = address.parse();
-                let address = parsed.map_err(|error| frame::invalid(error.to_string()))?;
-                let stream = TcpStream::connect_timeout(&address, limits::CONNECT_TIMEOUT)?;
-                stream.set_nodelay(true)?;
-                Ok(Self::Tcp(stream))
-            }
-            Kind::Unix => {
-                let address = UnixAddr::from_abstract_name(address)?;
-                UnixStream::connect_addr(&address).map(Self::Unix)
-            }
-        }
-    }
-
-    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
-            }
-            Self::Unix(stream) => {
-                stream.set_read_timeout(timeout)?;
-                stream.set_write_timeout(timeout)
-            }
-        }
-    }
-
-    /// Closes both directions; written bytes still arrive.
-    fn close(&self) {
-        self.shut_down(Shutdown::Both);
-    }
-
-    /// A blocked write returns.
-    fn end_writing(&self) {
-        self.shut_down(Shutdown::Write);
-    }
-
-    fn shut_down(&self, how: Shutdown) {
-        // The other side may have closed it.
-        match self {
-            Self::Tcp(stream) => stream.shutdown(how).ok(),
-            Self::Unix(stream) => stream.shutdown(how).ok(),
-        };
-    }
-}
-
-impl Read for &Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match *self {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
-        }
-    }
-}
-
-impl Write for &Stream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(buffer)])
-    }
-
-    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        match *self {
-            Stream::Tcp(stream) => (&*stream).write_vectored(buffers),
-            Stream::Unix(stream) => (&*stream).write_vectored(buffers),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-enum Listener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl Listener {
-    fn bind(kind: Kind, opening: &Opening) -> io::Result<(Self, String)> {
-        match kind {
-            Kind::Tcp(address) => {
-                let listener = TcpListener::bind((address, 0))?;
-                let address = listener.local_addr()?.to_string();
-                Ok((Self::Tcp(listener), address))
-            }
-            Kind::Unix => {
-                let hex = |byte: &u8| format!("{byte:02x}");
-                let random: String = random_bytes()?.iter().map(hex).collect();
-                let name = format!("ftb-job-{}-{random}", opening.own.rank);
-                let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
-                Ok((Self::Unix(listener), name))
-            }
-        }
-    }
-
-    fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
-            }
-            Self::Unix(listener) => Ok(Stream::Unix(listener.accept()?.0)),
-        }
-    }
-
-    /// Wakes the thread that accepts; on Linux a listening socket can be shut down.
-    fn stop(&self) {
-        let fd = match self {
-            Self::Tcp(listener) => listener.as_raw_fd(),
-            Self::Unix(listener) => listener.as_raw_fd(),
-        };
-        if let Err(error) = socket::shutdown(fd, socket::Shutdown::Both) {
-            tracing::debug!(%error, "listener was stopped already");
-        }
-    }
-}
-
-/// From the system's generator.
-pub(crate) fn random_bytes() -> io::Result<[u8; TOKEN_BYTES]> {
-    let mut bytes = [0; TOKEN_BYTES];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::inbox::Inbox;
-    use std::net::Ipv4Addr;
+    use crate::frame::Class;
+    use crate::inbox::{Inbox, Recall};
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::atomic::AtomicBool;
 
-    /// A rank of two with an open channel, and its address.
-    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+    /// Most bytes that wait at a rank of these tests.
+    const BYTES_MAX: usize = 1 << 20;
+
+    /// A rank of two with an open channel, its address and its inbox, after barrier 1.
+    fn with_inbox(rank: u32) -> (StreamChannel, Endpoint, Arc<Inbox>) {
         let token = random_bytes().unwrap();
         let own = Endpoint { rank, node: String::new(), token, addresses: BTreeMap::new() };
-        let inbox = Arc::new(Inbox::new(2, 1 << 20, Box::new(|_, _| ())));
+        let inbox = Arc::new(Inbox::new(2, BYTES_MAX, Box::new(|_, _| ())));
+        inbox.begin(1);
         let counts = Arc::new(|_| (0, 0));
-        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox, counts };
+        let to = Arc::clone(&inbox);
+        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox: to, counts };
         let channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = channel.open(&opening).unwrap();
-        (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own })
+        channel.meet();
+        (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own }, inbox)
+    }
+
+    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+        let (channel, endpoint, _) = with_inbox(rank);
+        (channel, endpoint)
+    }
+
+    fn called_back(channel: &StreamChannel, inbox: &Inbox, fence: u64) {
+        let set = "s".to_owned();
+        inbox.call_back(Recall { episode: fence, set, divides: false });
+        channel.call_back(fence, &BTreeSet::new());
+    }
+
+    /// What a rank does that goes back in place, up to the barrier.
+    fn gone_back(channel: &StreamChannel, inbox: &Inbox, fence: u64) {
+        inbox.go_back(fence, vec![(0, Vec::new()); 2]);
+        assert!(channel.begin(fence));
+    }
+
+    fn user(seq: u64, payload: &[u8]) -> Frame<'_> {
+        Frame::Data { class: Class::User, tag: 0, seq, payload }
+    }
+
+    fn next(inbox: &Inbox, from: u32) -> Vec<u8> {
+        inbox.take_linked((from, &[]), Class::User, 0).unwrap()
+    }
+
+    fn link_of(channel: &StreamChannel, to: u32) -> Arc<Connection> {
+        let ends = channel.ends().unwrap();
+        let links = lock(&ends.links);
+        Arc::clone(links.any(to).unwrap())
+    }
+
+    /// Both go back, twice in a row; in between one of them sends, and the other is called back.
+    #[test]
+    fn a_kept_link_gives_nothing_of_before_the_recovery() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.send(0, &user(1, b"first")).unwrap();
+        assert_eq!(next(&heard, 1), b"first");
+        let (link, other) = (link_of(&dials, 0), link_of(&listens, 1));
+        for fence in [2, 3] {
+            called_back(&listens, &heard, fence);
+            // This rank does not know yet.
+            dials.send(0, &user(2, b"stale")).unwrap();
+            called_back(&dials, &own, fence);
+            let refused = dials.send(0, &user(3, b"refused")).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::NotConnected);
+            gone_back(&listens, &heard, fence);
+            gone_back(&dials, &own, fence);
+            dials.meet();
+            // The listener leaves the barrier later: the other waits for its confirmation.
+            std::thread::scope(|scope| {
+                scope.spawn(|| dials.send(0, &user(1, b"fresh")).unwrap());
+                scope.spawn(|| listens.meet());
+            });
+            assert_eq!(next(&heard, 1), b"fresh");
+            listens.send(1, &user(1, b"back")).unwrap();
+            assert_eq!(next(&own, 0), b"back");
+            assert!(Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+            assert!(Arc::ptr_eq(&other, &link_of(&listens, 1)), "fence {fence}");
+            dials.send(0, &user(2, b"seen")).unwrap();
+            assert_eq!(next(&heard, 1), b"seen");
+        }
+    }
+
+    /// Both use the kept link at once: one confirmation is enough.
+    #[test]
+    fn ranks_that_use_a_kept_link_at_once_keep_it() {
+        let ((listens, at, heard), (dials, back, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        listens.connect(&back).unwrap();
+        dials.reach(0).unwrap();
+        let link = link_of(&dials, 0);
+        for fence in 2..20 {
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                called_back(channel, inbox, fence);
+                gone_back(channel, inbox, fence);
+            }
+            std::thread::scope(|scope| {
+                for (channel, to) in [(&listens, 1), (&dials, 0)] {
+                    scope.spawn(move || {
+                        channel.meet();
+                        channel.send(to, &user(1, &fence.to_le_bytes())).unwrap();
+                    });
+                }
+            });
+            assert_eq!(next(&heard, 1), fence.to_le_bytes());
+            assert_eq!(next(&own, 0), fence.to_le_bytes());
+            assert!(Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+        }
+    }
+
+    /// One end of it has ended, or nothing comes over it any more.
+    #[test]
+    fn a_kept_link_that_is_broken_is_remade_once() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        // It passes nothing more on when the test wants it.
+        let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let between = [("tcp".to_owned(), relay.local_addr().unwrap().to_string())].into();
+        let behind = at.addresses["tcp"].clone();
+        let silent = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&silent);
+        let relays = std::thread::spawn(move || relay_pairs(&relay, &behind, &stops));
+        dials.connect(&Endpoint { addresses: between, ..at }).unwrap();
+        dials.send(0, &user(1, b"first")).unwrap();
+        assert_eq!(next(&heard, 1), b"first");
+        for (fence, is_silent) in [(2, false), (3, true)] {
+            let link = link_of(&dials, 0);
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                called_back(channel, inbox, fence);
+                gone_back(channel, inbox, fence);
+            }
+            match is_silent {
+                true => silent.store(true, Ordering::Release),
+                false => link_of(&listens, 1).socket().close(),
+            }
+            for channel in [&listens, &dials] {
+                channel.meet();
+            }
+            dials.send(0, &user(1, b"again")).unwrap();
+            assert_eq!(next(&heard, 1), b"again");
+            assert!(!Arc::ptr_eq(&link, &link_of(&dials, 0)), "fence {fence}");
+        }
+        drop((dials, listens));
+        relays.join().unwrap();
+    }
+
+    /// Passes on three connections, the second only until `stops`.
+    fn relay_pairs(relay: &TcpListener, behind: &str, stops: &Arc<AtomicBool>) {
+        for number in 0..3 {
+            let (near, _) = relay.accept().unwrap();
+            let far = TcpStream::connect(behind).unwrap();
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let stops = Arc::clone(stops);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    loop {
+                        match from.read(&mut bytes) {
+                            Ok(0) | Err(_) => break,
+                            Ok(_) if number == 1 && stops.load(Ordering::Acquire) => {}
+                            Ok(count) => to.write_all(&bytes[..count]).unwrap_or_default(),
+                        }
+                    }
+                    to.shutdown(std::net::Shutdown::Write).ok();
+                });
+            }
+        }
+    }
+
+    /// The other rank takes nothing more until it is called back too, or never is.
+    #[test]
+    fn a_begun_message_is_completed_by_a_rank_that_goes_back_or_its_link_ends() {
+        let big = vec![0; 4 * BYTES_MAX];
+        for both in [true, false] {
+            let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+            dials.connect(&at).unwrap();
+            // It stays at the receiver: the next one finds no room.
+            dials.send(0, &user(1, &big)).unwrap();
+            let link = link_of(&dials, 0);
+            std::thread::scope(|scope| {
+                let sends = scope
+                    .spawn(|| (2..).find_map(|seq| dials.send(0, &user(seq, &big)).err()).unwrap());
+                heard.wait_stalled(1);
+                if both {
+                    called_back(&listens, &heard, 2);
+                }
+                called_back(&dials, &own, 2);
+                let error = sends.join().unwrap().kind();
+                let expected =
+                    if both { io::ErrorKind::NotConnected } else { io::ErrorKind::TimedOut };
+                assert_eq!(error, expected);
+            });
+            called_back(&listens, &heard, 2);
+            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+                gone_back(channel, inbox, 2);
+                channel.meet();
+            }
+            dials.send(0, &user(1, b"fresh")).unwrap();
+            assert_eq!(next(&heard, 1), b"fresh");
+            assert_eq!(Arc::ptr_eq(&link, &link_of(&dials, 0)), both);
+        }
+    }
+
+    #[test]
+    fn a_link_to_a_process_that_was_replaced_or_died_ends() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+        called_back(&dials, &own, 2);
+        gone_back(&dials, &own, 2);
+        dials.forget(0);
+        dials.meet();
+        let refused = dials.send(0, &user(1, b"")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::NotConnected, "its address is unknown");
+        drop((listens, heard));
+        let (replacement, at, heard) = with_inbox(0);
+        gone_back(&replacement, &heard, 2);
+        replacement.meet();
+        dials.connect(&at).unwrap();
+        dials.send(0, &user(1, b"fresh")).unwrap();
+        assert_eq!(next(&heard, 1), b"fresh");
     }
 
     #[test]
@@ -705,13 +788,5 @@ mod tests {
         let next = || sends.recv_timeout(limits::HELLO_TIMEOUT).unwrap();
         let ended = std::iter::repeat_with(next).find_map(|sent| sent);
         assert_eq!(ended, Some(io::ErrorKind::BrokenPipe));
-    }
-
-    #[test]
-    fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
-        let (mut refused, start) = (RefusedConnections::default(), Instant::now());
-        let at = |part: u32| start + limits::REFUSED_EVERY / 4 * part;
-        let logged = [0, 1, 2, 4, 5].map(|part| refused.count(at(part)));
-        assert_eq!(logged, [Some(1), None, None, Some(3), None]);
     }
 }

@@ -3,9 +3,9 @@
 
 use super::values::{Combine, Primitive, combine};
 use super::{Comm, Fmi, FmiError};
-use crate::collectives::Tree;
 use crate::error::Error;
 use crate::frame::Class;
+use crate::job::collectives::Tree;
 use crate::limits;
 
 /// One operation under way.

@@ -1,7 +1,7 @@
 //! Which ranks are dead, and which communicators are revoked, in a job that goes on without dead
 //! ranks: what waits for them fails.
 
-use super::{Inbox, Link, Peer, State};
+use super::{Inbox, InboxState, Link, Peer};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::lock;
@@ -78,7 +78,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     pub(super) fn check_living(&self, ranks: &[u32]) -> Result<()> {
         let peers = ranks.iter().filter_map(|rank| Some((*rank, self.peers.get(*rank as usize)?)));
         peers.filter(|(_, peer)| peer.is_lost()).try_for_each(|(rank, peer)| peer.check(rank))
@@ -105,13 +105,13 @@ mod tests {
 
     fn inbox() -> Inbox {
         let inbox = Inbox::new(3, 100, Box::new(|_, _| ()));
-        inbox.link_up(1);
+        inbox.link_up(1, 0);
         inbox.joins((3, 0));
         inbox
     }
 
     fn arrive(inbox: &Inbox, seq: u64) -> Result<(), String> {
-        inbox.accept(1, Incoming::Data { class: CLASS, tag: 7, seq, payload: vec![0; 90] })
+        inbox.accept(1, 0, Incoming::Data { class: CLASS, tag: 7, seq, payload: vec![0; 90] })
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_broken_link_shows_until_the_launcher_reports_a_death() {
         let inbox = inbox();
-        inbox.link_ended(1, None);
+        inbox.link_ended(1, 0, None);
         assert_eq!((inbox.lost(), inbox.dead()), ([1].into(), [1].into()));
         inbox.mark_dead(&[1].into());
         assert_eq!((inbox.lost(), inbox.dead()), ([].into(), [1].into()));

@@ -1,6 +1,6 @@
 //! Receives that wait together: each message goes to the first of them that it fits, as MPI has it.
 
-use super::{Inbox, Link, Peer, State};
+use super::{Inbox, InboxState, Link, Peer};
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use std::time::{Duration, Instant};
@@ -66,7 +66,12 @@ impl Inbox {
     /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
     /// queues of all that have not finished are full. Of `any` it fails too if only lost ranks are
     /// left beside this one, acknowledged or not.
-    fn check_hopeful(&self, state: &State, from: Option<u32>, any: Option<&[u32]>) -> Result<()> {
+    fn check_hopeful(
+        &self,
+        state: &InboxState,
+        from: Option<u32>,
+        any: Option<&[u32]>,
+    ) -> Result<()> {
         let max = self.bytes_max;
         let check = |rank: u32, peer: &Peer| {
             if peer.stalled {
@@ -100,7 +105,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     fn match_posted(&mut self, posted: &[Pattern]) -> Vec<Matched> {
         let mut matched = Vec::new();
         for (at, pattern) in posted.iter().enumerate() {
@@ -134,14 +139,14 @@ mod tests {
 
     fn inbox() -> Inbox {
         let inbox = Inbox::new(3, 1000, Box::new(|_, _| ()));
-        inbox.link_up(1);
-        inbox.link_up(2);
+        inbox.link_up(1, 0);
+        inbox.link_up(2, 0);
         inbox
     }
 
     fn arrive(inbox: &Inbox, from: u32, class: Class, (tag, seq): (u32, u64)) {
         let payload = vec![seq as u8];
-        inbox.accept(from, Incoming::Data { class, tag, seq, payload }).unwrap();
+        inbox.accept(from, 0, Incoming::Data { class, tag, seq, payload }).unwrap();
     }
 
     fn taken(inbox: &Inbox, posted: &[Pattern], wanted: usize) -> Vec<(usize, u32, u32, u8)> {
@@ -180,7 +185,7 @@ mod tests {
     fn a_receive_fails_if_its_sender_is_lost_and_one_from_any_if_any_is() {
         let inbox = inbox();
         let any = Pattern { from: None, class: CLASS, tag: None };
-        inbox.link_ended(2, None);
+        inbox.link_ended(2, 0, None);
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[from(1, 7)], 0).len(), 1);
         for pattern in [from(2, 7), any] {

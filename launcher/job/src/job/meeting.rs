@@ -10,36 +10,28 @@ use crate::control::NOT_DIVIDED;
 use crate::error::{Error, Result};
 use crate::lock;
 use crate::pmi::Pmi;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 /// The key of the ranks that are left, in the result of a barrier; none while all are.
 const MEMBERS: &str = "ftb-members";
 
-/// Opens when this rank knows who is left. Before that a peer may connect: it left the barrier
-/// earlier.
+/// The key of the ranks that have put their addresses, in the result of a barrier: the others are
+/// the processes of before. None under a launcher that does not say so.
+const JOINED: &str = "ftb-joined";
+
+/// The key of the address of a rank.
+fn address_key(rank: u32) -> String {
+    format!("ftb-addr-{rank}")
+}
+
+/// What a rank knows of addresses.
 #[derive(Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn pass(&self) {
-        let is_open = lock(&self.is_open);
-        let waited = self.opened.wait_while(is_open, |is_open| !*is_open);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Opens a gate at its end.
-struct Opener(Arc<Gate>);
-
-impl Drop for Opener {
-    fn drop(&mut self) {
-        *lock(&self.0.is_open) = true;
-        self.0.opened.notify_all();
-    }
+pub(super) struct Addresses {
+    /// Its own, once its channels were opened.
+    own: Option<Endpoint>,
+    /// Those of other ranks that it has looked up.
+    others: Arc<Mutex<BTreeMap<u32, Endpoint>>>,
 }
 
 impl Job {
@@ -56,50 +48,74 @@ impl Job {
         Ok(())
     }
 
-    /// Opens this rank's endpoints and waits for all others. Addresses are looked up on demand.
+    /// Meets all others. A rank whose channels are open keeps its address and the links to
+    /// processes that live; another one opens them and puts its address. Addresses are looked up on
+    /// demand.
     fn fence(&mut self, fence: u64) -> Result<()> {
         let (number, size) = (self.config.rank, self.config.size);
+        self.router.set_directory(None);
+        self.inbox.begin(fence);
+        let kept = self.addresses.own.take().filter(|_| self.registry.begin(fence));
+        let is_new = kept.is_none();
+        let own = match kept {
+            Some(own) => own,
+            None => self.open(fence)?,
+        };
+        self.addresses.own = Some(own.clone());
+        let Some(pmi) = self.pmi.clone() else {
+            self.registry.meet(&BTreeSet::new());
+            return Ok(());
+        };
+        let (members, joined) = {
+            let mut pmi = lock(&pmi);
+            if is_new {
+                pmi.put(&address_key(number), &own.encode())?;
+            }
+            pmi.barrier()?;
+            (members_in(&mut pmi, size)?, joined_in(&mut pmi, size)?)
+        };
+        self.adopt(fence, members)?;
+        let is_gone = |rank: &u32| {
+            let is_replaced = joined.as_ref().is_some_and(|joined| joined.contains(rank));
+            *rank != number && (is_replaced || self.members.rank_of(*rank).is_none())
+        };
+        let gone: BTreeSet<u32> = (0..size).filter(is_gone).collect();
+        let is_known = |rank: &u32| !is_new && joined.is_some() && !gone.contains(rank);
+        lock(&self.addresses.others).retain(|rank, _| is_known(rank));
+        self.registry.meet(&gone);
+        let (registry, addresses) = (self.registry.clone(), Arc::clone(&self.addresses.others));
+        self.router.set_directory(Some(Box::new(move |peer| {
+            if let Some(known) = lock(&addresses).get(&peer) {
+                return registry.route(&own, known);
+            }
+            let address = lock(&pmi).get(&address_key(peer))?;
+            let found = Endpoint::decode(peer, &address)?;
+            let route = registry.route(&own, &found)?;
+            lock(&addresses).insert(peer, found);
+            Ok(route)
+        })));
+        Ok(())
+    }
+
+    /// Opens this rank's endpoints.
+    fn open(&self, fence: u64) -> Result<Endpoint> {
         let token = stream::random_bytes().map_err(|error| Error::Channel {
             channel: "any",
             problem: format!("no secret for it: {error}"),
         })?;
         let router = Arc::clone(&self.router);
-        let gate = Arc::new(Gate::default());
-        let opener = Opener(Arc::clone(&gate));
-        let opening = Opening {
+        self.registry.open(&Opening {
             own: Endpoint {
-                rank: number,
+                rank: self.config.rank,
                 node: self.config.node.clone(),
                 token,
                 addresses: BTreeMap::new(),
             },
-            size,
+            size: self.config.size,
             fence,
             inbox: Arc::clone(&self.inbox),
-            counts: Arc::new(move |peer| {
-                gate.pass();
-                router.counts(peer)
-            }),
-        };
-        self.router.set_directory(None);
-        let own = self.registry.open(&opening)?;
-        let Some(pmi) = self.pmi.clone() else {
-            return Ok(());
-        };
-        let members = {
-            let mut pmi = lock(&pmi);
-            pmi.put(&format!("addr-{fence}-{number}"), &own.encode())?;
-            pmi.barrier()?;
-            members_in(&mut pmi, size)?
-        };
-        self.adopt(fence, members)?;
-        drop(opener);
-        let registry = self.registry.clone();
-        self.router.set_directory(Some(Box::new(move |peer| {
-            let address = lock(&pmi).get(&format!("addr-{fence}-{peer}"))?;
-            registry.route(&own, &Endpoint::decode(peer, &address)?)
-        })));
-        Ok(())
+            counts: Arc::new(move |peer| router.counts(peer)),
+        })
     }
 
     /// These ranks are left. Where others made the set that this process goes on from, nothing of
@@ -136,12 +152,25 @@ impl Job {
     }
 }
 
+/// The ranks that have put their addresses in the last barrier, if its result has them.
+fn joined_in(pmi: &mut Pmi, size: u32) -> Result<Option<BTreeSet<u32>>> {
+    let Some(text) = pmi.find(JOINED)? else {
+        return Ok(None);
+    };
+    if text.is_empty() {
+        return Ok(Some(BTreeSet::new()));
+    }
+    let joined = Members::parse(&text, size).ok_or_else(|| no_ranks(&text, size))?;
+    Ok(Some(joined.numbers().iter().copied().collect()))
+}
+
+fn no_ranks(text: &str, size: u32) -> Error {
+    Error::Pmi { command: "get", problem: format!("{text:.64?} is no list of ranks below {size}") }
+}
+
 fn members_in(pmi: &mut Pmi, size: u32) -> Result<Members> {
     let Some(text) = pmi.find(MEMBERS)? else {
         return Ok(Members::all(size));
     };
-    Members::parse(&text, size).ok_or_else(|| Error::Pmi {
-        command: "get",
-        problem: format!("{text:.64?} is no list of ranks below {size}"),
-    })
+    Members::parse(&text, size).ok_or_else(|| no_ranks(&text, size))
 }

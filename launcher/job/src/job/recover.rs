@@ -167,7 +167,6 @@ impl Job {
 
     fn try_go_back(&mut self, recall: &Recall, since: Instant) -> Result<()> {
         self.turn(RoleEvent::CalledBack);
-        self.registry.suspend();
         let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
         let of_set = Config { restore, ..self.config.clone() };
         let Some((header, mut reader)) = open_image(&of_set, self.memory.as_ref())? else {

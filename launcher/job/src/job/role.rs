@@ -4,9 +4,9 @@
 /// A state of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// H1: it has no links, and meets all others in a barrier, which gives their addresses.
+    /// H1: it uses no link, and meets all others in a barrier, which gives the new addresses.
     Bootstrapping,
-    /// H2: it sends what waited; a link is made by its first message.
+    /// H2: it sends what waited; a link is made, or used again, by its first message.
     Connecting,
     /// H3: the program communicates.
     Running,

@@ -4,9 +4,9 @@
 //! values are combined along a tree given by the ranks' numbers. A safe point is outside all
 //! operations, so a suspended channel holds only whole messages ([`crate::agreement`]).
 
+use super::Job;
 use crate::error::{Error, Result};
 use crate::frame::{Class, array};
-use crate::job::Job;
 
 /// How [`Job::allreduce`] combines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,249 @@
+//! The links of a rank over one channel, and the barrier that they are of.
+//!
+//! A link outlives a recovery in place: it belongs to the processes at its two ends. After the
+//! barrier of the recovery it is used again when both have confirmed it ([`Up::fence`]). A link to
+//! a process that was replaced or left out ends.
+
+use super::super::Endpoint;
+use super::connection::Connection;
+use crate::limits;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+#[derive(Default)]
+pub(super) struct Links {
+    /// The barrier in which all ranks meet, or have met last.
+    fence: u64,
+    /// Whether this rank knows that they have.
+    met: bool,
+    /// The last recovery that this rank was called back for, by the number of its barrier.
+    called: u64,
+    closed: bool,
+    peers: BTreeMap<u32, Endpoint>,
+    up: BTreeMap<u32, Up>,
+    pub(super) dialling: BTreeSet<u32>,
+    /// Dialled but not introduced, by a number of their own.
+    pending: BTreeMap<u64, Arc<Connection>>,
+    /// Accepted but not introduced: anyone may connect. The oldest has the least number.
+    unproved: BTreeMap<u64, Arc<Connection>>,
+    number_last: u64,
+    pub(super) refused: RefusedConnections,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// A link.
+struct Up {
+    connection: Arc<Connection>,
+    /// The barrier since which both sides use it.
+    fence: u64,
+    /// Its reader has ended.
+    ended: bool,
+}
+
+impl Links {
+    /// Links of that barrier. `called` is the last recovery that the rank was called back for.
+    pub(super) fn new(fence: u64, called: u64) -> Self {
+        Self { fence, called, ..Self::default() }
+    }
+
+    pub(super) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Whether links may be made, confirmed and used.
+    pub(super) fn is_open(&self) -> bool {
+        self.met && !self.is_over()
+    }
+
+    /// Whether this rank makes no links before another barrier.
+    pub(super) fn is_over(&self) -> bool {
+        self.closed || self.called > self.fence
+    }
+
+    /// The next barrier; links stay.
+    pub(super) fn begin(&mut self, fence: u64) {
+        self.fence = fence;
+        self.met = false;
+        self.up.retain(|_, up| !up.ended);
+    }
+
+    /// All ranks have met in the barrier.
+    pub(super) fn meet(&mut self) {
+        self.met = true;
+    }
+
+    /// The rank is called back for the recovery with that barrier: what is not introduced ends.
+    pub(super) fn call_back(&mut self, fence: u64, dead: &BTreeSet<u32>) {
+        self.called = self.called.max(fence);
+        if !self.is_over() {
+            return;
+        }
+        self.close_unknown();
+        for up in dead.iter().filter_map(|rank| self.up.get(rank)) {
+            up.connection.socket().close();
+        }
+    }
+
+    /// No link any more; returns the threads to wait for.
+    pub(super) fn close(&mut self) -> Vec<JoinHandle<()>> {
+        self.closed = true;
+        self.close_unknown();
+        self.up.values().for_each(|up| up.connection.socket().close());
+        self.up.clear();
+        core::mem::take(&mut self.readers)
+    }
+
+    fn close_unknown(&mut self) {
+        let unknown = self.pending.values().chain(self.unproved.values());
+        unknown.for_each(|connection| connection.socket().close());
+    }
+
+    /// The peer is at that address. A link to the process at another address ends.
+    pub(super) fn know(&mut self, peer: &Endpoint) {
+        let rank = peer.rank;
+        let before = self.peers.insert(rank, peer.clone());
+        let is_kept = self.up.get(&rank).is_some_and(|up| up.fence < self.fence);
+        if is_kept && before.is_some_and(|before| before != *peer) {
+            self.drop_link(rank);
+        }
+    }
+
+    /// The process of that rank was replaced or left out.
+    pub(super) fn forget(&mut self, rank: u32) {
+        self.peers.remove(&rank);
+        self.drop_link(rank);
+    }
+
+    fn drop_link(&mut self, rank: u32) {
+        if let Some(up) = self.up.remove(&rank) {
+            up.connection.socket().close();
+        }
+    }
+
+    pub(super) fn peer(&self, rank: u32) -> Option<&Endpoint> {
+        self.peers.get(&rank)
+    }
+
+    /// The link to that rank, confirmed or not.
+    pub(super) fn any(&self, rank: u32) -> Option<&Arc<Connection>> {
+        Some(&self.up.get(&rank)?.connection)
+    }
+
+    /// The link to that rank that both sides use since the last barrier.
+    pub(super) fn confirmed(&self, rank: u32) -> Option<&Arc<Connection>> {
+        let up = self.up.get(&rank)?;
+        (up.fence == self.fence).then_some(&up.connection)
+    }
+
+    fn own_of(&mut self, rank: u32, connection: &Arc<Connection>) -> Option<&mut Up> {
+        self.up.get_mut(&rank).filter(|up| Arc::ptr_eq(&up.connection, connection))
+    }
+
+    /// A new link, in place of one that is not confirmed; false if another one counts.
+    pub(super) fn add(&mut self, rank: u32, connection: &Arc<Connection>, fence: u64) -> bool {
+        if !self.is_open() || fence != self.fence || self.confirmed(rank).is_some() {
+            return false;
+        }
+        // A rank that is called back from now on keeps it.
+        let is_other = |_: &u64, other: &mut Arc<Connection>| !Arc::ptr_eq(other, connection);
+        self.pending.retain(is_other);
+        self.unproved.retain(is_other);
+        self.drop_link(rank);
+        let up = Up { connection: Arc::clone(connection), fence, ended: false };
+        self.up.insert(rank, up);
+        true
+    }
+
+    /// Both sides use this link since that barrier; false if another one counts.
+    pub(super) fn confirm(&mut self, rank: u32, connection: &Arc<Connection>, fence: u64) -> bool {
+        let is_now = self.is_open() && fence == self.fence;
+        let own = self.own_of(rank, connection).filter(|_| is_now);
+        own.map(|up| up.fence = fence).is_some()
+    }
+
+    /// The other rank does not confirm this link.
+    pub(super) fn give_up(&mut self, rank: u32, connection: &Arc<Connection>) {
+        if self.own_of(rank, connection).is_some() {
+            self.drop_link(rank);
+        }
+    }
+
+    /// The reader of this link has ended: a link that is not confirmed leaves room for another one.
+    pub(super) fn ended(&mut self, rank: u32, connection: &Arc<Connection>) {
+        let fence = self.fence;
+        let Some(up) = self.own_of(rank, connection) else { return };
+        up.ended = true;
+        if up.fence < fence {
+            self.up.remove(&rank);
+        }
+    }
+
+    /// Keeps a dialled connection until the other side is known; returns its number.
+    pub(super) fn dial(&mut self, connection: &Arc<Connection>) -> u64 {
+        self.number_last += 1;
+        self.pending.insert(self.number_last, Arc::clone(connection));
+        self.number_last
+    }
+
+    /// The same for an accepted one. Beyond `room` the oldest one is closed.
+    pub(super) fn accept(&mut self, connection: &Arc<Connection>, room: usize) -> Option<u64> {
+        if self.closed {
+            return None;
+        }
+        while self.unproved.len() >= room
+            && let Some((_, oldest)) = self.unproved.pop_first()
+        {
+            oldest.socket().close();
+        }
+        self.number_last += 1;
+        self.unproved.insert(self.number_last, Arc::clone(connection));
+        Some(self.number_last)
+    }
+
+    /// The other side of that connection is known, or it has ended.
+    pub(super) fn introduced(&mut self, number: u64) {
+        self.pending.remove(&number);
+        self.unproved.remove(&number);
+    }
+
+    /// Keeps a reader until [`Links::close`] or its end.
+    pub(super) fn keep(&mut self, reader: JoinHandle<()>) {
+        self.readers.retain(|reader| !reader.is_finished());
+        self.readers.push(reader);
+    }
+}
+
+/// Connections that were refused since the last line of the log.
+#[derive(Default)]
+pub(super) struct RefusedConnections {
+    count: u64,
+    logged: Option<Instant>,
+}
+
+impl RefusedConnections {
+    /// Counts one; how many to log now, if any.
+    pub(super) fn count(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let waits = |at: Instant| now.saturating_duration_since(at) < limits::REFUSED_EVERY;
+        if self.logged.is_some_and(waits) {
+            return None;
+        }
+        self.logged = Some(now);
+        Some(core::mem::take(&mut self.count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
+        let (mut refused, start) = (RefusedConnections::default(), Instant::now());
+        let at = |part: u32| start + limits::REFUSED_EVERY / 4 * part;
+        let logged = [0, 1, 2, 4, 5].map(|part| refused.count(at(part)));
+        assert_eq!(logged, [Some(1), None, None, Some(3), None]);
+    }
+}
