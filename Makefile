@@ -12,7 +12,7 @@ BINARIES = ftb-agent ftbctl ftb-ipmi ftb-ib ftb-launch ftb-nla ftb-slurm ftb-act
 BUILT    = $(addprefix $(BUILD_DIR)/,$(BINARIES))
 PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CONTRIBUTING.md
 # Pages that stand beside what they describe, and that those of docs/ link to.
-BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md \
+BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md ftb-slurm/guide.md \
   launcher/core/protocol.md launcher/benches/memory.md \
   launcher/job/fmi.md launcher/job/shrink.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
@@ -187,6 +187,9 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	install -d $(DESTDIR)$(PREFIX)/libexec/ftb
 	@for b in $(BUILD_DIR)/ftb-demo $(BUILD_DIR)/examples/poisson; do \
 	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$b) $(DEBUG)$(PREFIX)/libexec/ftb || exit 1; done
+	@for script in deploy/slurm/*; do \
+	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' $$script > $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script); \
+	  chmod 0755 $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script); done
 	@for unit in deploy/systemd/*.service deploy/systemd/*.timer; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done

@@ -36,7 +36,10 @@ Examples:
   ftb-act run
   ftb-act run --dry-run --since 7d")]
     Run(RunArgs),
-    /// Check the configuration: a mistake is named with line and column
+    /// Check the configuration: a mistake is named with line and column.
+    ///
+    /// If rules drain and an agent answers, asks it whether drains of other hosts count (`monitors`
+    /// of agent.toml); code 1 if not.
     #[command(after_long_help = "\
 Examples:
   ftb-act check

@@ -4,9 +4,9 @@ use crate::act::{GroupBy, Mode, Rule, Rules, Then};
 use ftb_client::daemon::{Failure, load_config};
 use ftb_core::condition::RecommendedAction;
 use ftb_core::hostlist::Hostlist;
-use ftb_core::{EventName, EventSpace, Severity};
+use ftb_core::{EventName, EventSpace, Severity, racks};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -160,6 +160,9 @@ impl Config {
         let racks = match &file.racks {
             Some(path) => {
                 read_racks(path.as_ref()).map_err(|problem| Mistake(path.span().start, problem))?
+            }
+            None if Path::new(racks::PATH).exists() => {
+                read_racks(Path::new(racks::PATH)).map_err(|problem| Mistake(0, problem))?
             }
             None => Vec::new(),
         };
@@ -327,20 +330,37 @@ fn then_of(table: &RuleTable, at: usize) -> Result<Then, Mistake> {
     }
 }
 
-/// A rack file: a rack and its host list a line, `#` begins a comment.
+/// The rack file: `RACK = "HOSTLIST"`, as ftb-bridge and the agent's web page read it. Older
+/// releases had lines `RACK HOSTLIST`: they are read too.
 fn read_racks(path: &Path) -> Result<Vec<(String, Hostlist)>, String> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))?;
+    let table = match toml::from_str::<BTreeMap<String, String>>(&text) {
+        Ok(table) => table,
+        Err(error) => return old_racks(&text, &error).map_err(|why| format!("{shown}: {why}")),
+    };
+    let racks = racks::check(&table).map_err(|error| format!("{shown}: {error}"))?;
+    Ok(racks.into_iter().collect())
+}
+
+/// The lines of older releases; `#` begins a comment. A file that is neither of both is reported as
+/// the TOML that it should be.
+fn old_racks(text: &str, error: &toml::de::Error) -> Result<Vec<(String, Hostlist)>, String> {
     let mut racks = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
         }
-        let wrong = |problem: &str| format!("{shown}: line {}: {problem}", index + 1);
-        let (name, list) =
-            line.split_once(char::is_whitespace).ok_or_else(|| wrong("expected RACK HOSTLIST"))?;
-        let hosts = Hostlist::parse(list.trim()).map_err(|error| wrong(&error.to_string()))?;
+        let (name, list) = match line.split_once(char::is_whitespace) {
+            Some((name, list)) if !line.contains('=') => (name, list),
+            _ => {
+                let at = error.span().map_or(0, |span| span.start);
+                return Err(placed(text, at, &error.message().replace('\n', " ")));
+            }
+        };
+        let hosts = Hostlist::parse(list.trim());
+        let hosts = hosts.map_err(|error| format!("line {}: {error}", index + 1))?;
         racks.push((name.to_owned(), hosts));
     }
     Ok(racks)
@@ -365,6 +385,30 @@ mod tests {
             .collect();
         let config = Config::parse(&shown).expect("what it shows is good");
         assert!(config.rules.rules.len() >= 4 && config.rules.profiles.len() == 2);
+    }
+
+    #[test]
+    fn the_rack_file_is_that_of_the_other_programs_and_the_old_form_is_read_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("racks.toml");
+        let racks = |text: &str| {
+            std::fs::write(&path, text).expect("it is written");
+            let config =
+                Config::parse(&format!("racks = {path:?}")).map(|config| config.rules.racks);
+            let shown = |(name, hosts): (String, Hostlist)| format!("{name} {hosts}");
+            config.map(|racks| racks.into_iter().map(shown).collect::<Vec<_>>())
+        };
+        let expected = Ok(vec!["r01 n[01-16]".to_owned(), "r02 n[17-32]".to_owned()]);
+        assert_eq!(racks("# racks\nr01 = \"n[01-16]\"\nr02 = \"n[17-32]\" # new\n"), expected);
+        assert_eq!(racks("r01 n[01-16] # the first\n\nr02 n[17-32]\n"), expected);
+        for (text, problem) in [
+            ("r01 = \"n[01-\"\n", "racks.toml: rack r01: "),
+            ("r01 n[01-16]\nr02 n[17-\n", "racks.toml: line 2: "),
+            ("r01 = \"n1\"\nr02 = n2\n", "racks.toml: line 2, column "),
+        ] {
+            let found = racks(text).expect_err(text);
+            assert!(found.contains(problem), "{text}: {found}");
+        }
     }
 
     #[test]

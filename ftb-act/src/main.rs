@@ -3,8 +3,8 @@
 use ftb_act::cli::{Cli, Command, ConfigArgs, RunArgs, StatusArgs};
 use ftb_act::config::Config;
 use ftb_act::{program, replay, status, store, watch};
-use ftb_client::Client;
 use ftb_client::daemon::{self, Failure, LogSettings};
+use ftb_client::{Agent, Client};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use std::time::Duration;
 const NAME: &str = "ftb-act";
 /// How long a command waits for the agent.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// How long `check` waits for it: it is right without an agent too.
+const CHECK_MAX: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let result = match ftb_cli::parse::<Cli>().command {
@@ -29,6 +31,13 @@ fn main() -> ExitCode {
 
 fn client_of(config: &Config) -> Result<Client, Failure> {
     daemon::client(NAME, config.agent.as_deref())
+}
+
+/// The local agent, if one answers at once.
+async fn agent_of(config: &Config) -> Option<Agent> {
+    let client = client_of(config).ok()?;
+    client.wait_connected(CHECK_MAX).await.ok()?;
+    client.agent()
 }
 
 fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -52,7 +61,16 @@ fn check(args: &ConfigArgs) -> Result<(), Failure> {
     let rules = config.rules.rules.len();
     let what = if rules == 1 { "rule" } else { "rules" };
     writeln!(std::io::stdout(), "configuration is good: {rules} {what}")?;
-    Ok(())
+    match daemon::runtime()?.block_on(agent_of(&config)) {
+        Some(agent) if config.rules.states_conditions_of_others() => {
+            watch::check_monitors(&agent).map_err(Failure::failed)
+        }
+        Some(_) => Ok(()),
+        None => {
+            let line = "no agent answers here: whether `monitors` names this host is not known";
+            Ok(writeln!(std::io::stdout(), "{line}")?)
+        }
+    }
 }
 
 fn show(args: &StatusArgs) -> Result<(), Failure> {

@@ -30,9 +30,9 @@ pub fn check_url(url: &str) -> Result<Uri, String> {
     }
 }
 
-/// The server of an address. The rest of an address is often a secret; what happened to a request
-/// is published.
-fn server_of(url: &str) -> String {
+/// The server of an address. The rest of an address is often a secret; what happens to a request is
+/// published, logged and printed.
+pub(crate) fn server_of(url: &str) -> String {
     let uri = check_url(url).ok();
     let authority = uri.and_then(|uri| uri.authority().map(|authority| authority.to_string()));
     authority.unwrap_or_default()

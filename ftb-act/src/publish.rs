@@ -81,7 +81,7 @@ pub fn event_of(notice: &Notice) -> Result<Event, NameError> {
         Notice::Breaker { reason } => {
             let text = format!("{reason}: nothing is drained, no program runs (ftb-act resume)");
             let condition = breaker("", Truth::True);
-            let made = event(SPACE, names::FTB_ACT_BREAKER)?.severity(Severity::Warning);
+            let made = event(SPACE, names::FTB_ACT_BREAKER)?.severity(Severity::Error);
             Ok(made.payload(text).condition(condition).build())
         }
     }

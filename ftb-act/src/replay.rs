@@ -5,6 +5,7 @@
 
 use crate::act::{Act, BREAKER_ID, Input, Notice, Output, Saved, Turn};
 use crate::config::Config;
+use crate::post::server_of;
 use crate::watch::row;
 use ftb_client::daemon::Failure;
 use ftb_client::{Client, ConditionState, Delivery, Proofs, Start, Truth, now_ns};
@@ -92,31 +93,11 @@ impl Replay {
     }
 
     fn print(&mut self, output: Output) -> Result<Option<Input>, Failure> {
-        let (line, input) = match output {
-            Output::Log(line) => (Some(line), None),
-            Output::Run { work, program, .. } => {
-                let order = &work.order;
-                let line = format!("{} runs {}: {}", order.rule, program[0], order.host_list());
-                (Some(line), Some(ended(order.id)))
-            }
-            Output::Post { work, url, .. } => {
-                let order = &work.order;
-                let line = format!("{} posts to {url}: {}", order.rule, order.host_list());
-                (Some(line), Some(ended(order.id)))
-            }
-            Output::Publish { id, notice } => {
-                let line = match *notice {
-                    Notice::Event { work, .. } => {
-                        Some(format!("{} publishes: {}", work.order.rule, work.order.host_list()))
-                    }
-                    Notice::Service { subject, truth: Truth::True, text } => {
-                        Some(format!("drains {} ({text})", subject.host()))
-                    }
-                    Notice::Service { subject, .. } => Some(format!("resumes {}", subject.host())),
-                    Notice::Report(_) | Notice::Breaker { .. } => None,
-                };
-                (line, (id != BREAKER_ID).then_some(Input::Confirmed(id)))
-            }
+        let line = line_of(&output);
+        let input = match output {
+            Output::Log(_) => None,
+            Output::Run { work, .. } | Output::Post { work, .. } => Some(ended(work.order.id)),
+            Output::Publish { id, .. } => (id != BREAKER_ID).then_some(Input::Confirmed(id)),
         };
         if let Some(line) = line {
             self.actions += u64::from(input.is_some());
@@ -128,6 +109,57 @@ impl Replay {
     }
 }
 
+/// What is printed of an output. Of an address only the server: the rest is often a secret.
+fn line_of(output: &Output) -> Option<String> {
+    match output {
+        Output::Log(line) => Some(line.clone()),
+        Output::Run { work, program, .. } => {
+            let order = &work.order;
+            Some(format!("{} runs {}: {}", order.rule, program[0], order.host_list()))
+        }
+        Output::Post { work, url, .. } => {
+            let (order, server) = (&work.order, server_of(url));
+            Some(format!("{} posts to {server}: {}", order.rule, order.host_list()))
+        }
+        Output::Publish { notice, .. } => match &**notice {
+            Notice::Event { work, .. } => {
+                Some(format!("{} publishes: {}", work.order.rule, work.order.host_list()))
+            }
+            Notice::Service { subject, truth: Truth::True, text } => {
+                Some(format!("drains {} ({text})", subject.host()))
+            }
+            Notice::Service { subject, .. } => Some(format!("resumes {}", subject.host())),
+            Notice::Report(_) | Notice::Breaker { .. } => None,
+        },
+    }
+}
+
 fn ended(id: u64) -> Input {
     Input::Ended { id, is_done: true, text: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::act::{Kind, Order, Stage, Work};
+
+    #[test]
+    fn the_secret_of_an_address_is_not_printed() {
+        let order = Order {
+            id: 1,
+            rule: "page".to_owned(),
+            kind: Kind::Webhook,
+            group: "n1".to_owned(),
+            causes: Vec::new(),
+            hosts: vec!["n1".to_owned()],
+            stage: Stage::Live,
+            changes_hosts: false,
+            is_persons: false,
+            passes: false,
+        };
+        let work = Work { order, key: "7-1".to_owned(), conditions: Vec::new() };
+        let url = "https://hooks.example.org/T0/SECRET".to_owned();
+        let output = Output::Post { work, url, time_limit: Duration::from_secs(1) };
+        assert_eq!(line_of(&output).as_deref(), Some("page posts to hooks.example.org: n1"));
+    }
 }

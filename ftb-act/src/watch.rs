@@ -2,13 +2,13 @@
 
 use crate::act::{Act, Input, Output, Row, Turn};
 use crate::config::Config;
-use crate::post::Poster;
+use crate::post::{Poster, server_of};
 use crate::publish::until_confirmed;
 use crate::store::Store;
 use crate::{program, publish};
 use ftb_client::daemon::{self, Failure};
 use ftb_client::{
-    Client, ConditionState, ConditionUpdate, Conditions, Proofs, Silence, Truth, now_ns,
+    Agent, Client, ConditionState, ConditionUpdate, Conditions, Proofs, Silence, Truth, now_ns,
 };
 use ftb_core::text::cut;
 use std::time::Duration;
@@ -46,6 +46,7 @@ pub async fn run(
         Conditions::follow(&followed, "condition=*", sender, input_of_update).await
     });
     let mut shell = Shell {
+        states_conditions: config.rules.states_conditions_of_others(),
         act: Act::new(config.rules, saved),
         store,
         poster,
@@ -95,7 +96,24 @@ pub(crate) fn row(state: &ConditionState) -> Row {
     }
 }
 
+/// Whether what ftb-act states of drained hosts counts at the agents.
+///
+/// # Errors
+/// It does not: what to do.
+pub fn check_monitors(agent: &Agent) -> Result<(), String> {
+    match agent.is_own_host_only {
+        true => Err(format!(
+            "no drain takes effect: agents count no OUT_OF_SERVICE that {} states of other hosts. \
+             Name it in `monitors` of agent.toml on all hosts, and reload the agents",
+            agent.host
+        )),
+        false => Ok(()),
+    }
+}
+
 struct Shell {
+    /// Some rule states conditions of other hosts.
+    states_conditions: bool,
     act: Act,
     store: Store,
     poster: Poster,
@@ -113,7 +131,13 @@ impl Shell {
     async fn work(&mut self) {
         // Nothing counts before the table is known.
         let Some(table) = self.changes.recv().await else { return };
-        self.act.set_host(self.host().await);
+        let agent = self.agent().await;
+        if let Err(problem) = check_monitors(&agent)
+            && self.states_conditions
+        {
+            tracing::error!("{problem}");
+        }
+        self.act.set_host(agent.host);
         Proofs::new(&self.client).warn_without("have every rule act on every host");
         let turn = self.act.handle(now_ns(), table);
         self.execute(turn).await;
@@ -129,11 +153,11 @@ impl Shell {
         }
     }
 
-    /// The host of the agent, which has sent the table; it may be away just now.
-    async fn host(&self) -> String {
+    /// The agent, which has sent the table; it may be away just now.
+    async fn agent(&self) -> Agent {
         loop {
             match self.client.agent() {
-                Some(agent) => return agent.host,
+                Some(agent) => return agent,
                 None => sleep(AGENT_AGAIN).await,
             }
         }
@@ -184,7 +208,8 @@ impl Shell {
                 });
             }
             Output::Post { work, url, time_limit } => {
-                tracing::warn!(rule = work.order.rule, order = work.key, "posts to {url}");
+                let server = server_of(&url);
+                tracing::warn!(rule = work.order.rule, order = work.key, "posts to {server}");
                 let poster = self.poster.clone();
                 self.actions.spawn(async move {
                     let body = publish::json_of(&work);

@@ -269,6 +269,9 @@ impl Session {
         if !self.clients.signing.is_required() {
             features = features.without(Features::SIGNED);
         }
+        if !self.clients.signing.is_own_host_only(&terms.host) {
+            features = features.without(Features::OWN_HOST_ONLY);
+        }
         for (what, text) in [("client name", &hello.client_name), ("job id", &hello.job_id)] {
             if text.len() > limits::CLIENT_NAME_BYTES_MAX || text.chars().any(char::is_control) {
                 let max = limits::CLIENT_NAME_BYTES_MAX;

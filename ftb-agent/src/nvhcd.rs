@@ -45,7 +45,9 @@ impl Default for HealthConfig {
 impl HealthConfig {
     fn counts(&self, state: &ConditionState) -> bool {
         let is_ignored = |key: &String| key.eq_ignore_ascii_case(state.subject.key());
-        state.severity >= self.severity.0 && !self.ignore.iter().any(is_ignored)
+        state.severity >= self.severity.0
+            && !ftb_core::catalog::is_of_service(state.subject.key())
+            && !self.ignore.iter().any(is_ignored)
     }
 }
 
@@ -177,6 +179,7 @@ mod tests {
         let rows = [
             state("CERTIFICATE_EXPIRES", "", Severity::Fatal, Truth::True),
             state("FANWARN", "FAN 1", Severity::Warning, Truth::True),
+            state("BREAKER_OPEN", "ftb-act", Severity::Error, Truth::True),
             state("FANFAIL", "CPU 1 FAN", Severity::Error, Truth::True),
             state("PORT_ERR", "", Severity::Fatal, Truth::True),
             state("PSUFAIL", "PSU 2", Severity::Error, Truth::Unknown),
@@ -187,7 +190,7 @@ mod tests {
         let answer = response(Ok(verdict));
         assert_eq!((answer.success, answer.exit_code, &answer.error[..]), (false, 1, ""));
         assert!(answer.output.starts_with("{\"fail_count\":2,\"failed_checks\":["));
-        let verdict = Verdict::of(&rows[4..], &HealthConfig::default());
+        let verdict = Verdict::of(&rows[5..], &HealthConfig::default());
         assert!(response(Ok(verdict)).success, "what is unknown keeps no node out of a job");
     }
 

@@ -110,6 +110,14 @@ impl Signing {
         self.tls.is_some() && self.demands.load().is_required
     }
 
+    /// Whether programs of a host may state conditions of that host alone: `monitors` does not name
+    /// it.
+    pub fn is_own_host_only(&self, host: &str) -> bool {
+        let demands = self.demands.load();
+        let is_left_out = |monitors: &Monitors| !monitors.contains(host);
+        self.tls.is_some() && demands.monitors.as_ref().is_some_and(is_left_out)
+    }
+
     /// Follows a changed configuration.
     pub fn demand(&self, demands: Demands) {
         self.demands.store(Arc::new(demands));

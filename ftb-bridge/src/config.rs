@@ -5,6 +5,7 @@ use crate::import::{Pattern, Rule};
 use ftb_client::daemon::{self, Failure};
 use ftb_client::{EventName, EventSpace, RecommendedAction, Severity, Truth};
 use ftb_core::hostlist::Hostlist;
+use ftb_core::racks;
 use http::Uri;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -17,8 +18,6 @@ use std::time::Duration;
 const RACK_HOSTS_MAX: usize = 1_024;
 /// Most rules of the import.
 const RULES_MAX: usize = 256;
-/// Most racks.
-const RACKS_MAX: usize = 16_384;
 
 /// Where a collector takes traces, if the address has no path.
 const TRACES_PATH: &str = "/v1/traces";
@@ -348,7 +347,8 @@ impl ImportFile {
         }
         let rules = self.rule.into_iter().map(RuleFile::check).collect::<Result<_, _>>()?;
         let path = folder.join(&self.racks);
-        let racks = racks(&path).map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let racks =
+            read_racks(&path).map_err(|problem| format!("{}: {problem}", path.display()))?;
         Ok(ImportConfig { stream: self.stream, subject: self.subject, rules, racks })
     }
 }
@@ -407,25 +407,17 @@ impl RuleFile {
 }
 
 /// The file of racks: `rack = "host list"`.
-fn racks(path: &Path) -> Result<BTreeMap<String, Vec<String>>, String> {
+fn read_racks(path: &Path) -> Result<BTreeMap<String, Vec<String>>, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let file: BTreeMap<String, String> = read_toml(&text)?;
-    if file.is_empty() || file.len() > RACKS_MAX {
-        return Err(format!("must have 1 to {RACKS_MAX} racks"));
+    if file.is_empty() {
+        return Err("must have at least one rack".to_owned());
     }
-    let mut racks = BTreeMap::new();
-    for (rack, hosts) in file {
-        let list = Hostlist::parse(&hosts).map_err(|error| format!("rack {rack}: {error}"))?;
-        let hosts: Vec<String> = list.iter().collect();
-        if hosts.is_empty() || hosts.len() > RACK_HOSTS_MAX {
-            return Err(format!("rack {rack}: must have 1 to {RACK_HOSTS_MAX} hosts"));
-        }
-        if let Some(host) = hosts.iter().find(|host| !ftb_core::condition::is_host_name(host)) {
-            return Err(format!("rack {rack}: {host:?} is no host name"));
-        }
-        racks.insert(rack, hosts);
-    }
-    Ok(racks)
+    let hosts_of = |(rack, list): (String, Hostlist)| match list.len() {
+        1..=RACK_HOSTS_MAX => Ok((rack, list.iter().collect())),
+        _ => Err(format!("rack {rack}: must have 1 to {RACK_HOSTS_MAX} hosts")),
+    };
+    racks::check(&file)?.into_iter().map(hosts_of).collect()
 }
 
 #[cfg(test)]

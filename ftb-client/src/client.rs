@@ -113,6 +113,9 @@ pub struct Agent {
     /// [`Received::is_verified`](crate::Received::is_verified). False: the cluster has no
     /// certificates, or accepts unsigned events.
     pub requires_signatures: bool,
+    /// It counts no condition that a program of its host states of another host: `monitors` of its
+    /// configuration does not name the host. Agents of older releases do not say so.
+    pub is_own_host_only: bool,
 }
 
 impl Client {
@@ -175,6 +178,7 @@ impl Client {
             host: hello_ack.host.clone(),
             payload_bytes_max: hello_ack.payload_bytes_max,
             requires_signatures: hello_ack.features.contains(Features::SIGNED),
+            is_own_host_only: hello_ack.features.contains(Features::OWN_HOST_ONLY),
         })
     }
 

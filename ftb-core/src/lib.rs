@@ -21,8 +21,8 @@ pub(crate) use model::testing;
 pub use log::{epochs, position, ranges};
 pub use model::{
     catalog, condition, confirm_level, event, filter, group, hostlist, ident, latest, limits,
-    member, numbers, protocol, run, sealed, severity, space, spaces, storm, text, time, trace,
-    tree,
+    member, numbers, protocol, racks, run, sealed, severity, space, spaces, storm, text, time,
+    trace, tree,
 };
 
 pub use confirm_level::ConfirmLevel;

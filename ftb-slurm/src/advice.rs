@@ -6,8 +6,9 @@
 
 use crate::cli::AdviceArgs;
 use crate::reason::reason_of;
+use crate::rules::Rules;
 use ftb_client::daemon::Failure;
-use ftb_client::{Client, ConditionState, Conditions, Severity, Truth};
+use ftb_client::{Client, ConditionState, Conditions, Truth};
 use ftb_core::hostlist::{self, Hostlist};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +18,8 @@ use tokio::time::timeout;
 /// Which conditions keep a job away from a node, and which nodes may be named.
 #[derive(Debug)]
 pub struct Choice<'a> {
-    /// The mildest condition that counts.
-    pub severity: Severity,
-    /// Keys that do not count, in upper case.
-    pub ignored: BTreeSet<String>,
+    /// Which conditions count.
+    pub rules: &'a Rules,
     /// The only nodes that may be named: Slurm rejects a list with a host that is no node.
     pub nodes: Option<&'a Hostlist>,
     /// Nodes that the job excludes already.
@@ -50,9 +49,7 @@ impl Advice {
         let counts = |state: &&ConditionState| {
             let subject = &state.subject;
             state.truth == Truth::True
-                && !state.is_watch()
-                && state.severity >= choice.severity
-                && !choice.ignored.contains(subject.key())
+                && choice.rules.counts(subject.key(), state.severity)
                 && choice.nodes.is_none_or(|nodes| nodes.contains(subject.host()))
         };
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -117,12 +114,8 @@ async fn answer(args: &AdviceArgs) -> Result<Advice, Failure> {
     client.wait_connected(args.timeout).await.map_err(Failure::no_answer)?;
     let mut conditions = Conditions::open(&client, "condition=*").await?;
     conditions.load().await?;
-    let choice = Choice {
-        severity: args.severity,
-        ignored: args.ignore.iter().map(|key| key.to_ascii_uppercase()).collect(),
-        nodes: args.nodes.as_ref(),
-        also: args.also.as_ref(),
-    };
+    let rules = args.rules.config()?.rules;
+    let choice = Choice { rules: &rules, nodes: args.nodes.as_ref(), also: args.also.as_ref() };
     let advice = Advice::of(conditions.states(), &choice, args.job.as_deref());
     Ok(Advice { hidden: conditions.hidden(), ..advice })
 }
@@ -131,10 +124,11 @@ async fn answer(args: &AdviceArgs) -> Result<Advice, Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::config::Config;
     use ftb_core::condition::{RecommendedAction, Subject, WATCHED};
     use ftb_core::log::conditions::Claim;
     use ftb_core::numbers::PublisherSeq;
-    use ftb_core::{EventId, Position, PublisherId};
+    use ftb_core::{EventId, Position, PublisherId, Severity};
 
     const SOURCE: EventId =
         EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
@@ -170,40 +164,45 @@ mod tests {
             state("node05", "FANFAIL", Truth::Unknown, Error),
             state("node06", "FANWARN", Truth::True, Warning),
             state("node07", "CERTIFICATE_EXPIRES", Truth::True, Error),
+            state("node08", "BREAKER_OPEN", Truth::True, Error),
         ]
     }
 
-    fn choice<'a>(nodes: Option<&'a Hostlist>, also: Option<&'a Hostlist>) -> Choice<'a> {
-        let ignored = BTreeSet::from(["CERTIFICATE_EXPIRES".to_owned()]);
-        Choice { severity: Severity::Error, ignored, nodes, also }
+    fn rules() -> Rules {
+        Config::parse("").unwrap().rules
+    }
+
+    fn advice(nodes: Option<&str>, also: Option<&str>, job: Option<&str>) -> Advice {
+        let list = |text: Option<&str>| text.map(|text| Hostlist::parse(text).unwrap());
+        let (nodes, also) = (list(nodes), list(also));
+        let choice = Choice { rules: &rules(), nodes: nodes.as_ref(), also: also.as_ref() };
+        Advice::of(states().iter(), &choice, job)
+    }
+
+    fn nothing(job: Option<&str>) -> Advice {
+        Advice::of([].iter(), &Choice { rules: &rules(), nodes: None, also: None }, job)
     }
 
     #[test]
     fn nodes_with_conditions_that_hold_are_excluded_and_no_others() {
-        let states = states();
-        let all = Advice::of(states.iter(), &choice(None, None), None);
+        let all = advice(None, None, None);
         assert_eq!(all.text(), "--exclude=login1,node[02-03]\n");
         assert_eq!(all.reasons["node02"], ["ftb:FANFAIL", "ftb:NODE_DEAD"]);
-        let nodes = Hostlist::parse("node[01-16]").unwrap();
-        let of_slurm = Advice::of(states.iter(), &choice(Some(&nodes), None), None);
+        let of_slurm = advice(Some("node[01-16]"), None, None);
         assert_eq!(of_slurm.text(), "--exclude=node[02-03]\n");
-        let none = Advice::of([].iter(), &choice(None, None), None);
+        let none = nothing(None);
         assert_eq!(none.text(), "", "sbatch gets no option");
         assert_eq!(none.remark().unwrap(), "no node has a condition that counts");
     }
 
     #[test]
     fn a_job_keeps_the_nodes_that_it_excludes_already() {
-        let states = states();
-        let nodes = Hostlist::parse("node[01-16]").unwrap();
-        let also = Hostlist::parse("node[03-04]").unwrap();
-        let advice = Advice::of(states.iter(), &choice(Some(&nodes), Some(&also)), Some("7"));
+        let advice = advice(Some("node[01-16]"), Some("node[03-04]"), Some("7"));
         let lines = "scontrol requeuehold 7\n\
                      scontrol update jobid=7 'excnodelist=node[02-04]' || \
                      { scontrol release 7; exit 1; }\n\
                      scontrol release 7\n";
         assert_eq!(advice.text(), lines);
-        let none = Advice::of([].iter(), &choice(None, None), Some("7"));
-        assert_eq!(none.text(), "scontrol requeue 7\n");
+        assert_eq!(nothing(Some("7")).text(), "scontrol requeue 7\n");
     }
 }

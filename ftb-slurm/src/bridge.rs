@@ -1,37 +1,36 @@
 //! The decisions of the bridge: which nodes are drained and resumed, and what is published.
 //!
 //! A state machine without I/O and clock. Its shell reads all nodes of Slurm right before each
-//! call and carries out at most one order for what it read ([`Bridge::on_nodes`]): Slurm has no
-//! command that changes a node only if its reason is still the same.
+//! call and carries out at most one order for what it read ([`Bridge::on_nodes`]). Before that it
+//! reads the chosen nodes once more ([`Bridge::recheck`]): Slurm has no command that changes a node
+//! only if its reason is still the same.
 //!
 //! Rules:
-//! - **Owned**: a drain is the bridge's if its user has set it and the reason is exactly that of a
-//!   condition that was stated about the node. No state on disk is needed.
+//! - **Owned**: a drain is the bridge's if its user, or root (`ftb-slurm health` on the node), has
+//!   set it and the reason is exactly that of a condition that was stated about the node. No state
+//!   on disk is needed.
 //! - A node with another reason is never changed.
 //! - A node is resumed when the condition of its reason is false and no other holds or is unknown.
 //! - A person who resumes a node that the bridge has drained is right until its conditions change.
 //! - The bridge drains at most a share of all nodes.
 //! - While a condition is silenced it neither drains nor resumes.
+//! - An order that Slurm refuses is halved, until the hosts that it is refused for are set aside
+//!   for the rest of the pass: they hold up no other.
 
 #[cfg(test)]
 mod tests;
 
 use crate::reason::reason_of;
+use crate::rules::{Rules, Statement, Verdict};
 use ftb_client::Silence;
 use ftb_core::Severity;
-use ftb_core::condition::{SILENCED, Subject, Truth, WATCHED};
+use ftb_core::condition::{Subject, Truth, WATCHED};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Statement {
-    /// Whether it holds.
-    pub truth: Truth,
-    /// How bad it is.
-    pub severity: Severity,
-    /// Since when, in Unix nanoseconds.
-    pub onset_ns: u64,
-}
+/// The user of a drain that `ftb-slurm health` has set on the node.
+const ROOT: &str = "root";
+/// Most orders of a plan.
+const PLAN_MAX: usize = 64;
 
 /// A node as Slurm shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,30 +47,11 @@ pub struct Node {
     pub user: String,
 }
 
-/// Which conditions drain, and how many nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// The mildest that drains.
-    pub severity: Severity,
-    /// Keys that do not.
-    pub ignored: BTreeSet<String>,
-    /// The largest share of all nodes that the bridge has drained at a time, in percent; one node
-    /// always.
-    pub drained_percent_max: u32,
-}
-
-impl Rules {
-    /// What the bridge does about a condition with this key that is stated with at most this
-    /// severity, and when, in words; `None`: nothing.
-    pub fn reaction(&self, key: &str, worst: Severity) -> Option<(String, String)> {
-        let is_ignored = [WATCHED, SILENCED].contains(&key) || self.ignored.contains(key);
-        let action = format!("drain the node (reason ftb:{key}) until it clears");
-        let when = format!(
-            "severity {} or worse; at most {} % of all nodes",
-            self.severity.as_str().to_ascii_lowercase(),
-            self.drained_percent_max
-        );
-        (!is_ignored && worst >= self.severity).then_some((action, when))
+impl Node {
+    /// Whether an order for the one is an order for the other.
+    fn is_as(&self, other: &Self) -> bool {
+        let is_same_user = self.reason.is_empty() || self.user == other.user;
+        self.is_drained == other.is_drained && self.reason == other.reason && is_same_user
     }
 }
 
@@ -90,6 +70,42 @@ pub enum Order {
         /// In order.
         hosts: Vec<String>,
     },
+}
+
+impl Order {
+    /// Its hosts, in order.
+    pub fn hosts(&self) -> &[String] {
+        match self {
+            Self::Drain { hosts, .. } | Self::Undrain { hosts } => hosts,
+        }
+    }
+
+    /// The state of the call of `scontrol`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Drain { .. } => "drain",
+            Self::Undrain { .. } => "undrain",
+        }
+    }
+
+    fn hosts_mut(&mut self) -> &mut Vec<String> {
+        match self {
+            Self::Drain { hosts, .. } | Self::Undrain { hosts } => hosts,
+        }
+    }
+
+    /// The nodes as they are when the order of this user is carried out.
+    fn apply(&self, nodes: &mut [Node], by: &str) {
+        let hosts: BTreeSet<&str> = self.hosts().iter().map(String::as_str).collect();
+        for node in nodes.iter_mut().filter(|node| hosts.contains(node.name.as_str())) {
+            let (reason, user) = match self {
+                Self::Drain { reason, .. } => (reason.as_str(), by),
+                Self::Undrain { .. } => ("", ""),
+            };
+            node.is_drained = matches!(self, Self::Drain { .. });
+            (node.reason, node.user) = (reason.to_owned(), user.to_owned());
+        }
+    }
 }
 
 /// A change that is published. Hosts are in order.
@@ -138,7 +154,7 @@ pub struct Decision {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bridge {
     rules: Rules,
     /// The user as which the bridge calls Slurm.
@@ -156,6 +172,12 @@ pub struct Bridge {
     accepted: BTreeMap<Subject, u64>,
     /// Hosts of the last [`Notice::Limited`].
     limited: Vec<String>,
+    /// Hosts that Slurm has refused to change in this pass.
+    aside: BTreeSet<String>,
+    /// The same of the pass before: their turn comes last, so that many of them hold up no other.
+    late: BTreeSet<String>,
+    /// Most hosts of an order, after one was refused in this pass.
+    hosts_max: usize,
 }
 
 impl Bridge {
@@ -171,7 +193,16 @@ impl Bridge {
             undraining: BTreeSet::new(),
             accepted: BTreeMap::new(),
             limited: Vec::new(),
+            aside: BTreeSet::new(),
+            late: BTreeSet::new(),
+            hosts_max: usize::MAX,
         }
+    }
+
+    /// A pass begins: what Slurm has refused is tried again.
+    pub fn on_pass(&mut self) {
+        self.late = std::mem::take(&mut self.aside);
+        self.hosts_max = usize::MAX;
     }
 
     /// The whole table of conditions was read.
@@ -202,6 +233,21 @@ impl Bridge {
         self.silences.iter().any(|silence| silence.covers(subject))
     }
 
+    /// All orders that would follow one another on these nodes, if each were carried out at once;
+    /// 64 at most. Nothing changes.
+    pub fn plan(&self, mut nodes: Vec<Node>) -> Vec<Order> {
+        let (mut copy, mut orders) = (self.clone(), Vec::new());
+        while let Some(order) = copy.on_nodes(nodes.clone()).order {
+            order.apply(&mut nodes, &self.user);
+            copy.on_obeyed(order.clone());
+            orders.push(order);
+            if orders.len() >= PLAN_MAX {
+                break;
+            }
+        }
+        orders
+    }
+
     /// All nodes were read: what changed since the last reading, and the next call.
     pub fn on_nodes(&mut self, nodes: impl IntoIterator<Item = Node>) -> Decision {
         let nodes: BTreeMap<_, _> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
@@ -211,48 +257,89 @@ impl Bridge {
             self.accept_resumed(&before, &nodes);
         }
         self.just_drained.clear();
-        let order = self.undrain(&nodes).or_else(|| self.drain(&nodes, &mut notices));
-        self.undraining = match &order {
-            Some(Order::Undrain { hosts }) => hosts.iter().cloned().collect(),
-            _ => BTreeSet::new(),
-        };
+        let mut order = self.undrain(&nodes).or_else(|| self.drain(&nodes, &mut notices));
+        if let Some(order) = &mut order {
+            order.hosts_mut().truncate(self.hosts_max);
+        }
+        self.expect(order.as_ref());
         self.nodes = Some(nodes);
         Decision { notices, order }
     }
 
+    /// Which drains the next call ends: a person does not.
+    fn expect(&mut self, order: Option<&Order>) {
+        self.undraining = match order {
+            Some(Order::Undrain { hosts }) => hosts.iter().cloned().collect(),
+            _ => BTreeSet::new(),
+        };
+    }
+
+    /// The hosts of an order were read again right before the call: leaves those that are as they
+    /// were in the last reading, and sets the others aside for this pass. `None`: none is left.
+    pub fn recheck(
+        &mut self,
+        mut order: Order,
+        nodes: impl IntoIterator<Item = Node>,
+    ) -> Option<Order> {
+        let again: BTreeMap<_, _> = nodes.into_iter().map(|n| (n.name.clone(), n)).collect();
+        let before = self.nodes.as_ref();
+        let is_same = |host: &String| {
+            let before = before.and_then(|nodes| nodes.get(host));
+            before.zip(again.get(host)).is_some_and(|(before, node)| node.is_as(before))
+        };
+        let hosts = std::mem::take(order.hosts_mut()).into_iter();
+        let (same, changed): (Vec<String>, Vec<String>) = hosts.partition(is_same);
+        *order.hosts_mut() = same;
+        self.aside.extend(changed);
+        let order = Some(order).filter(|order| !order.hosts().is_empty());
+        self.expect(order.as_ref());
+        order
+    }
+
     /// Slurm has carried out an order.
     pub fn on_obeyed(&mut self, order: Order) {
+        self.hosts_max = self.hosts_max.saturating_mul(2);
         if let Order::Drain { hosts, .. } = order {
             self.just_drained.extend(hosts);
+        }
+    }
+
+    /// Slurm has refused an order: the next ones are smaller, until it is known for which host.
+    pub fn on_refused(&mut self, order: &Order) {
+        match order.hosts() {
+            [host] => {
+                self.aside.insert(host.clone());
+            }
+            hosts => self.hosts_max = (hosts.len() / 2).max(1),
         }
     }
 
     /// The conditions of a host that drain it, or would if they were known.
     fn counted(&self, host: &str) -> impl Iterator<Item = (&Subject, &Statement)> {
         let of_host = self.statements.get(&host.to_ascii_lowercase());
-        of_host.into_iter().flatten().filter(|(subject, statement)| {
-            statement.severity >= self.rules.severity && !self.rules.ignored.contains(subject.key())
-        })
+        of_host
+            .into_iter()
+            .flatten()
+            .filter(|(subject, statement)| self.rules.counts(subject.key(), statement.severity))
     }
 
     /// The worst condition that must drain a host.
     fn wanted(&self, host: &str) -> Option<(Severity, String)> {
-        let holds = self.counted(host).filter(|(subject, statement)| {
-            statement.truth == Truth::True
-                && !self.is_silenced(subject)
-                && self.accepted.get(*subject) != Some(&statement.onset_ns)
+        let stated = self.statements.get(&host.to_ascii_lowercase());
+        let stated = stated.into_iter().flatten().filter(|(subject, statement)| {
+            self.accepted.get(*subject) != Some(&statement.onset_ns)
         });
-        // The first of those of one severity: the choice does not depend on their order.
-        let worst = holds.map(|(subject, statement)| (statement.severity, subject));
-        let worst =
-            worst.min_by_key(|(severity, subject)| (core::cmp::Reverse(*severity), *subject));
-        worst.map(|(severity, subject)| (severity, reason_of(subject)))
+        let stated = stated.map(|(subject, known)| (subject, known.truth, known.severity));
+        match self.rules.verdict(&self.silences, stated) {
+            Verdict::Unfit(severity, subject) => Some((severity, reason_of(subject))),
+            Verdict::Sound | Verdict::Unknown(_) => None,
+        }
     }
 
     /// The condition by whose reason the bridge owns the reason of a node.
     fn owned<'a>(&'a self, node: &'a Node) -> Option<(&'a Subject, &'a Statement)> {
         let stated = self.statements.get(&node.name.to_ascii_lowercase())?;
-        let mut stated = stated.iter().filter(|_| node.user == self.user);
+        let mut stated = stated.iter().filter(|_| node.user == self.user || node.user == ROOT);
         stated.find(|(subject, _)| reason_of(subject) == node.reason)
     }
 
@@ -281,9 +368,13 @@ impl Bridge {
                 && self.owned(node).is_some_and(|(subject, statement)| {
                     statement.truth == Truth::False && !self.is_silenced(subject)
                 });
-            ours && self.counted(&node.name).all(|(_, statement)| statement.truth == Truth::False)
+            let is_tried = !self.aside.contains(&node.name);
+            let mut counted = self.counted(&node.name);
+            ours && is_tried && counted.all(|(_, statement)| statement.truth == Truth::False)
         };
-        let hosts: Vec<_> = nodes.values().filter(is_over).map(|n| n.name.clone()).collect();
+        let over = nodes.values().filter(is_over).map(|node| node.name.clone());
+        let (late, hosts): (Vec<_>, Vec<_>) = over.partition(|host| self.late.contains(host));
+        let hosts = if hosts.is_empty() { late } else { hosts };
         (!hosts.is_empty()).then_some(Order::Undrain { hosts })
     }
 
@@ -296,8 +387,13 @@ impl Bridge {
         let drained = nodes.values().filter(is_ours).count();
         let percent = self.rules.drained_percent_max as usize;
         let mut room = (nodes.len() * percent / 100).max(1).saturating_sub(drained);
-        let mut wanted: Vec<_> = nodes.values().filter_map(|node| self.next_reason(node)).collect();
-        wanted.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
+        let tried = nodes.values().filter(|node| !self.aside.contains(&node.name));
+        let mut wanted: Vec<_> = tried.filter_map(|node| self.next_reason(node)).collect();
+        let is_late = |host: &String| self.late.contains(host);
+        wanted.sort_by(|one, other| {
+            let lateness = is_late(&one.2.name).cmp(&is_late(&other.2.name));
+            lateness.then(other.0.cmp(&one.0)).then(one.1.cmp(&other.1))
+        });
         let (mut chosen, mut limited) = (Vec::new(), Vec::new());
         for (_, reason, node) in wanted {
             // Another reason for a drain needs no room.
@@ -308,6 +404,7 @@ impl Bridge {
                 limited.push(node.name.clone());
             }
         }
+        limited.sort();
         if limited != self.limited {
             if !limited.is_empty() {
                 notices.push(Notice::Limited { hosts: limited.clone() });
@@ -315,8 +412,11 @@ impl Bridge {
             self.limited = limited;
         }
         // One call for all nodes with the reason of the first; the others follow.
-        let reason = chosen.first()?.0.clone();
-        let same = chosen.into_iter().filter(|(other, _)| *other == reason);
+        let (reason, first) = chosen.first()?.clone();
+        let is_same = |(other, host): &(String, String)| {
+            *other == reason && self.late.contains(host) == self.late.contains(&first)
+        };
+        let same = chosen.into_iter().filter(is_same);
         let mut hosts: Vec<_> = same.map(|(_, host)| host).collect();
         hosts.sort();
         Some(Order::Drain { hosts, reason })

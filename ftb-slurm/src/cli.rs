@@ -1,6 +1,8 @@
 //! The command line.
 
+use crate::config::Config;
 use clap::{Parser, Subcommand};
+use ftb_client::daemon::Failure;
 use ftb_core::hostlist::{Hostlist, HostlistError};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,12 +35,18 @@ pub struct Cli {
 pub enum Command {
     /// Say whether this node is healthy, for HealthCheckProgram, prolog and epilog.
     ///
+    /// Unhealthy is a node that the bridge drains: conditions count as its configuration says, and
+    /// a silenced one does not (`ftbctl silence`). Slurm runs a HealthCheckProgram without
+    /// arguments and ignores its exit code; for slurm.conf there are slurm-health and slurm-prolog
+    /// in /usr/libexec/ftb.
+    ///
     /// Exit codes: 0 healthy or unknown, 1 a condition drains the node, 64 bad arguments. With
     /// --strict, unknown is 2.
     #[command(after_long_help = "\
 Examples:
   ftb-slurm health
-  ftb-slurm health --node node07 --strict")]
+  ftb-slurm health --node node07 --strict
+  ftb-slurm health --drain alone")]
     Health(HealthArgs),
     /// Say which nodes a job should not get: those with a condition that holds.
     ///
@@ -56,6 +64,56 @@ Examples:
     Advice(AdviceArgs),
 }
 
+/// Which conditions count.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct RuleArgs {
+    /// Configuration whose severity, conditions and ignore count [default: /etc/ftb/slurm.toml if
+    /// it exists, else built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The mildest condition that counts [default: that of the configuration, else error]
+    #[arg(long, value_name = "SEVERITY")]
+    pub severity: Option<ftb_core::Severity>,
+    /// The only keys of conditions that count [default: those of the configuration, else all]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    pub conditions: Option<Vec<String>>,
+    /// Keys of conditions that do not count [default: those of the configuration, else
+    /// CERTIFICATE_EXPIRES]
+    #[arg(long, value_name = "KEYS", value_delimiter = ',')]
+    pub ignore: Option<Vec<String>>,
+}
+
+impl RuleArgs {
+    /// The configuration with these rules.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it.
+    pub fn config(&self) -> Result<Config, Failure> {
+        let mut config = Config::load_or_default(self.config.as_deref())?;
+        let upper = |keys: &Vec<String>| keys.iter().map(|key| key.to_ascii_uppercase()).collect();
+        let rules = &mut config.rules;
+        rules.severity = self.severity.unwrap_or(rules.severity);
+        if let Some(keys) = &self.conditions {
+            rules.conditions = upper(keys);
+        }
+        if let Some(keys) = &self.ignore {
+            rules.ignored = upper(keys);
+        }
+        Ok(config)
+    }
+}
+
+/// When `health` drains an unhealthy node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DrainWhen {
+    /// Never: the bridge does
+    Never,
+    /// If no bridge watches Slurm
+    Alone,
+    /// Always
+    Always,
+}
+
 /// Arguments of `advice`.
 #[derive(Debug, clap::Args)]
 pub struct AdviceArgs {
@@ -70,12 +128,9 @@ pub struct AdviceArgs {
     /// "$(squeue -h -j JOB -o %x)"
     #[arg(long, value_name = "HOSTLIST", value_parser = hosts)]
     pub also: Option<Hostlist>,
-    /// The mildest condition that counts
-    #[arg(long, value_name = "SEVERITY", default_value = "error")]
-    pub severity: ftb_core::Severity,
-    /// Keys of conditions that do not count
-    #[arg(long, value_name = "KEYS", value_delimiter = ',', default_value = "CERTIFICATE_EXPIRES")]
-    pub ignore: Vec<String>,
+    /// Which conditions count.
+    #[command(flatten)]
+    pub rules: RuleArgs,
     /// Print one JSON object with the reasons
     #[arg(long)]
     pub json: bool,
@@ -96,9 +151,13 @@ pub struct HealthArgs {
     /// Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]
     #[arg(long = "agent-socket", alias = "agent", value_name = "PATH")]
     pub agent: Option<PathBuf>,
-    /// The mildest condition that counts
-    #[arg(long, value_name = "SEVERITY", default_value = "error")]
-    pub severity: ftb_core::Severity,
+    /// Which conditions count.
+    #[command(flatten)]
+    pub rules: RuleArgs,
+    /// Drain the node if it is unhealthy, with the reason of the bridge, unless it is drained or
+    /// has a reason already. The bridge resumes it later
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "never")]
+    pub drain: DrainWhen,
     /// How long to wait for the agent, in milliseconds
     #[arg(long, value_name = "MS", default_value = "1000", value_parser = milliseconds)]
     pub timeout: Duration,

@@ -1,11 +1,14 @@
 //! The configuration file: format, defaults and checks.
 
-use crate::bridge::Rules;
-use ftb_client::daemon::{Failure, load_config};
+use crate::rules::Rules;
+use ftb_client::daemon::{Failure, config_path, load_config};
 use ftb_core::Severity;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// The default configuration file, if it exists.
+const PATH: &str = "/etc/ftb/slurm.toml";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -20,6 +23,7 @@ struct File {
     #[serde(with = "humantime_serde")]
     settle: Duration,
     severity: String,
+    conditions: Vec<String>,
     ignore: Vec<String>,
     drained_percent_max: u32,
     observe: bool,
@@ -34,6 +38,7 @@ impl Default for File {
             poll: Duration::from_secs(10),
             settle: Duration::from_millis(100),
             severity: "error".to_owned(),
+            conditions: Vec::new(),
             ignore: vec!["CERTIFICATE_EXPIRES".to_owned()],
             drained_percent_max: 25,
             observe: false,
@@ -69,6 +74,17 @@ impl Config {
         load_config(path, Self::parse)
     }
 
+    /// Reads and checks a file, the default one, or none if there is none.
+    ///
+    /// # Errors
+    /// Bad input: the file and the problem.
+    pub fn load_or_default(named: Option<&Path>) -> Result<Self, Failure> {
+        match config_path(named, PATH) {
+            Some(path) => Self::load(path),
+            None => Self::parse("").map_err(Failure::bad_input),
+        }
+    }
+
     /// Reads and checks a text.
     ///
     /// # Errors
@@ -91,7 +107,8 @@ impl Config {
         if !(1..=100).contains(&file.drained_percent_max) {
             return Err("drained_percent_max: must be 1 to 100".to_owned());
         }
-        let ignored = file.ignore.iter().map(|key| key.to_ascii_uppercase()).collect();
+        let upper = |keys: &[String]| keys.iter().map(|key| key.to_ascii_uppercase()).collect();
+        let (conditions, ignored) = (upper(&file.conditions), upper(&file.ignore));
         let drained_percent_max = file.drained_percent_max;
         Ok(Self {
             agent: file.agent_socket,
@@ -99,7 +116,7 @@ impl Config {
             sinfo: file.sinfo,
             poll: file.poll,
             settle: file.settle,
-            rules: Rules { severity, ignored, drained_percent_max },
+            rules: Rules { severity, conditions, ignored, drained_percent_max },
             is_observer: file.observe,
         })
     }

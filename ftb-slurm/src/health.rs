@@ -1,11 +1,19 @@
 //! `ftb-slurm health`: the health of one node, for HealthCheckProgram, prolog and epilog.
 //!
 //! It never blocks a job because it cannot know: an agent that does not answer is unknown, and
-//! unknown is no failure unless the caller wants it to be one.
+//! unknown is no failure unless the caller wants it to be one. It decides as the bridge does, which
+//! alone knows how many nodes are drained and what people have done: so it drains the node itself
+//! only if no bridge is there, or if it is asked to.
 
-use crate::cli::HealthArgs;
+use crate::bridge::Order;
+use crate::cli::{DrainWhen, HealthArgs};
+use crate::config::Config;
+use crate::notices::SPACE;
 use crate::reason::reason_of;
-use ftb_client::{Client, ConditionState, Conditions, Severity, Truth};
+use crate::rules::{Rules, Verdict};
+use crate::slurm::Slurm;
+use ftb_client::daemon::Failure;
+use ftb_client::{Client, ConditionState, Conditions, Silence, Truth, now_ns, silences};
 use std::fmt;
 use tokio::time::timeout;
 
@@ -36,24 +44,17 @@ impl Answer {
         }
     }
 
-    /// The answer for the conditions of one host.
-    fn of<'a>(states: impl Iterator<Item = &'a ConditionState>, severity: Severity) -> Self {
-        let counted = states.filter(|state| !state.is_watch() && state.severity >= severity);
-        let mut unknown = None;
-        let mut worst: Option<&ConditionState> = None;
-        for state in counted {
-            match state.truth {
-                Truth::True if worst.is_none_or(|w| state.severity > w.severity) => {
-                    worst = Some(state);
-                }
-                Truth::Unknown => unknown = Some(state),
-                Truth::True | Truth::False => {}
-            }
-        }
-        match (worst, unknown) {
-            (Some(state), _) => Self::Unhealthy(reason_of(&state.subject)),
-            (None, Some(state)) => Self::Unknown(format!("{} is unknown", state.subject)),
-            (None, None) => Self::Healthy,
+    /// The answer for the conditions of one host while these silences are active.
+    pub fn of<'a>(
+        rules: &Rules,
+        states: impl Iterator<Item = &'a ConditionState>,
+        silences: &[Silence],
+    ) -> Self {
+        let stated = states.map(|state| (&state.subject, state.truth, state.severity));
+        match rules.verdict(silences, stated) {
+            Verdict::Sound => Self::Healthy,
+            Verdict::Unfit(_, subject) => Self::Unhealthy(reason_of(subject)),
+            Verdict::Unknown(subject) => Self::Unknown(format!("{subject} is unknown")),
         }
     }
 }
@@ -68,32 +69,89 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Asks the agent.
-pub async fn ask(args: &HealthArgs) -> Answer {
-    match timeout(args.timeout, answer(args)).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(why)) => Answer::Unknown(why),
-        Err(_) => Answer::Unknown(format!("no answer within {} ms", args.timeout.as_millis())),
-    }
+/// What the agent says.
+struct Finding {
+    answer: Answer,
+    node: String,
+    /// A bridge watches Slurm, as far as was asked.
+    has_bridge: bool,
 }
 
-async fn answer(args: &HealthArgs) -> Result<Answer, String> {
+/// Asks the agent, and drains the node if that is wanted.
+pub async fn ask(args: &HealthArgs) -> Answer {
+    let config = match args.rules.config() {
+        Ok(config) => config,
+        Err(failure) => return Answer::Unknown(failure.to_string()),
+    };
+    let finding = match timeout(args.timeout, find(args, &config.rules)).await {
+        Ok(Ok(finding)) => finding,
+        Ok(Err(why)) => return Answer::Unknown(why.to_string()),
+        Err(_) => {
+            return Answer::Unknown(format!("no answer within {} ms", args.timeout.as_millis()));
+        }
+    };
+    let is_wanted = match args.drain {
+        DrainWhen::Never => false,
+        DrainWhen::Alone => !finding.has_bridge,
+        DrainWhen::Always => true,
+    };
+    if let Answer::Unhealthy(reason) = &finding.answer
+        && is_wanted
+        && let Err(error) = drain(&config, &finding.node, reason).await
+    {
+        // The answer stays what it is: the caller knows it from the exit code.
+        eprintln!("ftb-slurm: the node is not drained: {error}");
+    }
+    finding.answer
+}
+
+async fn find(args: &HealthArgs, rules: &Rules) -> Result<Finding, Failure> {
     let mut builder = Client::builder("ftb-slurm-health");
     if let Some(socket) = &args.agent {
         builder = builder.agent(socket);
     }
-    let client = builder.build().map_err(|error| error.to_string())?;
-    client.wait_connected(args.timeout).await.map_err(|error| error.to_string())?;
+    let client = builder.build()?;
+    client.wait_connected(args.timeout).await.map_err(Failure::no_answer)?;
     let own = client.agent().map(|agent| agent.host).unwrap_or_default();
-    let node = args.node.as_deref().unwrap_or(&own);
-    if !ftb_core::condition::is_host_name(node) {
-        return Err("the node is no host name".to_owned());
+    let node = args.node.clone().unwrap_or(own);
+    if !ftb_core::condition::is_host_name(&node) {
+        return Err(Failure::bad_input("the node is no host name"));
     }
-    let filter = format!("condition=*, subject={node}");
-    let mut conditions =
-        Conditions::open(&client, &filter).await.map_err(|error| error.to_string())?;
-    conditions.load().await.map_err(|error| error.to_string())?;
-    let of_node =
-        conditions.states().filter(|state| state.subject.host().eq_ignore_ascii_case(node));
-    Ok(Answer::of(of_node, args.severity))
+    let all = table(&client, &format!("condition=*, subject={node}")).await?;
+    let of_node = || all.states().filter(|state| state.subject.host().eq_ignore_ascii_case(&node));
+    let mut answer = Answer::of(rules, of_node(), &[]);
+    let mut has_bridge = true;
+    if answer != Answer::Healthy {
+        let (stated, now_ns) = (table(&client, silences::FILTER).await?, now_ns());
+        let active = stated.states().filter_map(Silence::of);
+        let active: Vec<_> = active.filter(|silence| silence.is_active(now_ns)).collect();
+        answer = Answer::of(rules, of_node(), &active);
+    }
+    if matches!(answer, Answer::Unhealthy(_)) && args.drain == DrainWhen::Alone {
+        let filter = format!("condition=WATCHED, event_space={SPACE}");
+        let watches = table(&client, &filter).await?;
+        has_bridge = watches.states().any(|state| state.truth == Truth::True);
+    }
+    Ok(Finding { answer, node, has_bridge })
+}
+
+async fn table(client: &Client, filter: &str) -> Result<Conditions, Failure> {
+    let mut conditions = Conditions::open(client, filter).await?;
+    conditions.load().await?;
+    Ok(conditions)
+}
+
+/// Drains a node, unless it is drained or has a reason.
+async fn drain(config: &Config, node: &str, reason: &str) -> Result<(), Failure> {
+    let slurm = Slurm::new(config.scontrol.clone(), config.sinfo.clone());
+    let hosts = vec![node.to_owned()];
+    let nodes = slurm.some_nodes(&hosts).await?;
+    let Some(known) = nodes.first() else {
+        return Err(Failure::failed(format!("Slurm has no node {node}")));
+    };
+    if known.is_drained || !known.reason.is_empty() {
+        return Ok(());
+    }
+    slurm.execute(&Order::Drain { hosts, reason: reason.to_owned() }).await?;
+    Ok(())
 }

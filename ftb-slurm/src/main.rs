@@ -7,9 +7,6 @@ use ftb_slurm::{advice, health, watch};
 use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The default configuration file, if it exists.
-const CONFIG: &str = "/etc/ftb/slurm.toml";
-
 fn main() -> ExitCode {
     let args = ftb_cli::parse::<Cli>();
     match &args.command {
@@ -45,10 +42,7 @@ fn advise(args: &AdviceArgs) -> Result<(), Failure> {
 }
 
 fn run(args: &Cli) -> Result<(), Failure> {
-    let config = match daemon::config_path(args.config.as_deref(), CONFIG) {
-        Some(path) => Config::load(path)?,
-        None => Config::parse("").map_err(Failure::bad_input)?,
-    };
+    let config = Config::load_or_default(args.config.as_deref())?;
     if args.check_config {
         println!("configuration is good");
         return Ok(());

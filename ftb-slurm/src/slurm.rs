@@ -13,6 +13,8 @@ use tokio::time::timeout;
 
 /// Most bytes that are read of an answer: some 30,000 nodes. A longer one is an error.
 const ANSWER_BYTES_MAX: u64 = 128 << 20;
+/// How Slurm prints a time, at least this long.
+const TIME: &str = "2026-11-29T17:21:11";
 /// How long one call may take. It is killed then.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
@@ -36,6 +38,25 @@ pub enum SlurmError {
     Answer(serde_json::Error),
 }
 
+impl SlurmError {
+    /// The program lacks what it needs to print JSON: its option, or Slurm's serializer.
+    fn is_about_json(&self) -> bool {
+        let Self::Failed(_, _, text) = self else { return false };
+        ["json", "serializer"].iter().any(|word| text.to_ascii_lowercase().contains(word))
+    }
+}
+
+/// How the nodes are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// JSON of `scontrol`.
+    Scontrol,
+    /// JSON of `sinfo`: `scontrol` prints none before Slurm 23.02.
+    Sinfo,
+    /// Text of `scontrol`: this Slurm was built without JSON.
+    Text,
+}
+
 /// The commands of a Slurm.
 #[derive(Clone, Debug)]
 pub struct Slurm {
@@ -43,32 +64,55 @@ pub struct Slurm {
     scontrol: PathBuf,
     /// The program `sinfo`.
     sinfo: PathBuf,
-    /// `scontrol` prints no JSON: that of a Slurm before 23.02. Then `sinfo` prints the same.
-    is_old: bool,
+    form: Form,
 }
 
 impl Slurm {
     /// With these programs.
     pub fn new(scontrol: PathBuf, sinfo: PathBuf) -> Self {
-        Self { scontrol, sinfo, is_old: false }
+        Self { scontrol, sinfo, form: Form::Scontrol }
     }
 
-    /// All nodes.
+    /// All nodes. Where Slurm prints no JSON they are read as text.
     ///
     /// # Errors
     /// [`SlurmError`].
     pub async fn nodes(&mut self) -> Result<Vec<Node>, SlurmError> {
-        let answer = match self.is_old {
-            true => run(&self.sinfo, &["--json"]).await?,
-            false => match run(&self.scontrol, &["show", "nodes", "--json"]).await {
-                Err(SlurmError::Failed(_, _, text)) if text.contains("--json") => {
-                    self.is_old = true;
-                    run(&self.sinfo, &["--json"]).await?
-                }
-                answer => answer?,
-            },
-        };
-        nodes_of(&answer).map_err(SlurmError::Answer)
+        loop {
+            let answer = match self.form {
+                Form::Scontrol => run(&self.scontrol, &["show", "nodes", "--json"]).await,
+                Form::Sinfo => run(&self.sinfo, &["--json"]).await,
+                Form::Text => return self.nodes_as_text(None).await,
+            };
+            match answer {
+                Ok(answer) => return nodes_of(&answer).map_err(SlurmError::Answer),
+                Err(error) if error.is_about_json() => self.form = self.simpler(&error),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn simpler(&self, error: &SlurmError) -> Form {
+        if self.form == Form::Scontrol {
+            return Form::Sinfo;
+        }
+        tracing::warn!(%error, "Slurm has no serializer/json: its nodes are read as text");
+        Form::Text
+    }
+
+    /// These nodes as they are at this moment. A node that Slurm does not know is left out.
+    ///
+    /// # Errors
+    /// [`SlurmError`].
+    pub async fn some_nodes(&self, hosts: &[String]) -> Result<Vec<Node>, SlurmError> {
+        let hosts = hostlist::fold(hosts.iter().map(String::as_str));
+        self.nodes_as_text(Some(&hosts)).await
+    }
+
+    async fn nodes_as_text(&self, hosts: Option<&str>) -> Result<Vec<Node>, SlurmError> {
+        let words: Vec<&str> = ["-o", "show", "nodes"].into_iter().chain(hosts).collect();
+        let answer = run(&self.scontrol, &words).await?;
+        Ok(nodes_of_text(&String::from_utf8_lossy(&answer)))
     }
 
     /// Carries out an order.
@@ -120,11 +164,11 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 
 /// The words of a call. `undrain` leaves a node that is down as it is; `resume` would not.
 fn words(order: &Order) -> Vec<String> {
-    let (hosts, state, reason) = match order {
-        Order::Drain { hosts, reason } => (hosts, "drain", Some(reason)),
-        Order::Undrain { hosts } => (hosts, "undrain", None),
+    let reason = match order {
+        Order::Drain { reason, .. } => Some(reason),
+        Order::Undrain { .. } => None,
     };
-    let hosts = hostlist::fold(hosts.iter().map(String::as_str));
+    let (hosts, state) = (hostlist::fold(order.hosts().iter().map(String::as_str)), order.word());
     let mut words = vec!["update".into(), format!("nodename={hosts}"), format!("state={state}")];
     words.extend(reason.map(|reason| format!("reason={reason}")));
     words
@@ -187,9 +231,64 @@ pub fn nodes_of(answer: &[u8]) -> Result<Vec<Node>, serde_json::Error> {
     Ok(answer.nodes.into_iter().map(node).collect())
 }
 
+/// The nodes in an answer of `scontrol -o show nodes`: a line for each.
+pub fn nodes_of_text(answer: &str) -> Vec<Node> {
+    answer.lines().filter_map(node_of_line).collect()
+}
+
+fn node_of_line(line: &str) -> Option<Node> {
+    let (name, rest) = line.trim().strip_prefix("NodeName=")?.split_once(' ')?;
+    let (_, rest) = rest.split_once(" State=")?;
+    let (state, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    let is = |word: &str| {
+        let mut flags = state.split('+');
+        flags.any(|flag| flag.trim_end_matches(|c: char| !c.is_alphabetic()).starts_with(word))
+    };
+    let (reason, user) = rest.split_once(" Reason=").map_or(("", ""), |(_, tail)| reason_in(tail));
+    let (reason, user) = (reason.to_owned(), user.to_owned());
+    Some(Node { name: name.to_owned(), is_drained: is("DRAIN"), is_down: is("DOWN"), reason, user })
+}
+
+/// Reason and user of `REASON [USER@TIME]`, which other fields may follow. People choose the text
+/// of both: with a second such end all of it is the reason, of no known user.
+fn reason_in(tail: &str) -> (&str, &str) {
+    let ends: Vec<usize> = tail.match_indices(" [").map(|(at, _)| at).collect();
+    let stamped = ends.into_iter().filter_map(|at| {
+        let (user, time) = tail[at + 2..].split_once(']')?.0.split_once('@')?;
+        (!user.contains(' ') && time.len() >= TIME.len() && time.contains('T'))
+            .then_some((at, user))
+    });
+    match stamped.collect::<Vec<_>>()[..] {
+        [(at, user)] => (&tail[..at], user),
+        _ => (tail, ""),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_text_is_read_and_an_ambiguous_reason_has_no_user() {
+        let head = "NodeName=node01 Arch=x86_64 OS=Linux 6.1 #1 SMP @0  Boards=1";
+        let of = |rest: &str| nodes_of_text(&format!("{head} {rest}\n")).remove(0);
+        let free = of("State=IDLE+NOT_RESPONDING ThreadsPerCore=1 BootTime=None");
+        assert!(!free.is_drained && !free.is_down && free.reason.is_empty());
+        let stamp = "[root@2026-11-29T17:21:11]";
+        let ours = of(&format!("State=IDLE+DRAIN N=1 Reason=ftb:FANFAIL CPU 1 FAN {stamp}"));
+        assert!(ours.is_drained && ours.name == "node01");
+        assert_eq!((&ours.reason[..], &ours.user[..]), ("ftb:FANFAIL CPU 1 FAN", "root"));
+        let with = of(&format!("State=DOWN*+DRAIN N=1 Reason=ftb:X {stamp} Comment=new disk"));
+        assert!(with.is_down && with.is_drained);
+        assert_eq!((&with.reason[..], &with.user[..]), ("ftb:X", "root"));
+        for text in
+            [format!("ftb:X {stamp}, wait {stamp}"), format!("ftb:X {stamp} Comment=x {stamp}")]
+        {
+            let node = of(&format!("State=IDLE+DRAIN N=1 Reason={text}"));
+            assert_eq!((&node.reason, &node.user[..]), (&text, ""));
+        }
+        assert!(nodes_of_text("Node nosuch not found\n").is_empty());
+    }
 
     #[test]
     fn both_forms_of_the_state_are_read() {

@@ -1,28 +1,27 @@
 //! The shell of the bridge: follows the conditions, reads Slurm, carries out orders, publishes.
 
-use crate::bridge::{Bridge, Notice, Order, Statement};
+use crate::bridge::{Bridge, Order};
 use crate::config::Config;
-use crate::slurm::Slurm;
+use crate::notices::{event_of, event_of_service};
+use crate::rules::Statement;
+use crate::service::{COMPONENT, Refusals, Service, ServiceNotice};
+use crate::slurm::{Slurm, SlurmError};
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Event, EventBuilder};
-use ftb_client::{NameError, Proofs, SILENCED, Severity, Silence, event, now_ns};
-use ftb_core::catalog::names;
-use ftb_core::condition::Subject;
+use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Event, NameError};
+use ftb_client::{Proofs, SILENCED, Silence, now_ns};
+use ftb_core::condition::{Subject, Truth};
 use ftb_core::hostlist;
-use ftb_core::text::cut;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-/// The event space of the bridge.
-pub const SPACE: &str = "ftb.slurm";
 /// Changes of conditions that wait for the bridge. When it is full, the subscription waits.
 const CHANGES_MAX: usize = 1_024;
 /// Most calls for one reading of the conditions; the rest follows after `poll`.
 const CALLS_MAX: usize = 64;
-/// Most bytes of a tag: what is longer is cut.
-const TAG_BYTES_MAX: usize = 256;
+/// The pause before the agent is looked for again.
+const AGENT_AGAIN: Duration = Duration::from_millis(100);
 
 /// A row of the table of conditions.
 struct Row {
@@ -55,7 +54,10 @@ pub async fn run(
         slurm,
         client: client.clone(),
         is_observer: config.is_observer,
+        observed: Vec::new(),
         problem: None,
+        service: Service::new(|_| false),
+        of_service: BTreeSet::new(),
     };
     let (sender, mut changes) = mpsc::channel(CHANGES_MAX);
     let followed = client.clone();
@@ -64,6 +66,7 @@ pub async fn run(
     });
     let work = async {
         shell.await_table(&mut changes).await;
+        shell.begin().await;
         Proofs::new(&shell.client).warn_without("drain every node");
         daemon::notify_ready("watching conditions and nodes");
         loop {
@@ -104,11 +107,30 @@ struct Shell {
     slurm: Slurm,
     client: Client,
     is_observer: bool,
+    /// What would be done, as it was logged.
+    observed: Vec<Order>,
     /// The last problem with Slurm: it is logged once.
     problem: Option<String>,
+    service: Service,
+    /// Conditions of services of this kind that hold or are unknown, by host and key.
+    of_service: BTreeSet<(String, String)>,
 }
 
 impl Shell {
+    /// What a bridge on this host has stated of itself before is this one's.
+    async fn begin(&mut self) {
+        let host = loop {
+            match self.client.agent() {
+                Some(agent) => break agent.host,
+                // It has sent the table, and may be away just now.
+                None => sleep(AGENT_AGAIN).await,
+            }
+        };
+        let host = host.to_ascii_lowercase();
+        let holds = |key: &str| self.of_service.contains(&(host.clone(), key.to_owned()));
+        self.service = Service::new(holds);
+    }
+
     async fn await_table(&mut self, changes: &mut mpsc::Receiver<Change>) {
         while let Some(change) = changes.recv().await {
             let is_table = matches!(change, Change::Table(_));
@@ -159,53 +181,119 @@ impl Shell {
                 None => self.silences.remove(&row.subject),
             };
         }
+        if row.subject.component() == COMPONENT {
+            let name = (row.subject.host().to_owned(), row.subject.key().to_owned());
+            match row.statement.truth {
+                Truth::False => self.of_service.remove(&name),
+                Truth::True | Truth::Unknown => self.of_service.insert(name),
+            };
+        }
         self.bridge.on_statement(row.subject, row.statement);
     }
 
     /// Reads the nodes and calls Slurm until there is no order.
     async fn pass(&mut self) {
+        self.bridge.on_pass();
+        let mut refusals = Refusals::default();
         for _ in 0..CALLS_MAX {
-            let nodes = match self.slurm.nodes().await {
-                Ok(nodes) => nodes,
-                Err(error) => return self.failed(error.to_string()),
-            };
-            let now_ns = now_ns();
-            let active = self.silences.values().filter(|silence| silence.is_active(now_ns));
-            self.bridge.on_silences(active.cloned().collect());
-            let decision = self.bridge.on_nodes(nodes);
-            for notice in decision.notices {
-                self.publish(&notice);
-            }
-            let Some(order) = decision.order else { break };
-            log(&order, self.is_observer);
-            if self.is_observer {
-                return;
-            }
-            match self.slurm.execute(&order).await {
-                Ok(()) => self.bridge.on_obeyed(order),
-                Err(error) => return self.failed(error.to_string()),
+            match self.step(&mut refusals).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return self.failed(&error),
             }
         }
-        if self.problem.take().is_some() {
+        if let Some(problem) = Some(&refusals.problem).filter(|text| !text.is_empty()) {
+            self.log_problem(problem.clone());
+        } else if self.problem.take().is_some() {
             tracing::info!("Slurm answers again");
         }
+        let notice = self.service.on_pass(refusals);
+        self.publish_service(notice);
     }
 
-    fn failed(&mut self, problem: String) {
+    /// One reading, and the order that follows; false: there is none.
+    ///
+    /// # Errors
+    /// Slurm cannot be read.
+    async fn step(&mut self, refusals: &mut Refusals) -> Result<bool, SlurmError> {
+        let nodes = self.slurm.nodes().await?;
+        let notices = self.service.on_read();
+        self.publish_service(notices);
+        let now_ns = now_ns();
+        let active = self.silences.values().filter(|silence| silence.is_active(now_ns));
+        self.bridge.on_silences(active.cloned().collect());
+        let seen = self.is_observer.then(|| nodes.clone());
+        let decision = self.bridge.on_nodes(nodes);
+        for notice in &decision.notices {
+            self.publish(event_of(notice));
+        }
+        if let Some(nodes) = seen {
+            self.observe(self.bridge.plan(nodes));
+            return Ok(false);
+        }
+        let Some(order) = decision.order else { return Ok(false) };
+        let again = self.slurm.some_nodes(order.hosts()).await?;
+        let all: BTreeSet<String> = order.hosts().iter().cloned().collect();
+        let order = self.bridge.recheck(order, again);
+        let left: BTreeSet<&String> = order.iter().flat_map(Order::hosts).collect();
+        let changed = all.iter().filter(|host| !left.contains(host)).map(String::as_str);
+        let changed = hostlist::fold(changed);
+        if !changed.is_empty() {
+            tracing::info!("changed meanwhile, so left alone: {changed}");
+        }
+        let Some(order) = order else { return Ok(true) };
+        log(&order, "");
+        match self.slurm.execute(&order).await {
+            Ok(()) => self.bridge.on_obeyed(order),
+            Err(error @ SlurmError::Failed(..)) => {
+                self.bridge.on_refused(&order);
+                if let [host] = order.hosts() {
+                    refusals.add(host, order.word(), &error.to_string());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Logs what would be done, as far as it was not logged before.
+    fn observe(&mut self, plan: Vec<Order>) {
+        for order in plan.iter().filter(|order| !self.observed.contains(order)) {
+            log(order, "would ");
+        }
+        if plan.is_empty() && !self.observed.is_empty() {
+            tracing::info!("would do nothing");
+        }
+        self.observed = plan;
+    }
+
+    fn failed(&mut self, error: &SlurmError) {
+        let problem = error.to_string();
+        let notice = self.service.on_failure(&problem);
+        self.publish_service(notice);
+        self.log_problem(problem);
+    }
+
+    fn log_problem(&mut self, problem: String) {
         if self.problem.as_ref() != Some(&problem) {
             tracing::error!("{problem}; tried again later");
         }
         self.problem = Some(problem);
     }
 
-    fn publish(&self, notice: &Notice) {
+    fn publish_service(&self, notices: impl IntoIterator<Item = ServiceNotice>) {
+        for notice in notices {
+            self.publish(event_of_service(&notice));
+        }
+    }
+
+    fn publish(&self, event: Result<Event, NameError>) {
         let publish = |event: Event| {
-            let hosts = String::from_utf8_lossy(&event.payload).into_owned();
-            tracing::info!(event = %event.name, %hosts, "publish");
+            let text = String::from_utf8_lossy(&event.payload).into_owned();
+            tracing::info!(event = %event.name, hosts = %text, "publish");
             self.client.publish(event).map(drop)
         };
-        let published = event_of(notice).map(publish);
-        match published {
+        match event.map(publish) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "an event is not published"),
             Err(error) => tracing::warn!(%error, "an event has no name"),
@@ -213,51 +301,10 @@ impl Shell {
     }
 }
 
-fn log(order: &Order, is_observer: bool) {
-    let hosts = |hosts: &[String]| hostlist::fold(hosts.iter().map(String::as_str));
-    let prefix = if is_observer { "would " } else { "" };
+fn log(order: &Order, prefix: &str) {
+    let hosts = hostlist::fold(order.hosts().iter().map(String::as_str));
     match order {
-        Order::Drain { hosts: all, reason } => {
-            tracing::warn!(reason, "{prefix}drain {}", hosts(all));
-        }
-        Order::Undrain { hosts: all } => tracing::info!("{prefix}resume {}", hosts(all)),
-    }
-}
-
-/// The event of a change: the payload is the host list.
-fn event_of(notice: &Notice) -> Result<Event, NameError> {
-    let tag = |builder: EventBuilder, key: &str, text: &str| match text {
-        "" => builder,
-        text => builder.tag(key, cut(text, TAG_BYTES_MAX)),
-    };
-    let (name, severity, hosts) = match notice {
-        Notice::Drained { hosts, .. } => (names::FTB_SLURM_DRAINED, Severity::Warning, hosts),
-        Notice::Resumed { hosts } => (names::FTB_SLURM_RESUMED, Severity::Info, hosts),
-        Notice::Down { hosts, .. } => (names::FTB_SLURM_DOWN, Severity::Warning, hosts),
-        Notice::Up { hosts } => (names::FTB_SLURM_UP, Severity::Info, hosts),
-        Notice::Limited { hosts } => (names::FTB_SLURM_LIMITED, Severity::Error, hosts),
-    };
-    let folded = hostlist::fold(hosts.iter().map(String::as_str));
-    let builder = event(SPACE, name)?.severity(severity).payload(folded);
-    let builder = match notice {
-        Notice::Drained { reason, user, .. } => tag(tag(builder, "reason", reason), "user", user),
-        Notice::Down { reason, .. } => tag(builder, "reason", reason),
-        _ => builder,
-    };
-    Ok(builder.build())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_has_folded_hosts_reason_and_user() {
-        let hosts = vec!["node01".to_owned(), "node02".to_owned()];
-        let (reason, user) = ("\u{e9}".repeat(200), "ann".to_owned());
-        let event = event_of(&Notice::Drained { hosts, reason, user }).expect("it has a name");
-        assert_eq!(&event.payload[..], b"node[01-02]");
-        assert_eq!((event.name.as_str(), event.tag("user")), ("FTB_SLURM_DRAINED", Some("ann")));
-        assert_eq!(event.tag("reason").map(str::len), Some(TAG_BYTES_MAX));
+        Order::Drain { reason, .. } => tracing::warn!(reason, "{prefix}drain {hosts}"),
+        Order::Undrain { .. } => tracing::info!("{prefix}resume {hosts}"),
     }
 }

@@ -5,7 +5,7 @@ use ftb_core::condition::Subject;
 use ftb_fuzz::Target;
 use ftb_slurm::config::Config;
 use ftb_slurm::reason::reason_of;
-use ftb_slurm::slurm::nodes_of;
+use ftb_slurm::slurm::{nodes_of, nodes_of_text};
 
 #[test]
 fn what_slurm_says_of_its_nodes_is_read_or_refused() {
@@ -13,10 +13,11 @@ fn what_slurm_says_of_its_nodes_is_read_or_refused() {
         r#"{"nodes":[{"name":"node01","state":["IDLE","DRAIN"],"reason":"new disk"}]}"#,
         r#"{"meta":{},"nodes":[{"name":"n1","state":"down","state_flags":["DRAIN"],
             "reason":"ftb:FANFAIL FAN 1","reason_set_by_user":"root"}]}"#,
+        "NodeName=n1 A=b State=IDLE+DRAIN N=1 Reason=ftb:X [root@2026-11-29T17:21:11] C=d",
     ];
     Target::new("slurm_nodes").seeds(seeds).check(|bytes| {
-        let Ok(nodes) = nodes_of(bytes) else { return };
-        for node in nodes {
+        let text = nodes_of_text(&String::from_utf8_lossy(bytes));
+        for node in nodes_of(bytes).unwrap_or_default().into_iter().chain(text) {
             // Its reason is compared with one of ours, which has one line.
             let ours = reason_of(&Subject::new(&node.name, &node.reason, &node.user));
             assert!(!ours.contains('\n') && ours.len() < 8_192, "{ours:?}");

@@ -35,7 +35,7 @@ struct Read<T> {
 /// See the module.
 pub(crate) struct LocalRules {
     act: Read<Rules>,
-    slurm: Read<(ftb_slurm::bridge::Rules, bool)>,
+    slurm: Read<(ftb_slurm::rules::Rules, bool)>,
 }
 
 /// What one program does.
@@ -113,7 +113,7 @@ fn of_act(rules: &Rules, stated: &[Stated]) -> Vec<LocalReaction> {
 }
 
 fn of_slurm(
-    (rules, is_observed): &(ftb_slurm::bridge::Rules, bool),
+    (rules, is_observed): &(ftb_slurm::rules::Rules, bool),
     stated: &[Stated],
 ) -> Vec<LocalReaction> {
     let mut all = Vec::new();

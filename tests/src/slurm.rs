@@ -75,10 +75,18 @@ impl Slurm {
     /// # Errors
     /// A daemon cannot be started, or the nodes do not become idle; with all logs.
     pub async fn start(dir: &Path, hosts: &[&str]) -> Result<Self> {
+        Self::start_with(dir, hosts, "").await
+    }
+
+    /// The same with further lines of slurm.conf.
+    ///
+    /// # Errors
+    /// As [`Slurm::start`].
+    pub async fn start_with(dir: &Path, hosts: &[&str], lines: &str) -> Result<Self> {
         // Ports that were free a moment ago: Slurm wants to know them before.
         let free: Vec<TcpListener> =
             hosts.iter().map(|_| TcpListener::bind("127.0.0.1:0")).collect::<io::Result<_>>()?;
-        let (mut nodes, host) = (String::new(), short_host_name()?);
+        let (mut nodes, host) = (lines.to_owned(), short_host_name()?);
         for (name, listener) in hosts.iter().zip(&free) {
             let port = listener.local_addr()?.port();
             writeln!(

@@ -33,14 +33,22 @@ complete -c ftb-slurm -n "__fish_ftb_slurm_needs_command" -f -a "advice" -d 'Say
 complete -c ftb-slurm -n "__fish_ftb_slurm_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l node -d 'The node [default: the host of the agent]' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l agent-socket -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
-complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l severity -d 'The mildest condition that counts' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l config -d 'Configuration whose severity, conditions and ignore count [default: /etc/ftb/slurm.toml if it exists, else built-in defaults]' -r -F
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l severity -d 'The mildest condition that counts [default: that of the configuration, else error]' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l conditions -d 'The only keys of conditions that count [default: those of the configuration, else all]' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l ignore -d 'Keys of conditions that do not count [default: those of the configuration, else CERTIFICATE_EXPIRES]' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l drain -d 'Drain the node if it is unhealthy, with the reason of the bridge, unless it is drained or has a reason already. The bridge resumes it later' -r -f -a "never\t'Never: the bridge does'
+alone\t'If no bridge watches Slurm'
+always\t'Always'"
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l timeout -d 'How long to wait for the agent, in milliseconds' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -l strict -d 'End with code 2 if the health is unknown, such as without an agent'
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand health" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l nodes -d 'Name only these nodes, as Slurm rejects hosts that are not its nodes: "$(sinfo -h -o %N)" [default: all hosts]' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l also -d 'Exclude these nodes too, such as those that the job excludes already: "$(squeue -h -j JOB -o %x)"' -r
-complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l severity -d 'The mildest condition that counts' -r
-complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l ignore -d 'Keys of conditions that do not count' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l config -d 'Configuration whose severity, conditions and ignore count [default: /etc/ftb/slurm.toml if it exists, else built-in defaults]' -r -F
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l severity -d 'The mildest condition that counts [default: that of the configuration, else error]' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l conditions -d 'The only keys of conditions that count [default: those of the configuration, else all]' -r
+complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l ignore -d 'Keys of conditions that do not count [default: those of the configuration, else CERTIFICATE_EXPIRES]' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l agent-socket -d 'Socket of the agent [default: FTB_AGENT_SOCKET, else /run/ftb/agent.sock]' -r -F
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l timeout -d 'How long to wait for the agent, in milliseconds' -r
 complete -c ftb-slurm -n "__fish_ftb_slurm_using_subcommand advice" -l json -d 'Print one JSON object with the reasons'

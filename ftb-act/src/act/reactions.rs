@@ -127,5 +127,9 @@ mod tests {
         for key in ["WATCHED", "SILENCED", "OUT_OF_SERVICE", "BREAKER_OPEN"] {
             assert_eq!(of(key, "ftb.act", Replace, Severity::Fatal), []);
         }
+        // A service that fails is a page, and no reason to change its host.
+        let service = of("SLURM_UNREACHABLE", "ftb.slurm", Replace, Severity::Error);
+        let rules: Vec<&str> = service.iter().map(|reaction| reaction.rule.as_str()).collect();
+        assert_eq!(rules, ["ticket"]);
     }
 }

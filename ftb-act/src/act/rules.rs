@@ -2,6 +2,7 @@
 
 use super::Row;
 use super::order::Kind;
+use ftb_core::catalog;
 use ftb_core::condition::{RecommendedAction, Truth};
 use ftb_core::hostlist::Hostlist;
 use ftb_core::{EventName, EventSpace, Severity};
@@ -94,14 +95,16 @@ impl Rule {
             && self.is_about(row.subject.key(), &row.space, row.action)
     }
 
-    /// Whether it is about such a condition, of some severity.
+    /// Whether it is about such a condition, of some severity. What is wrong with a service changes
+    /// no host.
     pub(super) fn is_about(&self, key: &str, space: &str, action: RecommendedAction) -> bool {
         let is_key = |known: &String| match known.strip_suffix('*') {
             Some(beginning) => key.starts_with(beginning),
             None => key == known,
         };
         let in_space = |known: &String| ftb_core::space::lies_in(space.as_bytes(), known.as_str());
-        (self.keys.is_empty() || self.keys.iter().any(is_key))
+        !(self.changes_hosts && catalog::is_of_service(key))
+            && (self.keys.is_empty() || self.keys.iter().any(is_key))
             && (self.spaces.is_empty() || self.spaces.iter().any(in_space))
             && (self.recommended.is_empty() || self.recommended.contains(&action))
     }
@@ -144,6 +147,11 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Whether some rule states conditions of other hosts: it drains.
+    pub fn states_conditions_of_others(&self) -> bool {
+        self.rules.iter().any(|rule| rule.then.kind() == Kind::Drain)
+    }
+
     pub(super) fn mode(&self, host: &str) -> Mode {
         let found = self.profiles.iter().find(|(hosts, _)| hosts.contains(host));
         found.map_or(Mode::Observe, |(_, mode)| *mode)

@@ -172,6 +172,8 @@ async fn a_request_is_repeated_with_its_key_until_the_server_takes_it() {
     site.wait("the end", async || (site.orders("over") == 1).then_some(())).await;
     let keys: Vec<String> = pager.requests().into_iter().map(|(key, _)| key).collect();
     assert!(keys.iter().all(|key| *key == keys[0] && !key.is_empty()), "{keys:?}");
+    let log = site.log();
+    assert!(log.contains("posts to ") && !log.contains("/page"), "no secret is logged: {log}");
 }
 
 /// The holder of the key of the acting root has written a fault into the log.
@@ -277,4 +279,20 @@ async fn a_silence_holds_actions_back_and_a_replay_does_nothing() {
     assert!(text.ends_with("2 actions\n"), "{text}");
     assert_eq!(lines(&ran).len(), 2, "a replay does nothing");
     assert!(!site.cluster.dir().join("act-state/state.new").exists());
+}
+
+/// As `ftbctl init` writes it: no host may speak about others.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_says_that_no_drain_of_another_host_counts() {
+    let drains = "[[rule]]\nname = \"off\"\nconditions = [\"GPU\"]\nthen = \"drain\"\n";
+    for (monitors, code) in [("", 1), ("node01", 0)] {
+        let plan = Plan::new(2, 2).certified().extra(&format!("monitors = \"{monitors}\"\n"));
+        let site = Site::of(plan.start().await.unwrap(), "");
+        assert_eq!(site.act(&["check"]).status.code(), Some(0), "it drains nothing");
+        site.add(drains);
+        let output = site.act(&["check"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert_eq!(errors.contains("Name it in `monitors`"), code == 1, "{errors}");
+    }
 }

@@ -135,8 +135,8 @@ impl Site {
     /// At an agent of a cluster.
     pub(crate) fn at(rank: usize, cluster: Cluster, rules: &str) -> Self {
         let config = cluster.dir().join("act.toml");
-        let racks = cluster.dir().join("racks");
-        fs::write(&racks, "r1 n[01-16] # the first\nr2 n[17-32]\n").unwrap();
+        let racks = cluster.dir().join("racks.toml");
+        fs::write(&racks, "r1 = \"n[01-16]\" # the first\nr2 = \"n[17-32]\"\n").unwrap();
         let head = format!(
             "agent_socket = {:?}\nstate = {:?}\nracks = {racks:?}\n\
              [breaker]\nhosts = 8\npercent = 100\n\

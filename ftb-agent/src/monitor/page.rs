@@ -4,6 +4,7 @@
 //! a browser may do with the page. Not responsible for: HTTP (`server`), the resources (`mod`).
 
 use ftb_core::hostlist::Hostlist;
+use ftb_core::racks;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -21,8 +22,6 @@ pub const TOKEN_LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
 const TOKEN_FILE_BYTES_MAX: u64 = 1024;
 /// Bytes of the file of racks.
 const RACKS_FILE_BYTES_MAX: u64 = 1024 * 1024;
-/// Hosts of all racks.
-const RACK_HOSTS_MAX: usize = 131_072;
 
 /// What a browser may do with an answer: only our own scripts and styles, no text becomes markup
 /// or a script, no other page frames it or sends a form.
@@ -110,7 +109,7 @@ impl Page {
                 TOKEN_LENGTH.end()
             ));
         }
-        let racks = config.racks.as_deref().map(racks).transpose()?.unwrap_or_default();
+        let racks = config.racks.as_deref().map(read_racks).transpose()?.unwrap_or_default();
         Ok(Some(Self { token: Sha256::digest(token).into(), racks }))
     }
 
@@ -171,23 +170,14 @@ fn read(path: &Path, bytes_max: u64, is_private: bool) -> Result<String, String>
 }
 
 /// Reads lines such as `r07 = "node[097-112]"`, as ftb-bridge does.
-fn racks(path: &Path) -> Result<Vec<Rack>, String> {
+fn read_racks(path: &Path) -> Result<Vec<Rack>, String> {
     let text = read(path, RACKS_FILE_BYTES_MAX, false)?;
     let place = path.display();
     let table: BTreeMap<String, String> =
         toml::from_str(&text).map_err(|error| format!("{place}: {}", error.message()))?;
-    let mut count = 0;
-    let mut racks = Vec::new();
-    for (name, hosts) in table {
-        let list =
-            Hostlist::parse(&hosts).map_err(|error| format!("{place}: rack {name}: {error}"))?;
-        count += list.len();
-        if count > RACK_HOSTS_MAX {
-            return Err(format!("{place}: more than {RACK_HOSTS_MAX} hosts"));
-        }
-        racks.push(Rack { name, hosts: list.iter().collect() });
-    }
-    Ok(racks)
+    let racks = racks::check(&table).map_err(|error| format!("{place}: {error}"))?;
+    let rack = |(name, hosts): (String, Hostlist)| Rack { name, hosts: hosts.iter().collect() };
+    Ok(racks.into_iter().map(rack).collect())
 }
 
 #[cfg(test)]

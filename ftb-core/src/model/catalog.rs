@@ -64,6 +64,15 @@ pub fn condition(key: &str) -> Option<&'static ConditionEntry> {
     CONDITIONS.iter().find(|entry| entry.key.eq_ignore_ascii_case(key))
 }
 
+/// Keys of conditions about a service of the site, which its host only runs.
+const OF_SERVICES: [&str; 3] = ["BREAKER_OPEN", "SLURM_REFUSES", "SLURM_UNREACHABLE"];
+
+/// Whether a condition is about a service of the site: it makes no host unfit for jobs, so no
+/// program drains the host for it. The key is in upper case.
+pub fn is_of_service(key: &str) -> bool {
+    OF_SERVICES.contains(&key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,6 +98,14 @@ mod tests {
                 assert!(event(name).is_some(), "{}: {name} is no event", condition.key);
             }
         }
+    }
+
+    #[test]
+    fn conditions_of_services_have_entries() {
+        for key in OF_SERVICES {
+            assert!(is_of_service(key) && condition(key).is_some(), "{key}");
+        }
+        assert!(!is_of_service("FANFAIL"));
     }
 
     #[test]

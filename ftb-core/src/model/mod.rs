@@ -16,6 +16,7 @@ pub mod limits;
 pub mod member;
 pub mod numbers;
 pub mod protocol;
+pub mod racks;
 pub mod run;
 pub mod sealed;
 pub mod severity;

@@ -11,8 +11,9 @@ pub const PROTOCOL: Versions = Versions { min: 7, max: 7 };
 /// The optional features of links that this release supports.
 pub const FEATURES: Features = Features(Features::TRACE.0 | Features::REPORT.0 | Features::FOLDS.0);
 /// The same between a client and its agent.
-pub const CLIENT_FEATURES: Features =
-    Features(Features::TRACE.0 | Features::SIGNED.0 | Features::FOLDS.0);
+pub const CLIENT_FEATURES: Features = Features(
+    Features::TRACE.0 | Features::SIGNED.0 | Features::FOLDS.0 | Features::OWN_HOST_ONLY.0,
+);
 
 /// A range of protocol versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,9 @@ impl Features {
     pub const REPORT: Self = Self(4);
     /// Folds of groups, and filters that want the single events instead.
     pub const FOLDS: Self = Self(8);
+    /// Of an agent to a client: no condition counts that a program of this host states of another
+    /// host (`monitors`).
+    pub const OWN_HOST_ONLY: Self = Self(16);
 
     /// Whether all of these are among them.
     pub fn contains(self, features: Self) -> bool {

@@ -2,14 +2,22 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::health::Answer;
+use ftb_client::ConditionState;
+use ftb_core::condition::{RecommendedAction, SILENCED};
+use ftb_core::log::conditions::Claim;
+use ftb_core::numbers::PublisherSeq;
+use ftb_core::{EventId, Position, PublisherId};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const USER: &str = "slurm";
 const NODES: usize = 4;
 
 fn rules() -> Rules {
     let ignored = BTreeSet::from(["CERTIFICATE_EXPIRES".to_owned()]);
-    Rules { severity: Severity::Error, ignored, drained_percent_max: 100 }
+    let conditions = BTreeSet::new();
+    Rules { severity: Severity::Error, conditions, ignored, drained_percent_max: 100 }
 }
 
 fn name(index: usize) -> String {
@@ -77,6 +85,7 @@ impl Slurm {
     /// Reads and obeys until the bridge has no order.
     fn settle(&mut self, bridge: &mut Bridge) -> Vec<Order> {
         let mut orders = Vec::new();
+        bridge.on_pass();
         while let Some(order) = bridge.on_nodes(self.nodes.clone()).order {
             self.execute(&order);
             bridge.on_obeyed(order.clone());
@@ -249,6 +258,8 @@ enum Step {
     Resume(usize),
     /// The bridge reads and calls.
     Pass,
+    /// The same; a person does something between the reading and the look before the call.
+    Overtaken(Box<Step>),
     /// The bridge reads, and its call fails.
     Fail,
     /// The bridge starts again.
@@ -257,12 +268,16 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let truth = prop_oneof![Just(Truth::True), Just(Truth::False), Just(Truth::Unknown)];
+    let person = prop_oneof![
+        (0..NODES).prop_map(Step::Drain),
+        (0..NODES).prop_map(Step::Reword),
+        (0..NODES).prop_map(Step::Resume),
+    ];
     let step = prop_oneof![
         4 => (0..NODES, 1..3_usize, truth).prop_map(|(n, fan, truth)| Step::State(n, fan, truth)),
-        1 => (0..NODES).prop_map(Step::Drain),
-        1 => (0..NODES).prop_map(Step::Reword),
-        1 => (0..NODES).prop_map(Step::Resume),
-        4 => Just(Step::Pass),
+        3 => person.clone(),
+        3 => Just(Step::Pass),
+        3 => person.prop_map(|step| Step::Overtaken(Box::new(step))),
         1 => Just(Step::Fail),
         1 => Just(Step::Restart),
     ];
@@ -278,6 +293,20 @@ struct World {
 }
 
 impl World {
+    /// Reads, looks at the chosen nodes again, and calls.
+    fn pass(&mut self, person: Option<&Step>) {
+        self.bridge.on_pass();
+        let order = self.bridge.on_nodes(self.slurm.nodes.clone()).order;
+        if let Some(step) = person {
+            self.step(step);
+        }
+        let Some(order) = order else { return };
+        if let Some(order) = self.bridge.recheck(order, self.slurm.nodes.clone()) {
+            self.slurm.execute(&order);
+            self.bridge.on_obeyed(order);
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         self.clock_ns += 1;
         match *step {
@@ -297,12 +326,8 @@ impl World {
             }
             Step::Reword(_) => {}
             Step::Resume(node) => self.slurm.person(node, false, "", ""),
-            Step::Pass => {
-                if let Some(order) = self.bridge.on_nodes(self.slurm.nodes.clone()).order {
-                    self.slurm.execute(&order);
-                    self.bridge.on_obeyed(order);
-                }
-            }
+            Step::Pass => self.pass(None),
+            Step::Overtaken(ref step) => self.pass(Some(step.as_ref())),
             Step::Fail => drop(self.bridge.on_nodes(self.slurm.nodes.clone())),
             Step::Restart => {
                 self.bridge = Bridge::new(rules(), USER.to_owned());
@@ -345,7 +370,10 @@ proptest! {
                 prop_assert!(!node.is_drained, "{:?} of {:?}", node, truths);
             }
             // A person may have resumed it in spite of the condition.
-            let resumes = |step: &Step| matches!(step, Step::Resume(n) if *n == index);
+            let resumes = |step: &Step| match step {
+                Step::Overtaken(step) => matches!(**step, Step::Resume(n) if n == index),
+                step => matches!(step, Step::Resume(n) if *n == index),
+            };
             let was_resumed = steps.iter().any(resumes);
             if truths.contains(&Truth::True) && !was_resumed {
                 prop_assert!(node.is_drained, "{:?} of {:?}", node, truths);
@@ -361,7 +389,205 @@ fn what_it_does_about_a_condition_is_what_ftbctl_explains() {
     assert_eq!(action, "drain the node (reason ftb:FANFAIL) until it clears");
     assert_eq!(when, "severity error or worse; at most 25 % of all nodes");
     assert_eq!(rules.reaction("FANFAIL", Severity::Warning), None);
-    for key in ["CERTIFICATE_EXPIRES", "WATCHED", "SILENCED"] {
+    for key in ["CERTIFICATE_EXPIRES", "WATCHED", "SILENCED", "BREAKER_OPEN", "SLURM_REFUSES"] {
         assert_eq!(rules.reaction(key, Severity::Fatal), None, "{key}");
     }
+}
+
+/// A row of a table, and whether a silence covers it.
+type Generated = (usize, &'static str, Truth, Severity, bool);
+
+fn generated() -> impl Strategy<Value = Vec<Generated>> {
+    let keys = ["FANFAIL", "CERTIFICATE_EXPIRES", "OUT_OF_SERVICE", "BREAKER_OPEN", SILENCED];
+    let key = proptest::sample::select(Vec::from(keys));
+    let truth = prop_oneof![Just(Truth::True), Just(Truth::False), Just(Truth::Unknown)];
+    let severities = [Severity::Info, Severity::Warning, Severity::Error, Severity::Fatal];
+    let severity = proptest::sample::select(Vec::from(severities));
+    proptest::collection::vec((0..3_usize, key, truth, severity, any::<bool>()), 0..6)
+}
+
+fn some_rules() -> impl Strategy<Value = Rules> {
+    let keys = |key: &'static str| {
+        let key = BTreeSet::from([key.to_owned()]);
+        prop_oneof![Just(BTreeSet::new()), Just(key)]
+    };
+    let severity = prop_oneof![Just(Severity::Info), Just(Severity::Error)];
+    (severity, keys("OUT_OF_SERVICE"), keys("CERTIFICATE_EXPIRES")).prop_map(
+        |(severity, conditions, ignored)| Rules {
+            severity,
+            conditions,
+            ignored,
+            drained_percent_max: 100,
+        },
+    )
+}
+
+fn state(subject: Subject, truth: Truth, severity: Severity) -> ConditionState {
+    let publisher = PublisherId { account: 1, token: 1 };
+    let source = EventId { publisher, seq: PublisherSeq::new(1) };
+    ConditionState {
+        subject,
+        truth,
+        severity,
+        action: RecommendedAction::None,
+        onset_ns: 1,
+        changed_ns: 1,
+        expires_ms: 0,
+        source,
+        event: String::new(),
+        publisher_host: String::new(),
+        publisher_uid: 0,
+        message: String::new(),
+        position: Position::ZERO,
+        claim: Claim {
+            event: source,
+            source,
+            replaces: None,
+            truth,
+            time_ns: 1,
+            stated_ns: 1,
+            clock: None,
+            is_kept: false,
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// A node is unhealthy for its prolog exactly if the bridge drains it, and for the same reason.
+    #[test]
+    fn health_and_the_bridge_decide_alike(table in generated(), rules in some_rules()) {
+        let lasts = (0, Duration::from_secs(1));
+        let (mut rows, mut silences) = (BTreeMap::new(), Vec::new());
+        for (fan, key, truth, severity, is_silenced) in table {
+            let subject = Subject::new(&name(0), &format!("FAN {fan}"), key);
+            rows.insert(subject.clone(), state(subject, truth, severity));
+            if is_silenced && key != SILENCED {
+                let silence = Silence::new("a".to_owned(), &name(0), Some(key), lasts, "new");
+                silences.push(silence.unwrap());
+            }
+        }
+        let answer = Answer::of(&rules, rows.values(), &silences);
+        let mut bridge = Bridge::new(rules, USER.to_owned());
+        bridge.on_silences(silences);
+        bridge.on_table(rows.values().map(|state| {
+            let statement = Statement { severity: state.severity, ..stated(state.truth, 1) };
+            (state.subject.clone(), statement)
+        }));
+        let orders = Slurm::new().settle(&mut bridge);
+        match (&orders[..], &answer) {
+            ([Order::Drain { reason, hosts }], Answer::Unhealthy(other)) => {
+                prop_assert_eq!((reason, hosts), (other, &vec![name(0)]));
+            }
+            ([], Answer::Healthy | Answer::Unknown(_)) => {}
+            _ => prop_assert!(false, "{orders:?}, but {answer:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_plan_has_every_order_and_changes_nothing() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    slurm.settle(&mut bridge);
+    bridge.on_statement(fan(0, 1), stated(Truth::False, 1));
+    bridge.on_statement(fan(1, 1), stated(Truth::True, 2));
+    bridge.on_statement(fan(2, 2), stated(Truth::True, 2));
+    let drain = |index: usize, number: usize| Order::Drain {
+        hosts: vec![name(index)],
+        reason: format!("ftb:FANFAIL FAN {number}"),
+    };
+    let expected = [Order::Undrain { hosts: vec![name(0)] }, drain(1, 1), drain(2, 2)];
+    for _ in 0..2 {
+        assert_eq!(bridge.plan(slurm.nodes.clone()), expected);
+    }
+    assert_eq!(slurm.settle(&mut bridge), expected, "the plan is what is done");
+}
+
+#[test]
+fn a_host_that_slurm_refuses_holds_up_no_other() {
+    let bad = name(1);
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    for index in 0..3 {
+        bridge.on_statement(fan(index, 1), stated(Truth::True, 1));
+    }
+    bridge.on_statement(fan(3, 2), stated(Truth::True, 1));
+    for pass in 0..2 {
+        bridge.on_pass();
+        let mut calls = 0;
+        while let Some(order) = bridge.on_nodes(slurm.nodes.clone()).order {
+            calls += 1;
+            assert!(calls <= 8, "pass {pass} never ends");
+            match order.hosts().contains(&bad) {
+                true => bridge.on_refused(&order),
+                false => {
+                    slurm.execute(&order);
+                    bridge.on_obeyed(order);
+                }
+            }
+        }
+        let drained: Vec<_> = slurm.nodes.iter().map(|node| node.is_drained).collect();
+        assert_eq!(drained, [true, false, true, true], "pass {pass}");
+        if pass == 1 {
+            assert_eq!(calls, 1, "only the refused one is tried again");
+        }
+    }
+}
+
+#[test]
+fn what_root_has_drained_on_the_node_with_the_reason_of_a_condition_is_resumed() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    slurm.set(0, true, "ftb:FANFAIL FAN 1", "root");
+    slurm.set(1, true, "ftb:FANFAIL FAN 1", "ann");
+    for index in 0..2 {
+        bridge.on_statement(fan(index, 1), stated(Truth::True, 1));
+    }
+    assert_eq!(slurm.settle(&mut bridge), []);
+    for index in 0..2 {
+        bridge.on_statement(fan(index, 1), stated(Truth::False, 1));
+    }
+    assert_eq!(slurm.settle(&mut bridge), [Order::Undrain { hosts: vec![name(0)] }]);
+}
+
+#[test]
+fn with_named_conditions_only_they_drain() {
+    let conditions = BTreeSet::from(["OUT_OF_SERVICE".to_owned()]);
+    let only = Rules { conditions, ..rules() };
+    let (mut bridge, mut slurm) = (Bridge::new(only, USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    let service = Subject::new(&name(1), "off CHASSIS_OFF", "OUT_OF_SERVICE");
+    bridge.on_statement(service, stated(Truth::True, 1));
+    let reason = "ftb:OUT_OF_SERVICE off CHASSIS_OFF".to_owned();
+    assert_eq!(slurm.settle(&mut bridge), [Order::Drain { hosts: vec![name(1)], reason }]);
+}
+
+#[test]
+fn many_refused_hosts_hold_up_no_other_for_ever() {
+    const CALLS: usize = 64;
+    let free = Slurm::new().nodes.remove(0);
+    let node = |number: usize| Node { name: format!("n{number:03}"), ..free.clone() };
+    let mut nodes: Vec<Node> = (0..200).map(node).collect();
+    let mut bridge = Bridge::new(rules(), USER.to_owned());
+    let bad: BTreeSet<String> = nodes[..100].iter().map(|node| node.name.clone()).collect();
+    bridge.on_table(
+        nodes
+            .iter()
+            .map(|node| (Subject::new(&node.name, "FAN 1", "FANFAIL"), stated(Truth::True, 1))),
+    );
+    // Each pass finds out about some hosts, which come last in the next one.
+    for _ in 0..4 {
+        bridge.on_pass();
+        for _ in 0..CALLS {
+            let Some(order) = bridge.on_nodes(nodes.clone()).order else { break };
+            if order.hosts().iter().any(|host| bad.contains(host)) {
+                bridge.on_refused(&order);
+            } else {
+                order.apply(&mut nodes, USER);
+                bridge.on_obeyed(order);
+            }
+        }
+    }
+    let drained = nodes.iter().filter(|node| node.is_drained).count();
+    assert_eq!(drained, 100, "{:?}", nodes.iter().find(|node| !node.is_drained));
 }

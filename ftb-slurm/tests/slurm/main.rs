@@ -2,10 +2,15 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod alone;
+mod rack;
+mod refusals;
 mod thousands;
 
 use anyhow::{Context as _, Result, ensure};
-use ftb_client::{Client, Condition, Delivery, Severity, Start, Subscription, Truth, event};
+use ftb_client::{
+    Client, Condition, Delivery, Severity, Silence, Start, Subscription, Truth, event,
+};
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, wait_for};
 use ftb_tests::forged;
 use ftb_tests::slurm::{self, Slurm};
@@ -14,7 +19,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 const NODES: usize = 4;
@@ -62,16 +67,37 @@ impl Site {
             "agent = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\ndrained_percent_max = 75\n",
             cluster.socket(rank)
         );
-        // The programs of Slurm, and a line for each call.
+        // The programs of Slurm, and a line for each call. Files make them fail as those of Slurm.
         for name in ["scontrol", "sinfo"] {
             let script = cluster.dir().join(name);
             let line = format!("echo {name} \"$*\" >>{}", calls.display());
-            fs::write(&script, format!("#!/bin/sh\n{line}\nexec {name} \"$@\"\n"))?;
+            let dir = cluster.dir().display();
+            let faults = format!(
+                "fail() {{ echo \"$1\" >&2; exit 1; }}\n\
+                 [ -e {dir}/down ] && fail 'Unable to contact slurm controller'\n\
+                 case \"$*\" in\n\
+                 *--json*) [ -e {dir}/nojson ] && fail 'Unable to find plugin: serializer/json';;\n\
+                 update*) [ -e {dir}/bad ] && scontrol show hostnames \"${{2#nodename=}}\" |\n\
+                 grep -qxf {dir}/bad && fail 'slurm_update error: Invalid node state';;\n\
+                 esac\n"
+            );
+            fs::write(&script, format!("#!/bin/sh\n{line}\n{faults}exec {name} \"$@\"\n"))?;
             fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
             writeln!(config, "{name} = {script:?}")?;
         }
         fs::write(cluster.dir().join("slurm.toml"), config)?;
         Ok(Self { slurm, bridge: None, client, calls, cluster })
+    }
+
+    /// Adds lines to the configuration of the bridge.
+    fn configure(&self, lines: &str) -> Result<()> {
+        let path = self.cluster.dir().join("slurm.toml");
+        Ok(fs::write(&path, fs::read_to_string(&path)? + lines)?)
+    }
+
+    /// What the bridge has logged.
+    fn log(&self) -> String {
+        fs::read_to_string(self.cluster.dir().join("bridge.log")).unwrap_or_default()
     }
 
     /// Starts the bridge and waits until it has read the nodes.
@@ -107,8 +133,7 @@ impl Site {
         what: &str,
         condition: impl AsyncFnMut() -> Result<Option<T>>,
     ) -> Result<T> {
-        let log = || fs::read_to_string(self.cluster.dir().join("bridge.log")).unwrap_or_default();
-        wait_for(what, condition).await.with_context(log)
+        wait_for(what, condition).await.with_context(|| self.log())
     }
 
     /// How often the bridge has read the nodes, with either program.
@@ -124,10 +149,14 @@ impl Site {
 
     /// States conditions of hosts, all in one flush.
     async fn state(&self, hosts: &[&str], truth: Truth) -> Result<()> {
+        self.state_of(hosts, FAN, truth).await
+    }
+
+    async fn state_of(&self, hosts: &[&str], component: &str, truth: Truth) -> Result<()> {
         for host in hosts {
             let condition = Condition {
                 host: (*host).to_owned(),
-                component: FAN.to_owned(),
+                component: component.to_owned(),
                 is_kept: true,
                 ..Condition::new("FANFAIL", truth)
             };
@@ -262,6 +291,7 @@ async fn health_answers_at_once(site: &Site) -> Result<()> {
     times_ms.sort_unstable();
     let (median, worst) = (times_ms[HEALTH_RUNS / 2], times_ms[HEALTH_RUNS - 1]);
     println!("ftb-slurm health: median {median} ms, longest {worst} ms of {HEALTH_RUNS}");
+    a_silenced_node_is_healthy(site).await?;
     let nowhere = ["--agent", "/nowhere", "--timeout", "100"];
     let without = |more: &[&str]| {
         let mut command = Command::new(BRIDGE);
@@ -270,6 +300,35 @@ async fn health_answers_at_once(site: &Site) -> Result<()> {
     };
     assert_eq!((without(&[])?, without(&["--strict"])?), (Some(0), Some(2)));
     Ok(())
+}
+
+/// What the bridge leaves alone fails no prolog: a silence, and a certificate that ends for all.
+async fn a_silenced_node_is_healthy(site: &Site) -> Result<()> {
+    let lasts = (ftb_client::now_ns(), Duration::from_secs(3_600));
+    let silence = Silence::new("a".to_owned(), "node02", Some("FANFAIL"), lasts, "new fans")?;
+    let healthy = async || Ok((site.health("node02", &[])?.0 == 0).then_some(()));
+    site.client.publish(silence.begin()?)?.confirmed().await?;
+    site.wait("the silence", healthy).await?;
+    let expires = event("ftb.ipmi", "FTB_TEST")?.severity(Severity::Error);
+    let condition = Condition {
+        host: "node02".to_owned(),
+        is_kept: true,
+        ..Condition::new("CERTIFICATE_EXPIRES", Truth::True)
+    };
+    site.client.publish(expires.condition(condition.clone()))?.confirmed().await?;
+    let ignores_none = ["--ignore", "NONE"];
+    site.wait("the certificate", async || {
+        Ok((site.health("node02", &ignores_none)?.0 == 1).then_some(()))
+    })
+    .await?;
+    assert_eq!(site.health("node02", &[])?, (0, "healthy".to_owned()));
+    let over = Condition { truth: Truth::False, ..condition };
+    let renewed = event("ftb.ipmi", "FTB_TEST")?.condition(over);
+    site.client.publish(renewed)?.confirmed().await?;
+    let mut ended = silence;
+    ended.host = site.client.agent().context("it is attached")?.host;
+    site.client.publish(ended.end()?)?.confirmed().await?;
+    site.wait("its end", async || Ok((site.health("node02", &[])?.0 == 1).then_some(()))).await
 }
 
 /// A job that waits is requeued without the node that has a condition. Its own list stays.

@@ -83,7 +83,12 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         meaning: "A publisher watches the host. Without a watch a host is never healthy. Unknown: \
                   the watcher is lost, or its BMC is silent.",
         action: "none",
-        set_by: &[names::FTB_CONDITION, names::FTB_IPMI_NORMAL, names::FTB_IB_ADAPTER_AVAILABLE],
+        set_by: &[
+            names::FTB_CONDITION,
+            names::FTB_IPMI_NORMAL,
+            names::FTB_IB_ADAPTER_AVAILABLE,
+            names::FTB_SLURM_WATCHING,
+        ],
         cleared_by: &[names::FTB_IB_ADAPTER_UNAVAILABLE],
     },
     host(
@@ -306,5 +311,23 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         action: "watch",
         set_by: &[names::FTB_ACT_BREAKER],
         cleared_by: &[names::FTB_ACT_RESUME],
+    },
+    ConditionEntry {
+        key: "SLURM_UNREACHABLE",
+        subject: "the ftb-slurm of a host",
+        meaning: "ftb-slurm cannot read the nodes of Slurm: it drains and resumes none. Look at \
+                  slurmctld, and at `journalctl -u ftb-slurm` there.",
+        action: "watch",
+        set_by: &[names::FTB_SLURM_UNREACHABLE],
+        cleared_by: &[names::FTB_SLURM_REACHABLE],
+    },
+    ConditionEntry {
+        key: "SLURM_REFUSES",
+        subject: "the ftb-slurm of a host",
+        meaning: "Slurm refuses to drain or resume nodes, which the message names. Look at them \
+                  with `scontrol show node`, or drain them by hand.",
+        action: "watch",
+        set_by: &[names::FTB_SLURM_REFUSED],
+        cleared_by: &[names::FTB_SLURM_OBEYED],
     },
 ];

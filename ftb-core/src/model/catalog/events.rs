@@ -208,7 +208,7 @@ catalog! {
             "A program or web request of a rule has succeeded.";
         FTB_ACT_FAILED: "error", "host list", "order rule action group result",
             "A program or web request of a rule has failed, or a crash of ftb-act interrupted it.";
-        FTB_ACT_BREAKER: "warning", "", "",
+        FTB_ACT_BREAKER: "error", "", "",
             "So much fails at once that ftb-act changes no host. Look for what they have in \
              common, then `ftb-act resume`.";
         FTB_ACT_RESUME: "info", "", "",
@@ -234,6 +234,18 @@ catalog! {
         FTB_SLURM_LIMITED: "error", "host list", "",
             "Conditions would drain these nodes, but the bridge has drained as many as \
              `drained_percent_max` allows. Look at what they have in common.";
+        FTB_SLURM_WATCHING: "info", "", "",
+            "The bridge has started and has read the nodes of Slurm.";
+        FTB_SLURM_REACHABLE: "info", "", "",
+            "The bridge can read the nodes of Slurm again.";
+        FTB_SLURM_UNREACHABLE: "error", "", "",
+            "The bridge cannot read the nodes of Slurm, so it drains and resumes none. Look at \
+             slurmctld and `journalctl -u ftb-slurm`.";
+        FTB_SLURM_REFUSED: "error", "host list", "order problem",
+            "Slurm refuses to drain or resume these nodes (tag `order`); the others go on. Tag \
+             `problem` is its answer. The bridge tries again at each reading.";
+        FTB_SLURM_OBEYED: "info", "", "",
+            "Slurm refuses no order of the bridge any more.";
     }
     "ftb.facility" by "ftb-bridge" {
         FTB_FACILITY_LEAK: "error", "the alarm", "node rack alarm_time alarm",
