@@ -238,10 +238,16 @@ async fn client(dir: &Path, host: &str) -> TestClient {
 
 /// The next events: host, whether it states a condition, whether it is marked as verified.
 async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)> {
-    let mut found = Vec::new();
+    heard(reader, count).await.0
+}
+
+/// The same, and what the deliveries say of whether signatures are required.
+async fn heard(reader: &mut TestClient, count: usize) -> (Vec<(String, bool, bool)>, Vec<bool>) {
+    let (mut found, mut demands) = (Vec::new(), Vec::new());
     while found.len() < count {
         match reader.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
+                demands.extend(deliver.requires_signatures);
                 let events = deliver.items.iter().flat_map(|item| &item.sealed);
                 found.extend(events.zip(0_u32..).map(|(sealed, place)| {
                     let event = decode_sealed(sealed.clone()).unwrap();
@@ -253,7 +259,7 @@ async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)
             None => panic!("the stream ended"),
         }
     }
-    found
+    (found, demands)
 }
 
 /// A link of a peer with the valid key of node03.
@@ -397,7 +403,8 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
             ("node03".to_owned(), true, true),
             ("node02".to_owned(), true, true),
         ];
-        assert_eq!(next(reader, 6).await, expected);
+        let (found, demands) = heard(reader, 6).await;
+        assert_eq!((found.as_slice(), demands.as_slice()), (&expected[..], &[true][..]));
     }
     let counters = root.peer_errors().counters();
     let count = |name: &str| counters.iter().find(|(kind, _)| *kind == name).map(|(_, n)| *n);
@@ -411,9 +418,12 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     let unsigned = [own(6), signed(&signing(&leaf_files), &[own(7)]).remove(0)];
     until("a new link", async || rogue(&root.address, &stolen, 78, &unsigned).await).await;
     let marks = |states| ("node03".to_owned(), states, false);
-    assert_eq!(next(&mut readers[0], 2).await, [marks(true), marks(false)]);
+    // Clients that are attached learn it with the first delivery to which it applies.
+    let expected = (vec![marks(true), marks(false)], vec![false]);
+    assert_eq!(heard(&mut readers[0], 2).await, expected);
     // What an agent above lets through is proven again where it is delivered.
-    assert_eq!(next(&mut readers[1], 2).await, [marks(false), marks(false)]);
+    let expected = (vec![marks(false), marks(false)], vec![]);
+    assert_eq!(heard(&mut readers[1], 2).await, expected);
     assert!(leaf.peer_errors().counters().contains(&("conditions_unproven", 1)));
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
