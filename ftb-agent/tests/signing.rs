@@ -20,6 +20,7 @@ use ftb_core::position::Epoch;
 use ftb_core::protocol::{Features, PROTOCOL};
 use ftb_core::{Event, EventId, OriginId, PublisherId, Run, Sealed, Severity};
 use ftb_proto::event::{Stamps, Stated, decode_sealed, encode_event, fold, seal_with};
+use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::link_client::LinkClient;
 use ftb_proto::v1::link_frame::Frame;
 use ftb_proto::v1::{self, to_agent, to_client};
@@ -236,6 +237,14 @@ async fn client(dir: &Path, host: &str) -> TestClient {
     TestClient::attach(Box::new(stream), "test").await
 }
 
+/// What an agent reports of how it proves statements, asked through another one.
+async fn trust_of(dir: &Path, asked: &str, host: &str) -> Option<v1::TrustReport> {
+    let stream = tokio::net::UnixStream::connect(dir.join(format!("{asked}.sock"))).await.unwrap();
+    let mut admin = AdminClient::new(channel_over(Box::new(stream)).await.unwrap());
+    let reply = admin.reports(v1::ReportsRequest::default()).await.unwrap().into_inner();
+    reply.reports.into_iter().find(|report| report.host == host)?.trust
+}
+
 /// The next events: host, whether it states a condition, whether it is marked as verified.
 async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)> {
     heard(reader, count).await.0
@@ -425,6 +434,13 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     let expected = (vec![marks(false), marks(false)], vec![]);
     assert_eq!(heard(&mut readers[1], 2).await, expected);
     assert!(leaf.peer_errors().counters().contains(&("conditions_unproven", 1)));
+    until("the report of it", async || {
+        let trust = trust_of(dir, "node01", "node02").await;
+        trust.is_some_and(|trust| {
+            trust.unproven == 1 && trust.unproven_host == "node03" && trust.unproven_ns > 0
+        })
+    })
+    .await;
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
 }
@@ -442,6 +458,16 @@ async fn an_agent_delivers_conditions_of_other_hosts_from_its_monitors_only() {
     };
     let _strict = start(of_leaf("node02", Some("\"mgmt1\""))).await;
     let _knowing = start(of_leaf("node03", Some("\"node[01-02]\""))).await;
+    until("reports of monitors", async || {
+        let [none, strict, knowing] = [
+            trust_of(dir, "node01", "node01").await,
+            trust_of(dir, "node01", "node02").await,
+            trust_of(dir, "node01", "node03").await,
+        ]
+        .map(|trust| trust.map(|trust| trust.monitors_digest));
+        none == Some(0) && strict > Some(0) && knowing > Some(0) && strict != knowing
+    })
+    .await;
     let mut readers = Vec::new();
     for host in ["node01", "node02", "node03"] {
         let mut reader = client(dir, host).await;
