@@ -21,6 +21,7 @@ use crate::public_reading::ReadingSources;
 use crate::queries::Queries;
 use crate::serve;
 use crate::signing::Signing;
+use crate::trust;
 use crate::world::{Listener, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
@@ -149,12 +150,12 @@ impl Agent {
             Announcer::new(&host, origin, agent_uid, std::process::id(), Arc::clone(&pairs));
         let (role_sender, role) = watch::channel("starting".to_owned());
         let driver = Driver::new(node, Arc::clone(&world.clock), links, announcer, role_sender);
-        let journal = journal.map(|journal| journal.start(&world, handle.clone()));
-        let (log_writer, journal) = journal.unzip();
+        let (log_writer, journal) = journal.map(|all| all.start(&world, handle.clone())).unzip();
         let driver = driver.journaled(log_writer);
         // Distinguishes the agents of one process in tests.
         let span = tracing::debug_span!("agent", host);
         let driver = tokio::spawn(driver.run(inbox, alarm).instrument(span));
+        tasks.spawn(trust::report(Arc::clone(&signing), handle.clone(), closing.clone()));
         watch_expiry(&config, &handle).await;
         Ok(Self {
             host,

@@ -25,6 +25,9 @@ pub struct DeliveryFilter {
     allowed: Allowed,
     /// Removed statements that may make a host unhealthy, by subscription.
     hidden: BTreeMap<SubscriptionId, u32>,
+    /// Whether the client knows that signatures are required. `None`: the configuration may have
+    /// changed since the answer to its hello.
+    required: Option<bool>,
 }
 
 /// Most subscriptions of a client whose removed statements are counted.
@@ -34,7 +37,7 @@ impl DeliveryFilter {
     /// For the deliveries to a client with these credentials.
     pub fn new(access: Arc<ArcSwap<Access>>, signing: Arc<Signing>, who: Credentials) -> Self {
         let allowed = access.load().of(who);
-        Self { access, signing, allowed, hidden: BTreeMap::new() }
+        Self { access, signing, allowed, hidden: BTreeMap::new(), required: None }
     }
 
     /// What of a message the client may read; `None`: nothing.
@@ -53,9 +56,13 @@ impl DeliveryFilter {
                     false => self.readable_items(subscription, items),
                 };
                 let (items, verified) = self.signing.prove(items);
-                let is_empty = items.is_empty();
-                let deliver = Outgoing::Deliver { subscription, epoch, items, verified };
-                (!is_empty).then_some(deliver)
+                if items.is_empty() {
+                    return None;
+                }
+                let requires_signatures = self.changed_demand();
+                let deliver =
+                    Outgoing::Deliver { subscription, epoch, items, verified, requires_signatures };
+                Some(deliver)
             }
             message if self.allowed.reads_all() => core(message),
             ToClient::Gap { subscription, gap } => {
@@ -64,6 +71,13 @@ impl DeliveryFilter {
             }
             message => core(message),
         }
+    }
+
+    /// Whether signatures are required, if the client does not know it. It learns that with the
+    /// first events to which it applies.
+    fn changed_demand(&mut self) -> Option<bool> {
+        let is_required = self.signing.is_required();
+        (self.required.replace(is_required) != Some(is_required)).then_some(is_required)
     }
 
     fn readable_items(

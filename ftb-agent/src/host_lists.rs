@@ -1,5 +1,6 @@
 //! Host lists in the configuration: one, or several.
 
+use ftb_core::frame::members_digest;
 use ftb_core::hostlist::Hostlist;
 use serde::Deserialize;
 
@@ -35,6 +36,12 @@ impl TryFrom<HostLists> for Monitors {
 }
 
 impl Monitors {
+    /// A number that differs where the lists differ, never 0.
+    pub fn digest(&self) -> u64 {
+        let text = self.0.as_ref().map(Hostlist::to_string).unwrap_or_default();
+        members_digest([text.as_str()].into_iter()).max(1)
+    }
+
     /// Whether a host is one of them.
     pub fn contains(&self, host: &str) -> bool {
         self.0.as_ref().is_some_and(|hosts| hosts.contains(host))

@@ -32,4 +32,5 @@ pub mod serve;
 pub mod signing;
 pub mod system;
 pub mod transports;
+mod trust;
 pub mod world;

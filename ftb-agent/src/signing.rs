@@ -18,6 +18,7 @@ use ftb_core::frame::{Content, Frame, UpItem};
 use ftb_core::numbers::LogIndex;
 use ftb_core::sealed::{ConditionRef, SealedRef};
 use ftb_core::space::lies_in;
+use ftb_core::trace::TrustReport;
 use ftb_core::{EventId, Position, PublisherId, Run, Sealed};
 use ftb_proto::event::signature::{
     PATH_MAX, signature_of, signed_parts, with_signature, without_condition,
@@ -30,6 +31,7 @@ use ftb_transport::tls::signature::{SignatureError, Signed};
 use rustls::pki_types::UnixTime;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tree::{Hash, HashTree};
 
 /// Most events that share a signature.
@@ -47,6 +49,13 @@ pub struct Demands {
     pub monitors: Option<Monitors>,
 }
 
+impl Demands {
+    fn report(&self) -> TrustReport {
+        let monitors_digest = self.monitors.as_ref().map_or(0, Monitors::digest);
+        TrustReport { monitors_digest, ..TrustReport::default() }
+    }
+}
+
 /// Signs and verifies for one agent. Without certificates it does neither.
 pub struct Signing {
     tls: Option<Arc<Tls>>,
@@ -56,6 +65,8 @@ pub struct Signing {
     demands: ArcSwap<Demands>,
     /// The keys of the conditions that agents state of each other.
     verdicts: Vec<String>,
+    /// What the reports of this agent say of it.
+    report: watch::Sender<TrustReport>,
 }
 
 /// Why an event proves nothing.
@@ -101,8 +112,14 @@ impl Signing {
         let pairs = ConditionPairs::built_in();
         let of_agents = pairs.all().iter().filter(|pair| pair.space.as_str() == AGENT_SPACE);
         let verdicts = of_agents.map(|pair| pair.key.as_str().to_owned()).collect();
+        let report = watch::Sender::new(demands.report());
         let demands = ArcSwap::from_pointee(demands);
-        Self { tls, cluster: cluster.to_owned(), access, errors, demands, verdicts }
+        Self { tls, cluster: cluster.to_owned(), access, errors, demands, verdicts, report }
+    }
+
+    /// What it demands and has found, as it changes; `None` without certificates.
+    pub fn reports(&self) -> Option<watch::Receiver<TrustReport>> {
+        self.tls.as_ref().map(|_| self.report.subscribe())
     }
 
     /// Whether an event without a valid signature moves no job.
@@ -120,7 +137,17 @@ impl Signing {
 
     /// Follows a changed configuration.
     pub fn demand(&self, demands: Demands) {
+        let monitors_digest = demands.report().monitors_digest;
         self.demands.store(Arc::new(demands));
+        self.report.send_modify(|report| report.monitors_digest = monitors_digest);
+    }
+
+    /// A condition is not delivered.
+    fn note_unproven(&self, event: SealedRef<'_>) {
+        self.report.send_modify(|report| {
+            report.unproven += 1;
+            event.host().clone_into(&mut report.unproven_host);
+        });
     }
 
     /// The events of programs of this host, without conditions of which these may not speak. Other
@@ -248,6 +275,7 @@ impl Signing {
                         let text = format!("no subscriber gets the condition of {}", event.name());
                         let text = format!("{text}: {why}");
                         self.errors.count("conditions_unproven", event.host(), &text);
+                        self.note_unproven(event);
                         unproven.push(place);
                     }
                 }

@@ -20,6 +20,7 @@ use ftb_core::position::Epoch;
 use ftb_core::protocol::{Features, PROTOCOL};
 use ftb_core::{Event, EventId, OriginId, PublisherId, Run, Sealed, Severity};
 use ftb_proto::event::{Stamps, Stated, decode_sealed, encode_event, fold, seal_with};
+use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::link_client::LinkClient;
 use ftb_proto::v1::link_frame::Frame;
 use ftb_proto::v1::{self, to_agent, to_client};
@@ -236,12 +237,26 @@ async fn client(dir: &Path, host: &str) -> TestClient {
     TestClient::attach(Box::new(stream), "test").await
 }
 
+/// What an agent reports of how it proves statements, asked through another one.
+async fn trust_of(dir: &Path, asked: &str, host: &str) -> Option<v1::TrustReport> {
+    let stream = tokio::net::UnixStream::connect(dir.join(format!("{asked}.sock"))).await.unwrap();
+    let mut admin = AdminClient::new(channel_over(Box::new(stream)).await.unwrap());
+    let reply = admin.reports(v1::ReportsRequest::default()).await.unwrap().into_inner();
+    reply.reports.into_iter().find(|report| report.host == host)?.trust
+}
+
 /// The next events: host, whether it states a condition, whether it is marked as verified.
 async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)> {
-    let mut found = Vec::new();
+    heard(reader, count).await.0
+}
+
+/// The same, and what the deliveries say of whether signatures are required.
+async fn heard(reader: &mut TestClient, count: usize) -> (Vec<(String, bool, bool)>, Vec<bool>) {
+    let (mut found, mut demands) = (Vec::new(), Vec::new());
     while found.len() < count {
         match reader.hear().await {
             Some(to_client::Message::Deliver(deliver)) => {
+                demands.extend(deliver.requires_signatures);
                 let events = deliver.items.iter().flat_map(|item| &item.sealed);
                 found.extend(events.zip(0_u32..).map(|(sealed, place)| {
                     let event = decode_sealed(sealed.clone()).unwrap();
@@ -253,7 +268,7 @@ async fn next(reader: &mut TestClient, count: usize) -> Vec<(String, bool, bool)
             None => panic!("the stream ended"),
         }
     }
-    found
+    (found, demands)
 }
 
 /// A link of a peer with the valid key of node03.
@@ -397,7 +412,8 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
             ("node03".to_owned(), true, true),
             ("node02".to_owned(), true, true),
         ];
-        assert_eq!(next(reader, 6).await, expected);
+        let (found, demands) = heard(reader, 6).await;
+        assert_eq!((found.as_slice(), demands.as_slice()), (&expected[..], &[true][..]));
     }
     let counters = root.peer_errors().counters();
     let count = |name: &str| counters.iter().find(|(kind, _)| *kind == name).map(|(_, n)| *n);
@@ -411,10 +427,20 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     let unsigned = [own(6), signed(&signing(&leaf_files), &[own(7)]).remove(0)];
     until("a new link", async || rogue(&root.address, &stolen, 78, &unsigned).await).await;
     let marks = |states| ("node03".to_owned(), states, false);
-    assert_eq!(next(&mut readers[0], 2).await, [marks(true), marks(false)]);
+    // Clients that are attached learn it with the first delivery to which it applies.
+    let expected = (vec![marks(true), marks(false)], vec![false]);
+    assert_eq!(heard(&mut readers[0], 2).await, expected);
     // What an agent above lets through is proven again where it is delivered.
-    assert_eq!(next(&mut readers[1], 2).await, [marks(false), marks(false)]);
+    let expected = (vec![marks(false), marks(false)], vec![]);
+    assert_eq!(heard(&mut readers[1], 2).await, expected);
     assert!(leaf.peer_errors().counters().contains(&("conditions_unproven", 1)));
+    until("the report of it", async || {
+        let trust = trust_of(dir, "node01", "node02").await;
+        trust.is_some_and(|trust| {
+            trust.unproven == 1 && trust.unproven_host == "node03" && trust.unproven_ns > 0
+        })
+    })
+    .await;
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
 }
@@ -432,6 +458,16 @@ async fn an_agent_delivers_conditions_of_other_hosts_from_its_monitors_only() {
     };
     let _strict = start(of_leaf("node02", Some("\"mgmt1\""))).await;
     let _knowing = start(of_leaf("node03", Some("\"node[01-02]\""))).await;
+    until("reports of monitors", async || {
+        let [none, strict, knowing] = [
+            trust_of(dir, "node01", "node01").await,
+            trust_of(dir, "node01", "node02").await,
+            trust_of(dir, "node01", "node03").await,
+        ]
+        .map(|trust| trust.map(|trust| trust.monitors_digest));
+        none == Some(0) && strict > Some(0) && knowing > Some(0) && strict != knowing
+    })
+    .await;
     let mut readers = Vec::new();
     for host in ["node01", "node02", "node03"] {
         let mut reader = client(dir, host).await;

@@ -111,7 +111,8 @@ pub struct Agent {
     pub payload_bytes_max: usize,
     /// It verifies the signatures of events that move jobs: do not act on one that is not
     /// [`Received::is_verified`](crate::Received::is_verified). False: the cluster has no
-    /// certificates, or accepts unsigned events.
+    /// certificates, or accepts unsigned events. A reload of the agent may change it: it applies
+    /// from the next delivery on.
     pub requires_signatures: bool,
     /// It counts no condition that a program of its host states of another host: `monitors` of its
     /// configuration does not name the host. Agents of older releases do not say so.

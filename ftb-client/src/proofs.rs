@@ -10,7 +10,7 @@ use ftb_proto::event::Received;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the local agent demands of events that move jobs, as it said when it was attached last.
+/// What the local agent demands of events that move jobs, as it said last.
 #[derive(Clone, Debug)]
 pub struct Proofs {
     client: Client,

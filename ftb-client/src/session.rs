@@ -312,6 +312,16 @@ impl Session {
         }
     }
 
+    /// The agent demands signatures, or not any more, since its configuration has changed.
+    fn on_demand(&mut self, is_required: bool) {
+        // A client that leaves acts on nothing.
+        let Attachment::Attached(hello_ack) = &mut self.attachment else { return };
+        hello_ack.features = match is_required {
+            true => hello_ack.features.with(Features::SIGNED),
+            false => hello_ack.features.without(Features::SIGNED),
+        };
+    }
+
     fn attached(&mut self, message: FromAgent) -> Result<Effects, SessionError> {
         let mut effects = Effects::default();
         match message {
@@ -340,7 +350,10 @@ impl Session {
                 }
                 (effects.send, effects.changed) = (true, true);
             }
-            FromAgent::Deliver { subscription, events } => {
+            FromAgent::Deliver { subscription, events, requires_signatures } => {
+                if let Some(is_required) = requires_signatures {
+                    self.on_demand(is_required);
+                }
                 effects.wakers.extend(self.inbox.deliver(subscription, events));
                 // A full queue unsubscribes.
                 effects.send = self.inbox.has_unsubscriptions();

@@ -14,6 +14,7 @@ use ftb_client::now_ns;
 use ftb_core::hostlist::fold;
 use ftb_proto::v1::{
     AgentReport, AgentRole, JournalState, MemberState, ReportsReply, StatusReply, TreeReply,
+    TrustReport,
 };
 use nix::unistd::geteuid;
 use serde_json::json;
@@ -28,6 +29,9 @@ const CLOCKS_APART_MAX: Duration = Duration::from_secs(1);
 const CERTIFICATE_SOON: Duration = Duration::from_secs(30 * 86_400);
 /// The same, as an error.
 const CERTIFICATE_NOW: Duration = Duration::from_secs(86_400);
+
+/// Unproven statements are reported for this time after the last of them.
+const UNPROVEN_FOR: Duration = Duration::from_secs(86_400);
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,6 +204,7 @@ fn judge(answers: &Answers) -> Vec<Finding> {
     findings.extend(versions(answers));
     findings.extend(clocks(answers));
     findings.extend(certificates(answers));
+    findings.extend(trust(answers));
     findings.extend(journals(answers));
     findings
 }
@@ -400,6 +405,56 @@ fn journals(answers: &Answers) -> Vec<Finding> {
     findings
 }
 
+/// What the certificates are to prove.
+fn trust(answers: &Answers) -> Vec<Finding> {
+    let warning = |what: String, fix: &str| Finding::new(Grade::Warning, AREAS[5], what, fix);
+    let reports = answers.reports.reports.iter();
+    let states: Vec<(&str, &TrustReport)> =
+        reports.filter_map(|report| Some((&report.host[..], report.trust.as_ref()?))).collect();
+    let mut findings = Vec::new();
+    let nameless = states.iter().filter(|(_, trust)| trust.monitors_digest == 0);
+    let nameless: Vec<&str> = nameless.map(|(host, _)| *host).collect();
+    if !nameless.is_empty() {
+        let what = "no monitors are set: the key of any host can state conditions of all others";
+        let fix = "name the hosts whose programs watch others in monitors of agent.toml (none: \
+                   monitors = \"\"), then systemctl reload ftb-agent";
+        findings.push(warning(what.to_owned(), fix).of(nameless));
+    }
+    let named = |report: &&AgentReport| {
+        report.trust.as_ref().is_some_and(|trust| trust.monitors_digest != 0)
+    };
+    let named: Vec<AgentReport> = answers.reports.reports.iter().filter(named).cloned().collect();
+    findings.extend(outliers(
+        &named,
+        |report| report.trust.as_ref().map(|trust| trust.monitors_digest),
+        |_, _| {
+            let what = "monitors differ from those of most agents: conditions count on some hosts";
+            let fix = "install the same monitors everywhere, then systemctl reload ftb-agent";
+            warning(what.to_owned(), fix)
+        },
+    ));
+    let since_ns = answers.answered_ns.saturating_sub(UNPROVEN_FOR.as_nanos() as u64);
+    let mut publishers: BTreeMap<&str, (u64, Vec<&str>)> = BTreeMap::new();
+    for (host, trust) in &states {
+        if trust.unproven > 0 && trust.unproven_ns >= since_ns {
+            let (count, agents) = publishers.entry(&trust.unproven_host).or_default();
+            *count += trust.unproven;
+            agents.push(host);
+        }
+    }
+    findings.extend(publishers.into_iter().map(|(publisher, (count, agents))| {
+        let publisher = text::printable(publisher);
+        let what = format!("{count} unproven conditions, the last from {publisher}, not delivered");
+        let fix = format!(
+            "read why: journalctl -u ftb-agent, kind conditions_unproven. Add {publisher} to \
+             monitors if it watches others, or upgrade its agent; else revoke its key: ftbctl ca \
+             revoke {publisher}"
+        );
+        warning(what, &fix).of(agents)
+    }));
+    findings
+}
+
 pub(crate) fn show(output: &mut Output, finding: &Finding) -> Result<(), Failure> {
     let Finding { grade, area, hosts, what, fix } = finding;
     if output.is_json() {
@@ -467,6 +522,7 @@ mod tests {
             journal: Some(true),
             members_digest: 7,
             impossible: 0,
+            trust: Some(TrustReport { monitors_digest: 5, ..TrustReport::default() }),
         }
     }
 
@@ -528,11 +584,37 @@ mod tests {
         found(|a| all(a, &|r| r.journal = Some(false)), "journals", two, "failed");
         found(|a| all(a, &|r| r.impossible = 1), "journals", two, "defect");
         found(|a| all(a, &|r| r.members_digest = 8), "tree", two, "members differ");
+        let trust = |change: fn(&mut TrustReport)| {
+            move |r: &mut AgentReport| change(r.trust.as_mut().unwrap())
+        };
+        found(|a| all(a, &trust(|t| t.monitors_digest = 0)), "certificates", two, "no monitors");
+        found(|a| all(a, &trust(|t| t.monitors_digest = 6)), "certificates", two, "differ");
+        let unproven = trust(|t| {
+            (t.unproven, t.unproven_ns, t.unproven_host) = (3, NOW_NS, "node09".to_owned());
+        });
+        found(
+            |a| all(a, &unproven),
+            "certificates",
+            two,
+            "6 unproven conditions, the last from node09",
+        );
         found(|a| a.tree.complete = false, "tree", "", "acting root");
         found(|a| a.status.set_role(AgentRole::Searching), "tree", "", "no parent");
         found(|a| a.tree.nodes[4].set_state(MemberState::Lost), "tree", "node05", "no agent");
         found(|a| a.tree.nodes[4].set_state(MemberState::Dead), "tree", "node05", "host");
         found(|a| a.reports.silent.push("node06".into()), "tree", "node06", "no report");
+    }
+
+    /// A counter never falls; agents of an older release say nothing of trust.
+    #[test]
+    fn unproven_conditions_of_days_ago_and_agents_without_a_word_are_no_finding() {
+        let mut answers = healthy();
+        for report in &mut answers.reports.reports[..3] {
+            let trust = report.trust.as_mut().unwrap();
+            (trust.unproven, trust.unproven_ns) = (3, NOW_NS - 90_000_000_000_000);
+        }
+        answers.reports.reports[3].trust = None;
+        assert_eq!(judge(&answers), []);
     }
 
     #[test]

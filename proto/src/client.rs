@@ -361,6 +361,8 @@ pub enum FromAgent {
         subscription: SubscriptionId,
         /// Checked, not decoded.
         events: EventBatch,
+        /// Whether the agent demands signatures from now on; `None`: as it said before.
+        requires_signatures: Option<bool>,
     },
     /// Events that this subscription does not get.
     Gap {
@@ -420,6 +422,7 @@ impl FromAgent {
             ClientMessage::Deliver(deliver) => Self::Deliver {
                 subscription: SubscriptionId(deliver.subscription),
                 events: EventBatch::decode(bytes, &deliver)?,
+                requires_signatures: deliver.requires_signatures,
             },
             ClientMessage::Gap(v1::SubscriptionGap { subscription, gap }) => Self::Gap {
                 subscription: SubscriptionId(subscription),
@@ -526,7 +529,7 @@ pub fn encode_to_client(message: ToClient) -> v1::ToClient {
                 epoch: epoch.number,
                 epoch_root: epoch.root.0,
                 items: items.collect(),
-                verified: Vec::new(),
+                ..v1::Deliver::default()
             })
         }
         ToClient::Gap { subscription, gap } => ClientMessage::Gap(v1::SubscriptionGap {

@@ -103,6 +103,7 @@ mod tests {
             journal: Some(false),
             members_digest: 19,
             impossible: 20,
+            trust: None,
         };
         let reports = v1::ReportsReply {
             reports: vec![report],

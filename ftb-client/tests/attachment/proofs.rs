@@ -11,6 +11,7 @@ use ftb_core::{OriginId, Sealed};
 use ftb_proto::client::encode_to_client;
 use ftb_proto::event::{Stamps, Stated, encode_event, seal_with};
 use ftb_proto::v1::{self, to_client};
+use tokio::sync::oneshot;
 
 /// A statement of node9 about its fan.
 fn fan(seq: u64, truth: Truth) -> Sealed {
@@ -24,11 +25,13 @@ fn fan(seq: u64, truth: Truth) -> Sealed {
     seal_with(&stamps, &encode_event(&event), 1000, Some(&stated)).unwrap()
 }
 
-/// Delivers statements, each marked as verified or not.
+/// Delivers statements, each marked as verified or not. `required`: whether the agent says that it
+/// demands signatures.
 async fn deliver(
     attachment: &mut Attachment,
     subscription: SubscriptionId,
     statements: &[(u64, Truth, bool)],
+    required: Option<bool>,
 ) {
     let items = statements
         .iter()
@@ -38,22 +41,26 @@ async fn deliver(
     let Some(to_client::Message::Deliver(mut deliver)) = encode_to_client(message).message else {
         panic!("another message");
     };
+    deliver.requires_signatures = required;
     let marks = statements.iter().zip(0..);
     deliver.verified = marks.filter(|((.., mark), _)| *mark).map(|(_, place)| place).collect();
     let message = Some(to_client::Message::Deliver(deliver));
     attachment.say(v1::ToClient { message }).await;
 }
 
-/// What counts of a table with these two statements and of a change behind it.
-async fn followed(features: Features) -> (Vec<Truth>, u64) {
+/// What counts of a table with these two statements and of changes behind it, before which the
+/// agent may have said anew whether it demands signatures.
+async fn followed(features: Features, required: Option<bool>) -> (Vec<Truth>, u64) {
     let (_dir, socket) = place();
     let client = client(&socket);
     let mut agent = Agent::start(&socket);
+    let (loaded, is_loaded) = oneshot::channel();
     let opened = tokio::spawn(async move {
         let mut conditions = Conditions::open(&client, "").await.unwrap();
         conditions.load().await.unwrap();
         let state = |all: &Conditions| all.states().next().map(|state| state.truth);
         let mut truths = vec![state(&conditions).unwrap()];
+        loaded.send(()).unwrap();
         soon(conditions.changed()).await.unwrap();
         truths.extend(state(&conditions));
         (truths, conditions.unproven())
@@ -66,19 +73,31 @@ async fn followed(features: Features) -> (Vec<Truth>, u64) {
     let (subscription, ..) = asked(&mut attachment).await;
     activate(&mut attachment, subscription, 0).await;
     let table = [(1, Truth::True, true), (2, Truth::False, false)];
-    deliver(&mut attachment, subscription, &table).await;
+    deliver(&mut attachment, subscription, &table, None).await;
     let position = at(2);
     let end = ToClient::Covered { subscription, position, history_ended: true };
     attachment.say(encode_to_client(end)).await;
+    // What the agent demands counts when the program reads the statement.
+    soon(is_loaded).await.unwrap();
     let changes = [(3, Truth::False, false), (4, Truth::Unknown, true)];
-    deliver(&mut attachment, subscription, &changes).await;
+    deliver(&mut attachment, subscription, &changes, required).await;
     soon(opened).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_statement_without_proof_counts_only_where_the_agent_demands_none() {
-    let strict = followed(CLIENT_FEATURES).await;
+    let lenient = CLIENT_FEATURES.without(Features::SIGNED);
+    let strict = followed(CLIENT_FEATURES, None).await;
     assert_eq!(strict, (vec![Truth::True, Truth::Unknown], 2));
-    let lenient = followed(CLIENT_FEATURES.without(Features::SIGNED)).await;
-    assert_eq!(lenient, (vec![Truth::False, Truth::False], 0));
+    assert_eq!(followed(lenient, None).await, (vec![Truth::False, Truth::False], 0));
+}
+
+/// The configuration of the agent changes while the client is attached.
+#[tokio::test]
+async fn a_changed_demand_counts_from_the_delivery_on_that_states_it() {
+    let lenient = CLIENT_FEATURES.without(Features::SIGNED);
+    let stricter = followed(lenient, Some(true)).await;
+    assert_eq!(stricter, (vec![Truth::False, Truth::Unknown], 1));
+    let laxer = followed(CLIENT_FEATURES, Some(false)).await;
+    assert_eq!(laxer, (vec![Truth::True, Truth::False], 1));
 }

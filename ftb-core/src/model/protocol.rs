@@ -69,6 +69,12 @@ impl Features {
         self.0 & features.0 == features.0
     }
 
+    /// With these too.
+    #[must_use]
+    pub fn with(self, features: Self) -> Self {
+        Self(self.0 | features.0)
+    }
+
     /// Without these.
     #[must_use]
     pub fn without(self, features: Self) -> Self {

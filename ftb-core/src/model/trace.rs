@@ -140,6 +140,23 @@ pub struct AgentReport {
     pub members_digest: u64,
     /// States that cannot be, since it started.
     pub impossible: u64,
+    /// How it proves statements about conditions; `None`: it has no certificates, or is of an older
+    /// release.
+    pub trust: Option<TrustReport>,
+}
+
+/// How an agent proves statements about conditions before it delivers them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustReport {
+    /// The digest of the hosts whose programs may state conditions of other hosts; 0: its
+    /// configuration names none, so those of each host may.
+    pub monitors_digest: u64,
+    /// Statements that it did not deliver since it started, because nothing proves them.
+    pub unproven: u64,
+    /// When the last of them came, in Unix nanoseconds; 0: none came.
+    pub unproven_ns: u64,
+    /// The host of the publisher of the last of them; empty: none came.
+    pub unproven_host: String,
 }
 
 /// What some agents answer.

@@ -23,7 +23,7 @@ use crate::run::Run;
 use crate::sealed::Sealed;
 use crate::severity::Severity;
 use crate::storm::StormRule;
-use crate::trace::{EventTrace, TraceSubject};
+use crate::trace::{EventTrace, TraceSubject, TrustReport};
 
 pub use crate::log::gap::{Gap, GapReason, Loss};
 pub use crate::model::member::MemberState;
@@ -198,6 +198,9 @@ pub enum Input {
     },
     /// When the first certificate or revocation list of this agent ends, in Unix nanoseconds.
     CertificatesEnd(Option<u64>),
+    /// How the shell proves statements of conditions has changed. The core adds the time of the
+    /// last unproven one.
+    Trust(Box<TrustReport>),
     /// The journal failed, and can be written again. The next write has a `begin`.
     JournalOpened {
         /// What it holds now.

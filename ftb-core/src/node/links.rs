@@ -379,8 +379,10 @@ fn trace_weight(trace: &EventTrace) -> usize {
         let hops = agent.hops.iter().map(|(hop, what)| size_of_val(hop) + what.len());
         agent.host.len() + hops.sum::<usize>()
     };
-    let of_report =
-        |report: &AgentReport| size_of_val(report) + report.host.len() + report.version.len();
+    let of_report = |report: &AgentReport| {
+        let trust = report.trust.as_ref().map_or(0, |trust| trust.unproven_host.len());
+        size_of_val(report) + report.host.len() + report.version.len() + trust
+    };
     let silent = trace.silent.iter().map(String::len).sum::<usize>();
     let reports = trace.reports.iter().map(of_report).sum::<usize>();
     trace.agents.iter().map(of_agent).sum::<usize>() + silent + reports

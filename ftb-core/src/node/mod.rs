@@ -43,6 +43,7 @@ pub use tree::{EPOCH_FLOOR, INDEX_FLOOR, check_stored};
 use crate::frame::{Close, Frame};
 use crate::log::followed::FollowedLog;
 use crate::time::Now;
+use crate::trace::TrustReport;
 use api::{ClientId, HostAnswer, Input, LinkId, Output};
 use config::ns;
 use cx::{Cx, NOT_READ};
@@ -90,6 +91,8 @@ pub struct Node {
     powered_off: Vec<String>,
     /// When the first certificate or revocation list of this agent ends, in Unix nanoseconds.
     certificates_end_ns: Option<u64>,
+    /// How statements of conditions are proven here; `None`: without certificates.
+    trust: Option<Box<TrustReport>>,
 }
 
 impl Node {
@@ -122,6 +125,7 @@ impl Node {
             conditions: conditions::Conditions::default(),
             powered_off: Vec::new(),
             certificates_end_ns: None,
+            trust: None,
             cx: Cx::new(now, config, seed),
         };
         let wait_ns = node.log_wait_ns();
@@ -365,6 +369,7 @@ impl Node {
                 self.on_query_trace(query, subject, within_ms)
             }
             Input::CertificatesEnd(end_ns) => self.certificates_end_ns = end_ns,
+            Input::Trust(trust) => self.on_trust(trust),
             Input::JournalOpened { stored, restored, damage } => {
                 self.journal_damaged(damage);
                 self.on_journal_opened(stored, restored.map(|restored| *restored));

@@ -31,6 +31,8 @@ pub enum Outgoing {
         items: Vec<(LogIndex, Run)>,
         /// Places, counted through all items, rising.
         verified: Vec<u32>,
+        /// Whether the agent demands signatures; `None`: as it said before.
+        requires_signatures: Option<bool>,
     },
     /// From the shell.
     Shell(v1::ToClient),
@@ -41,10 +43,11 @@ impl Outbound for Outgoing {
         match self {
             Self::Shell(message) => out.message(&message),
             Self::Core(ToClient::Deliver { subscription, epoch, items }) => {
-                write_deliver(subscription, epoch, &items, Vec::new(), out);
+                write_deliver(head(subscription, epoch), &items, out);
             }
-            Self::Deliver { subscription, epoch, items, verified } => {
-                write_deliver(subscription, epoch, &items, verified, out);
+            Self::Deliver { subscription, epoch, items, verified, requires_signatures } => {
+                let head = head(subscription, epoch);
+                write_deliver(v1::Deliver { verified, requires_signatures, ..head }, &items, out);
             }
             Self::Core(message) => out.message(&encode_to_client(message)),
         }
@@ -57,20 +60,17 @@ impl Outbound for FromClient {
     }
 }
 
-fn write_deliver(
-    subscription: SubscriptionId,
-    epoch: Epoch,
-    items: &[(LogIndex, Run)],
-    verified: Vec<u32>,
-    out: &mut Pieces,
-) {
-    let head = v1::Deliver {
+/// A delivery without its events.
+fn head(subscription: SubscriptionId, epoch: Epoch) -> v1::Deliver {
+    v1::Deliver {
         subscription: subscription.0,
         epoch: epoch.number,
         epoch_root: epoch.root.0,
-        items: Vec::new(),
-        verified,
-    };
+        ..v1::Deliver::default()
+    }
+}
+
+fn write_deliver(head: v1::Deliver, items: &[(LogIndex, Run)], out: &mut Pieces) {
     let item = |(index, events)| EventsItem { field: DELIVER_ITEMS, index: Some(index), events };
     let items = || items.iter().map(|(index, events)| item((*index, events)));
     let len = head.encoded_len() + items().map(|item| item.len()).sum::<usize>();

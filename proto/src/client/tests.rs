@@ -173,7 +173,7 @@ proptest! {
         let message = encode_to_client(deliver.clone());
         let bytes = Outgoing::Core(deliver).to_bytes();
         prop_assert_eq!(message.encode_to_vec(), bytes, "as prost would write it");
-        let Ok(FromAgent::Deliver { subscription: found, mut events }) =
+        let Ok(FromAgent::Deliver { subscription: found, mut events, .. }) =
             decode(message)
         else {
             return Err(TestCaseError::fail("no delivery"));
@@ -409,19 +409,25 @@ fn every_message_of_an_agent_is_encoded_as_in_its_golden_file() {
 fn verified_events_are_marked_as_in_their_golden_file() {
     let events: Vec<Sealed> = (1..4).map(sealed).collect();
     let run = ftb_core::Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
-    let deliver = |verified| Outgoing::Deliver {
+    let deliver = |verified, requires_signatures| Outgoing::Deliver {
         subscription: SubscriptionId(2),
         epoch: golden_position().epoch,
         items: vec![(40.into(), run.clone())],
         verified,
+        requires_signatures,
     };
-    let marked = deliver(vec![0, 2]).to_bytes();
+    let marked = deliver(vec![0, 2], None).to_bytes();
     let golden = crate::golden::check("to_client", "deliver_verified", &marked);
     let Ok(FromAgent::Deliver { mut events, .. }) = FromAgent::decode(golden) else { panic!() };
     let marks: Vec<bool> = events.iter().map(|event| event.is_verified()).collect();
     assert_eq!(marks, [true, false, true]);
     events.skip_until(41.into());
     assert!(events.take_first().is_some_and(|event| event.is_verified));
-    let outside = FromAgent::decode(deliver(vec![3]).to_bytes());
+    let outside = FromAgent::decode(deliver(vec![3], None).to_bytes());
     assert!(outside.is_err(), "{outside:?}");
+    let lenient = deliver(vec![0], Some(false)).to_bytes();
+    let golden = crate::golden::check("to_client", "deliver_requires_signatures", &lenient);
+    let decoded = FromAgent::decode(golden);
+    let Ok(FromAgent::Deliver { requires_signatures, .. }) = decoded else { panic!() };
+    assert_eq!(requires_signatures, Some(false));
 }

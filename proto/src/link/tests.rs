@@ -17,6 +17,7 @@ use ftb_core::run::Run;
 use ftb_core::sealed::Sealed;
 use ftb_core::trace::{
     AgentReport, AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TraceSubject, TracedEvent,
+    TrustReport,
 };
 use ftb_core::{ConfirmLevel, Event, EventName, EventSpace, Severity, Spaces};
 use prost::Message;
@@ -484,6 +485,12 @@ fn a_request_for_reports_and_the_reports_are_the_same_after_the_wire() {
         has_journal: Some(false),
         members_digest: 19,
         impossible: 20,
+        trust: Some(TrustReport {
+            monitors_digest: 21,
+            unproven: 22,
+            unproven_ns: 23,
+            unproven_host: "node3".to_owned(),
+        }),
     };
     let answer = TraceAnswer {
         trace: EventTrace { reports: vec![report], ..event_trace() },

@@ -6,7 +6,7 @@ use crate::v1;
 use ftb_core::frame::TraceAnswer;
 use ftb_core::trace::{
     AgentReport, AgentTrace, EventTrace, Hop, REPORTS_MAX, TRACE_SILENT_MAX, TRACE_STEPS_MAX,
-    TraceRequest, TraceStep, TraceSubject, TracedEvent, VERSION_BYTES_MAX,
+    TraceRequest, TraceStep, TraceSubject, TracedEvent, TrustReport, VERSION_BYTES_MAX,
 };
 use ftb_core::{OriginId, Rank, Severity, limits};
 
@@ -96,7 +96,27 @@ pub fn wire_report(report: &AgentReport) -> v1::AgentReport {
         journal: report.has_journal,
         members_digest: report.members_digest,
         impossible: report.impossible,
+        trust: report.trust.as_ref().map(wire_trust),
     }
+}
+
+fn wire_trust(trust: &TrustReport) -> v1::TrustReport {
+    v1::TrustReport {
+        monitors_digest: trust.monitors_digest,
+        unproven: trust.unproven,
+        unproven_ns: trust.unproven_ns,
+        unproven_host: trust.unproven_host.clone(),
+    }
+}
+
+fn core_trust(trust: v1::TrustReport) -> Result<TrustReport> {
+    let host = "host of an unproven statement";
+    Ok(TrustReport {
+        monitors_digest: trust.monitors_digest,
+        unproven: trust.unproven,
+        unproven_ns: trust.unproven_ns,
+        unproven_host: text(host, trust.unproven_host, limits::HOST_BYTES_MAX)?,
+    })
 }
 
 fn core_report(report: v1::AgentReport) -> Result<AgentReport> {
@@ -110,6 +130,7 @@ fn core_report(report: v1::AgentReport) -> Result<AgentReport> {
         has_journal: report.journal,
         members_digest: report.members_digest,
         impossible: report.impossible,
+        trust: report.trust.map(core_trust).transpose()?,
     })
 }
 

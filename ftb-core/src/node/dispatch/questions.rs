@@ -7,6 +7,7 @@ use crate::node::api::{ClientId, JournalState, LinkId, QueryId};
 use crate::numbers::LogIndex;
 use crate::trace::{
     AgentReport, AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TraceSubject, TracedEvent,
+    TrustReport,
 };
 
 impl Node {
@@ -47,7 +48,18 @@ impl Node {
             has_journal: self.journal.state().map(|state| state == JournalState::Ok),
             members_digest: config.members.digest(),
             impossible: self.cx.counters.impossible,
+            trust: self.trust.as_deref().cloned(),
         }
+    }
+
+    /// The shell proves statements in another way, or has found one that nothing proves.
+    pub(in crate::node) fn on_trust(&mut self, mut trust: Box<TrustReport>) {
+        let before = self.trust.as_ref().map_or((0, 0), |old| (old.unproven, old.unproven_ns));
+        trust.unproven_ns = match trust.unproven > before.0 {
+            true => self.cx.now.wall_ns,
+            false => before.1,
+        };
+        self.trust = Some(trust);
     }
 
     /// A neighbour answers.
