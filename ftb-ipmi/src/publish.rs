@@ -1,7 +1,7 @@
 //! Publishes findings: to the agent of this host, or to standard output.
 
 use crate::config::Config;
-use crate::finding::{EVENT_SPACE, event_name, to_event};
+use crate::event::{EVENT_SPACE, event_name, to_event};
 use crate::monitor::FindingKind;
 use crate::watch::Report;
 use ftb_client::daemon::{self, Failure};

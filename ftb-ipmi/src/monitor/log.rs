@@ -1,6 +1,6 @@
 //! The event log of the BMC: a full log loses later events.
 
-use super::fault::Fault;
+use super::finding::Fault;
 use super::{Cause, Finding, FindingKind};
 use crate::sdr::READING_TYPE_SENSOR_SPECIFIC;
 use crate::sel::{LogState, SensorEvent};

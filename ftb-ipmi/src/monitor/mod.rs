@@ -4,7 +4,7 @@
 //! no fault is reported twice, and the health of the node. Not for: commands to the BMC, clocks, or
 //! the form of events. The only entry is `handle(now, input, &mut findings)`.
 
-mod fault;
+mod finding;
 mod judge;
 mod limits;
 mod log;
@@ -12,14 +12,14 @@ mod repeats;
 mod slope;
 mod track;
 
-pub use fault::{Finding, FindingKind};
+pub use finding::{Finding, FindingKind};
 pub use judge::{Cause, Judgement, Reading, Watched, judge};
 pub use limits::THRESHOLD_NAMES;
 pub use slope::Forecast;
 
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
 use crate::sel::{LogState, SensorEvent};
-use fault::Fault;
+use finding::Fault;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
 use log::EventLog;

@@ -1,6 +1,6 @@
 //! The state of one sensor: debounce, open fault, prediction, unconfirmed events.
 
-use super::fault::Fault;
+use super::finding::Fault;
 use super::repeats::{Momentary, Unconfirmed};
 use super::slope::Slope;
 use super::{Cause, Finding, FindingKind, Forecast, Reading, Watched, judge};

@@ -40,7 +40,7 @@ proptest! {
                         open.insert(name.unwrap(), finding.severity) < Some(finding.severity)
                     ),
                 }
-                let event = crate::finding::to_event("node001", "bmc", 1, &finding);
+                let event = crate::event::to_event("node001", "bmc", 1, &finding);
                 prop_assert_eq!(event.check(0x1000), Ok(()));
                 prop_assert_eq!(&event.payload[..], b"node001");
             }

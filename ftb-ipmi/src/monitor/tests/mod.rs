@@ -126,7 +126,7 @@ impl Node {
     fn take(&mut self) -> Vec<&'static str> {
         self.take_findings()
             .iter()
-            .map(|finding| crate::finding::event_name(finding.kind))
+            .map(|finding| crate::event::event_name(finding.kind))
             .collect()
     }
 
@@ -167,7 +167,7 @@ impl Node {
     /// Reads the sensors of events, as the shell does.
     fn reread(&mut self) -> Vec<&'static str> {
         let findings = self.reread_findings();
-        findings.iter().map(|finding| crate::finding::event_name(finding.kind)).collect()
+        findings.iter().map(|finding| crate::event::event_name(finding.kind)).collect()
     }
 
     fn reread_findings(&mut self) -> Vec<Finding> {
