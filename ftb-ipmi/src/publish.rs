@@ -1,12 +1,12 @@
 //! Publishes findings: to the agent of this host, or to standard output.
 
+use crate::conditions::{self, Inbox};
 use crate::config::Config;
-use crate::event::{EVENT_SPACE, event_name, to_event};
-use crate::monitor::FindingKind;
+use crate::event::to_event;
 use crate::watch::Report;
 use ftb_client::daemon::{self, Failure};
 use ftb_client::json::EventObject;
-use ftb_client::{Client, ConditionState, Delivery, EventName, Start, Tag, clear_former};
+use ftb_client::{Client, Delivery, Start};
 use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
 use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::BTreeMap;
@@ -61,9 +61,6 @@ impl Outlet {
                 if let Err(error) = client.publish(event) {
                     tracing::error!(node = %report.node, %error, "an event is not published");
                 }
-                if report.finding.kind == FindingKind::Normal {
-                    tokio::spawn(clear_former_life(client.clone(), report.clone()));
-                }
                 Ok(())
             }
             Self::Print => {
@@ -103,30 +100,26 @@ impl Outlet {
         }
     }
 
+    /// Brings the nodes news of the table of conditions. Ends with the client.
+    pub fn follow_table(
+        &self,
+        inboxes: BTreeMap<String, Arc<Inbox>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let client = match self {
+            Self::Agent(client) => Some(client.clone()),
+            Self::Print => None,
+        };
+        async move {
+            if let Some(client) = client {
+                conditions::follow(client, inboxes).await;
+            }
+        }
+    }
+
     /// Sends the remaining events.
     pub async fn close(self) {
         if let Self::Agent(client) = self {
             daemon::close(&client).await;
         }
-    }
-}
-
-/// Every sensor of the node is well: what an earlier life of this program has stated is over.
-async fn clear_former_life(client: Client, report: Report) {
-    let node = &report.node;
-    let is_own = |event: &str| event.split(' ').next() == Some(EVENT_SPACE);
-    let event = |state: &ConditionState| {
-        let mut event = to_event(node, &report.bmc, report.time_ns, &report.finding);
-        event.name = EventName::new(event_name(FindingKind::Cleared))
-            .expect("a constant that a test checks");
-        event
-            .tags
-            .push(Tag { key: "sensor".to_owned(), value: state.subject.component().to_owned() });
-        event
-    };
-    let filter = format!("subject={node}");
-    let cleared = clear_former(&client, &filter, |state| is_own(&state.event), event).await;
-    if let Err(error) = cleared {
-        tracing::warn!(%node, %error, "conditions of an earlier life of ftb-ipmi may remain");
     }
 }

@@ -5,6 +5,7 @@
 //! the form of events. The only entry is `handle(now, input, &mut findings)`.
 
 mod finding;
+mod former;
 mod judge;
 mod limits;
 mod log;
@@ -12,7 +13,9 @@ mod repeats;
 mod slope;
 mod track;
 
-pub use finding::{Finding, FindingKind};
+pub use finding::{
+    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, condition_of_class,
+};
 pub use judge::{Cause, Judgement, Reading, Watched, judge};
 pub use limits::THRESHOLD_NAMES;
 pub use slope::Forecast;
@@ -20,6 +23,7 @@ pub use slope::Forecast;
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
 use crate::sel::{LogState, SensorEvent};
 use finding::Fault;
+use former::FormerConditions;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
 use log::EventLog;
@@ -67,6 +71,15 @@ pub enum Input {
     Lost(String),
     /// The BMC answers again.
     Back,
+    /// What an earlier life of this program has stated about the node, and is not over.
+    Former(Vec<FormerCondition>),
+    /// A person has cleared a condition that this program states.
+    ClearedByHand {
+        /// The component.
+        component: String,
+        /// The key.
+        key: String,
+    },
 }
 
 /// The source of an event of the BMC.
@@ -116,6 +129,7 @@ pub struct Monitor {
     awaited: Vec<usize>,
     pairs: Pairs,
     log: EventLog,
+    former: FormerConditions,
 }
 
 impl Monitor {
@@ -135,7 +149,15 @@ impl Monitor {
             awaited: Vec::new(),
             pairs: Pairs::default(),
             log: EventLog::default(),
+            former: FormerConditions::default(),
         }
+    }
+
+    /// The same, of unknown health until [`Input::Former`].
+    #[must_use]
+    pub fn awaiting_former(mut self) -> Self {
+        self.former.is_awaited = true;
+        self
     }
 
     /// The health of the node.
@@ -178,7 +200,10 @@ impl Monitor {
     /// Handles an input and appends findings. The time in milliseconds must not decrease.
     pub fn handle(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
-            Input::Inventory(watched) => self.on_inventory(watched, findings),
+            Input::Inventory(watched) => {
+                self.on_inventory(watched, findings);
+                self.settle_former(now_ms, findings);
+            }
             Input::Samples { samples, is_whole, is_powered } => {
                 for (index, reading) in &samples {
                     self.on_sample(now_ms, *index, reading, is_powered, findings);
@@ -186,6 +211,7 @@ impl Monitor {
                 self.accept_events_of_unread(&samples);
                 // The health of a machine without power is unknown.
                 self.has_whole_pass |= is_whole && is_powered;
+                self.settle_former(now_ms, findings);
                 self.publish_counted(now_ms, findings);
                 self.repeat_open_faults(now_ms, findings);
                 self.update_health(findings);
@@ -197,7 +223,10 @@ impl Monitor {
                     self.publish_counted(now_ms, findings);
                 }
             }
-            Input::Log(state) => findings.extend(self.log.on_state(now_ms, state)),
+            Input::Log(state) => {
+                findings.extend(self.log.on_state(now_ms, state));
+                self.settle_former(now_ms, findings);
+            }
             Input::Unread(count) => self.unread = count,
             Input::Controller { controller, reason } => {
                 self.on_controller(controller, reason, findings);
@@ -207,6 +236,14 @@ impl Monitor {
                 if std::mem::take(&mut self.is_lost) {
                     findings.push(Finding::node(FindingKind::BmcBack, None));
                 }
+            }
+            Input::Former(rows) => {
+                self.former.replace(rows);
+                self.settle_former(now_ms, findings);
+                self.update_health(findings);
+            }
+            Input::ClearedByHand { component, key } => {
+                self.on_cleared_by_hand(&component, &key, findings);
             }
         }
     }
@@ -297,6 +334,7 @@ impl Monitor {
             return;
         };
         let class = watched.policy.class;
+        track.is_read = true;
         track.is_turning =
             class == SensorClass::Fan && reading.value.is_some_and(|value| value > 0.0);
         let needs_power =
@@ -386,6 +424,7 @@ impl Monitor {
             }
             return;
         }
+        track.last_event = Some(event.is_asserted);
         let severity = severity_of(watched, kind, cause);
         let (kind, severity) = match event.is_asserted {
             true if track.severity() < Some(severity) => (kind, severity),
@@ -452,7 +491,8 @@ impl Monitor {
         // The node is not healthy while a bad reading is unconfirmed.
         let is_pending =
             self.tracks.iter().any(|track| track.bad_streak > 0 && track.open.is_none());
-        if is_pending || !self.has_whole_pass || self.is_lost || self.health == Health::Healthy {
+        let is_unknown = !self.has_whole_pass || self.is_lost || self.former.is_awaited;
+        if is_pending || is_unknown || self.health == Health::Healthy {
             return;
         }
         let before = std::mem::replace(&mut self.health, Health::Healthy);

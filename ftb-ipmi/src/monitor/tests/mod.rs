@@ -4,6 +4,7 @@
 
 mod any_input;
 mod events;
+mod former;
 mod judging;
 mod losses;
 mod momentary;
@@ -124,10 +125,7 @@ impl Node {
     }
 
     fn take(&mut self) -> Vec<&'static str> {
-        self.take_findings()
-            .iter()
-            .map(|finding| crate::event::event_name(finding.kind))
-            .collect()
+        self.take_findings().iter().map(|finding| crate::event::event_name(finding.kind)).collect()
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {
@@ -146,6 +144,7 @@ impl Node {
             FAN => 4,
             TEMPERATURE => 1,
             PSU => 8,
+            0xF3 => 7,
             _ => 0x0C,
         };
         let time_s = u32::try_from(self.now_ms / 1000).unwrap();
