@@ -1,6 +1,9 @@
 //! Findings as events: names and payloads of the thesis' Appendix B, other facts as tags.
 
-use crate::monitor::{CONTROLLER_LOST, Cause, Finding, FindingKind, Watched, condition_of_class};
+use crate::monitor::{
+    CONTROLLER_LOST, Cause, Finding, FindingKind, Statement, Watched, condition_of_class,
+    kept_condition,
+};
 use ftb_core::catalog::names;
 use ftb_core::condition::{CHASSIS_OFF, Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
@@ -104,7 +107,12 @@ fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
     let is_over = [FindingKind::Cleared, FindingKind::ControllerBack, FindingKind::LogCleared]
         .contains(&finding.kind);
     match (finding.kind, &finding.sensor, &finding.former) {
-        _ if finding.is_momentary => None,
+        _ if finding.statement == Statement::Nothing => None,
+        _ if finding.statement == Statement::Kept => {
+            let (key, action) = kept_condition(finding.kind)?;
+            let kept = of_node(component_of(finding)?, key, Truth::True)?;
+            Some(Condition { action, is_kept: true, ..kept })
+        }
         (_, _, Some(former)) if is_over => {
             of_node(former.component.clone(), &former.key, Truth::False)
         }
@@ -125,6 +133,15 @@ fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
             Some(Condition { action, onset_ns, ..condition })
         }
         (_, None, _) => None,
+    }
+}
+
+/// The component of a kept condition: the sensor, or the sensor number of firmware.
+fn component_of(finding: &Finding) -> Option<String> {
+    match (&finding.sensor, finding.firmware) {
+        (Some(watched), _) => Some(watched.sensor.name.clone()),
+        (None, Some(number)) => Some(format!("firmware {number:#04x}")),
+        (None, None) => None,
     }
 }
 

@@ -6,7 +6,7 @@ use crate::event::to_event;
 use crate::watch::Report;
 use ftb_client::daemon::{self, Failure};
 use ftb_client::json::EventObject;
-use ftb_client::{Client, Delivery, Start};
+use ftb_client::{Client, Delivery, Event, Receipt, Start, Unconfirmed};
 use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
 use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::BTreeMap;
@@ -58,8 +58,16 @@ impl Outlet {
         );
         match self {
             Self::Agent(client) => {
-                if let Err(error) = client.publish(event) {
-                    tracing::error!(node = %report.node, %error, "an event is not published");
+                let is_kept = event.condition.as_ref().is_some_and(|condition| condition.is_kept);
+                let kept = is_kept.then(|| event.clone());
+                match (client.publish(event), kept) {
+                    (Ok(receipt), Some(kept)) => {
+                        drop(tokio::spawn(replace_refused(client.clone(), kept, receipt)));
+                    }
+                    (Ok(_), None) => {}
+                    (Err(error), _) => {
+                        tracing::error!(node = %report.node, %error, "an event is not published");
+                    }
                 }
                 Ok(())
             }
@@ -121,5 +129,17 @@ impl Outlet {
         if let Self::Agent(client) = self {
             daemon::close(&client).await;
         }
+    }
+}
+
+/// An agent that names this user by a group only refuses conditions that outlive their publisher.
+/// The error is published then without its condition.
+async fn replace_refused(client: Client, event: Event, receipt: Receipt) {
+    let Err(Unconfirmed::Refused { message, .. }) = receipt.confirmed().await else { return };
+    let advice = "let an [[access]] rule of ftb.ipmi name the user of ftb-ipmi";
+    let name = &event.name;
+    tracing::error!(%name, message, advice, "an error is published without its condition");
+    if let Err(error) = client.publish(Event { condition: None, ..event }) {
+        tracing::error!(%error, "an event is not published");
     }
 }

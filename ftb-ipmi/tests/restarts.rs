@@ -6,6 +6,10 @@ use ftb_client::{Client, ConditionState, Conditions, Delivery, Start, Subscripti
 use ftb_core::condition::{Subject, WATCHED};
 use ftb_tests::bmc::{EVENT_ONLY, PASSWORD, Setup, SimulatedBmc, USER, write_private};
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, binary, tied, wait_for};
+use ftb_tests::skip::skip;
+use ftb_tests::user::{ORDINARY, impossible};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tokio::time::timeout;
@@ -16,9 +20,11 @@ const TIMES: &str = "[detection]\nsearch = \"300ms\"\npublisher = \"1s\"\n";
 const BEGINS: u8 = 0x6F;
 const ENDS: u8 = 0xEF;
 
-/// Two agents, the BMC of the second host, and the configuration of an `ftb-ipmi` at the first.
+/// Two agents, the BMC of one of their hosts, and the configuration of an `ftb-ipmi` at the first.
 struct Site {
     cluster: Cluster,
+    /// The host of the BMC.
+    node: usize,
     bmc: SimulatedBmc,
     config: PathBuf,
     reader: Client,
@@ -44,21 +50,37 @@ impl Drop for Daemon {
 
 impl Site {
     async fn new() -> Self {
-        let cluster = Plan::new(2, 2).extra(TIMES).start().await.unwrap();
+        Self::with("", 1).await
+    }
+
+    /// `access`: further lines of the configuration of the agents.
+    async fn with(access: &str, node: usize) -> Self {
+        let extra = format!("{TIMES}{access}");
+        let cluster = Plan::new(2, 2).extra(&extra).start().await.unwrap();
         let setup = Setup { has_event_only: true, ..Setup::default() };
         let bmc = SimulatedBmc::start_with(setup).unwrap();
-        let (folder, socket) = (cluster.dir().display(), cluster.socket(0).display());
+        let (folder, socket) = (cluster.dir().join("state"), cluster.socket(0).display());
+        std::fs::create_dir(&folder).unwrap();
+        let folder = folder.display();
         let text = format!(
             "interval = '200ms'\nsel_interval = '200ms'\nrestate = '1s'\nstate_dir = '{folder}'\n\
              agent_socket = '{socket}'\n[[target]]\nbmc = '{}'\nnode = '{}'\nuser = '{USER}'\n\
              password = '{PASSWORD}'\ncipher_suite = 3\ntimeout = '500ms'\nretries = 20\n",
             bmc.address(),
-            cluster.host(1),
+            cluster.host(node),
         );
         let config = cluster.dir().join("ipmi.toml");
         write_private(&config, &text).unwrap();
         let reader = Client::builder("test").agent(cluster.socket(1)).build().unwrap();
-        Self { cluster, bmc, config, reader }
+        Self { cluster, node, bmc, config, reader }
+    }
+
+    fn host(&self) -> &str {
+        self.cluster.host(self.node)
+    }
+
+    fn bookmark(&self) -> PathBuf {
+        self.cluster.dir().join("state").join(format!("{}.sel", self.host()))
     }
 
     fn start(&self) -> Daemon {
@@ -71,14 +93,33 @@ impl Site {
     async fn start_healthy(&self) -> Daemon {
         let daemon = self.start();
         self.wait("ftb.ipmi", WATCHED, Truth::True).await;
-        let bookmark = self.cluster.dir().join(format!("{}.sel", self.cluster.host(1)));
-        wait_for("the bookmark", async || Ok(bookmark.exists().then_some(()))).await.unwrap();
+        self.wait_for_bookmark().await;
         daemon
+    }
+
+    async fn wait_for_bookmark(&self) {
+        let bookmark = self.bookmark();
+        wait_for("the bookmark", async || Ok(bookmark.exists().then_some(()))).await.unwrap();
+    }
+
+    /// Starts `ftb-ipmi` as an ordinary user.
+    fn start_as(&self, user: u32) -> Daemon {
+        let folder = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(self.cluster.dir(), folder).unwrap();
+        let program = self.cluster.dir().join("ftb-ipmi");
+        std::fs::copy(env!("CARGO_BIN_EXE_ftb-ipmi"), &program).unwrap();
+        for path in [&self.config, &self.cluster.dir().join("state")] {
+            std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+        }
+        let mut command = Command::new(program);
+        command.arg("--config").arg(&self.config);
+        let mut command = tied(&command);
+        Daemon(command.uid(user).gid(user).stdin(Stdio::null()).spawn().unwrap())
     }
 
     /// Waits until a condition of the node has this truth.
     async fn wait(&self, component: &str, key: &str, truth: Truth) -> ConditionState {
-        let subject = Subject::new(self.cluster.host(1), component, key);
+        let subject = Subject::new(self.host(), component, key);
         let mut table = Conditions::open(&self.reader, &self.filter("*")).await.unwrap();
         let found = async {
             table.load().await.unwrap();
@@ -94,7 +135,7 @@ impl Site {
     }
 
     fn filter(&self, key: &str) -> String {
-        format!("condition={key}, subject={}", self.cluster.host(1))
+        format!("condition={key}, subject={}", self.host())
     }
 
     /// All statements about conditions with this key from now on.
@@ -120,8 +161,14 @@ impl Site {
             .arg("--agent")
             .arg(self.cluster.socket(1))
             .args(["publish", "ftb.ipmi", "REPLACED"]);
-        command.args(["--host", self.cluster.host(1), "--component", component]);
+        command.args(["--host", self.host(), "--component", component]);
         assert!(command.arg("--condition").arg(format!("{key}=clear")).status().unwrap().success());
+    }
+
+    fn health(&self) -> Option<i32> {
+        let mut command = Command::new(binary("ftbctl", "ftbctl").unwrap());
+        command.arg("--agent").arg(self.cluster.socket(1)).args(["health", self.host()]);
+        command.status().unwrap().code()
     }
 }
 
@@ -208,4 +255,64 @@ async fn a_person_clears_a_fault_whose_end_the_bmc_does_not_report() {
         }
     };
     assert_eq!(cleared.event, "ftb.ipmi FTB_IPMI_SENSOR_CLEARED");
+}
+
+#[tokio::test]
+async fn an_uncorrectable_memory_error_holds_until_a_person_clears_it() {
+    const FIRMWARE: &str = "firmware 0x87";
+    let site = Site::new().await;
+    let daemon = site.start_healthy().await;
+    assert_eq!(site.health(), Some(0));
+    let mut events = site.reader.subscribe("event_name=FTB_IPMI_MEMERR", Start::Now).await.unwrap();
+    for (state, severity) in [(0, "WARNING"), (1, "ERROR")] {
+        site.log([0x21, 0x0C, 0x87, BEGINS, state]);
+        let Some(Delivery::Event(received)) = timeout(PATIENCE, events.next()).await.unwrap()
+        else {
+            panic!("a gap")
+        };
+        assert_eq!(received.event.severity.to_string(), severity);
+        let condition = ConditionState::of(&received);
+        assert_eq!(condition.is_some(), state == 1, "a corrected error lasts not: {condition:?}");
+    }
+    let stated = site.wait(FIRMWARE, "MEMERR", Truth::True).await;
+    assert_eq!(
+        (stated.action.to_string(), stated.severity.to_string()),
+        ("replace".into(), "ERROR".into())
+    );
+    assert_eq!(site.health(), Some(1));
+    daemon.stop();
+    site.wait("ftb.ipmi", WATCHED, Truth::Unknown).await;
+    let _daemon = site.start_healthy().await;
+    let kept = site.wait(FIRMWARE, "MEMERR", Truth::True).await;
+    assert_eq!(kept.source, stated.source, "its publisher has ended, the condition has not");
+    site.clear(FIRMWARE, "MEMERR");
+    site.wait(FIRMWARE, "MEMERR", Truth::False).await;
+    assert_eq!(site.health(), Some(0));
+    // The next error counts again. Of another state: one state is published once a minute.
+    site.log([0x21, 0x0C, 0x87, BEGINS, 2]);
+    site.wait(FIRMWARE, "MEMERR", Truth::True).await;
+}
+
+/// Only users that a rule names one by one may state what outlives them.
+#[tokio::test]
+async fn an_error_is_published_although_the_agent_refuses_its_condition() {
+    if let Some(why) = impossible() {
+        return skip(&why);
+    }
+    let user = ORDINARY[0];
+    for (who, is_named) in [("uid", true), ("gid", false)] {
+        let access =
+            format!("[[access]]\nspace = \"ftb.ipmi\"\npublish = [\"agent\", \"{who}:{user}\"]\n");
+        let site = Site::with(&access, 0).await;
+        let filter = "event_name=FTB_IPMI_MEMERR";
+        let mut events = site.reader.subscribe(filter, Start::Now).await.unwrap();
+        let _daemon = site.start_as(user);
+        site.wait("ftb.ipmi", WATCHED, Truth::True).await;
+        site.wait_for_bookmark().await;
+        site.log([0x21, 0x0C, 0x87, BEGINS, 1]);
+        let error = timeout(PATIENCE, events.next()).await.unwrap();
+        let Some(Delivery::Event(error)) = error else { panic!("a gap") };
+        assert_eq!(error.event.severity.to_string(), "ERROR");
+        assert_eq!(ConditionState::of(&error).is_some(), is_named, "{who}");
+    }
 }

@@ -40,8 +40,23 @@ pub struct Finding {
     pub is_repeat: bool,
     /// Free text: why a BMC is lost, or the previous health of the node.
     pub note: Option<String>,
+    /// What the event states about the condition of the sensor.
+    pub statement: Statement,
+    /// The sensor number of firmware, which has no sensor record.
+    pub firmware: Option<u8>,
     /// The condition of an earlier life of this program that the finding is about.
     pub former: Option<Box<FormerCondition>>,
+}
+
+/// What the event of a finding states about a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// It holds, or is over. The sensor or the BMC also says when it is over.
+    Lasting,
+    /// It holds until a person clears it: no reading and no event says that it is over.
+    Kept,
+    /// Nothing.
+    Nothing,
 }
 
 /// A condition that an earlier life of this program has stated, and that is not over.
@@ -76,6 +91,8 @@ impl Finding {
             unread: 0,
             is_repeat: false,
             note,
+            statement: Statement::Lasting,
+            firmware: None,
             former: None,
         }
     }
@@ -98,6 +115,18 @@ pub fn condition_of_class(class: SensorClass) -> (&'static str, RecommendedActio
         SensorClass::Memory => ("MEMERR", RecommendedAction::Replace),
         SensorClass::Interrupt => ("CRITICAL_INTERRUPT", RecommendedAction::Watch),
         SensorClass::Other => ("SENSOR", RecommendedAction::Watch),
+    }
+}
+
+/// Key and recommended action of a kept condition: the part is broken until it is replaced. `None`
+/// for findings of other kinds.
+pub fn kept_condition(kind: FindingKind) -> Option<(&'static str, RecommendedAction)> {
+    match kind {
+        FindingKind::MemErr => Some(("MEMERR", RecommendedAction::Replace)),
+        FindingKind::CpuFail => Some(("CPUFAIL", RecommendedAction::Replace)),
+        // A thermal trip has turned the machine off: its cooling has failed.
+        FindingKind::OverTemp => Some(("OVERTEMP", RecommendedAction::Replace)),
+        _ => None,
     }
 }
 

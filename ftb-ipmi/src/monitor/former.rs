@@ -148,6 +148,7 @@ impl Monitor {
         key: &str,
         findings: &mut Vec<Finding>,
     ) {
+        self.kept.on_cleared(component, key);
         self.former.rows.retain(|row| row.component != component || row.key != key);
         for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
             let is_it = watched.sensor.event_only

@@ -7,6 +7,7 @@
 mod finding;
 mod former;
 mod judge;
+mod kept;
 mod limits;
 mod log;
 mod repeats;
@@ -14,7 +15,8 @@ mod slope;
 mod track;
 
 pub use finding::{
-    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, condition_of_class,
+    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, Statement,
+    condition_of_class, kept_condition,
 };
 pub use judge::{Cause, Judgement, Reading, Watched, judge};
 pub use limits::THRESHOLD_NAMES;
@@ -26,6 +28,7 @@ use finding::Fault;
 use former::FormerConditions;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
+use kept::KeptErrors;
 use log::EventLog;
 use repeats::{Momentary, Pairs};
 use std::collections::HashMap;
@@ -130,6 +133,7 @@ pub struct Monitor {
     pairs: Pairs,
     log: EventLog,
     former: FormerConditions,
+    kept: KeptErrors,
 }
 
 impl Monitor {
@@ -150,6 +154,7 @@ impl Monitor {
             pairs: Pairs::default(),
             log: EventLog::default(),
             former: FormerConditions::default(),
+            kept: KeptErrors::default(),
         }
     }
 
@@ -199,6 +204,12 @@ impl Monitor {
 
     /// Handles an input and appends findings. The time in milliseconds must not decrease.
     pub fn handle(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
+        let before = findings.len();
+        self.take(now_ms, input, findings);
+        findings.iter_mut().skip(before).for_each(|finding| self.kept.decide(finding));
+    }
+
+    fn take(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
             Input::Inventory(watched) => {
                 self.on_inventory(watched, findings);
@@ -527,6 +538,7 @@ fn momentary_of_firmware(
         count,
         is_from_event: true,
         is_momentary: true,
+        firmware: Some(number),
         ..Finding::node(judge::kind_without_record(class, offset)?, note)
     })
 }

@@ -155,7 +155,9 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         "CPUFAIL",
         &[names::FTB_IPMI_CPUFAIL],
         "migrate",
-        "A processor reported an error. It may compute wrong results. Replace it.",
+        "A processor reported an error. It may compute wrong results. Replace it. An error that a \
+         log entry alone reports (component: sensor, or `firmware 0x90`) stays until it is cleared \
+         by hand.",
     ),
     sensor(
         "VOLTAGE",
@@ -173,7 +175,9 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         "MEMERR",
         &[names::FTB_IPMI_MEMERR],
         "replace",
-        "Memory errors. Uncorrectable ones end or corrupt programs. Replace the module.",
+        "Memory errors. Uncorrectable ones end or corrupt programs. Replace the module. An error \
+         that a log entry alone reports (component: sensor, or `firmware 0x87`) stays until it is \
+         cleared by hand.",
     ),
     sensor(
         "CRITICAL_INTERRUPT",

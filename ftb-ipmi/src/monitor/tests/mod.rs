@@ -6,6 +6,7 @@ mod any_input;
 mod events;
 mod former;
 mod judging;
+mod kept;
 mod losses;
 mod momentary;
 mod polls;
