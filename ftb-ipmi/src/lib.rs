@@ -2,14 +2,15 @@
 //!
 //! From the outside in: [`config`] has the BMCs and the rules. [`watch`] runs one task for each
 //! BMC. The task sends commands through [`bmc`], lists the sensors with [`inventory`], and gives
-//! readings and events to a [`monitor::Monitor`]. [`finding`] turns its findings into events;
-//! [`publish`] publishes them. [`sdr`], [`rules`], [`sel`] and [`monitor`] have no I/O and no
-//! clock.
+//! readings and events to a [`monitor::Monitor`]. [`event`] turns its findings into events;
+//! [`publish`] publishes them. [`conditions`] follows what the cluster knows of them. [`sdr`],
+//! [`rules`], [`sel`] and [`monitor`] have no I/O and no clock.
 
 pub mod bmc;
 pub mod cli;
+pub mod conditions;
 pub mod config;
-pub mod finding;
+pub mod event;
 pub mod inventory;
 pub mod monitor;
 pub mod publish;

@@ -1,12 +1,12 @@
 //! Publishes findings: to the agent of this host, or to standard output.
 
+use crate::conditions::{self, Inbox};
 use crate::config::Config;
-use crate::finding::{EVENT_SPACE, event_name, to_event};
-use crate::monitor::FindingKind;
+use crate::event::to_event;
 use crate::watch::Report;
 use ftb_client::daemon::{self, Failure};
 use ftb_client::json::EventObject;
-use ftb_client::{Client, ConditionState, Delivery, EventName, Start, Tag, clear_former};
+use ftb_client::{Client, Delivery, Event, Receipt, Start, Unconfirmed};
 use ftb_core::catalog::names::{FTB_NODE_QUIET, FTB_NODE_SUSPECT};
 use ftb_core::condition::pairs::ConditionPairs;
 use std::collections::BTreeMap;
@@ -58,11 +58,16 @@ impl Outlet {
         );
         match self {
             Self::Agent(client) => {
-                if let Err(error) = client.publish(event) {
-                    tracing::error!(node = %report.node, %error, "an event is not published");
-                }
-                if report.finding.kind == FindingKind::Normal {
-                    tokio::spawn(clear_former_life(client.clone(), report.clone()));
+                let is_kept = event.condition.as_ref().is_some_and(|condition| condition.is_kept);
+                let kept = is_kept.then(|| event.clone());
+                match (client.publish(event), kept) {
+                    (Ok(receipt), Some(kept)) => {
+                        drop(tokio::spawn(replace_refused(client.clone(), kept, receipt)));
+                    }
+                    (Ok(_), None) => {}
+                    (Err(error), _) => {
+                        tracing::error!(node = %report.node, %error, "an event is not published");
+                    }
                 }
                 Ok(())
             }
@@ -103,6 +108,22 @@ impl Outlet {
         }
     }
 
+    /// Brings the nodes news of the table of conditions. Ends with the client.
+    pub fn follow_table(
+        &self,
+        inboxes: BTreeMap<String, Arc<Inbox>>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let client = match self {
+            Self::Agent(client) => Some(client.clone()),
+            Self::Print => None,
+        };
+        async move {
+            if let Some(client) = client {
+                conditions::follow(client, inboxes).await;
+            }
+        }
+    }
+
     /// Sends the remaining events.
     pub async fn close(self) {
         if let Self::Agent(client) = self {
@@ -111,22 +132,14 @@ impl Outlet {
     }
 }
 
-/// Every sensor of the node is well: what an earlier life of this program has stated is over.
-async fn clear_former_life(client: Client, report: Report) {
-    let node = &report.node;
-    let is_own = |event: &str| event.split(' ').next() == Some(EVENT_SPACE);
-    let event = |state: &ConditionState| {
-        let mut event = to_event(node, &report.bmc, report.time_ns, &report.finding);
-        event.name = EventName::new(event_name(FindingKind::Cleared))
-            .expect("a constant that a test checks");
-        event
-            .tags
-            .push(Tag { key: "sensor".to_owned(), value: state.subject.component().to_owned() });
-        event
-    };
-    let filter = format!("subject={node}");
-    let cleared = clear_former(&client, &filter, |state| is_own(&state.event), event).await;
-    if let Err(error) = cleared {
-        tracing::warn!(%node, %error, "conditions of an earlier life of ftb-ipmi may remain");
+/// An agent that names this user by a group only refuses conditions that outlive their publisher.
+/// The error is published then without its condition.
+async fn replace_refused(client: Client, event: Event, receipt: Receipt) {
+    let Err(Unconfirmed::Refused { message, .. }) = receipt.confirmed().await else { return };
+    let advice = "let an [[access]] rule of ftb.ipmi name the user of ftb-ipmi";
+    let name = &event.name;
+    tracing::error!(%name, message, advice, "an error is published without its condition");
+    if let Err(error) = client.publish(Event { condition: None, ..event }) {
+        tracing::error!(%error, "an event is not published");
     }
 }

@@ -82,17 +82,20 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
         restate: config.restate,
         state_dir: config.state_dir.clone(),
         rules: config.rules.clone().into(),
+        has_table: !is_print,
     };
     let mut tasks = tokio::task::JoinSet::new();
-    let mut missed = BTreeMap::new();
+    let (mut missed, mut inboxes) = (BTreeMap::new(), BTreeMap::new());
     for node in &config.nodes {
         let watcher =
             Watcher::new(node.clone(), plan.clone(), reports_in.clone(), progress_in.clone());
         missed.insert(node.node.to_ascii_lowercase(), watcher.missed());
+        inboxes.insert(node.node.to_ascii_lowercase(), watcher.news());
         tasks.spawn(watcher.run());
     }
     drop((reports_in, progress_in));
-    let listener = tokio::spawn(outlet.follow_missed(missed));
+    let listeners =
+        [tokio::spawn(outlet.follow_missed(missed)), tokio::spawn(outlet.follow_table(inboxes))];
     daemon::notify_ready(&format!("watching {} BMCs", config.nodes.len()));
     let mut startup = Startup::new(config);
     let result = loop {
@@ -116,7 +119,7 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
         }
     };
     daemon::notify_stopping();
-    listener.abort();
+    listeners.iter().for_each(tokio::task::JoinHandle::abort);
     drop(reports);
     let closing = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(STOP_DEADLINE, closing).await;

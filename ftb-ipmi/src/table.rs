@@ -2,7 +2,7 @@
 
 use crate::bmc::{Bmc, BmcError};
 use crate::config::{Config, WatchedNode};
-use crate::finding::number;
+use crate::event::number;
 use crate::inventory;
 use crate::monitor::{Judgement, Reading, THRESHOLD_NAMES, Watched, judge};
 use crate::rules::Rule;

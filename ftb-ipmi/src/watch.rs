@@ -8,11 +8,13 @@ mod relays;
 
 use crate::bmc::command::GetPower;
 use crate::bmc::{Bmc, BmcError};
+use crate::conditions::{Inbox, News};
 use crate::config::WatchedNode;
 use crate::inventory::{self, Records};
 use crate::monitor::{EventSource, Finding, FindingKind, Input, Monitor};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
+use ftb_core::condition::CHASSIS_OFF;
 use log::LogReader;
 use poll::{Pass, Poller};
 pub use poll::{Row, read_once};
@@ -80,6 +82,8 @@ pub struct Plan {
     pub state_dir: Option<PathBuf>,
     /// The rules for sensors.
     pub rules: Arc<[Rule]>,
+    /// An agent has the table of conditions: a node is healthy only after its rows were read.
+    pub has_table: bool,
 }
 
 /// The task of one BMC.
@@ -100,6 +104,8 @@ pub struct Watcher {
     is_lost: bool,
     /// An agent misses the node: its power is to be read now.
     missed: Arc<Notify>,
+    /// News of the table of conditions.
+    news: Arc<Inbox>,
     /// The node was powered off when its power was read last.
     is_off: bool,
 }
@@ -118,7 +124,10 @@ impl Watcher {
             log: LogReader::new(config.node.as_str().into(), path),
             node: config.node.as_str().into(),
             bmc_name: config.target.name().into(),
-            monitor: Monitor::new(plan.restate),
+            monitor: match plan.has_table {
+                true => Monitor::new(plan.restate).awaiting_former(),
+                false => Monitor::new(plan.restate),
+            },
             poller: Poller::default(),
             records: None,
             started: Instant::now(),
@@ -129,6 +138,7 @@ impl Watcher {
             has_worked: false,
             is_lost: false,
             missed: Arc::default(),
+            news: Arc::default(),
             is_off: false,
         }
     }
@@ -136,6 +146,11 @@ impl Watcher {
     /// Notified, it reads and reports at once whether the node is powered on.
     pub fn missed(&self) -> Arc<Notify> {
         Arc::clone(&self.missed)
+    }
+
+    /// Takes news of the table of conditions about the node.
+    pub fn news(&self) -> Arc<Inbox> {
+        Arc::clone(&self.news)
     }
 
     /// Runs until the receiver of findings is dropped, then closes an open session.
@@ -238,9 +253,10 @@ impl Watcher {
         let sel_interval = self.plan.sel_interval;
         self.log.begin_session();
         let mut next_log = (!sel_interval.is_zero()).then(Instant::now);
-        let missed = self.missed();
+        let (missed, news) = (self.missed(), self.news());
         loop {
             tokio::select! {
+                () = news.changed() => self.take_news(bmc).await?,
                 () = missed.notified() => self.read_power(bmc, true).await?,
                 _ = polls.tick() => {
                     self.poll(bmc).await?;
@@ -314,9 +330,26 @@ impl Watcher {
         Ok(())
     }
 
+    async fn take_news(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
+        let News { former, cleared } = self.news.take();
+        if let Some(rows) = former {
+            let was_off = rows.iter().any(|row| row.key == CHASSIS_OFF);
+            self.handle(Input::Former(rows)).await;
+            if was_off {
+                self.read_power(bmc, true).await?;
+            }
+        }
+        for (component, key) in cleared {
+            self.handle(Input::ClearedByHand { component, key }).await;
+        }
+        Ok(())
+    }
+
     async fn read_log(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         let entries = self.log.read_new(bmc).await?;
-        self.handle(Input::Log(self.log.state())).await;
+        if let Some(state) = self.log.state() {
+            self.handle(Input::Log(state)).await;
+        }
         self.on_events(bmc, &entries, EventSource::Logged).await?;
         self.log.save().await;
         Ok(())

@@ -1,4 +1,4 @@
-//! `ftbctl silence`: times of maintenance in which no program acts on conditions of some hosts.
+//! `ftbctl silence`: times of maintenance in which ftb-act and ftb-slurm do nothing about some hosts.
 
 use crate::cli::{SilenceAdd, SilenceCommand};
 use crate::common::{Common, conditions_of};

@@ -10,7 +10,7 @@ mod analog;
 mod board;
 mod files;
 
-pub use board::{Names, ODD_SENSORS, SATELLITE, SENSORS, Setup};
+pub use board::{EVENT_ONLY, Names, ODD_SENSORS, SATELLITE, SENSORS, Setup};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use std::fs::{self, File, Permissions};

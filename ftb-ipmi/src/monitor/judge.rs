@@ -91,6 +91,12 @@ impl Watched {
             && value < MARGIN_READING
     }
 
+    /// Whether the sensor has readings, and events that report bad ones.
+    pub fn is_polled(&self) -> bool {
+        let is_readable = !self.sensor.event_only && !self.sensor.key.owner.is_software();
+        is_readable && FindingKind::of_class(self.policy.class).is_some()
+    }
+
     /// Whether a reading can be bad.
     pub fn is_judged(&self) -> bool {
         if !self.sensor.is_threshold() {

@@ -1,6 +1,6 @@
 //! The event log of the BMC: a full log loses later events.
 
-use super::fault::Fault;
+use super::finding::Fault;
 use super::{Cause, Finding, FindingKind};
 use crate::sdr::READING_TYPE_SENSOR_SPECIFIC;
 use crate::sel::{LogState, SensorEvent};
@@ -14,13 +14,21 @@ const FULL: u8 = 4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventLog {
     state: LogState,
+    /// The state was read from the BMC.
+    is_known: bool,
     /// The open fault, while the log is full.
     fault: Option<Fault>,
 }
 
 impl EventLog {
+    /// Whether the log is known to accept entries.
+    pub(super) fn has_room(&self) -> bool {
+        self.is_known && self.state == LogState::HasRoom
+    }
+
     /// A new state of the log; returns a finding if it has changed.
     pub(super) fn on_state(&mut self, now_ms: u64, state: LogState) -> Option<Finding> {
+        self.is_known = true;
         if self.state == state {
             return None;
         }

@@ -4,24 +4,31 @@
 //! no fault is reported twice, and the health of the node. Not for: commands to the BMC, clocks, or
 //! the form of events. The only entry is `handle(now, input, &mut findings)`.
 
-mod fault;
+mod finding;
+mod former;
 mod judge;
+mod kept;
 mod limits;
 mod log;
 mod repeats;
 mod slope;
 mod track;
 
-pub use fault::{Finding, FindingKind};
+pub use finding::{
+    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, Statement,
+    condition_of_class, kept_condition,
+};
 pub use judge::{Cause, Judgement, Reading, Watched, judge};
 pub use limits::THRESHOLD_NAMES;
 pub use slope::Forecast;
 
 use crate::sdr::{READING_TYPE_SENSOR_SPECIFIC, SensorClass, SensorKey};
 use crate::sel::{LogState, SensorEvent};
-use fault::Fault;
+use finding::Fault;
+use former::FormerConditions;
 use ftb_core::Severity;
 use ftb_rmcp::Controller;
+use kept::KeptErrors;
 use log::EventLog;
 use repeats::{Momentary, Pairs};
 use std::collections::HashMap;
@@ -67,6 +74,15 @@ pub enum Input {
     Lost(String),
     /// The BMC answers again.
     Back,
+    /// What an earlier life of this program has stated about the node, and is not over.
+    Former(Vec<FormerCondition>),
+    /// A person has cleared a condition that this program states.
+    ClearedByHand {
+        /// The component.
+        component: String,
+        /// The key.
+        key: String,
+    },
 }
 
 /// The source of an event of the BMC.
@@ -116,6 +132,8 @@ pub struct Monitor {
     awaited: Vec<usize>,
     pairs: Pairs,
     log: EventLog,
+    former: FormerConditions,
+    kept: KeptErrors,
 }
 
 impl Monitor {
@@ -135,7 +153,16 @@ impl Monitor {
             awaited: Vec::new(),
             pairs: Pairs::default(),
             log: EventLog::default(),
+            former: FormerConditions::default(),
+            kept: KeptErrors::default(),
         }
+    }
+
+    /// The same, of unknown health until [`Input::Former`].
+    #[must_use]
+    pub fn awaiting_former(mut self) -> Self {
+        self.former.is_awaited = true;
+        self
     }
 
     /// The health of the node.
@@ -177,8 +204,17 @@ impl Monitor {
 
     /// Handles an input and appends findings. The time in milliseconds must not decrease.
     pub fn handle(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
+        let before = findings.len();
+        self.take(now_ms, input, findings);
+        findings.iter_mut().skip(before).for_each(|finding| self.kept.decide(finding));
+    }
+
+    fn take(&mut self, now_ms: u64, input: Input, findings: &mut Vec<Finding>) {
         match input {
-            Input::Inventory(watched) => self.on_inventory(watched, findings),
+            Input::Inventory(watched) => {
+                self.on_inventory(watched, findings);
+                self.settle_former(now_ms, findings);
+            }
             Input::Samples { samples, is_whole, is_powered } => {
                 for (index, reading) in &samples {
                     self.on_sample(now_ms, *index, reading, is_powered, findings);
@@ -186,6 +222,7 @@ impl Monitor {
                 self.accept_events_of_unread(&samples);
                 // The health of a machine without power is unknown.
                 self.has_whole_pass |= is_whole && is_powered;
+                self.settle_former(now_ms, findings);
                 self.publish_counted(now_ms, findings);
                 self.repeat_open_faults(now_ms, findings);
                 self.update_health(findings);
@@ -197,7 +234,10 @@ impl Monitor {
                     self.publish_counted(now_ms, findings);
                 }
             }
-            Input::Log(state) => findings.extend(self.log.on_state(now_ms, state)),
+            Input::Log(state) => {
+                findings.extend(self.log.on_state(now_ms, state));
+                self.settle_former(now_ms, findings);
+            }
             Input::Unread(count) => self.unread = count,
             Input::Controller { controller, reason } => {
                 self.on_controller(controller, reason, findings);
@@ -207,6 +247,14 @@ impl Monitor {
                 if std::mem::take(&mut self.is_lost) {
                     findings.push(Finding::node(FindingKind::BmcBack, None));
                 }
+            }
+            Input::Former(rows) => {
+                self.former.replace(rows);
+                self.settle_former(now_ms, findings);
+                self.update_health(findings);
+            }
+            Input::ClearedByHand { component, key } => {
+                self.on_cleared_by_hand(&component, &key, findings);
             }
         }
     }
@@ -297,6 +345,7 @@ impl Monitor {
             return;
         };
         let class = watched.policy.class;
+        track.is_read = true;
         track.is_turning =
             class == SensorClass::Fan && reading.value.is_some_and(|value| value > 0.0);
         let needs_power =
@@ -386,6 +435,7 @@ impl Monitor {
             }
             return;
         }
+        track.last_event = Some(event.is_asserted);
         let severity = severity_of(watched, kind, cause);
         let (kind, severity) = match event.is_asserted {
             true if track.severity() < Some(severity) => (kind, severity),
@@ -452,7 +502,8 @@ impl Monitor {
         // The node is not healthy while a bad reading is unconfirmed.
         let is_pending =
             self.tracks.iter().any(|track| track.bad_streak > 0 && track.open.is_none());
-        if is_pending || !self.has_whole_pass || self.is_lost || self.health == Health::Healthy {
+        let is_unknown = !self.has_whole_pass || self.is_lost || self.former.is_awaited;
+        if is_pending || is_unknown || self.health == Health::Healthy {
             return;
         }
         let before = std::mem::replace(&mut self.health, Health::Healthy);
@@ -487,6 +538,7 @@ fn momentary_of_firmware(
         count,
         is_from_event: true,
         is_momentary: true,
+        firmware: Some(number),
         ..Finding::node(judge::kind_without_record(class, offset)?, note)
     })
 }

@@ -1,6 +1,6 @@
 //! The state of one sensor: debounce, open fault, prediction, unconfirmed events.
 
-use super::fault::Fault;
+use super::finding::Fault;
 use super::repeats::{Momentary, Unconfirmed};
 use super::slope::Slope;
 use super::{Cause, Finding, FindingKind, Forecast, Reading, Watched, judge};
@@ -10,6 +10,10 @@ use ftb_core::Severity;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Track {
     pub(super) was_present: bool,
+    /// It was read since the start, or since its BMC or controller was lost.
+    pub(super) is_read: bool,
+    /// Of a sensor without readings: whether its last event began a fault.
+    pub(super) last_event: Option<bool>,
     /// A fan that turned at its last reading.
     pub(super) is_turning: bool,
     pub(super) bad_streak: u32,
@@ -29,9 +33,15 @@ impl Track {
         self.open.as_ref().map(Fault::severity)
     }
 
+    /// Whether the last reading was good.
+    pub(super) fn is_good(&self) -> bool {
+        self.open.is_none() && self.bad_streak == 0 && self.good_streak > 0
+    }
+
     /// Forgets readings after a time without any.
     pub(super) fn forget_readings(&mut self) {
         self.on_power_off();
+        self.is_read = false;
         self.good_streak = 0;
         self.unconfirmed.forget_last();
         self.is_turning = false;

@@ -26,6 +26,18 @@ pub enum SensorClass {
 }
 
 impl SensorClass {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Fan,
+        Self::Temperature,
+        Self::Voltage,
+        Self::PowerSupply,
+        Self::Memory,
+        Self::Processor,
+        Self::Interrupt,
+        Self::Other,
+    ];
+
     /// The class of a sensor type code.
     pub fn of(sensor_type: u8) -> Self {
         match sensor_type {

@@ -33,7 +33,7 @@ pub(crate) struct LogReader {
     place: Place,
     saved: Place,
     seen: Option<SelInfo>,
-    state: LogState,
+    state: Option<LogState>,
     access: Access,
 }
 
@@ -42,7 +42,7 @@ impl LogReader {
     pub(crate) fn new(node: Arc<str>, path: Option<PathBuf>) -> Self {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let place = text.as_deref().and_then(Bookmark::parse).map_or(Place::Unknown, Place::After);
-        let (state, access) = (LogState::default(), Access::default());
+        let (state, access) = (None, Access::default());
         Self { node, path, place, saved: place, seen: None, state, access }
     }
 
@@ -51,8 +51,8 @@ impl LogReader {
         self.access = Access::default();
     }
 
-    /// Whether the log accepts another entry, at the last read.
-    pub(crate) fn state(&self) -> LogState {
+    /// Whether the log accepts another entry, at the last read; `None` before that.
+    pub(crate) fn state(&self) -> Option<LogState> {
         self.state
     }
 
@@ -96,7 +96,7 @@ impl LogReader {
 
     async fn read(&mut self, bmc: &mut Bmc, entries: &mut Vec<[u8; 16]>) -> Result<(), BmcError> {
         let info = bmc.run(GetSelInfo).await?;
-        self.state = info.state();
+        self.state = Some(info.state());
         if self.seen == Some(info) {
             return Ok(());
         }

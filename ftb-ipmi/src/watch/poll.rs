@@ -3,7 +3,7 @@
 use super::relays::Relays;
 use crate::bmc::command::{GetFactors, GetPower, GetReading, RawReading};
 use crate::bmc::{Bmc, BmcError};
-use crate::monitor::{FindingKind, Reading, Watched};
+use crate::monitor::{Reading, Watched};
 use crate::sdr::{Factors, Linearization, SensorKey};
 use ftb_rmcp::Controller;
 use std::collections::{BTreeMap, HashMap};
@@ -42,11 +42,10 @@ pub(crate) struct Poller {
 impl Poller {
     /// Selects the sensors to read: those that have events, and with `is_for_show` all.
     pub(crate) fn select(&mut self, watched: &[Watched], is_for_show: bool) {
-        let is_polled = |watched: &Watched| {
-            !watched.sensor.event_only
-                && !watched.sensor.key.owner.is_software()
-                && (is_for_show || FindingKind::of_class(watched.policy.class).is_some())
+        let is_shown = |watched: &Watched| {
+            is_for_show && !watched.sensor.event_only && !watched.sensor.key.owner.is_software()
         };
+        let is_polled = |watched: &Watched| watched.is_polled() || is_shown(watched);
         self.polled =
             (0..watched.len()).filter(|index| watched.get(*index).is_some_and(is_polled)).collect();
         self.factors.clear();

@@ -14,6 +14,9 @@ pub struct Setup {
     /// Whether it also has the sensors of `ODD` and `ODD_STATES`: odd names and thresholds of some
     /// firmware, and states of processors and buses.
     pub is_odd: bool,
+    /// Whether it also has a processor sensor without readings, [`EVENT_ONLY`]: the event log has
+    /// its states.
+    pub has_event_only: bool,
     /// Capacity of the event log in entries.
     pub log_entries: u16,
     /// Whether the BMC knows the power of its machine, which is on at first: `set("power", 0)`.
@@ -28,6 +31,7 @@ impl Default for Setup {
             auths: "none md2 md5 straight",
             satellite: false,
             is_odd: false,
+            has_event_only: false,
             log_entries: 1000,
             has_power: false,
         }
@@ -228,6 +232,9 @@ pub(super) const ODD_STATES: [(Discrete, u8); 3] = [
     ((0xF1, "CPU1 Overheat", "cpu1_overheat", 1, 0x01, "processor", 1), 0x03),
     ((0xF2, "PCI Error", "pci_error", 0, 0x13, "system_board", 1), 0x6F),
 ];
+
+/// Number and name of the sensor of [`Setup::has_event_only`].
+pub const EVENT_ONLY: (u8, &str) = (0xF3, "P2 Status");
 
 /// Slave address of the controller behind the BMC, with [`Setup::satellite`].
 pub const SATELLITE: u8 = 0x2C;

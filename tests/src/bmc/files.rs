@@ -1,7 +1,9 @@
 //! The files of the simulator: network, sensors, records, and one file for each value.
 
 use super::analog::{Analog, FILE_POLL_MS, record_head};
-use super::board::{ANALOG, DISCRETE, Discrete, ODD, ODD_STATES, REAR_FAN, SATELLITE, Setup};
+use super::board::{
+    ANALOG, DISCRETE, Discrete, EVENT_ONLY, ODD, ODD_STATES, REAR_FAN, SATELLITE, Setup,
+};
 use super::{PASSWORD, Ports, USER};
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,6 +34,9 @@ pub(super) fn write(dir: &Path, ports: Ports, setup: Setup) -> io::Result<()> {
     }
     let mut emulation = emulation(&values, odd, &states, setup.log_entries);
     let mut records = records(odd, &states);
+    if setup.has_event_only {
+        records.push_str(&event_only_record());
+    }
     if setup.satellite {
         write_value(&values.join(REAR_FAN.file), REAR_FAN.start)?;
         let _ =
@@ -102,6 +107,15 @@ fn emulation(values: &Path, odd: &[Analog], states: &[(Discrete, u8)], log_entri
     }
     text.push_str("mc_enable 0x20\n");
     text
+}
+
+fn event_only_record() -> String {
+    let (number, name) = EVENT_ONLY;
+    format!(
+        "sdr type 3\n sensor_owner_id 0x20\n sensor_owner_lun 0\n channel_number 0\n \
+         sensor_number {number}\n entity_id processor\n entity_instance 2\n sensor_type 7\n \
+         event_reading_type_code 0x6f\n id_string \"{name}\"\nendsdr\n"
+    )
 }
 
 fn records(odd: &[Analog], states: &[(Discrete, u8)]) -> String {

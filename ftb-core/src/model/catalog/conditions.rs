@@ -160,7 +160,9 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         "CPUFAIL",
         &[names::FTB_IPMI_CPUFAIL],
         "migrate",
-        "A processor reported an error. It may compute wrong results. Replace it.",
+        "A processor reported an error. It may compute wrong results. Replace it. An error that a \
+         log entry alone reports (component: sensor, or `firmware 0x90`) stays until it is cleared \
+         by hand.",
     ),
     sensor(
         "VOLTAGE",
@@ -178,7 +180,9 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         "MEMERR",
         &[names::FTB_IPMI_MEMERR],
         "replace",
-        "Memory errors. Uncorrectable ones end or corrupt programs. Replace the module.",
+        "Memory errors. Uncorrectable ones end or corrupt programs. Replace the module. An error \
+         that a log entry alone reports (component: sensor, or `firmware 0x87`) stays until it is \
+         cleared by hand.",
     ),
     sensor(
         "CRITICAL_INTERRUPT",
@@ -288,7 +292,7 @@ pub static CONDITIONS: &[ConditionEntry] = &[
     ConditionEntry {
         key: "SILENCED",
         subject: "the host where it was stated, and the id of the silence",
-        meaning: "Maintenance of some hosts: no program acts on their conditions. See `ftbctl \
+        meaning: "Maintenance of some hosts: ftb-act and ftb-slurm do nothing about them. See `ftbctl \
                   silence list`.",
         action: "none",
         set_by: &[names::FTB_SILENCE_BEGIN],

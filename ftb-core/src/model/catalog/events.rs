@@ -216,8 +216,8 @@ catalog! {
     }
     "ftb.silence" by "ftbctl" {
         FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), later begin, end (Unix ms), reason", "",
-            "Maintenance begins (`ftbctl silence add`): no program acts on conditions of the \
-             hosts.";
+            "Maintenance begins (`ftbctl silence add`): ftb-act and ftb-slurm do nothing about the \
+             hosts. Jobs still leave failing nodes.";
         FTB_SILENCE_END: "info", "", "",
             "Maintenance ends: by hand, or it was over.";
     }

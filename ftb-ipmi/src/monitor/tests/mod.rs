@@ -4,7 +4,9 @@
 
 mod any_input;
 mod events;
+mod former;
 mod judging;
+mod kept;
 mod losses;
 mod momentary;
 mod polls;
@@ -124,10 +126,7 @@ impl Node {
     }
 
     fn take(&mut self) -> Vec<&'static str> {
-        self.take_findings()
-            .iter()
-            .map(|finding| crate::finding::event_name(finding.kind))
-            .collect()
+        self.take_findings().iter().map(|finding| crate::event::event_name(finding.kind)).collect()
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {
@@ -146,6 +145,7 @@ impl Node {
             FAN => 4,
             TEMPERATURE => 1,
             PSU => 8,
+            0xF3 => 7,
             _ => 0x0C,
         };
         let time_s = u32::try_from(self.now_ms / 1000).unwrap();
@@ -167,7 +167,7 @@ impl Node {
     /// Reads the sensors of events, as the shell does.
     fn reread(&mut self) -> Vec<&'static str> {
         let findings = self.reread_findings();
-        findings.iter().map(|finding| crate::finding::event_name(finding.kind)).collect()
+        findings.iter().map(|finding| crate::event::event_name(finding.kind)).collect()
     }
 
     fn reread_findings(&mut self) -> Vec<Finding> {

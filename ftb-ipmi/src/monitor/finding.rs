@@ -1,9 +1,15 @@
-//! Findings of a monitor, and open faults.
+//! Findings of a monitor, their conditions, and open faults.
 
 use super::{Cause, Watched};
 use crate::sdr::SensorClass;
 use ftb_core::Severity;
+use ftb_core::condition::RecommendedAction;
 use ftb_rmcp::Controller;
+
+/// The key of the condition of a controller behind the BMC that does not answer.
+pub const CONTROLLER_LOST: &str = "CONTROLLER_LOST";
+/// The key of the condition of a BMC whose event log is full.
+pub const LOG_FULL: &str = "SEL_FULL";
 
 /// A finding of the monitor; it becomes one event.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +40,38 @@ pub struct Finding {
     pub is_repeat: bool,
     /// Free text: why a BMC is lost, or the previous health of the node.
     pub note: Option<String>,
+    /// What the event states about the condition of the sensor.
+    pub statement: Statement,
+    /// The sensor number of firmware, which has no sensor record.
+    pub firmware: Option<u8>,
+    /// The condition of an earlier life of this program that the finding is about.
+    pub former: Option<Box<FormerCondition>>,
+}
+
+/// What the event of a finding states about a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// It holds, or is over. The sensor or the BMC also says when it is over.
+    Lasting,
+    /// It holds until a person clears it: no reading and no event says that it is over.
+    Kept,
+    /// Nothing.
+    Nothing,
+}
+
+/// A condition that an earlier life of this program has stated, and that is not over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerCondition {
+    /// The sensor or other component.
+    pub component: String,
+    /// The key, in upper case.
+    pub key: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Since when, in Unix nanoseconds.
+    pub onset_ns: u64,
+    /// The event that stated it.
+    pub kind: FindingKind,
 }
 
 impl Finding {
@@ -53,12 +91,42 @@ impl Finding {
             unread: 0,
             is_repeat: false,
             note,
+            statement: Statement::Lasting,
+            firmware: None,
+            former: None,
         }
     }
 
     /// A finding about a sensor.
     pub(super) fn of_sensor(kind: FindingKind, watched: &Watched) -> Self {
         Self { sensor: Some(Box::new(watched.clone())), ..Self::node(kind, None) }
+    }
+}
+
+/// Key and recommended action of the condition of a sensor. A sensor has one condition, named after
+/// its class.
+pub fn condition_of_class(class: SensorClass) -> (&'static str, RecommendedAction) {
+    match class {
+        SensorClass::Fan => ("FANFAIL", RecommendedAction::Migrate),
+        SensorClass::Temperature => ("OVERTEMP", RecommendedAction::Migrate),
+        SensorClass::Processor => ("CPUFAIL", RecommendedAction::Migrate),
+        SensorClass::Voltage => ("VOLTAGE", RecommendedAction::Migrate),
+        SensorClass::PowerSupply => ("PSUFAIL", RecommendedAction::Replace),
+        SensorClass::Memory => ("MEMERR", RecommendedAction::Replace),
+        SensorClass::Interrupt => ("CRITICAL_INTERRUPT", RecommendedAction::Watch),
+        SensorClass::Other => ("SENSOR", RecommendedAction::Watch),
+    }
+}
+
+/// Key and recommended action of a kept condition: the part is broken until it is replaced. `None`
+/// for findings of other kinds.
+pub fn kept_condition(kind: FindingKind) -> Option<(&'static str, RecommendedAction)> {
+    match kind {
+        FindingKind::MemErr => Some(("MEMERR", RecommendedAction::Replace)),
+        FindingKind::CpuFail => Some(("CPUFAIL", RecommendedAction::Replace)),
+        // A thermal trip has turned the machine off: its cooling has failed.
+        FindingKind::OverTemp => Some(("OVERTEMP", RecommendedAction::Replace)),
+        _ => None,
     }
 }
 
@@ -102,6 +170,27 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::FanFail,
+        Self::OverTemp,
+        Self::Normal,
+        Self::Cleared,
+        Self::PsuFail,
+        Self::MemErr,
+        Self::Voltage,
+        Self::CpuFail,
+        Self::Interrupt,
+        Self::LogFull,
+        Self::LogCleared,
+        Self::ChassisOff,
+        Self::ChassisOn,
+        Self::BmcLost,
+        Self::BmcBack,
+        Self::ControllerLost,
+        Self::ControllerBack,
+    ];
+
     /// Default severity.
     pub fn severity(self) -> Severity {
         match self {

@@ -1,7 +1,9 @@
 //! Findings as events: names and payloads of the thesis' Appendix B, other facts as tags.
 
-use crate::monitor::{Cause, Finding, FindingKind, Watched};
-use crate::sdr::SensorClass;
+use crate::monitor::{
+    CONTROLLER_LOST, Cause, Finding, FindingKind, Statement, Watched, condition_of_class,
+    kept_condition,
+};
 use ftb_core::catalog::names;
 use ftb_core::condition::{CHASSIS_OFF, Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
@@ -34,6 +36,11 @@ pub fn event_name(kind: FindingKind) -> &'static str {
     }
 }
 
+/// The finding of an event of this name.
+pub fn kind_of_event(name: &str) -> Option<FindingKind> {
+    FindingKind::ALL.into_iter().find(|kind| event_name(*kind).eq_ignore_ascii_case(name))
+}
+
 /// The event of a finding. `node` is the host name of the failed node, which is not always the
 /// publishing host; `bmc` is the name of its BMC; `time_ns` is Unix time.
 pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event {
@@ -52,6 +59,10 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
             tags.add("reading", &number(value));
             tags.add("unit", &watched.sensor.unit);
         }
+    }
+    let removed = finding.former.as_ref().filter(|_| finding.kind == FindingKind::Cleared);
+    if let (None, Some(former)) = (&finding.sensor, removed) {
+        tags.add("sensor", &former.component);
     }
     if let Some(cause) = &finding.cause {
         tags.cause(cause);
@@ -86,46 +97,51 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
     event
 }
 
-/// The condition that a lasting finding states. A sensor has one condition, named after its class.
-/// The watch over the node is unknown while the BMC is silent.
+/// The condition that a finding states. The watch over the node is unknown while the BMC is silent.
 fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
     let watch = Condition::watch(node, EVENT_SPACE);
     let of_node = |component: String, key: &str, truth| {
         Some(Condition { host: node.to_owned(), component, ..Condition::new(key, truth) })
     };
     let controller = || finding.controller.map_or(String::new(), |number| number.to_string());
-    match (finding.kind, &finding.sensor) {
-        _ if finding.is_momentary => None,
-        (FindingKind::Normal, _) => Some(watch),
-        (FindingKind::BmcLost, _) => Some(Condition { truth: Truth::Unknown, ..watch }),
-        (FindingKind::ChassisOff, _) => {
+    let is_over = [FindingKind::Cleared, FindingKind::ControllerBack, FindingKind::LogCleared]
+        .contains(&finding.kind);
+    match (finding.kind, &finding.sensor, &finding.former) {
+        _ if finding.statement == Statement::Nothing => None,
+        _ if finding.statement == Statement::Kept => {
+            let (key, action) = kept_condition(finding.kind)?;
+            let kept = of_node(component_of(finding)?, key, Truth::True)?;
+            Some(Condition { action, is_kept: true, ..kept })
+        }
+        (_, _, Some(former)) if is_over => {
+            of_node(former.component.clone(), &former.key, Truth::False)
+        }
+        (FindingKind::Normal, ..) => Some(watch),
+        (FindingKind::BmcLost, ..) => Some(Condition { truth: Truth::Unknown, ..watch }),
+        (FindingKind::ChassisOff, ..) => {
             let off = of_node(String::new(), CHASSIS_OFF, Truth::True)?;
             Some(Condition { action: RecommendedAction::Reboot, ..off })
         }
-        (FindingKind::ChassisOn, _) => of_node(String::new(), CHASSIS_OFF, Truth::False),
-        (FindingKind::ControllerLost, _) => of_node(controller(), "CONTROLLER_LOST", Truth::True),
-        (FindingKind::ControllerBack, _) => of_node(controller(), "CONTROLLER_LOST", Truth::False),
-        (kind, Some(watched)) => {
+        (FindingKind::ChassisOn, ..) => of_node(String::new(), CHASSIS_OFF, Truth::False),
+        (FindingKind::ControllerLost, ..) => of_node(controller(), CONTROLLER_LOST, Truth::True),
+        (FindingKind::ControllerBack, ..) => of_node(controller(), CONTROLLER_LOST, Truth::False),
+        (kind, Some(watched), former) => {
             let truth = if kind == FindingKind::Cleared { Truth::False } else { Truth::True };
-            let (key, action) = key_of(watched.policy.class);
+            let (key, action) = condition_of_class(watched.policy.class);
             let condition = of_node(watched.sensor.name.clone(), key, truth)?;
-            Some(Condition { action, ..condition })
+            let onset_ns = former.as_ref().map_or(0, |former| former.onset_ns);
+            Some(Condition { action, onset_ns, ..condition })
         }
-        (_, None) => None,
+        (_, None, _) => None,
     }
 }
 
-/// Key and recommended action of the condition of a sensor.
-fn key_of(class: SensorClass) -> (&'static str, RecommendedAction) {
-    match class {
-        SensorClass::Fan => ("FANFAIL", RecommendedAction::Migrate),
-        SensorClass::Temperature => ("OVERTEMP", RecommendedAction::Migrate),
-        SensorClass::Processor => ("CPUFAIL", RecommendedAction::Migrate),
-        SensorClass::Voltage => ("VOLTAGE", RecommendedAction::Migrate),
-        SensorClass::PowerSupply => ("PSUFAIL", RecommendedAction::Replace),
-        SensorClass::Memory => ("MEMERR", RecommendedAction::Replace),
-        SensorClass::Interrupt => ("CRITICAL_INTERRUPT", RecommendedAction::Watch),
-        SensorClass::Other => ("SENSOR", RecommendedAction::Watch),
+/// The component of a kept condition: the sensor, or the sensor number of firmware.
+fn component_of(finding: &Finding) -> Option<String> {
+    match (&finding.sensor, finding.firmware) {
+        (Some(watched), _) => Some(watched.sensor.name.clone()),
+        (None, Some(number)) => Some(format!("firmware {number:#04x}")),
+        (None, None) => None,
     }
 }
 

@@ -1,0 +1,166 @@
+//! What an earlier life of this program has stated, until this life knows better.
+//!
+//! A sensor with readings: its condition is over when this life first reads it as good. A sensor
+//! that has only events: this life states its condition again, unless an event in the log has ended
+//! it since. So neither a restart nor a fault of another sensor decides what is wrong now.
+
+use super::finding::Fault;
+use super::{
+    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, Monitor, Watched,
+    condition_of_class,
+};
+use ftb_core::condition::CHASSIS_OFF;
+
+/// Most conditions of one node. Further ones stay unknown until they are cleared by hand.
+const FORMER_MAX: usize = 4096;
+
+/// The conditions of the earlier life that this life has neither cleared nor stated again.
+#[derive(Debug, Default)]
+pub(super) struct FormerConditions {
+    rows: Vec<FormerCondition>,
+    /// They are not read yet.
+    pub(super) is_awaited: bool,
+}
+
+impl FormerConditions {
+    /// They are read, or read again.
+    pub(super) fn replace(&mut self, mut rows: Vec<FormerCondition>) {
+        rows.truncate(FORMER_MAX);
+        (self.rows, self.is_awaited) = (rows, false);
+    }
+}
+
+/// What this life knows about a former condition.
+enum FormerState {
+    /// Nothing yet.
+    Unknown,
+    /// It states the condition itself.
+    Replaced,
+    /// It is over.
+    Over(Box<Finding>),
+    /// The fault of the sensor with this index goes on.
+    GoesOn(usize),
+}
+
+fn over(finding: Finding) -> FormerState {
+    FormerState::Over(Box::new(finding))
+}
+
+impl Monitor {
+    /// Clears former conditions that are over, and states those again that go on.
+    pub(super) fn settle_former(&mut self, now_ms: u64, findings: &mut Vec<Finding>) {
+        for row in std::mem::take(&mut self.former.rows) {
+            match self.state_of(&row) {
+                FormerState::Unknown => self.former.rows.push(row),
+                FormerState::Replaced => {}
+                FormerState::Over(finding) => {
+                    findings.push(Finding { former: Some(Box::new(row)), ..*finding });
+                }
+                FormerState::GoesOn(index) => {
+                    let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
+                    let finding = Finding {
+                        severity: row.severity,
+                        is_from_event: true,
+                        is_repeat: true,
+                        note: Some("reported before a restart of ftb-ipmi".to_owned()),
+                        ..Finding::of_sensor(row.kind, watched)
+                    };
+                    let finding = Finding { former: Some(Box::new(row)), ..finding };
+                    track.open = Some(Fault::new(now_ms, &finding));
+                    findings.push(finding);
+                    self.update_health(findings);
+                }
+            }
+        }
+    }
+
+    fn state_of(&self, row: &FormerCondition) -> FormerState {
+        match &*row.key {
+            LOG_FULL if self.log.has_room() => {
+                return over(Finding::node(FindingKind::LogCleared, None));
+            }
+            LOG_FULL => return FormerState::Unknown,
+            CONTROLLER_LOST => return self.state_of_controller(row),
+            // The caller reads the power and states it again.
+            CHASSIS_OFF => return FormerState::Replaced,
+            _ => {}
+        }
+        let is_of_row = |watched: &Watched| {
+            let key = condition_of_class(watched.policy.class).0;
+            watched.sensor.name == row.component && key == row.key
+        };
+        let has_events_only =
+            |watched: &Watched| watched.sensor.event_only && !watched.policy.class.is_momentary();
+        let sensors = || {
+            let all = self.watched.iter().zip(&self.tracks).enumerate();
+            all.filter(|(_, (watched, _))| is_of_row(watched))
+        };
+        if sensors().any(|(_, (_, track))| track.open.is_some()) {
+            return FormerState::Replaced;
+        }
+        let is_over = |watched| over(Finding::of_sensor(FindingKind::Cleared, watched));
+        if let Some((index, (watched, track))) = sensors().find(|(_, (w, _))| has_events_only(w)) {
+            // The loss of this program made unknown also what was over.
+            let was_over = row.kind == FindingKind::Cleared;
+            return match was_over || track.last_event == Some(false) {
+                true => is_over(watched),
+                false => FormerState::GoesOn(index),
+            };
+        }
+        let mut read = sensors().filter(|(_, (watched, _))| watched.is_polled()).peekable();
+        match read.peek() {
+            Some((_, (watched, _))) => {
+                let watched = *watched;
+                match read.all(|(_, (_, track))| track.is_good()) {
+                    true => is_over(watched),
+                    false => FormerState::Unknown,
+                }
+            }
+            // Before a whole pass, the BMC may not have all records yet.
+            None if self.has_whole_pass => {
+                let note = Some("sensor removed".to_owned());
+                over(Finding::node(FindingKind::Cleared, note))
+            }
+            None => FormerState::Unknown,
+        }
+    }
+
+    /// A controller is back when one of its sensors was read.
+    fn state_of_controller(&self, row: &FormerCondition) -> FormerState {
+        let mut sensors = self.watched.iter().zip(&self.tracks);
+        let read = sensors.find(|(watched, track)| {
+            track.is_read && watched.sensor.key.owner.to_string() == row.component
+        });
+        match read {
+            Some((watched, _)) => over(Finding {
+                controller: Some(watched.sensor.key.owner),
+                ..Finding::node(FindingKind::ControllerBack, None)
+            }),
+            None => FormerState::Unknown,
+        }
+    }
+
+    /// A person has cleared a condition. A sensor that is read decides by itself; the fault of one
+    /// that has only events is over.
+    pub(super) fn on_cleared_by_hand(
+        &mut self,
+        component: &str,
+        key: &str,
+        findings: &mut Vec<Finding>,
+    ) {
+        self.kept.on_cleared(component, key);
+        self.former.rows.retain(|row| row.component != component || row.key != key);
+        for (watched, track) in self.watched.iter().zip(&mut self.tracks) {
+            let is_it = watched.sensor.event_only
+                && watched.sensor.name == component
+                && condition_of_class(watched.policy.class).0 == key;
+            if is_it && track.open.take().is_some() {
+                track.last_event = Some(false);
+                let note = Some("cleared by hand".to_owned());
+                let cleared = Finding::of_sensor(FindingKind::Cleared, watched);
+                findings.push(Finding { note, ..cleared });
+            }
+        }
+        self.update_health(findings);
+    }
+}
