@@ -1,4 +1,4 @@
-//! `ftbctl silence`: times of maintenance in which ftb-act and ftb-slurm do nothing about some hosts.
+//! `ftbctl silence`: maintenance, in which ftb-act and ftb-slurm leave some hosts alone.
 
 use crate::cli::{SilenceAdd, SilenceCommand};
 use crate::common::{Common, conditions_of};

@@ -17,7 +17,7 @@ use core::str::FromStr;
 
 /// The key of a watch: its publisher watches the component, an event space, on the host.
 pub const WATCHED: &str = "WATCHED";
-/// The key of a silence: maintenance, in which no program of the cluster acts on conditions of some hosts.
+/// The key of a silence: maintenance, in which ftb-act and ftb-slurm do nothing about some hosts.
 pub const SILENCED: &str = "SILENCED";
 /// The event space of silences.
 pub const SILENCE_SPACE: &str = "ftb.silence";

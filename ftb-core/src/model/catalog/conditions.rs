@@ -292,8 +292,8 @@ pub static CONDITIONS: &[ConditionEntry] = &[
     ConditionEntry {
         key: "SILENCED",
         subject: "the host where it was stated, and the id of the silence",
-        meaning: "Maintenance of some hosts: ftb-act and ftb-slurm do nothing about them. See `ftbctl \
-                  silence list`.",
+        meaning: "Maintenance of some hosts: ftb-act and ftb-slurm do nothing about them. See \
+                  `ftbctl silence list`.",
         action: "none",
         set_by: &[names::FTB_SILENCE_BEGIN],
         cleared_by: &[names::FTB_SILENCE_END],
