@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use ftb_fuzz::{Parts, Target, piece};
-use ftb_job::{Class, Endpoint, Frame, ImageReader, Incoming, Request, read_frame};
+use ftb_job::{
+    Class, Endpoint, Frame, ImageReader, Incoming, RENEWAL_BYTES, Request, read_frame,
+    renewal_payload,
+};
 use ftb_launcher::memory::peers::Fold;
 use ftb_launcher::plan;
 use ftb_launcher::rankfile::RankFile;
@@ -149,15 +152,23 @@ fn a_frame_of_a_rank_reads_again_as_it_was() {
         [framed(data(Class::User, b"hello")), framed(Frame::Goodbye)].concat(),
         [framed(data(Class::Collective, b"")), framed(data(Class::Within(3), b"x"))].concat(),
         framed(Frame::Control { payload: b"{}" }),
+        framed(Frame::Renewal { fence: 5, payload: &renewal_payload((3, 2)) }),
     ];
     Target::new("job_frame").seeds(seeds).check(move |bytes| {
         let mut stream = bytes;
         while let Ok(Some(read)) = read_frame(&mut stream) {
+            let mut renewal = [0; RENEWAL_BYTES];
+            if let Incoming::Renewal { counts, .. } = &read {
+                renewal = renewal_payload(*counts);
+            }
             let frame = match &read {
                 Incoming::Data { class, tag, seq, payload } => {
                     Frame::Data { class: *class, tag: *tag, seq: *seq, payload }
                 }
                 Incoming::Control { payload } => Frame::Control { payload },
+                Incoming::Renewal { fence, .. } => {
+                    Frame::Renewal { fence: *fence, payload: &renewal }
+                }
                 Incoming::Goodbye => Frame::Goodbye,
             };
             let again = [&frame.header()[..], frame.payload()].concat();

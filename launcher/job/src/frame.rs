@@ -74,7 +74,7 @@ pub enum Frame<'a> {
 }
 
 /// The payload of [`Frame::Renewal`]: messages sent to the other rank and received from it.
-pub(crate) fn renewal_payload((sent, received): (u64, u64)) -> [u8; RENEWAL_BYTES] {
+pub fn renewal_payload((sent, received): (u64, u64)) -> [u8; RENEWAL_BYTES] {
     let mut payload = [0; RENEWAL_BYTES];
     payload[..8].copy_from_slice(&sent.to_le_bytes());
     payload[8..].copy_from_slice(&received.to_le_bytes());
@@ -90,7 +90,8 @@ const CONTROL: u8 = 5;
 const GOODBYE: u8 = 6;
 const RENEWAL: u8 = 7;
 /// Size of the payload of a renewal in bytes.
-const RENEWAL_BYTES: usize = 16;
+/// Bytes of [`renewal_payload`].
+pub const RENEWAL_BYTES: usize = 16;
 
 /// Size of a frame's header in bytes: magic, kind, communicator (2), tag, number, length; little
 /// endian.

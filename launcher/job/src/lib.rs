@@ -47,7 +47,7 @@ pub use backplane::{Backplane, Connect, Notice, RequestSink};
 pub use channel::{Channel, Endpoint, Opening, Registry, StreamChannel};
 pub use config::Config;
 pub use error::{Error, Result};
-pub use frame::{Class, Frame, Incoming, read_frame};
+pub use frame::{Class, Frame, Incoming, RENEWAL_BYTES, read_frame, renewal_payload};
 pub use image::{
     Header, ImageError, ImageReader, ImageSize, Outlives, Reader, Writer, write_image,
     write_image_to,
