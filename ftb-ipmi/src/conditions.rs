@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 /// Longest list of hosts in the filter, in bytes. A longer one is left out: then the agent sends
 /// the conditions of all hosts.
 const HOSTS_BYTES_MAX: usize = 2048;
-/// Most cleared conditions of one node that wait for its BMC.
+/// Most cleared, and most refused, conditions of one node that wait for its BMC.
 const CLEARED_MAX: usize = 1024;
 /// Pause before the table is read again after a refusal.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -36,6 +36,8 @@ pub struct News {
     pub former: Option<Vec<FormerCondition>>,
     /// Conditions of this life that a person has cleared: component and key.
     pub cleared: BTreeSet<(String, String)>,
+    /// Kept conditions that an agent has refused: component and key.
+    pub refused: BTreeSet<(String, String)>,
 }
 
 impl Inbox {
@@ -49,7 +51,16 @@ impl Inbox {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(&self, change: impl FnOnce(&mut News)) {
+    /// An agent has refused a kept condition.
+    pub(crate) fn on_refused(&self, component: &str, key: &str) {
+        self.put(|news| {
+            if news.refused.len() < CLEARED_MAX {
+                news.refused.insert((component.to_owned(), key.to_owned()));
+            }
+        });
+    }
+
+    pub(crate) fn put(&self, change: impl FnOnce(&mut News)) {
         change(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
         self.changed.notify_one();
     }

@@ -60,9 +60,12 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
             tags.add("unit", &watched.sensor.unit);
         }
     }
-    let removed = finding.former.as_ref().filter(|_| finding.kind == FindingKind::Cleared);
-    if let (None, Some(former)) = (&finding.sensor, removed) {
-        tags.add("sensor", &former.component);
+    match (finding.kind, &finding.sensor, finding.controller, &finding.former) {
+        (FindingKind::Cleared, None, _, Some(former)) => tags.add("sensor", &former.component),
+        (FindingKind::ControllerBack, _, None, Some(former)) => {
+            tags.add("controller", &former.component);
+        }
+        _ => {}
     }
     if let Some(cause) = &finding.cause {
         tags.cause(cause);

@@ -3,7 +3,7 @@
 use crate::conditions::{self, Inbox};
 use crate::config::Config;
 use crate::event::to_event;
-use crate::watch::Report;
+use crate::watch::{Report, Undecided};
 use ftb_client::daemon::{self, Failure};
 use ftb_client::json::EventObject;
 use ftb_client::{Client, Delivery, Event, Receipt, Start, Unconfirmed};
@@ -58,11 +58,11 @@ impl Outlet {
         );
         match self {
             Self::Agent(client) => {
-                let is_kept = event.condition.as_ref().is_some_and(|condition| condition.is_kept);
-                let kept = is_kept.then(|| event.clone());
+                let kept = report.kept.clone().map(|kept| (kept, event.clone()));
                 match (client.publish(event), kept) {
-                    (Ok(receipt), Some(kept)) => {
-                        drop(tokio::spawn(replace_refused(client.clone(), kept, receipt)));
+                    (Ok(receipt), Some((kept, event))) => {
+                        let client = client.clone();
+                        drop(tokio::spawn(replace_refused(client, kept, event, receipt)));
                     }
                     (Ok(_), None) => {}
                     (Err(error), _) => {
@@ -134,11 +134,14 @@ impl Outlet {
 
 /// An agent that names this user by a group only refuses conditions that outlive their publisher.
 /// The error is published then without its condition.
-async fn replace_refused(client: Client, event: Event, receipt: Receipt) {
+async fn replace_refused(client: Client, kept: Undecided, event: Event, receipt: Receipt) {
     let Err(Unconfirmed::Refused { message, .. }) = receipt.confirmed().await else { return };
     let advice = "let an [[access]] rule of ftb.ipmi name the user of ftb-ipmi";
     let name = &event.name;
     tracing::error!(%name, message, advice, "an error is published without its condition");
+    if let Some(condition) = &event.condition {
+        kept.refuse(&condition.component, &condition.key);
+    }
     if let Err(error) = client.publish(Event { condition: None, ..event }) {
         tracing::error!(%error, "an event is not published");
     }

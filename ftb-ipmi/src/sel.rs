@@ -5,6 +5,12 @@ use ftb_rmcp::Controller;
 
 /// Record type of an event of a sensor.
 const RECORD_SYSTEM_EVENT: u8 = 0x02;
+/// First record type of entries without a time.
+const RECORD_WITHOUT_TIME: u8 = 0xE0;
+/// Times below this one count from the start of the BMC, whose clock is not set.
+const REAL_TIME_MIN_S: u32 = 0x2000_0000;
+/// The time of an entry whose time is unknown.
+const UNKNOWN_TIME_S: u32 = u32::MAX;
 
 /// One event, from the log or pushed by the BMC: both have the same sixteen bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,12 +105,24 @@ impl Bookmark {
 
     /// The bookmark of an entry.
     pub fn of(record: &[u8; 16]) -> Self {
-        // Only events and OEM entries below E0h have a time. For others any bytes suffice.
-        let time = [record[3], record[4], record[5], record[6]];
+        let time_s = u32::from_le_bytes([record[3], record[4], record[5], record[6]]);
+        // Only events and OEM entries below E0h have a time. For others any bytes suffice that do
+        // not look like a time.
+        let has_time = record[2] < RECORD_WITHOUT_TIME;
         Self {
             record: u16::from_le_bytes([record[0], record[1]]),
-            time_s: u32::from_le_bytes(time),
+            time_s: if has_time { time_s } else { time_s % REAL_TIME_MIN_S },
         }
+    }
+
+    /// The time, unless the BMC does not know it.
+    pub fn real_time_s(self) -> Option<u32> {
+        (REAL_TIME_MIN_S..UNKNOWN_TIME_S).contains(&self.time_s).then_some(self.time_s)
+    }
+
+    /// Whether the entry is not later than this time.
+    pub fn is_until(self, until_s: u32) -> bool {
+        self.real_time_s().is_some_and(|time_s| time_s <= until_s)
     }
 }
 
@@ -138,6 +156,22 @@ mod tests {
         assert_eq!(Bookmark::parse(&bookmark.to_text()), Some(bookmark));
         for text in ["", "4", "4 x", "4 5 6", "70000 1"] {
             assert_eq!(Bookmark::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_entries_with_a_real_time_are_compared_by_time() {
+        let bookmark = Bookmark::of(&FAN_LOW);
+        assert_eq!(bookmark.real_time_s(), Some(0x4030_2010));
+        assert!(bookmark.is_until(0x4030_2010) && !bookmark.is_until(0x4030_200F));
+        let mut without_time = FAN_LOW;
+        without_time[2] = 0xE0;
+        let mut unset = FAN_LOW;
+        unset[6] = 0x1F;
+        let mut unknown = FAN_LOW;
+        unknown[3..7].fill(0xFF);
+        for entry in [without_time, unset, unknown] {
+            assert!(!Bookmark::of(&entry).is_until(u32::MAX), "{entry:?}");
         }
     }
 }

@@ -120,11 +120,25 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     };
     daemon::notify_stopping();
     listeners.iter().for_each(tokio::task::JoinHandle::abort);
-    drop(reports);
+    // The bookmark of a log may be behind the entries of findings that are not published yet.
+    reports.close();
+    drain(&mut reports, |report| outlet.publish(report)).await;
     let closing = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(STOP_DEADLINE, closing).await;
     outlet.close().await;
     result
+}
+
+/// Publishes the findings in a closed queue, until one fails.
+async fn drain(
+    reports: &mut mpsc::Receiver<Report>,
+    mut publish: impl FnMut(&Report) -> io::Result<()>,
+) {
+    while let Some(report) = reports.recv().await {
+        if let Err(error) = publish(&report).or_else(|error| ignore_closed_pipe(Err(error))) {
+            return tracing::warn!(%error, "the last findings are not published");
+        }
+    }
 }
 
 /// The start of all tasks: decides whether the daemon must end with an error.
@@ -184,6 +198,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::config::TargetFile;
+    use crate::monitor::{Finding, FindingKind};
     use crate::rules::Rule;
 
     fn two_nodes() -> Config {
@@ -224,5 +239,23 @@ mod tests {
         assert!(startup.on_progress(Progress::Working).is_none());
         assert!(startup.on_progress(unreachable("node1")).is_none());
         assert!(startup.on_progress(unreachable("node2")).is_none());
+    }
+
+    #[tokio::test]
+    async fn findings_that_wait_at_the_end_are_published() {
+        let (reports_in, mut reports) = mpsc::channel(4);
+        for time_ns in 0..3 {
+            let finding = Finding::node(FindingKind::MemErr, None);
+            let (node, bmc) = ("n1".into(), "bmc".into());
+            reports_in.send(Report { node, bmc, time_ns, finding, kept: None }).await.unwrap();
+        }
+        reports.close();
+        let mut published = Vec::new();
+        drain(&mut reports, |report| {
+            published.push(report.time_ns);
+            Ok(())
+        })
+        .await;
+        assert_eq!(published, [0, 1, 2]);
     }
 }

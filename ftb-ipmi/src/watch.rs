@@ -11,7 +11,7 @@ use crate::bmc::{Bmc, BmcError};
 use crate::conditions::{Inbox, News};
 use crate::config::WatchedNode;
 use crate::inventory::{self, Records};
-use crate::monitor::{EventSource, Finding, FindingKind, Input, Monitor};
+use crate::monitor::{EventSource, Finding, FindingKind, Input, Monitor, Statement};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
 use ftb_core::condition::CHASSIS_OFF;
@@ -21,7 +21,7 @@ pub use poll::{Row, read_once};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// First pause after a failure. Pauses double up to [`PAUSE_MAX`].
@@ -34,6 +34,11 @@ const PAUSE_PERMANENT: Duration = Duration::from_secs(300);
 /// Interval of commands that keep the session alive. By default it expires after 60 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
+/// Pause before the log is read again while its bookmark waits for an agent.
+const UNDECIDED_PAUSE: Duration = Duration::from_secs(1);
+/// How long the end waits until the agent has decided on the last kept conditions.
+const DECISION_DEADLINE: Duration = Duration::from_secs(1);
+
 /// A finding of a task.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -45,6 +50,23 @@ pub struct Report {
     pub time_ns: u64,
     /// The finding.
     pub finding: Finding,
+    /// It states a kept condition.
+    pub kept: Option<Undecided>,
+}
+
+/// A kept condition that the agent has neither accepted nor refused. The bookmark of the event log
+/// waits until it is dropped.
+#[derive(Clone, Debug)]
+pub struct Undecided {
+    news: Arc<Inbox>,
+    _token: watch::Receiver<()>,
+}
+
+impl Undecided {
+    /// The agent has refused it.
+    pub(crate) fn refuse(&self, component: &str, key: &str) {
+        self.news.on_refused(component, key);
+    }
 }
 
 /// The progress of a task.
@@ -108,6 +130,12 @@ pub struct Watcher {
     news: Arc<Inbox>,
     /// The node was powered off when its power was read last.
     is_off: bool,
+    /// An earlier life has reported it as powered off: the next answer is news.
+    is_power_due: bool,
+    /// Each [`Undecided`] has a receiver.
+    undecided: watch::Sender<()>,
+    /// Findings about entries of the log before its place may be lost.
+    is_log_ahead: bool,
 }
 
 impl Watcher {
@@ -140,6 +168,9 @@ impl Watcher {
             missed: Arc::default(),
             news: Arc::default(),
             is_off: false,
+            is_power_due: false,
+            undecided: watch::Sender::new(()),
+            is_log_ahead: false,
         }
     }
 
@@ -155,6 +186,11 @@ impl Watcher {
 
     /// Runs until the receiver of findings is dropped, then closes an open session.
     pub async fn run(mut self) {
+        self.watch_sessions().await;
+        self.save_last().await;
+    }
+
+    async fn watch_sessions(&mut self) {
         let mut pause = PAUSE_MIN;
         let reports = self.reports.clone();
         while !reports.is_closed() {
@@ -220,7 +256,10 @@ impl Watcher {
     async fn report(&self, findings: Vec<Finding>) {
         for finding in findings {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let kept = (finding.statement == Statement::Kept)
+                .then(|| Undecided { news: self.news(), _token: self.undecided.subscribe() });
             let report = Report {
+                kept,
                 node: Arc::clone(&self.node),
                 bmc: Arc::clone(&self.bmc_name),
                 time_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
@@ -260,14 +299,14 @@ impl Watcher {
                 () = missed.notified() => self.read_power(bmc, true).await?,
                 _ = polls.tick() => {
                     self.poll(bmc).await?;
-                    if self.is_off {
+                    if self.is_off || self.is_power_due {
                         self.read_power(bmc, false).await?;
                     }
                     *pause = PAUSE_MIN;
                 }
                 () = sleep_until(next_log) => {
                     self.read_log(bmc).await?;
-                    next_log = self.log.pause(sel_interval).map(|pause| Instant::now() + pause);
+                    next_log = self.log_pause().map(|pause| Instant::now() + pause);
                 }
                 event = bmc.event() => {
                     self.on_events(bmc, &[event?], EventSource::Pushed).await?;
@@ -322,7 +361,8 @@ impl Watcher {
             Err(_) => return Ok(()),
         };
         let was_off = std::mem::replace(&mut self.is_off, !is_on);
-        if !is_missed && was_off != is_on {
+        let is_due = std::mem::take(&mut self.is_power_due) || is_missed;
+        if !is_due && was_off != is_on {
             return Ok(());
         }
         let kind = if is_on { FindingKind::ChassisOn } else { FindingKind::ChassisOff };
@@ -331,18 +371,33 @@ impl Watcher {
     }
 
     async fn take_news(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
-        let News { former, cleared } = self.news.take();
+        let News { former, cleared, refused } = self.news.take();
         if let Some(rows) = former {
-            let was_off = rows.iter().any(|row| row.key == CHASSIS_OFF);
+            self.is_power_due |= rows.iter().any(|row| row.key == CHASSIS_OFF);
             self.handle(Input::Former(rows)).await;
-            if was_off {
-                self.read_power(bmc, true).await?;
-            }
         }
         for (component, key) in cleared {
             self.handle(Input::ClearedByHand { component, key }).await;
         }
+        for (component, key) in refused {
+            self.handle(Input::KeptRefused { component, key }).await;
+        }
+        // Last: the BMC may be lost.
+        if self.is_power_due {
+            self.read_power(bmc, false).await?;
+        }
         Ok(())
+    }
+
+    /// Pause before the next read of the log; `None`: this session has no log.
+    fn log_pause(&self) -> Option<Duration> {
+        let pause = self.log.pause(self.plan.sel_interval)?;
+        let is_waiting = self.is_undecided() && self.log.is_unsaved();
+        Some(if is_waiting { pause.min(UNDECIDED_PAUSE) } else { pause })
+    }
+
+    fn is_undecided(&self) -> bool {
+        self.undecided.receiver_count() > 0
     }
 
     async fn read_log(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
@@ -350,9 +405,27 @@ impl Watcher {
         if let Some(state) = self.log.state() {
             self.handle(Input::Log(state)).await;
         }
+        self.is_log_ahead = true;
         self.on_events(bmc, &entries, EventSource::Logged).await?;
-        self.log.save().await;
+        self.is_log_ahead = self.reports.is_closed();
+        if !self.is_undecided() {
+            self.save_place().await;
+        }
         Ok(())
+    }
+
+    /// After an end before this, the next life reads the entries again.
+    async fn save_place(&mut self) {
+        if !self.is_log_ahead {
+            self.log.save().await;
+        }
+    }
+
+    /// At the end: waits until the agent has decided on the last kept conditions.
+    async fn save_last(&mut self) {
+        if tokio::time::timeout(DECISION_DEADLINE, self.undecided.closed()).await.is_ok() {
+            self.save_place().await;
+        }
     }
 
     /// Handles events, then reads their sensors at once: the reading decides.
@@ -381,3 +454,6 @@ async fn sleep_until(moment: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

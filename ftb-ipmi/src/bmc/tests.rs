@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 const PIECE_BYTES_MAX: usize = 7;
 /// The read of the record, counted from 1, before which the BMC cancels the reservation.
 const RESERVATION_LOST_AT: u32 = 5;
-/// Entries of its log: memory errors, numbered from 1.
+/// Entries of its log: uncorrectable memory errors, numbered from 1. Each second has one.
 const LOG_ENTRIES: u16 = 3;
 
 /// Starts a BMC with one sensor record and a log. Its sensors read as their own number.
@@ -23,6 +23,8 @@ pub(crate) async fn fake_bmc(
     let respond = move |request: Request<'_>| {
         let data = request.data;
         match (request.netfn, request.command) {
+            // Powered on.
+            (0x00, 0x01) => (0, vec![1, 0, 0]),
             (0x0A, 0x22) => {
                 reservation += 1;
                 (0, vec![reservation, 0])
@@ -75,7 +77,8 @@ fn log_entry(requested: u16) -> (u8, Vec<u8>) {
     }
     let next = if number == LOG_ENTRIES { 0xFFFF } else { number + 1 };
     let mut data = [next, number].map(u16::to_le_bytes).concat();
-    data.extend_from_slice(&[2, 0, 0, 0, 0, 0x21, 0, 4, 0x0C, 0x87, 0x6F, 0, 0, 0xFF]);
+    let [low, high] = number.to_le_bytes();
+    data.extend_from_slice(&[2, low, high, 0, 0x20, 0x21, 0, 4, 0x0C, 0x87, 0x6F, 1, 0, 0xFF]);
     (0, data)
 }
 

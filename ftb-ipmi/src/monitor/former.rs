@@ -3,12 +3,17 @@
 //! A sensor with readings: its condition is over when this life first reads it as good. A sensor
 //! that has only events: this life states its condition again, unless an event in the log has ended
 //! it since. So neither a restart nor a fault of another sensor decides what is wrong now.
+//!
+//! A sensor that the BMC lost: only a measured value ends with its sensor. Other conditions may
+//! come from events, and no reading has shown that they are over: they stay unknown.
 
 use super::finding::Fault;
+use super::track::{Track, severity_of};
 use super::{
-    CONTROLLER_LOST, Finding, FindingKind, FormerCondition, LOG_FULL, Monitor, Watched,
-    condition_of_class,
+    CONTROLLER_LOST, Cause, Finding, FindingKind, FormerCondition, LOG_FULL, Monitor, Watched,
+    condition_of_class, judge,
 };
+use crate::sdr::SensorClass;
 use ftb_core::condition::CHASSIS_OFF;
 
 /// Most conditions of one node. Further ones stay unknown until they are cleared by hand.
@@ -38,8 +43,32 @@ enum FormerState {
     Replaced,
     /// It is over.
     Over(Box<Finding>),
-    /// The fault of the sensor with this index goes on.
-    GoesOn(usize),
+    /// Only events report the state of the sensor with this index.
+    OfEvents(usize),
+    /// The part of the sensor with this index is gone: the fault goes on.
+    Absent(usize),
+}
+
+/// Classes of sensors that measure a value: their conditions come from readings.
+const MEASURED: [SensorClass; 3] =
+    [SensorClass::Fan, SensorClass::Temperature, SensorClass::Voltage];
+
+/// The states in which a sensor may have stated a former condition, one bit each. The table has
+/// only the event and its severity.
+fn states_of(row: &FormerCondition, watched: &Watched) -> u16 {
+    let bad = judge::bad_states(watched, watched.sensor.reading_type);
+    let of_kind = |state: &u8| {
+        let kind = judge::kind_of(watched, Cause::State(*state));
+        bad & (1 << state) != 0 && kind == Some(row.kind)
+    };
+    let as_severe =
+        |state: &u8| severity_of(watched, row.kind, Cause::State(*state)) == row.severity;
+    let mask = |states: u16, state: u8| states | 1 << state;
+    match (0..16).filter(of_kind).filter(as_severe).fold(0, mask) {
+        // A rule has changed the severity since.
+        0 => (0..16).filter(of_kind).fold(0, mask),
+        states => states,
+    }
 }
 
 fn over(finding: Finding) -> FormerState {
@@ -56,22 +85,49 @@ impl Monitor {
                 FormerState::Over(finding) => {
                     findings.push(Finding { former: Some(Box::new(row)), ..*finding });
                 }
-                FormerState::GoesOn(index) => {
+                FormerState::OfEvents(index) => {
                     let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
-                    let finding = Finding {
-                        severity: row.severity,
-                        is_from_event: true,
-                        is_repeat: true,
-                        note: Some("reported before a restart of ftb-ipmi".to_owned()),
-                        ..Finding::of_sensor(row.kind, watched)
-                    };
-                    let finding = Finding { former: Some(Box::new(row)), ..finding };
-                    track.open = Some(Fault::new(now_ms, &finding));
-                    findings.push(finding);
-                    self.update_health(findings);
+                    // The loss of this program made unknown also what was over.
+                    let is_over = row.kind == FindingKind::Cleared
+                        || track.states.on_former(states_of(&row, watched));
+                    match (track.open.is_some(), is_over) {
+                        (true, _) => {}
+                        (false, true) => {
+                            let over = Finding::of_sensor(FindingKind::Cleared, watched);
+                            findings.push(Finding { former: Some(Box::new(row)), ..over });
+                        }
+                        (false, false) => self.go_on(now_ms, index, None, row, findings),
+                    }
+                }
+                FormerState::Absent(index) => {
+                    self.go_on(now_ms, index, Some(Cause::Absent), row, findings);
                 }
             }
         }
+    }
+
+    /// States a former condition again.
+    fn go_on(
+        &mut self,
+        now_ms: u64,
+        index: usize,
+        cause: Option<Cause>,
+        row: FormerCondition,
+        findings: &mut Vec<Finding>,
+    ) {
+        let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
+        let finding = Finding {
+            severity: row.severity,
+            cause,
+            is_from_event: cause.is_none(),
+            is_repeat: true,
+            note: Some("reported before a restart of ftb-ipmi".to_owned()),
+            ..Finding::of_sensor(row.kind, watched)
+        };
+        let finding = Finding { former: Some(Box::new(row)), ..finding };
+        track.open = Some(Fault::new(now_ms, &finding));
+        findings.push(finding);
+        self.update_health(findings);
     }
 
     fn state_of(&self, row: &FormerCondition) -> FormerState {
@@ -95,17 +151,22 @@ impl Monitor {
             let all = self.watched.iter().zip(&self.tracks).enumerate();
             all.filter(|(_, (watched, _))| is_of_row(watched))
         };
+        if let Some((index, _)) = sensors().find(|(_, (watched, _))| has_events_only(watched)) {
+            return FormerState::OfEvents(index);
+        }
         if sensors().any(|(_, (_, track))| track.open.is_some()) {
             return FormerState::Replaced;
         }
         let is_over = |watched| over(Finding::of_sensor(FindingKind::Cleared, watched));
-        if let Some((index, (watched, track))) = sensors().find(|(_, (w, _))| has_events_only(w)) {
-            // The loss of this program made unknown also what was over.
-            let was_over = row.kind == FindingKind::Cleared;
-            return match was_over || track.last_event == Some(false) {
-                true => is_over(watched),
-                false => FormerState::GoesOn(index),
-            };
+        // The part may have been taken out while no life of this program ran.
+        let is_gone = |(_, (watched, track)): &(usize, (&Watched, &Track))| {
+            let class = watched.policy.class;
+            matches!(class, SensorClass::Fan | SensorClass::PowerSupply)
+                && row.kind != FindingKind::Cleared
+                && track.empty_streak >= watched.policy.debounce
+        };
+        if let Some((index, _)) = sensors().find(is_gone) {
+            return FormerState::Absent(index);
         }
         let mut read = sensors().filter(|(_, (watched, _))| watched.is_polled()).peekable();
         match read.peek() {
@@ -117,7 +178,9 @@ impl Monitor {
                 }
             }
             // Before a whole pass, the BMC may not have all records yet.
-            None if self.has_whole_pass => {
+            None if self.has_whole_pass
+                && MEASURED.iter().any(|class| condition_of_class(*class).0 == row.key) =>
+            {
                 let note = Some("sensor removed".to_owned());
                 over(Finding::node(FindingKind::Cleared, note))
             }
@@ -125,13 +188,19 @@ impl Monitor {
         }
     }
 
-    /// A controller is back when one of its sensors was read.
+    /// A controller is back when one of its sensors was read. It is taken out if it has none.
     fn state_of_controller(&self, row: &FormerCondition) -> FormerState {
-        let mut sensors = self.watched.iter().zip(&self.tracks);
-        let read = sensors.find(|(watched, track)| {
-            track.is_read && watched.sensor.key.owner.to_string() == row.component
-        });
-        match read {
+        let all = self.watched.iter().zip(&self.tracks);
+        let mut sensors = all
+            .filter(|(watched, _)| {
+                watched.is_polled() && watched.sensor.key.owner.to_string() == row.component
+            })
+            .peekable();
+        if sensors.peek().is_none() && self.has_whole_pass {
+            let note = Some("controller removed".to_owned());
+            return over(Finding::node(FindingKind::ControllerBack, note));
+        }
+        match sensors.find(|(_, track)| track.is_read) {
             Some((watched, _)) => over(Finding {
                 controller: Some(watched.sensor.key.owner),
                 ..Finding::node(FindingKind::ControllerBack, None)
@@ -155,7 +224,7 @@ impl Monitor {
                 && watched.sensor.name == component
                 && condition_of_class(watched.policy.class).0 == key;
             if is_it && track.open.take().is_some() {
-                track.last_event = Some(false);
+                track.states.end();
                 let note = Some("cleared by hand".to_owned());
                 let cleared = Finding::of_sensor(FindingKind::Cleared, watched);
                 findings.push(Finding { note, ..cleared });

@@ -5,15 +5,16 @@ use super::finding::{condition_of_class, kept_condition};
 use super::judge::state_severity;
 use super::{Cause, Finding, FindingKind, Statement};
 use ftb_core::Severity;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// Most kept conditions that are remembered. Further ones are stated all the same; a lesser fault
 /// of the same sensor may replace them.
 const KEPT_MAX: usize = 2048;
 
-/// The kept conditions of sensors that this life has stated: component and key.
+/// The kept conditions of sensors that this life has stated, by component and key: with the last
+/// lasting fault of the sensor, or its end, that has not stated itself because of them.
 #[derive(Debug, Default)]
-pub(super) struct KeptErrors(BTreeSet<(String, &'static str)>);
+pub(super) struct KeptErrors(BTreeMap<(String, &'static str), Option<Finding>>);
 
 impl KeptErrors {
     /// Decides what a finding of a sensor states. A momentary error of severity ERROR or worse is
@@ -37,15 +38,14 @@ impl KeptErrors {
             if let (true, Some(watched), Some(key)) = (is_kept, &finding.sensor, of_kind)
                 && self.0.len() < KEPT_MAX
             {
-                self.0.insert((watched.sensor.name.clone(), key));
+                self.0.entry((watched.sensor.name.clone(), key)).or_default();
             }
             return;
         }
         let (Some(watched), Some(class)) = (&finding.sensor, class) else { return };
         let (key, _) = condition_of_class(class);
-        if !self.0.contains(&(watched.sensor.name.clone(), key)) {
-            return;
-        }
+        let Some(unstated) = self.0.get_mut(&(watched.sensor.name.clone(), key)) else { return };
+        *unstated = Some(finding.clone());
         let is_as_bad = finding.kind != FindingKind::Cleared
             && finding.severity >= Severity::Error
             && of_kind == Some(key);
@@ -54,6 +54,20 @@ impl KeptErrors {
 
     /// A person has cleared the condition of a component.
     pub(super) fn on_cleared(&mut self, component: &str, key: &str) {
-        self.0.retain(|(name, known)| name != component || !known.eq_ignore_ascii_case(key));
+        self.take(component, key);
+    }
+
+    /// An agent has refused the condition of a component. Returns what the sensor has not stated
+    /// because of it.
+    pub(super) fn on_refused(&mut self, component: &str, key: &str) -> Option<Finding> {
+        let unstated = self.take(component, key)?;
+        Some(Finding { is_repeat: true, statement: Statement::Lasting, ..unstated })
+    }
+
+    fn take(&mut self, component: &str, key: &str) -> Option<Finding> {
+        let is_it =
+            |(name, known): &(String, &str)| name == component && known.eq_ignore_ascii_case(key);
+        let found = self.0.keys().find(|known| is_it(known)).cloned()?;
+        self.0.remove(&found)?
     }
 }

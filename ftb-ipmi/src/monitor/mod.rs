@@ -38,6 +38,9 @@ use track::{Track, severity_of};
 /// Most sources of events without a sensor record. Further ones share one source.
 const UNRECORDED_SOURCES_MAX: usize = 256;
 
+/// Most removed sensors whose fault goes on.
+const REMOVED_MAX: usize = 64;
+
 /// An input of the state machine.
 #[derive(Clone, Debug)]
 pub enum Input {
@@ -78,6 +81,13 @@ pub enum Input {
     Former(Vec<FormerCondition>),
     /// A person has cleared a condition that this program states.
     ClearedByHand {
+        /// The component.
+        component: String,
+        /// The key.
+        key: String,
+    },
+    /// An agent has refused a kept condition.
+    KeptRefused {
         /// The component.
         component: String,
         /// The key.
@@ -256,6 +266,9 @@ impl Monitor {
             Input::ClearedByHand { component, key } => {
                 self.on_cleared_by_hand(&component, &key, findings);
             }
+            Input::KeptRefused { component, key } => {
+                findings.extend(self.kept.on_refused(&component, &key));
+            }
         }
     }
 
@@ -286,9 +299,18 @@ impl Monitor {
         self.awaited.clear();
         // A BMC that starts may have no sensors yet, so the health is unknown.
         self.has_whole_pass = false;
-        // The fault of a removed sensor ends.
+        // The fault of a removed sensor ends. One that only events report goes on until a person
+        // clears it: firmware may have renamed the sensor, or the BMC may have no record of it yet.
+        let mut removed = 0;
         for (watched, track) in old.into_values() {
-            if track.open.is_some() {
+            if track.open.is_none() {
+                continue;
+            }
+            if watched.sensor.event_only && removed < REMOVED_MAX {
+                removed += 1;
+                self.watched.push(watched);
+                self.tracks.push(track);
+            } else {
                 let note = Some("sensor removed".to_owned());
                 let cleared = Finding::of_sensor(FindingKind::Cleared, &watched);
                 findings.push(Finding { note, ..cleared });
@@ -361,6 +383,10 @@ impl Monitor {
         let mut judgement = judge(watched, reading, track.open.is_some(), track.was_present);
         let is_there = reading.raw.is_some() && judge::is_present(watched, reading);
         track.was_present |= is_there;
+        track.empty_streak = match reading.raw {
+            Some(_) => 0,
+            None => track.empty_streak.saturating_add(1),
+        };
         if let Some(forecast) = track.predict(now_ms, watched, reading)
             && matches!(judgement, Judgement::Good | Judgement::Warning)
         {
@@ -435,11 +461,11 @@ impl Monitor {
             }
             return;
         }
-        track.last_event = Some(event.is_asserted);
+        track.states.on_event(event);
         let severity = severity_of(watched, kind, cause);
         let (kind, severity) = match event.is_asserted {
             true if track.severity() < Some(severity) => (kind, severity),
-            false if track.open.is_some() => {
+            false if track.open.is_some() && track.states.is_over() => {
                 (FindingKind::Cleared, FindingKind::Cleared.severity())
             }
             _ => return,

@@ -101,6 +101,45 @@ impl Unconfirmed {
     }
 }
 
+/// The bad states of a sensor without readings, one bit each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventStates {
+    asserted: u16,
+    deasserted: u16,
+    /// The state that an earlier life of this program has stated is one of these.
+    former: Option<u16>,
+}
+
+impl EventStates {
+    /// Records an event of a state.
+    pub(super) fn on_event(&mut self, event: &SensorEvent) {
+        let state = 1 << (event.offset % OFFSETS);
+        if event.is_asserted {
+            (self.asserted, self.deasserted) = (self.asserted | state, self.deasserted & !state);
+            return;
+        }
+        (self.asserted, self.deasserted) = (self.asserted & !state, self.deasserted | state);
+        self.former = self.former.filter(|former| former & state == 0);
+    }
+
+    /// An earlier life has stated a fault in one of these states. `true` if its end is known.
+    pub(super) fn on_former(&mut self, states: u16) -> bool {
+        let is_over = self.deasserted & states != 0;
+        self.former = (!is_over).then_some(states);
+        is_over
+    }
+
+    /// Whether no state holds.
+    pub(super) fn is_over(&self) -> bool {
+        self.asserted == 0 && self.former.is_none()
+    }
+
+    /// A person says that no state holds.
+    pub(super) fn end(&mut self) {
+        *self = Self { deasserted: u16::MAX, ..Self::default() };
+    }
+}
+
 /// Events from one source that may also come from the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pairs {

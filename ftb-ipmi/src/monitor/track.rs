@@ -1,7 +1,7 @@
 //! The state of one sensor: debounce, open fault, prediction, unconfirmed events.
 
 use super::finding::Fault;
-use super::repeats::{Momentary, Unconfirmed};
+use super::repeats::{EventStates, Momentary, Unconfirmed};
 use super::slope::Slope;
 use super::{Cause, Finding, FindingKind, Forecast, Reading, Watched, judge};
 use crate::sdr::SensorClass;
@@ -12,8 +12,10 @@ pub(super) struct Track {
     pub(super) was_present: bool,
     /// It was read since the start, or since its BMC or controller was lost.
     pub(super) is_read: bool,
-    /// Of a sensor without readings: whether its last event began a fault.
-    pub(super) last_event: Option<bool>,
+    /// Of a sensor without readings: the states that its events report.
+    pub(super) states: EventStates,
+    /// Readings in a row without a value, of a machine with power.
+    pub(super) empty_streak: u32,
     /// A fan that turned at its last reading.
     pub(super) is_turning: bool,
     pub(super) bad_streak: u32,
@@ -35,7 +37,8 @@ impl Track {
 
     /// Whether the last reading was good.
     pub(super) fn is_good(&self) -> bool {
-        self.open.is_none() && self.bad_streak == 0 && self.good_streak > 0
+        let is_quiet = self.bad_streak == 0 && self.empty_streak == 0;
+        self.open.is_none() && is_quiet && self.good_streak > 0
     }
 
     /// Forgets readings after a time without any.
@@ -49,7 +52,7 @@ impl Track {
 
     /// The machine is off: readings neither confirm nor predict a fault.
     pub(super) fn on_power_off(&mut self) {
-        self.bad_streak = 0;
+        (self.bad_streak, self.empty_streak) = (0, 0);
         self.slope.clear();
     }
 

@@ -50,6 +50,11 @@ impl Access {
         }
     }
 
+    /// Whether the BMC has no event log.
+    pub(super) fn is_unsupported(&self) -> bool {
+        self.is_unsupported
+    }
+
     /// Pause before the next read: the interval, doubled by each refusal in a row. `None`: no read
     /// in this session.
     pub(super) fn pause(&self, interval: Duration) -> Option<Duration> {

@@ -32,6 +32,8 @@ pub(crate) struct LogReader {
     path: Option<PathBuf>,
     place: Place,
     saved: Place,
+    /// The bookmarked entry is gone: entries up to this time were read before.
+    read_until_s: Option<u32>,
     seen: Option<SelInfo>,
     state: Option<LogState>,
     access: Access,
@@ -43,7 +45,7 @@ impl LogReader {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let place = text.as_deref().and_then(Bookmark::parse).map_or(Place::Unknown, Place::After);
         let (state, access) = (None, Access::default());
-        Self { node, path, place, saved: place, seen: None, state, access }
+        Self { node, path, place, saved: place, read_until_s: None, seen: None, state, access }
     }
 
     /// A new session tries again, even if an earlier one found no log.
@@ -51,9 +53,10 @@ impl LogReader {
         self.access = Access::default();
     }
 
-    /// Whether the log accepts another entry, at the last read; `None` before that.
+    /// Whether the log accepts another entry, at the last read; `None` before that. A BMC without
+    /// a log has no full one.
     pub(crate) fn state(&self) -> Option<LogState> {
-        self.state
+        self.state.or(self.access.is_unsupported().then_some(LogState::HasRoom))
     }
 
     /// Pause before the next read; `None`: this session has no log.
@@ -101,7 +104,7 @@ impl LogReader {
             return Ok(());
         }
         if info.entries == 0 {
-            (self.place, self.seen) = (Place::Start, Some(info));
+            (self.place, self.seen, self.read_until_s) = (Place::Start, Some(info), None);
             return Ok(());
         }
         self.seen = None;
@@ -133,37 +136,62 @@ impl LogReader {
         let mut next = self.next_after_bookmark(bmc).await?;
         for _ in 0..ENTRIES_MAX {
             if next == LAST {
-                return Ok(true);
+                return Ok(self.at_end());
             }
             match bmc.run(GetSelEntry(next)).await {
                 Ok(entry) => {
-                    entries.push(entry.record);
-                    self.place = Place::After(Bookmark::of(&entry.record));
+                    let bookmark = Bookmark::of(&entry.record);
+                    if !self.read_until_s.is_some_and(|until_s| bookmark.is_until(until_s)) {
+                        entries.push(entry.record);
+                    }
+                    self.place = Place::After(bookmark);
                     if entry.next == next {
-                        return Ok(true);
+                        return Ok(self.at_end());
                     }
                     next = entry.next;
                 }
-                Err(error) if is_missing(&error) => return Ok(true),
+                Err(error) if is_missing(&error) => return Ok(self.at_end()),
                 Err(error) => return Err(error),
             }
         }
         Ok(false)
     }
 
-    async fn next_after_bookmark(&self, bmc: &mut Bmc) -> Result<u16, BmcError> {
+    fn at_end(&mut self) -> bool {
+        self.read_until_s = None;
+        true
+    }
+
+    async fn next_after_bookmark(&mut self, bmc: &mut Bmc) -> Result<u16, BmcError> {
         let Place::After(bookmark) = self.place else { return Ok(FIRST) };
         match bmc.run(GetSelEntry(bookmark.record)).await {
             Ok(entry) if Bookmark::of(&entry.record) == bookmark => Ok(entry.next),
-            // Another entry has this number: the log was erased since.
-            Ok(_) => Ok(FIRST),
-            Err(error) if is_missing(&error) => Ok(FIRST),
+            // Another entry has this number: the log was erased or renumbered since.
+            Ok(_) => Ok(self.first_after(bookmark)),
+            // The log was erased since, or the entry was deleted.
+            Err(error) if is_missing(&error) => Ok(self.first_after(bookmark)),
             Err(error) => Err(error),
         }
     }
 
+    /// Begins again at the first entry. Entries that may be older than the bookmark are no news.
+    fn first_after(&mut self, bookmark: Bookmark) -> u16 {
+        self.read_until_s = self.read_until_s.max(bookmark.real_time_s());
+        FIRST
+    }
+
+    /// Whether the bookmark in the file is not the current one.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        let is_known = self.path.is_some() && self.place != Place::Unknown;
+        // Amid old entries, the old bookmark tells them from new ones.
+        is_known && self.saved != self.place && self.read_until_s.is_none()
+    }
+
     /// Writes a changed bookmark. Best effort: without it a restart may miss entries.
     pub(crate) async fn save(&mut self) {
+        if !self.is_unsaved() {
+            return;
+        }
         let Some(path) = &self.path else { return };
         let bookmark = match self.place {
             Place::Unknown => return,
@@ -171,9 +199,6 @@ impl LogReader {
             Place::Start => Bookmark { record: FIRST, time_s: 0 },
             Place::After(bookmark) => bookmark,
         };
-        if self.saved == self.place {
-            return;
-        }
         let temporary = path.with_extension("tmp");
         let written = match tokio::fs::write(&temporary, bookmark.to_text()).await {
             Ok(()) => tokio::fs::rename(&temporary, path).await,
@@ -220,6 +245,8 @@ mod tests {
             reads.push(entries.iter().map(|entry| entry[0]).collect());
         }
         task.abort();
+        log.save().await;
+        assert!(!log.is_unsaved(), "all entries are read");
         reads
     }
 
@@ -237,7 +264,7 @@ mod tests {
             for refused in 0..3 {
                 let behavior = move |n| if n == refused { refusal } else { Behavior::Answer };
                 let expected = [vec![], vec![3], vec![]];
-                let found = reads(3, "2 0\n", behavior).await;
+                let found = reads(3, "2 536870914\n", behavior).await;
                 assert_eq!(found, expected, "{refusal:?} of command {refused}");
             }
         }
@@ -250,5 +277,41 @@ mod tests {
             _ => Behavior::Answer,
         };
         assert_eq!(reads(3, "", behavior).await, [vec![0; 0], vec![], vec![]]);
+    }
+
+    #[tokio::test]
+    async fn entries_before_a_lost_bookmark_are_no_news() {
+        // Deleted, and renumbered; the entries are of the seconds 536870913 to 536870915.
+        for (bookmark, news) in [
+            ("9 536870913\n", vec![2, 3]),
+            ("2 536870913\n", vec![2, 3]),
+            ("1 536870916\n", vec![]),
+            // The clock of the BMC was not set.
+            ("9 77\n", vec![1, 2, 3]),
+        ] {
+            let found = reads(2, bookmark, |_| Behavior::Answer).await;
+            assert_eq!(found, [news, vec![]], "{bookmark}");
+        }
+    }
+
+    #[tokio::test]
+    async fn old_entries_stay_old_after_a_refusal_amid_them() {
+        // The entry after the first one is refused.
+        let behavior =
+            |n| if n == 3 { Behavior::Refuse(ERASE_IN_PROGRESS) } else { Behavior::Answer };
+        let found = reads(3, "9 536870914\n", behavior).await;
+        assert_eq!(found, [vec![], vec![3], vec![]]);
+    }
+
+    #[tokio::test]
+    async fn a_bmc_without_a_log_has_no_full_one() {
+        for (code, expected) in [(0xC1, Some(LogState::HasRoom)), (ERASE_IN_PROGRESS, None)] {
+            let (config, task) = fake_bmc(move |_| Behavior::Refuse(code)).await;
+            let mut log = LogReader::new("node001".into(), None);
+            let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
+            log.read_new(&mut bmc).await.unwrap();
+            assert_eq!(log.state(), expected, "{code:#x}");
+            task.abort();
+        }
     }
 }

@@ -24,13 +24,12 @@ fn node_with_events() -> Node {
 }
 
 fn processor_event(is_asserted: bool) -> Input {
-    let event = SensorEvent {
-        sensor: Some(SensorKey::bmc(0xF3)),
-        number: 0xF3,
-        sensor_type: 7,
-        is_asserted,
-        ..from_firmware(0)
-    };
+    event_of(0xF3, 7, 0, is_asserted)
+}
+
+fn event_of(number: u8, sensor_type: u8, offset: u8, is_asserted: bool) -> Input {
+    let sensor = Some(SensorKey::bmc(number));
+    let event = SensorEvent { sensor, number, sensor_type, is_asserted, ..from_firmware(offset) };
     Input::Event { event, source: EventSource::Logged }
 }
 
@@ -176,4 +175,123 @@ fn a_person_ends_the_fault_of_a_sensor_without_readings_and_of_no_other() {
     assert_eq!(stated(&node.take_findings()), [is("n1 P2 Status CPUFAIL", Truth::False)]);
     node.give(processor_event(true));
     assert_eq!(stated(&node.take_findings()), [is("n1 P2 Status CPUFAIL", Truth::True)]);
+}
+
+#[test]
+fn the_end_of_one_state_does_not_end_the_fault_of_another() {
+    let mut node = node_with_events();
+    let psu = |offset, is_asserted| event_of(0xC1, 8, offset, is_asserted);
+    for (event, expected) in [
+        // Failed, then its input is lost and back.
+        (psu(1, true), Some(Truth::True)),
+        (psu(3, true), None),
+        (psu(3, false), None),
+        (psu(1, false), Some(Truth::False)),
+    ] {
+        node.give(event);
+        let found: Vec<_> = stated(&node.take_findings()).into_iter().map(|(_, t)| t).collect();
+        assert_eq!(found, Vec::from_iter(expected));
+    }
+}
+
+#[test]
+fn a_former_fault_ends_only_with_a_state_that_its_event_may_have_had() {
+    // A thermal trip, and an internal error.
+    for (kind, severity, own, other) in [
+        (FindingKind::OverTemp, Severity::Error, 1, 0),
+        (FindingKind::CpuFail, Severity::Fatal, 0, 1),
+    ] {
+        for is_seen in [false, true] {
+            let mut node = node_with_events();
+            let former = FormerCondition { severity, ..row("P2 Status", kind, "CPUFAIL") };
+            node.give(Input::Former(vec![former]));
+            assert_eq!(stated(&node.take_findings()), [is("n1 P2 Status CPUFAIL", Truth::True)]);
+            if is_seen {
+                node.give(event_of(0xF3, 7, other, true));
+                node.take();
+            }
+            node.give(event_of(0xF3, 7, other, false));
+            assert_eq!(stated(&node.take_findings()), [], "{kind:?}");
+            node.give(event_of(0xF3, 7, own, false));
+            assert_eq!(stated(&node.take_findings()), [is("n1 P2 Status CPUFAIL", Truth::False)]);
+        }
+    }
+}
+
+#[test]
+fn a_removed_sensor_ends_only_a_condition_that_a_reading_has_shown() {
+    let mut node = node_with_events();
+    let rows = [
+        row("P3 Status", FindingKind::CpuFail, "CPUFAIL"),
+        row("PS1 Status", FindingKind::CpuFail, "CPUFAIL"),
+        row("CHASSIS FAN", FindingKind::FanFail, "FANFAIL"),
+    ];
+    node.give(Input::Former(rows.to_vec()));
+    node.poll_powered(true);
+    let normal = is("n1 ftb.ipmi WATCHED", Truth::True);
+    let expected = [is("n1 CHASSIS FAN FANFAIL", Truth::False), normal];
+    assert_eq!(stated(&node.take_findings()), expected);
+}
+
+#[test]
+fn the_fault_of_a_removed_sensor_without_readings_goes_on_until_a_person_clears_it() {
+    let mut node = node_with_events();
+    node.give(Input::Former(Vec::new()));
+    node.give(processor_event(true));
+    let mut sensors = node.monitor.watched().to_vec();
+    sensors[4].sensor.name = "CPU2 Status".to_owned();
+    node.take();
+    for _ in 0..2 {
+        node.give(Input::Inventory(sensors.clone()));
+        assert_eq!(node.polls(5), [""; 0]);
+        assert_eq!(node.monitor.health(), Health::Failing);
+    }
+    let (component, key) = ("P2 Status".to_owned(), "CPUFAIL".to_owned());
+    node.give(Input::ClearedByHand { component, key });
+    let over = is("n1 P2 Status CPUFAIL", Truth::False);
+    assert_eq!(stated(&node.take_findings())[0], over);
+    assert_eq!(node.monitor.health(), Health::Healthy);
+}
+
+#[test]
+fn a_failed_part_that_was_taken_out_during_a_restart_is_still_bad() {
+    let gone = Reading { raw: None, value: None, states: 0 };
+    for (index, name, kind, key) in [
+        (0, "CPU 1 FAN", FindingKind::FanFail, "FANFAIL"),
+        (3, "PS1 Status", FindingKind::PsuFail, "PSUFAIL"),
+    ] {
+        let mut node = Node::new();
+        node.give(Input::Former(vec![row(name, kind, key)]));
+        let poll = |node: &mut Node, is_gone: bool| {
+            let mut samples = node.samples();
+            if is_gone {
+                samples[index].1 = gone;
+            }
+            node.give(Input::Samples { samples, is_whole: true, is_powered: true });
+            let findings = node.take_findings();
+            let of_part = findings.iter().filter(|finding| finding.sensor.is_some()).cloned();
+            stated(&of_part.collect::<Vec<_>>())
+        };
+        assert_eq!(poll(&mut node, true), [], "a single reading may be missing");
+        let subject = format!("n1 {name} {key}");
+        assert_eq!(poll(&mut node, true), [is(&subject, Truth::True)]);
+        assert_eq!(poll(&mut node, true), []);
+        let put_in: Vec<_> = (0..5).flat_map(|_| poll(&mut node, false)).collect();
+        assert_eq!(put_in, [is(&subject, Truth::False)]);
+    }
+}
+
+#[test]
+fn a_controller_that_was_taken_out_is_lost_no_more() {
+    let backplane = Controller { channel: 0, slave: 0xC0 }.to_string();
+    let mut node = Node::new();
+    let rows = vec![row(&backplane, FindingKind::ControllerLost, "CONTROLLER_LOST")];
+    node.give(Input::Former(rows));
+    assert_eq!(stated(&node.take_findings()), [], "not all sensors are known");
+    node.poll_powered(true);
+    let findings = node.take_findings();
+    let subject = format!("n1 {backplane} CONTROLLER_LOST");
+    assert_eq!(stated(&findings)[0], is(&subject, Truth::False));
+    let event = to_event("n1", "bmc", 9, &findings[0]);
+    assert_eq!(event.tag("controller"), Some(&backplane[..]));
 }

@@ -96,3 +96,37 @@ fn a_sensor_whose_reading_refutes_an_event_states_no_kept_condition() {
     assert_eq!((findings[0].kind, findings[0].severity), (FindingKind::PsuFail, Severity::Error));
     assert_eq!(stated(&findings), [None], "its next readings say that it is well");
 }
+
+#[test]
+fn a_refused_kept_condition_holds_back_no_fault_of_its_sensor() {
+    let refused =
+        || Input::KeptRefused { component: "DIMM A1".to_owned(), key: "memerr".to_owned() };
+    let lasting = |truth| Some(("n1 DIMM A1 MEMERR".to_owned(), truth, false));
+    let mut node = Node::new();
+    node.poll();
+    node.give(refused());
+    node.take();
+    let error = |node: &mut Node| {
+        node.now_ms += 60_000;
+        node.event(DIMM, 0x6F, 1, true, EventSource::Logged);
+        assert_eq!(stated(&node.reread_findings()), [kept("n1 DIMM A1 MEMERR")]);
+    };
+    let polls = |node: &mut Node, states: u16| {
+        node.states[0] = states;
+        (0..3).for_each(|_| node.poll_powered(true));
+        stated(&node.take_findings())
+    };
+    error(&mut node);
+    // The refusal arrives while a corrected error lasts, which has stated nothing.
+    assert_eq!(polls(&mut node, 0x41), [None]);
+    node.give(refused());
+    assert_eq!(stated(&node.take_findings()), [lasting(Truth::True)]);
+    // It arrives after the end of a fault that was stated before the error.
+    error(&mut node);
+    assert_eq!(polls(&mut node, 0x40), [None]);
+    node.give(refused());
+    assert_eq!(stated(&node.take_findings()), [lasting(Truth::False)]);
+    node.give(refused());
+    assert_eq!(polls(&mut node, 0x41), [lasting(Truth::True)]);
+    assert_eq!(polls(&mut node, 0x40), [lasting(Truth::False)]);
+}

@@ -1,0 +1,119 @@
+//! The task of one BMC: bookmarks that wait for the agent, and news that outlive a lost BMC.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::bmc::Target;
+use crate::bmc::tests::fake_bmc;
+use crate::config::{Config, TargetFile};
+use crate::monitor::{FormerCondition, Watched};
+use crate::rules::Policy;
+use crate::sdr::RawThresholds;
+use ftb_core::Severity;
+use ftb_rmcp::fake::{Behavior, patient};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn watcher(state_dir: &Path) -> (Watcher, mpsc::Receiver<Report>) {
+    let target = TargetFile {
+        bmc: "bmc1".to_owned(),
+        node: Some("node001".to_owned()),
+        ..TargetFile::default()
+    };
+    let node = Config::of_target(&target).unwrap().nodes.remove(0);
+    let plan = Plan {
+        interval: Duration::from_secs(1),
+        sel_interval: Duration::from_secs(1),
+        restate: Duration::ZERO,
+        state_dir: Some(state_dir.to_owned()),
+        rules: Vec::new().into(),
+        has_table: true,
+    };
+    let (reports_in, reports) = mpsc::channel(16);
+    let (progress, _) = mpsc::channel(16);
+    (Watcher::new(node, plan, reports_in, progress), reports)
+}
+
+#[tokio::test]
+async fn the_bookmark_waits_until_the_agent_has_an_uncorrectable_error() {
+    const BEFORE: &str = "2 536870914\n";
+    let (config, task) = fake_bmc(|_| Behavior::Answer).await;
+    let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
+    for (is_closed, is_last) in [(false, false), (true, false), (true, true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node001.sel");
+        std::fs::write(&path, BEFORE).unwrap();
+        let saved = || std::fs::read_to_string(&path).unwrap();
+        let (mut watcher, mut reports) = watcher(folder.path());
+        watcher.read_log(&mut bmc).await.unwrap();
+        let report = reports.recv().await.unwrap();
+        assert!(report.kept.is_some(), "{report:?}");
+        assert_eq!(saved(), BEFORE);
+        if is_closed {
+            reports.close();
+        }
+        if is_last {
+            tokio::join!(watcher.save_last(), async { drop(report) });
+            assert_ne!(saved(), BEFORE);
+            continue;
+        }
+        drop(report);
+        watcher.read_log(&mut bmc).await.unwrap();
+        // After the end of the daemon, a finding about an entry may be lost.
+        assert_eq!(saved() == BEFORE, is_closed, "{}", saved());
+    }
+    task.abort();
+}
+
+#[tokio::test]
+async fn news_outlive_a_bmc_that_is_lost_while_its_power_is_read() {
+    let is_silent = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_silent);
+    let behavior = move |_| match flag.load(Ordering::Relaxed) {
+        true => Behavior::Lose,
+        false => Behavior::Answer,
+    };
+    let (config, task) = fake_bmc(behavior).await;
+    let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut watcher, mut reports) = watcher(folder.path());
+    let mut psu = crate::sdr::tests::fan();
+    (psu.sensor_type, psu.reading_type, psu.event_only) = (8, 0x6F, true);
+    psu.name = "PS1 Status".to_owned();
+    let policy = Policy::default_for(&psu);
+    let event = SensorEvent {
+        record: 1,
+        time_s: 1,
+        sensor: Some(psu.key),
+        number: psu.key.number,
+        sensor_type: 8,
+        reading_type: 0x6F,
+        is_asserted: true,
+        offset: 1,
+    };
+    let watched = Watched::new(psu, policy, RawThresholds::default());
+    watcher.handle(Input::Inventory(vec![watched])).await;
+    watcher.handle(Input::Event { event, source: EventSource::Logged }).await;
+    watcher.news().put(|news| {
+        news.cleared.insert(("PS1 Status".to_owned(), "PSUFAIL".to_owned()));
+        news.former = Some(vec![FormerCondition {
+            component: String::new(),
+            key: CHASSIS_OFF.to_owned(),
+            severity: Severity::Error,
+            onset_ns: 1,
+            kind: FindingKind::ChassisOff,
+        }]);
+    });
+
+    is_silent.store(true, Ordering::Relaxed);
+    assert!(watcher.take_news(&mut bmc).await.unwrap_err().is_lost());
+    is_silent.store(false, Ordering::Relaxed);
+    watcher.read_power(&mut bmc, false).await.unwrap();
+    watcher.read_power(&mut bmc, false).await.unwrap();
+    drop(watcher);
+    let mut kinds = Vec::new();
+    while let Some(report) = reports.recv().await {
+        kinds.push(report.finding.kind);
+    }
+    assert_eq!(kinds, [FindingKind::PsuFail, FindingKind::Cleared, FindingKind::ChassisOn]);
+    task.abort();
+}
