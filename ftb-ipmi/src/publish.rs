@@ -142,7 +142,9 @@ async fn replace_refused(client: Client, kept: Undecided, event: Event, receipt:
     if let Some(condition) = &event.condition {
         kept.refuse(&condition.component, &condition.key);
     }
-    if let Err(error) = client.publish(Event { condition: None, ..event }) {
-        tracing::error!(%error, "an event is not published");
+    match client.publish(Event { condition: None, ..event }) {
+        // `kept` lives until then.
+        Ok(receipt) => drop(receipt.confirmed().await),
+        Err(error) => tracing::error!(%error, "an event is not published"),
     }
 }

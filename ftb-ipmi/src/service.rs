@@ -120,7 +120,7 @@ pub async fn watch(config: &Config, is_print: bool) -> Result<(), Failure> {
     };
     daemon::notify_stopping();
     listeners.iter().for_each(tokio::task::JoinHandle::abort);
-    // The bookmark of a log may be behind the entries of findings that are not published yet.
+    // The bookmark of a log may have passed the entries of these findings.
     reports.close();
     drain(&mut reports, |report| outlet.publish(report)).await;
     let closing = async { while tasks.join_next().await.is_some() {} };

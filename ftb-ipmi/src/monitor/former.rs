@@ -8,7 +8,7 @@
 //! come from events, and no reading has shown that they are over: they stay unknown.
 
 use super::finding::Fault;
-use super::track::{Track, severity_of};
+use super::track::Track;
 use super::{
     CONTROLLER_LOST, Cause, Finding, FindingKind, FormerCondition, LOG_FULL, Monitor, Watched,
     condition_of_class, judge,
@@ -53,22 +53,15 @@ enum FormerState {
 const MEASURED: [SensorClass; 3] =
     [SensorClass::Fan, SensorClass::Temperature, SensorClass::Voltage];
 
-/// The states in which a sensor may have stated a former condition, one bit each. The table has
-/// only the event and its severity.
+/// The states in which a sensor may have stated a former condition, one bit each: those of its
+/// event. The table has no more.
 fn states_of(row: &FormerCondition, watched: &Watched) -> u16 {
     let bad = judge::bad_states(watched, watched.sensor.reading_type);
-    let of_kind = |state: &u8| {
+    let is_of_row = |state: &u8| {
         let kind = judge::kind_of(watched, Cause::State(*state));
         bad & (1 << state) != 0 && kind == Some(row.kind)
     };
-    let as_severe =
-        |state: &u8| severity_of(watched, row.kind, Cause::State(*state)) == row.severity;
-    let mask = |states: u16, state: u8| states | 1 << state;
-    match (0..16).filter(of_kind).filter(as_severe).fold(0, mask) {
-        // A rule has changed the severity since.
-        0 => (0..16).filter(of_kind).fold(0, mask),
-        states => states,
-    }
+    (0..16).filter(is_of_row).fold(0, |states, state: u8| states | 1 << state)
 }
 
 fn over(finding: Finding) -> FormerState {

@@ -237,7 +237,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node001.sel");
         std::fs::write(&path, bookmark).unwrap();
-        let mut log = LogReader::new("node001".into(), Some(path));
+        let mut log = LogReader::new("node001".into(), Some(path.clone()));
         let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
         let mut reads = Vec::new();
         for _ in 0..count {
@@ -246,7 +246,8 @@ mod tests {
         }
         task.abort();
         log.save().await;
-        assert!(!log.is_unsaved(), "all entries are read");
+        let saved = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(saved, "3 536870915\n", "all entries are read");
         reads
     }
 
