@@ -241,7 +241,7 @@ async fn an_ordinary_user_hears_what_was_not_examined_and_that_the_tree_is_healt
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.starts_with("note     configuration: ") && said.contains("Permission"), "{said}");
-    assert!(said.contains("healthy: 1 agents reported"), "{said}");
+    assert!(said.contains("healthy: 1 agents reported; socket, tree, "), "{said}");
     // What is wrong is wrong for all users.
     drop(agent);
     let output = doctor(Some(ORDINARY[0]), &["--json"]);
