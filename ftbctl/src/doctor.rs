@@ -129,12 +129,10 @@ fn is_healthy(findings: &[Finding]) -> bool {
 /// the user of the agent, who has the folder of the socket.
 fn denied(what: String, socket: &Path) -> Vec<Finding> {
     let folder = socket.parent().and_then(|folder| std::fs::metadata(folder).ok());
-    let (grade, fix) = if geteuid().is_root() {
-        (Grade::Warning, "open it to root")
-    } else if folder.is_some_and(|folder| folder.uid() == geteuid().as_raw()) {
-        (Grade::Warning, "open it to the user of the agent, which reads it as this user")
-    } else {
-        (Grade::Note, "to examine it too, run as root")
+    let is_own = folder.is_some_and(|folder| folder.uid() == geteuid().as_raw());
+    let (grade, fix) = match is_own || geteuid().is_root() {
+        true => (Grade::Warning, "open it to the user of the agent"),
+        false => (Grade::Note, "to examine it too, run as root"),
     };
     vec![Finding::new(grade, AREAS[0], what, fix)]
 }

@@ -386,8 +386,7 @@ async fn a_host_that_dies_fires_alerts_that_are_resolved_when_it_is_back() {
         cluster.must(quiet.await).await;
     }
     watchers.collectors.clear();
-    let alarm = wait_for("FtbNoSamples", async || {
-        Ok(watchers.is_firing("FtbNoSamples")?.then_some(()))
-    });
+    let alarm =
+        wait_for("FtbNoSamples", async || Ok(watchers.is_firing("FtbNoSamples")?.then_some(())));
     cluster.must(alarm.await).await;
 }
