@@ -22,7 +22,7 @@ use crate::queries::Queries;
 use crate::serve;
 use crate::signing::Signing;
 use crate::trust;
-use crate::world::{Listener, World};
+use crate::world::{Listener, Net, World};
 use arc_swap::ArcSwap;
 use ftb_core::OriginId;
 use ftb_core::condition::pairs::ConditionPairs;
@@ -34,11 +34,18 @@ use ftb_transport::tls::validity::validities;
 use ftb_transport::tls::{self, Tls, TlsError};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
+
+/// First pause before the agent tries again to listen for monitoring systems; each is twice the
+/// one before.
+const MONITOR_PAUSE: Duration = Duration::from_secs(1);
+/// The longest of these pauses.
+const MONITOR_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +144,7 @@ impl Agent {
         let terms = terms(&config, &host, origin);
         let (clients, health) = services(&links, &access, &pairs, terms, &config, journal.as_ref());
         let limiters = limiters(&config, &errors, &access);
-        serve_monitor(listeners.monitor, &health, &limiters, &closing, &links.ended);
+        serve_monitor(listeners.monitor, &health, &limiters, &closing, &links);
         let sockets = serve::Sockets { tasks: tasks.clone(), closing: closing.clone(), ended };
         let links_served = LinkService(links.clone());
         sockets.serve_links(listeners.links, Arc::clone(&limiters[0]), tls.clone(), links_served);
@@ -305,8 +312,16 @@ async fn watch_expiry(config: &Config, handle: &Handle) {
 struct Listeners {
     links: Box<dyn Listener>,
     clients: Box<dyn Listener>,
-    /// For monitoring systems, with the web page that is served there.
-    monitor: Option<(Box<dyn Listener>, Option<Page>)>,
+    monitor: Option<MonitorSocket>,
+}
+
+/// The listening socket for monitoring systems.
+struct MonitorSocket {
+    address: String,
+    /// `None`: the address cannot be had yet.
+    listener: Option<Box<dyn Listener>>,
+    /// The web page that is served there.
+    page: Option<Page>,
 }
 
 impl Listeners {
@@ -320,23 +335,41 @@ impl Listeners {
         let page = Page::read(&config.page).map_err(StartError::Page)?;
         let monitor = match config.metrics.listen {
             None => None,
-            Some(address) => listen_for_monitors(&address.to_string(), world).await,
+            Some(address) => {
+                let address = address.to_string();
+                let listener = listen_for_monitors(&address, world).await;
+                Some(MonitorSocket { address, listener, page })
+            }
         };
-        Ok(Self { links, clients, monitor: monitor.map(|listener| (listener, page)) })
+        Ok(Self { links, clients, monitor })
     }
 }
 
-/// The address for monitoring systems; `None`, and a line of the log, if another program has it.
-/// Events are worth more than their metrics: the agent runs without.
+/// The address for monitoring systems; `None`, and a line of the log, if another program has it or
+/// the host does not have it yet. Events are worth more than their metrics: the agent runs without.
 async fn listen_for_monitors(address: &str, world: &World) -> Option<Box<dyn Listener>> {
     let opened = world.net.listen_links(address).await;
     let report = |error: &io::Error| {
         tracing::error!(
             "cannot listen for metrics on {address}: {error}: the agent runs without metrics and \
-             page; correct metrics.listen, then restart it"
+             page, and tries again; if another program keeps the address, correct metrics.listen \
+             and restart the agent"
         );
     };
     opened.inspect_err(report).ok()
+}
+
+/// Tries until it listens for monitoring systems. The failures were reported by the first attempt.
+async fn listen_again(address: &str, net: &dyn Net) -> Box<dyn Listener> {
+    let mut pause = MONITOR_PAUSE;
+    loop {
+        tokio::time::sleep(pause).await;
+        if let Ok(listener) = net.listen_links(address).await {
+            tracing::info!("listens for metrics on {address}");
+            return listener;
+        }
+        pause = (pause * 2).min(MONITOR_PAUSE_MAX);
+    }
 }
 
 /// What the journal holds; `None` without one.
@@ -385,19 +418,29 @@ fn reading_sources(clients: &Clients, links: &Links) -> ReadingSources {
     ReadingSources { handle, terms, access, signing, tasks: links.tasks.clone() }
 }
 
-/// Serves monitoring systems, if there is a listener for them.
+/// Serves monitoring systems, if they have an address, as soon as it can be had.
 fn serve_monitor(
-    listener: Option<(Box<dyn Listener>, Option<Page>)>,
+    socket: Option<MonitorSocket>,
     health: &HealthService,
     limiters: &[Arc<ConnectionLimiter>; 2],
     closing: &CancellationToken,
-    ended: &CancellationToken,
+    links: &Links,
 ) {
-    let Some((listener, page)) = listener else { return };
+    let Some(MonitorSocket { address, listener, page }) = socket else { return };
     let AdminService { errors, journal, .. } = health.admin().clone();
     let (agent, limiters) = (health.sources().clone(), limiters.clone());
     let sources = monitor::Sources { agent, errors, journal, limiters, page };
-    monitor::serve(listener, sources, closing.clone(), ended.clone());
+    let (closing, ended) = (closing.clone(), links.ended.clone());
+    if let Some(listener) = listener {
+        return monitor::serve(listener, sources, closing, ended);
+    }
+    let net = Arc::clone(&links.net);
+    links.tasks.spawn(async move {
+        let listening = listen_again(&address, &*net);
+        if let Some(listener) = closing.run_until_cancelled(listening).await {
+            monitor::serve(listener, sources, closing.clone(), ended);
+        }
+    });
 }
 
 /// What all connections share: counters, and what a reload replaces. The configuration was checked

@@ -6,7 +6,7 @@ mod common;
 use common::PATIENCE;
 use common::process::{Process, agent};
 use nix::sys::signal::Signal;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -114,9 +114,9 @@ fn a_good_configuration_says_who_this_host_is_and_starts_nothing() {
 }
 
 /// Two agents of one host with the same file but for their names: events are worth more than
-/// metrics.
+/// metrics. When the other program has ended, there are metrics too.
 #[tokio::test]
-async fn an_agent_whose_address_for_metrics_is_taken_runs_without_and_says_so() {
+async fn an_agent_whose_address_for_metrics_is_taken_runs_without_until_it_is_free() {
     let dir = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -124,8 +124,30 @@ async fn an_agent_whose_address_for_metrics_is_taken_runs_without_and_says_so() 
     let mut process = Process::start(dir.path(), &mut agent(&config));
     process.logged(&format!("cannot listen for metrics on {address}: Address already")).await;
     drop(process.client().await);
+    drop(taken);
+    process.logged(&format!("listens for metrics on {address}")).await;
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(" 200 "), "{answer}");
     process.signal(Signal::SIGTERM);
     assert_eq!(process.ended(), Some(0), "{}", process.log());
+}
+
+/// An agent that still tries stops as fast as any other: its drain deadline does not pass.
+#[tokio::test]
+async fn an_agent_that_waits_for_its_address_for_metrics_stops_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
+    let config = write_config(dir.path(), &listen);
+    let mut process = Process::start(dir.path(), &mut agent(&config));
+    process.logged("cannot listen for metrics").await;
+    drop(process.client().await);
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.ended(), Some(0), "{}", process.log());
+    assert!(!process.log().contains("drain deadline"), "{}", process.log());
 }
 
 #[test]

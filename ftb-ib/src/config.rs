@@ -152,7 +152,7 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// `adapter/port` to the other end of the cable.
     pub neighbours: BTreeMap<String, String>,
-    /// Unknown counters of rules that are not optional.
+    /// Unknown counters of rules that are not optional: mistakes, with which nothing starts.
     pub unknown_counters: Vec<String>,
 }
 

@@ -24,17 +24,14 @@ fn main() -> ExitCode {
 
 fn run(args: &Cli) -> Result<(), Failure> {
     let config = configuration(args.config.as_deref())?;
+    if let Some(counter) = config.unknown_counters.first() {
+        return Err(Failure::bad_input(unknown(counter)));
+    }
     if args.check_config {
-        if let Some(counter) = config.unknown_counters.first() {
-            return Err(Failure::bad_input(unknown(counter)));
-        }
         println!("configuration is good");
         return Ok(());
     }
     LogSettings::from_env()?.install()?;
-    for counter in &config.unknown_counters {
-        tracing::warn!("{}", unknown(counter));
-    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {

@@ -174,7 +174,7 @@ fn a_bad_configuration_gives_one_line_and_exit_code_64() {
 }
 
 #[test]
-fn the_check_of_the_configuration_finds_a_misspelt_counter() {
+fn a_misspelt_counter_is_exit_code_64_at_the_check_and_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ib.toml");
     let check = |counter: &str, more: &str| {
@@ -186,6 +186,9 @@ fn the_check_of_the_configuration_finds_a_misspelt_counter() {
     let (code, message) = check("symbol_eror", "");
     assert_eq!((code, message.lines().count()), (Some(64), 1), "{message}");
     assert!(message.contains("counter \"symbol_eror\" is unknown"), "{message}");
+    let output = run(&["--print", "--config", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(64));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), message);
     assert_eq!(check("symbol_eror", "optional = true").0, Some(0));
     assert_eq!(check("symbol_error", "").0, Some(0));
 }

@@ -19,6 +19,7 @@ use ftb_proto::v1::{
 use nix::unistd::geteuid;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -103,7 +104,7 @@ pub(crate) async fn run(
     args: &DoctorArgs,
     mut output: Output,
 ) -> Result<(), Failure> {
-    let mut findings = configuration(&args.config);
+    let mut findings = configuration(&args.config, &common.socket());
     let (mut agents, mut left_out) = (0, 0);
     match ask(common).await {
         Ok(answers) => {
@@ -124,10 +125,23 @@ fn is_healthy(findings: &[Finding]) -> bool {
     findings.iter().all(|finding| finding.grade == Grade::Note)
 }
 
-/// The file of the agent, or its key, is closed to this user: that is right unless it is root.
-fn denied(what: String) -> Vec<Finding> {
-    let grade = if geteuid().is_root() { Grade::Warning } else { Grade::Note };
-    vec![Finding::new(grade, AREAS[0], what, "to examine it too, run as root")]
+/// The file of the agent, or its key, is closed to this user: that is right unless it is root, or
+/// the user of the agent, who has the folder of the socket.
+fn denied(what: String, socket: &Path) -> Vec<Finding> {
+    let folder = socket.parent().and_then(|folder| std::fs::metadata(folder).ok());
+    let is_own = folder.is_some_and(|folder| folder.uid() == geteuid().as_raw());
+    let (grade, fix) = match is_own || geteuid().is_root() {
+        true => (Grade::Warning, "open it to the user of the agent"),
+        false => (Grade::Note, "to examine it too, run as root"),
+    };
+    vec![Finding::new(grade, AREAS[0], what, fix)]
+}
+
+/// The areas of which all could be examined.
+fn examined(findings: &[Finding]) -> Vec<&'static str> {
+    let has_note =
+        |area: &&str| findings.iter().any(|one| one.grade == Grade::Note && one.area == *area);
+    AREAS.into_iter().filter(|area| !has_note(area)).collect()
 }
 
 async fn ask(common: &Common) -> Result<Answers, AdminError> {
@@ -147,7 +161,7 @@ async fn ask(common: &Common) -> Result<Answers, AdminError> {
 }
 
 /// Lets the agent's own program check its file.
-pub(crate) fn configuration(file: &Path) -> Vec<Finding> {
+pub(crate) fn configuration(file: &Path, socket: &Path) -> Vec<Finding> {
     let finding = |grade, what: String, fix: &str| vec![Finding::new(grade, AREAS[0], what, fix)];
     let shown = file.display();
     match std::fs::metadata(file) {
@@ -155,7 +169,7 @@ pub(crate) fn configuration(file: &Path) -> Vec<Finding> {
             let fix = "write one with ftbctl init, or give --config FILE";
             return finding(Grade::Warning, format!("{shown} does not exist"), fix);
         }
-        Err(error) => return denied(format!("{shown}: {error}")),
+        Err(error) => return denied(format!("{shown}: {error}"), socket),
         Ok(_) => {}
     }
     let beside = std::env::current_exe().map(|own| own.with_file_name("ftb-agent"));
@@ -174,7 +188,7 @@ pub(crate) fn configuration(file: &Path) -> Vec<Finding> {
     let line = text::printable(errors.lines().next().unwrap_or_default());
     let line = line.strip_prefix("ftb-agent: ").unwrap_or(&line).to_owned();
     match output.status.success() {
-        _ if line.contains("Permission denied") => denied(line),
+        _ if line.contains("Permission denied") => denied(line, socket),
         false => finding(Grade::Error, line, "correct the line that the message names"),
         true if !line.is_empty() => finding(Grade::Warning, line, "renew it: ftbctl ca issue"),
         true if words.contains("is not in the list") => finding(
@@ -492,12 +506,12 @@ fn summary(
             "omitted": left_out,
             "errors": errors,
             "warnings": warnings,
-            "areas": AREAS,
+            "areas": examined(findings),
         }));
     }
     let more = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
     if is_healthy(findings) {
-        let areas = AREAS.join(", ");
+        let areas = examined(findings).join(", ");
         let line = format!("healthy: {agents} agents reported{more}; {areas}");
         return output.line(&styled(GOOD, &line));
     }

@@ -54,7 +54,10 @@ pub(crate) fn run(common: &Common, args: &InitArgs, mut output: Output) -> Resul
     let socket = args.socket.as_deref().or(common.agent.as_deref());
     let places = (&*dir.join("tls"), socket);
     write_new(&file, 0o644, &text(args, &members, own.as_deref(), &here, places))?;
-    let findings = if own.is_some() { doctor::configuration(&file) } else { Vec::new() };
+    let findings = match own {
+        Some(_) => doctor::configuration(&file, socket.unwrap_or(&common.socket())),
+        None => Vec::new(),
+    };
     if output.is_json() {
         output.json(&json!({
             "type": "init",
@@ -194,6 +197,15 @@ fn named<'a>(own: Option<&'a str>, here: &str) -> Option<&'a str> {
     own.filter(|own| !own.eq_ignore_ascii_case(here) && !own.eq_ignore_ascii_case(short(here)))
 }
 
+/// The text as one word of a shell.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
 fn next_steps(
     output: &mut Output,
     args: &InitArgs,
@@ -201,7 +213,7 @@ fn next_steps(
     (file, has_key): (&Path, bool),
 ) -> Result<(), Failure> {
     output.line(&styled(STRONG, "next"))?;
-    let shown = |path: &Path| path.display().to_string();
+    let shown = |path: &Path| quoted(&path.display().to_string());
     let (tls, dir) = (file.with_file_name("tls"), file.with_file_name(""));
     let (file, tls, dir, ca) = (shown(file), shown(&tls), shown(&dir), shown(&args.ca_dir));
     if own.is_some() {
@@ -214,16 +226,23 @@ fn next_steps(
     if !others.is_empty() {
         let list = fold(others.iter().map(String::as_str));
         output.line(&format!("  for h in $(ftbctl hosts expand '{list}'); do"))?;
-        output.line(&format!("    ssh $h mkdir -p {}", if args.insecure { &dir } else { &tls }))?;
+        let made = format!("mkdir -p {}", if args.insecure { &dir } else { &tls });
+        // The shell of the other host reads the line again.
+        let made = if made.contains('\'') { quoted(&made) } else { made };
+        output.line(&format!("    ssh $h {made}"))?;
         output.line(&match is_named {
-            true => format!("    sed '/^{HOST_KEY}/d' {file} | ssh $h 'cat >{file}'"),
+            true => {
+                let kept = quoted(&format!("cat >{file}"));
+                format!("    sed '/^{HOST_KEY}/d' {file} | ssh $h {kept}")
+            }
             false => format!("    scp {file} $h:{file}"),
         })?;
         if !args.insecure {
             let files = format!("{ca}/ca.pem {ca}/crl.pem {ca}/hosts/$h/agent.pem");
             output.line(&format!("    scp {files} {ca}/hosts/$h/agent.key $h:{tls}"))?;
             let key = format!("{tls}/agent.key");
-            output.line(&format!("    ssh $h 'chown root:{GROUP} {key}; chmod 640 {key}'"))?;
+            let closed = quoted(&format!("chown root:{GROUP} {key}; chmod 640 {key}"));
+            output.line(&format!("    ssh $h {closed}"))?;
         }
         output.line("    ssh $h systemctl enable --now ftb-agent")?;
         output.line("  done")?;
@@ -241,6 +260,13 @@ fn next_steps(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_path_is_one_word_of_a_shell() {
+        assert_eq!(quoted("/etc/ftb/tls"), "/etc/ftb/tls");
+        assert_eq!(quoted("/my files/$x"), "'/my files/$x'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
 
     #[test]
     fn this_host_is_found_in_the_list_by_its_long_or_short_name() {

@@ -181,13 +181,14 @@ fn the_lines_that_init_prints_give_the_other_hosts_their_own_files() {
         let root = folder.path().canonicalize().unwrap();
         let path = |name: &str| root.join(name).display().to_string();
         std::fs::create_dir(root.join("hosts")).unwrap();
-        let (dir, ca) = (path("etc"), path("ca"));
+        // Each is one word of the shell here, and of that on the other host.
+        let (dir, ca) = (path("etc of ftb"), path("ca of ftb"));
         let init = ["init", "trial", "login1,node[1-2]", "--dir", &dir, "--ca-dir", &ca];
         let output = ftbctl(&[&init[..], words].concat());
         let said = text(&output.stdout);
         assert!(output.status.success(), "{}", text(&output.stderr));
         let read = |name: &str| std::fs::read_to_string(name).unwrap();
-        let own = read(&path("etc/agent.toml"));
+        let own = read(&format!("{dir}/agent.toml"));
         assert!(own.contains("host = \"login1\"\n"), "{own}");
         assert!(own.contains("[metrics]\nlisten = \"127.0.0.1:9464\"\n"), "{own}");
 
@@ -199,9 +200,9 @@ fn the_lines_that_init_prints_give_the_other_hosts_their_own_files() {
             // No other host has the name of this one.
             assert_eq!(read(&there("agent.toml")), own.replace("host = \"login1\"\n", ""));
             if !words.contains(&"--insecure") {
-                let key = read(&path(&format!("ca/hosts/{host}/agent.key")));
+                let key = read(&format!("{ca}/hosts/{host}/agent.key"));
                 assert_eq!(read(&there("tls/agent.key")), key);
-                assert_eq!(read(&there("tls/ca.pem")), read(&path("ca/ca.pem")));
+                assert_eq!(read(&there("tls/ca.pem")), read(&format!("{ca}/ca.pem")));
             }
         }
     }
@@ -241,7 +242,7 @@ async fn an_ordinary_user_hears_what_was_not_examined_and_that_the_tree_is_healt
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.starts_with("note     configuration: ") && said.contains("Permission"), "{said}");
-    assert!(said.contains("healthy: 1 agents reported"), "{said}");
+    assert!(said.contains("healthy: 1 agents reported; socket, tree, "), "{said}");
     // What is wrong is wrong for all users.
     drop(agent);
     let output = doctor(Some(ORDINARY[0]), &["--json"]);

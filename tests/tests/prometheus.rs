@@ -109,7 +109,9 @@ tests:
       - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x20 _x60'}
     promql_expr_test:
       - {eval_time: 5m, expr: FIRING, exp_samples: []}
-      - {eval_time: 8m, expr: FIRING, exp_samples: [{labels: '{alertname="FtbNoRoot"}', value: 1}]}
+      - eval_time: 8m
+        expr: FIRING
+        exp_samples: [{labels: '{alertname="FtbNoSamples"}', value: 1}]
   # Agents search for each other.
   - interval: 15s
     input_series:
@@ -130,6 +132,19 @@ tests:
         exp_samples:
           - {labels: '{alertname="FtbAgentSilent"}', value: 1}
           - {labels: '{alertname="FtbSeveralRoots"}', value: 1}
+  # Of two clusters, one has no root, and an agent that does not answer.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x80'}
+      - {series: 'ftb_role{job="ftb-blue", instance="b1", role="root"}', values: '1x20 0x60'}
+      - {series: 'up{job="ftb-blue", instance="b2"}', values: '1x20 0x60'}
+    promql_expr_test:
+      - {eval_time: 5m, expr: FIRING, exp_samples: []}
+      - eval_time: 12m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbAgentSilent"}', value: 1}
+          - {labels: '{alertname="FtbNoRoot"}', value: 1}
   # Services of ftb do not act.
   - interval: 15s
     input_series:
@@ -178,13 +193,13 @@ fn query(prometheus: &str, expression: &str) -> Result<Vec<Value>> {
     Ok(answer["data"]["result"].as_array().context("no result")?.clone())
 }
 
-/// The expressions of the dashboard.
+/// The expressions of the dashboard, for the job of node.yml.
 fn expressions() -> Vec<String> {
     let text = std::fs::read_to_string(deployed("dashboard.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
-    targets.map(|target| target["expr"].as_str().unwrap().to_owned()).collect()
+    targets.map(|target| target["expr"].as_str().unwrap().replace("$job", "ftb")).collect()
 }
 
 /// Receives what Alertmanager sends: `firing` or `resolved`, and the name of the alert.
@@ -364,11 +379,14 @@ async fn a_host_that_dies_fires_alerts_that_are_resolved_when_it_is_back() {
     let resolved = watchers.notified("resolved", "FtbAgentDown").await;
     cluster.must(resolved).await;
 
-    let quiet =
-        wait_for("a root", async || Ok((!watchers.is_firing("FtbNoRoot")?).then_some(()))).await;
-    cluster.must(quiet).await;
+    for alert in ["FtbNoRoot", "FtbNoSamples"] {
+        let quiet = wait_for(&format!("the end of {alert}"), async || {
+            Ok((!watchers.is_firing(alert)?).then_some(()))
+        });
+        cluster.must(quiet.await).await;
+    }
     watchers.collectors.clear();
     let alarm =
-        wait_for("no root", async || Ok(watchers.is_firing("FtbNoRoot")?.then_some(()))).await;
-    cluster.must(alarm).await;
+        wait_for("FtbNoSamples", async || Ok(watchers.is_firing("FtbNoSamples")?.then_some(())));
+    cluster.must(alarm.await).await;
 }

@@ -111,7 +111,8 @@ pub struct Census {
     pub rows: u64,
 }
 
-/// Services of ftb whose failure is seen in the table of conditions.
+/// Services of ftb whose failure is seen in the table of conditions. ftb-act states no watch, so
+/// only its open breaker is seen there, not that it has stopped.
 pub const SERVICES: [&str; 2] = ["ftb-act", "ftb-slurm"];
 
 /// Which of [`SERVICES`] does not act, as this row says.
