@@ -439,16 +439,7 @@ fn state(subject: Subject, truth: Truth, severity: Severity) -> ConditionState {
         publisher_uid: 0,
         message: String::new(),
         position: Position::ZERO,
-        claim: Claim {
-            event: source,
-            source,
-            replaces: None,
-            truth,
-            time_ns: 1,
-            stated_ns: 1,
-            clock: None,
-            is_kept: false,
-        },
+        claim: Claim::new(source, truth, severity, 1),
     }
 }
 
