@@ -380,9 +380,7 @@ async fn a_host_that_dies_fires_alerts_that_are_resolved_when_it_is_back() {
     cluster.must(resolved).await;
 
     for alert in ["FtbNoRoot", "FtbNoSamples"] {
-        let quiet = wait_for(&format!("the end of {alert}"), async || {
-            Ok((!watchers.is_firing(alert)?).then_some(()))
-        });
+        let quiet = wait_for(alert, async || Ok((!watchers.is_firing(alert)?).then_some(())));
         cluster.must(quiet.await).await;
     }
     watchers.collectors.clear();
