@@ -201,19 +201,6 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    /// That rank's link has ended before either side used it since that barrier. Another one may
-    /// come; who waits makes one to see whether the rank lives.
-    pub fn link_unused(&self, from: u32, fence: u64) {
-        if lock(&self.state).draining {
-            return self.link_ended(from, fence, None);
-        }
-        self.with_peer(from, fence, |peer| {
-            if peer.link == Link::Up {
-                peer.link = Link::Down;
-            }
-        });
-    }
-
     /// Waits for the first message from that rank with that class and tag; `None` if there was no
     /// link to detect its end for `UNLINKED_MAX`. It fails if one of the `involved` ranks is lost.
     pub(crate) fn take(

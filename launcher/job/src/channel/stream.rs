@@ -7,8 +7,7 @@
 //! Over a recovery in place the listening socket stays, and so do connections. After the barrier
 //! the first sender says on the kept connection that it sends for the new barrier, and the other
 //! side answers ([`Frame::Renewal`]). What came before that is dropped. A kept connection that is
-//! not confirmed in time, or that has ended, is replaced by a new one, once. The other side may have
-//! confirmed it by then: its end is no loss unless it was used.
+//! not confirmed in time, or that has ended, is replaced by a new one, once.
 
 mod connection;
 mod links;
@@ -20,7 +19,7 @@ use crate::frame::{self, Frame, Incoming};
 use crate::hello::{CHALLENGE_BYTES, HELLO_BYTES, Hello, Introduction, Side, TOKEN_BYTES};
 use crate::{limits, lock, spawn_helper};
 use connection::Connection;
-use links::{LinkEnd, Links};
+use links::Links;
 use socket::{ListeningSocket, Medium, Socket};
 use std::collections::BTreeSet;
 use std::io::{self, BufReader, Write};
@@ -36,8 +35,6 @@ pub(crate) use socket::random_bytes;
 pub struct StreamChannel {
     medium: Medium,
     active: RwLock<Option<Active>>,
-    /// [`limits::RENEWAL_TIMEOUT`]; tests shorten it.
-    renewal_timeout: Duration,
     /// The last recovery that the rank was called back for.
     called: AtomicU64,
 }
@@ -52,7 +49,6 @@ struct Active {
 struct Ends {
     opening: Opening,
     medium: Medium,
-    renewal_timeout: Duration,
     links: Mutex<Links>,
     /// The state of a link or of the barrier has changed, or a dial is over.
     changed: Condvar,
@@ -70,8 +66,7 @@ impl StreamChannel {
     }
 
     fn new(medium: Medium) -> Self {
-        let (active, renewal_timeout) = (RwLock::new(None), limits::RENEWAL_TIMEOUT);
-        Self { medium, active, renewal_timeout, called: AtomicU64::new(0) }
+        Self { medium, active: RwLock::new(None), called: AtomicU64::new(0) }
     }
 
     fn ends(&self) -> io::Result<Arc<Ends>> {
@@ -109,7 +104,6 @@ impl Channel for StreamChannel {
         let ends = Arc::new(Ends {
             opening: opening.clone(),
             medium: self.medium,
-            renewal_timeout: self.renewal_timeout,
             links: Mutex::new(Links::new(opening.fence, called)),
             changed: Condvar::new(),
         });
@@ -145,7 +139,7 @@ impl Channel for StreamChannel {
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()> {
         let ends = self.ends()?;
         let (fence, link) = ends.link_to(to)?;
-        link.send(fence, frame, &|| lock(&ends.links).goes_on(fence))
+        link.send(fence, frame, &|| !lock(&ends.links).is_over())
     }
 
     fn reach(&self, to: u32) -> io::Result<()> {
@@ -260,9 +254,6 @@ impl Ends {
         if from == own.rank || from >= self.opening.size {
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
-        // A rank that dials has no other link, or has given it up.
-        lock(&self.links).dialled(from, fence);
-        self.changed.notify_all();
         // The other rank may have left the barrier first.
         if !self.wait_met(fence) {
             let problem = format!("rank {from} dials after barrier {fence}, this rank does not");
@@ -342,8 +333,8 @@ impl Ends {
 
     /// Has the other rank confirm a link of an earlier barrier; whether there is a link now.
     fn renew(&self, to: u32, fence: u64, kept: &Arc<Connection>) -> bool {
-        let until = Instant::now() + self.renewal_timeout;
-        let waits = || Instant::now() < until && lock(&self.links).goes_on(fence);
+        let until = Instant::now() + limits::RENEWAL_TIMEOUT;
+        let waits = || Instant::now() < until && !lock(&self.links).is_over();
         let asked = kept.renew(fence, (self.opening.counts)(to), &waits);
         let mut links = lock(&self.links);
         if asked.is_ok() {
@@ -360,7 +351,6 @@ impl Ends {
         if !is_there && links.is_open() && links.fence() == fence {
             tracing::info!(rank = self.opening.own.rank, to, fence, "a kept connection is remade");
             links.give_up(to, kept);
-            self.changed.notify_all();
         }
         is_there
     }
@@ -431,7 +421,7 @@ impl Ends {
     fn add(&self, rank: u32, fence: u64, link: &Arc<Connection>, own_dial: bool) -> io::Result<()> {
         let mut links = lock(&self.links);
         let crossed = !own_dial && links.dialling.contains(&rank) && self.opening.own.rank > rank;
-        if crossed || !links.add(rank, link, fence, own_dial) {
+        if crossed || !links.add(rank, link, fence) {
             let problem = format!("rank {rank} is connected already");
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
         }
@@ -443,23 +433,15 @@ impl Ends {
     /// Reads frames to the end of the link. The first ones are of that barrier.
     fn read(&self, from: u32, fence: u64, link: &Arc<Connection>) {
         const READ_BYTES: usize = 64 * 1024;
-        let (inbox, mut fence, mut is_silent) = (&self.opening.inbox, fence, false);
+        let (inbox, mut fence) = (&self.opening.inbox, fence);
         let mut stream = BufReader::with_capacity(READ_BYTES, link.socket());
         let problem = loop {
             let taken = match frame::read_frame(&mut stream) {
                 Ok(Some(Incoming::Renewal { fence: next, counts })) if next > fence => {
-                    // Only a link that counts in the new barrier can be lost in it.
-                    self.on_renewal(from, next, counts, link).map(|confirmed| {
-                        is_silent |= confirmed;
-                        fence = if confirmed { next } else { fence };
-                    })
+                    fence = next;
+                    self.on_renewal(from, next, counts, link)
                 }
-                Ok(Some(frame)) => {
-                    if core::mem::take(&mut is_silent) {
-                        lock(&self.links).heard(from, link);
-                    }
-                    inbox.accept(from, fence, frame)
-                }
+                Ok(Some(frame)) => inbox.accept(from, fence, frame),
                 Ok(None) => break None,
                 Err(error) => break Some(error.to_string()),
             };
@@ -468,18 +450,12 @@ impl Ends {
             }
         };
         link.socket().close();
-        // Under the lock: another link may take its place at once.
-        let mut links = lock(&self.links);
-        match links.ended(from, link) {
-            LinkEnd::Other => {}
-            LinkEnd::Unused => inbox.link_unused(from, fence),
-            LinkEnd::Lost => inbox.link_ended(from, fence, problem),
-        }
+        lock(&self.links).ended(from, link);
         self.changed.notify_all();
+        inbox.link_ended(from, fence, problem);
     }
 
-    /// The other rank uses a kept link again. Answers, unless this rank has asked; whether both
-    /// use it now.
+    /// The other rank uses a kept link again. Answers, unless this rank has asked.
     ///
     /// # Errors
     /// Why the link must end.
@@ -489,27 +465,24 @@ impl Ends {
         fence: u64,
         counts: (u64, u64),
         link: &Arc<Connection>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         // Of a barrier of before, where this rank was called back meanwhile.
         if !self.wait_met(fence) {
-            return Ok(false);
-        }
-        if link.socket().is_closed_there() {
-            return Err("the other rank has given it up".to_owned());
+            return Ok(());
         }
         self.compare(from, counts)?;
-        let waits = || lock(&self.links).goes_on(fence);
+        let waits = || !lock(&self.links).is_over();
         let answered = link.renew(fence, (self.opening.counts)(from), &waits);
         answered.map_err(|error| error.to_string())?;
         let mut links = lock(&self.links);
         if links.confirm(from, link, fence) {
             self.opening.inbox.link_up(from, fence);
             self.changed.notify_all();
-            return Ok(true);
+            return Ok(());
         }
         match links.is_open() && links.fence() == fence {
             true => Err("another connection counts".to_owned()),
-            false => Ok(false),
+            false => Ok(()),
         }
     }
 }
@@ -537,8 +510,7 @@ mod tests {
         let counts = Arc::new(|_| (0, 0));
         let to = Arc::clone(&inbox);
         let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox: to, counts };
-        let mut channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        channel.renewal_timeout = Duration::from_millis(200);
+        let channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = channel.open(&opening).unwrap();
         channel.meet();
         (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own }, inbox)
@@ -644,8 +616,8 @@ mod tests {
         let between = [("tcp".to_owned(), relay.local_addr().unwrap().to_string())].into();
         let behind = at.addresses["tcp"].clone();
         let silent = Arc::new(AtomicBool::new(false));
-        let stops = [(); 2].map(|()| Arc::clone(&silent));
-        let relays = std::thread::spawn(move || relay_pairs(&relay, &behind, (3, 1), &stops));
+        let stops = Arc::clone(&silent);
+        let relays = std::thread::spawn(move || relay_pairs(&relay, &behind, &stops));
         dials.connect(&Endpoint { addresses: between, ..at }).unwrap();
         dials.send(0, &user(1, b"first")).unwrap();
         assert_eq!(next(&heard, 1), b"first");
@@ -670,114 +642,21 @@ mod tests {
         relays.join().unwrap();
     }
 
-    /// The rank that dialled has waited too long for the confirmation; its peer knows the result of
-    /// the barrier only then.
-    #[test]
-    fn a_rank_that_meets_late_loses_no_peer() {
-        for fence in 2..12 {
-            let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
-            dials.connect(&at).unwrap();
-            dials.reach(0).unwrap();
-            let kept = link_of(&listens, 1);
-            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
-                called_back(channel, inbox, fence);
-                gone_back(channel, inbox, fence);
-            }
-            dials.meet();
-            std::thread::scope(|scope| {
-                scope.spawn(|| dials.send(0, &user(1, b"late")).unwrap());
-                let ends = dials.ends().unwrap();
-                let has_link = |links: &mut Links| links.any(0).is_some();
-                drop(ends.changed.wait_while(lock(&ends.links), has_link).unwrap());
-                listens.meet();
-            });
-            assert_eq!(next(&heard, 1), b"late");
-            wait_read(kept);
-            assert!(heard.is_linked(1) && own.is_linked(0), "fence {fence}");
-            listens.send(1, &user(1, b"back")).unwrap();
-            assert_eq!(next(&own, 0), b"back");
-        }
-    }
-
-    /// Waits until nobody else has that connection: its reader has ended.
-    fn wait_read(link: Arc<Connection>) {
-        while Arc::strong_count(&link) > 1 {
-            std::thread::yield_now();
-        }
-    }
-
-    /// What the rank asks, or the answer, does not arrive.
-    #[test]
-    fn a_kept_link_that_is_silent_in_one_direction_is_remade() {
-        for direction in 0..2 {
-            let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
-            let relay = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let between = [("tcp".to_owned(), relay.local_addr().unwrap().to_string())].into();
-            let behind = at.addresses["tcp"].clone();
-            let stops = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-            let silent = Arc::clone(&stops[direction]);
-            let relays = std::thread::spawn(move || relay_pairs(&relay, &behind, (2, 0), &stops));
-            dials.connect(&Endpoint { addresses: between, ..at }).unwrap();
-            dials.reach(0).unwrap();
-            let kept = link_of(&listens, 1);
-            for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
-                called_back(channel, inbox, 2);
-                gone_back(channel, inbox, 2);
-                channel.meet();
-            }
-            silent.store(true, Ordering::Release);
-            dials.send(0, &user(1, b"again")).unwrap();
-            assert_eq!(next(&heard, 1), b"again");
-            wait_read(kept);
-            assert!(heard.is_linked(1) && own.is_linked(0), "direction {direction}");
-            listens.send(1, &user(1, b"back")).unwrap();
-            assert_eq!(next(&own, 0), b"back");
-            drop((dials, listens));
-            relays.join().unwrap();
-        }
-    }
-
-    /// Its program goes back before its channels hear of the recovery.
-    #[test]
-    fn a_blocked_send_of_before_the_barrier_ends_with_it() {
-        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
-        dials.connect(&at).unwrap();
-        std::mem::forget(listens);
-        let dials = Arc::new(dials);
-        let sending = Arc::clone(&dials);
-        let (sent, sends) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let big = vec![0; 4 * BYTES_MAX];
-            let mut results = (1..).map(|seq| sending.send(0, &user(seq, &big)).is_ok());
-            results.find(|is_ok| sent.send(*is_ok).is_err() || !is_ok);
-        });
-        heard.wait_stalled(1);
-        gone_back(&dials, &own, 2);
-        dials.call_back(2, &BTreeSet::new());
-        let next = || sends.recv_timeout(limits::HELLO_TIMEOUT).unwrap();
-        assert!(std::iter::repeat_with(next).any(|is_ok| !is_ok));
-    }
-
-    /// Passes on `count` connections, number `silenced` of them in each direction only until its
-    /// one of `stops`: the one of the dialling side first.
-    fn relay_pairs(
-        relay: &TcpListener,
-        behind: &str,
-        (count, silenced): (u32, u32),
-        stops: &[Arc<AtomicBool>; 2],
-    ) {
-        for number in 0..count {
+    /// Passes on three connections, the second only until `stops`.
+    fn relay_pairs(relay: &TcpListener, behind: &str, stops: &Arc<AtomicBool>) {
+        for number in 0..3 {
             let (near, _) = relay.accept().unwrap();
             let far = TcpStream::connect(behind).unwrap();
-            let there = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            for ((mut from, mut to), stops) in [there, (far, near)].into_iter().zip(stops) {
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
                 let stops = Arc::clone(stops);
                 std::thread::spawn(move || {
                     let mut bytes = [0; 4096];
                     loop {
                         match from.read(&mut bytes) {
                             Ok(0) | Err(_) => break,
-                            Ok(_) if number == silenced && stops.load(Ordering::Acquire) => {}
+                            Ok(_) if number == 1 && stops.load(Ordering::Acquire) => {}
                             Ok(count) => to.write_all(&bytes[..count]).unwrap_or_default(),
                         }
                     }

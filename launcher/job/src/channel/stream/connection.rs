@@ -4,7 +4,6 @@ use super::socket::Socket;
 use crate::frame::{Frame, HEADER_BYTES, renewal_payload};
 use crate::{limits, lock};
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -13,18 +12,11 @@ pub(super) struct Connection {
     /// The barrier of the frames that are sent; 0 before the introduction. Locked while a frame is
     /// written: frames must not mix.
     sending: Mutex<u64>,
-    /// Whether a frame was sent since that barrier.
-    is_used: AtomicBool,
 }
 
 impl Connection {
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, sending: Mutex::default(), is_used: AtomicBool::new(false) }
-    }
-
-    /// Whether this rank has sent a frame since it renewed the connection.
-    pub(super) fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Acquire)
+        Self { socket, sending: Mutex::default() }
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -66,7 +58,6 @@ impl Connection {
         if *sending != fence {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        self.is_used.store(true, Ordering::Release);
         self.write(frame, waits)
     }
 
@@ -86,7 +77,6 @@ impl Connection {
             let payload = &renewal_payload(counts);
             self.write(&Frame::Renewal { fence, payload }, waits)?;
             *sending = fence;
-            self.is_used.store(false, Ordering::Release);
         }
         Ok(())
     }

@@ -38,29 +38,8 @@ struct Up {
     connection: Arc<Connection>,
     /// The barrier since which both sides use it.
     fence: u64,
-    /// Kept over a recovery, and the other rank has sent nothing over it since: it may have given
-    /// it up.
-    is_silent: bool,
     /// Its reader has ended.
     ended: bool,
-}
-
-impl Up {
-    /// Nothing is lost with it if the other rank has given it up.
-    fn is_unused(&self) -> bool {
-        self.is_silent && !self.connection.is_used()
-    }
-}
-
-/// What the end of a connection means.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum LinkEnd {
-    /// Nothing: it is not the link to its rank, or not that of this barrier.
-    Other,
-    /// The other rank may have given it up before either side used it.
-    Unused,
-    /// The link to its rank has ended.
-    Lost,
 }
 
 impl Links {
@@ -83,14 +62,8 @@ impl Links {
         self.closed || self.called > self.fence
     }
 
-    /// Whether this rank still waits for what it does since that barrier.
-    pub(super) fn goes_on(&self, fence: u64) -> bool {
-        self.fence == fence && !self.is_over()
-    }
-
-    /// The next barrier; links stay. Nobody dials for it before this rank has entered it.
+    /// The next barrier; links stay.
     pub(super) fn begin(&mut self, fence: u64) {
-        self.close_unknown();
         self.fence = fence;
         self.met = false;
         self.up.retain(|_, up| !up.ended);
@@ -101,15 +74,14 @@ impl Links {
         self.met = true;
     }
 
-    /// The rank is called back for the recovery with that barrier: what is not introduced ends. The
-    /// rank may be in that barrier already, or beyond it with links to replacements.
+    /// The rank is called back for the recovery with that barrier: what is not introduced ends.
     pub(super) fn call_back(&mut self, fence: u64, dead: &BTreeSet<u32>) {
         self.called = self.called.max(fence);
-        if self.is_over() {
-            self.close_unknown();
+        if !self.is_over() {
+            return;
         }
-        let links = dead.iter().filter_map(|rank| self.up.get(rank));
-        for up in links.filter(|up| up.fence < fence) {
+        self.close_unknown();
+        for up in dead.iter().filter_map(|rank| self.up.get(rank)) {
             up.connection.socket().close();
         }
     }
@@ -169,24 +141,9 @@ impl Links {
         self.up.get_mut(&rank).filter(|up| Arc::ptr_eq(&up.connection, connection))
     }
 
-    /// That rank dials since that barrier: it uses no kept link that is not confirmed.
-    pub(super) fn dialled(&mut self, rank: u32, fence: u64) {
-        if self.goes_on(fence) && self.up.get(&rank).is_some_and(|up| up.fence < fence) {
-            self.drop_link(rank);
-        }
-    }
-
-    /// A new link, dialled by this rank or by the other one. It takes the place of one that is not
-    /// confirmed, that has ended, or that the other rank has given up; false if another one counts.
-    pub(super) fn add(
-        &mut self,
-        rank: u32,
-        connection: &Arc<Connection>,
-        fence: u64,
-        own_dial: bool,
-    ) -> bool {
-        let counts = |up: &Up| up.fence == self.fence && !up.ended && (own_dial || !up.is_unused());
-        if !self.is_open() || fence != self.fence || self.up.get(&rank).is_some_and(counts) {
+    /// A new link, in place of one that is not confirmed; false if another one counts.
+    pub(super) fn add(&mut self, rank: u32, connection: &Arc<Connection>, fence: u64) -> bool {
+        if !self.is_open() || fence != self.fence || self.confirmed(rank).is_some() {
             return false;
         }
         // A rank that is called back from now on keeps it.
@@ -194,7 +151,7 @@ impl Links {
         self.pending.retain(is_other);
         self.unproved.retain(is_other);
         self.drop_link(rank);
-        let up = Up { connection: Arc::clone(connection), fence, is_silent: false, ended: false };
+        let up = Up { connection: Arc::clone(connection), fence, ended: false };
         self.up.insert(rank, up);
         true
     }
@@ -203,15 +160,7 @@ impl Links {
     pub(super) fn confirm(&mut self, rank: u32, connection: &Arc<Connection>, fence: u64) -> bool {
         let is_now = self.is_open() && fence == self.fence;
         let own = self.own_of(rank, connection).filter(|_| is_now);
-        let confirms = |up: &mut Up| (up.fence, up.is_silent) = (fence, true);
-        own.map(confirms).is_some()
-    }
-
-    /// A frame has come over a link that was kept.
-    pub(super) fn heard(&mut self, rank: u32, connection: &Arc<Connection>) {
-        if let Some(up) = self.own_of(rank, connection) {
-            up.is_silent = false;
-        }
+        own.map(|up| up.fence = fence).is_some()
     }
 
     /// The other rank does not confirm this link.
@@ -221,19 +170,14 @@ impl Links {
         }
     }
 
-    /// The reader of this connection has ended. A link that is not confirmed or not used leaves room
-    /// for another one.
-    pub(super) fn ended(&mut self, rank: u32, connection: &Arc<Connection>) -> LinkEnd {
+    /// The reader of this link has ended: a link that is not confirmed leaves room for another one.
+    pub(super) fn ended(&mut self, rank: u32, connection: &Arc<Connection>) {
         let fence = self.fence;
-        let Some(up) = self.own_of(rank, connection) else { return LinkEnd::Other };
+        let Some(up) = self.own_of(rank, connection) else { return };
         up.ended = true;
-        let end = match up.fence < fence {
-            true => LinkEnd::Other,
-            false if up.is_unused() => LinkEnd::Unused,
-            false => return LinkEnd::Lost,
-        };
-        self.up.remove(&rank);
-        end
+        if up.fence < fence {
+            self.up.remove(&rank);
+        }
     }
 
     /// Keeps a dialled connection until the other side is known; returns its number.
@@ -293,76 +237,7 @@ impl RefusedConnections {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::socket::Socket;
     use super::*;
-    use std::os::unix::net::UnixStream;
-
-    /// A rank after barrier 2 whose link to rank 1 was kept, and the other end.
-    fn kept() -> (Links, Arc<Connection>, UnixStream) {
-        let mut links = Links::new(1, 0);
-        let (link, other) = connection();
-        links.meet();
-        assert!(links.add(1, &link, 1, true));
-        links.begin(2);
-        links.meet();
-        (links, link, other)
-    }
-
-    fn connection() -> (Arc<Connection>, UnixStream) {
-        let (near, far) = UnixStream::pair().unwrap();
-        (Arc::new(Connection::new(Socket::Unix(near))), far)
-    }
-
-    #[test]
-    fn only_the_link_that_counts_is_lost_with_its_end() {
-        let (mut links, old, _far) = kept();
-        let (new, _other) = connection();
-        assert!(links.add(1, &new, 2, false), "the kept one is not confirmed");
-        assert_eq!(links.ended(1, &old), LinkEnd::Other);
-        assert!(links.confirmed(1).is_some_and(|link| Arc::ptr_eq(link, &new)));
-        assert_eq!(links.ended(1, &new), LinkEnd::Lost);
-        let (next, _another) = connection();
-        assert!(links.add(1, &next, 2, false), "a rank that has no link dials again");
-    }
-
-    /// The other rank has not seen the confirmation in time.
-    #[test]
-    fn a_confirmed_link_gives_way_to_a_dial_until_it_is_used() {
-        let (mut links, link, _far) = kept();
-        assert!(links.confirm(1, &link, 2));
-        assert!(!links.add(1, &connection().0, 2, true), "this rank has not given it up");
-        assert_eq!(links.ended(1, &link), LinkEnd::Unused);
-        assert!(links.any(1).is_none());
-
-        let (mut links, link, _far) = kept();
-        assert!(links.confirm(1, &link, 2));
-        assert!(links.add(1, &connection().0, 2, false));
-
-        let (mut links, link, _far) = kept();
-        assert!(links.confirm(1, &link, 2));
-        links.heard(1, &link);
-        assert!(!links.add(1, &connection().0, 2, false), "the other rank has sent over it");
-        assert_eq!(links.ended(1, &link), LinkEnd::Lost);
-    }
-
-    #[test]
-    fn a_late_call_back_ends_links_to_the_dead_and_not_to_their_replacements() {
-        let (mut links, link, mut far) = kept();
-        far.set_nonblocking(true).unwrap();
-        let mut byte = [0];
-        let open = std::io::Read::read(&mut far, &mut byte).unwrap_err();
-        assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock);
-        links.call_back(2, &BTreeSet::from([1]));
-        assert_eq!(std::io::Read::read(&mut far, &mut byte).unwrap(), 0);
-        assert_eq!(links.ended(1, &link), LinkEnd::Other);
-        let (new, mut other) = connection();
-        assert!(links.add(1, &new, 2, false));
-        other.set_nonblocking(true).unwrap();
-        links.call_back(2, &BTreeSet::from([1]));
-        let open = std::io::Read::read(&mut other, &mut byte).unwrap_err();
-        assert_eq!(open.kind(), std::io::ErrorKind::WouldBlock);
-    }
 
     #[test]
     fn refused_connections_are_logged_at_once_and_then_once_a_minute() {

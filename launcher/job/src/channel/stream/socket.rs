@@ -5,8 +5,7 @@ use crate::error::Result;
 use crate::frame;
 use crate::hello::TOKEN_BYTES;
 use crate::limits;
-use nix::errno::Errno;
-use nix::sys::socket::{self, MsgFlags};
+use nix::sys::socket;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -71,19 +70,6 @@ impl Socket {
     /// Closes both directions; written bytes still arrive.
     pub(super) fn close(&self) {
         self.shut_down(Shutdown::Both);
-    }
-
-    /// Whether the other side has closed it and nothing of it is left to read.
-    pub(super) fn is_closed_there(&self) -> bool {
-        let fd = match self {
-            Self::Tcp(stream) => stream.as_raw_fd(),
-            Self::Unix(stream) => stream.as_raw_fd(),
-        };
-        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        match socket::recv(fd, &mut [0], flags) {
-            Ok(bytes) => bytes == 0,
-            Err(error) => !matches!(error, Errno::EAGAIN | Errno::EINTR),
-        }
     }
 
     /// A blocked write returns.
