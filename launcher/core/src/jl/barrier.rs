@@ -144,8 +144,13 @@ impl Barrier {
         for (node, arrived) in &self.nodes {
             let lines = arrived.lines.values().flat_map(|text| text.lines());
             for (key, value) in lines.filter_map(|line| line.split_once('=')) {
+                let owner = address_of(key);
+                // Left by a process that has died, or by one that is elsewhere by now.
+                if owner.is_some_and(|rank| !arrived.ranks.has(rank)) {
+                    continue;
+                }
                 puts.insert(key.to_owned(), value.to_owned());
-                if let Some(rank) = address_of(key) {
+                if let Some(rank) = owner {
                     joined.0.insert(rank);
                     self.newcomers.insert(node.clone());
                     self.addresses.insert(key.to_owned(), value.to_owned());
@@ -256,6 +261,25 @@ mod tests {
             arrive(&mut barrier, name, rank, "x=1\n");
         }
         assert_eq!(lines_of(&barrier, "a"), "x=1\n");
+    }
+
+    /// A replacement has put its address on a node with other ranks and has died; the next one is
+    /// elsewhere.
+    #[test]
+    fn an_address_counts_only_where_its_rank_has_arrived() {
+        let mut barrier = Barrier::new(1);
+        assert!(!arrive(&mut barrier, "a", 0, "ftb-addr-0=a\n"));
+        assert!(!arrive(&mut barrier, "spare", 1, "ftb-addr-1=spare\n"));
+        assert!(arrive(&mut barrier, "x", 2, "ftb-addr-1=dead\nftb-addr-2=x\nk=1\n"));
+        let all = "ftb-addr-0=a\nftb-addr-1=spare\nftb-addr-2=x\nftb-joined=0-2\nk=1\n";
+        assert_eq!(lines_of(&barrier, "a"), all);
+        // The address is not kept for later newcomers either.
+        assert!(!arrive(&mut barrier, "a", 0, "ftb-addr-0=new\n"));
+        assert!(!arrive(&mut barrier, "spare", 1, ""));
+        assert!(arrive(&mut barrier, "x", 2, "ftb-addr-1=dead\n"));
+        let whole = "ftb-addr-0=new\nftb-addr-1=spare\nftb-addr-2=x\nftb-joined=0\n";
+        assert_eq!(lines_of(&barrier, "a"), whole);
+        assert_eq!(lines_of(&barrier, "x"), "ftb-addr-0=new\nftb-joined=0\n");
     }
 
     #[test]

@@ -229,8 +229,9 @@ impl PmiServer {
         ranks.into_iter().map(|rank| (rank, format!("{BARRIER_OUT}\n"))).collect()
     }
 
-    /// A rank has ended and waits no longer.
+    /// A rank has ended and waits no longer. Nobody reaches it at the address that it has put.
     pub fn gone(&mut self, rank: u32) {
+        self.pending.retain(|key, _| address_of(key) != Some(rank));
         self.arrived.remove(&rank);
         self.released_early.remove(&rank);
         self.two.remove(&rank);
@@ -440,6 +441,16 @@ mod tests {
         assert_eq!(after.parts(1000), ["addr=a=b c\n"]);
         assert!(reply(after.line(0, "cmd=get kvsname=kvs key=addr")).contains("rc=-1"));
         assert!(reply(after.line(0, "cmd=get kvsname=kvs key=known")).ends_with("value=1"));
+    }
+
+    #[test]
+    fn a_rank_that_ends_before_the_barrier_leaves_no_address() {
+        let mut server = PmiServer::new("kvs", 3, String::new());
+        for put in ["ftb-addr-1 value=x", "ftb-addr-2 value=y", "k value=z"] {
+            server.line(1, &format!("cmd=put kvsname=kvs key={put}"));
+        }
+        server.gone(1);
+        assert_eq!(server.parts(1000), ["ftb-addr-2=y\nk=z\n"]);
     }
 
     #[test]
