@@ -53,8 +53,8 @@ pub const SEND_CHECK: Duration = Duration::from_millis(20);
 /// connection ends, and another one is made.
 pub const BEGUN_MAX: Duration = Duration::from_secs(1);
 /// How long a rank may take to confirm a connection that was kept over a recovery. Then another one
-/// is made. As long as an introduction: one rank may learn the result of the barrier that much later
-/// than another. A rank that is later still may count as lost, and another recovery follows.
+/// is made. As long as an introduction: one rank may learn the result of the barrier that much
+/// later than another. A rank that is later still may count as lost, and another recovery follows.
 pub const RENEWAL_TIMEOUT: Duration = HELLO_TIMEOUT;
 /// How long a rank waits for a message without a link, before it makes one to see whether the peer
 /// lives.

@@ -229,7 +229,7 @@ impl PmiServer {
         ranks.into_iter().map(|rank| (rank, format!("{BARRIER_OUT}\n"))).collect()
     }
 
-    /// A rank has ended and waits no longer. Nobody reaches it at the address that it has put.
+    /// A rank has ended and waits no longer. It cannot be reached at the address that it has put.
     pub fn gone(&mut self, rank: u32) {
         self.pending.retain(|key, _| address_of(key) != Some(rank));
         self.arrived.remove(&rank);
