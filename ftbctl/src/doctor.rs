@@ -520,6 +520,7 @@ fn summary(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use ftb_proto::v1::TreeNode;
 

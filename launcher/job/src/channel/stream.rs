@@ -669,17 +669,26 @@ mod tests {
     /// The other rank takes nothing more until it is called back too, or never is.
     #[test]
     fn a_begun_message_is_completed_by_a_rank_that_goes_back_or_its_link_ends() {
-        let big = vec![0; 4 * BYTES_MAX];
+        // More than the buffers of a connection hold.
+        let big = vec![0; 48 * BYTES_MAX];
         for both in [true, false] {
             let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
             dials.connect(&at).unwrap();
             // It stays at the receiver: the next one finds no room.
             dials.send(0, &user(1, &big)).unwrap();
             let link = link_of(&dials, 0);
+            let begun = AtomicU64::new(0);
+            let send = |seq| {
+                begun.store(seq, Ordering::Release);
+                dials.send(0, &user(seq, &big)).err()
+            };
             std::thread::scope(|scope| {
-                let sends = scope
-                    .spawn(|| (2..).find_map(|seq| dials.send(0, &user(seq, &big)).err()).unwrap());
+                let sends = scope.spawn(|| (2..).find_map(send).unwrap());
                 heard.wait_stalled(1);
+                // The message behind it cannot be completed either.
+                while begun.load(Ordering::Acquire) < 3 || !link.is_sending() {
+                    std::thread::yield_now();
+                }
                 if both {
                     called_back(&listens, &heard, 2);
                 }

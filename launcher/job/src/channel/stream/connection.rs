@@ -81,6 +81,12 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether a frame is being written.
+    #[cfg(test)]
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending.try_lock().is_err()
+    }
+
     fn write(&self, frame: &Frame<'_>, waits: &dyn Fn() -> bool) -> io::Result<()> {
         let (header, payload) = (frame.header(), frame.payload());
         let (mut written, mut until) = (0, None);
