@@ -19,7 +19,7 @@ fn built(tree: &Path) {
     let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
     let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
     let folders = ["deploy", "docs", "launcher", "proto"];
-    let crates = ["ftb-act", "ftb-agent", "ftb-bridge", "ftb-client"];
+    let crates = ["ftb-act", "ftb-agent", "ftb-bridge", "ftb-client", "ftb-slurm"];
     let folders = folders.into_iter().chain(crates);
     for entry in folders.chain(["Makefile", "Cargo.toml"]).chain(pages) {
         symlink(root.join(entry), tree.join(entry)).unwrap();
