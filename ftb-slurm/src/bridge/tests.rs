@@ -259,7 +259,7 @@ enum Step {
     /// The bridge reads and calls.
     Pass,
     /// The same; a person does something between the reading and the look before the call.
-    Overtaken(Box<Step>),
+    Overtaken(Box<Self>),
     /// The bridge reads, and its call fails.
     Fail,
     /// The bridge starts again.
