@@ -39,8 +39,7 @@ fn about<'a>(findings: &'a [Value], area: &str, hosts: &str) -> Option<&'a Value
 
 #[tokio::test]
 async fn a_healthy_tree_has_no_finding_and_each_lost_agent_is_one_with_a_fix() {
-    let own_conditions = "monitors = \"\"\n[detection]\nsearch = \"300ms\"\nprobe = \"200ms\"\n";
-    let plan = Plan::new(4, 2).certified().extra(own_conditions);
+    let plan = Plan::new(4, 2).certified().without_monitors();
     let mut cluster = plan.start().await.unwrap();
     let healthy = wait_for("all agents to report", async || {
         let (code, findings, last) = doctor(&cluster, 3);

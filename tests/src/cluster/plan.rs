@@ -82,6 +82,13 @@ impl Plan {
         self
     }
 
+    /// Agents state conditions of their own hosts only, as `ftbctl init` has it.
+    #[must_use]
+    pub fn without_monitors(mut self) -> Self {
+        self.extra.insert_str(0, "monitors = \"\"\n");
+        self
+    }
+
     /// With other host names.
     #[must_use]
     pub fn hosts<S: Into<String>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {

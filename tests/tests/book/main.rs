@@ -153,7 +153,7 @@ fn every_command() -> Vec<Found> {
 
 /// A cluster as the pages have it, and who reads them on its last host.
 async fn site() -> (Cluster, Reader) {
-    let plan = Plan::new(3, 2).hosts(["node1", "node2", "node3"]).certified();
+    let plan = Plan::new(3, 2).hosts(["node1", "node2", "node3"]).certified().without_monitors();
     let mut cluster = plan.start().await.unwrap();
     cluster.wait_wanted().await.unwrap();
     let mut reader = Reader::new(cluster.socket(2));
