@@ -1,5 +1,6 @@
 //! Python programs of tests, with modules of the package index.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,10 @@ pub fn pip(python: &Path, command: &str) -> Command {
 pub fn python_with(name: &str, modules: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let venv = target().join(name);
     let python = venv.join("bin/python");
+    // Two tests at once would make the same folder. The lock ends with the file.
+    let lock = File::create(target().join(format!("{name}.lock")));
+    let locked = lock.and_then(|file| file.lock().map(|()| file));
+    let _locked = locked.map_err(|error| format!("{}: {error}", venv.display()))?;
     let import = format!("import {modules}");
     let output = Command::new(&python).args(["-c", &import]).output();
     if output.is_ok_and(|output| output.status.success()) {
