@@ -90,7 +90,6 @@ const CONTROL: u8 = 5;
 const GOODBYE: u8 = 6;
 const RENEWAL: u8 = 7;
 /// Size of the payload of a renewal in bytes.
-/// Bytes of [`renewal_payload`].
 pub const RENEWAL_BYTES: usize = 16;
 
 /// Size of a frame's header in bytes: magic, kind, communicator (2), tag, number, length; little

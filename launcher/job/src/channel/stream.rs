@@ -139,7 +139,7 @@ impl Channel for StreamChannel {
     fn send(&self, to: u32, frame: &Frame<'_>) -> io::Result<()> {
         let ends = self.ends()?;
         let (fence, link) = ends.link_to(to)?;
-        link.send(fence, frame, &|| !lock(&ends.links).is_over())
+        link.send(fence, frame, &|| lock(&ends.links).goes_on(fence))
     }
 
     fn reach(&self, to: u32) -> io::Result<()> {
@@ -254,6 +254,9 @@ impl Ends {
         if from == own.rank || from >= self.opening.size {
             return Err(frame::invalid(format!("rank {from} does not connect here")));
         }
+        // A rank that dials has no link, or has given it up.
+        lock(&self.links).dialled(from, fence);
+        self.changed.notify_all();
         // The other rank may have left the barrier first.
         if !self.wait_met(fence) {
             let problem = format!("rank {from} dials after barrier {fence}, this rank does not");
@@ -334,7 +337,7 @@ impl Ends {
     /// Has the other rank confirm a link of an earlier barrier; whether there is a link now.
     fn renew(&self, to: u32, fence: u64, kept: &Arc<Connection>) -> bool {
         let until = Instant::now() + limits::RENEWAL_TIMEOUT;
-        let waits = || Instant::now() < until && !lock(&self.links).is_over();
+        let waits = || Instant::now() < until && lock(&self.links).goes_on(fence);
         let asked = kept.renew(fence, (self.opening.counts)(to), &waits);
         let mut links = lock(&self.links);
         if asked.is_ok() {
@@ -450,9 +453,12 @@ impl Ends {
             }
         };
         link.socket().close();
-        lock(&self.links).ended(from, link);
+        // Under the lock: another link that takes its place is reported afterwards.
+        let mut links = lock(&self.links);
+        if links.ended(from, link) {
+            inbox.link_ended(from, fence, problem);
+        }
         self.changed.notify_all();
-        inbox.link_ended(from, fence, problem);
     }
 
     /// The other rank uses a kept link again. Answers, unless this rank has asked.
@@ -471,7 +477,7 @@ impl Ends {
             return Ok(());
         }
         self.compare(from, counts)?;
-        let waits = || !lock(&self.links).is_over();
+        let waits = || lock(&self.links).goes_on(fence);
         let answered = link.renew(fence, (self.opening.counts)(from), &waits);
         answered.map_err(|error| error.to_string())?;
         let mut links = lock(&self.links);
@@ -640,6 +646,65 @@ mod tests {
         }
         drop((dials, listens));
         relays.join().unwrap();
+    }
+
+    /// Its peer answers only when the other link is there.
+    #[test]
+    fn the_end_of_a_link_that_was_replaced_loses_no_peer() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+        let (kept, other) = (link_of(&dials, 0), link_of(&listens, 1));
+        for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+            called_back(channel, inbox, 2);
+            gone_back(channel, inbox, 2);
+        }
+        // Its reader cannot answer.
+        let answering = other.end_introduction(1).unwrap();
+        kept.renew(2, (0, 0), &|| true).unwrap();
+        for channel in [&listens, &dials] {
+            channel.meet();
+        }
+        let ends = dials.ends().unwrap();
+        lock(&ends.links).give_up(0, &kept);
+        dials.send(0, &user(1, b"again")).unwrap();
+        assert_eq!(next(&heard, 1), b"again");
+        drop(answering);
+        // Until nobody else has it: its reader has ended.
+        while Arc::strong_count(&other) > 1 {
+            std::thread::yield_now();
+        }
+        assert!(heard.is_linked(1));
+        listens.send(1, &user(1, b"back")).unwrap();
+        assert_eq!(next(&own, 0), b"back");
+    }
+
+    /// The rank that waited for it dials before its peer knows the result of the barrier.
+    #[test]
+    fn a_rank_that_meets_late_does_not_confirm_what_was_given_up() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+        let kept = link_of(&dials, 0);
+        for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+            called_back(channel, inbox, 2);
+            gone_back(channel, inbox, 2);
+        }
+        kept.renew(2, (0, 0), &|| true).unwrap();
+        dials.meet();
+        let (near, far) = (dials.ends().unwrap(), listens.ends().unwrap());
+        lock(&near.links).give_up(0, &kept);
+        std::thread::scope(|scope| {
+            scope.spawn(|| dials.send(0, &user(1, b"again")).unwrap());
+            let (links, wait) = (lock(&far.links), limits::HELLO_TIMEOUT / 2);
+            let is_kept = |links: &mut Links| links.any(1).is_some();
+            let (links, waited) = far.changed.wait_timeout_while(links, wait, is_kept).unwrap();
+            drop(links);
+            listens.meet();
+            assert!(!waited.timed_out());
+        });
+        assert_eq!(next(&heard, 1), b"again");
+        assert!(heard.is_linked(1));
     }
 
     /// Passes on three connections, the second only until `stops`.

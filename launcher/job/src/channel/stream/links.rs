@@ -62,6 +62,11 @@ impl Links {
         self.closed || self.called > self.fence
     }
 
+    /// Whether what this rank sends of that barrier may still count.
+    pub(super) fn goes_on(&self, fence: u64) -> bool {
+        self.fence == fence && !self.is_over()
+    }
+
     /// The next barrier; links stay.
     pub(super) fn begin(&mut self, fence: u64) {
         self.fence = fence;
@@ -74,14 +79,15 @@ impl Links {
         self.met = true;
     }
 
-    /// The rank is called back for the recovery with that barrier: what is not introduced ends.
+    /// The rank is called back for the recovery with that barrier: what is not introduced ends, and
+    /// links to the dead. The rank may have begun that barrier already: what is of it stays.
     pub(super) fn call_back(&mut self, fence: u64, dead: &BTreeSet<u32>) {
         self.called = self.called.max(fence);
-        if !self.is_over() {
-            return;
+        if self.is_over() {
+            self.close_unknown();
         }
-        self.close_unknown();
-        for up in dead.iter().filter_map(|rank| self.up.get(rank)) {
+        let to_dead = dead.iter().filter_map(|rank| self.up.get(rank));
+        for up in to_dead.filter(|up| up.fence < fence) {
             up.connection.socket().close();
         }
     }
@@ -163,6 +169,13 @@ impl Links {
         own.map(|up| up.fence = fence).is_some()
     }
 
+    /// That rank dials in that barrier: what is not confirmed will not be.
+    pub(super) fn dialled(&mut self, rank: u32, fence: u64) {
+        if fence == self.fence && self.confirmed(rank).is_none() {
+            self.drop_link(rank);
+        }
+    }
+
     /// The other rank does not confirm this link.
     pub(super) fn give_up(&mut self, rank: u32, connection: &Arc<Connection>) {
         if self.own_of(rank, connection).is_some() {
@@ -170,14 +183,17 @@ impl Links {
         }
     }
 
-    /// The reader of this link has ended: a link that is not confirmed leaves room for another one.
-    pub(super) fn ended(&mut self, rank: u32, connection: &Arc<Connection>) {
+    /// The reader of this link has ended; whether both sides have used it since the last barrier.
+    /// One that they have not leaves room for another one.
+    pub(super) fn ended(&mut self, rank: u32, connection: &Arc<Connection>) -> bool {
         let fence = self.fence;
-        let Some(up) = self.own_of(rank, connection) else { return };
+        let Some(up) = self.own_of(rank, connection) else { return false };
         up.ended = true;
-        if up.fence < fence {
+        let is_confirmed = up.fence == fence;
+        if !is_confirmed {
             self.up.remove(&rank);
         }
+        is_confirmed
     }
 
     /// Keeps a dialled connection until the other side is known; returns its number.
@@ -237,7 +253,36 @@ impl RefusedConnections {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::socket::Socket;
     use super::*;
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::net::UnixStream;
+
+    /// A link of that barrier to rank 0, and its other end.
+    fn linked(links: &mut Links, fence: u64) -> UnixStream {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        assert!(links.add(0, &Arc::new(Connection::new(Socket::Unix(near))), fence));
+        far
+    }
+
+    #[test]
+    fn a_call_back_that_comes_after_its_barrier_has_begun_ends_what_is_of_before() {
+        let mut links = Links::new(1, 0);
+        links.meet();
+        let mut before = linked(&mut links, 1);
+        links.begin(2);
+        assert!(!links.goes_on(1), "a blocked send of before ends");
+        links.call_back(2, &[0].into());
+        assert_eq!(before.read(&mut [0]).unwrap(), 0, "it is closed");
+        links.meet();
+        // The process that replaces the dead one.
+        let mut fresh = linked(&mut links, 2);
+        links.call_back(2, &[0].into());
+        assert_eq!(fresh.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(links.goes_on(2));
+    }
 
     #[test]
     fn refused_connections_are_logged_at_once_and_then_once_a_minute() {
