@@ -142,7 +142,7 @@ impl Readers {
         while let Some(delivery) = conditions.next_of_past().await {
             match delivery {
                 Delivery::Event(received) => {
-                    rows.push(Report { place, ..report(*received, &self.proofs) });
+                    rows.push(Report { place, ..report(&self.proofs, *received) });
                 }
                 // A statement that was made since the rows were read may be missing.
                 Delivery::Gap(gap) => {
@@ -182,7 +182,7 @@ async fn follow_conditions(
         };
         match next {
             Some(Delivery::Event(received)) => {
-                let report = Report { place, ..report(*received, &readers.proofs) };
+                let report = Report { place, ..report(&readers.proofs, *received) };
                 match readers.send(report).await {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -242,7 +242,7 @@ async fn follow_events(mut events: Subscription, space: String, readers: Readers
             Some(Delivery::Event(received)) => {
                 let (id, position) = (received.id, received.position);
                 let source = Some(EventSource { space: space.clone(), id, position });
-                let report = Report { source, ..report(*received, &readers.proofs) };
+                let report = Report { source, ..report(&readers.proofs, *received) };
                 match readers.send(report).await {
                     Ok(()) => continue,
                     Err(_) => return,
@@ -274,19 +274,55 @@ fn is_over(subscription: &Subscription, readers: &Readers, to: &str) -> bool {
     why.is_none()
 }
 
-fn report(received: Received, proofs: &Proofs) -> Report {
+fn report(proofs: &Proofs, received: Received) -> Report {
     let proof = proof_of(&received, proofs);
-    let claim = ConditionState::of(&received).map(|state| state.claim);
-    let stated = received.stated.zip(claim);
-    let stated = stated.map(|(stated, claim)| Statement { condition: stated.condition, claim });
-    let (event, host, uid) = (received.event, received.host, received.uid);
+    report_of(received, proof)
+}
+
+fn report_of(received: Received, proof: Proof) -> Report {
+    let state = ConditionState::of(&received);
+    // An agent repeats statements of others: their users count, not its own.
+    let uid = state.as_ref().map_or(received.uid, |state| state.publisher_uid);
+    let stated = received.stated.zip(state);
+    let stated =
+        stated.map(|(stated, state)| Statement { condition: stated.condition, claim: state.claim });
+    let (event, host) = (received.event, received.host);
     Report { event, host, uid, stated, proof, place: ReadPlace::default(), source: None }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
-    use ftb_core::{Epoch, OriginId};
+    use ftb_client::Stated;
+    use ftb_core::condition::{Condition, Provenance, Truth};
+    use ftb_core::event::Tag;
+    use ftb_core::{Epoch, Event, EventId, OriginId, PublisherId};
+
+    /// Else an ordinary user could speak about other hosts as soon as its agent repeats it.
+    #[test]
+    fn a_repeated_statement_is_of_its_publishers_user() {
+        let id = EventId { publisher: PublisherId { account: 1, token: 2 }, seq: 3.into() };
+        let mut event = Event::new("site".parse().unwrap(), "FTB_CONDITION".parse().unwrap());
+        let tag = |key: &str, value: &str| Tag { key: key.into(), value: value.into() };
+        event.tags = vec![tag("publisher_uid", "1000")];
+        let source = Some(id);
+        let provenance = Provenance { source, ..Provenance::direct(OriginId(7)) };
+        let condition = Condition::new("DISK_BAD", Truth::True);
+        let received = Received {
+            position: Position::ZERO,
+            id,
+            host: "node01".to_owned(),
+            uid: 0,
+            pid: 1,
+            event,
+            folded: None,
+            stated: Some(Stated { condition, provenance }),
+            is_verified: false,
+            is_counted: false,
+        };
+        assert_eq!(report_of(received, Proof::Unchecked).uid, 1000);
+    }
 
     fn gap(reason: GapReason, after: u64, until: u64) -> Gap {
         let at = |index: u64| Position {
