@@ -11,7 +11,10 @@ impl Policy {
     /// The rule bans the node.
     pub(super) fn ban(&mut self, now: Now, node: &NodeName, rule: usize) {
         self.conditions.keep_out(node, rule);
-        self.orders.ban(node, &self.config.rule[rule].name);
+        // What only would be done binds no later launcher.
+        if !self.config.shadow {
+            self.orders.ban(node, &self.config.rule[rule].name);
+        }
         if matches!(self.config.rule[rule].until, Until::Quiet(_)) {
             self.quiet_since.insert((node.clone(), rule), now.mono_ns);
         }
@@ -33,7 +36,9 @@ impl Policy {
             Some((node.clone(), rules.iter().position(|rule| rule.name == name)?))
         });
         let known: Vec<(NodeName, usize)> = known.collect();
-        self.orders.drop_bans();
+        if !self.config.shadow {
+            self.orders.drop_bans();
+        }
         known.into_iter().for_each(|(node, rule)| self.ban(now, &node, rule));
     }
 
