@@ -115,17 +115,44 @@ pub struct Census {
 /// only its open breaker is seen there, not that it has stopped.
 pub const SERVICES: [&str; 2] = ["ftb-act", "ftb-slurm"];
 
-/// Which of [`SERVICES`] does not act, as this row says.
-fn idle_service(subject: &Subject, truth: Truth) -> Option<usize> {
-    match (subject.component(), subject.key(), truth) {
-        (_, _, Truth::False) => None,
-        (component, WATCHED, Truth::Unknown) => {
-            let program = component.strip_prefix("ftb.")?;
-            SERVICES.iter().position(|name| name.strip_prefix("ftb-") == Some(program))
+/// What the table says of [`SERVICES`].
+#[derive(Default)]
+struct ServiceRows {
+    /// Conditions by which a service says that it does not act.
+    idle: [u64; SERVICES.len()],
+    /// Unknown ones, and unknown watches: perhaps of a host from which the service has moved.
+    unknown: [u64; SERVICES.len()],
+    /// Some host states the watch of the service.
+    is_watched: [bool; SERVICES.len()],
+}
+
+impl ServiceRows {
+    fn note(&mut self, subject: &Subject, truth: Truth) {
+        let is_watch = subject.key() == WATCHED;
+        let service = match subject.key() {
+            WATCHED => subject.component().strip_prefix("ftb.").and_then(|program| {
+                SERVICES.iter().position(|name| name.strip_prefix("ftb-") == Some(program))
+            }),
+            "BREAKER_OPEN" => Some(0),
+            "SLURM_UNREACHABLE" => Some(1),
+            _ => None,
+        };
+        let Some(service) = service else { return };
+        match truth {
+            Truth::True if is_watch => self.is_watched[service] = true,
+            Truth::True => self.idle[service] += 1,
+            Truth::Unknown => self.unknown[service] += 1,
+            Truth::False => {}
         }
-        (_, "BREAKER_OPEN", _) => Some(0),
-        (_, "SLURM_UNREACHABLE", _) => Some(1),
-        _ => None,
+    }
+
+    /// Rows that say that the service does not act. What is unknown does not count while the
+    /// service is watched elsewhere.
+    fn count(&self) -> [u64; SERVICES.len()] {
+        core::array::from_fn(|service| {
+            let unknown = if self.is_watched[service] { 0 } else { self.unknown[service] };
+            self.idle[service] + unknown
+        })
     }
 }
 
@@ -137,15 +164,14 @@ impl Node {
             return None;
         }
         let table = self.log.entries().conditions();
+        let mut services = ServiceRows::default();
         let mut census = Census {
             members: self.membership.count_members(&self.cx),
             rows: table.len() as u64,
             ..Census::default()
         };
         for (subject, row) in table.iter() {
-            if let Some(service) = idle_service(subject, row.truth) {
-                census.services[service] += 1;
-            }
+            services.note(subject, row.truth);
             match row.truth {
                 Truth::True if subject.key() != WATCHED => {
                     let severity = Severity::ALL.iter().position(|one| *one == row.severity);
@@ -155,6 +181,7 @@ impl Node {
                 Truth::True | Truth::False => {}
             }
         }
+        census.services = services.count();
         Some(census)
     }
 
@@ -335,13 +362,21 @@ mod tests {
 
     #[test]
     fn services_say_by_conditions_and_lost_watches_that_they_do_not_act() {
-        let idle = |component, key, truth| idle_service(&Subject::new("n1", component, key), truth);
-        assert_eq!(idle("ftb-act", "BREAKER_OPEN", Truth::True), Some(0));
-        assert_eq!(idle("ftb-act", "BREAKER_OPEN", Truth::False), None);
-        assert_eq!(idle("", "SLURM_UNREACHABLE", Truth::Unknown), Some(1));
-        assert_eq!(idle("ftb.slurm", WATCHED, Truth::Unknown), Some(1));
-        assert_eq!(idle("ftb.slurm", WATCHED, Truth::True), None);
-        assert_eq!(idle("ftb.ipmi", WATCHED, Truth::Unknown), None);
-        assert_eq!(idle("ftb.ipmi", "FANFAIL", Truth::True), None);
+        let count = |rows: &[(&str, &str, &str, Truth)]| {
+            let mut services = ServiceRows::default();
+            for (host, component, key, truth) in rows {
+                services.note(&Subject::new(host, component, key), *truth);
+            }
+            services.count()
+        };
+        let lost = ("n1", "ftb.slurm", WATCHED, Truth::Unknown);
+        assert_eq!(count(&[lost]), [0, 1]);
+        let moved = ("n2", "ftb.slurm", WATCHED, Truth::True);
+        let left_behind = ("n1", "", "SLURM_UNREACHABLE", Truth::Unknown);
+        assert_eq!(count(&[lost, left_behind, moved]), [0, 0], "it runs elsewhere");
+        assert_eq!(count(&[moved, ("n2", "", "SLURM_UNREACHABLE", Truth::True)]), [0, 1]);
+        assert_eq!(count(&[("n1", "", "SLURM_UNREACHABLE", Truth::False)]), [0, 0]);
+        assert_eq!(count(&[("n1", "rule", "BREAKER_OPEN", Truth::True)]), [1, 0]);
+        assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0, 0]);
     }
 }
