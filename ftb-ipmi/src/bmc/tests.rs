@@ -6,6 +6,8 @@ use super::*;
 use crate::sdr::SensorKey;
 use ftb_rmcp::fake::{self, ABSENT, Behavior, CHANNEL, Request, SILENT, own_numbers, patient};
 use ipmi_rs::app::GetDeviceId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
 /// Most bytes of its record that the BMC returns at once.
@@ -40,6 +42,18 @@ pub(crate) async fn fake_bmc(
         }
     };
     fake::start(CipherSuite::Three, behavior, respond).await
+}
+
+/// The same BMC; it answers nothing while the flag is set.
+pub(crate) async fn losable_bmc() -> (LanConfig, JoinHandle<()>, Arc<AtomicBool>) {
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_lost);
+    let behavior = move |_| match flag.load(Ordering::Relaxed) {
+        true => Behavior::Lose,
+        false => Behavior::Answer,
+    };
+    let (config, task) = fake_bmc(behavior).await;
+    (config, task, is_lost)
 }
 
 /// Get SDR: the one record, in small pieces.

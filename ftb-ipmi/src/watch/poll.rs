@@ -205,22 +205,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::bmc::Target;
-    use crate::bmc::tests::fake_bmc;
+    use crate::bmc::tests::losable_bmc;
     use crate::rules::Policy;
     use crate::sdr::RawThresholds;
-    use ftb_rmcp::fake::{Behavior, CHANNEL, SEPARATE};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use ftb_rmcp::fake::{CHANNEL, SEPARATE};
+    use std::sync::atomic::Ordering;
 
     #[tokio::test]
     async fn a_controller_lost_just_before_its_bmc_is_reported_after_the_bmc_is_back() {
-        let is_silent = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&is_silent);
-        let behavior = move |_| match flag.load(Ordering::Relaxed) {
-            true => Behavior::Lose,
-            false => Behavior::Answer,
-        };
-        let (config, task) = fake_bmc(behavior).await;
+        let (config, task, is_silent) = losable_bmc().await;
         let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
         let backplane = Controller { channel: CHANNEL, slave: SEPARATE };
         let watched = [backplane, Controller::BMC].map(|owner| {

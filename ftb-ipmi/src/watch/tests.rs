@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bmc::Target;
-use crate::bmc::tests::fake_bmc;
+use crate::bmc::tests::{fake_bmc, losable_bmc};
 use crate::config::{Config, TargetFile};
 use crate::monitor::{FormerCondition, Watched};
 use crate::rules::Policy;
@@ -11,7 +11,7 @@ use crate::sdr::RawThresholds;
 use ftb_core::Severity;
 use ftb_rmcp::fake::{Behavior, patient};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 fn watcher(state_dir: &Path) -> (Watcher, mpsc::Receiver<Report>) {
     let target = TargetFile {
@@ -66,13 +66,7 @@ async fn the_bookmark_waits_until_the_agent_has_an_uncorrectable_error() {
 
 #[tokio::test]
 async fn news_outlive_a_bmc_that_is_lost_while_its_power_is_read() {
-    let is_silent = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_silent);
-    let behavior = move |_| match flag.load(Ordering::Relaxed) {
-        true => Behavior::Lose,
-        false => Behavior::Answer,
-    };
-    let (config, task) = fake_bmc(behavior).await;
+    let (config, task, is_silent) = losable_bmc().await;
     let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (mut watcher, mut reports) = watcher(folder.path());
