@@ -147,30 +147,19 @@ fn response(verdict: Result<Verdict, String>) -> HealthCheckResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ftb_core::condition::{RecommendedAction, Subject};
-    use ftb_core::log::conditions::Claim;
+    use ftb_core::condition::Subject;
     use ftb_core::numbers::PublisherSeq;
-    use ftb_core::{EventId, Position, PublisherId};
+    use ftb_core::{EventId, PublisherId};
 
     const ID: EventId =
         EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
 
     fn state(key: &str, component: &str, severity: Severity, truth: Truth) -> ConditionState {
+        let subject = Subject::new("node01", component, key);
         ConditionState {
-            subject: Subject::new("node01", component, key),
-            truth,
-            severity,
-            action: RecommendedAction::None,
-            onset_ns: 1,
-            changed_ns: 1,
-            expires_ms: 0,
-            source: ID,
             event: format!("ftb.ipmi FTB_{key}"),
             publisher_host: "node01".to_owned(),
-            publisher_uid: 0,
-            message: String::new(),
-            position: Position::ZERO,
-            claim: Claim::new(ID, truth, severity, 1),
+            ..ConditionState::new(subject, truth, severity, ID, 1)
         }
     }
 

@@ -17,6 +17,7 @@ use ftb_core::{Event, Severity};
 pub use ftb_proto::condition_state::ConditionState;
 use ftb_proto::event::Received;
 use std::fmt;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Event spaces whose publishers watch hosts.
@@ -31,6 +32,9 @@ pub enum ConditionUpdate<'a> {
     Row(&'a ConditionState),
 }
 
+/// Pause before a reading that follows one with a gap.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// The table of conditions, as far as a filter wants it.
 pub struct Conditions {
     proofs: Proofs,
@@ -39,6 +43,8 @@ pub struct Conditions {
     view: TableView<ConditionState>,
     /// Its row flag says that the whole table is not here yet.
     place: ReadPlace,
+    /// A gap says that the table must be read again.
+    is_stale: bool,
     hidden: u32,
     unproven: u64,
 }
@@ -61,21 +67,25 @@ impl Conditions {
             filter,
             view: TableView::default(),
             place: ReadPlace { is_row: true, ..ReadPlace::default() },
+            is_stale: false,
             hidden: 0,
             unproven: 0,
         })
     }
 
-    /// Waits until the whole table is here.
+    /// Waits until the whole table is here. May be cancelled: the next call goes on.
     ///
     /// # Errors
     /// The subscription has ended.
     pub async fn load(&mut self) -> Result<(), SubscribeError> {
-        while self.place.is_row {
+        while self.place.is_row || self.is_stale {
+            if self.is_stale {
+                self.read_again().await?;
+            }
             match self.subscription.next_of_past().await {
                 Some(Delivery::Event(received)) => drop(self.apply(&received)),
                 // No row is missing, but a statement that was made since the rows were read may be.
-                Some(Delivery::Gap(_)) => self.read_again().await?,
+                Some(Delivery::Gap(_)) => self.is_stale = true,
                 None => match self.subscription.ended() {
                     Some(why) => return Err(why),
                     None => {
@@ -88,10 +98,15 @@ impl Conditions {
     }
 
     async fn read_again(&mut self) -> Result<(), SubscribeError> {
+        // An agent that sheds for want of room needs a pause more than another reading.
+        if self.place.is_row {
+            tokio::time::sleep(READ_AGAIN_AFTER).await;
+        }
         let client = self.proofs.client();
         self.subscription = client.subscribe(&self.filter, Start::Conditions).await?;
         self.view.clear();
         self.place = self.place.next_reading();
+        self.is_stale = false;
         Ok(())
     }
 
@@ -102,7 +117,7 @@ impl Conditions {
     /// The subscription has ended.
     pub async fn changed(&mut self) -> Result<Option<Subject>, SubscribeError> {
         loop {
-            if self.place.is_row {
+            if self.place.is_row || self.is_stale {
                 self.load().await?;
                 return Ok(None);
             }
@@ -113,7 +128,7 @@ impl Conditions {
                     }
                 }
                 // A statement may be missing: the table is read again.
-                Some(Delivery::Gap(_)) => self.read_again().await?,
+                Some(Delivery::Gap(_)) => self.is_stale = true,
                 None => return Err(self.subscription.ended().unwrap_or(SubscribeError::Closed)),
             }
         }
@@ -372,30 +387,16 @@ impl fmt::Display for Health {
 mod tests {
     use super::*;
     use ftb_core::condition::WATCHED;
-    use ftb_core::log::conditions::Claim;
     use ftb_core::numbers::PublisherSeq;
-    use ftb_core::{EventId, Position, PublisherId};
+    use ftb_core::{EventId, PublisherId};
 
     const SOURCE: EventId =
         EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
 
     fn state(component: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
-        ConditionState {
-            subject: Subject::new("node01", component, key),
-            truth,
-            severity,
-            action: RecommendedAction::Migrate,
-            onset_ns: 1,
-            changed_ns: 1,
-            expires_ms: 0,
-            source: SOURCE,
-            event: String::new(),
-            publisher_host: String::new(),
-            publisher_uid: 0,
-            message: String::new(),
-            position: Position::ZERO,
-            claim: Claim::new(SOURCE, truth, severity, 1),
-        }
+        let subject = Subject::new("node01", component, key);
+        let stated = ConditionState::new(subject, truth, severity, SOURCE, 1);
+        ConditionState { action: RecommendedAction::Migrate, ..stated }
     }
 
     #[test]

@@ -125,31 +125,15 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::config::Config;
-    use ftb_core::condition::{RecommendedAction, Subject, WATCHED};
-    use ftb_core::log::conditions::Claim;
+    use ftb_core::condition::{Subject, WATCHED};
     use ftb_core::numbers::PublisherSeq;
-    use ftb_core::{EventId, Position, PublisherId, Severity};
+    use ftb_core::{EventId, PublisherId, Severity};
 
     const SOURCE: EventId =
         EventId { publisher: PublisherId { account: 1, token: 1 }, seq: PublisherSeq::new(1) };
 
     fn state(host: &str, key: &str, truth: Truth, severity: Severity) -> ConditionState {
-        ConditionState {
-            subject: Subject::new(host, "", key),
-            truth,
-            severity,
-            action: RecommendedAction::None,
-            onset_ns: 1,
-            changed_ns: 1,
-            expires_ms: 0,
-            source: SOURCE,
-            event: String::new(),
-            publisher_host: String::new(),
-            publisher_uid: 0,
-            message: String::new(),
-            position: Position::ZERO,
-            claim: Claim::new(SOURCE, truth, severity, 1),
-        }
+        ConditionState::new(Subject::new(host, "", key), truth, severity, SOURCE, 1)
     }
 
     fn states() -> Vec<ConditionState> {

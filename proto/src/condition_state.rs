@@ -45,6 +45,32 @@ pub struct ConditionState {
 }
 
 impl ConditionState {
+    /// What an event states that recommends nothing, never expires, and has neither host nor text.
+    pub fn new(
+        subject: Subject,
+        truth: Truth,
+        severity: Severity,
+        source: EventId,
+        time_ns: u64,
+    ) -> Self {
+        Self {
+            subject,
+            truth,
+            severity,
+            action: RecommendedAction::None,
+            onset_ns: time_ns,
+            changed_ns: time_ns,
+            expires_ms: 0,
+            source,
+            event: String::new(),
+            publisher_host: String::new(),
+            publisher_uid: 0,
+            message: String::new(),
+            position: Position::ZERO,
+            claim: Claim::new(source, truth, severity, time_ns),
+        }
+    }
+
     /// What an event states; `None`: nothing.
     pub fn of(received: &Received) -> Option<Self> {
         let stated = received.stated.as_ref()?;

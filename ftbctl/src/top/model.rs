@@ -404,8 +404,7 @@ impl Model {
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ftb_client::{EventId, Position, PublisherId, RecommendedAction};
-    use ftb_core::log::conditions::Claim;
+    use ftb_client::{EventId, PublisherId};
     use ftb_core::numbers::PublisherSeq;
 
     const SOURCE: EventId =
@@ -418,22 +417,8 @@ pub(crate) mod tests {
         truth: Truth,
         onset_s: u64,
     ) -> ConditionState {
-        ConditionState {
-            subject: Subject::new(host, component, key),
-            truth,
-            severity,
-            action: RecommendedAction::None,
-            onset_ns: onset_s * 1_000_000_000,
-            changed_ns: 0,
-            expires_ms: 0,
-            source: SOURCE,
-            event: String::new(),
-            publisher_host: String::new(),
-            publisher_uid: 0,
-            message: String::new(),
-            position: Position::ZERO,
-            claim: Claim::new(SOURCE, truth, severity, 1),
-        }
+        let (subject, onset_ns) = (Subject::new(host, component, key), onset_s * 1_000_000_000);
+        ConditionState::new(subject, truth, severity, SOURCE, onset_ns)
     }
 
     pub(crate) fn table() -> News {
