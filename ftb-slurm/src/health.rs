@@ -11,9 +11,11 @@ use crate::config::Config;
 use crate::notices::SPACE;
 use crate::reason::reason_of;
 use crate::rules::{Rules, Verdict};
+use crate::service::UNREACHABLE;
 use crate::slurm::Slurm;
 use ftb_client::daemon::Failure;
 use ftb_client::{Client, ConditionState, Conditions, Silence, Truth, now_ns, silences};
+use ftb_core::condition::WATCHED;
 use std::fmt;
 use tokio::time::timeout;
 
@@ -24,6 +26,8 @@ pub enum Answer {
     Healthy,
     /// One holds: the reason, as the bridge would write it.
     Unhealthy(String),
+    /// The same, and the node would be drained, but the configuration has `observe = true`.
+    Observed(String),
     /// It cannot be known: why.
     Unknown(String),
 }
@@ -32,7 +36,7 @@ impl Answer {
     /// The exit code of the program.
     pub fn exit_code(&self, strict: bool) -> u8 {
         match self {
-            Self::Healthy => 0,
+            Self::Healthy | Self::Observed(_) => 0,
             Self::Unhealthy(_) => ftb_cli::FAILED,
             Self::Unknown(_) => {
                 if strict {
@@ -64,6 +68,7 @@ impl fmt::Display for Answer {
         match self {
             Self::Healthy => f.write_str("healthy"),
             Self::Unhealthy(reason) => write!(f, "unhealthy: {reason}"),
+            Self::Observed(reason) => write!(f, "unhealthy, but observe = true: {reason}"),
             Self::Unknown(why) => write!(f, "unknown: {why}"),
         }
     }
@@ -73,7 +78,7 @@ impl fmt::Display for Answer {
 struct Finding {
     answer: Answer,
     node: String,
-    /// A bridge watches Slurm, as far as was asked.
+    /// A bridge watches Slurm and reaches it, as far as was asked.
     has_bridge: bool,
 }
 
@@ -95,14 +100,20 @@ pub async fn ask(args: &HealthArgs) -> Answer {
         DrainWhen::Alone => !finding.has_bridge,
         DrainWhen::Always => true,
     };
-    if let Answer::Unhealthy(reason) = &finding.answer
-        && is_wanted
-        && let Err(error) = drain(&config, &finding.node, reason).await
-    {
-        // The answer stays what it is: the caller knows it from the exit code.
-        eprintln!("ftb-slurm: the node is not drained: {error}");
+    match finding.answer {
+        // A prolog that fails would drain the node too.
+        Answer::Unhealthy(reason) if config.is_observer && args.drain != DrainWhen::Never => {
+            Answer::Observed(reason)
+        }
+        Answer::Unhealthy(reason) if is_wanted => {
+            if let Err(error) = drain(&config, &finding.node, &reason).await {
+                // The answer stays what it is: the caller knows it from the exit code.
+                eprintln!("ftb-slurm: the node is not drained: {error}");
+            }
+            Answer::Unhealthy(reason)
+        }
+        answer => answer,
     }
-    finding.answer
 }
 
 async fn find(args: &HealthArgs, rules: &Rules) -> Result<Finding, Failure> {
@@ -128,11 +139,22 @@ async fn find(args: &HealthArgs, rules: &Rules) -> Result<Finding, Failure> {
         answer = Answer::of(rules, of_node(), &active);
     }
     if matches!(answer, Answer::Unhealthy(_)) && args.drain == DrainWhen::Alone {
-        let filter = format!("condition=WATCHED, event_space={SPACE}");
-        let watches = table(&client, &filter).await?;
-        has_bridge = watches.states().any(|state| state.truth == Truth::True);
+        let stated = table(&client, &format!("condition=*, event_space={SPACE}")).await?;
+        has_bridge = is_bridged(&stated.states().collect::<Vec<_>>());
     }
     Ok(Finding { answer, node, has_bridge })
+}
+
+/// Whether some host has a bridge that reaches Slurm, by what bridges state.
+fn is_bridged(states: &[&ConditionState]) -> bool {
+    let is_cut_off = |host: &str| {
+        let mut of_host = states.iter().filter(|state| state.subject.host() == host);
+        of_host.any(|state| state.subject.key() == UNREACHABLE && state.truth != Truth::False)
+    };
+    let is_watch =
+        |state: &&&ConditionState| state.subject.key() == WATCHED && state.truth == Truth::True;
+    let mut watches = states.iter().filter(is_watch);
+    watches.any(|state| !is_cut_off(state.subject.host()))
 }
 
 async fn table(client: &Client, filter: &str) -> Result<Conditions, Failure> {
@@ -154,4 +176,38 @@ async fn drain(config: &Config, node: &str, reason: &str) -> Result<(), Failure>
     }
     slurm.execute(&Order::Drain { hosts, reason: reason.to_owned() }).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ftb_client::{EventId, PublisherId, Severity};
+    use ftb_core::condition::Subject;
+    use ftb_core::numbers::PublisherSeq;
+
+    fn state(host: &str, key: &str, truth: Truth) -> ConditionState {
+        let publisher = PublisherId { account: 1, token: 1 };
+        let source = EventId { publisher, seq: PublisherSeq::new(1) };
+        let subject = Subject::new(host, SPACE, key);
+        ConditionState::new(subject, truth, Severity::Info, source, 1)
+    }
+
+    #[test]
+    fn a_bridge_that_does_not_reach_slurm_drains_nothing_and_another_one_does() {
+        let bridged = |states: &[ConditionState]| is_bridged(&states.iter().collect::<Vec<_>>());
+        let (lives, cut) = (|host| state(host, WATCHED, Truth::True), UNREACHABLE);
+        assert!(bridged(&[lives("a")]));
+        assert!(!bridged(&[state("a", WATCHED, Truth::Unknown)]));
+        assert!(!bridged(&[lives("a"), state("a", cut, Truth::True)]));
+        assert!(!bridged(&[lives("a"), state("a", cut, Truth::Unknown)]));
+        assert!(bridged(&[lives("a"), state("a", cut, Truth::False)]));
+        assert!(bridged(&[lives("a"), state("a", cut, Truth::True), lives("b")]));
+    }
+
+    #[test]
+    fn a_trial_fails_no_prolog_and_says_why_the_node_would_be_drained() {
+        let answer = Answer::Observed("ftb:FANFAIL FAN 1".to_owned());
+        assert_eq!(answer.exit_code(true), 0);
+        assert_eq!(answer.to_string(), "unhealthy, but observe = true: ftb:FANFAIL FAN 1");
+    }
 }
