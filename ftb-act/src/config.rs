@@ -144,7 +144,8 @@ impl Config {
         load_config(path, Self::parse)
     }
 
-    /// Reads and checks a text. Reads the rack file that it names.
+    /// Reads and checks a text. Reads the rack file that it names, or the default one if a
+    /// rule groups by rack.
     ///
     /// # Errors
     /// The problem, with line and column.
@@ -157,11 +158,16 @@ impl Config {
     }
 
     fn check(file: File) -> Result<Self, Mistake> {
+        let by_rack = |rule: &Spanned<RuleTable>| {
+            matches!(rule.get_ref().group_by.as_ref().map(Spanned::get_ref), Some(GroupWord::Rack))
+        };
+        let needs_racks = file.rule.iter().any(by_rack);
         let racks = match &file.racks {
             Some(path) => {
                 read_racks(path.as_ref()).map_err(|problem| Mistake(path.span().start, problem))?
             }
-            None if Path::new(racks::PATH).exists() => {
+            // A file that others need may be wrong, or closed to ftb-act, if no rule needs it.
+            None if needs_racks && Path::new(racks::PATH).exists() => {
                 read_racks(Path::new(racks::PATH)).map_err(|problem| Mistake(0, problem))?
             }
             None => Vec::new(),
