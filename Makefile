@@ -188,8 +188,8 @@ install: ## into DESTDIR/PREFIX: binaries, units, sample configurations, the dem
 	@for b in $(BUILD_DIR)/ftb-demo $(BUILD_DIR)/examples/poisson; do \
 	  $(INSTALL) $$b $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$b) $(DEBUG)$(PREFIX)/libexec/ftb || exit 1; done
 	@for script in deploy/slurm/*; do \
-	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' $$script > $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script); \
-	  chmod 0755 $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script); done
+	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' $$script > $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script) && \
+	  chmod 0755 $(DESTDIR)$(PREFIX)/libexec/ftb/$$(basename $$script) || exit 1; done
 	@for unit in deploy/systemd/*.service deploy/systemd/*.timer; do \
 	  sed -e 's|@BINDIR@|$(PREFIX)/bin|g' -e 's|@SYSCONFDIR@|$(SYSCONF)|g' $$unit > $(DESTDIR)$(UNITDIR)/$$(basename $$unit); \
 	  chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit); done

@@ -20,6 +20,7 @@ case $source in
     # unwinding are no use to the linker's search, but to panics. Bitcode of the compiler is dropped.
     cat >"$work/merge.ld" <<'SCRIPT'
 SECTIONS {
+  .init_array 0 : { KEEP(*(.init_array .init_array.*)) }
   .text 0 : { *(.text .text.*) }
   .rodata 0 : { *(.rodata .rodata.*) }
   .data.rel.ro 0 : { *(.data.rel.ro .data.rel.ro.*) }
