@@ -40,7 +40,12 @@ pub fn images_below(folder: &Path) -> Vec<PathBuf> {
         false => vec![path],
     };
     let files = entries.flat_map(|entry| below(entry.path()));
-    files.filter(|file| file.extension().is_some_and(|of| of == "img" || of == "part")).collect()
+    // The state of the job is written beside its file, too.
+    let is_image = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".img") || name.ends_with(".part") && name != "state.json.part"
+    };
+    files.filter(is_image).collect()
 }
 
 /// Images on any disk of the jobs: of the store, and of nodes, whose folders are beside the agents.
