@@ -82,7 +82,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture
-	FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions --test doctor numbers -- --ignored --nocapture
+	FTB_DOCTOR_AGENTS=512 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions --test doctor numbers -- --ignored --nocapture
 	FTB_BRIDGE_LOAD=10 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-bridge --test nats -- --nocapture
 	$(CARGO) test --release -p ftb-agent --test memory numbers -- --ignored --nocapture
 	FTB_CHAOS_RUNS=100 $(CARGO) test --release -p ftb-tests --test chaos any_agent_may_be_killed -- --nocapture
