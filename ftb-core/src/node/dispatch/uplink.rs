@@ -179,7 +179,7 @@ impl Node {
         self.membership.resend_all_members(&mut self.cx);
     }
 
-    /// Another log goes on below the new parent: what of the last role may be nowhere else.
+    /// The new parent follows another log. Keeps or re-proposes what only the last role had.
     fn leave_role(&mut self, left: Role, winning: &EpochHistory) {
         match left {
             Role::Root(root) => self.step_down(&root, winning),

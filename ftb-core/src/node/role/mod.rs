@@ -1,8 +1,9 @@
 //! The role of an agent in its component: one enum, one transition function, one table of edges.
 //!
-//! Responsible for: which roles exist, which cause leads from which to which, and the state that
-//! exists in one role only. Not responsible for: what an agent does in a role. A test renders
-//! [`EDGES`] into `docs/roles.md`.
+//! Responsible for (this file): which roles exist, which cause leads from which to which, and the
+//! state that exists in one role only. A test renders [`EDGES`] into `docs/roles.md`. What an agent
+//! does in a role is in the files of this folder, as methods of `Node`: [`root`], [`standby`],
+//! [`follow`], [`install`].
 
 pub(in crate::node) mod entry_refs;
 pub(in crate::node) mod follow;
