@@ -43,7 +43,7 @@ pub(super) struct HistorySearch {
     page: Option<HistoryReply>,
 }
 
-/// Who has been asked last.
+/// The source that got the request last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HistorySource {
     Disk,

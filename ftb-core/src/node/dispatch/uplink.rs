@@ -248,7 +248,7 @@ impl Node {
         self.membership.member(&self.cx, rank).map(|(host, _)| host).unwrap_or_default()
     }
 
-    /// Who is at the other end of a link.
+    /// The host at the other end of a link.
     pub(crate) fn host_of(&self, link: LinkId) -> String {
         let child = self.tree.child(link).map(|child| child.host.clone());
         let parent = || self.role.parent().filter(|parent| parent.link == link);

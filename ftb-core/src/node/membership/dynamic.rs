@@ -61,7 +61,7 @@ struct Decision {
     rank: Option<Rank>,
     /// It was not so before.
     news: bool,
-    /// Who has lost its rank for it.
+    /// The host that has lost its rank for it.
     forgotten: Option<String>,
 }
 
