@@ -138,16 +138,9 @@ fn named(path: &Path, why: &dyn std::fmt::Display) -> io::Error {
 
 /// Writes the whole state to a new file, which takes the place of the old one.
 fn write_anew(folder: &Path, saved: &Saved) -> io::Result<(File, u64)> {
-    let (path, beside) = (folder.join(FILE), folder.join("state.new"));
     let mut bytes = serde_json::to_vec(&Line { n: 0, v: saved })?;
     bytes.push(b'\n');
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&beside)?;
-    file.write_all(&bytes)?;
-    file.sync_data()?;
-    // Before the rename: behind it, an error would leave the caller with a file without a name.
-    let parent = File::open(folder)?;
-    fs::rename(&beside, &path)?;
-    parent.sync_all()?;
+    let file = ftb_cli::files::replace(folder, FILE, &bytes)?;
     Ok((file, bytes.len() as u64))
 }
 

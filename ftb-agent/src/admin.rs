@@ -39,7 +39,7 @@ pub struct AdminService {
     pub terms: Arc<Terms>,
     /// How much is on disk; `None` without a journal.
     pub journal: Option<Arc<Statistics>>,
-    /// Who may read which events.
+    /// The rules by which users read events.
     pub access: Arc<ArcSwap<Access>>,
     /// How much each user asks.
     pub queries: Queries,
@@ -146,7 +146,7 @@ impl AdminService {
         }
     }
 
-    /// Counts a request; gives who asks.
+    /// Counts a request; gives its requester.
     #[allow(clippy::result_large_err)] // As tonic has it.
     pub(crate) fn admit<T>(
         &self,

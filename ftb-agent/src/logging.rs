@@ -1,6 +1,6 @@
 //! The log on standard error, as text or JSON; text has [fields](ftb_log) if standard error is the
-//! systemd journal. One line of target `ftb::transition` is one state
-//! transition. A reload changes the level.
+//! systemd journal. One line of target `ftb::transition` is one state transition. A reload changes
+//! the level.
 
 use serde::Deserialize;
 use std::io::IsTerminal as _;

@@ -40,7 +40,7 @@ pub struct ReadingSources {
     pub handle: Handle,
     /// Names of this agent.
     pub terms: Arc<Terms>,
-    /// Who may read which events.
+    /// The rules by which users read events.
     pub access: Arc<ArcSwap<Access>>,
     /// Verifies events.
     pub signing: Arc<Signing>,

@@ -37,15 +37,11 @@ fn each_metric_has_a_name_of_its_own_and_a_meaning() {
 
 #[test]
 fn the_page_of_metrics_is_that_of_the_code() {
-    let (path, kept) = deployed("metrics.md");
+    let (path, _) = deployed("metrics.md");
     let head = "# Metrics of ftb-agent\n\nRendered from the code by `FTB_BLESS=1 cargo test -p \
                 ftb-agent --test metrics`.\n\n";
     let page = format!("{head}{}", table());
-    if std::env::var_os("FTB_BLESS").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    } else {
-        assert_eq!(kept, page, "{}: FTB_BLESS=1 renders it", path.display());
-    }
+    ftb_fuzz::kept::assert_file_is_current(path, page);
 }
 
 /// The words of a text that begin like a metric.

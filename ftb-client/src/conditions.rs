@@ -222,7 +222,7 @@ impl Conditions {
         }
     }
 
-    /// Who watches a host.
+    /// The publishers that watch a host.
     pub fn watchers(&self, host: &str) -> Watchers {
         Watchers::of(self.of_host(host))
     }
@@ -263,7 +263,7 @@ pub async fn clear_former(
     Ok(cleared)
 }
 
-/// Who watches a host, by event space.
+/// The publishers that watch a host, by event space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watchers {
     /// They watch it.
@@ -372,8 +372,8 @@ impl fmt::Display for Health {
                 }
             }
             Self::Unknown { condition } => {
-                let subject = &condition.subject;
-                write!(f, "unknown: {subject} has expired, or its publisher is lost or cannot say")
+                write!(f, "unknown: {} has expired, or ", condition.subject)?;
+                f.write_str("its publisher is lost or does not know")
             }
             Self::NotWatched => f.write_str("unknown: no publisher watches it"),
             Self::Hidden { count } => {
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(health(std::slice::from_ref(&cleared)), "unknown: no publisher watches it");
         assert_eq!(health(&[watch(Truth::True), cleared]), "healthy: nothing is wrong");
         let lost = "unknown: node01 ftb.ipmi WATCHED has expired, or its publisher is lost or \
-                    cannot say";
+                    does not know";
         assert_eq!(health(&[watch(Truth::Unknown)]), lost);
         let bad = [
             watch(Truth::Unknown),

@@ -1,4 +1,5 @@
-//! What the `main` of every daemon of ours needs: logs, signals, systemd, exit codes.
+//! Logs, signals, systemd and exit codes for the `main` of daemons that are clients of an agent.
+//! `ftb-agent` has its own; launcher and launch agent use logs and exit codes only.
 //!
 //! A daemon's `main.rs` then reads as its table of contents:
 //!

@@ -1,8 +1,8 @@
 //! The client library of ftb: publish fault events, subscribe to those of the whole cluster.
 //!
 //! A [`Client`] attaches to the agent of its own node over a Unix socket. Publishing never waits
-//! and never fails because no agent is there: events are kept in a bounded buffer until the acting
-//! root and its standby hold them, and handed over again to a restarted agent. A [`Subscription`]
+//! and never fails because no agent is there: events are kept in a bounded buffer until they are
+//! confirmed at the requested level, and sent again to a restarted agent. A [`Subscription`]
 //! is active in the whole tree when it is returned, gives each matching event once, in one order,
 //! and tells a gap where something is missing.
 //!
@@ -12,11 +12,11 @@
 //! - [`conditions`]: what is true now; [`silences`]: where no program acts on it;
 //! - [`proofs`]: on which events a program may act;
 //! - [`json`]: events, gaps, conditions and agents as JSON objects;
-//! - [`admin`]: asks an agent how it is and how the tree looks;
-//! - [`daemon`]: what the `main` of a daemon needs.
+//! - [`admin`]: requests the status of an agent and of the tree;
+//! - [`daemon`]: logs, signals, systemd and exit codes for the `main` of a daemon.
 //!
 //! Responsible for: one attachment to one agent. Not responsible for: the tree, delivery between
-//! nodes, reading configuration files.
+//! nodes; the keys of configuration files ([`daemon`] only loads them).
 #![forbid(unsafe_code)]
 
 mod ack_interest;

@@ -6,8 +6,9 @@
 //! same way every time.
 //!
 //! Responsible for: what an event, a filter, a host list, a position is; the tree, the log, the
-//! routing and the shedding of one agent. Not responsible for: sockets, files, encoding
-//! (`ftb-proto`), processes, configuration files.
+//! routing and the shedding of one agent; the text of rack files ([`racks`]) and where a
+//! configuration file is wrong ([`text`]). Not responsible for: sockets, files, processes, encoding
+//! (`ftb-proto`; only the members of a fold are encoded here, in [`group`]).
 #![forbid(unsafe_code)]
 
 pub mod frame;

@@ -353,7 +353,7 @@ impl Watcher {
     }
 
     /// Reports whether the node is powered on, if it `is_missed` or that is news. No report if
-    /// the BMC cannot say.
+    /// the BMC does not know.
     async fn read_power(&mut self, bmc: &mut Bmc, is_missed: bool) -> Result<(), BmcError> {
         let is_on = match bmc.run(GetPower).await {
             Ok(is_on) => is_on,

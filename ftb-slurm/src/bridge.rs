@@ -117,7 +117,7 @@ pub enum Notice {
         hosts: Vec<String>,
         /// Why.
         reason: String,
-        /// Who drained them.
+        /// The user that drained them.
         user: String,
     },
     /// Nodes are drained no more.

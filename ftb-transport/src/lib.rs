@@ -1,4 +1,5 @@
-//! Connections: gRPC streams over HTTP/2, on Unix sockets and TCP, with TLS and limits.
+//! Connections: gRPC streams over HTTP/2, on Unix sockets and TCP, with TLS and limits; requests of
+//! HTTP/1.1 to web servers.
 //!
 //! The agent and its clients exchange events over long gRPC streams. This crate holds the code
 //! that makes these streams fast and keeps hostile peers out. It knows no message of ftb: callers
@@ -14,6 +15,8 @@
 //! | [`unix`] | Unix sockets with fewer wake-ups than tokio's |
 //! | [`tls`] | mutual TLS and certificate checks |
 //! | [`web`] | requests to web servers, HTTP/1.1 |
+//! | `inspector` | limits on PING and SETTINGS frames, which h2 lacks |
+//! | `close_signal` | ends a connection from another task |
 //! | [`limiter`] | limits on connections, deadlines for their first message |
 //! | [`peer_errors`] | counts and logs protocol errors of peers |
 //!

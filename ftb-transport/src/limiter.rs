@@ -67,7 +67,7 @@ struct State {
     per_user: HashMap<u32, usize>,
 }
 
-/// Who connects, as far as that is known before the hello.
+/// The source of a connection, as far as it is known before the Hello.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     User(u32),

@@ -367,7 +367,8 @@ pub enum OnHang {
     /// End all ranks and start again from the last set
     Restart,
     /// Kill the hung rank; survivors go back to the last set in place, otherwise as restart
-    RollBack,
+    #[value(alias = "roll-back")]
+    Rollback,
     /// End the job (exit code 137)
     Kill,
 }
@@ -531,8 +532,12 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, bytes};
-    use clap::CommandFactory as _;
+    #![allow(clippy::unwrap_used)]
+
+    use super::{Cli, Command, OnHang, bytes};
+    use clap::{CommandFactory as _, Parser as _};
+    use ftb_launcher_core::jl;
+    use ftb_launcher_core::policy::Policy;
 
     #[test]
     fn a_number_of_bytes_has_a_unit_or_none() {
@@ -540,6 +545,18 @@ mod tests {
         assert_eq!(bytes("512"), Ok(512));
         for bad in ["", "GiB", "8GB", "-1", "99999999TiB"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rollback_is_spelled_as_for_deaths_and_as_in_earlier_releases() {
+        for word in ["rollback", "roll-back"] {
+            let cli =
+                Cli::parse_from(["ftb-launch", "run", "-n", "1", "--on-hang", word, "--", "a"]);
+            let Command::Run(run) = cli.command else { panic!("{cli:?}") };
+            assert_eq!(run.how.on_hang, Some(OnHang::Rollback));
+            let policy = Policy::parse(&format!("on_hang = \"{word}\"\n")).unwrap();
+            assert_eq!(policy.on_hang(), jl::OnHang::RollBack);
         }
     }
 

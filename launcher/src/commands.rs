@@ -512,7 +512,7 @@ fn on_hang(how: &RunOptions, policy: &Policy) -> jl::OnHang {
         None => policy.on_hang(),
         Some(OnHang::Report) => jl::OnHang::Report,
         Some(OnHang::Restart) => jl::OnHang::Restart,
-        Some(OnHang::RollBack) => jl::OnHang::RollBack,
+        Some(OnHang::Rollback) => jl::OnHang::RollBack,
         Some(OnHang::Kill) => jl::OnHang::Kill,
     }
 }

@@ -500,7 +500,7 @@ impl JobLauncher {
             Ok(()) => self.saved_handled.clone_from(&self.state.handled),
             Err(error) => {
                 self.state.orders = before;
-                tracing::warn!(%error, "what was handled is not on disk");
+                tracing::warn!(%error, "cannot save the list of handled events");
             }
         }
     }

@@ -17,7 +17,7 @@ use std::process::{Child, Stdio};
 
 /// A rank that has started another process, as scripts do.
 const SCRIPT: &str = "sleep 1007 & wait";
-/// Who is started.
+/// The process that the script starts.
 const SLEEPER: &str = "sleep 1007 ";
 
 /// A job in its middle.

@@ -194,12 +194,12 @@ fn state(site: &Site, job: &str) -> Result<Value> {
 async fn a_hung_rank_is_killed_and_its_peers_go_back_in_place() -> Result<()> {
     let site = Site::new(2).await?;
     let expected = site.undisturbed_on("node02").await?;
-    let (out, reported, code) = stopped(&site, "back", "roll-back").await?;
+    let (out, reported, code) = stopped(&site, "back", "rollback").await?;
     assert_eq!(code, 0, "{reported}");
     assert!(out.contains(&expected), "{out} {expected}");
     for words in [
         "rank 2 on node02",
-        ": it is killed (on_hang = roll-back)",
+        ": it is killed (on_hang = rollback)",
         "3 ranks went back to set set-000002 in place, started again were 2 on node02",
     ] {
         assert!(reported.contains(words), "{words}: {reported}");

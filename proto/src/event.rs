@@ -160,7 +160,7 @@ pub struct Received {
     pub id: EventId,
     /// Where it was published; its agent vouches for it.
     pub host: String,
-    /// Who published it; its agent vouches for it.
+    /// The user that published it; its agent vouches for it.
     pub uid: u32,
     /// Which process published it; its agent vouches for it.
     pub pid: u32,

@@ -11,6 +11,7 @@ pub mod netns;
 pub mod pages;
 pub mod python;
 pub mod reported;
+pub mod repository;
 pub mod roff;
 pub mod samples;
 pub mod skip;

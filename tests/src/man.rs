@@ -4,6 +4,7 @@
 
 use crate::roff::{escape, unescape};
 use clap_complete::Shell;
+pub use ftb_fuzz::kept::assert_file_is_current;
 use std::fs;
 use std::path::Path;
 
@@ -23,7 +24,7 @@ pub fn assert_page_is_current(command: clap::Command, section: &str) {
     let mut pages = Vec::new();
     render(command, section, &mut pages);
     for (file, page) in &pages {
-        assert_file_is_current(&folder.join(file), page);
+        assert_file_is_current(folder.join(file), page);
     }
     for file in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{error}")).flatten() {
         let file = file.file_name().to_string_lossy().into_owned();
@@ -32,20 +33,6 @@ pub fn assert_page_is_current(command: clap::Command, section: &str) {
         let known = pages.iter().any(|(page, _)| *page == file);
         assert!(!ours || known, "deploy/man/{file}: {name} has no such subcommand any more");
     }
-}
-
-/// Compares a generated file with its kept text; with `FTB_BLESS=1` it is written instead.
-///
-/// # Panics
-/// They differ, or the file cannot be read or written.
-#[track_caller]
-pub fn assert_file_is_current(path: &Path, text: &[u8]) {
-    let shown = path.display();
-    if std::env::var_os("FTB_BLESS").is_some() {
-        fs::write(path, text).unwrap_or_else(|error| panic!("{shown}: {error}"));
-    }
-    let kept = fs::read(path).unwrap_or_else(|error| panic!("{shown}: {error}"));
-    assert!(kept == text, "{shown} is not that of this program: FTB_BLESS=1 writes it");
 }
 
 /// The completions of a command for each shell, under the names by which the shells find them.
@@ -60,7 +47,7 @@ fn assert_completions_are_current(command: &clap::Command) {
     ] {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut command.clone(), &name, &mut text);
-        assert_file_is_current(&folder.join(file), &text);
+        assert_file_is_current(folder.join(file), &text);
     }
 }
 

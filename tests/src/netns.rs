@@ -46,7 +46,7 @@ pub fn impossible() -> Option<String> {
 pub struct Net {
     switch: Namespace,
     hosts: Vec<Namespace>,
-    /// Who (second) does not hear whom (first).
+    /// The second host of each pair does not hear the first.
     cuts: BTreeSet<(usize, usize)>,
 }
 

@@ -1,24 +1,12 @@
 //! Pages in Markdown: which of their links lead nowhere, and their code.
 
+use crate::repository::sources;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The pages below a folder, without those of builds and hidden ones.
-///
-/// # Errors
-/// A folder cannot be read.
-pub fn pages(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && name != "target" && !name.starts_with('.') {
-            found.extend(pages(&path)?);
-        } else if name.ends_with(".md") {
-            found.push(path);
-        }
-    }
-    Ok(found)
+pub fn pages(folder: &Path) -> Vec<PathBuf> {
+    sources(folder, &["md"]).into_iter().map(|path| folder.join(path)).collect()
 }
 
 /// The anchor of a heading, as forges make it.
@@ -46,7 +34,7 @@ pub fn links(text: &str) -> impl Iterator<Item = &str> {
 /// A page cannot be read.
 pub fn missing_files(top: &Path) -> std::io::Result<Vec<String>> {
     let mut missing = Vec::new();
-    for page in pages(top)?.iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+    for page in pages(top).iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
         let text = fs::read_to_string(page)?;
         let named = text.split('`').skip(1).step_by(2).filter(|name| is_source(name));
         // Other names are relative to a folder that the text names.
@@ -123,7 +111,7 @@ pub fn shell_lines(page: &str, heading: &str) -> Vec<String> {
 /// line for each. Links to other sites are left out.
 pub fn broken_links(root: &Path) -> std::io::Result<Vec<String>> {
     let mut broken = Vec::new();
-    for page in pages(root)? {
+    for page in pages(root) {
         let text = fs::read_to_string(&page)?;
         for link in links(&text) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use ftb_core::catalog::{EVENTS, EventEntry, TRACE_TAG, names};
+use ftb_fuzz::kept::assert_file_is_current;
 use ftb_launcher_core::policy::{self, Policy};
+use ftb_tests::repository::{read, root, sources};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The sources of all programs that publish.
@@ -61,36 +62,27 @@ const NO_EVENTS: [&str; 32] = [
     "FTB_SIZE",
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
-}
-
-fn rust_files(path: &Path, found: &mut Vec<PathBuf>) {
-    if path.is_dir() {
-        for entry in fs::read_dir(path).unwrap() {
-            rust_files(&entry.unwrap().path(), found);
-        }
-    } else if path.extension().is_some_and(|extension| extension == "rs") {
-        found.push(path.to_path_buf());
-    }
-}
-
 /// The code of all publishers without tests and comments, by file.
-fn sources() -> BTreeMap<String, String> {
-    let mut files = Vec::new();
-    PUBLISHERS.iter().for_each(|path| rust_files(&root().join(path), &mut files));
-    let is_test = |path: &PathBuf| {
-        let name = path.to_string_lossy();
-        name.contains("/tests/") || name.ends_with("/tests.rs")
+fn code_of_publishers() -> BTreeMap<String, String> {
+    let below = |path: &&str| -> Vec<PathBuf> {
+        let within = root().join(path);
+        match within.is_dir() {
+            true => {
+                sources(&within, &["rs"]).iter().map(|file| Path::new(path).join(file)).collect()
+            }
+            false => vec![PathBuf::from(path)],
+        }
     };
-    let read = |path: PathBuf| {
-        let text = fs::read_to_string(&path).unwrap();
+    let names = PUBLISHERS.iter().flat_map(below).map(|path| path.to_string_lossy().into_owned());
+    let is_test = |name: &String| name.contains("/tests/") || name.ends_with("/tests.rs");
+    let code = |name: String| {
+        let text = read(&name);
         let code = text.lines().take_while(|line| *line != "mod tests {");
         let code = code.filter(|line| !line.trim_start().starts_with("//"));
-        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
-        (name, code.collect::<Vec<_>>().join("\n"))
+        let code = code.collect::<Vec<_>>().join("\n");
+        (name, code)
     };
-    files.into_iter().filter(|path| !is_test(path)).map(read).collect()
+    names.filter(|name| !is_test(name)).map(code).collect()
 }
 
 /// The string literals that are names of events by their form.
@@ -106,7 +98,7 @@ fn literals(code: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn publishers_take_the_names_of_their_events_from_the_catalogue() {
     let mut wrong = Vec::new();
-    for (file, code) in sources() {
+    for (file, code) in code_of_publishers() {
         let names = literals(&code).filter(|name| !NO_EVENTS.contains(name));
         wrong.extend(names.map(|name| format!("{file}: {name:?}")));
     }
@@ -117,7 +109,7 @@ fn publishers_take_the_names_of_their_events_from_the_catalogue() {
 /// An entry of an event that nothing publishes any more misleads readers.
 #[test]
 fn every_entry_is_published_by_some_program() {
-    let code = sources();
+    let code = code_of_publishers();
     // MVAPICH2 publishes it; libverbs' numbers become names in ftb-ib's table; rules of bridge.toml
     // name those of the facility.
     let is_foreign = |entry: &&EventEntry| {
@@ -178,9 +170,5 @@ fn page() -> String {
 #[test]
 fn the_docs_show_every_event_of_the_catalogue() {
     let path = root().join("docs/events.md");
-    if std::env::var_os("FTB_BLESS").is_some() {
-        fs::write(&path, page()).unwrap();
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == page(), "docs/events.md is not the catalogue's: FTB_BLESS=1");
+    assert_file_is_current(path, page());
 }

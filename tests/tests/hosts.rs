@@ -1,6 +1,7 @@
 //! `ftbctl hosts` says the same as ClusterShell's `nodeset`.
 #![allow(clippy::unwrap_used)]
 
+use ftb_fuzz::random::SplitMix;
 use ftb_tests::cluster::binary;
 use ftb_tests::skip::skip;
 use std::collections::BTreeSet;
@@ -29,22 +30,9 @@ fn set(lines: &str) -> BTreeSet<&str> {
     lines.split_whitespace().collect()
 }
 
-/// Numbers from a seed (splitmix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 /// A list of hosts of all shapes: plain, padded, with two dimensions, overlapping.
-fn list(numbers: &mut Numbers) -> String {
-    let part = |numbers: &mut Numbers| {
+fn list(numbers: &mut SplitMix) -> String {
+    let part = |numbers: &mut SplitMix| {
         let (from, more) = (numbers.below(30), numbers.below(40));
         let rack = 1 + numbers.below(3);
         match numbers.below(5) {
@@ -65,7 +53,7 @@ fn sets_of_hosts_are_those_of_nodeset() {
         return skip("no nodeset (Debian: clustershell)");
     }
     for seed in 0..CASES {
-        let mut numbers = Numbers(seed);
+        let mut numbers = SplitMix(seed);
         let (one, two) = (list(&mut numbers), list(&mut numbers));
         let expected = nodeset(&["-e", &one]);
         assert_eq!(set(&ftbctl(&["expand", &one])), set(&expected), "{one}");

@@ -2,17 +2,9 @@
 //! dependency its reason, and links of pages lead somewhere.
 #![allow(clippy::unwrap_used)]
 
+use ftb_tests::repository::{read, root, sources};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    let path = root().join(path);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use std::path::Path;
 
 fn manifest(path: &str) -> toml::Table {
     read(path).parse().unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -102,8 +94,8 @@ fn dependencies_point_down_only() {
 fn the_core_has_no_clock_no_sockets_and_no_tasks() {
     let banned =
         ["std::net", "std::fs", "std::thread", "Instant::now", "SystemTime", "tokio", "rand::"];
-    for file in rust_files(&root().join("ftb-core/src")) {
-        let text = std::fs::read_to_string(&file).unwrap();
+    for file in sources(&root().join("ftb-core/src"), &["rs"]) {
+        let text = read(Path::new("ftb-core/src").join(&file));
         // A test at the end of a file may write the page that it checks.
         let code = text.lines().take_while(|line| *line != "mod tests {");
         for (number, line) in code.enumerate() {
@@ -204,19 +196,6 @@ fn links_of_pages_lead_to_files_and_headings() {
 #[test]
 fn files_that_pages_name_exist() {
     assert_eq!(ftb_tests::pages::missing_files(&root()).unwrap(), [""; 0]);
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files
 }
 
 /// `make crates` packs what has no `publish = false`, in an order in which it can be published, and

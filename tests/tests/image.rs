@@ -3,6 +3,7 @@
 
 use ftb_tests::cluster::{Plan, binary, outside_cargo, wait_for};
 use ftb_tests::pages::shell_lines;
+use ftb_tests::repository::files;
 use ftb_tests::skip::skip;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, Uid};
@@ -30,21 +31,8 @@ fn build(out: &Path) -> PathBuf {
     out.join("root")
 }
 
-fn files(root: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                found.push(path.strip_prefix(root).unwrap().display().to_string());
-            }
-        }
-    }
-    found.sort();
-    found
+fn names(root: &Path) -> Vec<String> {
+    files(root).iter().map(|path| path.display().to_string()).collect()
 }
 
 /// Buildah without a daemon and without mounts of overlays, with folders of the test.
@@ -88,7 +76,7 @@ fn the_container_image_has_the_files_the_user_and_the_command_of_its_definition(
 
     let container = buildah(folder.path(), "buildah", &["from", "ftb-agent:test"]);
     let root = buildah(folder.path(), "buildah", &["mount", &container]);
-    assert_eq!(files(Path::new(&root)), ["etc/passwd", "usr/bin/ftb-agent"]);
+    assert_eq!(names(Path::new(&root)), ["etc/passwd", "usr/bin/ftb-agent"]);
     let of = |path: &Path| std::fs::read(path.join("usr/bin/ftb-agent")).unwrap();
     assert!(of(Path::new(&root)) == of(&out.join("root")), "another agent");
     let about =
@@ -213,7 +201,7 @@ async fn the_image_has_nothing_but_a_static_agent_that_forms_a_tree() {
         "usr/share/doc/ftb/LICENSE",
         "usr/share/doc/ftb/NOTICE",
     ];
-    assert_eq!(files(&root), expected);
+    assert_eq!(names(&root), expected);
     let headers = Command::new("readelf").arg("-ld").arg(root.join("usr/bin/ftb-agent")).output();
     let headers = String::from_utf8(headers.unwrap().stdout).unwrap();
     assert!(headers.contains("LOAD") && !headers.contains("INTERP"), "{headers}");

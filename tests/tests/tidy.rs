@@ -7,10 +7,10 @@
 //! refuses when the total of a rule grows.
 #![allow(clippy::unwrap_used)]
 
+use ftb_tests::repository::{read, root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 /// Most columns of a line.
 const COLUMNS_MAX: usize = 100;
@@ -21,7 +21,7 @@ const WRITE_ENV: &str = "FTB_TIDY_WRITE";
 const ALLOWED: &str = "tests/tidy-allow.txt";
 
 /// Words that a reader would have to learn. `docs/glossary.md` has those to use instead.
-const BANNED: [&str; 19] = [
+const BANNED: [&str; 31] = [
     "told",
     "untold",
     "nobody",
@@ -41,10 +41,24 @@ const BANNED: [&str; 19] = [
     "crew",
     "farewell",
     "parcel",
+    "fallen",
+    "sought",
+    "speech",
+    "seat",
+    "seats",
+    "egress",
+    "guarded",
+    "pen",
+    "keeper",
+    "tender",
+    "lazily",
+    "unasked",
 ];
 /// Banned sequences of words.
-const BANNED_PHRASES: [[&str; 2]; 4] =
-    [["in", "vain"], ["so", "many"], ["so", "long"], ["so", "often"]];
+const BANNED_PHRASES: [[&str; 2]; 5] =
+    [["in", "vain"], ["so", "many"], ["so", "long"], ["so", "often"], ["cannot", "say"]];
+/// A comment that begins so has no subject: `/// The client.`, not `/// Who.`
+const NO_SUBJECT: [&str; 2] = ["/// Who", "//! Who"];
 
 /// What a part of `node` may import: what lies below it, and no other part.
 const BELOW_PARTS: [&str; 11] = [
@@ -83,24 +97,10 @@ const CORE_AREAS: [(&[&str], &[&[&str]]); 12] = [
 /// A violation: rule, line, what.
 struct Found(&'static str, usize, String);
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
-}
-
-/// All files below a folder with one of these extensions, as paths from the root, in order.
-fn files(folder: &Path, extensions: &[&str], found: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                files(&path, extensions, found);
-            }
-        } else if path.extension().is_some_and(|e| extensions.contains(&&*e.to_string_lossy())) {
-            found.push(path.strip_prefix(root()).unwrap().to_string_lossy().into_owned());
-        }
-    }
-    found.sort();
+/// All files with one of these extensions, as paths from the root, in order.
+fn files(extensions: &[&str]) -> Vec<String> {
+    let found = sources(&root(), extensions).into_iter();
+    found.map(|path| path.to_string_lossy().into_owned()).collect()
 }
 
 /// Rules for all texts.
@@ -119,6 +119,10 @@ fn check_text(path: &str, text: &str, found: &mut Vec<Found>) {
     }
     let mut before = String::new();
     for (index, line) in text.lines().enumerate() {
+        let comment = NO_SUBJECT.iter().find_map(|start| line.trim_start().strip_prefix(start));
+        if comment.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)) {
+            found.push(Found("words", index + 1, line.trim().to_owned()));
+        }
         for word in line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
             let word = word.to_lowercase();
             if BANNED.contains(&&*word) {
@@ -422,19 +426,13 @@ fn check_imports(
 
 /// All violations of all files.
 fn check() -> BTreeMap<String, Vec<Found>> {
-    let root = root();
-    let mut paths = Vec::new();
-    files(&root, &["rs", "md", "proto"], &mut paths);
-    let mut manifests = Vec::new();
-    files(&root, &["toml"], &mut manifests);
-    let packages: Vec<String> = manifests
-        .iter()
-        .filter_map(|path| path.strip_suffix("/Cargo.toml").map(str::to_owned))
-        .collect();
+    let manifests = files(&["toml"]).into_iter();
+    let packages: Vec<String> =
+        manifests.filter_map(|path| path.strip_suffix("/Cargo.toml").map(str::to_owned)).collect();
     let mut all: BTreeMap<String, Vec<Found>> = BTreeMap::new();
     let mut sources = Vec::new();
-    for path in paths {
-        let text = fs::read_to_string(root.join(&path)).unwrap();
+    for path in files(&["rs", "md", "proto"]) {
+        let text = read(&path);
         check_text(&path, &text, all.entry(path.clone()).or_default());
         if path.ends_with(".rs") {
             sources.push(Source::new(&path, text, &packages));
@@ -659,6 +657,14 @@ type E = A<'static>;
     let mut found = Vec::new();
     check_imports(&source, &items.uses, &BTreeMap::new(), &mut found);
     assert!(matches!(&found[..], [Found("imports", 8, _)]));
+}
+
+#[test]
+fn banned_words_are_found_over_lines_and_comments_without_a_subject_at_their_beginning() {
+    let mut found = Vec::new();
+    check_text("a.rs", "/// Who.\n/// Whole.\n//! Who cannot\n//! say, Who\n", &mut found);
+    let found: Vec<(usize, &str)> = found.iter().map(|found| (found.1, &*found.2)).collect();
+    assert_eq!(found, [(1, "/// Who."), (3, "//! Who cannot"), (4, "cannot say")]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ continue\t'The others go on without dead ranks, and repair their communicators (
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
-roll-back\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
+rollback\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
 kill\t'End the job (exit code 137)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l hang-after -d 'A rank that is stopped counts as hung after this time (default: of the policy; the built-in one says 20s)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l stall-after -d 'A rank that makes no progress counts as hung after this time (default: of the policy; the built-in one says 10m)' -r
@@ -119,7 +119,7 @@ continue\t'The others go on without dead ranks, and repair their communicators (
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
-roll-back\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
+rollback\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
 kill\t'End the job (exit code 137)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l hang-after -d 'A rank that is stopped counts as hung after this time (default: of the policy; the built-in one says 20s)' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l stall-after -d 'A rank that makes no progress counts as hung after this time (default: of the policy; the built-in one says 10m)' -r

@@ -128,7 +128,7 @@ async fn disturbed(
     let mut running = job.start(&stage.cluster, "storm")?;
     loop {
         let done = running.progress().await?.context("the job ended before the fan stopped")?;
-        // Who kills launch agents too wants something to start from again.
+        // A run that kills launch agents needs a set to restart from.
         if done >= 0.4 && (kills.is_empty() || running.has_a_set()) {
             break;
         }

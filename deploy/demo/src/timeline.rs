@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) struct Moment {
     /// Unix nanoseconds on this machine's clock.
     pub(crate) at_ns: u64,
-    /// Who.
+    /// The program and its host.
     pub(crate) who: String,
     /// What, in a few words.
     pub(crate) what: String,

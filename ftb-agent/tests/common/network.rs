@@ -4,6 +4,7 @@
 
 use super::disk::MemoryStorage;
 use ftb_agent::world::{Clock, Entropy, Listener, Net, TokioClock, World};
+use ftb_fuzz::random::SplitMix;
 use ftb_transport::{BoxIo, Connection, Credentials};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
@@ -11,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
@@ -48,7 +48,7 @@ impl MemoryNetwork {
         World {
             net: Arc::new(HostNet { host: host.to_owned(), network: self.clone() }),
             clock: Arc::new(clock()),
-            entropy: Arc::new(SeededEntropy(AtomicU64::new(seed))),
+            entropy: Arc::new(SeededEntropy(Mutex::new(SplitMix(seed)))),
             storage: self.disk(host),
         }
     }
@@ -112,7 +112,7 @@ impl MemoryNetwork {
         Ok(end(ours, address, None))
     }
 
-    /// Who listens there; `None` when the hosts are cut off from each other.
+    /// The listener there; `None` when the hosts are cut off from each other.
     fn route(
         &self,
         from: &str,
@@ -261,15 +261,10 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// Numbers from a seed (splitmix64): well spread, the same in every run, predictable.
-struct SeededEntropy(AtomicU64);
+struct SeededEntropy(Mutex<SplitMix>);
 
 impl Entropy for SeededEntropy {
     fn draw(&self) -> io::Result<u64> {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Ok((z ^ (z >> 31)).max(1))
+        Ok(self.0.lock().unwrap().draw().max(1))
     }
 }

@@ -1,5 +1,6 @@
 //! A crash in the middle of a new beginning, after each of its steps.
 
+use crate::forward::forward;
 use crate::store::{epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::{Change, Store, StoreError};
@@ -24,25 +25,7 @@ impl Dying {
 }
 
 impl Store for Dying {
-    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.get(key)
-    }
-
-    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
-        self.store.segments()
-    }
-
-    fn read(
-        &mut self,
-        segment: u64,
-        visit: &mut dyn FnMut(u64, Vec<u8>),
-    ) -> Result<(), StoreError> {
-        self.store.read(segment, visit)
-    }
-
-    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.chunk(segment, first)
-    }
+    forward!(get, segments, read, chunk, acknowledged, boot);
 
     fn write(&mut self, changes: Vec<Change>, _sync: bool) -> Result<(), StoreError> {
         let is_record = |change: &Change| matches!(change, Change::Put(..));
@@ -65,14 +48,6 @@ impl Store for Dying {
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
         self.step()?;
         self.store.acknowledge(record, sync)
-    }
-
-    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
-        self.store.acknowledged()
-    }
-
-    fn boot(&mut self) -> Option<u128> {
-        self.store.boot()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A store that fails in the middle, and logs that begin without an entry: what the lives after it
 //! find.
 
+use crate::forward::forward;
 use crate::store::{epochs, items, open_store, short_segments, write_journal};
 use ftb_agent::journal::log_store::LogStore;
 use ftb_agent::world::{Change, Store, StoreError};
@@ -75,13 +76,7 @@ impl Failing {
 }
 
 impl Store for Failing {
-    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.get(key)
-    }
-
-    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
-        self.store.segments()
-    }
+    forward!(get, segments, chunk, remove_segment, acknowledged, boot);
 
     fn read(
         &mut self,
@@ -101,17 +96,9 @@ impl Store for Failing {
         Err(StoreError::Io(std::io::Error::other("a sector cannot be read")))
     }
 
-    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.chunk(segment, first)
-    }
-
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
         self.store.write(changes, false)?;
         if sync { self.sync() } else { Ok(()) }
-    }
-
-    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
-        self.store.remove_segment(segment)
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
@@ -121,14 +108,6 @@ impl Store for Failing {
 
     fn acknowledge(&mut self, record: &[u8], sync: bool) -> Result<(), StoreError> {
         self.store.acknowledge(record, sync)
-    }
-
-    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
-        self.store.acknowledged()
-    }
-
-    fn boot(&mut self) -> Option<u128> {
-        self.store.boot()
     }
 }
 

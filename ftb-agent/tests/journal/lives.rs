@@ -42,7 +42,7 @@ async fn kill_9_under_load_loses_nothing_and_doubles_nothing() {
     }
 }
 
-/// Memory holds a little of the log, the disk all of it: who asks for everything gets everything,
+/// Memory holds a little of the log, the disk all of it: a request for all of it gets all of it,
 /// and who resumes from long ago gets what it has not had, once and in order; after kill -9 too.
 #[tokio::test]
 async fn what_memory_has_given_up_is_read_from_the_disk() {

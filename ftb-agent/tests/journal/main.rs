@@ -6,7 +6,7 @@
 //! cannot be read or synced; `lost`: what is gone as a whole; `repair`: damage is cut off, and the
 //! peer brings the rest; `unclean`: what a power failure may have taken; `idle`: a life that writes
 //! nothing; `levels`: confirmations on disk; `reserve`: what is retained of segments that go;
-//! `disk`: disks that are full or fail under a running agent.
+//! `disk`: disks that are full or fail under a running agent; `forward`: stores that wrap others.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -14,6 +14,7 @@ mod common;
 mod crash;
 mod disk;
 mod faults;
+mod forward;
 mod idle;
 mod levels;
 mod lives;

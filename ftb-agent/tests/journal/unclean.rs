@@ -2,6 +2,7 @@
 //! that.
 
 use crate::common::{MemoryCluster, payloads_of};
+use crate::forward::forward;
 use crate::store::{bounds, items, open_store, short_segments, write_journal};
 use crate::{Publisher, start};
 use ftb_agent::journal::log_store::LogStore;
@@ -47,25 +48,7 @@ impl Watched {
 }
 
 impl Store for Watched {
-    fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.get(key)
-    }
-
-    fn segments(&mut self) -> Result<Vec<u64>, StoreError> {
-        self.store.segments()
-    }
-
-    fn read(
-        &mut self,
-        segment: u64,
-        visit: &mut dyn FnMut(u64, Vec<u8>),
-    ) -> Result<(), StoreError> {
-        self.store.read(segment, visit)
-    }
-
-    fn chunk(&mut self, segment: u64, first: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        self.store.chunk(segment, first)
-    }
+    forward!(get, segments, read, chunk, remove_segment, acknowledged);
 
     fn write(&mut self, changes: Vec<Change>, sync: bool) -> Result<(), StoreError> {
         // One by one: what stands before a record or a cut is synced with that.
@@ -77,10 +60,6 @@ impl Store for Watched {
             }
         }
         if sync { self.sync() } else { Ok(()) }
-    }
-
-    fn remove_segment(&mut self, segment: u64) -> Result<(), StoreError> {
-        self.store.remove_segment(segment)
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {
@@ -96,10 +75,6 @@ impl Store for Watched {
         }
         checkpoints.push(record.to_vec());
         self.store.acknowledge(record, sync)
-    }
-
-    fn acknowledged(&mut self) -> Result<Vec<u8>, StoreError> {
-        self.store.acknowledged()
     }
 
     fn boot(&mut self) -> Option<u128> {

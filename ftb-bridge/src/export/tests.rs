@@ -3,6 +3,7 @@
 
 use super::*;
 use ftb_client::Position;
+use ftb_fuzz::random::SplitMix;
 use std::collections::VecDeque;
 
 const LOG: u64 = 40;
@@ -21,16 +22,6 @@ fn message(index: u64) -> Message {
 
 fn is_exported(index: u64) -> bool {
     !index.is_multiple_of(SKIP)
-}
-
-/// Random numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
 }
 
 /// A stream as the server keeps it.
@@ -119,7 +110,7 @@ impl Bridge {
     }
 
     /// One step; `faults`: also a bad one.
-    fn step(&mut self, now_ms: &mut u64, server: &mut Server, dice: &mut Dice, faults: bool) {
+    fn step(&mut self, now_ms: &mut u64, server: &mut Server, dice: &mut SplitMix, faults: bool) {
         match dice.below(if faults { 15 } else { 10 }) {
             0..4 => {
                 if let Some((message, after, generation)) = self.sent.pop_front() {
@@ -175,7 +166,7 @@ fn each_event_is_in_the_stream_once_and_in_order_whatever_fails() {
     let wanted: Vec<String> =
         (1..=LOG).filter(|index| is_exported(*index)).map(|index| message(index).id).collect();
     for seed in 0..2_000 {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix(seed);
         let remembered = dice.below(6) as usize;
         let mut server = Server { messages: Vec::new(), remembered };
         let mut bridges = [Bridge::new(), Bridge::new()];

@@ -8,7 +8,7 @@ use ftb_client::{Position, now_ns};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -151,14 +151,9 @@ impl SharedState {
             State { written_ns: now_ns(), ..state.0.clone() }
         };
         let text = serde_json::to_vec(&state)?;
-        let (path, new) = (self.folder.join(FILE), self.folder.join("state.json.new"));
-        let write = || {
-            let mut file = fs::File::create(&new)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        write().map_err(|error| Failure::failed(format_args!("{}: {error}", path.display())))
+        ftb_cli::files::replace(&self.folder, FILE, &text).map(drop).map_err(|error| {
+            Failure::failed(format_args!("{}: {error}", self.folder.join(FILE).display()))
+        })
     }
 
     /// Writes the file again and again.

@@ -153,7 +153,7 @@ pub struct ReceiveEvent {
     pub pad0: u8,
     /// Counts the publications of one client, from 1, and wraps.
     pub seqnum: u16,
-    /// Who published it.
+    /// Host and process of its publisher.
     pub incoming_src: LocationId,
     /// [`EVENT_NORMAL`] or [`EVENT_RESPONSE`].
     pub event_type: u8,

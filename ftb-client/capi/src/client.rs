@@ -47,7 +47,7 @@ const GOODBYE_MAX: Duration = Duration::from_millis(500);
 /// How soon it is seen that the agent has gone that was to make room.
 const GONE_SEEN_AFTER: Duration = Duration::from_millis(20);
 
-/// Who wants to connect, as far as it is checked before the handle is written.
+/// The client of `FTB_Connect`, as far as it is checked before the handle is written.
 pub(crate) struct Identity {
     pub(crate) id: ClientId,
     space: EventSpace,

@@ -171,7 +171,7 @@ impl Process {
     /// The process ends without having disconnected: hands over what is still under way, and
     /// reports what is lost.
     pub(crate) fn exit(&self) {
-        // They all hand over at the same time: one deadline for all.
+        // All clients flush at the same time: one deadline for all.
         let deadline = Instant::now() + self.settings().patience(EXIT_MAX);
         let clients = self.clients.load();
         for client in clients.iter().filter(|client| client.link.connected()) {

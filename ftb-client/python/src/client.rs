@@ -25,7 +25,7 @@ fn duration(seconds: Option<f64>) -> Duration {
 #[pyclass(frozen, module = "ftb._native")]
 pub(crate) struct Client(Own<Held>);
 
-/// Who keeps the client.
+/// The owner of the client.
 enum Held {
     /// The program.
     Program(ftb_client::Client),

@@ -87,7 +87,7 @@ words! {
     True = 1 "true",
     /// It does not hold.
     False = 2 "false",
-    /// Its publisher is lost, or cannot say.
+    /// Its publisher is lost, or does not know it.
     Unknown = 3 "unknown",
 }
 

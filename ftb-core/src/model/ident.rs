@@ -1,4 +1,4 @@
-//! Who and which: ranks, origins, publishers, event ids.
+//! Identities: ranks, origins, publishers, event ids.
 
 use crate::limits;
 use crate::numbers::PublisherSeq;
@@ -81,7 +81,7 @@ impl fmt::Display for PublisherId {
 /// The name of one event, unique in the cluster and across restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
-    /// Who published it.
+    /// Its publisher.
     pub publisher: PublisherId,
     /// The publisher's own count, from 1.
     pub seq: PublisherSeq,

@@ -32,25 +32,25 @@ pub fn prefers(rank: Rank, fanout: u32, a: Rank, b: Rank) -> bool {
 /// Every rank that an agent may have as its parent, in the order in which to try them. First the
 /// wanted parent and its ancestors, then `hints` (ranks seen alive lately), then all other lower
 /// ranks: the lowest and the nearest in turn. The lowest is where the root of the component is. The
-/// nearest is what a rack that is cut off has left. `fallen` (the parent just lost) comes last.
+/// nearest is what a rack that is cut off has left. `lost_parent` comes last.
 pub fn candidates(
     rank: Rank,
     fanout: u32,
     hints: &[Rank],
-    fallen: Option<Rank>,
+    lost_parent: Option<Rank>,
 ) -> impl Iterator<Item = Rank> + use<> {
     let mut first: Vec<Rank> = Vec::new();
     let hinted = hints.iter().copied().filter(|hint| *hint < rank);
     for candidate in ancestors(rank, fanout).chain(hinted) {
-        if !first.contains(&candidate) && Some(candidate) != fallen {
+        if !first.contains(&candidate) && Some(candidate) != lost_parent {
             first.push(candidate);
         }
     }
     let tried = first.clone();
     let others = (0..rank.0)
         .map(move |turn| Rank(if turn % 2 == 0 { turn / 2 } else { rank.0 - 1 - turn / 2 }))
-        .filter(move |candidate| !tried.contains(candidate) && Some(*candidate) != fallen);
-    first.into_iter().chain(others).chain(fallen.filter(|fallen| *fallen < rank))
+        .filter(move |candidate| !tried.contains(candidate) && Some(*candidate) != lost_parent);
+    first.into_iter().chain(others).chain(lost_parent.filter(|lost| *lost < rank))
 }
 
 #[cfg(test)]
@@ -74,15 +74,15 @@ mod tests {
     }
 
     #[test]
-    fn every_lower_rank_is_tried_exactly_once_and_the_fallen_last() {
+    fn every_lower_rank_is_tried_exactly_once_and_the_lost_parent_last() {
         for (rank, fanout) in [(1, 2), (2, 1), (9, 2), (40, 3)] {
-            let fallen = wanted_parent(Rank(rank), fanout);
+            let lost_parent = wanted_parent(Rank(rank), fanout);
             let hints = [Rank(3), Rank(1), Rank(77)];
-            let order: Vec<Rank> = candidates(Rank(rank), fanout, &hints, fallen).collect();
+            let order: Vec<Rank> = candidates(Rank(rank), fanout, &hints, lost_parent).collect();
             let distinct: BTreeSet<u32> = order.iter().map(|rank| rank.0).collect();
             assert_eq!(order.len(), distinct.len());
             assert!(distinct.into_iter().eq(0..rank));
-            assert_eq!(order.last().copied(), fallen);
+            assert_eq!(order.last().copied(), lost_parent);
         }
     }
 

@@ -48,7 +48,7 @@ pub struct SubscriptionId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
-/// Who a client is; the shell has it from the peer credentials and the client's hello.
+/// User, process and names of a client, from the peer credentials and the client's Hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
     /// From the peer credentials of the socket.
@@ -128,18 +128,18 @@ pub enum Input {
     ClientAttached {
         /// Its id.
         client: ClientId,
-        /// Who it is.
+        /// Its user, process and names.
         info: ClientInfo,
     },
     /// A client is gone.
     ClientDetached {
-        /// Which.
+        /// The client.
         client: ClientId,
     },
     /// A client's events in publisher order, sealed by the shell. The sequence numbers (in their
     /// ids) are dense within a client's life; what was already taken is ignored.
     Publish {
-        /// Who.
+        /// The client.
         client: ClientId,
         /// What.
         events: Run,
@@ -149,14 +149,14 @@ pub enum Input {
     /// What a client has stated about conditions, sealed by the shell: its agent has started again.
     /// The agent states it for the client; the events are not published again.
     Restate {
-        /// Who.
+        /// The client.
         client: ClientId,
         /// The last statement about each subject.
         events: Run,
     },
     /// A client subscribes.
     Subscribe {
-        /// Who.
+        /// The client.
         client: ClientId,
         /// The client's name for it.
         subscription: SubscriptionId,
@@ -167,14 +167,14 @@ pub enum Input {
     },
     /// A client ends a subscription.
     Unsubscribe {
-        /// Who.
+        /// The client.
         client: ClientId,
         /// Which.
         subscription: SubscriptionId,
     },
     /// How a client wants to hear from now on that its events are held; at once until it says so.
     DelayAcks {
-        /// Who.
+        /// The client.
         client: ClientId,
         /// True: with the next message, after [`ACK_DELAY_EVENTS_MAX`](super::ACK_DELAY_EVENTS_MAX)
         /// events, or after [`ACK_DELAY_MS`](super::ACK_DELAY_MS). The client does not wait for it.

@@ -65,7 +65,7 @@ impl MemberList {
         self.0.members.is_empty()
     }
 
-    /// Who has a rank.
+    /// The member with a rank.
     pub fn get(&self, rank: Rank) -> Option<&Member> {
         self.0.members.get(rank.0 as usize)
     }
@@ -145,7 +145,7 @@ pub struct NodeConfig {
     pub protected: Arc<[EventSpace]>,
     /// Bytes of passing events that any other agent keeps. Default 8 MiB.
     pub ring_bytes: usize,
-    /// Bytes that a reader (child or subscription) that has fallen behind log or ring may pin;
+    /// Bytes that a reader (child or subscription) that lags behind log or ring may pin;
     /// beyond, the mildest events are shed. FATAL may use a quarter more. Default 4 MiB.
     pub lag_bytes: usize,
     /// Bytes that the clients of one user may make this agent hold: clients, subscriptions,

@@ -1,7 +1,7 @@
 //! What every part of a node works with: time, configuration, links, timers, counters, outputs.
 //!
-//! Responsible for: nothing that needs a decision. A part gets `&mut Cx` and its own fields, and
-//! reaches no other part.
+//! Responsible for: what the parts share, and the end of links that do not read their frames. All
+//! other decisions are theirs: a part gets `&mut Cx` and its own fields, and reaches no other part.
 
 use crate::frame::{Close, Frame};
 use crate::ident::Rank;

@@ -167,7 +167,7 @@ impl Journal {
         Some(SyncedRange { after: disk.missed, until })
     }
 
-    /// How it is, for who asks; `None` without one.
+    /// The state of the journal; `None` without one.
     pub(crate) fn state(&self) -> Option<JournalState> {
         match (self.failure_announced, &self.disk) {
             (true, _) => Some(JournalState::Degraded),

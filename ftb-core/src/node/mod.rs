@@ -6,8 +6,9 @@
 //! [`Node::next_deadline_ns`], and feeds [`Input::Tick`] at that time. docs/protocol.md describes
 //! the protocol.
 //!
-//! Responsible for: every decision. Not responsible for: sockets, clocks, encoding, who may publish
-//! or subscribe what (the shell checks that before it feeds an input).
+//! Responsible for: every decision about tree, log and delivery. Not responsible for: sockets,
+//! clocks, encoding. The shell (`ftb-agent`) decides who may publish, subscribe and read what, and
+//! which events are proven: before it feeds an input and after it pulls an output.
 
 pub mod api;
 mod around;
@@ -414,7 +415,7 @@ impl Node {
         }
     }
 
-    /// The peer said what it must not say: the link ends, and counts as lost.
+    /// Closes the link of a peer that violated the protocol; it counts as lost.
     fn misbehaved(&mut self, link: LinkId, what: &str) {
         self.cx.counters.misbehaved += 1;
         let role = self.cx.links.role(link);

@@ -4,21 +4,10 @@ use crate::ops::{Op, Script};
 use crate::world::{Setup, must_hold};
 use ftb_core::ConfirmLevel;
 use ftb_core::node::NodeConfig;
+use ftb_fuzz::random::SplitMix;
 
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn rank(&mut self, agents: u32) -> u32 {
-        u32::try_from(self.below(agents.into())).unwrap()
-    }
+fn any_rank(dice: &mut SplitMix, agents: u32) -> u32 {
+    u32::try_from(dice.below(agents.into())).unwrap()
 }
 
 /// A minute of load with faults of every kind in it.
@@ -48,20 +37,23 @@ pub fn script_with_power_failures(seed: u64, agents: u32, faults: u64) -> Script
 }
 
 fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix(seed);
     let mut script: Script = (0..200).map(|at| (at * 100_000, Op::Publish(2))).collect();
     for _ in 0..faults {
         let at = dice.below(20_000_000);
-        let rank = dice.rank(agents);
+        let rank = any_rank(&mut dice, agents);
         let later = at + dice.below(8_000_000);
         match dice.below(kinds) {
             0 | 1 => script.extend([(at, Op::Kill(rank)), (later, Op::Start(rank))]),
             2 => script.extend([(at, Op::HostDown(rank)), (later, Op::Start(rank))]),
             3 => script.extend([(at, Op::Pause(rank)), (later, Op::Continue(rank))]),
-            4 => script.extend([(at, Op::CutOneWay(rank, dice.rank(agents))), (later, Op::Heal)]),
+            4 => script.extend([
+                (at, Op::CutOneWay(rank, any_rank(&mut dice, agents))),
+                (later, Op::Heal),
+            ]),
             5 => script.extend([(at, Op::Split(rank)), (later, Op::Heal)]),
             6 => script.push((at, Op::ClockJump(rank, -7_200))),
-            7 => script.push((at, Op::Subscribe(rank, dice.rank(4)))),
+            7 => script.push((at, Op::Subscribe(rank, any_rank(&mut dice, 4)))),
             9 => script.extend([(at, Op::LoseDisk(rank)), (later, Op::Start(rank))]),
             10 => script.extend([(at, Op::TearDisk(rank, 20)), (later, Op::Start(rank))]),
             11 => script.extend([(at, Op::RotDisk(rank, 20)), (later, Op::Start(rank))]),
@@ -94,10 +86,10 @@ fn faults_of(kinds: u64, seed: u64, agents: u32, faults: u64) -> Script {
 }
 
 /// Programs state conditions all the time; three of them die, and some return.
-fn state_conditions(script: &mut Script, dice: &mut Dice, agents: u32) {
+fn state_conditions(script: &mut Script, dice: &mut SplitMix, agents: u32) {
     script.extend((0..40).map(|at| (at * 500_000, Op::State)));
     for _ in 0..3 {
-        let (at, rank) = (dice.below(20_000_000), dice.rank(agents));
+        let (at, rank) = (dice.below(20_000_000), any_rank(dice, agents));
         script.push((at, Op::ClientDies(rank)));
         if dice.below(2) == 0 {
             script.push((at + dice.below(15_000_000), Op::ClientReturns(rank)));

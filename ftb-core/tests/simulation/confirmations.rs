@@ -12,14 +12,14 @@ fn root() -> Agent {
     root
 }
 
-fn lazily(root: &mut Agent, lazily: bool) {
-    root.handle(Input::DelayAcks { client: CLIENT, delayed: lazily });
+fn delay_acks(root: &mut Agent, delayed: bool) {
+    root.handle(Input::DelayAcks { client: CLIENT, delayed });
 }
 
 /// A root whose client does not wait, and has just heard that its first event is held.
 fn lazy_root() -> Agent {
     let mut root = root();
-    lazily(&mut root, true);
+    delay_acks(&mut root, true);
     root.publish(1, 1);
     assert_eq!(confirmed(woken(&mut root).as_deref()), 1, "it heard nothing for long");
     root
@@ -93,7 +93,7 @@ fn a_delayed_acknowledgement_goes_behind_other_messages() {
     root.subscribe(1, "");
     root.messages();
     root.out.clear();
-    lazily(&mut root, true);
+    delay_acks(&mut root, true);
     root.publish(1, 1);
     assert!(woken(&mut root).is_some());
     root.publish(2, 1);
@@ -110,7 +110,7 @@ fn who_begins_to_ask_hears_at_once_what_was_put_off() {
     let mut root = lazy_root();
     root.publish(2, 2);
     assert_eq!(woken(&mut root), None);
-    lazily(&mut root, false);
+    delay_acks(&mut root, false);
     assert_eq!(confirmed(woken(&mut root).as_deref()), 3);
     root.publish(4, 1);
     assert_eq!(confirmed(woken(&mut root).as_deref()), 4);

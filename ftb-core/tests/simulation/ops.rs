@@ -56,7 +56,7 @@ pub enum Op {
     /// And read again.
     Hear(u32),
     /// Subscriptions of that agent are taken back and asked for again, as the client library does
-    /// where a program has fallen behind.
+    /// where a program lags behind.
     Resubscribe(u32),
     /// The agent gets SIGTERM.
     Stop(u32),

@@ -1,4 +1,4 @@
-//! Who is called dead, and who must not be.
+//! Which hosts are declared dead, and which must not be.
 
 use crate::ops::{Op, Script};
 use crate::world::{Setup, World, boot, must_hold};
@@ -62,9 +62,9 @@ fn a_host_that_is_powered_off_is_dead_before_its_silence_counts() {
     for (lost, seed) in [(2, 1), (5, 1), (5, 2), (6, 3)] {
         let ms = verdict_ms(lost, seed, Some(true));
         assert!(ms < 2_000, "{lost}: {ms} ms");
-        let unasked = verdict_ms(lost, seed, None);
-        assert!(unasked > ms, "{lost}: {ms}, {unasked}");
-        assert_eq!(verdict_ms(lost, seed, Some(false)), unasked, "a BMC that says on is no vote");
+        let without_bmc = verdict_ms(lost, seed, None);
+        assert!(without_bmc > ms, "{lost}: {ms}, {without_bmc}");
+        assert_eq!(verdict_ms(lost, seed, Some(false)), without_bmc, "a BMC says on: no vote");
     }
 }
 
@@ -167,7 +167,7 @@ fn a_silent_host_is_called_dead_at_the_deadline() {
     assert_eq!(said(&world, "FTB_NODE_DEAD", "node5"), 1, "{:?}", world.announced);
 }
 
-/// Who takes a silent root's place has asked before it takes it.
+/// The agent that takes a silent root's place has probed the root before.
 #[test]
 fn a_silent_root_is_called_dead_at_the_deadline() {
     for setup in [seven(), Setup { gaps_allowed: true, losses_allowed: true, ..Setup::new(4, 1) }] {

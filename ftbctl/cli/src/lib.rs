@@ -1,7 +1,9 @@
-//! What the command lines of all programs of ftb have in common: one meaning per exit code, and the
-//! end of a program whose command line is wrong.
+//! What all programs of ftb have in common: one meaning per exit code, the end of a program whose
+//! command line is wrong, [`files`] that are replaced as a whole.
 //!
 //! Not responsible for: what a program prints, and the exit code of a job's own program.
+
+pub mod files;
 
 /// Success, also when the reader of the output has gone.
 pub const OK: u8 = 0;

@@ -22,7 +22,7 @@ const FOLDER: u32 = 0o700;
 const WRITABLE: u32 = 0o022;
 const LOCK: &str = "lock";
 
-/// Who may read a file.
+/// The readers of a file: its owner, or every user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Secrecy {
     Private,

@@ -11,10 +11,8 @@
 //! - [`repair`]: `revoke`, `agree` and `shrink` of a job that goes on without dead ranks
 //!
 //! [`message`] has the messages between them, [`migration_state`] the four states of a node,
-//! [`wire`] encodes most of these as events of the
-//! backplane.
-//! `launcher/core/protocol.md` is the contract. Not responsible for: processes, sockets, files
-//! (`ftb-launcher`, `ftb-launcher-pods`).
+//! [`wire`] encodes most of these as events of the backplane. `launcher/core/protocol.md` is the
+//! contract. Not responsible for: processes, sockets, files (`ftb-launcher`, `ftb-launcher-pods`).
 #![allow(missing_docs, reason = "names of plain data fields say what they are")]
 
 pub mod drill;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who writes the images.
+/// The process that writes the images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Saver {
     /// Each rank saves itself on FTB_CHECKPOINT.

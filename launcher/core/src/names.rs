@@ -217,7 +217,8 @@ impl Ranks {
         words.map(rank).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Who takes over the image of a rank: the next of these ranks, behind the highest the lowest.
+    /// The rank that takes over the image of another: the next of these, behind the highest the
+    /// lowest.
     pub fn successor(&self, of: u32) -> Option<u32> {
         self.0.range(of..).next().or_else(|| self.0.first()).copied()
     }

@@ -1,7 +1,6 @@
 //! Messages as events, and back. PMI, FTB_NLA_READY, progress and the protection of images in
-//! memory are no events ([`crate::link`]). Input is
-//! hostile until it is parsed: names, numbers and lists are checked, and other events are refused
-//! with a reason.
+//! memory are no events ([`crate::link`]). Input is hostile until it is parsed: names, numbers and
+//! lists are checked, and other events are refused with a reason.
 
 mod read;
 mod write;

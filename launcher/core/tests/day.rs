@@ -37,7 +37,7 @@ fn failures(seed: u64, scale: f64) -> Vec<Failure> {
     for (rate, nodes) in [(LEVEL_1, 1), (LEVEL_2, 2)] {
         let mut at_ms = 0.0;
         loop {
-            let share = ((rng.next() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+            let share = ((rng.draw() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
             at_ms -= share.ln() / (rate * scale) * 1e3;
             if at_ms >= DAY_MS as f64 {
                 break;

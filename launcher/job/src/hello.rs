@@ -29,9 +29,9 @@ const MAGIC: [u8; 6] = *b"FTBJ\x00\x05";
 /// One side of the introduction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// Who says it.
+    /// The rank that sends it.
     pub(crate) from: u32,
-    /// To whom.
+    /// The rank that it is for.
     pub(crate) to: u32,
     /// The last barrier that all ranks met in: a dial of another one is refused.
     pub(crate) fence: u64,

@@ -103,7 +103,7 @@ pub enum SafePoint {
 
 /// The parts of a job that is not started from the environment.
 pub struct Setup {
-    /// Who this rank is.
+    /// Names and numbers of this rank.
     pub config: Config,
     /// The connection to the PMI server; required for more than one rank.
     pub pmi: Option<UnixStream>,

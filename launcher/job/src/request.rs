@@ -31,7 +31,7 @@ pub enum RequestKind {
     Migrate {
         /// The set that the images belong to.
         set: String,
-        /// Who leaves.
+        /// The ranks that leave.
         ranks: Vec<u32>,
     },
     /// `FTB_JL_ROLLBACK`: ranks have died; the others restore their state of that set in place.

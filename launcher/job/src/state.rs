@@ -111,7 +111,7 @@ impl State for () {
 /// The library's part of an image: messages between the ranks continue from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Communication {
-    /// Who has made it.
+    /// The members that made it.
     pub members: Members,
     /// Collective operations so far.
     pub collectives: u32,

@@ -57,7 +57,7 @@ pub(crate) fn run(
     let folders = Folders::new(name, &inputs);
     let seconds = std::env::var(SECONDS_ENV).unwrap_or_else(|_| "60".to_owned());
     libfuzzer(name, &folders, &seconds);
-    if std::env::var_os("FTB_BLESS").is_some() {
+    if crate::kept::is_blessing() {
         keep(name, &folders.found);
     }
 }

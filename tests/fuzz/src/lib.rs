@@ -5,11 +5,16 @@
 //! fixed number of mutations, the same in each run. `make fuzz` builds the same tests with coverage
 //! counters and lets libFuzzer look for more. With `FTB_BLESS=1` a target without kept inputs keeps
 //! its seeds: what this release writes, later ones must read or refuse.
+//!
+//! As the one crate of tests without dependencies, which every other may link, it also has
+//! [`random`] numbers from a seed and the comparison of [`kept`] files.
 
 pub mod corpus;
 #[cfg(feature = "libfuzzer")]
 mod driver;
+pub mod kept;
 mod mutation;
+pub mod random;
 
 use mutation::Mutator;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -74,7 +79,7 @@ impl Target {
 
     #[cfg_attr(feature = "libfuzzer", allow(dead_code, reason = "libFuzzer chooses the inputs"))]
     fn check_all(self, kept: Vec<Vec<u8>>, check: impl Fn(&[u8])) {
-        if std::env::var_os("FTB_BLESS").is_some() && !corpus::path(self.name).exists() {
+        if kept::is_blessing() && !corpus::path(self.name).exists() {
             corpus::begin(self.name, &self.seeds);
         }
         let inputs = [self.seeds, kept].concat();

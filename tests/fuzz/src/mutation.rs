@@ -1,6 +1,7 @@
 //! Makes inputs from others: the same ones in each run.
 
 use crate::INPUT_BYTES_MAX;
+use crate::random::SplitMix;
 
 /// Most changes of one input.
 const CHANGES_MAX: u64 = 6;
@@ -24,7 +25,7 @@ const NUMBERS: [u64; 14] = [
 
 /// Draws and applies changes.
 pub(crate) struct Mutator {
-    state: u64,
+    random: SplitMix,
 }
 
 impl Mutator {
@@ -33,13 +34,13 @@ impl Mutator {
         let state = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self { state }
+        Self { random: SplitMix(state) }
     }
 
     /// An input that is near one of these.
     pub(crate) fn mutated(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = self.chosen(inputs).to_vec();
-        for _ in 0..=self.below(CHANGES_MAX) {
+        for _ in 0..=self.random.below(CHANGES_MAX) {
             self.change(&mut bytes, inputs);
         }
         bytes.truncate(INPUT_BYTES_MAX);
@@ -49,9 +50,9 @@ impl Mutator {
     fn change(&mut self, bytes: &mut Vec<u8>, inputs: &[Vec<u8>]) {
         let at = self.place(bytes.len() + 1);
         let range = at..at + self.place((bytes.len() - at).min(32) + 1);
-        match self.below(8) {
-            0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-            1 if at < bytes.len() => bytes[at] = self.next().to_le_bytes()[0],
+        match self.random.below(8) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << self.random.below(8),
+            1 if at < bytes.len() => bytes[at] = self.random.draw().to_le_bytes()[0],
             2 => drop(bytes.drain(range)),
             3 => {
                 let again = bytes[range].to_vec();
@@ -80,9 +81,9 @@ impl Mutator {
     /// A number as programs write it: of one to eight bytes, as a varint, in digits.
     fn number(&mut self) -> Vec<u8> {
         let mut number = NUMBERS[self.place(NUMBERS.len())];
-        match self.below(4) {
-            0 => number.to_le_bytes()[..1 << self.below(4)].to_vec(),
-            1 => number.to_be_bytes()[8 - (1 << self.below(4))..].to_vec(),
+        match self.random.below(4) {
+            0 => number.to_le_bytes()[..1 << self.random.below(4)].to_vec(),
+            1 => number.to_be_bytes()[8 - (1 << self.random.below(4))..].to_vec(),
             2 => number.to_string().into_bytes(),
             _ => {
                 let mut bytes = Vec::new();
@@ -101,19 +102,6 @@ impl Mutator {
     }
 
     fn place(&mut self, end: usize) -> usize {
-        self.below(end as u64) as usize
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    /// SplitMix64.
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.random.below(end as u64) as usize
     }
 }

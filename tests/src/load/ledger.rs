@@ -68,7 +68,7 @@ pub struct Faults {
     pub gaps: u64,
     /// Events that the gaps say are missing.
     pub reported: u64,
-    /// Gaps that cannot say how many.
+    /// Gaps without a count.
     pub vague: u64,
 }
 

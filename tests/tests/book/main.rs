@@ -15,6 +15,7 @@ use ftb_core::catalog::{CONDITIONS, EVENTS};
 use ftb_tests::cluster::{Cluster, Plan, admin, binary, wait_for};
 use ftb_tests::man;
 use ftb_tests::pages::{broken_links, code, first_hour, links, pages};
+use ftb_tests::repository::{read, root};
 use reading::{has_answered, readers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,19 +35,10 @@ const COMMANDS_MIN: usize = 150;
 /// The same for commands that only read.
 const READERS_MIN: usize = 40;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    let path = root().join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 /// All pages of the repository, as paths from its root.
 fn all_pages() -> BTreeSet<String> {
     let root = fs::canonicalize(root()).unwrap();
-    let all = pages(&root).unwrap().into_iter();
+    let all = pages(&root).into_iter();
     let all = all.map(|page| page.strip_prefix(&root).unwrap().display().to_string());
     all.filter(|page| !OUTSIDE.contains(&&**page)).collect()
 }

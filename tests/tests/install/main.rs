@@ -7,6 +7,7 @@ mod sandbox;
 use ftb_agent::config::Config;
 use ftb_tests::cluster::outside_cargo;
 use ftb_tests::pages::broken_links;
+use ftb_tests::repository::{files, root};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use std::process::Command;
 /// A checkout that was built: the files of this one, and in the place of the products something of
 /// their names.
 fn built(tree: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let root = root();
     let pages = ["README.md", "LICENSE", "NOTICE", "SECURITY.md", "CHANGELOG.md"];
     let pages = pages.into_iter().chain(["SPECIFICATION.md", "CONTRIBUTING.md"]);
     let folders = ["deploy", "docs", "launcher", "proto"];
@@ -97,23 +98,6 @@ fn make(tree: &Path, target: &str, destination: &Path, prefix: &str) {
     let output = outside_cargo(&mut command).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "make {target}: {errors}");
-}
-
-/// All files below a folder, with their paths in it.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(within) = folders.pop() {
-        for entry in fs::read_dir(&within).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => folders.push(path),
-                false => files.push(path.strip_prefix(folder).unwrap().to_owned()),
-            }
-        }
-    }
-    files.sort();
-    files
 }
 
 #[test]

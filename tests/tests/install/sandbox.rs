@@ -71,7 +71,7 @@ fn systemd_reads_the_units_without_a_complaint() {
     let ours: Vec<&str> = reported.lines().filter(|line| line.contains("ftb-")).collect();
     assert!(output.status.success() && ours.is_empty(), "{reported}");
     if release < OFFLINE_SINCE {
-        println!("exposure is not looked at: systemd {release} cannot say it of a file");
+        println!("exposure is not looked at: systemd {release} cannot rate a file");
         return;
     }
     for unit in units.into_iter().filter(|unit| unit.extension().is_some_and(|e| e == "service")) {

@@ -10,15 +10,12 @@ use clap::CommandFactory as _;
 use ftb_agent::process::Args;
 use ftb_tests::cluster::binary;
 use ftb_tests::man::{assert_file_is_current, assert_page_is_current, examples};
+use ftb_tests::repository::root;
 use ftb_tests::skip::skip;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
 
 fn folder() -> PathBuf {
     root().join("deploy/man")
@@ -41,7 +38,7 @@ fn the_man_page_says_the_same() {
 fn sections_5_and_7_are_made_from_samples_catalogue_and_pages() {
     let pages = pages();
     for (file, text) in &pages {
-        assert_file_is_current(&folder().join(file), text.as_bytes());
+        assert_file_is_current(folder().join(file), text);
     }
     let made: BTreeSet<String> = pages.into_iter().map(|(file, _)| file).collect();
     let kept = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name());

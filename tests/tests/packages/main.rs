@@ -8,6 +8,7 @@
 use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::{Plan, outside_cargo, wait_for};
 use ftb_tests::pages::{first_hour, shell_lines};
+use ftb_tests::repository::root;
 use ftb_tests::skip::skip;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,10 +32,6 @@ const PACKAGES: [&str; 10] = [
     "libftb0",
     "python3-ftb",
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
 
 /// Where what was built is; `None`, and a line, if something is missing.
 fn built() -> Option<PathBuf> {

@@ -12,7 +12,8 @@ async fn golden(name: &str, arguments: &[&str]) -> Result<()> {
     let program = workshop.compile(name, Link::Shared)?;
     let mut command = workshop.command(&program, cluster.socket(0));
     let found = run(command.args(arguments)).with_context(|| cluster.logs())?;
-    assert_golden(name, &found)
+    assert_golden(name, &found);
+    Ok(())
 }
 
 #[tokio::test]
@@ -52,7 +53,7 @@ async fn schema_files() -> Result<()> {
     let program = workshop.compile("schema", Link::Shared)?;
     let mut command = workshop.command(&program, cluster.socket(0));
     let (found, said) = run_loud(command.arg(workshop.dir()))?;
-    assert_golden("schema", &found)?;
+    assert_golden("schema", &found);
     ensure!(said.lines().count() == 1 && said.contains("before the first start"), "{said}");
     ensure!(!workshop.dir().join("done").exists(), "a file name was given to a shell");
     Ok(())
@@ -64,7 +65,7 @@ async fn a_polling_queue_drops_only_beyond_the_length_that_a_program_asks_for() 
     let workshop = Workshop::new()?;
     let program = workshop.compile("queue", Link::Shared)?;
     let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
-    assert_golden("queue", &found)?;
+    assert_golden("queue", &found);
     // Two of the six clients asked for a queue that was too short: 201 events for 5, 11 for 1.
     let lost: u64 = said.lines().filter_map(lost_from_queue).sum();
     assert_eq!(lost, 196 + 10, "{said}");
@@ -113,7 +114,7 @@ async fn a_full_polling_queue_keeps_the_worst_events_and_the_program_can_ask_wha
     let workshop = Workshop::new()?;
     let program = workshop.compile("gaps", Link::Shared)?;
     let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
-    assert_golden("gaps", &found)?;
+    assert_golden("gaps", &found);
     ensure!(said.contains("polling queue full: poll more often"), "{said}");
     Ok(())
 }
@@ -166,7 +167,8 @@ async fn the_library_loaded_twice_and_closed() -> Result<()> {
     std::fs::copy(workshop.shared_library(), &copy)?;
     let mut command = workshop.command(&program, cluster.socket(0));
     let said = run(command.arg(workshop.shared_library()).arg(&copy))?;
-    assert_golden("twice", &said)
+    assert_golden("twice", &said);
+    Ok(())
 }
 
 #[tokio::test]
@@ -174,7 +176,8 @@ async fn the_static_library_does_the_same() -> Result<()> {
     let cluster = Cluster::start(1, 2).await?;
     let workshop = Workshop::new()?;
     let program = workshop.compile("deliver", Link::Static)?;
-    assert_golden("deliver", &run(&mut workshop.command(&program, cluster.socket(0)))?)
+    assert_golden("deliver", &run(&mut workshop.command(&program, cluster.socket(0)))?);
+    Ok(())
 }
 
 #[tokio::test]
@@ -197,7 +200,8 @@ async fn without_an_agent_everything_works_later() -> Result<()> {
     ensure!(said.contains(called), "{said}");
     let steady: String =
         said.lines().filter(|line| *line != called).flat_map(|line| [line, "\n"]).collect();
-    assert_golden("alone", &steady)
+    assert_golden("alone", &steady);
+    Ok(())
 }
 
 #[tokio::test]
@@ -216,7 +220,7 @@ async fn a_rejected_client_is_reported_once_and_with_a_code() -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile("refused", Link::Shared)?;
     let (found, said) = run_loud(&mut workshop.command(&program, cluster.socket(0)))?;
-    assert_golden("refused", &found)?;
+    assert_golden("refused", &found);
     let wanted = "of ftb.refused.test: the agent refused this client (limit): ";
     ensure!(said.lines().count() == 1 && said.contains(wanted), "{said}");
     Ok(())

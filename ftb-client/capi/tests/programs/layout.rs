@@ -34,7 +34,8 @@ fn constants_sizes_and_offsets_are_the_documented_ones() -> Result<()> {
     let workshop = Workshop::new()?;
     let program = workshop.compile("layout", Link::Shared)?;
     // The golden file was written from the documentation of the original, not from this library.
-    assert_golden("layout", &run(&mut workshop.command(&program, Path::new("/nonexistent")))?)
+    assert_golden("layout", &run(&mut workshop.command(&program, Path::new("/nonexistent")))?);
+    Ok(())
 }
 
 #[test]

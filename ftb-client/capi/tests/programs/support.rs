@@ -145,17 +145,10 @@ fn finished(command: &Command, output: &Output) -> Result<String> {
 }
 
 /// Compares with `tests/golden/NAME.txt`; with `FTB_BLESS=1` writes it.
-pub(crate) fn assert_golden(name: &str, found: &str) -> Result<()> {
+#[track_caller]
+pub(crate) fn assert_golden(name: &str, found: &str) {
     let path = here().join("tests/golden").join(format!("{name}.txt"));
-    if std::env::var_os("FTB_BLESS").is_some() {
-        std::fs::write(&path, found)?;
-    }
-    let wanted = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-    for (number, (wanted, found)) in wanted.lines().zip(found.lines()).enumerate() {
-        ensure!(wanted == found, "{name}.txt:{}: {wanted:?}, found {found:?}", number + 1);
-    }
-    ensure!(wanted == found, "{name}: {} lines wanted, found:\n{found}", wanted.lines().count());
-    Ok(())
+    ftb_tests::man::assert_file_is_current(path, found);
 }
 
 /// A program that is talked with line by line.

@@ -317,7 +317,7 @@ catalog! {
             "A rank is hung, or all are; `kind`: `stopped`, `debugger`, `unread`, `io`, `steps`, \
              `peers`, `all`. `on_hang` of the policy says what follows.";
         FTB_JL_HANG_OVER: "info", "", "episode kind node? rank? incarnation? pid?",
-            "It is hung no more: it goes on, or was started again.";
+            "The rank makes progress again, or was restarted.";
         FTB_JL_WAITING: "warning", "", "episode node since_ns until_ns",
             "The job has no node for the ranks of `node` and waits for one (`--wait-for-nodes`).";
         FTB_JL_REPAIR: "info", "JSON", "episode",
@@ -340,7 +340,7 @@ catalog! {
         FTB_NLA_HUNG: "warning", "", "episode node rank incarnation job kind",
             "A rank of this host is hung. Only jobs of root state the condition.";
         FTB_NLA_HANG_OVER: "info", "", "episode node rank incarnation? job kind?",
-            "It is hung no more: it goes on, or has ended, alone or with its launch agent.";
+            "The rank makes progress again, or has ended, alone or with its launch agent.";
         FTB_NLA_EXITED: "info, error", "`rank status`", "episode node ranks incarnation how",
             "A rank ended; `how`: `left` (image written), `exit N`, `signal N`.";
         FTB_MIGRATE_PIC: "info", "source host", "episode node source ranks set",

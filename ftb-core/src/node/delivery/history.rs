@@ -360,7 +360,7 @@ impl Delivery {
         }
     }
 
-    /// A question is answered, from wherever.
+    /// Passes the answer to a history request on to its requester.
     pub(super) fn answered(&mut self, cx: &mut ReadCx<'_>, reply: HistoryReply) {
         let Some(request) = self.requests.remove(&reply.id) else {
             return cx.impossible("RequestIsOpen");

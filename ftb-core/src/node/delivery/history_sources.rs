@@ -37,13 +37,13 @@ pub(super) struct DiskReads {
 pub(super) struct HistorySearch {
     query: HistoryRequest,
     from: HistorySource,
-    /// Who is to be asked next.
+    /// The next children that get the request.
     children: VecDeque<LinkId>,
     /// A page of the disk that does not begin where it should: for want of anything better.
     page: Option<HistoryReply>,
 }
 
-/// Who has been asked last.
+/// The source that got the request last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HistorySource {
     Disk,

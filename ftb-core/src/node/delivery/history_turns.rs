@@ -1,4 +1,4 @@
-//! Who may ask for older events now: no user takes the places of others.
+//! Turns of requests for older events: no user takes the places of others.
 //!
 //! Each page of history is one question. An agent has at most [`PER_USER_MAX`] questions of one
 //! user under way, the acting root searches for at most [`SEARCHES_MAX`], and for at most
@@ -14,7 +14,7 @@ use crate::node::cx::Cx;
 use crate::node::delivery::{Delivery, ReadCx};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Who waits for an answer.
+/// The reader that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Requester {
     /// The reader of a child link.

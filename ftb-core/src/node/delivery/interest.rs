@@ -100,7 +100,7 @@ impl Interests {
             && self.active.last().is_some_and(|active| active.filters.covers(filter))
     }
 
-    /// On a new link nothing is known to be active up to the root until the parent says so.
+    /// On a new link no filter counts as active until the parent reports it.
     pub(super) fn unsettle(&mut self) {
         self.active_version = 0;
         self.version += 1;

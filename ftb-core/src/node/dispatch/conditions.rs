@@ -212,7 +212,7 @@ impl Node {
         }
         for (subject, name) in over {
             let payload =
-                format!("{subject} is over: the agent there, or of who found it, watches again");
+                format!("{subject} is over: the agent of its host or of its publisher is back");
             let host = subject.host().to_owned();
             let component = subject.component().to_owned();
             let condition = Condition::new(subject.key(), Truth::False);

@@ -17,7 +17,7 @@ impl Node {
         self.cx.links.open(link, LinkRole::Handshaking, certified_hosts, now_ns);
         if handshaking >= self.cx.config.handshaking_max {
             self.cx.counters.refused += 1;
-            self.cx.close(link, None, "too many links have not said who they are");
+            self.cx.close(link, None, "too many links without a Hello");
         }
     }
 

@@ -179,7 +179,7 @@ impl Node {
         self.membership.resend_all_members(&mut self.cx);
     }
 
-    /// Another log goes on below the new parent: what of the last role may be nowhere else.
+    /// The new parent follows another log. Keeps or re-proposes what only the last role had.
     fn leave_role(&mut self, left: Role, winning: &EpochHistory) {
         match left {
             Role::Root(root) => self.step_down(&root, winning),
@@ -248,7 +248,7 @@ impl Node {
         self.membership.member(&self.cx, rank).map(|(host, _)| host).unwrap_or_default()
     }
 
-    /// Who is at the other end of a link.
+    /// The host at the other end of a link.
     pub(crate) fn host_of(&self, link: LinkId) -> String {
         let child = self.tree.child(link).map(|child| child.host.clone());
         let parent = || self.role.parent().filter(|parent| parent.link == link);

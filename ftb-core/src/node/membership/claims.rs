@@ -39,7 +39,7 @@ fn held_ns(cx: &Cx) -> u64 {
     ns(cx.config.detection_ms).saturating_mul(3)
 }
 
-/// What a child said, and must not.
+/// A claim of a child that this agent refuses.
 pub(crate) struct RefusedClaim {
     pub(crate) link: LinkId,
     pub(crate) what: ClaimKind,

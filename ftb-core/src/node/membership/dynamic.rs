@@ -31,7 +31,7 @@ pub(crate) struct DynamicMembers {
     /// By host in lower case.
     known: BTreeMap<String, MemberEntry>,
     by_rank: BTreeMap<Rank, String>,
-    /// Who has said hello and waits for a rank; no more than links that have not said who they are.
+    /// Agents that have sent Hello and wait for a rank; at most as many as links without a Hello.
     waiting: BTreeMap<LinkId, Hello>,
     /// The journal does not have what is here.
     unwritten: bool,
@@ -61,7 +61,7 @@ struct Decision {
     rank: Option<Rank>,
     /// It was not so before.
     news: bool,
-    /// Who has lost its rank for it.
+    /// The host that has lost its rank for it.
     forgotten: Option<String>,
 }
 

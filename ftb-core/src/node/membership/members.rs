@@ -424,7 +424,7 @@ impl Membership {
         }
     }
 
-    /// The acting root, which knows all members, tells of one that has come back.
+    /// The acting root, which knows all members, announces one that has returned.
     fn announce_return(
         &mut self,
         cx: &mut Cx,

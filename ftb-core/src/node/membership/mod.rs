@@ -1,4 +1,4 @@
-//! Who is in the tree, and how a silent member is confirmed dead.
+//! The members of the tree, and how a silent one is confirmed dead.
 
 mod claims;
 mod dynamic;

@@ -5,8 +5,8 @@
 //! the link is lost. The acting root knows the whole tree: it probes a member that is expected and
 //! does not come, with growing pauses. In each phase a round of probes gives the answer: the agent
 //! dials the host itself, and asks neighbours to do the same. A member whose agent answers is
-//! alive. A host that refuses is alive without its agent. A host is dead when it answers no prober,
-//! of at least two.
+//! alive. A host that refuses is alive without its agent. A host is dead when it answers none of at
+//! least two probers; in a cluster of two members one prober is enough.
 //!
 //! The BMC of a host has a vote: a member that does not answer is announced while the suspicion is
 //! still tentative, so that ftb-ipmi reads the power of its chassis. A host that is powered off and

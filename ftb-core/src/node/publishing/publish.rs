@@ -110,7 +110,7 @@ impl Publishing {
         self.push_events(&left);
     }
 
-    /// Who a client is, and how many events it has published.
+    /// User and process of a client, and how many events it has published.
     pub(crate) fn client(&self, client: ClientId) -> Option<(&ClientInfo, u64)> {
         self.publishers.get(&client).map(|publisher| (&publisher.info, publisher.published))
     }

@@ -1,5 +1,5 @@
-//! What has come up from who copies the log is there already: the acting root tells it only the
-//! places in the log.
+//! The agent that copies the log already has the entries that it sent up: the acting root sends it
+//! only their indices.
 //!
 //! Responsible for: both halves of that. [`FollowerEntries`] is the acting root's: which entries
 //! have come up over the link that the log is copied to, and in which batch. [`SentBatches`] is the

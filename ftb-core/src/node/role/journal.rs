@@ -125,7 +125,7 @@ impl Node {
         }
     }
 
-    /// Who has which rank without being listed, as it was when the journal was written.
+    /// Restores the ranks of dynamic members as they were when the journal was written.
     fn restore_dynamic_members(&mut self, dynamic_members: Vec<(String, Rank)>) {
         self.membership.dynamic.restore(dynamic_members);
         if self.cx.is_unlisted() {

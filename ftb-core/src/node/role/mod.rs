@@ -1,8 +1,9 @@
 //! The role of an agent in its component: one enum, one transition function, one table of edges.
 //!
-//! Responsible for: which roles exist, which cause leads from which to which, and the state that
-//! exists in one role only. Not responsible for: what an agent does in a role. A test renders
-//! [`EDGES`] into `docs/roles.md`.
+//! Responsible for (this file): which roles exist, which cause leads from which to which, and the
+//! state that exists in one role only. A test renders [`EDGES`] into `docs/roles.md`. What an agent
+//! does in a role is in the files of this folder, as methods of `Node`: [`root`], [`standby`],
+//! [`follow`], [`install`].
 
 pub(in crate::node) mod entry_refs;
 pub(in crate::node) mod follow;
@@ -388,7 +389,6 @@ mod tests {
         }
     }
 
-    /// `FTB_BLESS=1` writes the page.
     #[test]
     fn the_page_of_roles_shows_this_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/roles.md");
@@ -400,10 +400,6 @@ mod tests {
              counts as `impossible`.\n\n",
         );
         wanted += &role_table();
-        if std::env::var_os("FTB_BLESS").is_some() {
-            std::fs::write(path, &wanted).expect("docs/roles.md is writable");
-        }
-        let shown = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(shown == wanted, "docs/roles.md is not the table of the code: set FTB_BLESS=1");
+        ftb_fuzz::kept::assert_file_is_current(path, wanted);
     }
 }

@@ -1,4 +1,4 @@
-//! Another log goes on: what a log has beyond the fork goes up again, as unconfirmed events.
+//! Another log wins: the entries beyond the fork are re-proposed as unconfirmed events.
 
 use crate::epochs::EpochHistory;
 use crate::frame::{Content, UpItem};

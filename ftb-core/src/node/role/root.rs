@@ -38,10 +38,10 @@ pub(in crate::node) struct Root {
     pub(in crate::node) syncing: Option<LinkId>,
     /// The log on its way to the two.
     pub(in crate::node) shippers: BTreeMap<LinkId, LogShipper>,
-    /// The standby holds the log up to here, and said so last then.
+    /// The highest index that the standby has acknowledged, and when its last acknowledgement came.
     pub(in crate::node) acked: LogIndex,
     pub(in crate::node) last_ack_ns: u64,
-    /// What of the log the standby has on disk, as it said last.
+    /// The range of the log that the standby has on disk, by its last acknowledgement.
     pub(in crate::node) standby_synced: Option<SyncedRange>,
     /// What is committed and is to be on disk before it is settled.
     pub(in crate::node) disk_waits: DiskWaits,
@@ -53,7 +53,7 @@ pub(in crate::node) struct Root {
     /// How often standbys were skipped in a row; each time the pause is longer.
     pub(in crate::node) skips: u32,
     pub(in crate::node) phase: RootPhase,
-    /// Who has given it the log: it may have more of it.
+    /// The child whose log it has taken: that child may have more of it.
     pub(in crate::node) log_source: Option<LinkId>,
     /// Epochs that are no part of this log.
     pub(in crate::node) forks: PendingForks,
@@ -222,8 +222,8 @@ impl Node {
         self.membership.suspect_lost_root(&mut self.cx, why);
     }
 
-    /// Begins an epoch: higher than any that is known here. `torn`: without a copy of what lies
-    /// before.
+    /// Begins an epoch with a number above all that are known here. `incomplete`: this root lacks
+    /// part of the log before it.
     pub(in crate::node) fn open_epoch(&mut self, incomplete: bool) {
         self.epoch_seen += 1;
         let epoch = Epoch { number: self.epoch_seen, root: self.cx.config.origin };

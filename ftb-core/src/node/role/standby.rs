@@ -1,5 +1,6 @@
-//! The log in two places: the acting root sends everything it appends to its standby before it
-//! counts as committed; the standby keeps the copy that lets it take over without a loss.
+//! The log in two places: the acting root sends each entry to its standby, and commits it once the
+//! standby has acknowledged it. Without a synced standby the root commits alone. The standby's copy
+//! lets it take over without a loss.
 
 use crate::epochs::EpochHistory;
 use crate::frame::{

@@ -41,7 +41,7 @@ pub(super) struct Uplink {
     pub(super) hints: Vec<Rank>,
     /// Whom a full parent named.
     pub(super) redirects: VecDeque<Rank>,
-    /// Who is there and will have us a little later.
+    /// Agents that answered, and will have us a little later.
     pub(super) busy: Vec<Rank>,
     pub(super) busy_ns: u64,
     /// Most agents that are asked at once now.

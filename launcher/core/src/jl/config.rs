@@ -122,7 +122,9 @@ pub enum OnHang {
     /// All ranks end, and the job starts anew from its last set.
     Restart,
     /// The hung rank is killed. Survivors go back to the last set in place; where that is
-    /// impossible, or all ranks are hung: as [`OnHang::Restart`].
+    /// impossible, or all ranks are hung: as [`OnHang::Restart`]. Written as launchers before
+    /// `rollback` read it, too.
+    #[serde(alias = "rollback")]
     RollBack,
     /// The job ends.
     Kill,
@@ -134,7 +136,7 @@ impl OnHang {
         match self {
             Self::Report => "report",
             Self::Restart => "restart",
-            Self::RollBack => "roll-back",
+            Self::RollBack => "rollback",
             Self::Kill => "kill",
         }
     }

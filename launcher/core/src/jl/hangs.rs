@@ -139,8 +139,8 @@ impl Jl {
             _ if self.job.newest_set().is_none() => {
                 ": there is no set to go back to, so nothing is done"
             }
-            OnHang::RollBack if finding.rank.is_some() => ": it is killed (on_hang = roll-back)",
-            OnHang::RollBack => ": the job restarts (on_hang = roll-back)",
+            OnHang::RollBack if finding.rank.is_some() => ": it is killed (on_hang = rollback)",
+            OnHang::RollBack => ": the job restarts (on_hang = rollback)",
             OnHang::Restart => ": the job restarts (on_hang = restart)",
         }
     }

@@ -1,6 +1,6 @@
-//! Who started a workflow, and which faults are closed. The policy numbers faults ([`FaultId`]). A
-//! fault closes when its workflow has ended or was cancelled. Later actions for a closed fault are
-//! refused and counted.
+//! The initiator of a workflow, and which faults are closed. The policy numbers faults
+//! ([`FaultId`]). A fault closes when its workflow has ended or was cancelled. Later actions for a
+//! closed fault are refused and counted.
 
 use crate::message::FaultCause;
 use crate::names::FaultId;
@@ -13,7 +13,7 @@ pub(super) const CLOSED_MAX: usize = 1024;
 /// Most open faults whose causes are remembered.
 const CAUSES_MAX: usize = 1024;
 
-/// Who requested something.
+/// The source of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Initiator {
     /// The clock or a signal: there is no answer.

@@ -58,8 +58,8 @@ impl QueuedRequest {
 
 impl Jl {
     /// Notes the number of a request. Says whether this JL, or the one before it, has it already:
-    /// who asks repeats the request until the first answer, which a JL that takes over may not have
-    /// heard.
+    /// the requester repeats it until the first answer, which a JL that takes over may not have
+    /// sent.
     pub fn is_repeated(&mut self, request: u64) -> bool {
         let by = Initiator::Request(request);
         let is_known = self.asked.contains(&request)

@@ -313,7 +313,7 @@ pub fn address_of(key: &str) -> Option<u32> {
 }
 
 /// The protocol of a rank that sends this line. A rank of ftb-job puts its address before its first
-/// barrier; libraries of version 0.1 put it as `addr-EPISODE-RANK`.
+/// barrier; earlier libraries put it as `addr-EPISODE-RANK`.
 pub fn protocol_of(rank: u32, line: &str) -> Protocol {
     let words = PmiWords::read(line);
     let is_older = |key: &str| {

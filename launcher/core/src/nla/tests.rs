@@ -137,11 +137,7 @@ fn the_docs_show_this_table() {
          present state is refused, counted and logged.\n\n",
     );
     wanted += &table();
-    if std::env::var_os("FTB_BLESS").is_some() {
-        std::fs::write(path, &wanted).unwrap();
-    }
-    let shown = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(shown == wanted, "docs/states.md is not the table of the code: run with FTB_BLESS=1");
+    ftb_fuzz::kept::assert_file_is_current(path, wanted);
 }
 
 #[test]

@@ -1,32 +1,11 @@
 //! Inputs of the simulation, their times and their failures.
 
+pub use ftb_fuzz::random::SplitMix as Rng;
 use ftb_launcher_core::jl::{self, Request};
 use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::FromJl;
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla;
-
-/// splitmix64: small, seeded, good enough for scenarios.
-#[derive(Debug)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    pub fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Failures in percent of the messages, image writes and copies.
 #[derive(Clone, Copy, Default)]

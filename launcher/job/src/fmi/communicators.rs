@@ -42,7 +42,7 @@ impl Grid {
         coords
     }
 
-    /// Who is there; `None` beyond an end.
+    /// The rank at these coordinates; `None` beyond an end.
     pub fn rank_at(&self, coords: &[i64]) -> Option<u32> {
         let mut rank = 0;
         for ((len, wraps), at) in self.dims.iter().zip(coords) {

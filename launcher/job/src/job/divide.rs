@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(super) struct Divided {
     pub(super) set: String,
-    /// Who has made it.
+    /// The members that made it.
     pub(super) before: Members,
 }
 

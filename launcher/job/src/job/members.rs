@@ -52,9 +52,9 @@ impl Members {
         self.0.binary_search(&number).ok().and_then(|rank| u32::try_from(rank).ok())
     }
 
-    /// Who has the image of a process: itself, or where it is left out its successor, the next one
-    /// that is left; behind the highest number the lowest. The launcher brings images by the same
-    /// rule.
+    /// The member that has the image of a process: itself, or where it is left out its successor,
+    /// the next one that is left; behind the highest number the lowest. The launcher brings images
+    /// by the same rule.
     pub(crate) fn holder(&self, number: u32) -> u32 {
         let next = self.0.iter().find(|member| **member >= number);
         next.or(self.0.first()).copied().unwrap_or(number)

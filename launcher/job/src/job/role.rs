@@ -100,11 +100,7 @@ mod tests {
     #[test]
     fn the_page_has_the_table_of_the_code() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/job/roles.md");
-        if std::env::var_os("FTB_BLESS").is_some() {
-            std::fs::write(path, page()).unwrap();
-        }
-        let shown = std::fs::read_to_string(path).unwrap();
-        assert!(shown == page(), "roles.md is not what role.rs does: run with FTB_BLESS=1");
+        ftb_tests::man::assert_file_is_current(path, page());
     }
 
     #[test]

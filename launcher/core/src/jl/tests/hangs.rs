@@ -97,7 +97,7 @@ fn a_hung_rank_is_killed_to_go_back_whatever_follows_a_death() {
     let how = ExitCause::Signal(9);
     job.says("a", FromNla::Exited { episode, rank: 0, incarnation, how });
     assert!(!job.reported("the job ends"), "{:?}", job.out);
-    let words = "rank 0 on a died: signal 9 (on_hang = roll-back): the job restarts from set";
+    let words = "rank 0 on a died: signal 9 (on_hang = rollback): the job restarts from set";
     assert!(job.reported(words), "{:?}", job.out);
 }
 

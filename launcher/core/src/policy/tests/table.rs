@@ -209,9 +209,5 @@ fn the_docs_show_what_becomes_of_a_fault() {
             page.push('\n');
         }
     }
-    if std::env::var_os("FTB_BLESS").is_some() {
-        std::fs::write(PAGE, &page).unwrap();
-    }
-    let shown = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(shown == page, "effects.md is not what the policy does: run with FTB_BLESS=1");
+    ftb_fuzz::kept::assert_file_is_current(PAGE, page);
 }
