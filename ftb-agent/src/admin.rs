@@ -51,7 +51,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
-        let (who, _pending) = self.admit(&request)?;
+        let (who, _pending) = self.admit(&request).await?;
         let mut status = self.handle.status().await.map_err(stopping)?;
         self.hide_others(&mut status, who);
         Ok(Response::new(self.describe(status)))
@@ -61,7 +61,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
-        let (_, _pending) = self.admit(&request)?;
+        let (_, _pending) = self.admit(&request).await?;
         let within = within(request.get_ref().timeout_ms);
         let tree = self.handle.tree(within).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
@@ -72,7 +72,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::EventTraceRequest>,
     ) -> Result<Response<v1::EventTraceReply>, Status> {
-        let (who, _pending) = self.admit(&request)?;
+        let (who, _pending) = self.admit(&request).await?;
         let who = who.ok_or_else(|| Status::permission_denied("the agent does not know you"))?;
         let v1::EventTraceRequest { event, timeout_ms } = request.into_inner();
         let event = event.ok_or_else(|| Status::invalid_argument("which event?"))?;
@@ -87,7 +87,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::ReportsRequest>,
     ) -> Result<Response<v1::ReportsReply>, Status> {
-        let (_, _pending) = self.admit(&request)?;
+        let (_, _pending) = self.admit(&request).await?;
         let within = within(request.get_ref().timeout_ms);
         let answer = self.handle.reports(within).await.map_err(stopping)?;
         Ok(Response::new(v1::ReportsReply {
@@ -148,7 +148,7 @@ impl AdminService {
 
     /// Counts a request; gives its requester.
     #[allow(clippy::result_large_err)] // As tonic has it.
-    pub(crate) fn admit<T>(
+    pub(crate) async fn admit<T: Sync>(
         &self,
         request: &Request<T>,
     ) -> Result<(Option<Credentials>, Option<Pending>), Status> {
@@ -159,8 +159,12 @@ impl AdminService {
         let who = peer.credentials();
         let access = self.access.load();
         let limited = who.filter(|who| !access.is_trusted(who.uid));
-        let begun = limited.map(|who| self.queries.begin(who.uid)).transpose();
-        let pending = begun.inspect_err(|_| self.errors.count_quietly("queries_refused"))?;
+        let pending = match limited {
+            Some(who) => Some(self.queries.admit(who.uid).await),
+            None => None,
+        };
+        let pending = pending.transpose();
+        let pending = pending.inspect_err(|_| self.errors.count_quietly("queries_refused"))?;
         Ok((who, pending))
     }
 

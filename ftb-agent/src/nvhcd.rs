@@ -95,7 +95,7 @@ impl HealthCheckService for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        let (_, _pending) = self.admin.admit(&request)?;
+        let (_, _pending) = self.admin.admit(&request).await?;
         Ok(Response::new(response(self.verdict().await)))
     }
 }

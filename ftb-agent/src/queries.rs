@@ -1,7 +1,9 @@
 //! What one user may ask an agent: each question about the tree makes the acting root list it.
 //!
-//! Root and the agent's user are not limited. Not responsible for: the answers ([`crate::admin`]).
+//! A refusal comes late, so that a program that asks again at once costs the agent little. Root and
+//! the agent's user are not limited. Not responsible for: the answers ([`crate::admin`]).
 
+use ftb_transport::token_bucket::{Rate, TokenBucket};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +11,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tonic::Status;
 
-/// Questions of one user a second.
-pub const PER_S: u32 = 20;
-/// Questions of one user at once.
-pub const BURST: u32 = 40;
+/// Questions of one user.
+pub const RATE: Rate = Rate { per_s: 20, burst: 40 };
 /// Questions of one user without an answer.
 pub const PENDING_MAX: usize = 8;
+/// A connection carries few requests at once, and a refused one waits so long for its answer.
+pub const REFUSED_AFTER: Duration = Duration::from_millis(500);
 
 /// The questions of all users.
 #[derive(Clone, Debug, Default)]
@@ -22,18 +24,8 @@ pub struct Queries(Arc<Mutex<HashMap<u32, User>>>);
 
 #[derive(Debug)]
 struct User {
-    /// Questions that may be asked at `since`.
-    left: f64,
-    since: Instant,
+    bucket: TokenBucket,
     pending: usize,
-}
-
-impl User {
-    fn fill(&mut self, now: Instant) {
-        let more = now.saturating_duration_since(self.since).as_secs_f64() * f64::from(PER_S);
-        self.left = (self.left + more).min(BURST.into());
-        self.since = now;
-    }
 }
 
 /// A question that waits for its answer.
@@ -44,6 +36,18 @@ pub struct Pending {
 }
 
 impl Queries {
+    /// As [`Self::begin`], but a refusal comes [`REFUSED_AFTER`] later.
+    ///
+    /// # Errors
+    /// The user asks too much.
+    pub async fn admit(&self, uid: u32) -> Result<Pending, Status> {
+        let begun = self.begin(uid);
+        if begun.is_err() {
+            tokio::time::sleep(REFUSED_AFTER).await;
+        }
+        begun
+    }
+
     /// Counts a question of a user.
     ///
     /// # Errors
@@ -53,18 +57,16 @@ impl Queries {
         let now = Instant::now();
         let mut users = self.0.lock();
         // A user whose bucket is full is as one that never asked.
-        let idle = Duration::from_secs((BURST / PER_S).into());
-        users.retain(|_, user| user.pending > 0 || now - user.since < idle);
-        let new = || User { left: BURST.into(), since: now, pending: 0 };
+        users.retain(|_, user| user.pending > 0 || !user.bucket.is_full(now));
+        let new = || User { bucket: TokenBucket::new(RATE, now), pending: 0 };
         let user = users.entry(uid).or_insert_with(new);
-        user.fill(now);
-        if user.left < 1.0 || user.pending >= PENDING_MAX {
+        if user.pending >= PENDING_MAX || !user.bucket.take(now) {
             return Err(Status::resource_exhausted(format!(
-                "user {uid} asks too much: at most {PER_S} questions a second, {PENDING_MAX} \
-                 without an answer"
+                "user {uid} asks too much: at most {} questions a second, {PENDING_MAX} without an \
+                 answer",
+                RATE.per_s
             )));
         }
-        user.left -= 1.0;
         user.pending += 1;
         Ok(Pending { queries: self.clone(), uid })
     }
@@ -84,16 +86,18 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_that_asks_too_much_is_refused_and_another_is_not() {
+    async fn a_user_that_asks_too_much_is_refused_late_and_another_is_not() {
         let queries = Queries::default();
-        for _ in 0..BURST {
+        for _ in 0..RATE.burst {
             queries.begin(1000).unwrap();
         }
-        let refused = queries.begin(1000).unwrap_err();
+        let begun = Instant::now();
+        let refused = queries.admit(1000).await.unwrap_err();
+        assert!(begun.elapsed() >= REFUSED_AFTER);
         assert!(refused.message().contains("user 1000 asks too much"), "{refused}");
         queries.begin(1001).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        for _ in 0..PER_S {
+        tokio::time::advance(Duration::from_secs(1) - begun.elapsed()).await;
+        for _ in 0..RATE.per_s {
             queries.begin(1000).unwrap();
         }
         assert!(queries.begin(1000).is_err());

@@ -21,6 +21,10 @@ use tokio_util::task::TaskTracker;
 use tonic::codegen::http::Extensions;
 use tonic::service::Routes;
 
+/// Connections of users that connect too often, which are dropped in a row; then a pause, so that
+/// they cost a part of a processor only.
+const DROPPED_IN_A_ROW: u32 = 32;
+const DROPPED_PAUSE: Duration = Duration::from_millis(1);
 /// Pause after a failed accept, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes that a client may send before the agent reads them.
@@ -37,8 +41,15 @@ pub(crate) async fn next_connection(
 ) -> Option<LimitedIo> {
     // A user that connects without end does not keep the driver waiting.
     tokio::task::yield_now().await;
+    let mut dropped = 0;
     loop {
         match closing.run_until_cancelled(listener.accept()).await? {
+            Ok(connection) if limiter.is_too_often(&connection) => {
+                dropped += 1;
+                if dropped % DROPPED_IN_A_ROW == 0 {
+                    tokio::time::sleep(DROPPED_PAUSE).await;
+                }
+            }
             Ok(connection) => return Some(limiter.admit(connection)),
             Err(error) => {
                 let address = listener.address();

@@ -32,6 +32,7 @@ pub mod outbound;
 pub mod peer_errors;
 pub mod stream;
 pub mod tls;
+pub mod token_bucket;
 pub mod unix;
 pub mod web;
 

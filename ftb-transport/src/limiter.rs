@@ -3,14 +3,15 @@
 //! A connection has until a deadline for its first message (the hello), the TLS handshake included.
 //! The number of connections before their hello is limited; a new one closes the oldest of the
 //! source (a user, or an address) that has most of them. A healthy peer says hello within
-//! milliseconds, and no source can keep others out. After the hello, limits per socket and per user
-//! apply; publishers have places of their own. Not responsible for: what a hello is, and who is a
-//! publisher.
+//! milliseconds, and no source can keep others out. An ordinary user that connects again and again
+//! is dropped before any of this. After the hello, limits per socket and per user apply; publishers
+//! have places of their own. Not responsible for: what a hello is, and who is a publisher.
 
 use crate::close_signal::{CloseSignal, CloseWatch};
 use crate::inspector::{Flood, Inspector};
 use crate::peer_errors::PeerErrors;
 use crate::tls::trust::PeerTrust;
+use crate::token_bucket::{Rate, TokenBucket};
 use crate::{BoxIo, Connection, Credentials};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -29,6 +30,12 @@ use tokio::time::{Instant, Sleep};
 pub const PUBLISHERS_SPARE: usize = 64;
 /// Connections of root for requests only, beyond all others.
 const ROOT_SPARE: usize = 8;
+
+/// New connections of one ordinary user: all ranks of a job may come at once, and come again.
+pub const USER_CONNECTIONS: Rate = Rate { per_s: 200, burst: 1024 };
+/// Users whose rate is known. Those that were quiet are forgotten; more users have no rate, as the
+/// limits per socket still hold.
+const RATES_MAX: usize = 1024;
 
 /// Connections of one user from which on each gets a smaller send buffer.
 const CROWD: usize = 16;
@@ -65,6 +72,7 @@ struct State {
     by_source: BTreeMap<Source, usize>,
     open: BTreeMap<u64, (Arc<CloseSignal>, Option<u32>)>,
     per_user: HashMap<u32, usize>,
+    rates: HashMap<u32, TokenBucket>,
 }
 
 /// The source of a connection, as far as it is known before the Hello.
@@ -119,6 +127,17 @@ impl ConnectionLimiter {
     ) -> Arc<Self> {
         let is_publisher = Box::new(is_publisher);
         Arc::new(Self { limits, errors, is_publisher, state: Mutex::default() })
+    }
+
+    /// Whether its user connects too often: drop it. Root and publishers may.
+    pub fn is_too_often(&self, connection: &Connection) -> bool {
+        let limited = |who: &Credentials| who.uid != 0 && !(self.is_publisher)(*who);
+        let Some(who) = connection.credentials.filter(limited) else { return false };
+        let is_admitted = self.state.lock().take(who.uid, Instant::now());
+        if !is_admitted {
+            self.errors.count_quietly("connections_refused");
+        }
+        !is_admitted
     }
 
     /// Admits a connection, which may close one before its hello: the oldest of the source that has
@@ -326,6 +345,18 @@ impl State {
             }
         }
         Some((close, source))
+    }
+
+    /// Takes a token of a user.
+    fn take(&mut self, uid: u32, now: Instant) -> bool {
+        if self.rates.len() >= RATES_MAX && !self.rates.contains_key(&uid) {
+            self.rates.retain(|_, bucket| !bucket.is_full(now));
+            if self.rates.len() >= RATES_MAX {
+                return true;
+            }
+        }
+        let bucket = self.rates.entry(uid);
+        bucket.or_insert_with(|| TokenBucket::new(USER_CONNECTIONS, now)).take(now)
     }
 
     /// Takes the oldest waiting connection of the source that has most of them.
@@ -607,6 +638,20 @@ mod tests {
             assert!(!is_closed(&second) && is_closed(&flooding[97]));
             assert_eq!(limiter.counts(), (0, 4));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_that_connects_without_end_is_dropped_and_others_are_not() {
+        let limiter = limiter(4, 10);
+        let dropped = |uid: u32| {
+            let tries = 0..2 * USER_CONNECTIONS.burst;
+            tries.filter(|_| limiter.is_too_often(&user(uid))).count()
+        };
+        let burst = USER_CONNECTIONS.burst as usize;
+        assert_eq!((dropped(1), dropped(2), dropped(0), dropped(FTB)), (burst, burst, 0, 0));
+        assert!(!limiter.is_too_often(&address("10.0.0.1:999")));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(dropped(1), 2 * burst - USER_CONNECTIONS.per_s as usize);
     }
 
     #[tokio::test]
