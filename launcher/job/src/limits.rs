@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// Most ranks of a job: each keeps one connection, an open file, for each peer.
-pub const RANKS_MAX: u32 = 512;
+/// `tests/crowd.rs` runs that number.
+pub const RANKS_MAX: u32 = 1024;
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Default limit of received bytes of one peer that the program has not taken. At the limit its
@@ -20,7 +21,7 @@ pub const CONTROL_INPUTS_MAX: usize = 2 * RANKS_MAX as usize;
 /// launcher repeats it.
 pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
-pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 32 * 1024;
 /// Longest line of the PMI-1 wire in bytes.
 pub const PMI_LINE_BYTES_MAX: usize = 2048;
 /// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
