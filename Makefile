@@ -80,6 +80,7 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs \
 	  -- --ignored --nocapture
 	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
+	$(CARGO) test --release -p ftb-job --test crowd -- --ignored --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture
 	FTB_DOCTOR_AGENTS=512 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions --test doctor numbers -- --ignored --nocapture

@@ -18,6 +18,9 @@ fn main() {
     for nodes in [1, 2] {
         messages(nodes);
     }
+    for size in [64, 256] {
+        crowd(size);
+    }
     for size in [2, 8, 32] {
         suspensions(size);
     }
@@ -94,6 +97,42 @@ fn messages(nodes: u32) {
     let channel = channel.unwrap_or("none");
     println!("message there and back, {channel}: p50 {median:.0} us, p99 {p99:.0} us");
     println!("messages of 1 MiB one way, {channel}: {rate:.0} MB/s");
+}
+
+/// Rank 0 has links to all others, which are threads of this process too.
+fn crowd(size: u32) {
+    const ROUNDS: u32 = 20;
+    let before = (status("Threads:"), status("VmRSS:"));
+    let program = |mut job: Job| {
+        job.gather(0, &[0; 8])?;
+        let started = Instant::now();
+        for _ in 0..ROUNDS {
+            job.gather(0, &[0; 1024])?;
+            job.barrier()?;
+        }
+        let took = started.elapsed() / ROUNDS;
+        let linked = (status("Threads:"), status("VmRSS:"));
+        job.barrier()?;
+        job.finalize()?;
+        Ok(Ended::Finished((linked, took)))
+    };
+    let ended = finish_all(Harness::new(size).spawn_all(node(8), program)).swap_remove(0);
+    let ((threads, kib), took) = ended;
+    let each = |now: u64, before: u64| (now.saturating_sub(before)) as f64 / f64::from(size);
+    println!(
+        "{size} ranks, one with links to all: {:.1} threads and {:.0} KiB a rank, gather and \
+         barrier {:.0} us",
+        each(threads, before.0),
+        each(kib, before.1),
+        took.as_secs_f64() * 1e6
+    );
+}
+
+/// A number of this process.
+fn status(field: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// A program that does nothing but safe points and reductions, checkpointed without state and with

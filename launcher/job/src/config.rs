@@ -271,7 +271,7 @@ mod tests {
     fn a_wrong_variable_is_named_with_its_value() {
         for (pairs, words) in [
             (&[("FTB_RANK", "two")][..], ["FTB_RANK", "two"]),
-            (&[("FTB_SIZE", "0")], ["FTB_SIZE", "1 to 512"]),
+            (&[("FTB_SIZE", "0")], ["FTB_SIZE", "1 to 1024"]),
             (&[("FTB_RANK", "1")], ["FTB_RANK", "less than"]),
             (&[("FTB_SIZE", "2")], ["PMI_FD", "ftb-launch"]),
             (&[("FTB_NODE", "../x")], ["FTB_NODE", "../x"]),

@@ -13,7 +13,7 @@ use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::{limits, lock, spawn_helper};
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -50,10 +50,13 @@ impl Inputs {
 
     pub(crate) fn control_sink(&self) -> ControlSink {
         let sender = self.sender.clone();
-        Box::new(move |from, payload| {
-            if sender.send(Input::Frame { from, payload }).is_err() {
+        Box::new(move |from, payload| match sender.try_send(Input::Frame { from, payload }) {
+            Err(TrySendError::Full(Input::Frame { payload, .. })) => Some(payload),
+            Err(TrySendError::Disconnected(_)) => {
                 tracing::debug!(from, "control frame after the end");
+                None
             }
+            _ => None,
         })
     }
 }

@@ -4,7 +4,10 @@
 //! and a payload. Responsible for encoding and for refusing invalid frames; not for order and
 //! counts ([`crate::inbox`]).
 
+mod decoder;
+
 use crate::limits;
+pub(crate) use decoder::Decoder;
 use std::io::{self, Read};
 
 /// The owner of a message: the program or a collective operation. The classes never match each
@@ -163,23 +166,30 @@ pub enum Incoming {
 /// The stream's; [`io::ErrorKind::InvalidData`] for an invalid frame, after which the link must be
 /// closed.
 pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
-    let mut header = [0; HEADER_BYTES];
-    let first = loop {
-        match stream.read(&mut header[..1]) {
+    const PIECE_BYTES: usize = 8 * 1024;
+    let (mut decoder, mut piece) = (Decoder::default(), [0; PIECE_BYTES]);
+    loop {
+        // Nothing of the next frame.
+        let wanted = decoder.wanted().min(PIECE_BYTES);
+        match stream.read(&mut piece[..wanted]) {
+            Ok(0) if decoder.is_between() => return Ok(None),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                if let (_, Some(frame)) = decoder.take(&piece[..count])? {
+                    return Ok(Some(frame));
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            read => break read?,
+            Err(error) => return Err(error),
         }
-    };
-    if first == 0 {
-        return Ok(None);
     }
-    stream.read_exact(&mut header[1..])?;
-    let [MAGIC, kind, ..] = header else {
+}
+
+/// The size of the payload behind a header.
+fn announced(header: &[u8; HEADER_BYTES]) -> io::Result<usize> {
+    let [MAGIC, kind, ..] = *header else {
         return Err(invalid("no frame"));
     };
-    let communicator = u16::from_le_bytes(array(&header[2..4]));
-    let tag = u32::from_le_bytes(array(&header[4..8]));
-    let seq = u64::from_le_bytes(array(&header[8..16]));
     let len = u32::from_le_bytes(array(&header[16..20])) as usize;
     let len_max = match kind {
         DATA_USER..=DATA_COLLECTIVE_WITHIN => limits::MESSAGE_BYTES_MAX,
@@ -190,28 +200,26 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Option<Incoming>> {
     if len > len_max {
         return Err(invalid("a frame over its bound"));
     }
-    let payload = read_payload(stream, len)?;
+    Ok(len)
+}
+
+/// The frame of a header and its payload, which has the announced size.
+fn assembled(header: &[u8; HEADER_BYTES], payload: Vec<u8>) -> io::Result<Incoming> {
+    let kind = header[1];
+    let communicator = u16::from_le_bytes(array(&header[2..4]));
+    let tag = u32::from_le_bytes(array(&header[4..8]));
+    let seq = u64::from_le_bytes(array(&header[8..16]));
     match (kind, communicator, Class::from_wire(kind, communicator)) {
-        (_, _, Some(class)) => Ok(Some(Incoming::Data { class, tag, seq, payload })),
-        (CONTROL, 0, _) => Ok(Some(Incoming::Control { payload })),
-        (GOODBYE, 0, _) => Ok(Some(Incoming::Goodbye)),
-        (RENEWAL, 0, _) if len == RENEWAL_BYTES => {
+        (_, _, Some(class)) => Ok(Incoming::Data { class, tag, seq, payload }),
+        (CONTROL, 0, _) => Ok(Incoming::Control { payload }),
+        (GOODBYE, 0, _) => Ok(Incoming::Goodbye),
+        (RENEWAL, 0, _) if payload.len() == RENEWAL_BYTES => {
             let number = |bytes: &[u8]| u64::from_le_bytes(array(bytes));
             let counts = (number(&payload[..8]), number(&payload[8..]));
-            Ok(Some(Incoming::Renewal { fence: seq, counts }))
+            Ok(Incoming::Renewal { fence: seq, counts })
         }
         _ => Err(invalid("a frame of unknown kind")),
     }
-}
-
-/// Memory grows with what arrives, not with what a header announces.
-fn read_payload(stream: &mut impl Read, len: usize) -> io::Result<Vec<u8>> {
-    let mut payload = Vec::with_capacity(len.min(limits::BLOCK_BYTES_MAX));
-    let read = stream.take(len as u64).read_to_end(&mut payload)?;
-    if read < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(payload)
 }
 
 pub(crate) fn invalid(problem: impl Into<String>) -> io::Error {

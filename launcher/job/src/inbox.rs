@@ -10,7 +10,7 @@ mod posted;
 
 use crate::error::{Error, Result};
 use crate::frame::{Class, Incoming};
-use crate::lock;
+use crate::{limits, lock};
 use living::Revocations;
 pub(crate) use posted::{Matched, Pattern};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,8 +29,23 @@ pub(crate) struct Message {
     pub payload: Vec<u8>,
 }
 
-/// Receives the payloads of control frames: `(from, payload)`.
-pub(crate) type ControlSink = Box<dyn Fn(u32, Vec<u8>) + Send + Sync>;
+/// Receives the payloads of control frames: `(from, payload)`. It does not wait: without room it
+/// gives the payload back.
+pub(crate) type ControlSink = Box<dyn Fn(u32, Vec<u8>) -> Option<Vec<u8>> + Send + Sync>;
+
+/// Called once, when there may be room for what did not fit. It runs under the lock of the inbox.
+pub(crate) type RoomCall = Box<dyn FnOnce() + Send>;
+
+/// What became of a frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It was taken, or dropped.
+    Taken,
+    /// The peer's bytes are at their bound. A [`RoomCall`] follows.
+    Full(Incoming),
+    /// Too many control frames wait. No call follows.
+    Busy(Incoming),
+}
 
 /// The receiving side of a rank; channels deliver into it.
 pub struct Inbox {
@@ -74,8 +89,10 @@ struct Peer {
     received: u64,
     /// The last message before the open suspension.
     cut: Option<u64>,
-    /// Its reader waits for room.
+    /// A message of it waits for room.
     stalled: bool,
+    /// Its reader does something else until then.
+    room: Option<RoomCall>,
     link: Link,
     /// The launcher says that it is dead.
     is_dead: bool,
@@ -113,7 +130,9 @@ impl Inbox {
 
     /// The rank must go back: every waiting call returns.
     pub(crate) fn call_back(&self, recall: Recall) {
-        lock(&self.state).recall = Some(recall);
+        let mut state = lock(&self.state);
+        state.recall = Some(recall);
+        state.call_room();
         self.changed.notify_all();
     }
 
@@ -136,7 +155,9 @@ impl Inbox {
 
     /// From now on only what links have from that barrier counts.
     pub(crate) fn begin(&self, fence: u64) {
-        lock(&self.state).fence = fence;
+        let mut state = lock(&self.state);
+        state.fence = fence;
+        state.call_room();
     }
 
     /// Restores what [`Inbox::snapshot`] returned and ends recalls up to this episode; a later one
@@ -144,6 +165,7 @@ impl Inbox {
     pub(crate) fn go_back(&self, episode: u64, peers: Vec<(u64, Vec<Message>)>) {
         let mut state = lock(&self.state);
         state.fence = episode;
+        state.call_room();
         state.peers.iter_mut().for_each(|peer| *peer = Peer::default());
         state.recall.take_if(|recall| recall.episode <= episode);
         state.unbounded = false;
@@ -163,23 +185,73 @@ impl Inbox {
     /// # Errors
     /// What is wrong with a frame that must not come now; the link must be closed.
     pub fn accept(&self, from: u32, fence: u64, frame: Incoming) -> Result<(), String> {
+        let mut frame = frame;
+        loop {
+            let mut state = lock(&self.state);
+            let offered = self.try_frame(&mut state, from, fence, frame)?;
+            // A receiver of another tag must learn that no message can come.
+            self.changed.notify_all();
+            frame = match offered {
+                Offered::Taken => return Ok(()),
+                Offered::Full(frame) => {
+                    drop(self.wait(state));
+                    frame
+                }
+                Offered::Busy(frame) => {
+                    // The control thread says nothing when it has taken one.
+                    drop(self.changed.wait_timeout(state, limits::SEND_CHECK));
+                    frame
+                }
+            };
+        }
+    }
+
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// As [`Inbox::accept`].
+    pub(crate) fn offer(
+        &self,
+        from: u32,
+        fence: u64,
+        frame: Incoming,
+        room: &dyn Fn() -> RoomCall,
+    ) -> Result<Offered, String> {
+        let mut state = lock(&self.state);
+        let offered = self.try_frame(&mut state, from, fence, frame)?;
+        if matches!(offered, Offered::Full(_)) {
+            state.peers[from as usize].room = Some(room());
+        }
+        drop(state);
+        // A receiver of another tag must learn that no message can come.
+        self.changed.notify_all();
+        Ok(offered)
+    }
+
+    /// The caller notifies those that wait.
+    fn try_frame(
+        &self,
+        state: &mut InboxState,
+        from: u32,
+        fence: u64,
+        frame: Incoming,
+    ) -> Result<Offered, String> {
         match frame {
+            Incoming::Renewal { .. } => return Err("a renewal is for the channel".to_owned()),
+            _ if !state.counts(fence) => {}
             Incoming::Data { class, tag, seq, payload } => {
-                self.accept_message(from, fence, Message { class, tag, seq, payload })
+                return self.try_message(state, from, Message { class, tag, seq, payload });
             }
             Incoming::Control { payload } => {
-                let counts = lock(&self.state).counts(fence);
-                if counts {
-                    (self.control)(from, payload);
+                if let Some(payload) = (self.control)(from, payload) {
+                    return Ok(Offered::Busy(Incoming::Control { payload }));
                 }
-                Ok(())
             }
             Incoming::Goodbye => {
-                self.with_peer(from, fence, |peer| peer.link = Link::Finished);
-                Ok(())
+                state.peers[from as usize].link = Link::Finished;
             }
-            Incoming::Renewal { .. } => Err("a renewal is for the channel".to_owned()),
         }
+        Ok(Offered::Taken)
     }
 
     /// That rank's link has ended, with the problem, if any. It was of that barrier.
@@ -295,7 +367,9 @@ impl Inbox {
 
     /// Suspends the limit for messages in flight.
     pub(crate) fn lift_bound(&self) {
-        lock(&self.state).unbounded = true;
+        let mut state = lock(&self.state);
+        state.unbounded = true;
+        state.call_room();
         self.changed.notify_all();
     }
 
@@ -304,6 +378,7 @@ impl Inbox {
         let mut state = lock(&self.state);
         state.unbounded = true;
         state.draining = true;
+        state.call_room();
         self.changed.notify_all();
     }
 
@@ -432,32 +507,29 @@ impl Inbox {
         }
     }
 
-    fn accept_message(&self, from: u32, fence: u64, message: Message) -> Result<(), String> {
-        let mut state = lock(&self.state);
-        loop {
-            if !state.counts(fence) {
-                return Ok(());
-            }
-            let is_dropped = state.revocations.check(message.class).is_err();
-            let unbounded = state.unbounded || is_dropped;
-            let peer = &mut state.peers[from as usize];
-            if message.seq != peer.received + 1 {
-                let (seq, last) = (message.seq, peer.received);
-                return Err(format!("message {seq} came after message {last}"));
-            }
-            peer.stalled = !unbounded && peer.is_full(message.payload.len(), self.bytes_max);
-            if !peer.stalled {
-                peer.received = message.seq;
-                if !is_dropped {
-                    peer.push(message);
-                }
-                self.changed.notify_all();
-                return Ok(());
-            }
-            // A receiver of another tag must learn that no message can come.
-            self.changed.notify_all();
-            state = self.wait(state);
+    fn try_message(
+        &self,
+        state: &mut InboxState,
+        from: u32,
+        message: Message,
+    ) -> Result<Offered, String> {
+        let is_dropped = state.revocations.check(message.class).is_err();
+        let unbounded = state.unbounded || is_dropped;
+        let peer = &mut state.peers[from as usize];
+        if message.seq != peer.received + 1 {
+            let (seq, last) = (message.seq, peer.received);
+            return Err(format!("message {seq} came after message {last}"));
         }
+        peer.stalled = !unbounded && peer.is_full(message.payload.len(), self.bytes_max);
+        if peer.stalled {
+            let Message { class, tag, seq, payload } = message;
+            return Ok(Offered::Full(Incoming::Data { class, tag, seq, payload }));
+        }
+        peer.received = message.seq;
+        if !is_dropped {
+            peer.push(message);
+        }
+        Ok(Offered::Taken)
     }
 
     fn with_peer(&self, rank: u32, fence: u64, change: impl FnOnce(&mut Peer)) {
@@ -483,6 +555,11 @@ impl InboxState {
     /// Whether frames of that barrier count.
     fn counts(&self, fence: u64) -> bool {
         self.fence == fence && self.recall.is_none()
+    }
+
+    /// What did not fit may fit now, or is dropped.
+    fn call_room(&mut self) {
+        self.peers.iter_mut().for_each(Peer::call_room);
     }
 }
 
@@ -514,8 +591,15 @@ impl Peer {
         let message = message?;
         // Its reader looks again whether there is room.
         self.stalled = false;
+        self.call_room();
         self.bytes -= message.payload.len() + MESSAGE_OVERHEAD_BYTES;
         Some(message)
+    }
+
+    fn call_room(&mut self) {
+        if let Some(call) = self.room.take() {
+            call();
+        }
     }
 
     /// It is dead, or its link has ended without a goodbye.
@@ -540,9 +624,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn inbox(bytes_max: usize) -> Arc<Inbox> {
-        let inbox = Inbox::new(3, bytes_max, Box::new(|_, _| ()));
+        let inbox = Inbox::new(3, bytes_max, Box::new(|_, _| None));
         inbox.link_up(1, 0);
         inbox.link_up(2, 0);
         Arc::new(inbox)
@@ -627,6 +712,52 @@ mod tests {
         assert_eq!(taken(&inbox, 1, 8).unwrap().len(), 90);
     }
 
+    /// Each change that may make room, or drops what waits, calls its reader once.
+    #[test]
+    fn a_reader_that_does_not_wait_is_called_when_there_may_be_room() {
+        let changes: [&dyn Fn(&Inbox); 7] = [
+            &|inbox| drop(taken(inbox, 1, 7).unwrap()),
+            &Inbox::lift_bound,
+            &Inbox::begin_drain,
+            &|inbox| inbox.begin(1),
+            &|inbox| {
+                inbox.call_back(Recall { episode: 5, set: "s".to_owned(), divides: false });
+            },
+            &|inbox| inbox.go_back(5, (0..3).map(|_| (0, Vec::new())).collect()),
+            &|inbox| inbox.revoke(&[(3, 0)]),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let inbox = inbox(200);
+            let calls = Arc::new(AtomicU32::new(0));
+            let room = || {
+                let calls = Arc::clone(&calls);
+                let call = move || {
+                    calls.fetch_add(1, Ordering::AcqRel);
+                };
+                Box::new(call) as RoomCall
+            };
+            inbox.accept(1, 0, data(7, 1, 90)).unwrap();
+            let full = inbox.offer(1, 0, data(8, 2, 90), &room).unwrap();
+            assert_eq!(full, Offered::Full(data(8, 2, 90)), "change {number}");
+            // Others are not held back.
+            assert_eq!(inbox.offer(2, 0, data(7, 1, 90), &room).unwrap(), Offered::Taken);
+            drop(taken(&inbox, 2, 7).unwrap());
+            assert_eq!(calls.load(Ordering::Acquire), 0, "change {number}");
+            change(&inbox);
+            inbox.lift_bound();
+            assert_eq!(calls.load(Ordering::Acquire), 1, "change {number}");
+            assert_eq!(inbox.offer(1, 0, data(8, 2, 90), &room).unwrap(), Offered::Taken);
+        }
+    }
+
+    #[test]
+    fn a_control_frame_without_room_comes_back() {
+        let inbox = Inbox::new(2, 100, Box::new(|_, payload| Some(payload)));
+        let frame = || Incoming::Control { payload: b"{}".to_vec() };
+        let room = || panic!("no call follows");
+        assert_eq!(inbox.offer(1, 0, frame(), &room).unwrap(), Offered::Busy(frame()));
+    }
+
     #[test]
     fn a_receiver_in_the_order_of_sending_gets_everything_whatever_the_bound() {
         let inbox = inbox(200);
@@ -676,7 +807,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_a_rank_that_it_has_no_link_to_learns_that() {
-        let inbox = Inbox::new(2, 1000, Box::new(|_, _| ()));
+        let inbox = Inbox::new(2, 1000, Box::new(|_, _| None));
         assert_eq!(inbox.take((1, &[]), Class::User, 0, Duration::ZERO).unwrap(), None);
         inbox.link_up(1, 0);
         inbox.accept(1, 0, data(0, 1, 1)).unwrap();
@@ -690,7 +821,7 @@ mod tests {
         inbox.accept(1, 0, Incoming::Goodbye).unwrap();
         inbox.link_ended(2, 0, Some("reset".to_owned()));
         inbox.wait_finished(0, false).unwrap();
-        let other = Inbox::new(3, 1000, Box::new(|_, _| ()));
+        let other = Inbox::new(3, 1000, Box::new(|_, _| None));
         other.wait_finished(0, false).unwrap();
     }
 }

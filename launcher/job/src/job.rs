@@ -135,7 +135,8 @@ impl Setup {
 
     /// Unix sockets within a node, else TCP.
     pub fn default_channels(config: &Config) -> Vec<Arc<dyn Channel>> {
-        vec![Arc::new(StreamChannel::unix()), Arc::new(StreamChannel::tcp(config.address))]
+        let [unix, tcp] = StreamChannel::unix_and_tcp(config.address);
+        vec![Arc::new(unix), Arc::new(tcp)]
     }
 }
 

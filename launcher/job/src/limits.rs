@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Most ranks of a job: each keeps one connection and one reading thread for each peer.
-pub const RANKS_MAX: u32 = 512;
+/// Most ranks of a job: each keeps one connection, an open file, for each peer.
+/// `tests/crowd.rs` runs that number.
+pub const RANKS_MAX: u32 = 1024;
 /// Largest message in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Default limit of received bytes of one peer that the program has not taken. At the limit its
@@ -13,13 +14,14 @@ pub const RECEIVE_BYTES_DEFAULT: usize = 256 * 1024 * 1024;
 /// until the channels are resumed.
 pub const OUTSTANDING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Most inputs (requests, frames of the agreement) that wait for the control thread. At the limit
-/// their sources block; a round needs two of each rank.
-pub const CONTROL_INPUTS_MAX: usize = 4 * RANKS_MAX as usize;
+/// the source of requests blocks, and a link with a frame is not read; a round needs two of each
+/// rank.
+pub const CONTROL_INPUTS_MAX: usize = 2 * RANKS_MAX as usize;
 /// Most requests that wait at the coordinator. At the limit a new one is refused and counted: the
 /// launcher repeats it.
 pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
-pub const CONTROL_BYTES_MAX: usize = 16 * 1024;
+pub const CONTROL_BYTES_MAX: usize = 32 * 1024;
 /// Longest line of the PMI-1 wire in bytes.
 pub const PMI_LINE_BYTES_MAX: usize = 2048;
 /// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
@@ -78,5 +80,18 @@ pub const PEER_GRACE_DEFAULT: Duration = Duration::from_secs(30);
 pub const REPAIR_REPEAT: Duration = Duration::from_secs(1);
 /// How long a rank waits before its first step for the first checkpoint in memory.
 pub const FIRST_SAVE_MAX: Duration = Duration::from_secs(60);
+/// Most connections to a rank that wait to be accepted (the system may allow fewer): all others may
+/// dial at once. Beyond it they wait or dial again.
+pub const DIALLING_MAX: i32 = 4096;
+/// Most connections that are accepted before links are read again.
+pub const ACCEPTED_MAX: usize = 16;
+/// How long no connection is accepted after one could not be, for want of files or memory.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Size of the buffer for what links bring in bytes: one for all.
+pub const READ_BYTES: usize = 64 * 1024;
+/// Most bytes of a link that are read before another one is, but for one read.
+pub const TURN_BYTES_MAX: usize = 256 * 1024;
+/// Most turns in which a link gives what came before its channel is suspended.
+pub const LAST_TURNS_MAX: usize = 64;
 /// Stack of a helper thread in bytes: they hold no large values.
 pub const HELPER_STACK_BYTES: usize = 256 * 1024;

@@ -1,32 +1,40 @@
 //! Channels over byte streams: TCP between nodes, Unix sockets between the ranks of one node.
 //!
-//! One connection and one reading thread for each peer with messages: the first sender dials. If
-//! both dial at once, the connection of the higher rank counts. Unix sockets are abstract: they
-//! leave no file and end with their process. Not responsible for the meaning of frames.
+//! One connection for each peer with messages, and one thread that reads all of them
+//! ([`poller`]). The first sender dials, in its own thread. If both dial at once, the connection of
+//! the higher rank counts. Unix sockets are abstract: they leave no file and end with their
+//! process. Not responsible for the meaning of frames.
 //!
 //! Over a recovery in place the listening socket stays, and so do connections. After the barrier
 //! the first sender says on the kept connection that it sends for the new barrier, and the other
 //! side answers ([`Frame::Renewal`]). What came before that is dropped. A kept connection that is
 //! not confirmed in time, or that has ended, is replaced by a new one, once.
 
+mod acceptance;
 mod connection;
+mod files;
+mod line;
 mod links;
+mod poller;
+mod reading;
 mod socket;
 
 use super::{Channel, Endpoint, Opening};
 use crate::error::{Error, Result};
-use crate::frame::{self, Frame, Incoming};
+use crate::frame::{self, Frame};
 use crate::hello::{CHALLENGE_BYTES, HELLO_BYTES, Hello, Introduction, Side, TOKEN_BYTES};
-use crate::{limits, lock, spawn_helper};
+use crate::{limits, lock};
 use connection::Connection;
+use line::Line;
 use links::Links;
+use poller::{Command, Mail, Poller};
 use socket::{ListeningSocket, Medium, Socket};
 use std::collections::BTreeSet;
-use std::io::{self, BufReader, Write};
+use std::io::{self, Write};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub(crate) use socket::random_bytes;
@@ -34,21 +42,17 @@ pub(crate) use socket::random_bytes;
 /// A channel of links over byte streams.
 pub struct StreamChannel {
     medium: Medium,
-    active: RwLock<Option<Active>>,
+    poller: Arc<Poller>,
+    /// From open to suspend.
+    active: RwLock<Option<Arc<Ends>>>,
     /// The last recovery that the rank was called back for.
     called: AtomicU64,
-}
-
-/// What exists from open to suspend.
-struct Active {
-    ends: Arc<Ends>,
-    listening: Arc<ListeningSocket>,
-    acceptor: JoinHandle<()>,
 }
 
 struct Ends {
     opening: Opening,
     medium: Medium,
+    mail: Arc<Mail>,
     links: Mutex<Links>,
     /// The state of a link or of the barrier has changed, or a dial is over.
     changed: Condvar,
@@ -57,30 +61,63 @@ struct Ends {
 impl StreamChannel {
     /// TCP, reached at that address.
     pub fn tcp(address: IpAddr) -> Self {
-        Self::new(Medium::Tcp(address))
+        Self::new(Medium::Tcp(address), Arc::default())
     }
 
     /// Unix sockets between the ranks of one node.
     pub fn unix() -> Self {
-        Self::new(Medium::Unix)
+        Self::new(Medium::Unix, Arc::default())
     }
 
-    fn new(medium: Medium) -> Self {
-        Self { medium, active: RwLock::new(None), called: AtomicU64::new(0) }
+    /// Unix sockets within a node, and TCP, reached at that address. One thread reads both.
+    pub fn unix_and_tcp(address: IpAddr) -> [Self; 2] {
+        let poller = Arc::<Poller>::default();
+        [Medium::Unix, Medium::Tcp(address)].map(|medium| Self::new(medium, Arc::clone(&poller)))
+    }
+
+    fn new(medium: Medium, poller: Arc<Poller>) -> Self {
+        Self { medium, poller, active: RwLock::new(None), called: AtomicU64::new(0) }
     }
 
     fn ends(&self) -> io::Result<Arc<Ends>> {
         let active = self.active.read().unwrap_or_else(PoisonError::into_inner);
-        let active = active.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        Ok(Arc::clone(&active.ends))
+        Ok(Arc::clone(active.as_ref().ok_or(io::ErrorKind::NotConnected)?))
     }
 
     /// Changes the links, if it is open; whether it is.
     fn change(&self, change: impl FnOnce(&mut Links)) -> bool {
         let Ok(ends) = self.ends() else { return false };
-        change(&mut lock(&ends.links));
+        let is_awaited = {
+            let mut links = lock(&ends.links);
+            change(&mut links);
+            links.take_awaited()
+        };
         ends.changed.notify_all();
+        if is_awaited {
+            // A poller that has ended waits for nothing.
+            ends.mail.post(Command::Barrier).ok();
+        }
         true
+    }
+
+    /// The ends of a channel that opens.
+    fn listen(&self, opening: &Opening, mail: Arc<Mail>) -> io::Result<String> {
+        let (listening, address) = ListeningSocket::bind(self.medium, opening)?;
+        // Under the lock: a call back comes before this or finds the links.
+        let mut active = self.active.write().unwrap_or_else(PoisonError::into_inner);
+        let called = self.called.load(Ordering::Acquire);
+        let ends = Arc::new(Ends {
+            opening: opening.clone(),
+            medium: self.medium,
+            mail,
+            links: Mutex::new(Links::new(opening.fence, called)),
+            changed: Condvar::new(),
+        });
+        let (answer, added) = channel();
+        ends.mail.post(Command::Listen(Arc::clone(&ends), listening, answer))?;
+        added.recv().map_err(|_| io::ErrorKind::BrokenPipe)??;
+        *active = Some(ends);
+        Ok(address)
     }
 }
 
@@ -98,22 +135,10 @@ impl Channel for StreamChannel {
 
     fn open(&self, opening: &Opening) -> io::Result<String> {
         self.suspend();
-        let (listening, address) = ListeningSocket::bind(self.medium, opening)?;
-        let listening = Arc::new(listening);
-        let called = self.called.load(Ordering::Acquire);
-        let ends = Arc::new(Ends {
-            opening: opening.clone(),
-            medium: self.medium,
-            links: Mutex::new(Links::new(opening.fence, called)),
-            changed: Condvar::new(),
-        });
-        let acceptor = {
-            let (listening, ends) = (Arc::clone(&listening), Arc::clone(&ends));
-            spawn_helper("ftb-accept", move || accept_all(&listening, &ends))?
-        };
-        *self.active.write().unwrap_or_else(PoisonError::into_inner) =
-            Some(Active { ends, listening, acceptor });
-        Ok(address)
+        files::allow_links(opening.own.rank, opening.size);
+        let mail = self.poller.enter()?;
+        let opened = self.listen(opening, mail);
+        opened.inspect_err(|_| self.poller.leave(None)).map_err(files::explained)
     }
 
     fn begin(&self, fence: u64) -> bool {
@@ -148,17 +173,12 @@ impl Channel for StreamChannel {
 
     fn suspend(&self) {
         let active = self.active.write().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(active) = active else {
+        let Some(ends) = active else {
             return;
         };
-        active.listening.stop();
-        // A thread that panicked has nothing left to release.
-        active.acceptor.join().ok();
-        let readers = lock(&active.ends.links).close();
-        active.ends.changed.notify_all();
-        for reader in readers {
-            reader.join().ok();
-        }
+        lock(&ends.links).close();
+        ends.changed.notify_all();
+        self.poller.leave(Some(&ends));
     }
 
     fn sever(&self, to: u32) {
@@ -180,53 +200,11 @@ impl Drop for StreamChannel {
     }
 }
 
-fn accept_all(listening: &ListeningSocket, ends: &Arc<Ends>) {
-    loop {
-        let socket = match listening.accept() {
-            Ok(socket) => socket,
-            Err(error) if is_passing(&error) => continue,
-            // The listener was stopped.
-            Err(_) => return,
-        };
-        if let Err(error) = ends.welcome(socket) {
-            ends.report(&error);
-        }
-    }
-}
-
-/// Errors of one connection, not of the listener.
-fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
 fn not_connected() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
 
 impl Ends {
-    /// Accepts a connection; its thread runs the introduction and then reads.
-    fn welcome(self: &Arc<Self>, socket: Socket) -> io::Result<()> {
-        let link = Arc::new(Connection::new(socket));
-        let mut links = lock(&self.links);
-        let room = self.opening.size as usize + limits::HANDSHAKING_MAX;
-        let number = links.accept(&link, room).ok_or_else(not_connected)?;
-        let ends = Arc::clone(self);
-        let reader = spawn_helper("ftb-read", move || {
-            let heard = ends.hear(&link);
-            lock(&ends.links).introduced(number);
-            match heard {
-                Ok((from, fence)) => ends.read(from, fence, &link),
-                Err(error) => {
-                    link.socket().close();
-                    ends.report(&error);
-                }
-            }
-        });
-        links.keep(reader?);
-        Ok(())
-    }
-
     /// Logs a refused connection: the first one at once, others together.
     fn report(&self, error: &io::Error) {
         use io::ErrorKind::{AlreadyExists, NotConnected};
@@ -237,51 +215,6 @@ impl Ends {
         } else if let Some(count) = lock(&self.links).refused.count(Instant::now()) {
             tracing::warn!(rank, count, %error, "connections were refused");
         }
-    }
-
-    /// The accepting side of the introduction: the other rank, and the barrier.
-    fn hear(&self, link: &Arc<Connection>) -> io::Result<(u32, u64)> {
-        let own = &self.opening.own;
-        link.begin_introduction()?;
-        let introduction = Introduction { token: own.token, challenge: random_bytes()? };
-        let mut socket = link.socket();
-        socket.write_all(&introduction.challenge)?;
-        let hello = introduction.open(Side::Dialer, &link.read_exactly::<HELLO_BYTES>()?)?;
-        let Hello { from, fence, .. } = hello;
-        if hello.to != own.rank {
-            return Err(frame::invalid("the hello is not for this rank"));
-        }
-        if from == own.rank || from >= self.opening.size {
-            return Err(frame::invalid(format!("rank {from} does not connect here")));
-        }
-        // A rank that dials has no link, or has given it up.
-        lock(&self.links).dialled(from, fence);
-        self.changed.notify_all();
-        // The other rank may have left the barrier first.
-        if !self.wait_met(fence) {
-            let problem = format!("rank {from} dials after barrier {fence}, this rank does not");
-            return Err(io::Error::new(io::ErrorKind::NotConnected, problem));
-        }
-        let answer = self.hello(from, fence, hello.nonce);
-        let answer = introduction.seal(Side::Listener, &answer);
-        // No frame precedes the answer.
-        let _answering = link.end_introduction(fence)?;
-        let taken = self.check_counts(&hello).and_then(|()| self.add(from, fence, link, false));
-        if taken.is_ok() || self.counts_differ(&hello) {
-            socket.write_all(&answer)?;
-        }
-        taken?;
-        Ok((from, fence))
-    }
-
-    /// Waits until this rank knows that all have met in that barrier; false if they have not, or
-    /// meet in another one.
-    fn wait_met(&self, fence: u64) -> bool {
-        let links = lock(&self.links);
-        let waits =
-            |links: &mut Links| links.fence() == fence && !links.is_open() && !links.is_over();
-        let links = self.changed.wait_while(links, waits).unwrap_or_else(PoisonError::into_inner);
-        links.fence() == fence && links.is_open()
     }
 
     /// The existing link to that rank, or a new one, and the barrier.
@@ -361,7 +294,8 @@ impl Ends {
     /// The dialling side of the introduction.
     fn dial(self: &Arc<Self>, fence: u64, peer: &Endpoint) -> io::Result<()> {
         let address = peer.addresses.get(self.medium.name()).map_or("", String::as_str);
-        let link = Arc::new(Connection::new(Socket::dial(self.medium, address)?));
+        let socket = Socket::dial(self.medium, address).map_err(files::explained)?;
+        let link = Arc::new(Connection::new(socket));
         // A later `Links::close` or `Links::call_back` ends this one too.
         let number = {
             let mut links = lock(&self.links);
@@ -373,10 +307,7 @@ impl Ends {
         let introduced = self.introduce(fence, &link, peer);
         lock(&self.links).introduced(number);
         introduced?;
-        let (ends, rank) = (Arc::clone(self), peer.rank);
-        let reader = spawn_helper("ftb-read", move || ends.read(rank, fence, &link))?;
-        lock(&self.links).keep(reader);
-        Ok(())
+        self.mail.post(Command::Read(Line::dialled(self, &link, peer.rank, fence)))
     }
 
     fn introduce(&self, fence: u64, link: &Arc<Connection>, peer: &Endpoint) -> io::Result<()> {
@@ -404,10 +335,6 @@ impl Ends {
         self.compare(hello.from, counts).map_err(frame::invalid)
     }
 
-    fn counts_differ(&self, hello: &Hello) -> bool {
-        self.check_counts(hello).is_err()
-    }
-
     /// The counts of both sides must match; otherwise a message was lost or doubled by a suspension
     /// or an image.
     fn compare(&self, from: u32, (sent, received): (u64, u64)) -> Result<(), String> {
@@ -433,63 +360,16 @@ impl Ends {
         Ok(())
     }
 
-    /// Reads frames to the end of the link. The first ones are of that barrier.
-    fn read(&self, from: u32, fence: u64, link: &Arc<Connection>) {
-        const READ_BYTES: usize = 64 * 1024;
-        let (inbox, mut fence) = (&self.opening.inbox, fence);
-        let mut stream = BufReader::with_capacity(READ_BYTES, link.socket());
-        let problem = loop {
-            let taken = match frame::read_frame(&mut stream) {
-                Ok(Some(Incoming::Renewal { fence: next, counts })) if next > fence => {
-                    fence = next;
-                    self.on_renewal(from, next, counts, link)
-                }
-                Ok(Some(frame)) => inbox.accept(from, fence, frame),
-                Ok(None) => break None,
-                Err(error) => break Some(error.to_string()),
-            };
-            if let Err(problem) = taken {
-                break Some(problem);
-            }
-        };
+    /// A link that was read has ended, with the problem, if any. The last frames were of that
+    /// barrier.
+    fn end_link(&self, from: u32, fence: u64, link: &Arc<Connection>, problem: Option<String>) {
         link.socket().close();
         // Under the lock: another link that takes its place is reported afterwards.
         let mut links = lock(&self.links);
         if links.ended(from, link) {
-            inbox.link_ended(from, fence, problem);
+            self.opening.inbox.link_ended(from, fence, problem);
         }
         self.changed.notify_all();
-    }
-
-    /// The other rank uses a kept link again. Answers, unless this rank has asked.
-    ///
-    /// # Errors
-    /// Why the link must end.
-    fn on_renewal(
-        &self,
-        from: u32,
-        fence: u64,
-        counts: (u64, u64),
-        link: &Arc<Connection>,
-    ) -> Result<(), String> {
-        // Of a barrier of before, where this rank was called back meanwhile.
-        if !self.wait_met(fence) {
-            return Ok(());
-        }
-        self.compare(from, counts)?;
-        let waits = || lock(&self.links).goes_on(fence);
-        let answered = link.renew(fence, (self.opening.counts)(from), &waits);
-        answered.map_err(|error| error.to_string())?;
-        let mut links = lock(&self.links);
-        if links.confirm(from, link, fence) {
-            self.opening.inbox.link_up(from, fence);
-            self.changed.notify_all();
-            return Ok(());
-        }
-        match links.is_open() && links.fence() == fence {
-            true => Err("another connection counts".to_owned()),
-            false => Ok(()),
-        }
     }
 }
 
@@ -509,13 +389,24 @@ mod tests {
 
     /// A rank of two with an open channel, its address and its inbox, after barrier 1.
     fn with_inbox(rank: u32) -> (StreamChannel, Endpoint, Arc<Inbox>) {
+        of_many(rank, 2, None)
+    }
+
+    /// The same of more ranks. `full`: that many control frames find no room.
+    fn of_many(rank: u32, size: u32, full: Option<u64>) -> (StreamChannel, Endpoint, Arc<Inbox>) {
         let token = random_bytes().unwrap();
         let own = Endpoint { rank, node: String::new(), token, addresses: BTreeMap::new() };
-        let inbox = Arc::new(Inbox::new(2, BYTES_MAX, Box::new(|_, _| ())));
+        let refused = AtomicU64::new(full.unwrap_or_default());
+        let sink = move |_, payload| {
+            let left = |left: u64| left.checked_sub(1);
+            let is_full = refused.fetch_update(Ordering::AcqRel, Ordering::Acquire, left).is_ok();
+            is_full.then_some(payload)
+        };
+        let inbox = Arc::new(Inbox::new(size, BYTES_MAX, Box::new(sink)));
         inbox.begin(1);
         let counts = Arc::new(|_| (0, 0));
         let to = Arc::clone(&inbox);
-        let opening = Opening { own: own.clone(), size: 2, fence: 1, inbox: to, counts };
+        let opening = Opening { own: own.clone(), size, fence: 1, inbox: to, counts };
         let channel = StreamChannel::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let address = channel.open(&opening).unwrap();
         channel.meet();
@@ -670,7 +561,7 @@ mod tests {
         dials.send(0, &user(1, b"again")).unwrap();
         assert_eq!(next(&heard, 1), b"again");
         drop(answering);
-        // Until nobody else has it: its reader has ended.
+        // Until only the test has it: its reader has ended.
         while Arc::strong_count(&other) > 1 {
             std::thread::yield_now();
         }
@@ -772,6 +663,104 @@ mod tests {
             assert_eq!(next(&heard, 1), b"fresh");
             assert_eq!(Arc::ptr_eq(&link, &link_of(&dials, 0)), both);
         }
+    }
+
+    /// Rank 1 sends more than there is room for, again and again; rank 2 is not held back by that.
+    #[test]
+    fn a_link_without_room_is_not_read_and_no_other_link_waits_for_it() {
+        const BIG: usize = BYTES_MAX / 3;
+        const COUNT: u64 = 60;
+        let (_listens, at, heard) = of_many(0, 3, None);
+        let ((floods, ..), (answers, ..)) = (of_many(1, 3, None), of_many(2, 3, None));
+        for channel in [&floods, &answers] {
+            channel.connect(&at).unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for seq in 1..=COUNT {
+                    // The frames behind it are small: many of them come with one read.
+                    let len = if seq % 3 == 0 { BIG } else { 16 };
+                    floods.send(0, &user(seq, &vec![seq as u8; len])).unwrap();
+                }
+            });
+            for seq in 1..=COUNT {
+                if seq <= COUNT / 2 {
+                    heard.wait_stalled(1);
+                }
+                for more in [2 * seq - 1, 2 * seq] {
+                    answers.send(0, &user(more, &more.to_le_bytes())).unwrap();
+                    assert_eq!(next(&heard, 2), more.to_le_bytes());
+                }
+                let message = next(&heard, 1);
+                let len = if seq % 3 == 0 { BIG } else { 16 };
+                assert_eq!((message[0], message.len()), (seq as u8, len));
+            }
+        });
+    }
+
+    /// The control thread takes none for a while.
+    #[test]
+    fn control_frames_without_room_hold_back_their_link_alone() {
+        let ((_listens, at, heard), (dials, ..)) = (of_many(0, 3, Some(8)), of_many(1, 3, None));
+        let (other, ..) = of_many(2, 3, None);
+        for channel in [&dials, &other] {
+            channel.connect(&at).unwrap();
+        }
+        dials.send(0, &Frame::Control { payload: b"{}" }).unwrap();
+        dials.send(0, &user(1, b"behind")).unwrap();
+        other.send(0, &user(1, b"other")).unwrap();
+        assert_eq!(next(&heard, 2), b"other");
+        assert_eq!(next(&heard, 1), b"behind");
+    }
+
+    #[test]
+    fn a_call_back_while_a_channel_opens_is_not_lost() {
+        let (channel, _, inbox) = with_inbox(0);
+        let opening = channel.ends().unwrap().opening.clone();
+        for fence in 2..300 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| channel.call_back(fence, &BTreeSet::new()));
+                let before = Opening { fence: fence - 1, ..opening.clone() };
+                channel.open(&before).unwrap();
+            });
+            assert!(lock(&channel.ends().unwrap().links).is_over(), "fence {fence}");
+        }
+        drop(inbox);
+    }
+
+    #[test]
+    fn a_link_that_finds_no_reader_is_lost_at_once() {
+        let ((_listens, at, _), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        let mail = Arc::clone(&dials.ends().unwrap().mail);
+        // As after a panic.
+        mail.post(Command::Stop).unwrap();
+        while mail.post(Command::Barrier).is_ok() {
+            std::thread::yield_now();
+        }
+        dials.reach(0).ok();
+        let error = own.take_linked((0, &[]), Class::User, 0).unwrap_err().to_string();
+        assert!(error.contains("the thread that reads links has ended"), "{error}");
+        assert!(dials.send(0, &user(1, b"")).is_err());
+    }
+
+    /// Each byte comes long before the connection would have been silent for too long.
+    #[test]
+    fn a_stranger_that_drips_its_hello_is_turned_away_in_time() {
+        let (_listens, at) = opened(0);
+        let mut stranger = TcpStream::connect(&at.addresses["tcp"]).unwrap();
+        let mut challenge = [0; CHALLENGE_BYTES];
+        stranger.read_exact(&mut challenge).unwrap();
+        let (start, pause) = (Instant::now(), limits::HELLO_TIMEOUT / 20);
+        stranger.set_read_timeout(Some(pause)).unwrap();
+        let is_open = |stranger: &mut TcpStream| {
+            let waited = stranger.read(&mut [0]).map_err(|error| error.kind());
+            waited == Err(io::ErrorKind::WouldBlock)
+        };
+        let dripped = (0..HELLO_BYTES)
+            .take_while(|_| stranger.write_all(b"F").is_ok() && is_open(&mut stranger));
+        assert!(dripped.count() < HELLO_BYTES / 2);
+        assert!(start.elapsed() >= limits::HELLO_TIMEOUT / 2);
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl Inbox {
         let mut state = lock(&self.state);
         state.revocations.joined.insert(comm.0, comm.1);
         state.drop_revoked();
+        state.call_room();
     }
 
     /// These communicators are revoked: their messages are dropped, and what waits for one fails.
@@ -74,6 +75,7 @@ impl Inbox {
         let mut state = lock(&self.state);
         state.revocations.revoked.extend(comms);
         state.drop_revoked();
+        state.call_room();
         self.changed.notify_all();
     }
 }
@@ -104,7 +106,7 @@ mod tests {
     const CLASS: Class = Class::CollectiveWithin(3);
 
     fn inbox() -> Inbox {
-        let inbox = Inbox::new(3, 100, Box::new(|_, _| ()));
+        let inbox = Inbox::new(3, 100, Box::new(|_, _| None));
         inbox.link_up(1, 0);
         inbox.joins((3, 0));
         inbox

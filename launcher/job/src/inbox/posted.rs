@@ -138,7 +138,7 @@ mod tests {
     const CLASS: Class = Class::Within(3);
 
     fn inbox() -> Inbox {
-        let inbox = Inbox::new(3, 1000, Box::new(|_, _| ()));
+        let inbox = Inbox::new(3, 1000, Box::new(|_, _| None));
         inbox.link_up(1, 0);
         inbox.link_up(2, 0);
         inbox

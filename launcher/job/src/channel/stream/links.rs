@@ -9,7 +9,6 @@ use super::connection::Connection;
 use crate::limits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 #[derive(Default)]
@@ -21,6 +20,8 @@ pub(super) struct Links {
     /// The last recovery that this rank was called back for, by the number of its barrier.
     called: u64,
     closed: bool,
+    /// The poller waits for another state of the barrier.
+    awaited: bool,
     peers: BTreeMap<u32, Endpoint>,
     up: BTreeMap<u32, Up>,
     pub(super) dialling: BTreeSet<u32>,
@@ -30,7 +31,6 @@ pub(super) struct Links {
     unproved: BTreeMap<u64, Arc<Connection>>,
     number_last: u64,
     pub(super) refused: RefusedConnections,
-    readers: Vec<JoinHandle<()>>,
 }
 
 /// A link.
@@ -92,13 +92,32 @@ impl Links {
         }
     }
 
-    /// No link any more; returns the threads to wait for.
-    pub(super) fn close(&mut self) -> Vec<JoinHandle<()>> {
+    /// No link any more.
+    pub(super) fn close(&mut self) {
         self.closed = true;
         self.close_unknown();
         self.up.values().for_each(|up| up.connection.socket().close());
         self.up.clear();
-        core::mem::take(&mut self.readers)
+    }
+
+    /// Whether this rank knows that all have met in that barrier; false if they have not, or meet
+    /// in another one, `None` if that shows later: [`Links::take_awaited`] is true then.
+    pub(super) fn met(&mut self, fence: u64) -> Option<bool> {
+        let is_now = self.fence == fence;
+        if is_now && !self.met && !self.is_over() {
+            self.awaited = true;
+            return None;
+        }
+        Some(is_now && self.is_open())
+    }
+
+    /// Whether [`Links::met`] was asked too early since the last call.
+    pub(super) fn take_awaited(&mut self) -> bool {
+        core::mem::take(&mut self.awaited)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     fn close_unknown(&mut self) {
@@ -222,12 +241,6 @@ impl Links {
     pub(super) fn introduced(&mut self, number: u64) {
         self.pending.remove(&number);
         self.unproved.remove(&number);
-    }
-
-    /// Keeps a reader until [`Links::close`] or its end.
-    pub(super) fn keep(&mut self, reader: JoinHandle<()>) {
-        self.readers.retain(|reader| !reader.is_finished());
-        self.readers.push(reader);
     }
 }
 

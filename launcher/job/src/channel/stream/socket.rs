@@ -5,10 +5,10 @@ use crate::error::Result;
 use crate::frame;
 use crate::hello::TOKEN_BYTES;
 use crate::limits;
-use nix::sys::socket;
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -53,6 +53,16 @@ impl Socket {
         }
     }
 
+    /// Reads what has come, without waiting.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?.1)
+    }
+
+    /// Writes what there is room for, without waiting.
+    pub(super) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+    }
+
     /// How long a read and a write wait at most.
     pub(super) fn set_timeouts(&self, read: Option<Duration>, write: Duration) -> io::Result<()> {
         match self {
@@ -83,6 +93,15 @@ impl Socket {
             Self::Tcp(stream) => stream.shutdown(how).ok(),
             Self::Unix(stream) => stream.shutdown(how).ok(),
         };
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
     }
 }
 
@@ -119,22 +138,28 @@ pub(super) enum ListeningSocket {
 
 impl ListeningSocket {
     pub(super) fn bind(medium: Medium, opening: &Opening) -> io::Result<(Self, String)> {
-        match medium {
+        let (socket, address) = match medium {
             Medium::Tcp(address) => {
                 let listener = TcpListener::bind((address, 0))?;
+                listener.set_nonblocking(true)?;
                 let address = listener.local_addr()?.to_string();
-                Ok((Self::Tcp(listener), address))
+                (Self::Tcp(listener), address)
             }
             Medium::Unix => {
                 let hex = |byte: &u8| format!("{byte:02x}");
                 let random: String = random_bytes()?.iter().map(hex).collect();
                 let name = format!("ftb-job-{}-{random}", opening.own.rank);
                 let listener = UnixListener::bind_addr(&UnixAddr::from_abstract_name(&name)?)?;
-                Ok((Self::Unix(listener), name))
+                listener.set_nonblocking(true)?;
+                (Self::Unix(listener), name)
             }
-        }
+        };
+        // All ranks may dial at once.
+        rustix::net::listen(&socket, limits::DIALLING_MAX)?;
+        Ok((socket, address))
     }
 
+    /// The next connection that has come, without waiting.
     pub(super) fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => {
@@ -145,15 +170,13 @@ impl ListeningSocket {
             Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
         }
     }
+}
 
-    /// Wakes the thread that accepts; on Linux a listening socket can be shut down.
-    pub(super) fn stop(&self) {
-        let fd = match self {
-            Self::Tcp(listener) => listener.as_raw_fd(),
-            Self::Unix(listener) => listener.as_raw_fd(),
-        };
-        if let Err(error) = socket::shutdown(fd, socket::Shutdown::Both) {
-            tracing::debug!(%error, "listener was stopped already");
+impl AsFd for ListeningSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
         }
     }
 }
