@@ -25,6 +25,7 @@ mod roles;
 mod scale;
 mod storms;
 mod strangers;
+mod table_readers;
 mod traps;
 mod tree;
 mod unlisted;
