@@ -19,6 +19,7 @@ mod journal;
 mod neighbour;
 mod offers;
 mod ops;
+mod power;
 mod regressions;
 mod retention;
 mod roles;
