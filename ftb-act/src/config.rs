@@ -20,24 +20,30 @@ const HOUR: Duration = Duration::from_secs(3_600);
 type Spanned<T> = toml::Spanned<T>;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 struct File {
     agent_socket: Option<PathBuf>,
-    #[serde(default = "default_state")]
     state: PathBuf,
     /// The certificates of those who may vouch for web servers.
     ca: Option<PathBuf>,
     racks: Option<Spanned<PathBuf>>,
-    #[serde(default)]
     breaker: BreakerTable,
-    #[serde(default)]
     profile: Vec<ProfileTable>,
-    #[serde(default)]
     rule: Vec<Spanned<RuleTable>>,
 }
 
-fn default_state() -> PathBuf {
-    "/var/lib/ftb-act".into()
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            agent_socket: None,
+            state: "/var/lib/ftb-act".into(),
+            ca: None,
+            racks: None,
+            breaker: BreakerTable::default(),
+            profile: Vec::new(),
+            rule: Vec::new(),
+        }
+    }
 }
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! `ftb-act run --dry-run --since`: what the rules would have done about the log, by the same core.
 //!
 //! Every action is taken as done at once. Conditions that began before the time are known as far as
-//! the log repeats them.
+//! the log repeats them. A statement counts by the rules of the table, as for `ftb-act run`.
 
 use crate::act::{Act, BREAKER_ID, Input, Notice, Output, Saved, Turn};
 use crate::config::Config;
@@ -9,6 +9,8 @@ use crate::post::server_of;
 use crate::watch::row;
 use ftb_client::daemon::Failure;
 use ftb_client::{Client, ConditionState, Delivery, Proofs, Start, Truth, now_ns};
+use ftb_core::log::conditions::Claim;
+use ftb_core::log::table_view::{ReadPlace, TableView};
 use std::io::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::timeout;
@@ -27,12 +29,7 @@ pub async fn run(
     patience: Duration,
 ) -> Result<(), Failure> {
     let since_ns = now_ns().saturating_sub(since.as_nanos().try_into().unwrap_or(u64::MAX));
-    let mut replay = Replay {
-        act: Act::new(config.rules, Saved::default()),
-        now_ns: since_ns,
-        actions: 0,
-        gaps: 0,
-    };
+    let mut replay = Replay::new(Act::new(config.rules, Saved::default()), since_ns);
     let mut past = client.subscribe("condition=*", Start::SinceNs(since_ns)).await?;
     replay.take(Input::Table(Vec::new()))?;
     let proofs = Proofs::new(client);
@@ -42,8 +39,7 @@ pub async fn run(
             Some(Delivery::Event(received)) if proofs.is_missing(&received) => {}
             Some(Delivery::Event(received)) => {
                 if let Some(state) = ConditionState::of(&received) {
-                    replay.until(received.event.time_ns)?;
-                    replay.take(Input::Row(Box::new(row(&state))))?;
+                    replay.state(&state)?;
                 }
             }
             Some(Delivery::Gap(_)) => replay.gaps += 1,
@@ -62,12 +58,28 @@ pub async fn run(
 
 struct Replay {
     act: Act,
+    view: TableView<Claim>,
     now_ns: u64,
     actions: u64,
     gaps: u64,
 }
 
 impl Replay {
+    fn new(act: Act, now_ns: u64) -> Self {
+        Self { act, view: TableView::default(), now_ns, actions: 0, gaps: 0 }
+    }
+
+    /// The next statement of the log.
+    fn state(&mut self, state: &ConditionState) -> Result<(), Failure> {
+        self.until(state.changed_ns)?;
+        // What it replaces may be older than the part of the log that is read.
+        let place = ReadPlace { is_row: true, ..ReadPlace::default() };
+        match self.view.take(state.subject.clone(), place, state.claim) {
+            true => self.take(Input::Row(Box::new(row(state)))),
+            false => Ok(()),
+        }
+    }
+
     /// Time passes.
     fn until(&mut self, end_ns: u64) -> Result<(), Failure> {
         while let Some(at_ns) = self.act.deadline_ns().filter(|at_ns| *at_ns <= end_ns) {
@@ -142,6 +154,32 @@ fn ended(id: u64) -> Input {
 mod tests {
     use super::*;
     use crate::act::{Kind, Order, Stage, Work};
+    use ftb_core::condition::Subject;
+    use ftb_core::{EventId, PublisherId, Severity};
+
+    /// What a publisher states of the fan of a host.
+    fn stated(token: u64, truth: Truth, time_ns: u64) -> ConditionState {
+        let publisher = PublisherId { account: 1, token };
+        let source = EventId { publisher, seq: 1.into() };
+        let subject = Subject::new("n1", "FAN 1", "FANFAIL");
+        ConditionState::new(subject, truth, Severity::Error, source, time_ns)
+    }
+
+    /// It said that all was well, long before the fan failed: a log that merged brings that late.
+    #[test]
+    fn a_statement_that_the_table_rejects_changes_nothing() {
+        const MINUTE_NS: u64 = 60_000_000_000;
+        let text = "[[rule]]\nname = \"a\"\nthen = \"drain\"\nconditions = [\"FANFAIL\"]\n\
+                    [[profile]]\nhosts = \"n1\"\nmode = \"drain\"\n";
+        let config = Config::parse(text).expect("the rules are good");
+        let mut replay = Replay::new(Act::new(config.rules, Saved::default()), 1);
+        replay.take(Input::Table(Vec::new())).expect("it begins");
+        for state in [stated(1, Truth::True, 10 * MINUTE_NS), stated(2, Truth::False, 1)] {
+            replay.state(&state).expect("it ends");
+        }
+        replay.until(20 * MINUTE_NS).expect("it ends");
+        assert_eq!(replay.actions, 1, "the host is drained");
+    }
 
     #[test]
     fn the_secret_of_an_address_is_not_printed() {

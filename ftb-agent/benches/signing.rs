@@ -85,6 +85,7 @@ fn main() {
     println!("microseconds of processor time for each event, median of {ROUNDS}");
     for (name, kind) in [("P-256", &PKCS_ECDSA_P256_SHA256), ("Ed25519", &PKCS_ED25519)] {
         let signing = signing(dir.path(), kind);
+        let demands = signing.demands();
         for together in [1, 8, 64, 1_000] {
             let [mut sign, mut verify, mut again, mut bytes] = [const { Vec::new() }; 4];
             for round in 0..ROUNDS as u64 {
@@ -100,7 +101,7 @@ fn main() {
                 for times in [&mut verify, &mut again] {
                     times.push(of_each(|| {
                         for run in &signed {
-                            let verified = signing.prove(vec![(1.into(), run.clone())]).1;
+                            let verified = signing.prove(&demands, vec![(1.into(), run.clone())]).1;
                             assert_eq!(verified.len() as u64, together);
                         }
                     }));

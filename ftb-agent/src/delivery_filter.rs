@@ -55,11 +55,14 @@ impl DeliveryFilter {
                     true => items,
                     false => self.readable_items(subscription, items),
                 };
-                let (items, verified) = self.signing.prove(items);
+                // Read once: the configuration may change while the signatures are checked.
+                let demands = self.signing.demands();
+                let (items, verified) = self.signing.prove(&demands, items);
                 if items.is_empty() {
                     return None;
                 }
-                let requires_signatures = self.changed_demand();
+                let is_required = self.signing.requires_signatures(&demands);
+                let requires_signatures = self.changed_demand(is_required);
                 let deliver =
                     Outgoing::Deliver { subscription, epoch, items, verified, requires_signatures };
                 Some(deliver)
@@ -75,8 +78,7 @@ impl DeliveryFilter {
 
     /// Whether signatures are required, if the client does not know it. It learns that with the
     /// first events to which it applies.
-    fn changed_demand(&mut self) -> Option<bool> {
-        let is_required = self.signing.is_required();
+    fn changed_demand(&mut self, is_required: bool) -> Option<bool> {
         (self.required.replace(is_required) != Some(is_required)).then_some(is_required)
     }
 

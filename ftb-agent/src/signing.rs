@@ -122,9 +122,19 @@ impl Signing {
         self.tls.as_ref().map(|_| self.report.subscribe())
     }
 
+    /// What it demands now.
+    pub fn demands(&self) -> Arc<Demands> {
+        self.demands.load_full()
+    }
+
     /// Whether an event without a valid signature moves no job.
     pub fn is_required(&self) -> bool {
-        self.tls.is_some() && self.demands.load().is_required
+        self.requires_signatures(&self.demands.load())
+    }
+
+    /// The same by these demands.
+    pub fn requires_signatures(&self, demands: &Demands) -> bool {
+        self.tls.is_some() && demands.is_required
     }
 
     /// Whether programs of a host may state conditions of that host alone: `monitors` does not name
@@ -157,9 +167,12 @@ impl Signing {
         if self.tls.is_none() {
             return events;
         }
-        let access = self.access.load();
+        let (access, demands) = (self.access.load(), self.demands.load());
         let foreign = |event: SealedRef<'_>| {
-            let condition = event.condition().filter(|of| !self.may_speak(&access, event, *of))?;
+            let condition = event.condition()?;
+            if self.may_speak(&access, &demands, event, condition) {
+                return None;
+            }
             Some(condition.host().to_owned())
         };
         if !events.groups().any(|(_, event)| foreign(event).is_some()) {
@@ -236,12 +249,16 @@ impl Signing {
     /// What a client gets of its deliveries, and the places, through all items, of events that move
     /// jobs and have a valid signature of their host. A condition that no signature proves is
     /// removed; the event stays. Agents between may have invented or changed it.
-    pub fn prove(&self, items: Vec<(LogIndex, Run)>) -> (Vec<(LogIndex, Run)>, Vec<u32>) {
+    pub fn prove(
+        &self,
+        demands: &Demands,
+        items: Vec<(LogIndex, Run)>,
+    ) -> (Vec<(LogIndex, Run)>, Vec<u32>) {
         let (mut verified, mut before) = (Vec::new(), 0);
         let Some(tls) = &self.tls else { return (items, verified) };
         let access = self.access.load();
         let proven = items.into_iter().map(|(first, run)| {
-            let (places, unproven) = self.prove_run(tls, &access, &run);
+            let (places, unproven) = self.prove_run(tls, (&access, demands), &run);
             verified.extend(places.into_iter().map(|place| before + place as u32));
             before += run.count() as u32;
             match unproven.is_empty() {
@@ -253,7 +270,12 @@ impl Signing {
     }
 
     /// The places of verified events, and of those whose condition does not count.
-    fn prove_run(&self, tls: &Tls, access: &Access, run: &Run) -> (Vec<usize>, Vec<usize>) {
+    fn prove_run(
+        &self,
+        tls: &Tls,
+        (access, demands): (&Access, &Demands),
+        run: &Run,
+    ) -> (Vec<usize>, Vec<usize>) {
         let (mut verified, mut unproven) = (Vec::new(), Vec::new());
         for (places, first) in run.groups() {
             let states = first.condition().is_some();
@@ -268,7 +290,7 @@ impl Signing {
                 if let Err(why) = &checked {
                     self.errors.count_quietly(why.kind());
                 }
-                match self.weigh_condition(access, event, checked) {
+                match self.weigh_condition(access, demands, event, checked) {
                     Ok(()) if is_signed => verified.push(place),
                     Ok(()) => {}
                     Err(why) => {
@@ -301,11 +323,11 @@ impl Signing {
     fn without_unproven(&self, run: &Run, peer: &str, is_logged: bool) -> Option<Run> {
         let tls = self.tls.as_ref()?;
         run.groups().any(|(_, event)| event.condition().is_some()).then_some(())?;
-        let access = self.access.load();
+        let (access, demands) = (self.access.load(), self.demands.load());
         let mut is_changed = false;
         let mut admit = |event: SealedRef<'_>| {
             let at = is_logged.then(|| time_of(event));
-            let unproven = self.check_condition(tls, &access, event, at).err();
+            let unproven = self.check_condition(tls, (&access, &demands), event, at).err();
             let Some(unproven) = unproven else { return event.to_sealed() };
             is_changed = true;
             let (name, host) = (event.name(), event.host());
@@ -321,30 +343,31 @@ impl Signing {
     fn check_condition(
         &self,
         tls: &Tls,
-        access: &Access,
+        (access, demands): (&Access, &Demands),
         event: SealedRef<'_>,
         at: Option<UnixTime>,
     ) -> Result<(), Unproven> {
         if event.condition().is_none() {
             return Ok(());
         }
-        self.weigh_condition(access, event, self.check(tls, event, at))
+        self.weigh_condition(access, demands, event, self.check(tls, event, at))
     }
 
     /// The same, with what is known of the signature.
     fn weigh_condition(
         &self,
         access: &Access,
+        demands: &Demands,
         event: SealedRef<'_>,
         signature: Result<(), Unproven>,
     ) -> Result<(), Unproven> {
         let Some(condition) = event.condition() else { return Ok(()) };
         check_provenance(event, condition)?;
         match signature {
-            Err(Unproven::Missing) if !self.is_required() => return Ok(()),
+            Err(Unproven::Missing) if !self.requires_signatures(demands) => return Ok(()),
             checked => checked?,
         }
-        match self.may_speak(access, event, condition) {
+        match self.may_speak(access, demands, event, condition) {
             true => Ok(()),
             false => Err(Unproven::OtherHost(condition.host().to_owned())),
         }
@@ -354,6 +377,7 @@ impl Signing {
     fn may_speak(
         &self,
         access: &Access,
+        demands: &Demands,
         event: SealedRef<'_>,
         condition: ConditionRef<'_>,
     ) -> bool {
@@ -367,7 +391,6 @@ impl Signing {
         if lies_in(space, AGENT_SPACE) {
             return self.verdicts.iter().any(|key| key.eq_ignore_ascii_case(condition.key()));
         }
-        let demands = self.demands.load();
         let is_monitor = |monitors: &Monitors| monitors.contains(event.host());
         access.is_protected(space) && demands.monitors.as_ref().is_none_or(is_monitor)
     }

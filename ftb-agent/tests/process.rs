@@ -7,6 +7,7 @@ use common::PATIENCE;
 use common::process::{Process, agent};
 use nix::sys::signal::Signal;
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -113,12 +114,18 @@ fn a_good_configuration_says_who_this_host_is_and_starts_nothing() {
     assert!(!dir.path().join("agent.sock").exists());
 }
 
+/// Holds a port of an address that no other test process has: once it is dropped, none takes it.
+fn own_port() -> TcpListener {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    TcpListener::bind((Ipv4Addr::new(127, 128 | high, middle, low), 0)).unwrap()
+}
+
 /// Two agents of one host with the same file but for their names: events are worth more than
 /// metrics. When the other program has ended, there are metrics too.
 #[tokio::test]
 async fn an_agent_whose_address_for_metrics_is_taken_runs_without_until_it_is_free() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = own_port();
     let address = taken.local_addr().unwrap();
     let config = write_config(dir.path(), &format!("[metrics]\nlisten = \"{address}\"\n"));
     let mut process = Process::start(dir.path(), &mut agent(&config));
@@ -126,7 +133,8 @@ async fn an_agent_whose_address_for_metrics_is_taken_runs_without_until_it_is_fr
     drop(process.client().await);
     drop(taken);
     process.logged(&format!("listens for metrics on {address}")).await;
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -139,7 +147,7 @@ async fn an_agent_whose_address_for_metrics_is_taken_runs_without_until_it_is_fr
 #[tokio::test]
 async fn an_agent_that_waits_for_its_address_for_metrics_stops_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = own_port();
     let listen = format!("[metrics]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
     let config = write_config(dir.path(), &listen);
     let mut process = Process::start(dir.path(), &mut agent(&config));
@@ -153,7 +161,7 @@ async fn an_agent_that_waits_for_its_address_for_metrics_stops_in_order() {
 #[test]
 fn a_port_that_is_taken_is_exit_code_1_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("listen = \"{}\"", taken.local_addr().unwrap());
     let config = write_config(dir.path(), "");
     let changed = std::fs::read_to_string(&config).unwrap();

@@ -9,6 +9,7 @@ use common::{TestClient, channel_over, soon, until};
 use ftb_agent::access::Access;
 use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
+use ftb_agent::delivery_filter::DeliveryFilter;
 use ftb_agent::host_lists::Monitors;
 use ftb_agent::signing::{Demands, Neighbour, Signing};
 use ftb_agent::system;
@@ -16,14 +17,17 @@ use ftb_core::condition::{Condition, Provenance, Truth};
 use ftb_core::event::Tag;
 use ftb_core::frame::{Content, Frame as CoreFrame, Item, Replicate, UpBatch, UpItem};
 use ftb_core::node::Fold;
+use ftb_core::node::api::{SubscriptionId, ToClient};
 use ftb_core::position::Epoch;
 use ftb_core::protocol::{Features, PROTOCOL};
 use ftb_core::{Event, EventId, OriginId, PublisherId, Run, Sealed, Severity};
+use ftb_proto::client::Outgoing;
 use ftb_proto::event::{Stamps, Stated, decode_sealed, encode_event, fold, seal_with};
 use ftb_proto::v1::admin_client::AdminClient;
 use ftb_proto::v1::link_client::LinkClient;
 use ftb_proto::v1::link_frame::Frame;
 use ftb_proto::v1::{self, to_agent, to_client};
+use ftb_transport::Credentials;
 use ftb_transport::tls::{Tls, TlsFiles};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
@@ -32,6 +36,7 @@ use rcgen::{
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -123,7 +128,7 @@ fn fault(space: &str, host: &str, seq: u64, time_ns: u64) -> Sealed {
 
 fn verified(signing: &Signing, events: &[Sealed]) -> Vec<u32> {
     let run = Run::collect(events.iter().map(Sealed::as_ref)).unwrap();
-    signing.prove(vec![(1.into(), run)]).1
+    signing.prove(&signing.demands(), vec![(1.into(), run)]).1
 }
 
 fn signed(signing: &Signing, events: &[Sealed]) -> Vec<Sealed> {
@@ -443,6 +448,49 @@ async fn a_forged_fault_is_neither_marked_nor_sets_a_condition_and_an_honest_one
     .await;
     let late = client(dir, "node01").await;
     assert!(!Features(late.welcome.features).contains(Features::SIGNED));
+}
+
+/// The configuration changes all the time: each delivery says which demand its conditions meet.
+#[test]
+fn a_delivery_is_judged_by_the_one_demand_that_it_states() {
+    const DELIVERIES: usize = 2_000;
+    let dir = tempfile::tempdir().unwrap();
+    let signing = signing(&Authority::new(dir.path()).issue("node01"));
+    let (signing, ended) = (Arc::new(signing), AtomicBool::new(false));
+    let access = Arc::new(ArcSwap::from_pointee(Access::new(&[], 0)));
+    let root = Credentials { uid: 0, gid: 0, pid: 1 };
+    let mut filter = DeliveryFilter::new(access, Arc::clone(&signing), root);
+    let unsigned: Vec<Sealed> = (1..9).map(|seq| fault("ftb.ipmi", "node01", seq, 1)).collect();
+    let run = Run::collect(unsigned.iter().map(Sealed::as_ref)).unwrap();
+    let reload = |is_required| signing.demand(Demands { is_required, ..DEMANDS });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                [false, true].into_iter().for_each(reload);
+            }
+        });
+        let (mut required, mut changes) = (None, 0);
+        for _ in 0..DELIVERIES {
+            let (subscription, epoch) = (SubscriptionId(1), Epoch::ZERO);
+            let items = vec![(1.into(), run.clone())];
+            let deliver = filter.readable(ToClient::Deliver { subscription, epoch, items });
+            let Some(Outgoing::Deliver { items, requires_signatures, .. }) = deliver else {
+                ended.store(true, Ordering::Relaxed);
+                panic!("no delivery");
+            };
+            changes += usize::from(requires_signatures.is_some());
+            required = requires_signatures.or(required);
+            let mut events = items.iter().flat_map(|(_, run)| run.iter());
+            let is_good =
+                events.all(|event| event.condition().is_none() == (required == Some(true)));
+            if !is_good {
+                ended.store(true, Ordering::Relaxed);
+            }
+            assert!(is_good, "after {changes} changes: {required:?}");
+        }
+        ended.store(true, Ordering::Relaxed);
+        assert!(changes > 1, "the demand never changed");
+    });
 }
 
 /// One ftb-ipmi reads the BMCs of other hosts; its statements have the signature of its own host.

@@ -172,5 +172,6 @@ fn former_of(own: PublisherId, state: &ConditionState) -> Option<FormerCondition
         severity: state.severity,
         onset_ns: state.onset_ns,
         kind,
+        event_states: None,
     })
 }

@@ -12,6 +12,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Default interval of polls, and of reads of event logs.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Default interval after which a lasting fault is published again.
+const RESTATE: Duration = Duration::from_secs(600);
 /// Shortest poll interval. Shorter ones overload BMCs.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Most BMCs of one process.
@@ -67,33 +71,37 @@ pub struct Config {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 struct File {
-    #[serde(default = "default_interval", with = "humantime_serde")]
+    #[serde(with = "humantime_serde")]
     interval: Duration,
-    #[serde(default = "default_interval", with = "humantime_serde")]
+    #[serde(with = "humantime_serde")]
     sel_interval: Duration,
-    #[serde(default = "default_restate", with = "humantime_serde")]
+    #[serde(with = "humantime_serde")]
     restate: Duration,
     state_dir: Option<PathBuf>,
     agent_socket: Option<PathBuf>,
     /// Of older releases: `agent_socket` counts before it.
-    #[serde(default)]
     agent: Agent,
-    #[serde(default)]
     rules: Vec<PathBuf>,
-    #[serde(default)]
     target: Vec<TargetFile>,
-    #[serde(default)]
     rule: Vec<Rule>,
 }
 
-fn default_interval() -> Duration {
-    Duration::from_secs(5)
-}
-
-fn default_restate() -> Duration {
-    Duration::from_secs(600)
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            interval: INTERVAL,
+            sel_interval: INTERVAL,
+            restate: RESTATE,
+            state_dir: None,
+            agent_socket: None,
+            agent: Agent::default(),
+            rules: Vec::new(),
+            target: Vec::new(),
+            rule: Vec::new(),
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -194,9 +202,9 @@ impl Config {
     pub fn of_target(target: &TargetFile) -> Result<Self, ConfigError> {
         let nodes = target.expand().map_err(|problem| wrong("--bmc", problem))?;
         let config = Self {
-            interval: default_interval(),
-            sel_interval: default_interval(),
-            restate: default_restate(),
+            interval: INTERVAL,
+            sel_interval: INTERVAL,
+            restate: RESTATE,
             state_dir: None,
             agent_socket: None,
             nodes,
@@ -594,7 +602,7 @@ mod tests {
         let config = Config::load(&deploy.join("ipmi.toml")).unwrap();
         assert_eq!(
             (config.interval, config.sel_interval, config.restate),
-            (default_interval(), default_interval(), default_restate())
+            (INTERVAL, INTERVAL, RESTATE)
         );
         for entry in fs::read_dir(deploy.join("ipmi-rules")).unwrap() {
             let path = entry.unwrap().path();

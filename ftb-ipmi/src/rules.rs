@@ -14,7 +14,7 @@ pub const RULES_MAX: usize = 1024;
 
 /// One `[[rule]]` of a file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Rule {
     /// Pattern for the sensor name, with `*` and `?`; ignores case.
     pub name: Option<String>,
@@ -24,7 +24,6 @@ pub struct Rule {
     /// Pattern for the entity: `29.1`, `29.*`, or by name: `fan`, `processor`.
     pub entity: Option<String>,
     /// For rules of several boards: the rule may match no sensor.
-    #[serde(default)]
     pub optional: bool,
 
     /// Do not read the sensor.
@@ -50,10 +49,10 @@ pub struct Rule {
     /// Bad states of a discrete sensor, by their offsets.
     pub bad_states: Option<Vec<u8>>,
     /// Longest time before a predicted overheating; "0s" disables prediction.
-    #[serde(default, with = "humantime_serde::option")]
+    #[serde(with = "humantime_serde::option")]
     pub predict: Option<Duration>,
     /// Shortest duration of a rise for a prediction.
-    #[serde(default, with = "humantime_serde::option")]
+    #[serde(with = "humantime_serde::option")]
     pub predict_over: Option<Duration>,
     /// The part that the fan cools, if the records lack it.
     pub cools: Option<String>,

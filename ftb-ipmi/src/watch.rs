@@ -2,6 +2,7 @@
 //! a failure. A dead BMC delays only its own task.
 
 mod access;
+mod faults;
 mod log;
 mod poll;
 mod relays;
@@ -14,6 +15,7 @@ use crate::inventory::{self, Records};
 use crate::monitor::{EventSource, Finding, FindingKind, Input, Monitor, Statement};
 use crate::rules::Rule;
 use crate::sel::SensorEvent;
+use faults::EventFaults;
 use ftb_core::condition::CHASSIS_OFF;
 use log::LogReader;
 use poll::{Pass, Poller};
@@ -34,8 +36,6 @@ const PAUSE_PERMANENT: Duration = Duration::from_secs(300);
 /// Interval of commands that keep the session alive. By default it expires after 60 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Pause before the log is read again while its bookmark waits for an agent.
-const UNDECIDED_PAUSE: Duration = Duration::from_secs(1);
 /// How long the end waits until the agent has decided on the last kept conditions.
 const DECISION_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -100,7 +100,7 @@ pub struct Plan {
     pub sel_interval: Duration,
     /// Interval after which a lasting fault is published again; zero means never.
     pub restate: Duration,
-    /// Folder of bookmarks of event logs.
+    /// Folder of bookmarks of event logs, and of faults that only events report.
     pub state_dir: Option<PathBuf>,
     /// The rules for sensors.
     pub rules: Arc<[Rule]>,
@@ -117,6 +117,7 @@ pub struct Watcher {
     monitor: Monitor,
     poller: Poller,
     log: LogReader,
+    faults: EventFaults,
     /// The last sensor records: a new session does not read them again.
     records: Option<Records>,
     started: Instant,
@@ -147,9 +148,11 @@ impl Watcher {
         reports: mpsc::Sender<Report>,
         progress: mpsc::Sender<Progress>,
     ) -> Self {
-        let path = plan.state_dir.as_ref().map(|dir| dir.join(format!("{}.sel", config.node)));
+        let path =
+            |of: &str| plan.state_dir.as_ref().map(|dir| dir.join(format!("{}.{of}", config.node)));
         Self {
-            log: LogReader::new(config.node.as_str().into(), path),
+            log: LogReader::new(config.node.as_str().into(), path("sel")),
+            faults: EventFaults::load(path("faults")),
             node: config.node.as_str().into(),
             bmc_name: config.target.name().into(),
             monitor: match plan.has_table {
@@ -251,6 +254,9 @@ impl Watcher {
         let mut findings = Vec::new();
         self.monitor.handle(self.now_ms(), input, &mut findings);
         self.report(findings).await;
+        if let Some(faults) = self.monitor.event_faults() {
+            self.faults.save(faults).await;
+        }
     }
 
     async fn report(&self, findings: Vec<Finding>) {
@@ -307,6 +313,9 @@ impl Watcher {
                 () = sleep_until(next_log) => {
                     self.read_log(bmc).await?;
                     next_log = self.log_pause().map(|pause| Instant::now() + pause);
+                }
+                () = self.undecided.closed(), if self.is_undecided() && self.log.is_unsaved() => {
+                    self.save_place().await;
                 }
                 event = bmc.event() => {
                     self.on_events(bmc, &[event?], EventSource::Pushed).await?;
@@ -372,7 +381,10 @@ impl Watcher {
 
     async fn take_news(&mut self, bmc: &mut Bmc) -> Result<(), BmcError> {
         let News { former, cleared, refused } = self.news.take();
-        if let Some(rows) = former {
+        if let Some(mut rows) = former {
+            for row in &mut rows {
+                row.event_states = self.faults.states_of(&row.component, &row.key);
+            }
             self.is_power_due |= rows.iter().any(|row| row.key == CHASSIS_OFF);
             self.handle(Input::Former(rows)).await;
         }
@@ -391,9 +403,7 @@ impl Watcher {
 
     /// Pause before the next read of the log; `None`: this session has no log.
     fn log_pause(&self) -> Option<Duration> {
-        let pause = self.log.pause(self.plan.sel_interval)?;
-        let is_waiting = self.is_undecided() && self.log.is_unsaved();
-        Some(if is_waiting { pause.min(UNDECIDED_PAUSE) } else { pause })
+        self.log.pause(self.plan.sel_interval)
     }
 
     fn is_undecided(&self) -> bool {

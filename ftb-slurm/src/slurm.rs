@@ -188,9 +188,7 @@ struct JsonNode {
     /// Until 23.02 they stand apart.
     #[serde(default)]
     state_flags: Vec<String>,
-    #[serde(default)]
     reason: Option<String>,
-    #[serde(default)]
     reason_set_by_user: Option<String>,
 }
 

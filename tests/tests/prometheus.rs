@@ -233,6 +233,12 @@ fn receiver(listener: TcpListener) -> mpsc::Receiver<(String, String)> {
     received
 }
 
+/// A port that is free, of a host whose addresses no other process claims.
+fn free_port(host: &str) -> String {
+    let listener = TcpListener::bind((host, 0)).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
 /// Prometheus and Alertmanager for the agents of a cluster.
 struct Watchers {
     dir: PathBuf,
@@ -247,7 +253,7 @@ struct Watchers {
 fn watch(cluster: &Cluster) -> Watchers {
     let address = cluster.metrics_address(0).unwrap();
     let host = address.rsplit_once(':').unwrap().0.to_owned();
-    let (prometheus, alertmanager) = (format!("{host}:9090"), format!("{host}:9093"));
+    let (prometheus, alertmanager) = (free_port(&host), free_port(&host));
     let listener = TcpListener::bind((&host[..], 0)).unwrap();
     let webhook = listener.local_addr().unwrap();
     let dir = cluster.dir().join("watchers");
@@ -315,7 +321,7 @@ impl Watchers {
         let config = self.dir.join(format!("node-{rank}.yml"));
         std::fs::write(&config, replaced("node.yml", &places)).unwrap();
         let data = self.dir.join(format!("data/node-{rank}"));
-        let listen = agent.replace(":9464", ":9091");
+        let listen = free_port(agent.rsplit_once(':').unwrap().0);
         let mut command = Command::new("prometheus");
         command.env("HOSTNAME", cluster.host(rank)).args([
             "--enable-feature=agent,expand-external-labels".to_owned(),

@@ -107,7 +107,7 @@ pub struct LogStore {
     checkpoint: Checkpoint,
     /// The checkpoint was written since the store was opened.
     has_checkpoint: bool,
-    /// Entries that are not here yet may be confirmed.
+    /// The mark: entries that are not here yet may be confirmed.
     is_replicated: bool,
     /// The boot id of the machine.
     boot: Option<u128>,

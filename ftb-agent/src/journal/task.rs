@@ -224,7 +224,8 @@ impl Task {
                 None => None,
             };
             let sync = self.plan.fsync == Fsync::Batch && next.is_none();
-            if self.write(&write, sync) && (write.begin.is_some() || !write.items.is_empty()) {
+            let is_of_log = write.begin.is_some() || write.changes_mark || !write.items.is_empty();
+            if self.write(&write, sync) && is_of_log {
                 written = Some((write.generation, write.until));
             }
         }
@@ -262,8 +263,9 @@ impl Task {
 
     /// Writes one entry of the channel; true if it is written.
     fn write(&mut self, write: &JournalWrite, sync: bool) -> bool {
-        // A new beginning of the log is current, and so is a write without entries.
-        let is_of_now = write.begin.is_some() || write.items.is_empty();
+        // A new beginning of the log is current, and so is a write of members only. A change of the
+        // mark is of the store before.
+        let is_of_now = write.begin.is_some() || write.items.is_empty() && !write.changes_mark;
         if is_of_now
             && let State::Reopened(_) = &self.state
             && let State::Reopened(log_store) =

@@ -131,6 +131,40 @@ async fn what_a_killed_life_has_left_is_settled_by_an_end_in_order() {
     }
 }
 
+/// The disk is to say that entries may be confirmed that it does not have, or not any more.
+fn mark(generation: u64, is_replicated: bool) -> JournalWrite {
+    let until = 1.into();
+    let write = JournalWrite { generation, until, is_replicated, ..JournalWrite::default() };
+    JournalWrite { changes_mark: true, ..write }
+}
+
+/// A standby comes, and perhaps goes, and nothing is logged meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_mark_without_entries_is_on_disk_before_it_is_acknowledged() {
+    let second = Duration::from_secs(1);
+    for fsync in [Fsync::Batch, Fsync::Interval(second)] {
+        for marks in [[].as_slice(), &[true], &[true, false], &[true, false, true]] {
+            let mut idle = Idle::start(fsync).await;
+            tokio::time::sleep(60 * second).await;
+            for (number, is_replicated) in (2..).zip(marks) {
+                idle.log_writer.writes.send(mark(number, *is_replicated)).await.unwrap();
+                let input = idle.input().await;
+                let is_it =
+                    matches!(input, Input::Journaled { generation, .. } if generation == number);
+                assert!(is_it, "{marks:?}: {input:?}");
+            }
+            let is_marked = marks.last() == Some(&true);
+            if !is_marked {
+                tokio::time::sleep(60 * second).await;
+            }
+            idle.running.abort();
+            assert!(idle.running.await.is_err_and(|ended| ended.is_cancelled()));
+            let unclean = Idle::unclean(&idle.network).await;
+            assert_eq!(unclean.is_some(), is_marked, "{fsync:?}, {marks:?}: {unclean:?}");
+        }
+    }
+}
+
 /// An fsync fails when the journal is opened, or later: the agent goes on with what was read,
 /// reports the failure once, and never writes the journal again.
 #[tokio::test(start_paused = true)]

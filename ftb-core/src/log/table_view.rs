@@ -106,6 +106,11 @@ impl<R: AsRef<Claim>> TableView<R> {
         rows.map(|(_, known)| &mut known.row)
     }
 
+    /// The rows, by host, component and key.
+    pub fn into_rows(self) -> impl Iterator<Item = R> {
+        self.rows.into_values().map(|known| known.row)
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -2,6 +2,19 @@
 //!
 //! Entries of the log that goes on are kept, those beyond the fork are dropped ([`JournalBegin`]).
 //!
+//! A disk has a *mark* while entries may be confirmed that it does not have yet: after a power
+//! failure it says so ([`JournalWrite::is_replicated`]). The rule:
+//!
+//! 1. An acting root counts a standby only once its own disk has the mark, and a standby
+//!    acknowledges its whole copy only once its disk has the mark. Until then the root confirms
+//!    alone. So both disks have the mark before the first entry that rests on two memories.
+//! 2. A root without a standby gives the mark up when its disk was given the whole log; any other
+//!    agent when it is below a parent and keeps nothing that the log of that parent may lack. An
+//!    agent that searches keeps its copy, and the mark.
+//! 3. A change of the mark is a write and begins a generation: an acknowledgement of that
+//!    generation says that the disk has the mark.
+//! 4. A disk that fails, or acknowledges nothing for `journal_ms`, is not waited for.
+//!
 //! Responsible for: what must be on disk, and the meaning of its acknowledgements. Not responsible
 //! for: files, formats and checksums, which are the shell's; what becomes of a slow disk
 //! ([`crate::node::role`]).
@@ -37,7 +50,7 @@ pub(crate) struct Journal {
     generation: u64,
     /// Bytes that a lone root has appended and not committed.
     waiting_bytes: usize,
-    /// The last write said so ([`JournalWrite::is_replicated`]).
+    /// The last write has the mark ([`JournalWrite::is_replicated`]).
     is_replicated: bool,
 }
 
@@ -58,6 +71,8 @@ struct Disk {
     generation: u64,
     /// The store was just opened: the first write says which log it is.
     fresh: bool,
+    /// It has acknowledged the mark.
+    is_marked: bool,
 }
 
 /// The log that is to be on disk.
@@ -68,15 +83,46 @@ pub(crate) struct JournalSource<'a> {
     pub(crate) published: &'a PublisherRanges,
     /// It is complete after this index, but for what its gaps state.
     pub(crate) after: LogIndex,
-    /// Two agents confirm its entries in memory.
+    /// Two agents confirm its entries in memory, or are about to.
     pub(crate) is_replicated: bool,
+}
+
+/// What the journal is to hold.
+#[derive(Clone, Copy)]
+pub(crate) enum JournalContent<'a> {
+    /// That log.
+    Log(JournalSource<'a>),
+    /// What it holds. It keeps the mark: some of an earlier log may be here only.
+    Unchanged,
+    /// What it holds, without the mark: other agents have all that was confirmed.
+    AtRest,
+}
+
+impl<'a> JournalContent<'a> {
+    fn source(self) -> Option<JournalSource<'a>> {
+        match self {
+            Self::Log(source) => Some(source),
+            Self::Unchanged | Self::AtRest => None,
+        }
+    }
+
+    /// The epoch history of the log.
+    pub(crate) fn epochs(self) -> Option<&'a EpochHistory> {
+        self.source().map(|source| source.epochs)
+    }
+
+    /// The end of the log.
+    pub(crate) fn last(self) -> Option<LogIndex> {
+        self.source().map(|source| source.log.last())
+    }
 }
 
 impl Disk {
     fn new(stored: Stored, generation: u64) -> Self {
         let Stored { epochs, after, last } = stored;
         let (cursor, acked, synced) = (last, last, last);
-        Self { epochs, after, cursor, acked, synced, missed: after, generation, fresh: true }
+        let (missed, fresh, is_marked) = (after, true, false);
+        Self { epochs, after, cursor, acked, synced, missed, generation, fresh, is_marked }
     }
 
     /// How the disk must begin to hold that log; `None` where it holds a part of it already, and
@@ -133,6 +179,7 @@ impl Journal {
     /// The shell has a store to write to.
     pub(crate) fn open(&mut self, stored: Stored) {
         self.disk = Some(Disk::new(stored, self.generation));
+        self.is_replicated = false;
     }
 
     /// The store has the log of an earlier life: a lone root waits for it from the beginning.
@@ -148,6 +195,11 @@ impl Journal {
     /// Whether a lone root waits for the disk.
     fn waits(&self) -> Option<&Disk> {
         self.disk.as_ref().filter(|_| self.gates)
+    }
+
+    /// Whether nothing has to wait for the mark: the disk has it, or does not work.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.waits().is_none_or(|disk| disk.is_marked)
     }
 
     /// Up to which index a lone root may commit.
@@ -251,7 +303,7 @@ impl Journal {
     }
 
     /// The disk has what was handed out up to an index, synced up to another. `last`: the end of
-    /// the log. Says whether more is synced.
+    /// the log. Says whether more is synced, or the mark is there.
     pub(crate) fn on_journaled(
         &mut self,
         cx: &mut Cx,
@@ -264,7 +316,8 @@ impl Journal {
             cx.counters.stale += 1;
             return false;
         };
-        let more = synced > disk.synced;
+        let more = synced > disk.synced || self.is_replicated && !disk.is_marked;
+        disk.is_marked = self.is_replicated;
         disk.synced = disk.synced.max(synced.min(disk.cursor));
         if until > disk.acked {
             disk.acked = until;
@@ -290,44 +343,56 @@ impl Journal {
     // What is to be written.
 
     /// Tells the shell, once, that there is something to be written.
-    pub(crate) fn wake(
-        &mut self,
-        cx: &mut Cx,
-        source: Option<JournalSource<'_>>,
-        writes_members: bool,
-    ) {
+    pub(crate) fn wake(&mut self, cx: &mut Cx, content: JournalContent<'_>, writes_members: bool) {
         // It has no journal, or one that fails.
         let Some(disk) = self.disk.as_ref().filter(|_| !self.ready) else { return };
-        let news = source.is_some_and(|source| {
+        let news = content.source().is_some_and(|source| {
             disk.fresh
                 || disk.cursor != source.log.last()
                 || disk.epochs.head() != source.epochs.head()
         });
-        if news || writes_members {
+        if news || writes_members || self.wants_mark(disk, content) != self.is_replicated {
             self.ready = true;
             cx.push(Output::JournalReady);
+        }
+    }
+
+    /// Whether the disk is to have the mark.
+    fn wants_mark(&self, disk: &Disk, content: JournalContent<'_>) -> bool {
+        match content {
+            // After a standby has gone, the disk may not have yet what was confirmed before.
+            JournalContent::Log(source) => {
+                source.is_replicated || self.is_replicated && disk.cursor < source.log.last()
+            }
+            JournalContent::Unchanged => self.is_replicated,
+            JournalContent::AtRest => false,
         }
     }
 
     /// What is to be written next.
     pub(crate) fn next_write(
         &mut self,
-        source: Option<JournalSource<'_>>,
+        content: JournalContent<'_>,
         dynamic_members: Option<Vec<(String, Rank)>>,
         bytes_max: usize,
     ) -> Option<JournalWrite> {
         self.ready = false;
+        let source = content.source();
         let disk = self.disk.as_mut()?;
         let begin = source.as_ref().and_then(|source| disk.begin(source));
         let items = source.map(|source| disk.next_items(&source, bytes_max)).unwrap_or_default();
-        // After a standby has gone, the disk may not have yet what was confirmed before.
-        let is_replicated = source.is_some_and(|source| {
-            source.is_replicated || self.is_replicated && disk.cursor < source.log.last()
-        });
-        self.is_replicated = is_replicated;
+        let is_replicated = self.disk.as_ref().is_some_and(|disk| self.wants_mark(disk, content));
+        let changes_mark =
+            is_replicated != std::mem::replace(&mut self.is_replicated, is_replicated);
+        let disk = self.disk.as_mut()?;
+        if changes_mark {
+            disk.is_marked = false;
+            disk.generation += u64::from(begin.is_none());
+        }
         self.generation = disk.generation;
         let (generation, until) = (disk.generation, disk.cursor);
-        self.ready = begin.is_some() || !items.is_empty() || dynamic_members.is_some();
+        self.ready =
+            begin.is_some() || !items.is_empty() || dynamic_members.is_some() || changes_mark;
         self.ready.then_some(JournalWrite {
             generation,
             begin,
@@ -335,6 +400,7 @@ impl Journal {
             until,
             dynamic_members,
             is_replicated,
+            changes_mark,
         })
     }
 }

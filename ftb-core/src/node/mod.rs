@@ -330,7 +330,8 @@ impl Node {
             Timer::Resend => self.on_resend_timer(),
             Timer::Findings => self.tree.end_findings(&mut self.cx),
             // A commit follows each input: it skips a standby or a journal that is too slow.
-            Timer::Standby | Timer::Journal => {}
+            Timer::Journal => {}
+            Timer::Standby => self.ack_synced(),
         }
     }
 
@@ -381,7 +382,10 @@ impl Node {
             Input::JournalRead { read, page } => {
                 self.reading(|delivery, cx| delivery.on_journal_read(cx, read, page))
             }
-            Input::JournalFailed { error } => self.journal.on_failed(&mut self.cx, &error),
+            Input::JournalFailed { error } => {
+                self.journal.on_failed(&mut self.cx, &error);
+                self.ack_synced();
+            }
             Input::Reconfigure { members, fanout, allow_unlisted, storm } => {
                 self.cx.config.allow_unlisted = allow_unlisted;
                 self.on_reconfigure(members, fanout);

@@ -24,6 +24,10 @@ pub struct Disk {
     pub unread: bool,
     /// A power failure leaves what it holds up to this index.
     pub synced: LogIndex,
+    /// Entries that it does not have may be confirmed: the checkpoint says so,
+    is_marked: bool,
+    /// and will after the next sync.
+    stays_marked: bool,
     /// A sync is due.
     pub sync_due: bool,
     /// Generation and last index of what the agent knows to be written.
@@ -54,8 +58,10 @@ impl Disk {
             *lost_until = None;
             self.synced = self.synced.min(begin.after);
         }
-        // As the checkpoint: until something is acknowledged again.
+        // As the checkpoint: until something is acknowledged again. A mark is synced with that.
         *unclean = None;
+        self.is_marked |= write.is_replicated;
+        self.stays_marked = write.is_replicated;
         items.extend(write.items);
         stored.last = write.until;
         match (before.is_empty(), stored.after > LogIndex::ZERO) {
@@ -76,13 +82,14 @@ impl Disk {
     pub fn sync(&mut self) {
         self.sync_due = false;
         self.synced = self.content.stored.last;
+        self.is_marked = self.stays_marked;
     }
 
     /// The power fails: what is not synced is gone.
     pub fn lose_power(&mut self) {
         let Restored { stored, items, unclean, .. } = &mut self.content;
         let kept = stored.last.min(self.synced.max(stored.after));
-        if kept < stored.last {
+        if kept < stored.last || self.is_marked {
             *unclean = Some("something was unsynced".to_owned());
         }
         stored.last = kept;
@@ -100,7 +107,8 @@ impl Disk {
 
     /// What an agent that starts finds; it has room for the newest only.
     pub fn read(&mut self, bytes_max: usize) -> Restored {
-        // The journal syncs what it finds.
+        // The journal syncs what it finds, and no other agent rests on it yet.
+        self.stays_marked = false;
         self.sync();
         let mut content = self.content.clone();
         content.items_after = content.stored.after;
@@ -142,5 +150,6 @@ impl Disk {
     pub fn wipe(&mut self) {
         self.content = Restored::default();
         self.synced = LogIndex::ZERO;
+        (self.is_marked, self.stays_marked) = (false, false);
     }
 }

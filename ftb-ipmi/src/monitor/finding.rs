@@ -72,6 +72,9 @@ pub struct FormerCondition {
     pub onset_ns: u64,
     /// The event that stated it.
     pub kind: FindingKind,
+    /// The states of its sensor, one bit each, if only events report them and that life has saved
+    /// it; 0: that life did not know which.
+    pub event_states: Option<u16>,
 }
 
 impl Finding {

@@ -5,7 +5,8 @@
 //! it since. So neither a restart nor a fault of another sensor decides what is wrong now.
 //!
 //! A sensor that the BMC lost: only a measured value ends with its sensor. Other conditions may
-//! come from events, and no reading has shown that they are over: they stay unknown.
+//! come from events, and no reading has shown that they are over: they stay unknown. Which states a
+//! fault had that only events report, and that they do, the earlier life has saved.
 
 use super::finding::Fault;
 use super::track::Track;
@@ -15,6 +16,7 @@ use super::{
 };
 use crate::sdr::SensorClass;
 use ftb_core::condition::CHASSIS_OFF;
+use std::collections::BTreeMap;
 
 /// Most conditions of one node. Further ones stay unknown until they are cleared by hand.
 const FORMER_MAX: usize = 4096;
@@ -82,7 +84,10 @@ impl Monitor {
                     let (watched, track) = (&self.watched[index], &mut self.tracks[index]);
                     // The loss of this program made unknown also what was over.
                     let is_over = row.kind == FindingKind::Cleared
-                        || track.states.on_former(states_of(&row, watched));
+                        || match row.event_states.filter(|states| *states != 0) {
+                            Some(states) => track.states.on_known(states),
+                            None => track.states.on_former(states_of(&row, watched)),
+                        };
                     match (track.open.is_some(), is_over) {
                         (true, _) => {}
                         (false, true) => {
@@ -172,6 +177,7 @@ impl Monitor {
             }
             // Before a whole pass, the BMC may not have all records yet.
             None if self.has_whole_pass
+                && row.event_states.is_none()
                 && MEASURED.iter().any(|class| condition_of_class(*class).0 == row.key) =>
             {
                 let note = Some("sensor removed".to_owned());
@@ -200,6 +206,28 @@ impl Monitor {
             }),
             None => FormerState::Unknown,
         }
+    }
+
+    /// The open faults that only events report, by component and key, with the states that hold:
+    /// for the next life. `None` before it is known what the earlier life has stated.
+    pub fn event_faults(&self) -> Option<BTreeMap<(String, String), u16>> {
+        if self.former.is_awaited || self.watched.is_empty() {
+            return None;
+        }
+        let open = self
+            .watched
+            .iter()
+            .zip(&self.tracks)
+            .filter(|(watched, track)| watched.sensor.event_only && track.open.is_some());
+        let open = open.map(|(watched, track)| {
+            let key = condition_of_class(watched.policy.class).0;
+            ((watched.sensor.name.clone(), key.to_owned()), track.states.known())
+        });
+        let waiting =
+            self.former.rows.iter().filter_map(|row| {
+                Some(((row.component.clone(), row.key.clone()), row.event_states?))
+            });
+        Some(waiting.chain(open).collect())
     }
 
     /// A person has cleared a condition. A sensor that is read decides by itself; the fault of one

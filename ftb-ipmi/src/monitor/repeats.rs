@@ -129,6 +129,18 @@ impl EventStates {
         is_over
     }
 
+    /// An earlier life has stated a fault in all of these states. `true` if they are over.
+    pub(super) fn on_known(&mut self, states: u16) -> bool {
+        let holding = states & !self.deasserted;
+        self.asserted |= holding;
+        holding == 0
+    }
+
+    /// The states that hold, one bit each; 0: it is not known which of several.
+    pub(super) fn known(&self) -> u16 {
+        if self.former.is_some() { 0 } else { self.asserted }
+    }
+
     /// Whether no state holds.
     pub(super) fn is_over(&self) -> bool {
         self.asserted == 0 && self.former.is_none()

@@ -64,29 +64,115 @@ async fn the_bookmark_waits_until_the_agent_has_an_uncorrectable_error() {
     task.abort();
 }
 
+/// A power supply that has only events, and its events.
+fn psu_with_events() -> (Watched, impl Fn(u8, bool) -> Input) {
+    let mut psu = crate::sdr::tests::fan();
+    (psu.sensor_type, psu.reading_type, psu.event_only) = (8, 0x6F, true);
+    psu.name = "PS1 Status".to_owned();
+    let (policy, key) = (Policy::default_for(&psu), psu.key);
+    let event = move |offset, is_asserted| {
+        let event = SensorEvent {
+            record: 1,
+            time_s: 1,
+            sensor: Some(key),
+            number: key.number,
+            sensor_type: 8,
+            reading_type: 0x6F,
+            is_asserted,
+            offset,
+        };
+        Input::Event { event, source: EventSource::Logged }
+    };
+    (Watched::new(psu, policy, RawThresholds::default()), event)
+}
+
+/// The table does not say which; a file does.
+#[tokio::test]
+async fn a_new_life_knows_which_state_of_a_power_supply_has_failed() {
+    let (config, task) = fake_bmc(|_| Behavior::Answer).await;
+    let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut kinds = Vec::new();
+    for (is_first, events) in [(true, [(1, true)].as_slice()), (false, &[(3, false), (1, false)])] {
+        let (mut watcher, mut reports) = watcher(folder.path());
+        let (watched, event) = psu_with_events();
+        watcher.handle(Input::Inventory(vec![watched])).await;
+        watcher.news().put(|news| {
+            let former = FormerCondition {
+                component: "PS1 Status".to_owned(),
+                key: "PSUFAIL".to_owned(),
+                severity: Severity::Error,
+                onset_ns: 1,
+                kind: FindingKind::PsuFail,
+                event_states: None,
+            };
+            news.former = Some(if is_first { Vec::new() } else { vec![former] });
+        });
+        watcher.take_news(&mut bmc).await.unwrap();
+        for (offset, is_asserted) in events {
+            watcher.handle(event(*offset, *is_asserted)).await;
+            while let Ok(report) = reports.try_recv() {
+                kinds.push((*offset, report.finding.kind));
+            }
+        }
+    }
+    use FindingKind::{Cleared, PsuFail};
+    assert_eq!(kinds, [(1, PsuFail), (3, PsuFail), (1, Cleared)]);
+    task.abort();
+}
+
+/// The log is read each hour: the bookmark neither waits for that, nor is the BMC asked meanwhile.
+#[tokio::test]
+async fn the_bookmark_is_saved_when_the_agent_decides_without_asking_the_bmc() {
+    const BEFORE: &str = "2 536870914\n";
+    let (config, task) = fake_bmc(|_| Behavior::Answer).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node001.sel");
+    std::fs::write(&path, BEFORE).unwrap();
+    let saved = || std::fs::read_to_string(&path).unwrap();
+    let hour = Duration::from_secs(3_600);
+    let hourly = || {
+        let (mut watcher, reports) = watcher(folder.path());
+        (watcher.plan.interval, watcher.plan.sel_interval) = (hour, hour);
+        (watcher, reports)
+    };
+    let mut bmc = Bmc::connect(&Target::Lan(patient(config))).await.unwrap();
+    let (mut first, mut reports) = hourly();
+    first.read_log(&mut bmc).await.unwrap();
+    let undecided = reports.recv().await.unwrap();
+    assert_eq!((undecided.kept.is_some(), first.log_pause()), (true, Some(hour)));
+
+    let (mut watcher, mut reports) = hourly();
+    let mut pause = PAUSE_MIN;
+    let decided = async {
+        let kept = loop {
+            let report = reports.recv().await.unwrap();
+            if report.kept.is_some() {
+                break report;
+            }
+        };
+        assert_eq!(saved(), BEFORE);
+        drop(kept);
+        while saved() == BEFORE {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        reports.close();
+    };
+    let both = async { tokio::join!(watcher.watch(&mut bmc, &mut pause), decided).0 };
+    let watched = tokio::time::timeout(Duration::from_secs(60), both).await;
+    watched.expect("the bookmark is saved").unwrap();
+    task.abort();
+}
+
 #[tokio::test]
 async fn news_outlive_a_bmc_that_is_lost_while_its_power_is_read() {
     let (config, task, is_silent) = losable_bmc().await;
     let mut bmc = Bmc::connect(&Target::Lan(config)).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (mut watcher, mut reports) = watcher(folder.path());
-    let mut psu = crate::sdr::tests::fan();
-    (psu.sensor_type, psu.reading_type, psu.event_only) = (8, 0x6F, true);
-    psu.name = "PS1 Status".to_owned();
-    let policy = Policy::default_for(&psu);
-    let event = SensorEvent {
-        record: 1,
-        time_s: 1,
-        sensor: Some(psu.key),
-        number: psu.key.number,
-        sensor_type: 8,
-        reading_type: 0x6F,
-        is_asserted: true,
-        offset: 1,
-    };
-    let watched = Watched::new(psu, policy, RawThresholds::default());
+    let (watched, event) = psu_with_events();
     watcher.handle(Input::Inventory(vec![watched])).await;
-    watcher.handle(Input::Event { event, source: EventSource::Logged }).await;
+    watcher.handle(event(1, true)).await;
     watcher.news().put(|news| {
         news.cleared.insert(("PS1 Status".to_owned(), "PSUFAIL".to_owned()));
         news.former = Some(vec![FormerCondition {
@@ -95,6 +181,7 @@ async fn news_outlive_a_bmc_that_is_lost_while_its_power_is_read() {
             severity: Severity::Error,
             onset_ns: 1,
             kind: FindingKind::ChassisOff,
+            event_states: None,
         }]);
     });
 

@@ -50,7 +50,7 @@ pub struct Restored {
 /// A piece of the log for the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct JournalWrite {
-    /// Counts up with each `begin`.
+    /// Counts up with each `begin`, and each change of the mark.
     pub generation: u64,
     /// To be done first, and together with the rest.
     pub begin: Option<JournalBegin>,
@@ -61,8 +61,10 @@ pub struct JournalWrite {
     /// Agents that are in no member list, and their ranks, in the place of what was written of
     /// them.
     pub dynamic_members: Option<Vec<(String, Rank)>>,
-    /// There is a standby: entries that this disk does not have yet may be confirmed.
+    /// The mark: entries that this disk does not have yet may be confirmed.
     pub is_replicated: bool,
+    /// The write before had another mark: the shell acknowledges this one, also without entries.
+    pub changes_mark: bool,
 }
 
 /// The journal is to hold this log from now on.

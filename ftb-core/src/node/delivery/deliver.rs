@@ -15,7 +15,6 @@ use crate::node::delivery::{Delivery, ReadCx};
 use crate::node::timers::Timer;
 use crate::numbers::LogIndex;
 use crate::position::Position;
-use crate::spaces::Spaces;
 use crate::trace::TraceStep;
 use core::cell::OnceCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -343,25 +342,24 @@ impl Delivery {
     }
 
     /// The log has gone back to an index: so do the subscriptions. `None`: none has read too far.
-    /// Readers of the table of conditions may have taken statements that are not in the log any
-    /// more: each gets a gap, and reads the table again.
+    /// Readers of the table of conditions, also in the middle of it, may have taken statements that
+    /// are not in the log any more: each gets a gap, and reads the table again.
     pub(crate) fn rewind_subscribers(&mut self, index: Option<LogIndex>, epochs: &EpochHistory) {
         let rewound = |at: LogIndex| index.map_or(at, |index| at.min(index));
         for client in self.clients.values_mut() {
             for (id, subscription) in &mut client.subscriptions {
                 client.due.insert(*id);
                 let cursor = subscription.reader.cursor;
+                let is_behind = cursor > rewound(cursor);
                 if subscription.reader.reads_conditions {
                     subscription.reader = Reader::of_conditions();
-                } else if cursor > rewound(cursor) {
+                } else if is_behind {
                     subscription.reader.resume_after(rewound(cursor));
-                    if subscription.began_with_conditions() {
-                        let at = epochs.position(rewound(cursor));
-                        let (reason, spaces) = (GapReason::LogLost, Spaces::ANY);
-                        let (after, until, severity_max) = (at, at, None);
-                        let gap = Gap { after, until, reason, count: None, severity_max, spaces };
-                        client.control.push_back(ToClient::Gap { subscription: *id, gap });
-                    }
+                }
+                if is_behind && subscription.began_with_conditions() {
+                    let at = epochs.position(rewound(cursor));
+                    let gap = Gap::unknown((at, at), GapReason::LogLost);
+                    client.control.push_back(ToClient::Gap { subscription: *id, gap });
                 }
                 subscription.reported = rewound(subscription.reported);
                 subscription.history_until = subscription.history_until.map(rewound);

@@ -51,13 +51,13 @@ impl Node {
         &mut self,
         work: impl FnOnce(&mut Delivery, &mut ReadCx<'_>) -> T,
     ) -> T {
-        let source = self.role.journal_source(&self.log);
+        let written = self.role.journal_content(&self.log, false).epochs();
         let replica = self.role.replica();
         let mut cx = ReadCx {
             cx: &mut self.cx,
             log: &self.log,
             journal: &self.journal,
-            written: source.map_or(self.log.epochs(), |source| source.epochs),
+            written: written.unwrap_or(self.log.epochs()),
             memory_after: replica.map_or(self.log.memory_after(), |copy| copy.log.evicted()),
         };
         work(&mut self.delivery, &mut cx)

@@ -19,7 +19,7 @@ use crate::log::entries::Log;
 use crate::log::followed::FollowedLog;
 use crate::node::Node;
 use crate::node::api::{Gap, GapReason, JournalWrite, Restored, Stored};
-use crate::node::journal::JournalSource;
+use crate::node::journal::{JournalContent, JournalSource};
 use crate::node::publishing::LosingLog;
 use crate::node::role::Role;
 use crate::node::role::entry_refs::SentBatches;
@@ -141,7 +141,7 @@ impl Node {
         until: LogIndex,
         synced: LogIndex,
     ) {
-        let last = self.role.journal_source(&self.log).map(|source| source.log.last());
+        let last = self.journal_content().last();
         let more = self.journal.on_journaled(&mut self.cx, (generation, until, synced), last);
         if more {
             self.ack_synced();
@@ -180,7 +180,21 @@ impl Node {
     /// Tells the shell, once, that there is something to be written. Called after each input.
     pub(in crate::node) fn wake_journal(&mut self) {
         let writes_members = self.writes_dynamic_members();
-        self.journal.wake(&mut self.cx, self.role.journal_source(&self.log), writes_members);
+        let is_at_rest = self.is_at_rest();
+        let content = self.role.journal_content(&self.log, is_at_rest);
+        self.journal.wake(&mut self.cx, content, writes_members);
+    }
+
+    /// What is to be on disk.
+    fn journal_content(&self) -> JournalContent<'_> {
+        self.role.journal_content(&self.log, self.is_at_rest())
+    }
+
+    /// Whether this agent is below a parent and keeps nothing that the log of that may lack.
+    fn is_at_rest(&self) -> bool {
+        matches!(self.role, Role::Member(_))
+            && self.past.is_none()
+            && self.publishing.waiting_bytes() == 0
     }
 
     /// What is to be written next.
@@ -189,8 +203,9 @@ impl Node {
             true => self.membership.dynamic.take_unwritten(),
             false => None,
         };
-        let source = self.role.journal_source(&self.log);
-        let write = self.journal.next_write(source, dynamic_members, bytes_max);
+        let is_at_rest = self.is_at_rest();
+        let content = self.role.journal_content(&self.log, is_at_rest);
+        let write = self.journal.next_write(content, dynamic_members, bytes_max);
         let items = write.iter().flat_map(|write| &write.items);
         self.cx.counters.journaled += items.map(|item| item.count() as u64).sum::<u64>();
         write
@@ -253,27 +268,29 @@ impl Past {
 }
 
 impl Role {
-    /// The log that is to be on disk.
-    pub(in crate::node) fn journal_source<'a>(
+    /// What is to be on disk. `is_at_rest`: that of a member needs no mark.
+    pub(in crate::node) fn journal_content<'a>(
         &'a self,
         log: &'a FollowedLog,
-    ) -> Option<JournalSource<'a>> {
+        is_at_rest: bool,
+    ) -> JournalContent<'a> {
         match (self.root(), self.replica()) {
-            (Some(root), _) => Some(JournalSource {
+            (Some(root), _) => JournalContent::Log(JournalSource {
                 epochs: log.epochs(),
                 log: log.entries(),
                 published: &root.published,
                 after: log.known_after(true),
-                is_replicated: root.standby.is_some(),
+                is_replicated: root.standby.is_some() || root.whole_copy().is_some(),
             }),
-            (None, Some(replica)) if replica.complete => Some(JournalSource {
+            (None, Some(replica)) if replica.complete => JournalContent::Log(JournalSource {
                 epochs: &replica.epochs,
                 log: &replica.log,
                 published: &replica.published,
                 after: replica.log.known_after(),
                 is_replicated: true,
             }),
-            _ => None,
+            _ if is_at_rest => JournalContent::AtRest,
+            _ => JournalContent::Unchanged,
         }
     }
 }

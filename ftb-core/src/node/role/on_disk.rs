@@ -106,7 +106,8 @@ impl Node {
         }
     }
 
-    /// More of the log is synced here: a standby tells the acting root.
+    /// More of the log is synced here, or nothing waits for the disk any more: a standby tells the
+    /// acting root.
     pub(in crate::node) fn ack_synced(&mut self) {
         if self.role.replica().is_some()
             && let Some(parent) = self.role.parent_mut()

@@ -15,7 +15,7 @@ use crate::node::role::journal::Past;
 use crate::node::role::offered::OfferedLog;
 use crate::node::role::on_disk::{DiskWait, DiskWaits};
 use crate::node::role::re_proposal::{items_after_fork, unfilled};
-use crate::node::role::standby::{LogShipper, Replica};
+use crate::node::role::standby::{CopyAck, LogShipper, Replica};
 use crate::node::role::{KeptLog, Role, RoleCause};
 use crate::numbers::{LogIndex, OriginSeq};
 use crate::position::{Epoch, Position};
@@ -145,6 +145,12 @@ impl Root {
     pub(in crate::node) fn note_filled(&mut self, left: impl FnOnce(Gap) -> Option<Gap>) {
         let unreadable = self.unreadable.take();
         self.unreadable = unreadable.and_then(|(gap, until_ns)| Some((left(gap)?, until_ns)));
+    }
+
+    /// The child that is to be standby, and what it says, once it holds the whole log.
+    pub(in crate::node) fn whole_copy(&self) -> Option<(LinkId, CopyAck)> {
+        let link = self.syncing?;
+        Some((link, self.shippers.get(&link)?.whole()?))
     }
 
     /// What is unconfirmed will come up again.
@@ -388,6 +394,7 @@ impl Node {
     /// Commits what may be, makes it visible and confirms it. Called once after each input.
     pub(in crate::node) fn commit(&mut self) {
         self.skip_slow_standby();
+        self.take_standby();
         let last = self.log.last();
         // Only an acting root commits. Another agent waits for no disk, also if it did as root.
         let Some(root) = self.role.root_mut() else { return self.journal.hold_up_nothing() };

@@ -38,6 +38,8 @@ pub(in crate::node) struct LogShipper {
     complete_at: Option<LogIndex>,
     /// Which copy of this epoch it is.
     copy: u64,
+    /// What the other end says of a copy that is complete, until it is the standby.
+    whole: Option<CopyAck>,
     /// What has come up from there.
     pub(in crate::node) entry_refs: FollowerEntries,
 }
@@ -65,6 +67,8 @@ pub(in crate::node) struct Replica {
     pub(in crate::node) published: PublisherRanges,
     /// Everything that the root had appended was here at some time, and all since.
     pub(in crate::node) complete: bool,
+    /// How long the acknowledgement of the whole copy waits for the mark on the disk here.
+    mark_until_ns: u64,
     /// Which [`ReplicaStart::copy`] it is.
     copy: u64,
     /// What was sent up and is not in it yet.
@@ -91,8 +95,14 @@ impl LogShipper {
             marked,
             complete_at: None,
             copy,
+            whole: None,
             entry_refs: FollowerEntries::default(),
         }
+    }
+
+    /// What the other end says of its whole copy, until it is the standby.
+    pub(in crate::node) fn whole(&self) -> Option<CopyAck> {
+        self.whole
     }
 
     /// The next piece.
@@ -160,6 +170,7 @@ impl Replica {
             log: Log::new(start.after, config.conditions),
             published: PublisherRanges::new(config.publishers_max),
             complete: false,
+            mark_until_ns: 0,
             copy: start.copy,
             kept: SentBatches::default(),
         }
@@ -280,9 +291,13 @@ impl Node {
         self.standby_gone(link);
     }
 
-    /// When a standby that acknowledges nothing is let go.
+    /// When a standby that acknowledges nothing is let go; at a standby, when it waits for the mark
+    /// on its disk no longer.
     pub(in crate::node) fn standby_deadline_ns(&self) -> Option<u64> {
-        let root = self.role.root()?;
+        let Some(root) = self.role.root() else {
+            let waits = self.waits_for_mark();
+            return self.role.replica().filter(|_| waits).map(|replica| replica.mark_until_ns);
+        };
         if root.standby.is_some() {
             let waits = self.log.last() > root.acked;
             return waits.then(|| root.last_ack_ns.saturating_add(ns(self.cx.config.standby_ms)));
@@ -325,9 +340,9 @@ impl Node {
         }
     }
 
-    /// What a standby says of its copy.
+    /// What a standby says of its copy; of a whole copy nothing before its disk has the mark.
     pub(in crate::node) fn replica_ack(&self) -> Option<Frame> {
-        let replica = self.role.replica()?;
+        let replica = self.role.replica().filter(|_| !self.waits_for_mark())?;
         let (epoch, index) = (replica.epochs.head(), replica.log.last());
         let (copy, kept_from) = (replica.copy, replica.kept.from());
         let synced = self.journal.synced(epoch);
@@ -372,22 +387,38 @@ impl Node {
                 root.skips = 0;
             }
         } else if root.syncing == Some(link) && index >= complete_at {
-            let old = root.standby.replace(link);
-            root.syncing = None;
-            root.skipped = None;
-            root.acked = index;
-            root.standby_synced = synced;
-            root.last_ack_ns = self.cx.now.mono_ns;
-            if let Some(old) = old {
-                self.stop_shipper(old);
-            }
-            let host = self.host_of(link);
-            self.cx.transition("standby", &host, "copying", "synced", "it holds the whole log");
-            self.send_tree_state();
+            shipper.whole = Some(ack);
         }
     }
 
+    /// A child that holds the whole log is the standby as soon as the disk here has the mark.
+    pub(in crate::node) fn take_standby(&mut self) {
+        // Only an acting root has a standby.
+        let Some(root) = self.role.root_mut() else { return };
+        let Some((link, ack)) = root.whole_copy().filter(|_| self.journal.is_marked()) else {
+            return;
+        };
+        let old = root.standby.replace(link);
+        root.syncing = None;
+        root.skipped = None;
+        root.acked = ack.index;
+        root.standby_synced = ack.synced;
+        root.last_ack_ns = self.cx.now.mono_ns;
+        if let Some(old) = old {
+            self.stop_shipper(old);
+        }
+        let host = self.host_of(link);
+        self.cx.transition("standby", &host, "copying", "synced", "it holds the whole log");
+        self.send_tree_state();
+    }
+
     // What a standby does.
+
+    /// Whether it holds the whole log, and its disk has not the mark yet.
+    fn waits_for_mark(&self) -> bool {
+        matches!(&self.role, Role::Standby(_, replica)
+            if !self.journal.is_marked() && self.cx.now.mono_ns < replica.mark_until_ns)
+    }
 
     pub(in crate::node) fn on_replica_start(&mut self, start: ReplicaStart) {
         if let Some(parent) = self.role.parent() {
@@ -437,15 +468,23 @@ impl Node {
             self.stop_copy("an entry reference names no batch");
             return self.misbehaved(link, "an entry reference names no batch");
         }
-        if replica.complete && replica.kept.from().is_none() {
-            replica.kept.begin(batches + 1);
-        }
         let is_complete = replica.complete;
-        self.trim_copy(committed);
         if is_complete && matches!(self.role, Role::Syncing(..)) {
             let why = "the whole log is here";
             self.change_role(RoleCause::CopyComplete, why, Role::into_standby);
+            let until_ns = self.cx.after_ms(self.cx.config.journal_ms);
+            if let Some(replica) = self.role.replica_mut() {
+                replica.mark_until_ns = until_ns;
+            }
         }
+        // Batches are kept only while the root hears of it.
+        let keeps = is_complete && !self.waits_for_mark();
+        if let Some(replica) = self.role.replica_mut().filter(|_| keeps)
+            && replica.kept.from().is_none()
+        {
+            replica.kept.begin(batches + 1);
+        }
+        self.trim_copy(committed);
         if let Some(parent) = self.role.parent_mut() {
             parent.ack_due = true;
             let link = parent.link;

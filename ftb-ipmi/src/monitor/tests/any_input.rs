@@ -17,7 +17,8 @@ fn former(choice: u8, is_twice: bool) -> Vec<FormerCondition> {
         ("bmc", FindingKind::LogFull, "SEL_FULL"),
     ][usize::from(choice % 7)];
     let (component, key) = (component.to_owned(), key.to_owned());
-    let row = FormerCondition { component, key, severity: Severity::Error, onset_ns: 1, kind };
+    let (severity, event_states) = (Severity::Error, choice.is_multiple_of(2).then_some(1 << 1));
+    let row = FormerCondition { component, key, severity, onset_ns: 1, kind, event_states };
     vec![row; if is_twice { 2 } else { 1 }]
 }
 

@@ -4,10 +4,11 @@
 use super::*;
 use crate::event::to_event;
 use ftb_core::condition::{Condition, Truth};
+use std::collections::BTreeMap;
 
 fn row(component: &str, kind: FindingKind, key: &str) -> FormerCondition {
-    let component = component.to_owned();
-    FormerCondition { component, key: key.to_owned(), severity: Severity::Error, onset_ns: 7, kind }
+    let (component, key, severity) = (component.to_owned(), key.to_owned(), Severity::Error);
+    FormerCondition { component, key, severity, onset_ns: 7, kind, event_states: None }
 }
 
 /// A node with two sensors that have only events, of a processor and of a power supply.
@@ -231,6 +232,43 @@ fn a_removed_sensor_ends_only_a_condition_that_a_reading_has_shown() {
     let normal = is("n1 ftb.ipmi WATCHED", Truth::True);
     let expected = [is("n1 CHASSIS FAN FANFAIL", Truth::False), normal];
     assert_eq!(stated(&node.take_findings()), expected);
+}
+
+/// What the life before has saved of its faults that only events report.
+#[test]
+fn states_that_were_saved_before_a_restart_tell_the_ends_of_others_apart() {
+    const FAILED_AND_NO_INPUT: u16 = 1 << 1 | 1 << 3;
+    let psu = |offset, is_asserted| event_of(0xC1, 8, offset, is_asserted);
+    let over = is("n1 PS2 Status PSUFAIL", Truth::False);
+    for log_first in [true, false] {
+        let mut node = node_with_events();
+        let mut former = row("PS2 Status", FindingKind::PsuFail, "PSUFAIL");
+        former.event_states = Some(FAILED_AND_NO_INPUT);
+        let mut inputs = vec![Input::Former(vec![former]), psu(3, false), psu(2, false)];
+        inputs.rotate_left(usize::from(log_first));
+        inputs.into_iter().for_each(|input| node.give(input));
+        assert!(!stated(&node.take_findings()).contains(&over), "{log_first}: it has failed");
+        let fault = ("PS2 Status".to_owned(), "PSUFAIL".to_owned());
+        let saved = node.monitor.event_faults().unwrap();
+        assert_eq!(saved, BTreeMap::from([(fault, 1 << 1)]), "{log_first}");
+        node.give(psu(1, false));
+        assert_eq!(stated(&node.take_findings())[0], over, "{log_first}");
+        assert_eq!(node.monitor.event_faults(), Some(BTreeMap::new()));
+    }
+}
+
+#[test]
+fn a_removed_fan_that_only_events_report_has_not_recovered() {
+    for (event_states, is_over) in [(None, true), (Some(0), false), (Some(2), false)] {
+        let mut node = node_with_events();
+        let former = row("CHASSIS FAN", FindingKind::FanFail, "FANFAIL");
+        node.give(Input::Former(vec![FormerCondition { event_states, ..former }]));
+        node.poll_powered(true);
+        let over = is("n1 CHASSIS FAN FANFAIL", Truth::False);
+        assert_eq!(stated(&node.take_findings()).contains(&over), is_over, "{event_states:?}");
+        // The life after this one knows it, too.
+        assert_eq!(node.monitor.event_faults().unwrap().is_empty(), is_over);
+    }
 }
 
 #[test]
