@@ -537,7 +537,7 @@ mod tests {
     use super::{Cli, Command, OnHang, bytes};
     use clap::{CommandFactory as _, Parser as _};
     use ftb_launcher_core::jl;
-    use ftb_launcher_core::policy::Policy;
+    use ftb_launcher_core::policy::{DEFAULT, Policy};
 
     #[test]
     fn a_number_of_bytes_has_a_unit_or_none() {
@@ -555,8 +555,9 @@ mod tests {
                 Cli::parse_from(["ftb-launch", "run", "-n", "1", "--on-hang", word, "--", "a"]);
             let Command::Run(run) = cli.command else { panic!("{cli:?}") };
             assert_eq!(run.how.on_hang, Some(OnHang::Rollback));
-            let policy = Policy::parse(&format!("on_hang = \"{word}\"\n")).unwrap();
-            assert_eq!(policy.on_hang(), jl::OnHang::RollBack);
+            let text =
+                DEFAULT.replacen("on_hang = \"report\"", &format!("on_hang = \"{word}\""), 1);
+            assert_eq!(Policy::parse(&text).unwrap().on_hang(), jl::OnHang::RollBack);
         }
     }
 
