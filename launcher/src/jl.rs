@@ -128,8 +128,9 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let adding =
         Adding { readers, joining, say, starts: Starts::default(), dying: BTreeMap::new() };
     let mut shell = JobLauncher::new(run, (clock, gate), client, inputs, ends, progress, adding);
-    shell.adopt_faults();
-    let later = shell.read_conditions(conditions, starting.is_none(), ignores).await;
+    let adopted = shell.adopt_faults();
+    let how = (starting.is_none(), ignores);
+    let later = shell.read_conditions(conditions, adopted, how).await;
     let mut signals = Caught::listen().map_err(|error| error.to_string())?;
     if let Some(starting) = starting {
         shell.start_nlas(starting);
@@ -281,6 +282,11 @@ impl JobLauncher {
     async fn on_report_news(&mut self, news: ReportNews) {
         match news {
             ReportNews::Report(report) => self.on_report(&report).await,
+            ReportNews::Reading(place) => {
+                let (now, facts) = (self.clock.now(), self.facts());
+                let actions = self.policy.end_reading(now, place, &facts);
+                self.act(actions, None).await;
+            }
             ReportNews::Position(space, position) => {
                 let all_done = !self.policy.is_waiting();
                 self.state.handled.on_position(&space, position, all_done);
@@ -322,26 +328,28 @@ impl JobLauncher {
     }
 
     /// The node of the job that a report is about, if its publisher may speak about it.
-    fn node_of(&self, report: &Report) -> Option<NodeName> {
+    fn node_of(&mut self, report: &Report) -> Option<NodeName> {
         let node = report.node().filter(|node| self.state.jl.job().nodes.contains_key(node))?;
-        let checked = self.policy.check(report, &node, self.facts().owner);
-        checked.map_err(|error| self.gate.refuse(Reason::Unproven, error)).ok()?;
+        if let Err(error) = self.policy.check(report, &node, self.facts().owner) {
+            self.policy.on_refused(report, &node);
+            self.gate.refuse(Reason::Unproven, error);
+            return None;
+        }
         Some(node)
     }
 
     /// Takes the conditions that hold, before a job begins: nodes with a fault get no ranks.
-    /// Returns the actions that need a JL that has begun.
+    /// Returns these and other actions that need a JL that has begun.
     async fn read_conditions(
         &mut self,
         rows: Vec<Report>,
-        adopts: bool,
-        ignores: bool,
+        mut actions: Vec<Action>,
+        (adopts, ignores): (bool, bool),
     ) -> Vec<Action> {
         let now = self.clock.now();
         // Before the start no rank is to be moved.
         let nodes = if adopts { self.facts().nodes } else { BTreeSet::new() };
         let facts = policy::Facts { nodes, ..self.facts() };
-        let mut actions = Vec::new();
         for report in &rows {
             let Some(node) = self.node_of(report) else { continue };
             let of_row = self.policy.event(now, report, &node, &facts);
@@ -365,18 +373,22 @@ impl JobLauncher {
     }
 
     /// Passes orders and waiting faults of an earlier launcher to the policy.
-    fn adopt_faults(&mut self) {
+    fn adopt_faults(&mut self) -> Vec<Action> {
         let now = self.clock.now();
-        self.policy.adopt_orders(now, self.state.orders.clone());
+        let mut actions = self.policy.adopt_orders(now, self.state.orders.clone());
         for (name, node) in &self.state.jl.job().nodes {
             if let Some(ban) = node.unusable.as_ref().filter(|unusable| unusable.lasts) {
-                self.policy.adopt_ban(now, name, &ban.why);
+                let of_ban = self.policy.adopt_ban(now, name, &ban.why);
+                let new: Vec<Action> =
+                    of_ban.into_iter().filter(|action| !actions.contains(action)).collect();
+                actions.extend(new);
             }
         }
         self.policy.follow(self.state.jl.job().faults.newest());
         for (fault, node, reason) in self.state.jl.waiting_faults() {
             self.policy.adopt(now, fault, node, reason);
         }
+        actions
     }
 
     fn facts(&self) -> policy::Facts {

@@ -1,7 +1,8 @@
 //! What the backplane reports of nodes: the conditions that hold now, what changes, and events.
 //!
 //! Reports that state a condition come from one subscription, which begins with the table. After a
-//! gap the table is read again: its rows say so, because the policy knows what it has seen before.
+//! gap the table is read again: its rows say so, because the policy knows what it has seen before,
+//! and the end of the reading is reported, because the table may lack what it had before.
 //! Nodes that join the job have another such subscription. Other reports come from one
 //! subscription for each event space of the policy. It goes on where the launcher before was, and
 //! after a gap that a log can fill where the gap began (`Refill`). Other gaps are reported.
@@ -37,6 +38,8 @@ const POSITION_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub enum ReportNews {
     Report(Box<Report>),
+    /// The table was read again, up to its end. What it does not have is not known to hold.
+    Reading(ReadPlace),
     /// An event space is read up to this position.
     Position(String, Position),
 }
@@ -190,7 +193,10 @@ async fn follow_conditions(
             }
             None if place.is_row && conditions.ended().is_none() => {
                 place.is_row = false;
-                continue;
+                match readers.to.send(ReportNews::Reading(place)).await {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                }
             }
             Some(Delivery::Gap(gap)) => {
                 readers.miss(&gap, "conditions: the table is read again");

@@ -75,6 +75,29 @@ impl<R: AsRef<Claim>> TableView<R> {
         counts
     }
 
+    /// What a subscription had in an earlier reading and not in this one, which has ended: the
+    /// table does not have it any more.
+    pub fn stale(&self, place: ReadPlace) -> impl Iterator<Item = &Subject> {
+        let is_stale = move |known: &ViewedRow<R>| {
+            let is_own = known.place.subscription == place.subscription;
+            is_own && known.place.reading != place.reading
+        };
+        self.rows.iter().filter(move |(_, known)| is_stale(known)).map(|(subject, _)| subject)
+    }
+
+    /// A reading has a row that its reader does not believe: what is known of it stays.
+    pub fn keep(&mut self, subject: &Subject, place: ReadPlace) {
+        let known = self.rows.get_mut(subject);
+        if let Some(known) = known.filter(|of| of.place.subscription == place.subscription) {
+            known.place = place;
+        }
+    }
+
+    /// Forgets what is known of a subject.
+    pub fn forget(&mut self, subject: &Subject) {
+        self.rows.remove(subject);
+    }
+
     /// Forgets all: the table is read again, and what it does not have is not known.
     pub fn clear(&mut self) {
         self.rows.clear();

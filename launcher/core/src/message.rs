@@ -243,6 +243,9 @@ pub struct Closed {
 pub struct TimeLeft {
     pub left_ms: u64,
     pub checkpoint_p95_ms: Option<u64>,
+    /// Of checkpoints in memory, if the job makes them.
+    #[serde(default)]
+    pub memory_p95_ms: Option<u64>,
     pub migration_p95_ms: Option<u64>,
 }
 

@@ -19,6 +19,7 @@ mod orders;
 mod reactions;
 mod report;
 mod rules;
+mod settling;
 #[cfg(test)]
 mod tests;
 
@@ -32,11 +33,13 @@ use crate::jl::{Interval, OnDeath, OnHang, Request, Unusable};
 use crate::message::FaultCause;
 use crate::names::{FaultId, NodeName};
 use crate::progress::HangTimes;
-use conditions::{Change, ConditionsByNode};
+use conditions::{Change, Concerned, ConditionsByNode};
 use core::time::Duration;
 use fault_numbers::FaultTable;
+use ftb_core::log::table_view::ReadPlace;
 use ftb_core::space::lies_in;
 use ftb_core::{EventId, Now};
+use settling::Settling;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The built-in policy; also the commented sample.
@@ -48,6 +51,8 @@ pub const HISTORY_MAX: usize = 4096;
 pub const SETTLING_MAX: usize = 1024;
 /// A settle time takes at most this part of the time until a predicted failure.
 const SETTLE_SHARE: u32 = 4;
+/// Why a node is used again.
+const CLEARED: &str = "its conditions have cleared";
 
 /// Facts of the job that the policy needs.
 #[derive(Clone, Debug, Default)]
@@ -85,24 +90,6 @@ pub enum Action {
         /// The other action.
         reason: String,
     },
-}
-
-/// A decision that waits for its settle time.
-#[derive(Clone, Debug)]
-struct Settling {
-    rule: usize,
-    node: NodeName,
-    /// `None`: the node has recovered.
-    fault: Option<FaultId>,
-    at_ns: u64,
-    /// It waits for the end of the hold-down and then counts as a fault of its own.
-    held: bool,
-    /// When the node is predicted to fail, in monotonic nanoseconds.
-    fails_ns: Option<u64>,
-    /// What was reported; empty: the node has recovered.
-    what: String,
-    /// The event that was reported, unless it is a statement of a condition.
-    event: Option<EventId>,
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +204,7 @@ impl Policy {
         self.orders.usable(node, now.wall_ns);
         self.conditions.overrule(node);
         self.forget_bans(node);
+        self.drop_settlings_of(node);
     }
 
     /// What the next launcher must know.
@@ -224,10 +212,10 @@ impl Policy {
         &self.orders
     }
 
-    /// Continues with the orders of an earlier launcher.
-    pub fn adopt_orders(&mut self, now: Now, orders: Orders) {
+    /// Continues with the orders of an earlier launcher: banned nodes get no ranks.
+    pub fn adopt_orders(&mut self, now: Now, orders: Orders) -> Vec<Action> {
         self.orders = orders;
-        self.adopt_bans(now);
+        self.adopt_bans(now)
     }
 
     /// Whether the action on this event is put off, for its settle time or a hold-down.
@@ -290,6 +278,13 @@ impl Policy {
         self.conditions.watcher(node, space)
     }
 
+    /// A report that was refused ([`Policy::check`]). If it is a row of the table, it ends nothing.
+    pub fn on_refused(&mut self, report: &Report, node: &NodeName) {
+        if report.place.is_row {
+            self.conditions.keep(node, report);
+        }
+    }
+
     fn trusts(&self, report: &Report, owner: u32) -> bool {
         report.uid == 0 || report.uid == owner || self.protects(report)
     }
@@ -313,21 +308,18 @@ impl Policy {
         let matches = |rule: &Rule| rule.matches(report) && (is_trusted || !rule.trusted_only);
         let rules = self.config.rule.iter().enumerate().filter(|(_, rule)| matches(rule));
         let rules: Vec<usize> = rules.map(|(index, _)| index).collect();
-        let keeps_out = |index: &&usize| self.config.rule[**index].action.keeps_out();
+        let concerned = self.concerned(report, &rules, is_trusted);
         let holds = report.holding().is_some();
-        // A rule that only reports leaves nothing for those behind it.
-        let is_left = |index: &&usize| {
-            let rule = &self.config.rule[**index];
-            !(rule.takes_each() && rule.action == ActionKind::Notify)
-        };
-        let by = rules.iter().take_while(is_left).find(keeps_out).copied().filter(|_| holds);
-        let was_out = self.conditions.out(node);
+        let before = self.conditions.standing(node);
         let is_overruled = self.orders.overrules(node, report);
-        let change = self.conditions.take(node, report, by, is_overruled);
+        let change = self.conditions.take(node, report, concerned, is_overruled);
+        let news: &[usize] = if change == Change::Known { &[] } else { &rules };
+        self.disturb(now, node, &before, news);
+        let passed = self.drop_passed(node, &before, &rules, &mut out);
         if change == Change::Known {
+            self.cancel_passed(node, &passed, &mut out);
             return out;
         }
-        self.disturb(now, node, report);
         let at_ns = report.at_ns(now);
         for index in &rules {
             let seen = &mut self.seen[*index];
@@ -346,12 +338,54 @@ impl Policy {
                 self.ban(now, node, index);
             }
         }
-        self.notify_out(node, was_out.as_ref(), &mut out);
+        self.notify_out(node, before.out.as_ref(), &mut out);
         if let Some(index) = index {
             self.decide(now, index, node, report, facts, &mut out);
         }
         if change == Change::Recovered && !index.is_some_and(|index| self.recovers(index)) {
-            self.recover(now, node, &mut out);
+            self.recover(now, node, CLEARED, &mut out);
+        }
+        self.cancel_passed(node, &passed, &mut out);
+        out
+    }
+
+    /// What the rules that match a report, and others, have to do with its condition.
+    fn concerned(&self, report: &Report, rules: &[usize], is_trusted: bool) -> Concerned {
+        let Some(stated) = &report.stated else { return Concerned::default() };
+        let (all, (space, _)) = (&self.config.rule, report.name());
+        let is_timed = |rule: &Rule| {
+            let is_about = rule.is_about(space, "", &[stated.condition.key.as_str()]);
+            is_about && matches!(rule.until, Until::Quiet(_)) && (is_trusted || !rule.trusted_only)
+        };
+        let timed = all.iter().enumerate().filter(|(_, rule)| is_timed(rule));
+        let timed = timed.map(|(index, _)| index).collect();
+        if report.holding().is_none() {
+            return Concerned { timed, ..Concerned::default() };
+        }
+        let keeps_out = |index: &&usize| all[**index].action.keeps_out();
+        // A rule that only reports leaves nothing for those behind it.
+        let is_left = |index: &&usize| {
+            let rule = &all[**index];
+            !(rule.takes_each() && rule.action == ActionKind::Notify)
+        };
+        let by = rules.iter().take_while(is_left).find(keeps_out).copied();
+        Concerned { by, matches: rules.to_vec(), timed }
+    }
+
+    /// A reading of the table by this subscription, after a gap, has ended. What held before, and
+    /// is not in the table any more, is not known to hold.
+    pub fn end_reading(&mut self, now: Now, place: ReadPlace, facts: &Facts) -> Vec<Action> {
+        let mut out = self.tick(now, facts);
+        for (node, gone) in self.conditions.stale(place) {
+            let before = self.conditions.standing(&node);
+            self.conditions.forget(&gone);
+            self.disturb(now, &node, &before, &[]);
+            let passed = self.drop_passed(&node, &before, &[], &mut out);
+            self.notify_out(&node, before.out.as_ref(), &mut out);
+            if before.out.is_some() && self.conditions.out(&node).is_none() {
+                self.recover(now, &node, "the table has its conditions no more", &mut out);
+            }
+            self.cancel_passed(&node, &passed, &mut out);
         }
         out
     }
@@ -388,24 +422,22 @@ impl Policy {
     pub fn adopt_unusable(&mut self, now: Now, node: &NodeName) -> Vec<Action> {
         let mut out = Vec::new();
         if self.conditions.out(node).is_none() {
-            self.recover(now, node, &mut out);
+            self.recover(now, node, CLEARED, &mut out);
         }
         out
     }
 
     /// Nothing keeps the node out any more. A rule of recovery has the delay.
-    fn recover(&mut self, now: Now, node: &NodeName, out: &mut Vec<Action>) {
-        self.settling.retain(|settling| settling.node != *node);
+    fn recover(&mut self, now: Now, node: &NodeName, why: &str, out: &mut Vec<Action>) {
+        // The delay begins anew.
+        self.settling.retain(|settling| settling.fault.is_some() || settling.node != *node);
         let rules = &self.config.rule;
         match rules.iter().position(|rule| rule.action == ActionKind::Usable) {
             Some(rule) if !rules[rule].settle.is_zero() => {
                 let at_ns = now.deadline_ns(rules[rule].settle);
-                let (node, fault, fails_ns, what) = (node.clone(), None, None, String::new());
-                let (held, event) = (false, None);
-                let waits = Settling { rule, node, fault, at_ns, held, fails_ns, what, event };
-                self.settling.push(waits);
+                self.settling.push(Settling::of_recovery(rule, node.clone(), at_ns));
             }
-            _ => self.put_back(node, "its conditions have cleared", out),
+            _ => self.put_back(node, why, out),
         }
     }
 
@@ -452,8 +484,12 @@ impl Policy {
     ) {
         let action = self.config.rule[index].action;
         if action == ActionKind::Usable {
-            self.end_faults(node, index);
-            if self.conditions.out(node).is_some() {
+            let ended = self.end_faults(node, index);
+            let is_out = self.conditions.out(node).is_some();
+            if is_out || !self.config.rule[index].settle.is_zero() {
+                self.cancel_passed(node, &ended, out);
+            }
+            if is_out {
                 return;
             }
         }
@@ -481,16 +517,18 @@ impl Policy {
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
         let (at_ns, held, what) = (now.deadline_ns(settle), false, report.words());
+        let is_stated = report.holding().is_some() && self.conditions.matches(node, index);
         let (node, event) = (node.clone(), report.source.as_ref().map(|source| source.id));
-        let settling = Settling { rule: index, node, fault, at_ns, held, fails_ns, what, event };
+        let settling =
+            Settling { rule: index, node, fault, at_ns, held, fails_ns, what, event, is_stated };
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
-            return self.act(now, settling, out);
+            return self.act(now, settling, facts, out);
         }
         let is_same = |known: &&mut Settling| known.rule == index && known.node == settling.node;
         match self.settling.iter_mut().find(is_same) {
             // It was to wait for the end of a hold-down, and the node fails before that.
             Some(known) if fails_ns.is_some() && settling.at_ns < known.at_ns => *known = settling,
-            Some(_) => {}
+            Some(known) => known.is_stated &= settling.is_stated,
             None => {
                 let Settling { node, what, .. } = &settling;
                 let (words, name, who) = (rule.action.words(), &rule.name, who(fault));
@@ -538,21 +576,24 @@ impl Policy {
                 if settling.held {
                     settling.fault = self.fault_of(now, rule, node);
                 }
-                self.act(now, settling, &mut out);
+                self.act(now, settling, facts, &mut out);
             }
         }
         out
     }
 
-    fn act(&mut self, now: Now, settled: Settling, out: &mut Vec<Action>) {
+    fn act(&mut self, now: Now, settled: Settling, facts: &Facts, out: &mut Vec<Action>) {
         let rule = &self.config.rule[settled.rule];
         let (kind, reason) = (rule.action, rule.name.clone());
+        // Where no rank moves, nothing is to be braked.
+        let has_effect = kind.is_about_the_job() || facts.nodes.contains(&settled.node);
+        let has_power = kind.has_power() && (has_effect || self.config.shadow);
         if kind == ActionKind::Usable {
             return self.put_back(&settled.node, &reason, out);
         }
         let (node, fault) = (&settled.node, settled.fault);
         let what = format!("{} ({reason}, node {node}): {}", kind.words(), settled.what);
-        if let Some(fault) = fault.filter(|_| kind.has_power()) {
+        if let Some(fault) = fault.filter(|_| has_power) {
             if !self.may_act(now, &settled, fault, &what, out) {
                 return;
             }
@@ -648,6 +689,7 @@ impl Policy {
         let is_same = |known: &&mut Settling| known.rule == *index && known.node == *node;
         if let Some(known) = self.settling.iter_mut().find(is_same) {
             known.fails_ns = fails_ns.or(known.fails_ns);
+            known.is_stated &= settled.is_stated;
             return;
         }
         if rule.action.is_about_the_job() || self.settling.len() >= SETTLING_MAX {

@@ -48,8 +48,18 @@ impl Jl {
         let start =
             |row: &super::Rank| (row.ended.is_none() && !row.left_out).then_some(row.incarnation);
         let starts: Vec<Option<u64>> = self.job.ranks.iter().map(start).collect();
+        let had_debugger = self.has_debugger();
         let changes = self.hangs.look(now, &times, &starts);
         let mut new = Vec::new();
+        if had_debugger && !self.has_debugger() {
+            // Nothing was done about the other hung ranks until now.
+            let is_new = |of: &Finding| changes.contains(&HangChange::Hung(*of));
+            new.extend(self.hangs.found().iter().filter(|of| !is_new(of)).copied());
+            for finding in &new {
+                let words = self.hang_words(now, finding);
+                self.job.tell(format!("{words}{}", self.effect(finding)));
+            }
+        }
         for change in &changes {
             match change {
                 HangChange::Hung(finding) => {

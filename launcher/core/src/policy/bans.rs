@@ -1,11 +1,13 @@
 //! Bans: a rule keeps a node out although no condition does, as it counts, or as its event states
 //! no condition. Its key `until` says what ends the ban.
 
+use super::conditions::Standing;
 use super::rules::{Until, nanos};
 use super::{Action, Policy};
+use crate::jl::Unusable;
 use crate::names::NodeName;
-use crate::policy::Report;
 use ftb_core::Now;
+use std::collections::BTreeSet;
 
 impl Policy {
     /// The rule bans the node.
@@ -21,38 +23,62 @@ impl Policy {
     }
 
     /// A ban of a launcher of the release before, which noted the name of the rule only.
-    pub fn adopt_ban(&mut self, now: Now, node: &NodeName, name: &str) {
-        let rule = self.config.rule.iter().position(|rule| rule.name == name);
-        if let Some(rule) = rule.filter(|_| self.conditions.lasting(node).next().is_none()) {
-            self.ban(now, node, rule);
+    pub fn adopt_ban(&mut self, now: Now, node: &NodeName, name: &str) -> Vec<Action> {
+        if self.conditions.lasting(node).next().is_some() {
+            return Vec::new();
         }
+        self.adopt_bans_of(now, [(node.clone(), name.to_owned())])
     }
 
-    /// Continues with the bans among the orders. Those of unknown rules are dropped; the quiet time
-    /// of the others begins anew.
-    pub(super) fn adopt_bans(&mut self, now: Now) {
-        let rules = &self.config.rule;
-        let known = self.orders.bans().filter_map(|(node, name)| {
-            Some((node.clone(), rules.iter().position(|rule| rule.name == name)?))
-        });
-        let known: Vec<(NodeName, usize)> = known.collect();
+    /// Continues with the bans among the orders. The quiet time of their rules begins anew.
+    pub(super) fn adopt_bans(&mut self, now: Now) -> Vec<Action> {
+        let bans = self.orders.bans().map(|(node, name)| (node.clone(), name.to_owned()));
+        let bans: Vec<(NodeName, String)> = bans.collect();
         if !self.config.shadow {
             self.orders.drop_bans();
         }
-        known.into_iter().for_each(|(node, rule)| self.ban(now, &node, rule));
+        self.adopt_bans_of(now, bans)
     }
 
-    /// A rule of recovery matches: what it may end has passed, unless a condition holds.
-    pub(super) fn end_faults(&mut self, node: &NodeName, recovery: usize) {
+    /// Bans of rules that the policy does not have are reported: any recovery ends them.
+    fn adopt_bans_of(
+        &mut self,
+        now: Now,
+        bans: impl IntoIterator<Item = (NodeName, String)>,
+    ) -> Vec<Action> {
+        let mut out = Vec::new();
+        for (node, name) in bans {
+            let was = self.conditions.out(&node);
+            match self.config.rule.iter().position(|rule| rule.name == name) {
+                Some(rule) => self.ban(now, &node, rule),
+                None => {
+                    out.push(Action::Notify(format!(
+                        "policy: rule {name:?} has banned node {node}, and is in the policy no \
+                         more: only a recovery or a person ends this ban (ftb-launch usable)"
+                    )));
+                    if !self.config.shadow {
+                        let (node, why) = (node.clone(), Unusable { why: name, lasts: true });
+                        out.push(Action::Unusable { node, why });
+                    }
+                }
+            }
+            self.notify_out(&node, was.as_ref(), &mut out);
+        }
+        out
+    }
+
+    /// A rule of recovery matches: what it may end has passed, unless a condition holds. Returns
+    /// the rules that nothing matches any more.
+    pub(super) fn end_faults(&mut self, node: &NodeName, recovery: usize) -> BTreeSet<usize> {
         let rules = &self.config.rule;
         let ends = |rule: usize| rule == recovery || rules[recovery].ends(&rules[rule]);
         self.conditions.recovered(node, ends);
         let conditions = &self.conditions;
-        self.settling.retain(|settling| {
-            let rule = settling.rule;
-            settling.node != *node || !ends(rule) || conditions.holds_by(node, rule)
-        });
+        let is_ended = |rule: usize| ends(rule) && !conditions.matches(node, rule);
+        self.settling.retain(|settling| settling.node != *node || !is_ended(settling.rule));
+        let ended = (0..rules.len()).filter(|rule| is_ended(*rule)).collect();
         self.forget_bans(node);
+        ended
     }
 
     /// Drops what is noted about bans that have ended.
@@ -64,16 +90,14 @@ impl Policy {
         self.orders.retain_bans(node, |name| names().any(|lasting| lasting == name));
     }
 
-    /// News of the node: the quiet time of the rules that are about it begins anew.
-    pub(super) fn disturb(&mut self, now: Now, node: &NodeName, report: &Report) {
-        let (space, name) = report.name();
-        let key = report.stated.as_ref().map(|stated| stated.condition.key.as_str());
-        let rules = &self.config.rule;
-        let is_its = |(of, rule): &(NodeName, usize)| {
-            of == node && rules[*rule].is_about(space, name, key.as_slice())
-        };
-        let disturbed = self.quiet_since.iter_mut().filter(|(ban, _)| is_its(ban));
-        disturbed.for_each(|(_, since_ns)| *since_ns = now.mono_ns);
+    /// A report that matches these rules, or a change of the node's conditions: the quiet time of a
+    /// rule begins when nothing has matched it, and no condition disturbed it, since then.
+    pub(super) fn disturb(&mut self, now: Now, node: &NodeName, was: &Standing, news: &[usize]) {
+        for ((of, rule), since_ns) in &mut self.quiet_since {
+            if of == node && (news.contains(rule) || was.disturbed.contains(rule)) {
+                *since_ns = now.mono_ns;
+            }
+        }
     }
 
     /// When the next ban ends, in monotonic nanoseconds, if its node stays quiet.
@@ -83,11 +107,10 @@ impl Policy {
         ends.min().unwrap_or(u64::MAX)
     }
 
-    /// A condition of the rule that holds or is unknown is not quiet.
-    fn quiet_ns(&self, node: &NodeName, rule: usize, since_ns: u64) -> u64 {
-        let rule = &self.config.rule[rule];
-        match rule.until {
-            Until::Quiet(quiet) if self.conditions.are_clear(node, |key| rule.has((true, key))) => {
+    /// While a condition of the rule holds or is unknown, nothing is quiet.
+    fn quiet_ns(&self, node: &NodeName, index: usize, since_ns: u64) -> u64 {
+        match self.config.rule[index].until {
+            Until::Quiet(quiet) if !self.conditions.disturbs(node, index) => {
                 since_ns.saturating_add(nanos(quiet))
             }
             _ => u64::MAX,

@@ -4,14 +4,15 @@
 //! counts, delays and brakes do not matter for that. A rule that counts, or an event without a
 //! condition, keeps the node out until it recovers.
 
-use super::report::Report;
+use super::report::{Report, Statement};
 use crate::names::NodeName;
 use ftb_core::condition::{Subject, Truth, WATCHED};
 use ftb_core::log::conditions::Claim;
-use ftb_core::log::table_view::TableView;
+use ftb_core::log::table_view::{ReadPlace, TableView};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most conditions of all nodes together; events about further ones count as events only.
+/// Most conditions of all nodes together. When it is full, those that do not hold are forgotten; if
+/// all hold, events about further ones count as events only.
 pub(super) const CONDITIONS_MAX: usize = 131_072;
 
 #[derive(Clone, Debug)]
@@ -19,16 +20,50 @@ struct HeldCondition {
     claim: Claim,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,
+    /// The rules that it matches; none if it does not hold, or is overruled.
+    matches: Vec<usize>,
+    /// The rules whose quiet time ends if it may hold.
+    timed: Vec<usize>,
     /// A person wants the node to be used although it holds.
     is_overruled: bool,
     /// The host of its publisher; `None`: it was lost before this launcher.
     host: Option<String>,
 }
 
+impl HeldCondition {
+    /// Whether it holds for a rule with a quiet time, or nothing is known of it.
+    fn disturbs(&self, rule: usize) -> bool {
+        let may_hold = self.claim.truth == Truth::Unknown || self.matches.contains(&rule);
+        may_hold && self.timed.contains(&rule)
+    }
+}
+
 impl AsRef<Claim> for HeldCondition {
     fn as_ref(&self) -> &Claim {
         &self.claim
     }
+}
+
+/// What rules have to do with a report.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Concerned {
+    /// The rule that would leave the node while the condition holds.
+    pub by: Option<usize>,
+    /// The rules that the condition matches while it holds.
+    pub matches: Vec<usize>,
+    /// The rules with a quiet time that are about conditions of this key.
+    pub timed: Vec<usize>,
+}
+
+/// What the conditions of a node mean for the rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Why it is not used.
+    pub out: Option<Out>,
+    /// The rules that conditions match.
+    pub matched: BTreeSet<usize>,
+    /// The rules that are not quiet: a condition holds for them, or is unknown.
+    pub disturbed: BTreeSet<usize>,
 }
 
 /// What a report changes.
@@ -58,13 +93,13 @@ pub(super) struct ConditionsByNode {
 }
 
 impl ConditionsByNode {
-    /// Takes a report. `rule` is the one that would leave the node while the condition holds.
-    /// `is_overruled`: a person has said so to an earlier launcher.
+    /// Takes a report. `is_overruled`: it is a row that holds since before a person wanted the node
+    /// to be used.
     pub(super) fn take(
         &mut self,
         node: &NodeName,
         report: &Report,
-        rule: Option<usize>,
+        concerned: Concerned,
         is_overruled: bool,
     ) -> Change {
         let Some(stated) = &report.stated else {
@@ -79,18 +114,25 @@ impl ConditionsByNode {
             return Change::Known;
         }
         let old = self.view.get(&subject).cloned();
-        if old.is_none() && self.view.len() >= CONDITIONS_MAX {
+        if old.is_none() && self.view.len() >= CONDITIONS_MAX && !self.make_room() {
             return Change::News;
         }
         let was_out = self.is_out(node);
         let is_known = old.as_ref().is_some_and(|old| old.claim.source == claim.source);
         let ends = truth == Truth::False;
-        let was_overruled = old.as_ref().is_some_and(|old| old.is_overruled);
+        // A row that is read after a gap may be of another fault: when it began decides.
+        let is_same = is_known || !place.is_row;
+        let was_overruled = is_same && old.as_ref().is_some_and(|old| old.is_overruled);
         let is_overruled = !ends && (is_overruled || was_overruled);
-        let rule = match &old {
-            _ if ends || is_overruled => None,
-            Some(old) if is_known || truth == Truth::Unknown => old.rule.or(rule),
-            _ => rule,
+        let Concerned { by, matches, timed } = concerned;
+        let (rule, matches) = match &old {
+            _ if ends || is_overruled => (None, Vec::new()),
+            // Who repeats a statement does not repeat its tags.
+            Some(old) if is_known || truth == Truth::Unknown => {
+                let is_kept = !old.matches.is_empty();
+                (old.rule.or(by), if is_kept { old.matches.clone() } else { matches })
+            }
+            _ => (by, matches),
         };
         let is_repeat = is_known && old.as_ref().is_some_and(|old| old.claim.truth == truth);
         let was_held = is_known && old.as_ref().is_some_and(|old| old.claim.truth != Truth::False);
@@ -99,12 +141,23 @@ impl ConditionsByNode {
         // Another host finds that a publisher is lost.
         let host = claim.replaces.is_none().then(|| report.host.clone());
         let host = host.or_else(|| old.and_then(|old| old.host));
-        self.view.take(subject, place, HeldCondition { claim, rule, is_overruled, host });
+        let row = HeldCondition { claim, rule, matches, timed, is_overruled, host };
+        self.view.take(subject, place, row);
         match was_out && !self.is_out(node) {
             true => Change::Recovered,
             false if is_overruled || is_repeat || is_loss => Change::Known,
             false => Change::News,
         }
+    }
+
+    /// Forgets what does not hold: the table of the agents gives that up first, too. Says whether
+    /// there is room.
+    fn make_room(&mut self) -> bool {
+        let rows = self.view.iter();
+        let clear = rows.filter(|(_, row)| row.claim.truth == Truth::False);
+        let clear: Vec<Subject> = clear.map(|(subject, _)| subject.clone()).collect();
+        self.forget(&clear);
+        self.view.len() < CONDITIONS_MAX
     }
 
     fn is_out(&self, node: &NodeName) -> bool {
@@ -131,15 +184,48 @@ impl ConditionsByNode {
         self.lasting.get(node).into_iter().flatten().copied()
     }
 
-    /// Whether a condition keeps the node out by this rule.
-    pub(super) fn holds_by(&self, node: &NodeName, rule: usize) -> bool {
-        self.view.of_host(node.as_str()).any(|(_, row)| row.rule == Some(rule))
+    /// The nodes of which a reading that has ended does not have all rows any more.
+    pub(super) fn stale(&self, place: ReadPlace) -> BTreeMap<NodeName, Vec<Subject>> {
+        let mut stale: BTreeMap<NodeName, Vec<Subject>> = BTreeMap::new();
+        for subject in self.view.stale(place) {
+            if let Ok(node) = NodeName::new(subject.host()) {
+                stale.entry(node).or_default().push(subject.clone());
+            }
+        }
+        stale
     }
 
-    /// Whether each condition of the node with such a key, in upper case, is known not to hold.
-    pub(super) fn are_clear(&self, node: &NodeName, is: impl Fn(&str) -> bool) -> bool {
-        let mut rows = self.view.of_host(node.as_str());
-        rows.all(|(subject, row)| row.claim.truth == Truth::False || !is(subject.key()))
+    /// A row of the table whose publisher is not believed neither counts nor ends anything.
+    pub(super) fn keep(&mut self, node: &NodeName, report: &Report) {
+        if let Some(Statement { condition, .. }) = report.stated.as_ref() {
+            let subject = Subject::new(node.as_str(), &condition.component, &condition.key);
+            self.view.keep(&subject, report.place);
+        }
+    }
+
+    pub(super) fn forget(&mut self, subjects: &[Subject]) {
+        subjects.iter().for_each(|subject| self.view.forget(subject));
+    }
+
+    /// Whether a condition of the node matches this rule.
+    pub(super) fn matches(&self, node: &NodeName, rule: usize) -> bool {
+        self.view.of_host(node.as_str()).any(|(_, row)| row.matches.contains(&rule))
+    }
+
+    /// Whether a condition of the node holds for this rule, or is unknown.
+    pub(super) fn disturbs(&self, node: &NodeName, rule: usize) -> bool {
+        self.view.of_host(node.as_str()).any(|(_, row)| row.disturbs(rule))
+    }
+
+    /// What the conditions of a node mean for the rules.
+    pub(super) fn standing(&self, node: &NodeName) -> Standing {
+        let rows = || self.view.of_host(node.as_str()).map(|(_, row)| row);
+        let disturbed = rows().flat_map(|row| row.timed.iter().filter(|rule| row.disturbs(**rule)));
+        Standing {
+            out: self.out(node),
+            matched: rows().flat_map(|row| &row.matches).copied().collect(),
+            disturbed: disturbed.copied().collect(),
+        }
     }
 
     /// The host of the publisher that watches the node in an event space.
@@ -153,7 +239,10 @@ impl ConditionsByNode {
         self.recovered(node, |_| true);
         let rows = self.view.of_host_mut(node.as_str());
         let held = rows.filter(|row| row.claim.truth != Truth::False);
-        held.for_each(|row| (row.rule, row.is_overruled) = (None, true));
+        for row in held {
+            (row.rule, row.is_overruled) = (None, true);
+            row.matches.clear();
+        }
     }
 
     /// Why the node is not used.

@@ -81,11 +81,23 @@ impl FaultTable {
         self.open.retain(|open| open.node.as_ref() != Some(node));
     }
 
+    /// Closes the faults of these rules about a node; returns those that were acted on.
+    pub(super) fn close_passed(
+        &mut self,
+        node: &NodeName,
+        of: impl Fn(usize) -> bool,
+    ) -> BTreeSet<FaultId> {
+        self.close(|open| of(open.rule) && open.node.as_ref() == Some(node))
+    }
+
     /// Closes the faults of these rules; returns those that were acted on.
     pub(super) fn close_rules(&mut self, of: impl Fn(usize) -> bool) -> BTreeSet<FaultId> {
-        let (closed, open) = core::mem::take(&mut self.open)
-            .into_iter()
-            .partition::<Vec<_>, _>(|open| of(open.rule) && open.node.is_some());
+        self.close(|open| of(open.rule) && open.node.is_some())
+    }
+
+    fn close(&mut self, is_over: impl Fn(&OpenFault) -> bool) -> BTreeSet<FaultId> {
+        let (closed, open) =
+            core::mem::take(&mut self.open).into_iter().partition::<Vec<_>, _>(is_over);
         self.open = open;
         closed.iter().filter(|open| open.acted_ns.is_some()).map(|open| open.id).collect()
     }

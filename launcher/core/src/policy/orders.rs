@@ -58,8 +58,8 @@ impl Orders {
 
     /// Whether the row of the table holds since before the order to use the node.
     pub(super) fn overrules(&self, node: &NodeName, row: &Report) -> bool {
-        let onset_ns = row.stated.as_ref().map(|stated| stated.condition.onset_ns);
         let ordered_ns = self.overruled.get(node);
-        row.is_initial() && onset_ns.zip(ordered_ns).is_some_and(|(onset, order)| onset <= *order)
+        let is_before = |(onset, order): (u64, &u64)| onset <= *order;
+        row.place.is_row && row.onset_ns().zip(ordered_ns).is_some_and(is_before)
     }
 }

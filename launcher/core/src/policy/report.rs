@@ -169,6 +169,12 @@ impl Report {
         i128::from(now.mono_ns) - i128::from(age_ns)
     }
 
+    /// Since when its condition holds, in Unix nanoseconds.
+    pub(super) fn onset_ns(&self) -> Option<u64> {
+        let onset_ns = self.stated.as_ref()?.condition.onset_ns;
+        Some(if onset_ns > 0 { onset_ns } else { self.event.time_ns })
+    }
+
     /// When the node fails at the earliest, in monotonic nanoseconds, if that is predicted.
     pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
         if self.event.tag("cause") != Some("predicted") {
@@ -176,8 +182,7 @@ impl Report {
         }
         let tag = self.event.tag("seconds_left_min").or_else(|| self.event.tag("seconds_left"));
         let left = core::time::Duration::try_from_secs_f64(tag?.parse().ok()?).ok()?;
-        let onset_ns = self.stated.as_ref().map(|stated| stated.condition.onset_ns);
-        let since_ns = onset_ns.filter(|at_ns| *at_ns > 0).unwrap_or(self.event.time_ns);
+        let since_ns = self.onset_ns().unwrap_or(self.event.time_ns);
         let age_ns = if since_ns == 0 { 0 } else { now.wall_ns.saturating_sub(since_ns) };
         Some(now.deadline_ns(left).saturating_sub(age_ns).max(now.mono_ns))
     }

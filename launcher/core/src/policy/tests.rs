@@ -7,6 +7,8 @@ mod catalogue;
 mod conditions;
 mod facility;
 mod infiniband;
+mod passing;
+mod readings;
 mod table;
 
 use super::*;

@@ -55,6 +55,32 @@ pub(super) fn has_hung(job: &mut Clocked, seconds: u64) {
     }
 }
 
+/// Ranks 0 and 1 are stopped, rank 1 by a debugger, until it goes on.
+#[test]
+fn a_rank_that_hung_beside_a_debugger_is_acted_on_when_the_debugger_has_gone() {
+    use crate::progress::{NodeReport, RankReport, RunState};
+    let mut job = started(OnHang::Kill, OnDeath::Rollback);
+    let starts = [0, 1].map(|rank: usize| job.jl.job.ranks[rank].incarnation);
+    let still = |rank: u32, state, seconds: u64| {
+        let (incarnation, ms) = (starts[rank as usize], seconds * 1000);
+        let report = RankReport { rank, incarnation, state, state_ms: ms, ..Default::default() };
+        let still = vec![RankReport { still_ms: ms, ..report }];
+        FromNla::Progress(NodeReport { still, ..NodeReport::default() })
+    };
+    for seconds in 0..30 {
+        job.says("a", still(0, RunState::Stopped, seconds));
+        job.says("b", still(1, RunState::Traced, seconds));
+        job.wait(1);
+    }
+    assert!(job.reported("nothing is done while a debugger is attached"), "{:?}", job.out);
+    assert!(!job.reported("on_hang = kill"), "{:?}", job.out);
+    for seconds in 30..35 {
+        has_hung(&mut job, seconds);
+        job.wait(1);
+    }
+    assert!(job.reported("the job ends (on_hang = kill)"), "{:?}", job.out);
+}
+
 #[test]
 fn a_job_that_hangs_before_its_first_set_starts_anew_where_its_owner_lets_it_restart() {
     for on_hang in [OnHang::Restart, OnHang::RollBack] {

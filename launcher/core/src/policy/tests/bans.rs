@@ -3,7 +3,8 @@
 use super::conditions::{repeated, says, stated, unusable};
 use super::*;
 use ftb_core::Severity;
-use ftb_core::condition::Truth;
+use ftb_core::condition::{RecommendedAction, Truth};
+use ftb_core::log::table_view::ReadPlace;
 
 /// An uncorrectable memory error that is over at once: it states no condition.
 fn memory_error(policy: &mut Policy, seconds: u64, number: u32) -> Vec<Action> {
@@ -100,7 +101,12 @@ fn the_next_launcher_knows_which_rules_ban_a_node() {
     memory_error(&mut first, 8, 7);
     let text = serde_json::to_string(first.orders()).unwrap();
     let mut next = Policy::parse(DEFAULT).unwrap();
-    next.adopt_orders(at(100), serde_json::from_str(&text).unwrap());
+    let adopted = next.adopt_orders(at(100), serde_json::from_str(&text).unwrap());
+    let ban = |number: u32, rule: &str| Action::Unusable {
+        node: node(number),
+        why: Unusable { why: rule.to_owned(), lasts: true },
+    };
+    assert_eq!(adopted, [ban(5, "InfiniBand port errors"), ban(7, "memory errors")]);
     assert_eq!(next.orders(), first.orders());
     for number in [5, 7] {
         assert_eq!(wants(&ipmi(&mut next, 101, "FTB_IPMI_NORMAL", number)), [], "{number}");
@@ -108,12 +114,117 @@ fn the_next_launcher_knows_which_rules_ban_a_node() {
     assert!(is_back(&next.tick(at(1900), &facts(4)), 5), "its quiet time began anew");
     let mut of_older = Policy::parse(DEFAULT).unwrap();
     of_older.adopt_ban(at(100), &node(5), "InfiniBand port errors");
-    of_older.adopt_ban(at(100), &node(6), "a rule that is no more");
+    let unknown = of_older.adopt_ban(at(100), &node(6), "a rule that is no more");
+    assert!(
+        matches!(&unknown[..], [Action::Notify(words), unusable]
+        if words.contains("\"a rule that is no more\" has banned node node06")
+            && *unusable == ban(6, "a rule that is no more")),
+        "{unknown:?}"
+    );
     assert_eq!(wants(&ipmi(&mut of_older, 101, "FTB_IPMI_NORMAL", 5)), []);
     assert!(is_back(&of_older.tick(at(1900), &facts(4)), 5));
     assert!(is_back(&ipmi(&mut of_older, 1901, "FTB_IPMI_NORMAL", 6), 6));
     let older: Orders = serde_json::from_str("{\"drained\":[],\"overruled\":{}}").unwrap();
     assert_eq!(older, Orders::default(), "of the release before");
+}
+
+#[test]
+fn a_ban_of_a_rule_that_is_no_more_is_reported() {
+    let mut first = Policy::parse(DEFAULT).unwrap();
+    three_times_down(&mut first);
+    let renamed = DEFAULT.replace("\"InfiniBand port errors\"", "\"port errors\"");
+    let mut next = Policy::parse(&renamed).unwrap();
+    let adopted = next.adopt_orders(at(100), first.orders().clone());
+    assert!(matches!(&adopted[..], [Action::Notify(words), Action::Unusable { .. }]
+        if words.contains("rule \"InfiniBand port errors\" has banned node node05")));
+    assert_eq!(*next.orders(), Orders::default());
+    assert!(is_back(&ipmi(&mut next, 101, "FTB_IPMI_NORMAL", 5), 5));
+}
+
+/// A policy with one rule, which bans its node until it has been quiet for ten seconds.
+fn timed(keys: &str) -> Policy {
+    Policy::parse(&format!(
+        "hold_down = \"1s\"\nbreaker = {{ actions = 9, within = \"1m\" }}\n[[rule]]\n\
+         name = \"disk\"\naction = \"migrate\"\nuntil = \"10s\"\ncount = 2\n{keys}"
+    ))
+    .unwrap()
+}
+
+fn disk(seq: u64, severity: Severity, truth: Truth) -> Report {
+    let mut report = stated(seq, "DISK_SLOW", 5, "DISK_SLOW", truth);
+    report.event.space = EventSpace::new("site.disk").unwrap();
+    (report.uid, report.event.severity) = (500, severity);
+    report.stated.as_mut().unwrap().condition.severity = Some(severity);
+    report
+}
+
+/// When the ban ends, in seconds; two faults have begun and passed.
+fn quiet_from(policy: &mut Policy) -> Option<u64> {
+    for seconds in [1, 3] {
+        says(policy, seconds, &disk(seconds, Severity::Error, Truth::True), 4);
+        says(policy, seconds + 1, &disk(seconds + 1, Severity::Info, Truth::False), 4);
+    }
+    quiet_until(policy)
+}
+
+fn quiet_until(policy: &Policy) -> Option<u64> {
+    let at_ns = policy.next_deadline_ns();
+    (at_ns != u64::MAX).then_some(at_ns / 1_000_000_000)
+}
+
+#[test]
+fn only_what_matches_its_rule_disturbs_the_quiet_of_a_ban() {
+    let rule = "space = \"site.disk\"\nevents = [\"DISK_SLOW\"]\nconditions = [\"DISK_SLOW\"]\n\
+                severity = \"error\"\ntrusted_only = true\n";
+    let mut policy = timed(rule);
+    assert_eq!(quiet_from(&mut policy), Some(14));
+    let mild = disk(5, Severity::Warning, Truth::True);
+    says(&mut policy, 5, &mild, 4);
+    assert_eq!(quiet_until(&policy), Some(14), "it is no error");
+    let foreign = Report { uid: 1000, stated: None, ..disk(6, Severity::Error, Truth::True) };
+    policy.event(at(6), &foreign, &node(5), &facts(4));
+    assert_eq!(quiet_until(&policy), Some(14), "the publisher is not trusted");
+    let elsewhere = stated(7, "DISK_SLOW", 5, "DISK_SLOW", Truth::True);
+    says(&mut policy, 7, &elsewhere, 4);
+    assert_eq!(quiet_until(&policy), Some(14), "of another event space");
+    says(&mut policy, 8, &disk(8, Severity::Error, Truth::True), 4);
+    assert_eq!(quiet_until(&policy), None);
+    says(&mut policy, 9, &disk(9, Severity::Info, Truth::False), 4);
+    assert_eq!(quiet_until(&policy), Some(19), "it has held until now");
+    let again = disk(10, Severity::Info, Truth::False);
+    says(&mut policy, 10, &again, 4);
+    assert_eq!(quiet_until(&policy), Some(19), "nothing new");
+    let plain = Report { stated: None, ..disk(11, Severity::Error, Truth::True) };
+    policy.event(at(11), &plain, &node(5), &facts(4));
+    assert_eq!(quiet_until(&policy), Some(21));
+    let lost = repeated(disk(10, Severity::Info, Truth::Unknown));
+    says(&mut policy, 12, &lost, 4);
+    assert_eq!(quiet_until(&policy), None, "unknown is not quiet");
+}
+
+/// A watch holds as long as its publisher lives, and is no fault.
+#[test]
+fn a_rule_about_whatever_is_recommended_lets_its_ban_end() {
+    let mut policy = timed("recommended = [\"replace\"]\n");
+    says(&mut policy, 0, &stated(1, "FTB_IPMI_NORMAL", 5, "WATCHED", Truth::True), 4);
+    for seconds in [1, 3] {
+        let mut report = disk(seconds, Severity::Error, Truth::True);
+        report.stated.as_mut().unwrap().condition.action = RecommendedAction::Replace;
+        says(&mut policy, seconds, &report, 4);
+        says(&mut policy, seconds + 1, &disk(seconds + 1, Severity::Info, Truth::False), 4);
+    }
+    assert_eq!(quiet_until(&policy), Some(14));
+}
+
+#[test]
+fn the_quiet_time_begins_when_a_gap_ends_a_fault() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    three_times_down(&mut policy);
+    port(&mut policy, 7, true);
+    assert_eq!(quiet_until(&policy), None);
+    let ended = ReadPlace { reading: 1, ..ReadPlace::default() };
+    assert_eq!(wants(&policy.end_reading(at(100), ended, &facts(4))), []);
+    assert_eq!(quiet_until(&policy), Some(1900));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) fn stated(seq: u64, name: &str, number: u32, key: &str, truth: Truth)
     report
 }
 
-fn fan(seq: u64, number: u32, truth: Truth) -> Report {
+pub(super) fn fan(seq: u64, number: u32, truth: Truth) -> Report {
     let name = if truth == Truth::False { "FTB_IPMI_SENSOR_CLEARED" } else { "FTB_IPMI_FANFAIL" };
     stated(seq, name, number, "FANFAIL", truth)
 }

@@ -1,0 +1,128 @@
+//! Faults that pass: what waits for them is cancelled, and nothing else.
+
+use super::conditions::{fan, says, stated};
+use super::*;
+use ftb_core::condition::Truth;
+
+/// A power supply of node 2 fails or is well again.
+fn supply(policy: &mut Policy, seconds: u64, component: &str, truth: Truth) -> Vec<Action> {
+    let name = if truth == Truth::False { "FTB_IPMI_SENSOR_CLEARED" } else { "FTB_IPMI_PSUFAIL" };
+    let mut report = stated(seconds, name, 2, "PSUFAIL", truth);
+    report.stated.as_mut().unwrap().condition.component = component.to_owned();
+    says(policy, seconds, &report, 4)
+}
+
+/// Node 2 was left for its fan at 1 s, in part without effect, and a power supply fails within the
+/// hold-down.
+fn with_a_second_fault() -> Policy {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&says(&mut policy, 1, &fan(1, 2, Truth::True), 4), 2));
+    assert_eq!(wants(&supply(&mut policy, 10, "PSU 1", Truth::True)), []);
+    assert_eq!(policy.next_deadline_ns(), at(61).mono_ns);
+    policy
+}
+
+fn words(actions: &[Action]) -> Vec<&str> {
+    let said = actions.iter().filter_map(|action| match action {
+        Action::Notify(words) => Some(words.as_str()),
+        _ => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn a_fault_that_passes_within_the_hold_down_moves_no_rank_although_another_one_holds() {
+    let mut policy = with_a_second_fault();
+    let passed = supply(&mut policy, 20, "PSU 1", Truth::False);
+    assert!(policy.conditions.out(&node(2)).is_some(), "the fan has failed still");
+    let expected = "fault 2: FTB_IPMI_PSUFAIL of PSU 1 on node02 has passed; not done: migrate \
+                    (power supply failed)";
+    assert_eq!(words(&passed), [expected]);
+    assert_eq!(policy.tick(at(61), &facts(4)), []);
+}
+
+#[test]
+fn a_fault_that_another_condition_of_its_rule_keeps_up_moves_the_ranks() {
+    let mut policy = with_a_second_fault();
+    supply(&mut policy, 11, "PSU 2", Truth::True);
+    let passed = supply(&mut policy, 20, "PSU 1", Truth::False);
+    assert_eq!((wants(&passed), words(&passed)), (vec![], vec![]));
+    assert!(is_migration(&policy.tick(at(61), &facts(4)), 2));
+}
+
+/// Its severity decides: it is still stated, but no rule would leave the node for it.
+#[test]
+fn a_fault_that_becomes_milder_than_its_rule_has_passed() {
+    let mut policy = with_a_second_fault();
+    let mut milder = stated(20, "FTB_IPMI_PSUFAIL", 2, "PSUFAIL", Truth::True);
+    let condition = &mut milder.stated.as_mut().unwrap().condition;
+    condition.component = "PSU 1".to_owned();
+    condition.severity = Some(ftb_core::Severity::Warning);
+    says(&mut policy, 20, &milder, 4);
+    assert_eq!(wants(&policy.tick(at(61), &facts(4))), []);
+}
+
+/// No spare was free: the migration waits in the launcher. The node stays out for another reason,
+/// which moves no rank.
+#[test]
+fn a_request_for_a_fault_that_has_passed_is_cancelled_while_the_node_stays_out() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&says(&mut policy, 1, &fan(1, 2, Truth::True), 4), 2));
+    let gone = |seq: u64, truth: Truth| {
+        let name = if truth == Truth::False { "FTB_NODE_BACK" } else { "FTB_AGENT_LOST" };
+        let mut gone = stated(seq, name, 2, "AGENT_LOST", truth);
+        gone.event.space = EventSpace::new("ftb.agent").unwrap();
+        gone
+    };
+    says(&mut policy, 2, &gone(2, Truth::True), 4);
+    let passed = says(&mut policy, 3, &fan(3, 2, Truth::False), 4);
+    assert_eq!(faults(&passed), [("off", ids([1]))]);
+    let back = says(&mut policy, 4, &gone(4, Truth::False), 4);
+    assert_eq!(faults(&back), [("wanted", ids([]))], "it is put back");
+}
+
+/// The same of events that state nothing, which a recovery ends.
+#[test]
+fn a_recovery_cancels_the_requests_of_what_it_ends_while_the_node_stays_out() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&ipmi(&mut policy, 1, "FTB_IPMI_FANFAIL", 2), 2));
+    policy.event(at(2), &plain(&event("ftb.ib", "FTB_IB_PORT_FLAPPING")), &node(2), &facts(4));
+    let normal = ipmi(&mut policy, 3, "FTB_IPMI_NORMAL", 2);
+    assert_eq!(faults(&normal), [("off", ids([1]))]);
+    assert!(is_migration(&policy.tick(at(61), &facts(4)), 2), "the port flaps");
+}
+
+#[test]
+fn a_node_that_recovers_keeps_what_waits_for_a_fault_of_another_event_space() {
+    let rule = "[[rule]]\nname = \"disk\"\nspace = \"site.disk\"\nevents = [\"DISK_SLOW\"]\n\
+                settle = \"30s\"\naction = \"checkpoint\"\n";
+    let mut policy = Policy::parse(&format!("{DEFAULT}{rule}")).unwrap();
+    policy.event(at(1), &plain(&event("site.disk", "DISK_SLOW")), &node(2), &facts(4));
+    says(&mut policy, 2, &fan(1, 2, Truth::True), 4);
+    let back = says(&mut policy, 3, &fan(2, 2, Truth::False), 4);
+    assert_eq!(wants(&back), [Request::Usable { node: node(2) }]);
+    assert!(matches!(wants(&policy.tick(at(31), &facts(4)))[..], [Request::Checkpoint { .. }]));
+}
+
+#[test]
+fn nothing_that_waits_leaves_a_node_that_a_person_wants_to_be_used() {
+    let mut policy = with_a_second_fault();
+    policy.usable(at(20), &node(2));
+    assert_eq!(policy.tick(at(61), &facts(4)), []);
+}
+
+/// A large job begins while many of its spares have a processor that failed.
+#[test]
+fn drains_of_nodes_without_ranks_open_no_breaker_and_hold_nothing_down() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let failed = |number: u32| stated(1, "FTB_IPMI_CPUFAIL", number, "CPUFAIL", Truth::True);
+    for number in 5..25 {
+        let drained = wants(&says(&mut policy, 1, &failed(number), 4));
+        assert!(matches!(&drained[..], [Request::Drain { .. }]), "{number}: {drained:?}");
+    }
+    assert!(is_migration(&says(&mut policy, 2, &fan(1, 2, Truth::True), 4), 2));
+    let shadow = DEFAULT.replace("shadow = false", "shadow = true");
+    let mut shadow = Policy::parse(&shadow).unwrap();
+    assert_eq!(wants(&says(&mut shadow, 1, &failed(5), 4)), []);
+    assert_eq!(*shadow.orders(), Orders::default());
+}
