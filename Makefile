@@ -72,14 +72,14 @@ simulate: ## random faults: SIM_SEEDS (667) seeds from SIM_FIRST on of each of 1
 	  $(CARGO) test --target-dir $(TARGET)/simulation -p ftb-core --test simulation -- \
 	  nothing_silently nothing_that_was_confirmed --nocapture
 
-test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 50 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
+test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated agents, 400 broken jobs, 100 killed ones under 16,000 events/s, adapter to subscriber
 	$(CARGO) test -p ftb-core --test simulation -- --ignored --nocapture
 	$(MAKE) simulate
 	$(CARGO) build -p ftb-agent -p ftb-launcher --bins --examples
 	$(CARGO) build -p ftb-ipmi --bins
 	FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test ramps --test hangs \
 	  -- --ignored --nocapture
-	FTB_FAULT_RUNS=50 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery whatever_is_killed -- --nocapture
+	FTB_FAULT_RUNS=200 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(CARGO) test -p ftb-launcher --test recovery any_kill -- --nocapture
 	$(CARGO) test --release -p ftb-job --test crowd -- --ignored --nocapture
 	$(CARGO) build --release -p ftb-agent -p ftbctl -p ftb-ib --bins
 	FTB_CONDITION_RUNS=100 FTB_BIN_DIR=$(abspath $(TARGET))/release $(CARGO) test --release -p ftb-tests --test conditions whatever_process_is_killed -- --nocapture

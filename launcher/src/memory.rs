@@ -8,7 +8,7 @@ use ftb_job::memory::{MemorySocket, create, is_sealed, seal};
 use ftb_launcher_core::memory::Shares;
 use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::names::{NodeName, SetId};
-use ftb_launcher_pods::images::packed::Packed;
+use ftb_launcher_pods::images::packed::{self, Packed};
 use ftb_launcher_pods::images::{self, Outlives, tree};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -237,8 +237,14 @@ impl NodeMemory {
             Err(error) => Err(error.to_string()),
         };
         match (request.split_once(' '), memory) {
+            (Some(("room", which)), None) => {
+                let (set, bytes) = which.split_once(' ').unwrap_or((which, ""));
+                let bytes = bytes.parse().map_err(|_| format!("{which:?} names no bytes"))?;
+                self.shares().reserve(&memory_set(set)?, rank, bytes).map(|()| None)
+            }
             (Some(("put", set)), Some(memory)) => {
                 let (set, image) = (memory_set(set)?, File::from(memory));
+                self.shares().release(&set, rank);
                 if !is_sealed(&image) {
                     return Err("the image is not sealed memory".to_owned());
                 }
@@ -254,7 +260,7 @@ impl NodeMemory {
                 let rank = rank.ok_or_else(|| format!("{which:?} names no rank"))?;
                 Ok(Some(self.image(&memory_set(set)?, rank)?.data))
             }
-            _ => Err("expected put SET with memory, or get SET and a rank".to_owned()),
+            _ => Err("expected room, put SET with memory, or get SET and a rank".to_owned()),
         }
     }
 
@@ -283,7 +289,8 @@ fn unpacked(image: Image, place: &Path) -> io::Result<Content> {
     tree::remove(&part)?;
     fs::create_dir_all(part.parent().unwrap_or(&part))?;
     let mut from = BufReader::with_capacity(READ_BYTES, ImageReader(image, 0));
-    tree::receive(&mut from, &part, Outlives::Nothing)?;
+    let received = tree::receive(&mut from, &part, Outlives::Nothing)?;
+    packed::check(&mut from, &received)?;
     fs::rename(&part, place)?;
     let packed = Packed::of(place)?;
     if packed.bytes() != bytes {
@@ -369,12 +376,18 @@ mod tests {
             ("put set-000001", b"disk", true, "no set in memory"),
             ("put ../x", b"climb", true, "set id"),
             ("put mem-000001", b"much too large", true, "14 bytes are needed, 10 are allowed"),
-            ("get mem-000001", b"", true, "expected put"),
-            ("", b"", true, "expected put"),
+            ("get mem-000001", b"", true, "expected room, put"),
+            ("", b"", true, "expected room, put"),
         ] {
             let error = put(words, bytes, sealed).unwrap_err();
             assert!(error.contains(why), "{words}: {error}");
         }
+        let room = |words: &str| memory.answer(3, words, None).map(drop);
+        let error = room("room mem-000001 14").unwrap_err();
+        assert!(error.contains("14 bytes are needed, 10 are allowed"), "{error}");
+        assert!(room("room mem-000001 x").unwrap_err().contains("no bytes"));
+        room("room mem-000001 9").unwrap();
+        assert_eq!(memory.left(), 1, "it is kept for this rank");
         put("put mem-000001", b"ten bytes!", true).unwrap();
         let got = memory.answer(3, "get mem-000001", None).unwrap().unwrap();
         assert!(matches!(&*got, Content::Memory(got) if got.metadata().unwrap().len() == 10));
@@ -410,7 +423,7 @@ mod tests {
         fs::write(source.join("deep/pages"), [7; 300_000]).unwrap();
         fs::write(images::path(here.path(), &set, 5), "in the image of rank 4\n").unwrap();
         let first = memory(400_000).with_pods(here.path().to_owned());
-        let bytes = ftb_launcher_pods::images::packed::bytes(&source).unwrap();
+        let bytes = packed::bytes(&source).unwrap();
         let wrong = first.keep_pod(&set, &[(4, bytes + 1)]).unwrap_err();
         assert!(wrong.contains("rank 4 has"), "{wrong}");
         assert!(!source.exists(), "nothing of a refused set is left");
@@ -433,6 +446,12 @@ mod tests {
         let place = |rank| images::path(there.path(), &set, rank);
         put(4, b"5 deep/pages\nshort");
         assert!(other.unpack(&set, 4).unwrap_err().contains("cannot be unpacked"));
+        assert!(!place(4).exists() && !place(4).with_extension("part").exists());
+        // As wrong parity would leave it: only its checksum says so.
+        let mut wrong = stream.clone();
+        wrong[200_000] ^= 1;
+        put(4, &wrong);
+        assert!(other.unpack(&set, 4).unwrap_err().contains("its checksum is"));
         assert!(!place(4).exists() && !place(4).with_extension("part").exists());
         put(4, &stream);
         other.unpack(&set, 4).unwrap();

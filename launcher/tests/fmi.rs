@@ -202,3 +202,15 @@ async fn calls_that_are_wrong_are_refused_with_a_code_and_the_reason() -> Result
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_mpi_among_four_ranks_have_the_results_that_mpi_says() -> Result<()> {
+    let site = Site::without_examples(4).await?;
+    let source = include_str!("fmi_calls.c");
+    let program = with_ftb_mpi(&site, "fmi_calls", source)?.context("no C compiler")?;
+    let output = run(launch(&site, "calls", &["-q"], &[&program])).await?;
+    let (found, reported) = (results(&output)?, text(&output.stderr));
+    let expected: Vec<String> = (0..4).map(|rank| format!("result {rank} right")).collect();
+    assert_eq!(found, expected, "{}{reported}", text(&output.stdout));
+    nothing_left("FTB_JOB_ID=calls\0").await
+}

@@ -1,5 +1,6 @@
 /* Calls of FMI that are refused, each with its code; and some that one rank alone can make. */
 #include <fmi.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,27 @@ int main(int argc, char **argv)
     failed |= more[0] != 1 || more[1] != 3 || more[2];
     EXPECT(FMI_Type_free(&pair), FMI_SUCCESS, "");
     EXPECT(FMI_Type_free(&pair), FMI_ERR_ARG, "no derived type");
+
+    /* Numbers without a bound: each call answers at once. */
+    EXPECT(FMI_Type_vector(INT_MAX, INT_MAX, INT_MAX, FMI_BYTE, &pair), FMI_SUCCESS, "");
+    EXPECT(FMI_Type_size(pair, &count), FMI_SUCCESS, "");
+    failed |= count != INT_MAX;
+    EXPECT(FMI_Send(values, 1, pair, 0, 1, made), FMI_ERR_LIMIT, "at most");
+    EXPECT(FMI_Type_contiguous(INT_MAX, pair, &pair), FMI_ERR_LIMIT, "pieces of memory");
+    EXPECT(FMI_Type_vector(INT_MAX, 1, 2, FMI_BYTE, &pair), FMI_ERR_LIMIT, "pieces of memory");
+    EXPECT(FMI_Type_vector(INT_MAX, 0, INT_MAX, FMI_BYTE, &pair), FMI_SUCCESS, "");
+    EXPECT(FMI_Sendrecv(values, INT_MAX, pair, 0, 2, more, INT_MAX, pair, 0, 2, made, &status),
+           FMI_SUCCESS, "");
+    EXPECT(FMI_Type_vector(2, 1, 2, FMI_INT, &pair), FMI_SUCCESS, "");
+    EXPECT(FMI_Sendrecv(values, 1, FMI_INT, 0, 2, more, INT_MAX, pair, 0, 2, made, &status),
+           FMI_SUCCESS, "");
+    dims[0] = dims[1] = INT_MAX;
+    EXPECT(FMI_Dims_create(INT_MAX, 2, dims), FMI_ERR_ARG, "cannot be shared out");
+    EXPECT(FMI_Cart_create(made, 2, dims, dims, 0, &made), FMI_ERR_ARG, "");
+    dims[0] = dims[1] = 0;
+    EXPECT(FMI_Dims_create(INT_MAX, 2, dims), FMI_SUCCESS, "");
+    failed |= dims[0] != INT_MAX || dims[1] != 1;
+    dims[0] = dims[1] = 1;
     EXPECT(FMI_Cart_shift(made, 0, 1, &count, &rank), FMI_ERR_ARG, "no grid");
     EXPECT(FMI_Cart_create(made, 2, dims, dims, 0, &made), FMI_SUCCESS, "");
     EXPECT(FMI_Cart_shift(made, 2, 1, &count, &rank), FMI_ERR_ARG, "no such dimension");

@@ -1,4 +1,5 @@
 import array
+import weakref
 
 import ftb
 from ftb import job
@@ -13,25 +14,33 @@ def refused(words, name, buffer):
         raise AssertionError(f"{name} is protected")
 
 
+class Storage:
+    def __init__(self, values):
+        self.memory = array.array("d", values)
+
+
 class Tensor:
     """As one of PyTorch."""
 
     def __init__(self, device, contiguous=True):
         self.device = type("device", (), {"type": device})
-        self.memory = array.array("d", [1.0, 2.0])
+        self.storage = Storage([1.0, 2.0])
         self.contiguous = contiguous
+
+    def untyped_storage(self):
+        return self.storage
 
     def is_contiguous(self):
         return self.contiguous
 
     def data_ptr(self):
-        return self.memory.buffer_info()[0]
+        return self.storage.memory.buffer_info()[0]
 
     def numel(self):
-        return len(self.memory)
+        return len(self.storage.memory)
 
     def element_size(self):
-        return self.memory.itemsize
+        return self.storage.memory.itemsize
 
 
 state = job.protect("state", bytearray(8))
@@ -54,3 +63,26 @@ except BufferError:
     pass
 else:
     raise AssertionError("a protected buffer moves")
+
+
+def moved(change):
+    change()
+    try:
+        next(job.loop())
+    except job.JobError as error:
+        assert "'tensor': its memory has moved" in str(error), error
+    else:
+        raise AssertionError("a tensor is saved from where it was")
+
+
+first, device = tensor.storage, tensor.device
+kept = weakref.ref(first)
+moved(lambda: setattr(tensor, "storage", Storage([3.0, 4.0])))
+moved(lambda: setattr(tensor, "storage", Storage([1.0])))
+del first
+assert kept() is not None, "memory that is still protected is freed"
+tensor.storage = kept()
+moved(lambda: setattr(tensor, "device", type("device", (), {"type": "cuda"})))
+tensor.device = device
+tensor.storage.memory[0] = 5.0
+assert next(job.loop()) == 4

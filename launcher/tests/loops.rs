@@ -225,8 +225,10 @@ async fn wrong_calls_are_refused_with_the_reason() -> Result<()> {
     let program = with_libftbjob(&site, "cc", "looping_wrong", source)?.context("no C compiler")?;
     let output = run(Command::new(program)).await?;
     assert!(output.status.success(), "{}", text(&output.stdout));
-    let python = Program::python(&site)?;
-    let script = include_str!("looping_wrong.py");
+    python_succeeds(&Program::python(&site)?, include_str!("looping_wrong.py")).await
+}
+
+async fn python_succeeds(python: &Program, script: &str) -> Result<()> {
     let mut command = Command::new(&python.words[0]);
     command.args(["-c", script]);
     for (name, value) in python.env.iter().filter_map(|pair| pair.split_once('=')) {
@@ -235,4 +237,17 @@ async fn wrong_calls_are_refused_with_the_reason() -> Result<()> {
     let output = run(command).await?;
     assert!(output.status.success(), "{}", text(&output.stderr));
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_threads_go_on_while_one_waits_in_the_loop() -> Result<()> {
+    let site = Site::without_examples(1).await?;
+    let source = include_str!("looping_thread.c");
+    let program =
+        with_libftbjob(&site, "cc", "looping_thread", source)?.context("no C compiler")?;
+    let output = run(Command::new(program)).await?;
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    let python = Program::python(&site)?;
+    python_succeeds(&python, include_str!("looping_thread.py")).await?;
+    python_succeeds(&python, include_str!("looping_interrupt.py")).await
 }

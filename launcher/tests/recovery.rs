@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use ftb_tests::cluster::wait_for;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::memory::wait_protected;
 use site::{PAUSE_US, STEPS, Site, nothing_left, ranks_of, result, start, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
@@ -317,28 +318,53 @@ async fn hurt(site: &Site, job: &str, how: u32, victim: u32) -> Result<()> {
     hurt
 }
 
+/// How many jobs are broken.
+fn fault_runs(short: u32) -> Result<u32> {
+    Ok(std::env::var("FTB_FAULT_RUNS").map_or(Ok(short), |text| text.parse())?)
+}
+
+/// Starts a job on two nodes with two spares, saves it, breaks it once and compares its result.
+async fn broken(site: &Site, run: u32, memory: Option<&str>, expected: &str) -> Result<()> {
+    let name = format!("broken-{run}");
+    if site.gate().exists() {
+        std::fs::remove_file(site.gate())?;
+    }
+    let level = memory.map(|scheme| ["--memory", scheme, "--memory-every", "500ms"]);
+    let options = [&["--spares", "node[03-04]"][..], level.as_ref().map_or(&[], |of| &of[..])];
+    let job = start(site.counting(&name, &options.concat()));
+    site.wait_met(&name).await?;
+    match memory {
+        None => drop(site.ask(&["checkpoint", &name]).await?),
+        Some(_) => drop(wait_protected(site, &name, "").await?),
+    }
+    hurt(site, &name, run % HURTS, run / HURTS % VICTIMS).await?;
+    site.release()?;
+    let output = job.await??;
+    let ended = result(&output).with_context(|| format!("run {run}"))?;
+    ensure!(ended == expected, "run {run}: {ended}, not {expected}: {}", text(&output.stderr));
+    nothing_left(&format!("FTB_JOB_ID={name}\0")).await
+}
+
 /// Jobs that are broken once each, in ways and at moments that differ: the result is always the
 /// same.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_kill_leaves_the_result_the_same() -> Result<()> {
-    let runs: u32 =
-        std::env::var("FTB_FAULT_RUNS").map_or(Ok(HURTS * VICTIMS), |text| text.parse())?;
     let site = Site::new(4).await?;
     let expected = site.undisturbed().await?;
-    for run in 0..runs {
-        let name = format!("broken-{run}");
-        if site.gate().exists() {
-            std::fs::remove_file(site.gate())?;
-        }
-        let job = start(site.counting(&name, &["--spares", "node[03-04]"]));
-        site.wait_met(&name).await?;
-        site.ask(&["checkpoint", &name]).await?;
-        hurt(&site, &name, run % HURTS, run / HURTS % VICTIMS).await?;
-        site.release()?;
-        let output = job.await??;
-        let ended = result(&output).with_context(|| format!("run {run}"))?;
-        ensure!(ended == expected, "run {run}: {ended}, not {expected}: {}", text(&output.stderr));
-        nothing_left(&format!("FTB_JOB_ID={name}\0")).await?;
+    for run in 0..fault_runs(HURTS * VICTIMS)? {
+        broken(&site, run, None, &expected).await?;
+    }
+    Ok(())
+}
+
+/// The same from the memory of the nodes, with copies and with parity.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_kill_leaves_the_result_the_same_from_memory() -> Result<()> {
+    let site = Site::new(4).await?;
+    let expected = site.undisturbed().await?;
+    for run in 0..fault_runs(2 * HURTS)? {
+        let scheme = ["xor:4", "buddy:1"][(run / HURTS % 2) as usize];
+        broken(&site, run, Some(scheme), &expected).await?;
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
 //! The state of a parallel program in the memory of its nodes: `ftb.job`.
 
 use crate::error::Trouble;
-use ftb_job::{LoopError, Looping};
+use ftb_job::{JobPlace, LoopError, Looping};
 use pyo3::prelude::*;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Made by the first call.
 static LOOPING: Mutex<Option<Looping>> = Mutex::new(None);
+/// Of the same; known while a thread is in `loop`.
+static PLACE: OnceLock<JobPlace> = OnceLock::new();
 
 impl From<LoopError> for Trouble {
     fn from(error: LoopError) -> Self {
@@ -20,28 +22,49 @@ fn with<T>(work: impl FnOnce(&mut Looping) -> Result<T, LoopError>) -> Result<T,
     let mut looping = LOOPING.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(match &mut *looping {
         Some(looping) => work(looping)?,
-        empty => work(empty.insert(Looping::from_env()?))?,
+        empty => {
+            let looping = empty.insert(Looping::from_env()?);
+            PLACE.get_or_init(|| looping.place());
+            work(looping)?
+        }
     })
 }
 
 /// Protects the memory of a buffer, which the Python half keeps.
 #[pyfunction]
-fn job_protect(name: &str, address: usize, bytes: usize) -> PyResult<()> {
-    let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: `ftb/job.py` keeps the buffer, so that it stays where it is.
-    Ok(with(|looping| unsafe { looping.protect(name, start, bytes) })?)
+fn job_protect(py: Python<'_>, name: &str, address: usize, bytes: usize) -> PyResult<()> {
+    let protect = |looping: &mut Looping| {
+        let start = std::ptr::with_exposed_provenance_mut(address);
+        // SAFETY: `ftb/job.py` keeps the buffer, so that it stays where it is.
+        unsafe { looping.protect(name, start, bytes) }
+    };
+    Ok(py.detach(|| with(protect))?)
 }
 
 /// The next loop id. Other threads of the interpreter run meanwhile.
 #[pyfunction]
 fn job_loop(py: Python<'_>) -> PyResult<u64> {
-    Ok(py.detach(|| with(|looping| looping.pass()))?)
+    let mut raised = None;
+    let mut goes_on = || {
+        // Ctrl-C, while it waits for the first save.
+        raised = Python::attach(|py| py.check_signals()).err();
+        raised.is_none()
+    };
+    let passed = py.detach(|| with(|looping| looping.pass_while(&mut goes_on)));
+    match raised {
+        Some(raised) => Err(raised),
+        None => Ok(passed?),
+    }
 }
 
-/// Number of this process, and how many there are.
+/// Number of this process, and how many there are. It waits for no other thread that is in `loop`.
 #[pyfunction]
-fn job_place() -> PyResult<(u32, u32)> {
-    Ok(with(|looping| Ok((looping.rank(), looping.size())))?)
+fn job_place(py: Python<'_>) -> PyResult<(u32, u32)> {
+    let place = match PLACE.get() {
+        Some(place) => place.clone(),
+        None => py.detach(|| with(|looping| Ok(looping.place())))?,
+    };
+    Ok((place.rank(), place.size()))
 }
 
 pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {

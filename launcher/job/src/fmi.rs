@@ -273,12 +273,8 @@ impl Fmi {
     #[expect(unsafe_code, reason = "a promise of the program about its memory")]
     pub unsafe fn pass(&mut self, memory: &[(*mut u8, usize)]) -> Result<u64, FmiError> {
         if !self.loops.regions.are(memory) {
-            let mut regions = Regions::default();
-            for (at, (start, bytes)) in memory.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                unsafe { regions.add(&format!("ckpts[{at}]"), *start, *bytes)? };
-            }
-            self.loops.regions = regions;
+            // SAFETY: the caller's promise.
+            self.loops.regions = unsafe { Regions::numbered(memory)? };
         }
         loop {
             match self.try_pass() {
@@ -381,6 +377,54 @@ impl Fmi {
         Ok(Arrived { from, tag, payload })
     }
 
+    /// Whether waiting for that receive would return at once, with its message or with an error.
+    ///
+    /// # Errors
+    /// [`FmiError::RolledBack`].
+    pub fn is_ready(&mut self, posted: Posted) -> Result<bool, FmiError> {
+        self.check()?;
+        if self.loops.prologue.is_replaying() || self.receives.is_complete(posted.number) {
+            return Ok(true);
+        }
+        // It takes none: a complete one has returned before.
+        let Ok(Wanted::Posted(patterns, at)) = self.receives.want(posted.number) else {
+            return Ok(true);
+        };
+        let any = self.unacknowledged(posted.comm)?;
+        match self.job.take_posted(&patterns, (at, any.as_deref()), false) {
+            Ok(matched) => self.receives.complete(matched),
+            Err(_) => {
+                self.check()?;
+                return Ok(true);
+            }
+        }
+        Ok(self.receives.is_complete(posted.number))
+    }
+
+    /// Waits until one of these receives is ready, which is not empty; which.
+    ///
+    /// # Errors
+    /// [`FmiError::RolledBack`].
+    pub fn wait_ready(&mut self, posted: &[Posted]) -> Result<usize, FmiError> {
+        loop {
+            for (at, one) in posted.iter().enumerate() {
+                if self.is_ready(*one)? {
+                    return Ok(at);
+                }
+            }
+            // A message for any of them wakes it.
+            let Some(first) = posted.first() else { return Ok(0) };
+            let Ok(Wanted::Posted(patterns, at)) = self.receives.want(first.number) else {
+                return Ok(0);
+            };
+            let any = self.unacknowledged(first.comm)?;
+            if let Ok(matched) = self.job.take_posted(&patterns, (at, any.as_deref()), true) {
+                self.receives.complete(matched);
+            }
+            self.check()?;
+        }
+    }
+
     /// Posts a receive and waits for it.
     ///
     /// # Errors
@@ -408,7 +452,7 @@ impl Fmi {
                 }
                 Wanted::Posted(patterns, at) => {
                     let any = self.unacknowledged(comm)?;
-                    match self.job.take_posted(&patterns, (at, any.as_deref())) {
+                    match self.job.take_posted(&patterns, (at, any.as_deref()), true) {
                         Ok(matched) => self.receives.complete(matched),
                         Err(error) => {
                             self.receives.forget(number);

@@ -23,6 +23,7 @@ mod read;
 mod write;
 
 pub use read::{ImageReader, Reader};
+pub(crate) use write::{AskRoom, write_within};
 pub use write::{ImageSize, Outlives, Writer, write_image, write_image_to};
 
 use serde::{Deserialize, Serialize};

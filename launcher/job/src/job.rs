@@ -463,12 +463,14 @@ impl Job {
         }
     }
 
-    /// Waits for messages for posted receives; none where only a link shows that the sender lives.
-    /// From any it fails if one of the processes `any` is lost; `None`: if any is.
+    /// Messages for posted receives; none where only a link shows that the sender lives. With
+    /// `waits` it waits for them. From any it fails if one of the processes `any` is lost; `None`:
+    /// if any is.
     pub(crate) fn take_posted(
         &mut self,
         posted: &[Pattern],
         (wanted, any): (usize, Option<&[u32]>),
+        waits: bool,
     ) -> Result<Vec<Matched>> {
         self.decide();
         let number = |pattern: &Pattern| {
@@ -477,12 +479,18 @@ impl Job {
         };
         let posted = posted.iter().map(number).collect::<Result<Vec<_>>>()?;
         let from = posted.get(wanted).and_then(|pattern| pattern.from);
-        let taken = self.inbox.take_posted(&posted, (wanted, any), limits::UNLINKED_MAX);
-        let taken = taken.and_then(|matched| match from.filter(|_| matched.is_empty()) {
+        let taken = match waits {
+            true => self.inbox.take_posted(&posted, (wanted, any), limits::UNLINKED_MAX),
+            false => self.inbox.look_posted(&posted, (wanted, any)),
+        };
+        let taken = taken.and_then(|matched| match from.filter(|_| waits && matched.is_empty()) {
             Some(from) => self.router.reach(from).map(|()| matched),
             None => Ok(matched),
         });
-        self.progress.step();
+        // A rank that looks again and again makes no progress.
+        if waits || taken.as_ref().is_ok_and(|matched| !matched.is_empty()) {
+            self.progress.step();
+        }
         let mut matched = self.settle(taken)?;
         for message in &mut matched {
             message.from = self.members.rank_of(message.from).unwrap_or(message.from);

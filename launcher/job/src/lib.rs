@@ -55,7 +55,7 @@ pub use image::{
 pub use inbox::Inbox;
 pub use job::collectives::{Number, Op};
 pub use job::{Job, SafePoint, Sender, Setup};
-pub use looping::{LoopError, Looping};
+pub use looping::{JobPlace, LoopError, Looping};
 pub use repair::{CommId, RepairCall, RepairKind, RepairNews, RoundResult};
 pub use request::{Request, RequestError, RequestKind};
 pub use state::{Part, StartState, State};

@@ -32,7 +32,11 @@ use stage::{Due, LoopStep, Order, Stage};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the first call, while it waits, asks whether to go on.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +70,32 @@ impl LoopError {
     }
 }
 
+/// The place of this process in the job, and its steps. It never waits for a loop.
+#[derive(Clone, Debug)]
+pub struct JobPlace {
+    rank: u32,
+    size: u32,
+    progress: Arc<Progress>,
+}
+
+impl JobPlace {
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// A step of a long iteration, for the detection of hung ranks; false without a launcher.
+    pub fn progress(&self) -> bool {
+        self.progress.step();
+        self.progress.counts()
+    }
+}
+
 /// The protected memory of this process, and its loop.
 #[derive(Debug)]
 pub struct Looping {
@@ -73,7 +103,7 @@ pub struct Looping {
     /// `None`: nothing saves this program.
     agent: Option<MemorySocket>,
     memory: Option<NodeMemory>,
-    progress: Progress,
+    progress: Arc<Progress>,
     regions: Regions,
     stage: Stage,
     has_started: bool,
@@ -98,7 +128,7 @@ impl Looping {
         Self {
             agent: agent.map(MemorySocket::new),
             memory: memory.map(NodeMemory::new),
-            progress: Progress::new(config.progress_fd),
+            progress: Arc::new(Progress::new(config.progress_fd)),
             regions: Regions::default(),
             stage: Stage::default(),
             has_started: false,
@@ -108,20 +138,10 @@ impl Looping {
         }
     }
 
-    /// The number of this process, from 0.
-    pub fn rank(&self) -> u32 {
-        self.config.rank
-    }
-
-    /// How many ranks there are.
-    pub fn size(&self) -> u32 {
-        self.config.size
-    }
-
-    /// A step of a long iteration, for the detection of hung ranks; false without a launcher.
-    pub fn progress(&self) -> bool {
-        self.progress.step();
-        self.progress.counts()
+    /// For other threads, while this one loops.
+    pub fn place(&self) -> JobPlace {
+        let LoopConfig { rank, size, .. } = self.config;
+        JobPlace { rank, size, progress: self.progress.clone() }
     }
 
     /// Protects memory. Before the first [`Looping::pass`]; after a restart in the same order, with
@@ -158,13 +178,23 @@ impl Looping {
     /// # Errors
     /// An image that does not fit, or a lost launch agent. A failed save is no error.
     pub fn pass(&mut self) -> Result<u64, LoopError> {
+        self.pass_while(&mut || true)
+    }
+
+    /// The same. The first call, which may wait for the first save, asks every 100 ms whether to go
+    /// on.
+    ///
+    /// # Errors
+    /// As [`Looping::pass`]. [`io::ErrorKind::Interrupted`]: it is not to go on; the next call is
+    /// the first one again.
+    pub fn pass_while(&mut self, goes_on: &mut dyn FnMut() -> bool) -> Result<u64, LoopError> {
         if std::process::id() != self.pid {
             let problem = "ftb_loop in a forked child: only the process that protects may call it";
             return Err(LoopError::Invalid(problem.to_owned()));
         }
         self.progress.step();
         if !self.has_started {
-            self.begin()?;
+            self.begin(goes_on)?;
             self.has_started = true;
         }
         let here = self.next;
@@ -174,7 +204,7 @@ impl Looping {
     }
 
     /// Restores the regions, or waits for the first save.
-    fn begin(&mut self) -> Result<(), LoopError> {
+    fn begin(&mut self, goes_on: &mut dyn FnMut() -> bool) -> Result<(), LoopError> {
         let LoopConfig { job_id, rank, size, restore, .. } = &self.config;
         let Some(agent) = &self.agent else {
             if !job_id.is_empty() && *rank == 0 {
@@ -191,8 +221,18 @@ impl Looping {
             self.next = header.safe_point;
         }
         self.stage.begin(self.next);
-        if self.config.memory_first && restore.is_none() && !agent.wait(limits::FIRST_SAVE_MAX)? {
-            eprintln!("ftb_loop: rank {rank} begins unprotected: no request came");
+        if !self.config.memory_first || restore.is_some() {
+            return Ok(());
+        }
+        let until = Instant::now() + limits::FIRST_SAVE_MAX;
+        while !agent.wait(FIRST_LOOK.min(until.saturating_duration_since(Instant::now())))? {
+            if !goes_on() {
+                return Err(io::Error::from(ErrorKind::Interrupted).into());
+            }
+            if Instant::now() >= until {
+                eprintln!("ftb_loop: rank {rank} begins unprotected: no request came");
+                break;
+            }
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 //! the descriptor to its launch agent, which keeps it beyond the end of the rank.
 //!
 //! ```text
-//! rank -> agent   put SET     with the sealed memfd
+//! rank -> agent   room SET BYTES   is there room? before so much is written
+//!                 put SET     with the sealed memfd
 //!                 get SET          its own image
 //!                 get SET RANK     that of a rank that is left out
 //! agent -> rank   ok          to get: with the memfd
@@ -25,7 +26,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longest message in bytes.
@@ -171,17 +172,23 @@ impl MemorySocket {
 }
 
 /// A rank's way to the memory of its node.
-#[derive(Debug)]
-pub(crate) struct NodeMemory(Mutex<MemorySocket>);
+#[derive(Clone, Debug)]
+pub(crate) struct NodeMemory(Arc<Mutex<MemorySocket>>);
 
 impl NodeMemory {
     pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self(Mutex::new(MemorySocket::new(socket)))
+        Self(Arc::new(Mutex::new(MemorySocket::new(socket))))
     }
 
     /// How errors name an image.
     pub(crate) fn label(set: &str, rank: u32) -> PathBuf {
         Path::new("memory").join(set).join(Header::file_name(rank))
+    }
+
+    /// Has room kept for an image of this many bytes, before it is written. An image that is put
+    /// takes it.
+    pub(crate) fn reserve(&self, set: &str, bytes: u64) -> io::Result<()> {
+        self.request(&format!("room {set} {bytes}"), None).map(drop)
     }
 
     /// Seals an image and hands it over.

@@ -11,7 +11,7 @@ docs/job.md.
 """
 
 import ctypes
-from typing import Any, Iterator, Optional, TypeVar
+from typing import Any, Iterator, NamedTuple, Optional, TypeVar
 
 from . import _native
 from ._progress import progress
@@ -25,8 +25,32 @@ B = TypeVar("B")
 _kept: list[Any] = []
 
 
-def _tensor(name: str, tensor: Any) -> tuple[int, int]:
-    """Address and bytes of a tensor of PyTorch."""
+class _Tensor(NamedTuple):
+    """A protected tensor of PyTorch. Nothing can lock its memory: it is looked at in each loop."""
+
+    name: str
+    tensor: Any
+    place: tuple[int, int]
+    #: Kept, so that the memory is not freed when the tensor gets another one.
+    storage: Any
+
+    def check(self) -> None:
+        try:
+            is_there = _place(self.name, self.tensor) == self.place
+        except JobError:
+            is_there = False
+        if not is_there:
+            raise JobError(
+                f"{self.name!r}: its memory has moved since protect(): change the content of the"
+                " tensor in place (copy_), not its storage (.data = ..., to(), resize_, set_)"
+            )
+
+
+_tensors: list[_Tensor] = []
+
+
+def _place(name: str, tensor: Any) -> tuple[int, int]:
+    """Address and bytes of a tensor."""
     if tensor.device.type != "cpu":
         raise JobError(f"{name!r}: protect a copy on the CPU, and copy to it before each loop()")
     if not tensor.is_contiguous():
@@ -53,12 +77,16 @@ def protect(name: str, buffer: B) -> B:
     """Protects a writable, contiguous buffer: bytearray, array, NumPy array, CPU tensor of PyTorch.
 
     Call it before the first `loop`: after a restart in the same order, with the same names and
-    sizes. Change its content in place. Returns the buffer.
+    sizes. Change its content in place: after a tensor got other memory `loop` raises `JobError`.
+    Returns the buffer.
     """
-    find = _tensor if hasattr(buffer, "data_ptr") else _buffer
-    address, size = find(name, buffer)
+    is_tensor = hasattr(buffer, "data_ptr")
+    address, size = (_place if is_tensor else _buffer)(name, buffer)
     call(_native.job_protect, name, address, size)
     _kept.append(buffer)
+    if is_tensor:
+        storage = getattr(buffer, "untyped_storage", lambda: None)()
+        _tensors.append(_Tensor(name, buffer, (address, size), storage))
     return buffer
 
 
@@ -67,9 +95,11 @@ def loop(stop: Optional[int] = None) -> Iterator[int]:
     saved state, which is then in the protected buffers.
 
     All ranks loop equally often, and no message crosses the beginning of an iteration.
-    `StateError`: the saved state does not fit.
+    `StateError`: the saved state does not fit. `JobError`: a protected tensor has other memory now.
     """
     while True:
+        for tensor in _tensors:
+            tensor.check()
         here = call(_native.job_loop)
         if stop is not None and here >= stop:
             return

@@ -21,11 +21,13 @@ struct OfSet<T> {
     images: BTreeMap<(Owner, u32), Stored<T>>,
     /// By the member whose parity it is.
     parity: BTreeMap<NodeName, Stored<T>>,
+    /// Bytes that are kept for images that ranks write.
+    kept: BTreeMap<u32, u64>,
 }
 
 impl<T> Default for OfSet<T> {
     fn default() -> Self {
-        Self { images: BTreeMap::new(), parity: BTreeMap::new() }
+        Self { images: BTreeMap::new(), parity: BTreeMap::new(), kept: BTreeMap::new() }
     }
 }
 
@@ -71,6 +73,24 @@ impl<T: Clone> Shares<T> {
              (--memory-bytes)",
             self.budget
         ))
+    }
+
+    /// Keeps room for the image that a rank writes, until it is put.
+    ///
+    /// # Errors
+    /// It does not fit, or its set was dropped.
+    pub fn reserve(&mut self, set: &SetId, rank: u32, bytes: u64) -> Result<(), String> {
+        self.check_open(set)?;
+        let before = self.sets.get(set).and_then(|of| of.kept.get(&rank)).copied();
+        self.replace(before.unwrap_or(0), bytes)?;
+        self.sets.entry(set.clone()).or_default().kept.insert(rank, bytes);
+        Ok(())
+    }
+
+    /// Frees the room that was kept for the image of a rank.
+    pub fn release(&mut self, set: &SetId, rank: u32) {
+        let kept = self.sets.get_mut(set).and_then(|of| of.kept.remove(&rank));
+        self.used = self.used.saturating_sub(kept.unwrap_or(0));
     }
 
     /// Keeps an image. It replaces an earlier one of the same rank and share.
@@ -157,7 +177,7 @@ impl<T: Clone> Shares<T> {
         }
         if let Some(of) = self.sets.remove(set) {
             let all = of.images.values().chain(of.parity.values());
-            let freed: u64 = all.map(|stored| stored.bytes).sum();
+            let freed: u64 = all.map(|stored| stored.bytes).chain(of.kept.into_values()).sum();
             self.used = self.used.saturating_sub(freed);
         }
     }
@@ -192,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_bytes_in_use_are_those_of_all_that_is_held_and_never_above_the_budget(
-            steps in prop::collection::vec((0_u64..3, 0_u32..4, 0_u64..60, 0_u8..6), 1..60),
+            steps in prop::collection::vec((0_u64..3, 0_u32..4, 0_u64..60, 0_u8..8), 1..60),
         ) {
             let mut shares = Shares::new(100);
             // A dropped set never comes back.
@@ -204,6 +224,11 @@ mod tests {
                     0..3 => shares.put(&of, Some(&node("a")), rank, image),
                     3 => shares.put(&of, None, rank, image),
                     4 => shares.put_parity(&of, &node("b"), image),
+                    5 => shares.reserve(&of, rank, bytes),
+                    6 => {
+                        shares.release(&of, rank);
+                        Ok(())
+                    }
                     _ => {
                         shares.drop_set(&of);
                         first += 1 + n;
@@ -211,10 +236,10 @@ mod tests {
                     }
                 };
                 let of_set = |of: &OfSet<u64>| {
-                    of.images.values().chain(of.parity.values()).cloned().collect::<Vec<_>>()
+                    let stored = of.images.values().chain(of.parity.values());
+                    stored.map(|stored| stored.bytes).sum::<u64>() + of.kept.values().sum::<u64>()
                 };
-                let all = shares.sets.values().flat_map(of_set);
-                let held: u64 = all.map(|stored| stored.bytes).sum();
+                let held: u64 = shares.sets.values().map(of_set).sum();
                 prop_assert_eq!(shares.used(), held);
                 prop_assert!(held <= 100);
                 prop_assert!(result.is_ok() || shares.used() == before);
@@ -253,6 +278,21 @@ mod tests {
             shares.drop_set(&set(n));
         }
         assert_eq!(shares.dropped.len(), DROPPED_MAX);
+    }
+
+    #[test]
+    fn room_that_is_kept_for_an_image_is_not_given_to_another_and_ends_with_the_set() {
+        let mut shares = Shares::new(10);
+        shares.reserve(&set(1), 0, 4).unwrap();
+        shares.reserve(&set(1), 0, 6).unwrap();
+        assert!(shares.reserve(&set(1), 1, 5).unwrap_err().contains("11 bytes are needed"));
+        assert!(shares.put(&set(1), None, 1, stored(5)).is_err());
+        shares.release(&set(1), 0);
+        shares.put(&set(1), None, 0, stored(5)).unwrap();
+        shares.reserve(&set(2), 3, 5).unwrap();
+        shares.drop_set(&set(2));
+        assert_eq!((shares.used(), shares.left()), (5, 5));
+        assert!(shares.reserve(&set(2), 3, 1).unwrap_err().contains("was dropped"));
     }
 
     #[test]

@@ -152,6 +152,12 @@ int FMI_Irecv(void *data, int count, FMI_Datatype type, int from, int tag, FMI_C
 /* The data are there when it returns; the request is FMI_REQUEST_NULL then, after a failure too. */
 int FMI_Wait(FMI_Request *request, FMI_Status *status);
 int FMI_Waitall(int count, FMI_Request *requests, FMI_Status *statuses);
+/* As FMI_Wait if the data are there, with the flag 1; else the flag is 0 and nothing has changed. */
+int FMI_Test(FMI_Request *request, int *flag, FMI_Status *status);
+/* As FMI_Waitall if the data of all are there; else the flag is 0 and nothing has changed. */
+int FMI_Testall(int count, FMI_Request *requests, int *flag, FMI_Status *statuses);
+/* As FMI_Wait for the first that is there; FMI_UNDEFINED as index if all are FMI_REQUEST_NULL. */
+int FMI_Waitany(int count, FMI_Request *requests, int *index, FMI_Status *status);
 int FMI_Sendrecv(const void *data, int count, FMI_Datatype type, int to, int tag, void *other,
                  int other_count, FMI_Datatype other_type, int from, int other_tag, FMI_Comm comm,
                  FMI_Status *status);
@@ -167,6 +173,11 @@ int FMI_Gather(const void *data, int count, FMI_Datatype type, void *result, int
                FMI_Datatype result_type, int root, FMI_Comm comm);
 int FMI_Allgather(const void *data, int count, FMI_Datatype type, void *result, int result_count,
                   FMI_Datatype result_type, FMI_Comm comm);
+/* `count` values for each member; those for all together have at most 256 MiB. */
+int FMI_Scatter(const void *data, int count, FMI_Datatype type, void *result, int result_count,
+                FMI_Datatype result_type, int root, FMI_Comm comm);
+int FMI_Alltoall(const void *data, int count, FMI_Datatype type, void *result, int result_count,
+                 FMI_Datatype result_type, FMI_Comm comm);
 
 /*
  * Communicators after deaths, as ULFM has it, for jobs with `--on-death continue`: a call fails

@@ -209,6 +209,9 @@ impl Buffer {
     unsafe fn unpack(&self, mut message: &[u8]) -> Result<(), FmiError> {
         let (bytes, room) = (message.len(), self.bytes());
         for (offset, len) in self.layout.pieces(self.count) {
+            if message.is_empty() {
+                break;
+            }
             let (piece, rest) = message.split_at(len.min(message.len()));
             // SAFETY: the piece is within the values that the caller promises, and `message` is
             // memory of this library.
@@ -288,6 +291,29 @@ impl Running {
         self.last_request += 1;
         self.pending.insert(self.last_request, Pending { posted, buffer });
         Ok(self.last_request)
+    }
+
+    /// The receive of a request; `None`: it is over, or there was none.
+    fn posted(&self, request: i64) -> Option<Posted> {
+        self.pending.get(&request).map(|pending| pending.posted)
+    }
+
+    /// Whether waiting for a request returns at once.
+    fn is_ready(&mut self, request: i64) -> Result<bool, FmiError> {
+        self.posted(request).map_or(Ok(true), |posted| self.fmi.is_ready(posted))
+    }
+
+    /// Waits until one of these requests is ready; which. `None`: there are none.
+    fn wait_ready(&mut self, requests: &[i64]) -> Result<Option<usize>, FmiError> {
+        if let Some(at) = requests.iter().position(|request| self.posted(*request).is_none()) {
+            return Ok(Some(at));
+        }
+        let all: Vec<Posted> =
+            requests.iter().filter_map(|request| self.posted(*request)).collect();
+        match all.is_empty() {
+            true => Ok(None),
+            false => self.fmi.wait_ready(&all).map(Some),
+        }
     }
 
     /// Waits for a request; its message is in the memory then.

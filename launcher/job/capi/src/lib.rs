@@ -8,9 +8,9 @@ mod fmi;
 
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use ftb_job::{LoopError, Looping};
+use ftb_job::{JobPlace, LoopError, Looping};
 use std::ffi::CString;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Of a wrong argument, as [`LoopError::Invalid`].
 const INVALID: c_int = -3;
@@ -18,6 +18,8 @@ const FAILED: c_int = -1;
 
 /// Made by the first call.
 static LOOPING: Mutex<Option<Looping>> = Mutex::new(None);
+/// Of the same; for calls that must not wait for a thread that is in `ftb_loop`.
+static PLACE: OnceLock<JobPlace> = OnceLock::new();
 
 thread_local! {
     static REASON: RefCell<CString> = RefCell::default();
@@ -41,11 +43,22 @@ fn with<T>(work: impl FnOnce(&mut Looping) -> Result<T, LoopError>) -> Result<T,
     let result = match &mut *looping {
         Some(looping) => work(looping),
         empty => match Looping::from_env() {
-            Ok(new) => work(empty.insert(new)),
+            Ok(new) => {
+                PLACE.get_or_init(|| new.place());
+                work(empty.insert(new))
+            }
             Err(error) => Err(error),
         },
     };
     result.map_err(|error| fail(&error.to_string(), error.code()))
+}
+
+/// The place of this process; waits at most for the first call of all.
+fn place() -> Result<JobPlace, c_int> {
+    match PLACE.get() {
+        Some(place) => Ok(place.clone()),
+        None => with(|looping| Ok(looping.place())),
+    }
 }
 
 fn code(result: Result<(), c_int>) -> c_int {
@@ -83,7 +96,7 @@ pub extern "C" fn ftb_loop() -> i64 {
 /// Counts a step.
 #[unsafe(no_mangle)]
 pub extern "C" fn ftb_progress() -> c_int {
-    match with(|looping| Ok(looping.progress())) {
+    match place().map(|place| place.progress()) {
         Ok(true) => 0,
         Ok(false) => fail("ftb_progress: this process was not started by ftb-launch", FAILED),
         Err(code) => code,
@@ -93,13 +106,13 @@ pub extern "C" fn ftb_progress() -> c_int {
 /// The number of this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn ftb_job_rank() -> c_int {
-    number(with(|looping| Ok(looping.rank())))
+    number(place().map(|place| place.rank()))
 }
 
 /// How many processes there are.
 #[unsafe(no_mangle)]
 pub extern "C" fn ftb_job_size() -> c_int {
-    number(with(|looping| Ok(looping.size())))
+    number(place().map(|place| place.size()))
 }
 
 fn number(result: Result<u32, c_int>) -> c_int {

@@ -153,6 +153,59 @@ impl Fmi {
         Ok((0..size).map(|place| all[place * len..(place + 1) * len].to_vec()).collect())
     }
 
+    /// Gives each member its message of the root, in their order; returns this rank's. `messages`
+    /// counts on the root only.
+    ///
+    /// # Errors
+    /// See [`FmiError`]; [`FmiError::Invalid`]: the root has not one for each.
+    pub fn scatter(
+        &mut self,
+        comm: Comm,
+        root: u32,
+        messages: &[Vec<u8>],
+    ) -> Result<Vec<u8>, FmiError> {
+        let (own, size) = (self.rank(comm)?, self.size(comm)? as usize);
+        if own == root && messages.len() != size {
+            let problem = format!("{} messages for {size} ranks", messages.len());
+            return Err(FmiError::Invalid(problem));
+        }
+        let operation = self.begin(comm, root)?;
+        if own != root {
+            return self.take_of(&operation, operation.members[root as usize]);
+        }
+        for (member, message) in operation.members.iter().zip(messages) {
+            if *member != operation.members[own as usize] {
+                self.give(*member, operation.class, operation.tag, message)?;
+            }
+        }
+        Ok(messages[own as usize].clone())
+    }
+
+    /// Gives each member its message, in their order; returns those of all for this rank.
+    ///
+    /// # Errors
+    /// See [`FmiError`]; [`FmiError::Invalid`]: there is not one for each.
+    pub fn alltoall(&mut self, comm: Comm, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, FmiError> {
+        let (own, size) = (self.rank(comm)? as usize, self.size(comm)? as usize);
+        if messages.len() != size {
+            let problem = format!("{} messages for {size} ranks", messages.len());
+            return Err(FmiError::Invalid(problem));
+        }
+        let operation = self.begin(comm, 0)?;
+        // Each begins with its neighbour, so that no rank gets all first messages.
+        for at in (1..size).map(|step| (own + step) % size) {
+            self.give(operation.members[at], operation.class, operation.tag, &messages[at])?;
+        }
+        let mut all = Vec::with_capacity(size);
+        for (at, member) in operation.members.iter().enumerate() {
+            all.push(match at == own {
+                true => messages[at].clone(),
+                false => self.take_of(&operation, *member)?,
+            });
+        }
+        Ok(all)
+    }
+
     fn begin(&mut self, comm: Comm, root: u32) -> Result<Operation, FmiError> {
         self.check()?;
         let found = self.loops.communicators.get(comm)?;

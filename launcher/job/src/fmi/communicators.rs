@@ -25,9 +25,9 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Ranks of the grid.
+    /// Ranks of the grid; beyond 2^64 - 1 that number.
     pub fn size(&self) -> u64 {
-        self.dims.iter().map(|(len, _)| u64::from(*len)).product()
+        self.dims.iter().fold(1, |size: u64, (len, _)| size.saturating_mul((*len).into()))
     }
 
     /// Where that rank is.
@@ -283,6 +283,16 @@ mod tests {
         for rank in members {
             ranks[rank as usize].make(of, &proposals).unwrap();
         }
+    }
+
+    #[test]
+    fn a_grid_of_more_ranks_than_there_are_numbers_is_larger_than_any_job() {
+        let grid = |len| Grid { dims: vec![(len, true); 16] };
+        assert_eq!(
+            (grid(1 << 31).size(), grid(16).size(), grid(0).size()),
+            (u64::MAX, u64::MAX, 0)
+        );
+        assert_eq!(grid(2).size(), 1 << 16);
     }
 
     #[test]

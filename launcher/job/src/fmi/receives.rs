@@ -74,6 +74,11 @@ impl Receives {
         }
     }
 
+    /// Whether the message of a receive is there.
+    pub(super) fn is_complete(&self, number: u64) -> bool {
+        matches!(self.open.get(&number), Some(Receive::Complete(..)))
+    }
+
     /// Messages for the posted receives, as [`Receives::want`] gave them.
     pub(super) fn complete(&mut self, matched: Vec<Matched>) {
         let posted = self.posted();

@@ -161,35 +161,66 @@ impl Layout {
     }
 
     /// `count` blocks of `len` values of this type; from the start of one to that of the next are
-    /// `stride` values.
+    /// `stride` values. Takes time only for the pieces that it has.
     ///
     /// # Errors
     /// [`FmiError::Full`]: more than [`limits::LAYOUT_BLOCKS_MAX`] pieces, or more than memory.
     pub fn vector(&self, count: usize, len: usize, stride: usize) -> Result<Self, FmiError> {
         let max = limits::LAYOUT_BLOCKS_MAX;
         let full = || FmiError::Full(format!("a type of more than {max} pieces of memory"));
-        let mut blocks: Vec<(usize, usize)> = Vec::new();
-        for value in (0..count).flat_map(|row| (0..len).map(move |at| (row, at))) {
-            let start = value.0.checked_mul(stride).and_then(|start| start.checked_add(value.1));
-            let start = start.and_then(|start| start.checked_mul(self.extent)).ok_or_else(full)?;
-            for (offset, bytes) in &self.blocks {
-                let at = start.checked_add(*offset).ok_or_else(full)?;
-                at.checked_add(*bytes).ok_or_else(full)?;
-                match blocks.last_mut() {
-                    Some((last, len)) if *last + *len == at => *len += bytes,
-                    _ => blocks.push((at, *bytes)),
-                }
-            }
-            if blocks.len() > max {
-                return Err(full());
-            }
-        }
         let values = match count {
             0 => Some(0),
             count => (count - 1).checked_mul(stride).and_then(|rows| rows.checked_add(len)),
         };
         let extent = values.and_then(|values| values.checked_mul(self.extent)).ok_or_else(full)?;
+        let blocks = match count.checked_mul(len).ok_or_else(full)? {
+            0 => Vec::new(),
+            _ if self.blocks.is_empty() => Vec::new(),
+            values if self.is_dense() && (count == 1 || stride == len) => {
+                vec![(0, values.checked_mul(self.extent).ok_or_else(full)?)]
+            }
+            // A row is one piece.
+            _ if self.is_dense() => {
+                let row = Self { blocks: vec![(0, len * self.extent)], ..self.clone() };
+                row.placed((count, 1, stride)).ok_or_else(full)?
+            }
+            _ => self.placed((count, len, stride)).ok_or_else(full)?,
+        };
+        let bytes = blocks.iter().try_fold(0_usize, |sum, (_, bytes)| sum.checked_add(*bytes));
+        // What `usize` holds and no address reaches.
+        let fits = |bytes: usize| isize::try_from(bytes).is_ok();
+        if !fits(extent) || !bytes.is_some_and(fits) {
+            return Err(full());
+        }
         Ok(Self { of: self.of, blocks, extent })
+    }
+
+    /// The blocks of a vector of this; `None`: they are too many, or beyond memory.
+    fn placed(&self, (count, len, stride): (usize, usize, usize)) -> Option<Vec<(usize, usize)>> {
+        let max = limits::LAYOUT_BLOCKS_MAX;
+        // Neighbours that touch become one, so half of them may be left.
+        let all = count.checked_mul(len)?.checked_mul(self.blocks.len())?;
+        let mut blocks: Vec<(usize, usize)> = Vec::new();
+        if all > 2 * max {
+            return None;
+        }
+        for (row, at) in (0..count).flat_map(|row| (0..len).map(move |at| (row, at))) {
+            let start = row.checked_mul(stride)?.checked_add(at)?.checked_mul(self.extent)?;
+            for (offset, bytes) in &self.blocks {
+                let at = start.checked_add(*offset)?;
+                at.checked_add(*bytes)?;
+                match blocks.last_mut() {
+                    Some((last, len)) if *last + *len == at => *len += bytes,
+                    _ => blocks.push((at, *bytes)),
+                }
+            }
+        }
+        (blocks.len() <= max).then_some(blocks)
+    }
+
+    /// Whether values of it one after the other are one piece.
+    fn is_dense(&self) -> bool {
+        self.blocks.len() == 1 && self.blocks[0] == (0, self.extent)
     }
 
     /// What it is made of.
@@ -209,11 +240,14 @@ impl Layout {
 
     /// The pieces of memory of `count` of it: offset and length, in the order of the message.
     pub fn pieces(&self, count: usize) -> impl Iterator<Item = (usize, usize)> {
-        let is_dense = self.blocks.len() == 1 && self.blocks[0] == (0, self.extent);
-        let whole = is_dense.then_some((0, self.extent * count)).filter(|_| count > 0);
-        let each = (0..if is_dense { 0 } else { count }).flat_map(|at| {
-            let from = at * self.extent;
-            self.blocks.iter().map(move |(offset, bytes)| (from + offset, *bytes))
+        let is_dense = self.is_dense();
+        let all = self.extent.saturating_mul(count);
+        let whole = is_dense.then_some((0, all)).filter(|_| count > 0);
+        let rows = if is_dense || self.blocks.is_empty() { 0 } else { count };
+        let each = (0..rows).flat_map(|at| {
+            let from = at.saturating_mul(self.extent);
+            let place = move |offset: usize| from.saturating_add(offset);
+            self.blocks.iter().map(move |(offset, bytes)| (place(*offset), *bytes))
         });
         whole.into_iter().chain(each)
     }
@@ -286,5 +320,27 @@ mod tests {
         assert_eq!(number.pieces(0).count(), 0);
         assert!(number.vector(limits::LAYOUT_BLOCKS_MAX + 1, 1, 2).is_err());
         assert!(number.vector(2, 1, usize::MAX).is_err());
+    }
+
+    /// Numbers that C may pass: a loop over their product would run for years.
+    #[test]
+    fn the_largest_numbers_of_c_have_an_answer_at_once() {
+        let (number, most) = (Layout::of(Primitive::U8), i32::MAX as usize);
+        let dense = number.vector(most, most, most).unwrap();
+        assert_eq!((dense.bytes(), dense.pieces(1).count()), (most * most, 1));
+        assert_eq!(dense.pieces(most).collect::<Vec<_>>(), [(0, usize::MAX)], "it is cut");
+        assert!(dense.vector(4, 1, 1).is_err(), "beyond memory");
+        assert!(dense.vector(8, 1, 0).is_err(), "as a message");
+        let none = number.vector(most, 0, 1).unwrap();
+        let nested = none.vector(most, most, 1).unwrap();
+        assert_eq!(
+            (none.bytes(), none.pieces(most).count(), nested.pieces(most).count()),
+            (0, 0, 0)
+        );
+        let rows = number.vector(4, most, most + 1).unwrap();
+        assert_eq!(rows.pieces(1).nth(3), Some((3 * (most + 1), most)));
+        assert!(number.vector(most, most, most + 1).is_err(), "pieces without number");
+        assert!(rows.vector(most, most, most).is_err());
+        assert_eq!(rows.pieces(most).nth(5), Some((rows.extent() + most + 1, most)));
     }
 }

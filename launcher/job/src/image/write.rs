@@ -54,7 +54,20 @@ pub fn write_image_to(
     header: &Header,
     save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
 ) -> Result<(File, ImageSize), ImageError> {
+    write_within(None, file, path, header, save)
+}
+
+/// The same. `room` is asked before the image grows by [`ROOM_BYTES`] or more, with the bytes that
+/// it has then.
+pub(crate) fn write_within(
+    room: Option<AskRoom>,
+    file: File,
+    path: &Path,
+    header: &Header,
+    save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
+) -> Result<(File, ImageSize), ImageError> {
     let mut writer = Writer::new(file, path.to_owned());
+    writer.room = room;
     writer.start(header)?;
     save(&mut writer)?;
     let (file, bytes) = writer.finish()?;
@@ -95,6 +108,12 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(if is_here { Path::new(".") } else { directory })?.sync_all()
 }
 
+/// Whether an image may have this many bytes.
+pub(crate) type AskRoom = Box<dyn FnMut(u64) -> io::Result<()> + Send>;
+
+/// Below this an image grows without a question.
+pub(crate) const ROOM_BYTES: u64 = 1024 * 1024;
+
 /// Takes a program's state, section by section. [`Reader`](super::Reader) gives it back in the same
 /// order.
 pub struct Writer {
@@ -105,11 +124,16 @@ pub struct Writer {
     checksum: u32,
     sections: u32,
     buffer: Vec<u8>,
+    room: Option<AskRoom>,
+    /// Bytes that there is room for.
+    granted: u64,
 }
 
 impl Writer {
     fn new(file: File, path: PathBuf) -> Self {
-        Self { file, path, blocks: 0, bytes: 0, checksum: 0, sections: 0, buffer: Vec::new() }
+        let (blocks, bytes, checksum, sections, granted) = (0, 0, 0, 0, 0);
+        let (buffer, room) = (Vec::new(), None);
+        Self { file, path, blocks, bytes, checksum, sections, buffer, room, granted }
     }
 
     /// A section of bytes.
@@ -178,7 +202,18 @@ impl Writer {
             return Err(refused("there are too many sections"));
         }
         self.sections += 1;
+        self.ask_room(bytes as u64)?;
         self.json(Kind::Section, &Section { name: name.to_owned(), kind, bytes: bytes as u64 })
+    }
+
+    /// Asks whether these further bytes fit, if they are many.
+    fn ask_room(&mut self, more: u64) -> Result<(), ImageError> {
+        let needed = self.bytes.saturating_add(more);
+        let Some(room) = self.room.as_mut().filter(|_| needed >= self.granted + ROOM_BYTES) else {
+            return Ok(());
+        };
+        self.granted = needed;
+        room(needed).map_err(|source| ImageError::Write { path: self.path.clone(), source })
     }
 
     fn start(&mut self, header: &Header) -> Result<(), ImageError> {

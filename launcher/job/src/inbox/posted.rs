@@ -63,6 +63,24 @@ impl Inbox {
         }
     }
 
+    /// The same without waiting: empty if there is no message yet.
+    pub(crate) fn look_posted(
+        &self,
+        posted: &[Pattern],
+        (wanted, any): (usize, Option<&[u32]>),
+    ) -> Result<Vec<Matched>> {
+        let mut state = crate::lock(&self.state);
+        state.check_recall()?;
+        let pattern = posted.get(wanted);
+        pattern.map_or(Ok(()), |pattern| state.revocations.check(pattern.class))?;
+        let matched = state.match_posted(posted);
+        match matched.is_empty() {
+            true => self.check_hopeful(&state, pattern.and_then(|of| of.from), any)?,
+            false => self.changed.notify_all(),
+        }
+        Ok(matched)
+    }
+
     /// Fails if no message can come from that rank. From any it fails if one is lost, or if the
     /// queues of all that have not finished are full. Of `any` it fails too if only lost ranks are
     /// left beside this one, acknowledged or not.

@@ -4,7 +4,7 @@ use super::{Job, elapsed_us};
 use crate::backplane::Notice;
 use crate::config::Config;
 use crate::error::Result;
-use crate::image::{self, Header, ImageError, ImageReader, Outlives, Reader, Writer};
+use crate::image::{self, AskRoom, Header, ImageError, ImageReader, Outlives, Reader, Writer};
 use crate::limits;
 use crate::memory::{self, NodeMemory, is_memory_set};
 use crate::request::Request;
@@ -137,7 +137,60 @@ pub(crate) fn save_to_memory(
         failed(std::io::Error::other("FTB_MEMORY_FD is not set: run with --memory"))
     })?;
     let memory = memory::create(&Header::file_name(header.rank)).map_err(failed)?;
-    let (memory, size) = image::write_image_to(memory, &path, header, save)?;
+    // Before it is there twice: the budget of the node is that of its memory.
+    let (asked, set) = (node.clone(), header.set.clone());
+    let room: AskRoom = Box::new(move |bytes| asked.reserve(&set, bytes));
+    let (memory, size) = image::write_within(Some(room), memory, &path, header, save)?;
     node.put(&header.set, &memory).map_err(failed)?;
     Ok(size.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::memory::MemorySocket;
+
+    #[test]
+    fn nothing_is_written_before_the_agent_has_kept_room_for_it() {
+        let (agent, rank) = MemorySocket::pair().unwrap();
+        let node = NodeMemory::new(rank);
+        let header = Header {
+            job: "job-1".to_owned(),
+            rank: 3,
+            size: 4,
+            set: "mem-000007".to_owned(),
+            episode: 7,
+            safe_point: 1,
+        };
+        let serve = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            while let Some((text, _)) = agent.receive().unwrap() {
+                // Room for the first image only.
+                let answer = if heard.len() < 2 { "ok" } else { "err too small" };
+                agent.send(answer, None).unwrap();
+                heard.push(text.split(' ').next().unwrap().to_owned());
+            }
+            heard
+        });
+        let sizes = |sizes: &'static [usize]| {
+            let mut written = 0;
+            let mut save = |writer: &mut Writer| {
+                for (at, bytes) in sizes.iter().enumerate() {
+                    writer.bytes(&format!("section {at}"), &vec![1; *bytes])?;
+                    written += bytes;
+                }
+                Ok(())
+            };
+            let saved = save_to_memory(Some(&node), &header, &mut save);
+            (saved.map_err(|error| error.to_string()), written)
+        };
+        let (saved, _) = sizes(&[100, 3 << 20, 100]);
+        assert!(saved.unwrap() > 3 << 20);
+        let (saved, written) = sizes(&[100, 3 << 20, 100]);
+        assert!(saved.unwrap_err().contains("too small"));
+        assert_eq!(written, 100, "the large section was not begun");
+        drop(node);
+        assert_eq!(serve.join().unwrap(), ["room", "put", "room"]);
+    }
 }

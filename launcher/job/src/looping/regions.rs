@@ -40,29 +40,64 @@ impl Regions {
         start: *mut u8,
         bytes: usize,
     ) -> Result<(), LoopError> {
-        let refuse = |problem: String| Err(LoopError::Invalid(format!("{name:.64?}: {problem}")));
         if name.is_empty() || name.len() > SECTION_NAME_BYTES_MAX || name.contains(char::is_control)
         {
             let max = SECTION_NAME_BYTES_MAX;
-            return refuse(format!("a name has 1 to {max} bytes, and no control characters"));
+            let problem = format!("a name has 1 to {max} bytes, and no control characters");
+            return refuse(name, &problem);
         }
         if self.0.iter().any(|region| region.name == name) {
-            return refuse("this name is protected already".to_owned());
-        }
-        if self.0.len() >= REGIONS_MAX {
-            return refuse(format!("{REGIONS_MAX} regions are protected, which is the limit"));
-        }
-        let Some(start) = NonNull::new(start) else { return refuse("the address is NULL".into()) };
-        if bytes == 0 {
-            return refuse("it has 0 bytes: there is nothing to protect".to_owned());
+            return refuse(name, "this name is protected already");
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        if !is_writable(&maps, start.addr().get(), bytes) {
-            return refuse(format!(
-                "the {bytes} bytes from {start:p} on are not writable memory of this process"
-            ));
+        // SAFETY: the caller's promise.
+        unsafe { self.push(name.to_owned(), start, bytes, &Maps::parse(&maps)) }
+    }
+
+    /// Regions without names of their own, in this order: `ckpts[0]`, `ckpts[1]`, ...
+    ///
+    /// # Safety
+    /// As of [`Regions::add`], until others take their place.
+    #[expect(unsafe_code, reason = "a promise of the program about its memory")]
+    pub(crate) unsafe fn numbered(memory: &[(*mut u8, usize)]) -> Result<Self, LoopError> {
+        let mut regions = Self::default();
+        // A program may give other places at each call: they are read once for all.
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = Maps::parse(&maps);
+        for (at, (start, bytes)) in memory.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { regions.push(format!("ckpts[{at}]"), *start, *bytes, &maps)? };
         }
-        self.0.push(Region { name: name.to_owned(), start, bytes });
+        Ok(regions)
+    }
+
+    /// # Safety
+    /// As of [`Regions::add`].
+    #[expect(unsafe_code, reason = "a promise of the program about its memory")]
+    unsafe fn push(
+        &mut self,
+        name: String,
+        start: *mut u8,
+        bytes: usize,
+        maps: &Maps,
+    ) -> Result<(), LoopError> {
+        if self.0.len() >= REGIONS_MAX {
+            return refuse(
+                &name,
+                &format!("{REGIONS_MAX} regions are protected, which is the limit"),
+            );
+        }
+        let Some(start) = NonNull::new(start) else { return refuse(&name, "the address is NULL") };
+        if bytes == 0 {
+            return refuse(&name, "it has 0 bytes: there is nothing to protect");
+        }
+        if !maps.has_writable(start.addr().get(), bytes) {
+            let problem = format!(
+                "the {bytes} bytes from {start:p} on are not writable memory of this process"
+            );
+            return refuse(&name, &problem);
+        }
+        self.0.push(Region { name, start, bytes });
         Ok(())
     }
 
@@ -136,32 +171,49 @@ fn difference(saved: &str, now: &str) -> String {
     format!("the program protects other memory than when it was saved: {}", words.join("; "))
 }
 
-/// Whether all of this memory is mapped for writing, by the text of `/proc/self/maps`; without a
-/// text it counts as such.
-fn is_writable(maps: &str, start: usize, bytes: usize) -> bool {
-    let fits = isize::try_from(bytes).is_ok();
-    let Some(end) = start.checked_add(bytes).filter(|_| fits) else { return false };
-    let mut at = start;
-    for line in maps.lines() {
-        let mut words = line.split(' ');
-        let range = words.next().and_then(|range| range.split_once('-'));
-        let parse = |text| usize::from_str_radix(text, 16).ok();
-        let Some((Some(first), Some(last))) = range.map(|(a, b)| (parse(a), parse(b))) else {
-            continue;
+fn refuse(name: &str, problem: &str) -> Result<(), LoopError> {
+    Err(LoopError::Invalid(format!("{name:.64?}: {problem}")))
+}
+
+/// What is mapped for writing, in order: first address and the one behind the last; neighbours are
+/// one. `None`: it is not known.
+#[derive(Debug, PartialEq, Eq)]
+struct Maps(Option<Vec<(usize, usize)>>);
+
+impl Maps {
+    /// Of the text of `/proc/self/maps`.
+    fn parse(text: &str) -> Self {
+        let range = |line: &str| {
+            let mut words = line.split(' ');
+            let (first, last) = words.next()?.split_once('-')?;
+            let parse = |text| usize::from_str_radix(text, 16).ok();
+            let is_writable = words.next()?.starts_with("rw");
+            is_writable.then_some((parse(first)?, parse(last)?))
         };
-        let is_for_writing = words.next().is_some_and(|rights| rights.starts_with("rw"));
-        if first <= at && at < last && is_for_writing {
-            at = last;
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for (first, last) in text.lines().filter_map(range) {
+            match ranges.last_mut() {
+                Some((_, end)) if *end == first => *end = last,
+                _ => ranges.push((first, last)),
+            }
         }
-        if at >= end {
-            return true;
-        }
+        Self((!text.is_empty()).then_some(ranges))
     }
-    maps.is_empty()
+
+    /// Whether all of this memory is mapped for writing; if that is not known it counts as such.
+    fn has_writable(&self, start: usize, bytes: usize) -> bool {
+        let fits = isize::try_from(bytes).is_ok();
+        let Some(end) = start.checked_add(bytes).filter(|_| fits) else { return false };
+        let Some(ranges) = &self.0 else { return true };
+        let after = ranges.partition_point(|(first, _)| *first <= start);
+        let range = after.checked_sub(1).and_then(|at| ranges.get(at));
+        range.is_some_and(|(_, last)| end <= *last)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const MAPS: &str = "1000-3000 rw-p 0 0:0 0 [heap]\n3000-4000 rw-p 0 0:0 0\n\
@@ -170,7 +222,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_mapped_for_writing_as_a_whole_is_found() {
         for (start, bytes) in [(0x1000, 1), (0x1000, 0x3000), (0x2fff, 2), (0x8fff, 1)] {
-            assert!(is_writable(MAPS, start, bytes), "{start:x} {bytes:x}");
+            assert!(Maps::parse(MAPS).has_writable(start, bytes), "{start:x} {bytes:x}");
         }
         for (start, bytes) in [
             (0x0, 1),
@@ -181,9 +233,28 @@ mod tests {
             (usize::MAX, 2),
             (0x1000, 1 << 62),
         ] {
-            assert!(!is_writable(MAPS, start, bytes), "{start:x} {bytes:x}");
+            assert!(!Maps::parse(MAPS).has_writable(start, bytes), "{start:x} {bytes:x}");
         }
-        assert!(is_writable("", 1, 1), "without /proc");
+        assert!(Maps::parse("").has_writable(1, 1), "without /proc");
+    }
+
+    /// A program that swaps pointers gives other places at each call.
+    #[test]
+    #[expect(unsafe_code, reason = "nothing reads or writes them")]
+    fn thousands_of_pieces_at_other_places_are_found_by_one_look_at_the_memory() {
+        let mut memory = vec![0_u8; REGIONS_MAX];
+        let pieces: Vec<_> = memory.iter_mut().map(|byte| (core::ptr::from_mut(byte), 1)).collect();
+        // SAFETY: they are not used.
+        let regions = unsafe { Regions::numbered(&pieces) }.unwrap();
+        assert!(regions.are(&pieces));
+        assert!(regions.list().ends_with(&format!("ckpts[{}] 1\n", REGIONS_MAX - 1)));
+        let more = [&pieces[..], &pieces[..1]].concat();
+        // SAFETY: as above.
+        let error = unsafe { Regions::numbered(&more) }.unwrap_err().to_string();
+        assert!(error.contains("which is the limit"), "{error}");
+        // SAFETY: it is refused.
+        let error = unsafe { Regions::numbered(&[(core::ptr::null_mut(), 1)]) }.unwrap_err();
+        assert!(error.to_string().contains("\"ckpts[0]\": the address is NULL"), "{error}");
     }
 
     #[test]

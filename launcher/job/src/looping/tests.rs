@@ -27,7 +27,7 @@ fn without_a_launcher_it_counts() {
     let mut looping = Looping::new(config(&[]), None, None);
     protect(&mut looping, "state", &mut [1]).unwrap();
     assert_eq!([0; 3].map(|_| looping.pass().unwrap()), [0, 1, 2]);
-    assert_eq!((looping.rank(), looping.size()), (0, 1));
+    assert_eq!((looping.place().rank(), looping.place().size()), (0, 1));
     let of_mpi = config(&[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("FTB_IMAGE_DIR", "")]);
     assert_eq!((of_mpi.rank, of_mpi.size, of_mpi.image_dir), (1, 2, None));
 }
@@ -153,4 +153,21 @@ fn the_first_call_waits_for_the_first_save() {
     agent.send("save 2 mem-000002 first", None).unwrap();
     assert!(agent.receive().unwrap().unwrap().0.starts_with("failed mem-000002 image "));
     assert_eq!(rank.join().unwrap(), Ok(0));
+}
+
+/// As by Ctrl-C in Python.
+#[test]
+fn a_first_call_that_is_interrupted_is_the_first_one_again() {
+    let first = [&RANK[..], &[("FTB_MEMORY_FIRST", "1")]].concat();
+    let (agent, theirs) = MemorySocket::pair().unwrap();
+    let mut looping = Looping::new(config(&first), Some(theirs), None);
+    let error = looping.pass_while(&mut || false).unwrap_err();
+    assert!(
+        matches!(&error, LoopError::Agent(of) if of.kind() == ErrorKind::Interrupted),
+        "{error}"
+    );
+    protect(&mut looping, "state", &mut [1; 8]).unwrap();
+    agent.send("save 2 mem-000002 first", None).unwrap();
+    assert_eq!(looping.pass_while(&mut || false).unwrap(), 0);
+    assert!(agent.receive().unwrap().unwrap().0.starts_with("failed mem-000002 image "));
 }

@@ -1,11 +1,38 @@
-//! A directory image as one sequence of bytes that is read in place: the stream of [`tree::send`].
-//! So an image in memory is protected and sent without a copy of it.
+//! A directory image as one sequence of bytes that is read in place: the stream of [`tree::send`],
+//! and then the checksum of it. So an image in memory is protected and sent without a copy of it,
+//! and one that was computed from parity is known to be right.
 
-use super::tree;
+use super::tree::{self, Sum};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, BufRead};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Bytes behind the stream: the checksum in hexadecimal digits, and the end of the line.
+const CHECKSUM_BYTES: u64 = 9;
+/// Read at once for the checksum.
+const READ_BYTES: usize = 256 * 1024;
+
+fn checksum_line(crc: u32) -> String {
+    format!("{crc:08x}\n")
+}
+
+/// Reads what follows a stream that was received.
+///
+/// # Errors
+/// The system's; the stream was not the one that was packed.
+pub fn check(from: &mut impl BufRead, received: &Sum) -> io::Result<()> {
+    let mut line = [0; CHECKSUM_BYTES as usize];
+    from.read_exact(&mut line)?;
+    let right = checksum_line(received.crc);
+    if line != *right.as_bytes() {
+        let (is, was) = (right.trim_end(), String::from_utf8_lossy(&line));
+        let problem = format!("its checksum is {is}, and was {} when it was saved", was.trim_end());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    Ok(())
+}
 
 /// A file in the sequence: its line, then its bytes.
 #[derive(Debug)]
@@ -21,8 +48,11 @@ struct PackedFile {
 #[derive(Debug)]
 pub struct Packed {
     dir: PathBuf,
+    /// The last one is the end of the stream, with the checksum as its content.
     files: Vec<PackedFile>,
     bytes: u64,
+    /// Computed when it is read: the ranks go on by then.
+    checksum: Mutex<Option<String>>,
 }
 
 impl Packed {
@@ -30,7 +60,7 @@ impl Packed {
     /// The system's, or a file that an image may not contain.
     pub fn of(dir: &Path) -> io::Result<Self> {
         let (files, bytes) = layout(dir)?;
-        Ok(Self { dir: dir.to_owned(), files, bytes })
+        Ok(Self { dir: dir.to_owned(), files, bytes, checksum: Mutex::new(None) })
     }
 
     /// Length of the sequence.
@@ -70,8 +100,35 @@ impl Packed {
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        if file.name.is_empty() {
+            let line = self.checksum()?;
+            // Within the nine bytes.
+            to[..length].copy_from_slice(&line.as_bytes()[at as usize..][..length]);
+            return Ok(length);
+        }
         File::open(self.dir.join(&file.name))?.read_exact_at(&mut to[..length], at)?;
         Ok(length)
+    }
+
+    /// The line with the checksum; the first call reads all files.
+    fn checksum(&self) -> io::Result<String> {
+        let mut known = self.checksum.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = &*known {
+            return Ok(line.clone());
+        }
+        let (mut crc, mut piece) = (0, vec![0; READ_BYTES]);
+        for file in self.files.iter().filter(|file| !file.name.is_empty()) {
+            crc = crc32c::crc32c_append(crc, file.line.as_bytes());
+            let (from, mut at) = (File::open(self.dir.join(&file.name))?, 0);
+            while at < file.length {
+                let left = usize::try_from(file.length - at).unwrap_or(usize::MAX);
+                let piece = &mut piece[..left.min(READ_BYTES)];
+                from.read_exact_at(piece, at)?;
+                crc = crc32c::crc32c_append(crc, piece);
+                at += piece.len() as u64;
+            }
+        }
+        Ok(known.insert(checksum_line(crc)).clone())
     }
 }
 
@@ -92,14 +149,42 @@ fn layout(dir: &Path) -> io::Result<(Vec<PackedFile>, u64)> {
         files.push(PackedFile { begin, line, name, length });
         begin = end;
     }
-    files.push(PackedFile { begin, line: "\n".to_owned(), name: String::new(), length: 0 });
-    Ok((files, begin + 1))
+    let (line, name, length) = ("\n".to_owned(), String::new(), CHECKSUM_BYTES);
+    files.push(PackedFile { begin, line, name, length });
+    Ok((files, begin + 1 + CHECKSUM_BYTES))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_stream_with_another_byte_is_refused_with_both_checksums() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("image");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("pages"), [7; 2 * READ_BYTES + 5]).unwrap();
+        let packed = Packed::of(&dir).unwrap();
+        let mut stream = vec![0; usize::try_from(packed.bytes()).unwrap()];
+        packed.read_exact_at(&mut stream, 0).unwrap();
+        let received = |name: &str, mut stream: &[u8]| {
+            let sum = tree::receive(
+                &mut stream,
+                &root.path().join(name),
+                super::super::Outlives::Nothing,
+            )?;
+            check(&mut stream, &sum)
+        };
+        received("right", &stream).unwrap();
+        stream[READ_BYTES] ^= 1;
+        let error = received("wrong", &stream).unwrap_err().to_string();
+        assert!(
+            error.contains("its checksum is") && error.contains("when it was saved"),
+            "{error}"
+        );
+        assert!(received("short", &stream[..stream.len() - 1]).is_err());
+    }
 
     #[test]
     fn a_packed_directory_is_the_stream_of_its_files_wherever_one_reads() {
@@ -110,7 +195,8 @@ mod tests {
             fs::write(dir.join(name), bytes).unwrap();
         }
         let mut stream = Vec::new();
-        tree::send(&dir, &mut stream).unwrap();
+        let sum = tree::send(&dir, &mut stream).unwrap();
+        stream.extend(checksum_line(sum.crc).bytes());
         let packed = Packed::of(&dir).unwrap();
         assert_eq!((packed.bytes(), bytes(&dir).unwrap()), (stream.len() as u64, packed.bytes()));
         for begin in 0..stream.len() {

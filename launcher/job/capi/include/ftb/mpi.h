@@ -134,6 +134,22 @@ static inline int MPI_Error_class(int code, int *found)
     return MPI_SUCCESS;
 }
 
+#define MPI_MAX_ERROR_STRING 256
+
+static inline int MPI_Error_string(int code, char *text, int *len)
+{
+    static const char *const words[] = {
+        "no error", "ranks have died: go back to the loop", "a request from before a recovery",
+        "a wrong argument", "a message longer than its buffer", "a call at the wrong time",
+        "a limit of the library", "the job cannot go on", "an error", "a rank has died",
+        "a member has revoked the communicator",
+    };
+    const int known = code >= 0 && code < (int)(sizeof words / sizeof *words);
+
+    *len = snprintf(text, MPI_MAX_ERROR_STRING, "%s", known ? words[code] : "an error");
+    return MPI_SUCCESS;
+}
+
 #define FMI_Loop(...) ftb_mpi_loop(__VA_ARGS__)
 #define MPI_Init(...) ftb_mpi_result(FMI_Init(__VA_ARGS__))
 #define MPI_Initialized(...) ftb_mpi_result(FMI_Initialized(__VA_ARGS__))
@@ -153,6 +169,9 @@ static inline int MPI_Error_class(int code, int *found)
 #define MPI_Irecv(...) ftb_mpi_result(FMI_Irecv(__VA_ARGS__))
 #define MPI_Wait(...) ftb_mpi_result(FMI_Wait(__VA_ARGS__))
 #define MPI_Waitall(...) ftb_mpi_result(FMI_Waitall(__VA_ARGS__))
+#define MPI_Test(...) ftb_mpi_result(FMI_Test(__VA_ARGS__))
+#define MPI_Testall(...) ftb_mpi_result(FMI_Testall(__VA_ARGS__))
+#define MPI_Waitany(...) ftb_mpi_result(FMI_Waitany(__VA_ARGS__))
 #define MPI_Sendrecv(...) ftb_mpi_result(FMI_Sendrecv(__VA_ARGS__))
 #define MPI_Get_count(...) ftb_mpi_result(FMI_Get_count(__VA_ARGS__))
 #define MPI_Barrier(...) ftb_mpi_result(FMI_Barrier(__VA_ARGS__))
@@ -161,6 +180,8 @@ static inline int MPI_Error_class(int code, int *found)
 #define MPI_Allreduce(...) ftb_mpi_result(FMI_Allreduce(__VA_ARGS__))
 #define MPI_Gather(...) ftb_mpi_result(FMI_Gather(__VA_ARGS__))
 #define MPI_Allgather(...) ftb_mpi_result(FMI_Allgather(__VA_ARGS__))
+#define MPI_Scatter(...) ftb_mpi_result(FMI_Scatter(__VA_ARGS__))
+#define MPI_Alltoall(...) ftb_mpi_result(FMI_Alltoall(__VA_ARGS__))
 #define MPIX_Comm_revoke(...) ftb_mpi_result(FMI_Comm_revoke(__VA_ARGS__))
 #define MPIX_Comm_is_revoked(...) ftb_mpi_result(FMI_Comm_is_revoked(__VA_ARGS__))
 #define MPIX_Comm_agree(...) ftb_mpi_result(FMI_Comm_agree(__VA_ARGS__))

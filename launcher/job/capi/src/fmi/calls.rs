@@ -9,7 +9,8 @@ use super::{
 use crate::fail;
 use core::ffi::{c_char, c_int, c_void};
 use ftb_job::StartState;
-use ftb_job::fmi::{Fmi, FmiError};
+use ftb_job::fmi::{Comm, Fmi, FmiError};
+use ftb_job::limits::MESSAGE_BYTES_MAX;
 use std::time::Instant;
 
 /// Writes a result.
@@ -288,22 +289,112 @@ unsafe fn wait_one(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn FMI_Waitall(count: c_int, requests: *mut i64, statuses: *mut Status) -> c_int {
     running("FMI_Waitall", |running| {
-        let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
-        if count > 0 && requests.is_null() {
-            return invalid("there are no requests at NULL");
-        }
-        let mut result = Ok(());
-        for at in 0..count {
-            let one = match statuses.is_null() {
-                true => std::ptr::null_mut(),
-                // SAFETY: fmi.h: there are `count` of them.
-                false => unsafe { statuses.add(at) },
-            };
+        // SAFETY: fmi.h.
+        unsafe { wait_all(running, count, requests, statuses) }
+    })
+}
+
+/// # Safety
+/// As for `FMI_Waitall`.
+unsafe fn wait_all(
+    running: &mut Running,
+    count: c_int,
+    requests: *mut i64,
+    statuses: *mut Status,
+) -> Result<(), FmiError> {
+    let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
+    if count > 0 && requests.is_null() {
+        return invalid("there are no requests at NULL");
+    }
+    let mut result = Ok(());
+    for at in 0..count {
+        let one = match statuses.is_null() {
+            true => std::ptr::null_mut(),
             // SAFETY: fmi.h: there are `count` of them.
-            let waited = unsafe { wait_one(running, requests.wrapping_add(at), one) };
-            result = result.and(waited);
+            false => unsafe { statuses.add(at) },
+        };
+        // SAFETY: fmi.h: there are `count` of them.
+        let waited = unsafe { wait_one(running, requests.wrapping_add(at), one) };
+        result = result.and(waited);
+    }
+    result
+}
+
+/// The requests of a call.
+///
+/// # Safety
+/// There are `count` of them.
+unsafe fn numbers(count: c_int, requests: *const i64) -> Result<Vec<i64>, FmiError> {
+    let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
+    if count > 0 && requests.is_null() {
+        return invalid("there are no requests at NULL");
+    }
+    // SAFETY: the caller's promise.
+    Ok((0..count).map(|at| unsafe { requests.add(at).read() }).collect())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn FMI_Test(request: *mut i64, flag: *mut c_int, status: *mut Status) -> c_int {
+    running("FMI_Test", |running| {
+        // SAFETY: fmi.h.
+        unsafe { put(flag, 0) };
+        // SAFETY: fmi.h.
+        if running.is_ready(unsafe { numbers(1, request)? }[0])? {
+            // SAFETY: fmi.h.
+            unsafe { put(flag, 1) };
+            // SAFETY: fmi.h.
+            unsafe { wait_one(running, request, status)? };
         }
-        result
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn FMI_Testall(
+    count: c_int,
+    requests: *mut i64,
+    flag: *mut c_int,
+    statuses: *mut Status,
+) -> c_int {
+    running("FMI_Testall", |running| {
+        // SAFETY: fmi.h.
+        unsafe { put(flag, 0) };
+        // SAFETY: fmi.h: there are `count` of them.
+        for request in unsafe { numbers(count, requests)? } {
+            if !running.is_ready(request)? {
+                return Ok(());
+            }
+        }
+        // SAFETY: fmi.h.
+        unsafe { put(flag, 1) };
+        // SAFETY: fmi.h: there are `count` of both.
+        unsafe { wait_all(running, count, requests, statuses) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn FMI_Waitany(
+    count: c_int,
+    requests: *mut i64,
+    index: *mut c_int,
+    status: *mut Status,
+) -> c_int {
+    running("FMI_Waitany", |running| {
+        // SAFETY: fmi.h: there are `count` of them.
+        let open = unsafe { numbers(count, requests)? };
+        let open: Vec<(usize, i64)> =
+            open.into_iter().enumerate().filter(|(_, request)| *request != REQUEST_NULL).collect();
+        let numbers: Vec<i64> = open.iter().map(|(_, request)| *request).collect();
+        let Some(first) = running.wait_ready(&numbers)? else {
+            // SAFETY: fmi.h.
+            unsafe { put(index, UNDEFINED) };
+            return Ok(());
+        };
+        let at = open[first].0;
+        // SAFETY: fmi.h.
+        unsafe { put(index, c_int::try_from(at).unwrap_or(UNDEFINED)) };
+        // SAFETY: fmi.h.
+        unsafe { wait_one(running, requests.wrapping_add(at), status) }
     })
 }
 
@@ -455,7 +546,7 @@ unsafe fn spread(
     let one = running.buffer(result, count, of)?;
     let step = one.count.saturating_mul(one.layout.extent());
     for (at, message) in messages.iter().enumerate() {
-        let there = result.cast::<u8>().wrapping_add(at * step);
+        let there = result.cast::<u8>().wrapping_add(at.wrapping_mul(step));
         // SAFETY: the caller's promise.
         unsafe { running.buffer(there.cast(), count, of)?.unpack(message)? };
     }
@@ -501,6 +592,76 @@ unsafe extern "C" fn FMI_Allgather(
         let message = unsafe { running.buffer(data, count, of)?.pack()? };
         let all = running.fmi.allgather(Running::comm(comm)?, &message)?;
         // SAFETY: fmi.h: all have room for those of all.
+        unsafe { spread(running, &all, (result, result_count, result_of)) }
+    })
+}
+
+/// The messages for all members, one behind the other in the memory of the program.
+///
+/// # Safety
+/// `data` has `count` values for each member.
+unsafe fn parted(
+    running: &Running,
+    comm: Comm,
+    (data, count, of): (*const c_void, c_int, c_int),
+) -> Result<Vec<Vec<u8>>, FmiError> {
+    let one = running.buffer(data, count, of)?;
+    let members = running.fmi.size(comm)? as usize;
+    let (step, max) = (one.count.saturating_mul(one.layout.extent()), MESSAGE_BYTES_MAX);
+    if one.bytes().saturating_mul(members) > max {
+        let problem =
+            format!("{} bytes for each of {members} ranks are more than {max}", one.bytes());
+        return Err(FmiError::Full(problem));
+    }
+    let part = |at: usize| {
+        let there = data.cast::<u8>().wrapping_add(at.wrapping_mul(step));
+        // SAFETY: the caller's promise.
+        unsafe { running.buffer(there.cast(), count, of)?.pack() }
+    };
+    (0..members).map(part).collect()
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn FMI_Scatter(
+    data: *const c_void,
+    count: c_int,
+    of: c_int,
+    result: *mut c_void,
+    result_count: c_int,
+    result_of: c_int,
+    root: c_int,
+    comm: c_int,
+) -> c_int {
+    running("FMI_Scatter", |running| {
+        let (comm, root) = (Running::comm(comm)?, Running::rank(root)?);
+        let into = running.buffer(result, result_count, result_of)?;
+        let messages = match running.fmi.rank(comm)? == root {
+            // SAFETY: fmi.h: the root has values for all.
+            true => unsafe { parted(running, comm, (data, count, of))? },
+            false => Vec::new(),
+        };
+        let message = running.fmi.scatter(comm, root, &messages)?;
+        // SAFETY: fmi.h: the values may be written.
+        unsafe { into.unpack(&message) }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn FMI_Alltoall(
+    data: *const c_void,
+    count: c_int,
+    of: c_int,
+    result: *mut c_void,
+    result_count: c_int,
+    result_of: c_int,
+    comm: c_int,
+) -> c_int {
+    running("FMI_Alltoall", |running| {
+        let comm = Running::comm(comm)?;
+        // SAFETY: fmi.h: there are values for all.
+        let messages = unsafe { parted(running, comm, (data, count, of))? };
+        let all = running.fmi.alltoall(comm, &messages)?;
+        // SAFETY: fmi.h: there is room for those of all.
         unsafe { spread(running, &all, (result, result_count, result_of)) }
     })
 }

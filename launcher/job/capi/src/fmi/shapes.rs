@@ -94,19 +94,20 @@ unsafe fn put_all(to: *mut c_int, max: c_int, values: impl Iterator<Item = c_int
 
 /// Shares ranks out among the dimensions that are 0, as evenly as it can, the largest first.
 fn dims_create(ranks: c_int, dims: &mut [c_int]) -> Result<(), FmiError> {
-    let fixed: c_int = dims.iter().filter(|len| **len > 0).product();
-    if ranks < 1 || fixed < 1 || dims.iter().any(|len| *len < 0) || ranks % fixed != 0 {
+    let mut given = dims.iter().copied().filter(|len| *len > 0);
+    let fixed = given.try_fold(1, c_int::checked_mul).filter(|fixed| ranks % fixed == 0);
+    let Some(fixed) = fixed.filter(|_| ranks >= 1 && dims.iter().all(|len| *len >= 0)) else {
         return invalid(format!("{ranks} ranks cannot be shared out among {dims:?}"));
-    }
+    };
     let mut rest = ranks / fixed;
     let free = dims.iter().filter(|len| **len == 0).count();
     if free == 0 && rest > 1 {
         return invalid(format!("{dims:?} are not {ranks} ranks"));
     }
     let mut factors = Vec::new();
-    let mut factor = 2;
+    let mut factor: c_int = 2;
     while rest > 1 {
-        match factor * factor > rest {
+        match factor.checked_mul(factor).is_none_or(|square| square > rest) {
             true => factor = rest,
             false if rest % factor != 0 => {
                 factor += 1;
@@ -263,13 +264,23 @@ mod tests {
             (7, vec![0, 0], vec![7, 1]),
             (1, vec![0, 0, 0], vec![1, 1, 1]),
             (4, vec![2, 2], vec![2, 2]),
+            (c_int::MAX, vec![0, 0], vec![c_int::MAX, 1]),
+            (1 << 30, vec![0, 0, 0], vec![1 << 10; 3]),
         ] {
             let mut dims = given.clone();
             dims_create(ranks, &mut dims).unwrap();
             assert_eq!(dims, expected, "{ranks} {given:?}");
         }
-        for (ranks, mut dims) in [(4, vec![3, 0]), (0, vec![0]), (4, vec![-1, 0]), (8, vec![2, 2])]
-        {
+        let huge = vec![c_int::MAX; 16];
+        for (ranks, mut dims) in [
+            (4, vec![3, 0]),
+            (0, vec![0]),
+            (4, vec![-1, 0]),
+            (8, vec![2, 2]),
+            (1, vec![1 << 16, 1 << 16]),
+            (c_int::MIN, vec![1, 0]),
+            (7, huge),
+        ] {
             assert!(dims_create(ranks, &mut dims).is_err(), "{ranks} {dims:?}");
         }
     }
