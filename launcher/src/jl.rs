@@ -108,6 +108,9 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let progress = Progress::new(run.quiet);
     let (listener, address) = nla::listen(&run.file.listen, &run.file.address).await?;
     let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
+    if let Some(agent) = client.agent() {
+        run.policy.set_host(agent.host);
+    }
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
     let own = backplane::subscribe_own(&client, &format!("jobid={job}"), Start::Now).await?;

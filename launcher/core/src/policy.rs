@@ -95,6 +95,8 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
+    /// The host of the launcher.
+    host: Option<String>,
     /// For each rule, when it matched on which node, in monotonic nanoseconds; negative: before
     /// this launcher.
     seen: Vec<VecDeque<(i128, NodeName)>>,
@@ -127,6 +129,7 @@ impl Policy {
         Ok(Self {
             seen: vec![VecDeque::new(); config.rule.len()],
             config,
+            host: None,
             acted: BTreeMap::new(),
             held: BTreeMap::new(),
             settling: Vec::new(),
@@ -238,8 +241,14 @@ impl Policy {
         self.settling.iter().map(|settling| settling.at_ns).min().unwrap_or(u64::MAX)
     }
 
+    /// The host of the launcher: there its agent knows who publishes.
+    pub fn set_host(&mut self, host: String) {
+        self.host = Some(host);
+    }
+
     /// Whether a report counts: it is signed where events are, and about another host only if its
-    /// publisher may speak about that.
+    /// publisher may speak about that. A host vouches for its own users: where agents demand
+    /// signatures, none can claim on any host to be root or the owner.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -264,12 +273,16 @@ impl Policy {
             None => report.proof == Proof::Unchecked,
             Some(monitors) => monitors.contains(host),
         };
-        match !is_signed || may_speak || report.is_verdict() {
-            true => Ok(()),
-            false => Err(format!(
-                "{name} is about {node}, and {host} is not among the monitors of the policy"
-            )),
+        let is_here = self.host.as_ref() == Some(host);
+        let may_command = !is_signed && (report.proof == Proof::Unchecked || is_here);
+        if may_command || may_speak || report.is_verdict() {
+            return Ok(());
         }
+        let who = match is_signed {
+            true => "not among the monitors of the policy",
+            false => "neither the host of the launcher nor among the monitors of the policy",
+        };
+        Err(format!("{name} is about {node}, and {host} is {who}"))
     }
 
     /// The host of the publisher that watches what an event space says about a node, as it was

@@ -451,6 +451,29 @@ fn the_trigger_of_mvapich2_moves_a_node_for_root_and_the_owner_only() {
     }
 }
 
+/// The key of a host signs what the host says of its users, too.
+#[test]
+fn where_events_are_signed_no_other_host_can_claim_to_be_root_or_the_owner() {
+    let mut trigger = event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER");
+    trigger.payload = "node02\0".into();
+    let mut policy = Policy::parse(&format!("monitors = \"watch\"\n{DEFAULT}")).unwrap();
+    policy.set_host("login".to_owned());
+    for (proof, host, counts) in [
+        (Proof::Unchecked, "node03", true),
+        (Proof::Missing, "node03", false),
+        (Proof::Signed, "node03", false),
+        (Proof::Missing, "login", true),
+        (Proof::Missing, "watch", true),
+        (Proof::Missing, "node02", true),
+    ] {
+        for uid in [0, 500] {
+            let report = Report { uid, proof, ..Report::new(trigger.clone(), host) };
+            let checked = policy.check(&report, &node(2), 500);
+            assert_eq!(checked.is_ok(), counts, "{proof:?} {host}: {checked:?}");
+        }
+    }
+}
+
 #[test]
 fn rules_match_tags_conditions_and_severity() {
     let rule = "[[rule]]\nname = \"disk\"\nconditions = [\"DISK_BAD\"]\naction = \"drain\"\n\
