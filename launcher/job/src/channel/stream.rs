@@ -717,9 +717,16 @@ mod tests {
     fn a_call_back_while_a_channel_opens_is_not_lost() {
         let (channel, _, inbox) = with_inbox(0);
         let opening = channel.ends().unwrap().opening.clone();
-        for fence in 2..300 {
+        for fence in 2..400 {
             std::thread::scope(|scope| {
-                scope.spawn(|| channel.call_back(fence, &BTreeSet::new()));
+                scope.spawn(|| {
+                    // At each moment of the opening in turn.
+                    let (start, wait) = (Instant::now(), Duration::from_micros(fence));
+                    while start.elapsed() < wait {
+                        std::hint::spin_loop();
+                    }
+                    channel.call_back(fence, &BTreeSet::new());
+                });
                 let before = Opening { fence: fence - 1, ..opening.clone() };
                 channel.open(&before).unwrap();
             });
