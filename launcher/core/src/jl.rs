@@ -51,7 +51,7 @@ pub use workflow::{Open, Progress, Workflow};
 
 use crate::message::{Answer, Closed, FromJl, Outcome};
 use crate::migration_state::MigrationState;
-use crate::names::{Episode, NodeName};
+use crate::names::{Episode, NodeName, SetId};
 use crate::progress::{Finding, HangJudge};
 use crate::repair::Repairs;
 use arrivals::Adding;
@@ -64,7 +64,7 @@ use hangs::Killed;
 use job::{SILENCES_MAX, SILENCES_WARN};
 use memory::FirstSet;
 use migration::Migration;
-use remedies::Remedies;
+use remedies::{Remedies, SavePlace};
 use requests::QueuedRequest;
 use saving::{BeforeRecovery, TakenBack, Unsaved, WaitingRecovery};
 use serde::{Deserialize, Serialize};
@@ -549,13 +549,7 @@ impl Jl {
             self.expect_to_join(now);
         }
         match &open.workflow {
-            Workflow::Checkpoint(checkpoint) if done && checkpoint.set().is_in_memory() => {
-                self.memory_timer.saved(now, open.stood_still(), open.took());
-            }
-            Workflow::Checkpoint(_) if done => {
-                self.remedies.has_saved(open.took());
-                self.checkpoint_timer.saved(now, open.stood_still(), open.took());
-            }
+            Workflow::Checkpoint(of) if done => self.has_saved(now, of.set(), &open),
             Workflow::Migration(_) if done => self.remedies.has_moved(open.took()),
             _ => {}
         }
@@ -588,6 +582,16 @@ impl Jl {
             self.exit = Some(end.code());
             self.job.out.push(JlOutput::Exit(end.code()));
         }
+    }
+
+    /// A checkpoint is done: what it took counts for the next ones.
+    fn has_saved(&mut self, now: Now, set: &SetId, open: &Open) {
+        let (place, timer) = match set.is_in_memory() {
+            true => (SavePlace::Memory, &mut self.memory_timer),
+            false => (SavePlace::Store, &mut self.checkpoint_timer),
+        };
+        self.remedies.has_saved(place, open.took());
+        timer.saved(now, open.stood_still(), open.took());
     }
 
     /// Answers the request; closes the fault unless it waits for a spare.

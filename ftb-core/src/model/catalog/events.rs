@@ -309,7 +309,7 @@ catalog! {
             "The job ends: SIGTERM, SIGKILL after the grace; launch agents leave.";
         FTB_JL_EPISODE: "info, warning", "",
             "episode kind outcome phases choice why fault? cause? rule? left_ms? \
-             checkpoint_p95_ms? migration_p95_ms?",
+             checkpoint_p95_ms? memory_p95_ms? migration_p95_ms?",
             "An episode is closed: what was chosen and why, for which fault (`cause`) by which \
              rule of the policy; `phases`: `leave=12 copy=30` in milliseconds. `left_ms`: time \
              before a predicted failure when its remedy was chosen, by these durations.";

@@ -1,6 +1,6 @@
 //! The queue of requests of the policy and of people.
 
-use super::remedies::Remedy;
+use super::remedies::{Choices, SavePlace};
 use super::{
     ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, Migration, MigrationState,
     Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,
@@ -54,6 +54,15 @@ impl QueuedRequest {
             *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
         }
     }
+}
+
+/// What is done before a predicted failure.
+struct ChosenRemedy {
+    /// Where the job is saved before the ranks move; `None`: they move at once.
+    saves: Option<SavePlace>,
+    numbers: TimeLeft,
+    /// Why.
+    words: String,
 }
 
 impl Jl {
@@ -353,22 +362,19 @@ impl Jl {
         if let Err(why) = self.check_migrate(&node) {
             return self.settle_and_notify(by, Outcome::Refused, &why);
         }
+        let remedy = fails_ns.map(|fails_ns| self.remedy(now, &node, fails_ns, by));
         if self.job.spare(&[]).is_none() {
-            return self.without_spare(now, node, reason, by);
+            return self.without_spare(now, node, reason, remedy, by);
         }
         let mut why = self.job.spares_words(&[]);
-        if let Some(fails_ns) = fails_ns.filter(|_| self.job.moves() != Moves::Anew) {
-            let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
-            let (remedy, numbers, chosen) = self.remedies.choose(time);
-            let words = self.job.faults.words(by);
-            self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {chosen}"));
-            why = format!("it fails in {time:.1?} or later: {chosen}; {why}");
+        if let Some(ChosenRemedy { saves, numbers, words }) = remedy {
+            why = format!("{words}; {why}");
             left = Some(numbers);
-            if remedy != Remedy::Move {
+            if let Some(place) = saves {
                 let reason = reason.to_owned();
                 let want = Request::Migrate { node, reason, fails_ns: None };
                 self.wanted.push_front(QueuedRequest { left, ..QueuedRequest::new(want, by) });
-                self.save_job(now, None, Initiator::Internal, &why);
+                self.save_in(place, now, Initiator::Internal, &why);
                 if let Some(open) = &mut self.open {
                     (open.left, open.before) = (left, by.fault());
                 }
@@ -389,9 +395,38 @@ impl Jl {
         }
     }
 
+    /// What fits into the time before a predicted failure. The user reads it.
+    fn remedy(&mut self, now: Now, node: &NodeName, fails_ns: u64, by: Initiator) -> ChosenRemedy {
+        let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
+        let choices = Choices {
+            moves: self.job.spare(&[]).is_some(),
+            anew: self.job.moves() == Moves::Anew,
+            in_memory: self.job.config.memory.is_some(),
+        };
+        let (remedy, numbers, chosen) = self.remedies.choose(time, choices);
+        let words = self.job.faults.words(by);
+        self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {chosen}"));
+        let words = format!("it fails in {time:.1?} or later: {chosen}");
+        ChosenRemedy { saves: remedy.saves(), numbers, words }
+    }
+
+    fn save_in(&mut self, place: SavePlace, now: Now, by: Initiator, why: &str) {
+        match place {
+            SavePlace::Store => self.save_job(now, None, by, why),
+            SavePlace::Memory => self.save_in_memory(now, by, why),
+        }
+    }
+
     /// Without a spare the job is saved instead. A person gets an answer; a fault stays open until
     /// a spare appears.
-    fn without_spare(&mut self, now: Now, node: NodeName, reason: &str, by: Initiator) {
+    fn without_spare(
+        &mut self,
+        now: Now,
+        node: NodeName,
+        reason: &str,
+        remedy: Option<ChosenRemedy>,
+        by: Initiator,
+    ) {
         let why = self.job.spares_words(&[]);
         let words = format!(
             "no hot spare is left for the ranks of {node} ({reason}; {why}): the job is saved \
@@ -407,7 +442,15 @@ impl Jl {
         }
         self.reply(by, Outcome::Failed, &words);
         let why = format!("no hot spare is left: {why}");
-        self.checkpoint(now, reason, fault, &why);
+        let Some(ChosenRemedy { saves, numbers, words }) = remedy else {
+            return self.checkpoint(now, reason, fault, &why);
+        };
+        let of = self.job.faults.words(fault);
+        self.job.tell(format!("the job is saved: {reason}{of}"));
+        self.save_in(saves.unwrap_or(SavePlace::Store), now, fault, &format!("{words}; {why}"));
+        if let Some(open) = &mut self.open {
+            open.left = Some(numbers);
+        }
     }
 
     fn checkpoint(&mut self, now: Now, reason: &str, by: Initiator, why: &str) {

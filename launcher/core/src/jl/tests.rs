@@ -14,6 +14,7 @@ mod words;
 
 use super::*;
 use crate::manner::{Manner, Moves, Saver};
+use crate::memory::Scheme;
 use crate::message::{
     ExitCause, FromNla, FromRank, NlaMessage, Part, Placement, Protocol, RankMessage,
 };
@@ -554,7 +555,7 @@ fn a_spare_with_a_fault_is_none_until_it_may_be_used_again() {
 fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
     let mut job = Clocked::started(Interval::Never, true);
     job.meet(true);
-    job.jl.remedies.has_saved(Duration::from_secs(10));
+    job.jl.remedies.has_saved(SavePlace::Store, Duration::from_secs(10));
     job.fails_at(1, "a", Some(60_000_000_000));
     let words = "a fails in 60.0s or later (fault 1): checkpoint 10.0s (p95), migration 10.0s";
     assert!(job.reported(words) && job.reported("the job is saved, then"), "{:?}", job.out);
@@ -578,9 +579,38 @@ fn with_enough_time_left_the_job_is_saved_before_its_ranks_move() {
     // Less time: it moves at once.
     let mut job = Clocked::started(Interval::Never, true);
     job.meet(true);
-    job.jl.remedies.has_saved(Duration::from_secs(10));
+    job.jl.remedies.has_saved(SavePlace::Store, Duration::from_secs(10));
     job.fails_at(1, "a", Some(19_000_000_000));
     assert_eq!(open(&job), "migration");
+}
+
+#[test]
+fn the_job_is_saved_in_memory_before_a_failure_for_which_the_store_is_too_slow() {
+    let with_memory = |spare: bool| {
+        let mut job = Clocked::started(Interval::Never, spare);
+        job.meet(true);
+        let (scheme, racks) = (Scheme::Buddy(1), std::collections::BTreeMap::new());
+        let memory = MemoryConfig { scheme, interval: Interval::Never, first: false, racks };
+        job.jl.job.config.memory = Some(memory);
+        for (place, seconds) in [(SavePlace::Store, 40), (SavePlace::Memory, 2)] {
+            job.jl.remedies.has_saved(place, Duration::from_secs(seconds));
+        }
+        job.jl.remedies.has_moved(Duration::from_secs(12));
+        job
+    };
+    for spare in [true, false] {
+        let mut job = with_memory(spare);
+        job.fails_at(1, "a", Some(20_000_000_000));
+        let open = job.jl.open().unwrap();
+        let Workflow::Checkpoint(checkpoint) = &open.workflow else { panic!("{open:?}") };
+        assert!(checkpoint.set().is_in_memory(), "{:?}", job.out);
+        assert_eq!(open.left.unwrap().memory_p95_ms, Some(2000));
+        assert_eq!(open.fault(), Some(FaultId(1)));
+        assert!(job.reported("the job is saved in memory"), "{:?}", job.out);
+        // The ranks move afterwards, or when there is a spare.
+        let waiting: Vec<FaultId> = job.jl.waiting_faults().map(|(fault, ..)| fault).collect();
+        assert_eq!(waiting, [FaultId(1)]);
+    }
 }
 
 /// A large job would otherwise fill the sessions of all nodes with results that they have.

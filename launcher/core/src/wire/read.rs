@@ -203,6 +203,7 @@ fn time_left(read: &Reader<'_>) -> Result<Option<TimeLeft>, WireError> {
     Ok(Some(TimeLeft {
         left_ms,
         checkpoint_p95_ms: read.parsed_if("checkpoint_p95_ms")?,
+        memory_p95_ms: read.parsed_if("memory_p95_ms")?,
         migration_p95_ms: read.parsed_if("migration_p95_ms")?,
     }))
 }

@@ -21,7 +21,8 @@ fn node() -> NodeName {
 }
 
 fn time_left() -> TimeLeft {
-    TimeLeft { left_ms: 19_000, checkpoint_p95_ms: None, migration_p95_ms: Some(12) }
+    let memory_p95_ms = Some(7);
+    TimeLeft { left_ms: 19_000, checkpoint_p95_ms: None, memory_p95_ms, migration_p95_ms: Some(12) }
 }
 
 fn set() -> SetId {

@@ -169,6 +169,7 @@ fn episode(closed: &Closed) -> Draft {
         .tag("why", &closed.why)
         .maybe("left_ms", closed.left.map(|left| left.left_ms))
         .maybe("checkpoint_p95_ms", closed.left.and_then(|left| left.checkpoint_p95_ms))
+        .maybe("memory_p95_ms", closed.left.and_then(|left| left.memory_p95_ms))
         .maybe("migration_p95_ms", closed.left.and_then(|left| left.migration_p95_ms))
 }
 

@@ -121,7 +121,7 @@ fn without_a_spare_the_message_says_why_each_one_is_none() {
 #[test]
 fn a_predicted_fault_names_the_time_the_durations_and_the_remedy() {
     let mut job = met(true);
-    job.jl.remedies.has_saved(Duration::from_secs(10));
+    job.jl.remedies.has_saved(SavePlace::Store, Duration::from_secs(10));
     fails(&mut job, Some(60_000_000_000));
     let words = format!("a fails in 60.0s or later {FAULT}: checkpoint 10.0s (p95)");
     assert!(job.reported(&words), "{:?}", job.out);
