@@ -242,11 +242,11 @@ pub struct Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLeft {
     pub left_ms: u64,
-    pub checkpoint_p95_ms: Option<u64>,
+    pub checkpoint_p95_ms: Option<u32>,
     /// Of checkpoints in memory, if the job makes them.
     #[serde(default)]
-    pub memory_p95_ms: Option<u64>,
-    pub migration_p95_ms: Option<u64>,
+    pub memory_p95_ms: Option<u32>,
+    pub migration_p95_ms: Option<u32>,
 }
 
 /// A hung rank, or all ranks.

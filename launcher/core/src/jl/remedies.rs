@@ -89,6 +89,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// For an event: at most 49 days.
+fn short(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
 fn add(all: &mut VecDeque<u64>, took: Duration) {
     all.push_back(millis(took));
     if all.len() > SAMPLES_MAX {
@@ -115,9 +120,9 @@ impl Remedies {
         let in_memory = p95(&self.in_memory_ms).filter(|_| of.in_memory);
         let numbers = TimeLeft {
             left_ms: millis(left),
-            checkpoint_p95_ms: p95(&self.checkpoints_ms).map(millis),
-            memory_p95_ms: in_memory.map(millis),
-            migration_p95_ms: p95(&self.migrations_ms).map(millis),
+            checkpoint_p95_ms: p95(&self.checkpoints_ms).map(short),
+            memory_p95_ms: in_memory.map(short),
+            migration_p95_ms: p95(&self.migrations_ms).map(short),
         };
         let (remedy, why) = self.fitting(left, of);
         (remedy, numbers, why)
