@@ -525,14 +525,7 @@ impl Jl {
         };
         open.leave_phase(now.mono_ns);
         let episode = open.episode;
-        let served = match &open.workflow {
-            Workflow::Migration(migration) => Some(migration.set()),
-            Workflow::Checkpoint(checkpoint) if !done => Some(checkpoint.set()),
-            _ => None,
-        };
-        if let Some(set) = served.cloned() {
-            self.job.publish(FromJl::Drop { episode, set });
-        }
+        self.drop_images(&open, done);
         if let Workflow::Migration(migration) = &open.workflow
             && migration.found_no_spare()
             && open.by.fault().is_some()
@@ -575,6 +568,7 @@ impl Jl {
         }));
         // The source of a migration may be usable again.
         self.tell_usable();
+        self.expect_protection(now);
         if has_started && done {
             self.on_started_well(now);
         }

@@ -41,11 +41,33 @@ fn ends_well(world: &mut World) {
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
 }
 
-fn ends_well_or_named(world: &mut World, what: &str) {
+fn ends_well_or_named(world: &mut World, what: &str) -> i32 {
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run(HOUR_MS)));
     let why = || format!("{what}: {:#?}", world.reported);
     let code = ran.unwrap_or_else(|_| panic!("{}", why()));
     assert!(code == 0 || NAMED.iter().any(|name| world.has_reported(name)), "{code}: {}", why());
+    code
+}
+
+/// Whether there was a set when the first node or rank was lost.
+fn was_protected(world: &World) -> bool {
+    let at = |words: &[&str]| {
+        let has = |line: &String| words.iter().any(|word| line.contains(word));
+        world.reported.iter().position(has).unwrap_or(usize::MAX)
+    };
+    at(&["is protected in memory"]) < at(&["is lost", "died", "signal"])
+}
+
+/// Whether nodes of at most one member of the group are lost by it, and node02: spare00 may have
+/// taken its place.
+fn is_borne(fate: &Fate) -> bool {
+    match fate {
+        Fate::Lost | Fate::Doubled | Fate::Late => true,
+        Fate::Before(what) | Fate::After(what) => match what {
+            Happens::KillNode(name) => *name != node("node00"),
+            _ => true,
+        },
+    }
 }
 
 #[test]
@@ -127,11 +149,98 @@ fn ranks_that_moved_go_back_with_the_images_of_the_node_that_they_left() {
     let mut world = World::new(1, protected(Scheme::Xor(4), 4, 2), Faults::default());
     world.work = 1000;
     world.at(900, migrate("node01"));
-    world.at(3000, Happens::KillRank(3));
+    world.run_until_closed("migration");
+    world.at(1, Happens::KillRank(3));
     world.at(5000, Happens::KillNode(node("node00")));
     ends_well(&mut world);
+    assert!(world.has_reported("went back to set mem-000002"), "{:#?}", world.reported);
     let back = world.reported.iter().filter(|line| line.contains("went back to set mem-"));
     assert_eq!(back.count(), 2, "{:#?}", world.reported);
+}
+
+/// A failing node is left, and then taken away: its images are gone, and its group would bear no
+/// further loss.
+#[test]
+fn a_job_is_protected_anew_after_a_node_with_images_was_left_or_is_lost() {
+    for (scheme, is_early) in
+        [(Scheme::Xor(4), false), (Scheme::Xor(4), true), (Scheme::Buddy(1), false)]
+    {
+        let mut world = World::new(1, protected(scheme, 4, 3), Faults::default());
+        world.work = 1500;
+        world.at(900, migrate("node01"));
+        world.run_until_closed("migration");
+        world.at(if is_early { 1 } else { 3000 }, Happens::Gone(node("node01")));
+        for (after, name) in [(6000, "node02"), (10_000, "node00")] {
+            world.at(after, Happens::KillNode(node(name)));
+        }
+        ends_well(&mut world);
+        let has_images = world.has_reported("node node01 had images of set mem-");
+        assert_eq!(has_images, is_early, "{scheme}: {:#?}", world.reported);
+        assert!(world.store.is_empty());
+        let back = world.reported.iter().filter(|line| line.contains("went back to set mem-"));
+        assert_eq!(back.count(), 2, "{scheme}: {:#?}", world.reported);
+    }
+}
+
+/// Of two nodes that are lost at once neither can copy the other.
+#[test]
+fn a_job_is_protected_anew_after_copies_could_not_be_made() {
+    let mut world = World::new(1, protected(Scheme::Buddy(2), 4, 4), Faults::default());
+    world.work = 1500;
+    world.at(1500, Happens::Silence(node("node02")));
+    world.at(1500, Happens::Gone(node("node01")));
+    world.at(1501, Happens::Gone(node("node02")));
+    world.at(6000, Happens::Silence(node("node00")));
+    world.at(6000, Happens::Gone(node("spare01")));
+    world.at(6001, Happens::Gone(node("node00")));
+    ends_well(&mut world);
+    assert!(world.has_reported("the job goes back to set mem-000002"), "{:#?}", world.reported);
+    assert!(!world.has_reported("in memory is lost"), "{:#?}", world.reported);
+    assert!(!world.has_reported("put aside"), "{:#?}", world.reported);
+    let made = |line: &&String| line.contains("is protected in memory: 8 ranks");
+    assert_eq!(world.reported.iter().filter(made).count(), 3, "{:#?}", world.reported);
+}
+
+#[test]
+fn a_first_set_that_could_not_be_made_is_tried_again() {
+    for manner in [Manner::default(), CRIU] {
+        let config = with(manner, protected(Scheme::Xor(4), 4, 1));
+        let mut world = World::new(1, config, Faults::default());
+        (world.work, world.breaks) = (1500, 5);
+        world.at(12_000, Happens::KillNode(node("node02")));
+        ends_well(&mut world);
+        assert!(world.has_reported("is protected in memory"), "{:#?}", world.reported);
+    }
+}
+
+/// A node that does not hear that a set was dropped has no room for the one after the next.
+#[test]
+fn a_lost_message_on_a_tight_budget_does_not_end_the_protection() {
+    let tight = || {
+        let mut config = protected(Scheme::Xor(4), 4, 0);
+        let every = Interval::Every(Duration::from_millis(600));
+        config.memory.as_mut().unwrap().interval = every;
+        let mut world = World::new(1, config, Faults::default());
+        world.work = 900;
+        // Two generations of the largest share: 40 bytes, and 14 of parity.
+        world.budget = Some(2 * (40 + 14));
+        world
+    };
+    let saved = |world: &World| {
+        world.closed.iter().filter(|(kind, done)| kind == "checkpoint" && *done).count()
+    };
+    let mut calm = tight();
+    ends_well(&mut calm);
+    assert!(saved(&calm) > 6, "{:#?}", calm.closed);
+    let (mut failed, third) = (0, calm.closed_at[3]);
+    for number in third - 40..third {
+        let mut world = tight();
+        world.fate = Some((number, Fate::Lost));
+        ends_well(&mut world);
+        failed += usize::from(world.closed.contains(&("checkpoint".to_owned(), false)));
+        assert!(saved(&world) + 3 > saved(&calm), "message {number}: {:#?}", world.reported);
+    }
+    assert!(failed > 0, "no node missed it");
 }
 
 /// The newest of all levels is taken, so that the least work is lost.
@@ -221,7 +330,9 @@ fn a_fault_at_each_message_leads_to_a_generation_that_counts_or_to_a_named_end()
                 world.fate = Some((number, fate.clone()));
                 world.at(6000, Happens::ReviveJl);
                 let what = format!("{manner:?}, {scheme}, message {number}, {fate:?}");
-                ends_well_or_named(&mut world, &what);
+                let code = ends_well_or_named(&mut world, &what);
+                let bears = is_borne(fate) && was_protected(&world);
+                assert!(code == 0 || !bears, "{what}: {code}: {:#?}", world.reported);
                 let olders_words = ["went back to set mem-000002", "restarts from set mem-000002"];
                 let went = |words: &str| world.has_reported(words);
                 olders += u64::from(olders_words.into_iter().any(went));

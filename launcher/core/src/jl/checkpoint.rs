@@ -154,14 +154,14 @@ impl Checkpoint {
     }
 
     /// Every group has protected the set: it counts, and the generation before is freed.
-    fn protected(&mut self, job: &mut Job, episode: Episode) -> Transition {
+    fn protected(&mut self, job: &mut Job) -> Transition {
         let Some((memory, _)) = self.protecting.take() else { return Transition::Stay };
         let ((images, beside), groups) = (memory.bytes(), memory.groups.len());
         job.set_sizes.insert(self.set.clone(), job.config.size);
         (job.restarts, job.loop_misses) = (0, 0);
         if let Some(MemorySet { set, .. }) = job.memory.replace(memory) {
             job.set_sizes.remove(&set);
-            job.publish(FromJl::Drop { episode, set });
+            job.drop_from_memory(set);
         }
         let (set, ranks) = (&self.set, job.count());
         Transition::done(format!(
@@ -216,7 +216,7 @@ impl Handler for Checkpoint {
         match message {
             FromNla::Protected { set, .. } if *set == self.set => {
                 if waiting.remove(node) && waiting.is_empty() {
-                    return self.protected(context.job, context.episode);
+                    return self.protected(context.job);
                 }
                 Transition::Stay
             }

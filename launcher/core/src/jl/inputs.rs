@@ -275,6 +275,10 @@ impl Jl {
         if bears && !ending {
             self.has_failed(now);
         }
+        if !bears && !ending {
+            self.job.lost_without_ranks(node);
+            self.expect_protection(now);
+        }
         let stops = self.job.config.on_death == OnDeath::Stop && !early && !ending;
         if self.open.is_none() || (bears && stops) {
             if bears {

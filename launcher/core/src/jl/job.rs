@@ -20,7 +20,7 @@ use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::progress::Activity;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Unanswered questions after which an NLA counts as lost when the next one is due.
 pub(super) const SILENCES_MAX: u32 = 5;
@@ -155,6 +155,9 @@ pub struct Job {
     /// The set in the memory of the nodes that every group has protected.
     #[serde(default)]
     pub memory: Option<MemorySet>,
+    /// The last sets in memory that were dropped. A node that missed it holds one still.
+    #[serde(default)]
+    pub(super) dropped: VecDeque<SetId>,
     /// The last set, as the nodes have it.
     #[serde(default)]
     pub(super) held: Option<LocalCopies>,
@@ -205,6 +208,7 @@ impl Job {
             loop_misses: 0,
             sets,
             memory: None,
+            dropped: VecDeque::new(),
             held: None,
             waits: None,
             set_sizes: BTreeMap::new(),

@@ -1,21 +1,25 @@
 //! When the job is saved in the memory of its nodes besides the interval.
 //!
 //! Ranks that save themselves wait for the first set, in a barrier or in their first call of
-//! `ftb_loop`. Ranks in pods do not know of it: they are saved a second after their start, and
-//! again at growing intervals until there is a set. In `MPI_Init` they pass several PMI barriers,
-//! in which they cannot be saved.
+//! `ftb_loop`. Ranks in pods do not know of it: they are saved a second after their start. In
+//! `MPI_Init` they pass several PMI barriers, in which they cannot be saved.
+//!
+//! If that fails it is tried again at growing intervals, until there is a set. The same is done if
+//! the set is that of more ranks, or if a group of it bears fewer losses than its scheme promises:
+//! nodes that have images, but no ranks any more, are lost or may be taken away.
 
-use super::{Initiator, Jl, Request};
+use super::{Initiator, Jl, Open, Request, Workflow};
 use crate::manner::Saver;
+use crate::message::FromJl;
 use core::time::Duration;
 use ftb_core::Now;
 
-/// Until the first attempt with ranks that do not wait for it; the interval doubles.
+/// Until an attempt for which no rank waits; the interval doubles.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
 /// Longest interval between attempts.
 const FIRST_EVERY_MAX: Duration = Duration::from_secs(60);
 
-/// The next attempt to make the first set of ranks that do not wait for it.
+/// The next attempt to protect ranks that do not wait for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstSet {
     due_ns: u64,
@@ -45,15 +49,24 @@ impl Jl {
 
     /// Without a set in memory the job is saved there before anything else.
     fn protect_first(&mut self, now: Now) {
-        let reason = match (self.lacks_first(), self.lacks_members()) {
-            (true, _) => "nothing of it is in memory yet",
-            (_, true) => "its set in memory is that of more ranks",
-            _ => return,
-        };
+        let Some(reason) = self.lacks() else { return };
         if self.job.is_movable() && self.saves_itself() {
-            let reason = reason.to_owned();
             self.want(now, Request::MemoryCheckpoint { reason }, Initiator::Internal);
         }
+    }
+
+    /// Why the job is to be saved in memory now.
+    fn lacks(&self) -> Option<String> {
+        if self.lacks_first() {
+            return Some("nothing of it is in memory yet".to_owned());
+        }
+        if self.lacks_members() {
+            return Some("its set in memory is that of more ranks".to_owned());
+        }
+        let group = self.job.weakened()?;
+        let nodes: Vec<&str> = group.members.iter().map(|of| of.host.as_str()).collect();
+        let nodes = nodes.join(" ");
+        Some(format!("the group {nodes} of its set in memory bears fewer losses than it should"))
     }
 
     fn lacks_first(&self) -> bool {
@@ -69,9 +82,30 @@ impl Jl {
     /// The ranks run.
     pub(super) fn expect_first(&mut self, now: Now) {
         self.first_set = FirstSet::default();
-        if self.job.saver() == Saver::Agent && self.lacks_first() {
-            self.first_set.due_ns = now.deadline_ns(FIRST_AFTER);
+        self.expect_protection(now);
+    }
+
+    /// An episode is closed, or a node is lost: the job may have to be protected.
+    pub(super) fn expect_protection(&mut self, now: Now) {
+        let FirstSet { due_ns, wait } = self.first_set;
+        if due_ns == u64::MAX && self.lacks().is_some() {
+            self.first_set.due_ns = now.deadline_ns(wait);
         }
+    }
+
+    /// An episode is closed: the nodes free the images that served it alone.
+    pub(super) fn drop_images(&mut self, open: &Open, done: bool) {
+        let served = match &open.workflow {
+            Workflow::Migration(migration) => migration.set(),
+            Workflow::Checkpoint(checkpoint) if !done => checkpoint.set(),
+            _ => return,
+        };
+        let (episode, set) = (open.episode, served.clone());
+        if !set.is_in_memory() {
+            return self.job.publish(FromJl::Drop { episode, set });
+        }
+        self.job.drop_again();
+        self.job.drop_from_memory(set);
     }
 
     pub(super) fn first_set_ns(&self) -> u64 {
@@ -82,13 +116,15 @@ impl Jl {
         if now.mono_ns < self.first_set.due_ns {
             return;
         }
-        if !self.lacks_first() {
+        if self.lacks().is_none() {
             self.first_set = FirstSet::default();
             return;
         }
         let FirstSet { due_ns, wait } = &mut self.first_set;
         *wait = (*wait * 2).min(FIRST_EVERY_MAX);
         *due_ns = now.deadline_ns(*wait);
-        self.protect_first(now);
+        if self.job.met && self.job.can_protect() {
+            self.protect_first(now);
+        }
     }
 }

@@ -436,7 +436,11 @@ impl Handler for Rollback {
 
     fn progress(&self, job: &Job) -> Option<(usize, usize)> {
         match self.stage {
-            RollbackStage::Copy | RollbackStage::Join => None,
+            RollbackStage::Copy => {
+                let all = self.fetching.len();
+                Some((all.saturating_sub(self.waiting.len()), all))
+            }
+            RollbackStage::Join => None,
             RollbackStage::Restart => {
                 Some((self.starts.len() - self.waiting.len(), self.starts.len()))
             }

@@ -401,6 +401,8 @@ impl Handler for Start {
         let all = match self.stage {
             StartStage::Gather => job.nodes.len(),
             StartStage::Reset | StartStage::Launch => job.alive().len(),
+            // From memory only nodes without images fetch some.
+            StartStage::Copy if !self.fetching.is_empty() => self.fetching.len(),
             StartStage::Copy => self.placement.len(),
             StartStage::Wait | StartStage::Join => return None,
         };

@@ -6,6 +6,7 @@ mod arrivals;
 mod drill;
 mod hangs;
 mod looping;
+mod memory;
 mod repair;
 mod requests;
 mod saving;

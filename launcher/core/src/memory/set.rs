@@ -66,16 +66,6 @@ impl Group {
             }
         }
     }
-
-    /// Whether every share is there or can be computed. `is_gone`: the node is lost.
-    pub fn is_intact(&self, is_gone: &dyn Fn(&NodeName) -> bool) -> bool {
-        let gone = |member: usize| self.members.get(member).is_none_or(|of| is_gone(&of.host));
-        let mut lost = (0..self.members.len()).filter(|member| gone(*member));
-        match self.scheme {
-            Scheme::Xor(_) => lost.count() <= 1,
-            Scheme::Buddy(_) => lost.all(|of| self.guards(of).into_iter().any(|by| !gone(by))),
-        }
-    }
 }
 
 /// The work of one member, in a request of the JL to its node.
@@ -124,9 +114,25 @@ pub struct MemorySet {
     /// Images that nodes have beside their shares, because ranks have moved.
     #[serde(default)]
     loose: Placement,
-    /// Members' nodes that were lost and are back without images.
+    /// Members whose nodes were lost and are back without images, by group and member.
     #[serde(default)]
-    empty: BTreeSet<NodeName>,
+    vacant: BTreeSet<(usize, usize)>,
+    /// Copies that a member should have and has not: group, member, and whose share it is. Both
+    /// members were lost at once, so there was nothing to copy when this one was gathered.
+    #[serde(default)]
+    lacking: BTreeSet<(usize, usize, usize)>,
+    /// What nodes were asked to gather last.
+    #[serde(default)]
+    gathers: BTreeMap<NodeName, Gather>,
+}
+
+/// A member whose place a node is taking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Gather {
+    group: usize,
+    member: usize,
+    /// Other members that were lost then.
+    lost: Vec<usize>,
 }
 
 impl MemorySet {
@@ -155,7 +161,9 @@ impl MemorySet {
         };
         let groups = scheme.groups(&nodes, racks)?;
         let groups = groups.into_iter().map(group).collect::<Result<_, String>>()?;
-        Ok(Self { set, groups, loose: Placement::new(), empty: BTreeSet::new() })
+        let (loose, vacant) = (Placement::new(), BTreeSet::new());
+        let (lacking, gathers) = (BTreeSet::new(), BTreeMap::new());
+        Ok(Self { set, groups, loose, vacant, lacking, gathers })
     }
 
     /// The tasks that protect it.
@@ -198,29 +206,71 @@ impl MemorySet {
         (images, self.groups.iter().map(of_group).sum())
     }
 
+    /// Whether a member has no images: its node is lost, or is back without them.
+    fn is_without(&self, group: usize, member: usize, is_gone: &dyn Fn(&NodeName) -> bool) -> bool {
+        let of = self.groups.get(group).and_then(|group| group.members.get(member));
+        of.is_none_or(|of| is_gone(&of.host)) || self.vacant.contains(&(group, member))
+    }
+
+    /// Whether every share of a group is there or can be had. `is_gone`: the node is lost.
+    fn is_intact(&self, group: usize, is_gone: &dyn Fn(&NodeName) -> bool) -> bool {
+        let Some(of) = self.groups.get(group) else { return true };
+        let without = |member: usize| self.is_without(group, member, is_gone);
+        let mut lost = (0..of.members.len()).filter(|member| without(*member));
+        let copies = |by: usize, ward: usize| !self.lacking.contains(&(group, by, ward));
+        match of.scheme {
+            Scheme::Xor(_) => lost.count() <= 1,
+            Scheme::Buddy(_) => lost
+                .all(|ward| of.guards(ward).into_iter().any(|by| !without(by) && copies(by, ward))),
+        }
+    }
+
     /// The first group that cannot return all shares. `is_gone`: the node is lost.
     pub fn broken(&self, is_gone: &dyn Fn(&NodeName) -> bool) -> Option<&Group> {
-        let is_gone = |node: &NodeName| is_gone(node) || self.empty.contains(node);
-        self.groups.iter().find(|group| !group.is_intact(&is_gone))
+        let at = (0..self.groups.len()).find(|group| !self.is_intact(*group, is_gone))?;
+        self.groups.get(at)
+    }
+
+    /// The first group that bears fewer losses than its scheme promises. `is_gone`: the node is
+    /// lost, or is to be.
+    pub fn weakened(&self, is_gone: &dyn Fn(&NodeName) -> bool) -> Option<&Group> {
+        let lacks = |group: &usize| self.lacking.iter().any(|(of, ..)| of == group);
+        let is_weak = |group: &usize| {
+            let members = self.groups[*group].members.len();
+            lacks(group) || (0..members).any(|member| self.is_without(*group, member, is_gone))
+        };
+        let at = (0..self.groups.len()).find(is_weak)?;
+        self.groups.get(at)
+    }
+
+    /// Whether a share of a member is on that node.
+    pub fn is_host(&self, node: &NodeName) -> bool {
+        self.groups.iter().flat_map(|group| &group.members).any(|of| of.host == *node)
     }
 
     /// That node was lost and is back: it has no images.
     pub fn lose(&mut self, node: &NodeName) {
         self.loose.remove(node);
-        self.empty.insert(node.clone());
+        for (at, group) in self.groups.iter().enumerate() {
+            let hosted = group.members.iter().enumerate().filter(|(_, of)| of.host == *node);
+            self.vacant.extend(hosted.map(|(member, _)| (at, member)));
+        }
     }
 
     /// Whether that node has the image of that rank.
     pub fn has(&self, node: &NodeName, rank: u32) -> bool {
-        let of_group = |group: &Group| {
-            let here = |member: &usize| group.members[*member].host == *node;
-            let members = (0..group.members.len()).filter(here);
-            members.flat_map(|by| core::iter::once(by).chain(group.wards(by))).any(|of| {
-                group.members.get(of).is_some_and(|member| member.images.contains_key(&rank))
+        let of_group = |(at, group): (usize, &Group)| {
+            let image = |of: usize| group.members[of].images.contains_key(&rank);
+            let here =
+                |by: &usize| group.members[*by].host == *node && !self.vacant.contains(&(at, *by));
+            (0..group.members.len()).filter(here).any(|by| {
+                let copies = group.wards(by).into_iter();
+                let copies = copies.filter(|ward| !self.lacking.contains(&(at, by, *ward)));
+                core::iter::once(by).chain(copies).any(image)
             })
         };
         let is_loose = self.loose.get(node).is_some_and(|ranks| ranks.has(rank));
-        is_loose || !self.empty.contains(node) && self.groups.iter().any(of_group)
+        is_loose || self.groups.iter().enumerate().any(of_group)
     }
 
     /// Where the images of these ranks can be had from.
@@ -232,13 +282,12 @@ impl MemorySet {
         ranks: &Ranks,
         is_gone: &dyn Fn(&NodeName) -> bool,
     ) -> Result<From, String> {
-        let is_gone = &|node: &NodeName| is_gone(node) || self.empty.contains(node);
         let its = |of: &Member| ranks.iter().all(|rank| of.images.contains_key(&rank));
         for (index, group) in self.groups.iter().enumerate() {
             let Some(member) = group.members.iter().position(its) else { continue };
             let host = &group.members[member].host;
-            return match group.is_intact(is_gone) {
-                _ if !is_gone(host) => Ok(From::Node(host.clone())),
+            return match self.is_intact(index, is_gone) {
+                _ if !self.is_without(index, member, is_gone) => Ok(From::Node(host.clone())),
                 true => Ok(From::Group { group: index, member }),
                 false => Err(format!("the images of ranks {ranks} in memory are lost")),
             };
@@ -248,33 +297,47 @@ impl MemorySet {
 
     /// The task of a node that takes the place of a lost member.
     pub fn gathering(
-        &self,
+        &mut self,
         episode: Episode,
-        (group, member): (usize, usize),
+        (at, member): (usize, usize),
         target: &NodeName,
         is_gone: &dyn Fn(&NodeName) -> bool,
     ) -> Option<GroupTask> {
-        let mut group = self.groups.get(group)?.clone();
+        let mut group = self.groups.get(at)?.clone();
         group.members.get_mut(member)?.host = target.clone();
-        let is_gone = |node: &NodeName| is_gone(node) || self.empty.contains(node);
-        let lost = (0..group.members.len()).filter(|of| is_gone(&group.members[*of].host));
-        let lost = lost.filter(|of| *of != member);
-        let (lost, target, set) = (lost.collect(), target.clone(), self.set.clone());
+        let lost = (0..group.members.len()).filter(|of| self.is_without(at, *of, is_gone));
+        let lost: Vec<usize> = lost.filter(|of| *of != member).collect();
+        let asked = Gather { group: at, member, lost: lost.clone() };
+        self.gathers.insert(target.clone(), asked);
+        let (target, set) = (target.clone(), self.set.clone());
         Some(GroupTask { episode, target, set, group, member, lost, keep: None })
     }
 
-    /// That node takes the place of a lost member.
-    pub fn replace(&mut self, group: usize, member: usize, host: &NodeName) {
-        let group = self.groups.get_mut(group);
-        if let Some(member) = group.and_then(|group| group.members.get_mut(member)) {
-            member.host = host.clone();
-            self.empty.remove(host);
+    /// Other requests follow.
+    pub fn asks_anew(&mut self) {
+        self.gathers.clear();
+    }
+
+    /// That node has the images that it was asked for: it takes the place of a member, or has them
+    /// beside its share.
+    pub fn has_fetched(&mut self, node: &NodeName, ranks: &Ranks) {
+        match self.gathers.remove(node) {
+            Some(gathered) => self.replace(&gathered, node),
+            None => self.loose.entry(node.clone()).or_default().0.extend(ranks.iter()),
         }
     }
 
-    /// That node has these images beside its share.
-    pub fn add_loose(&mut self, node: &NodeName, ranks: &Ranks) {
-        self.loose.entry(node.clone()).or_default().0.extend(ranks.iter());
+    /// That node takes the place of a lost member.
+    fn replace(&mut self, Gather { group: at, member, lost }: &Gather, host: &NodeName) {
+        let (at, member) = (*at, *member);
+        let Some(group) = self.groups.get_mut(at) else { return };
+        let wards = group.wards(member);
+        let Some(of) = group.members.get_mut(member) else { return };
+        of.host = host.clone();
+        self.vacant.remove(&(at, member));
+        self.lacking.retain(|(of, by, _)| (*of, *by) != (at, member));
+        let skipped = wards.into_iter().filter(|ward| lost.contains(ward));
+        self.lacking.extend(skipped.map(|ward| (at, member, ward)));
     }
 }
 
@@ -331,7 +394,8 @@ mod tests {
         let ranks: Ranks = [2, 3].into_iter().collect();
         let first = |gone: &NodeName| *gone == node(1);
         let Ok(From::Group { group, member }) = set.source(&ranks, &first) else { panic!() };
-        set.replace(group, member, &spare);
+        set.gathering(Episode(9), (group, member), &spare, &first).unwrap();
+        set.has_fetched(&spare, &ranks);
         assert!(set.has(&spare, 2) && set.has(&spare, 3) && !set.has(&node(1), 2));
         let second = |gone: &NodeName| first(gone) || *gone == node(2);
         assert!(set.broken(&second).is_none());
@@ -351,7 +415,7 @@ mod tests {
         let task = set.gathering(Episode(9), (group, member), &node(1), &none).unwrap();
         assert_eq!(task.lost, [0_usize; 0], "its own place does not count as lost");
         assert!(set.broken(&|gone: &NodeName| *gone == node(2)).is_some());
-        set.replace(group, member, &node(1));
+        set.has_fetched(&node(1), &ranks);
         assert!(set.has(&node(1), 2));
         assert_eq!(set.source(&ranks, &none), Ok(From::Node(node(1))));
     }
@@ -363,8 +427,68 @@ mod tests {
         let ranks = Ranks::from_iter([1]);
         let none = |_: &NodeName| false;
         assert!(matches!(set.source(&ranks, &none), Ok(From::Node(_))));
-        set.add_loose(&spare, &ranks);
+        set.has_fetched(&spare, &ranks);
         assert!(set.has(&spare, 1) && !set.has(&spare, 0));
+    }
+
+    /// Both were lost at once, so neither could copy the other.
+    #[test]
+    fn a_copy_that_could_not_be_made_after_two_losses_does_not_count() {
+        let mut set = made(Scheme::Buddy(2), 4, 1);
+        let spares = [NodeName::new("spare1").unwrap(), NodeName::new("spare2").unwrap()];
+        let first = |gone: &NodeName| *gone == node(1) || *gone == node(2);
+        for (member, spare) in [1, 2].into_iter().zip(&spares) {
+            assert_eq!(set.weakened(&first).map(|group| group.members.len()), Some(4));
+            let task = set.gathering(Episode(9), (0, member), spare, &first).unwrap();
+            assert_eq!(task.lost, [3 - member]);
+        }
+        set.has_fetched(&spares[0], &Ranks::from_iter([1]));
+        set.has_fetched(&spares[1], &Ranks::from_iter([2]));
+        assert!(set.has(&spares[0], 3) && !set.has(&spares[0], 2), "member 1 has no copy of 2");
+        assert!(set.has(&node(0), 2) && set.weakened(&first).is_some());
+        assert!(set.broken(&first).is_none());
+        let second = |gone: &NodeName| first(gone) || *gone == spares[1] || *gone == node(0);
+        assert!(set.broken(&second).is_some(), "who had copies of 2 are both lost");
+        assert!(set.source(&Ranks::from_iter([2]), &second).is_err());
+        let other = |gone: &NodeName| first(gone) || *gone == spares[0] || *gone == spares[1];
+        assert!(set.broken(&other).is_none());
+        // It is lost again, alone: its successor copies all.
+        let again = |gone: &NodeName| first(gone) || *gone == spares[0];
+        set.gathering(Episode(12), (0, 1), &node(1), &again).unwrap();
+        set.has_fetched(&node(1), &Ranks::from_iter([1]));
+        assert!(set.has(&node(1), 2) && set.weakened(&|_: &NodeName| false).is_none());
+    }
+
+    /// With fewer ranks a node may have the places of two members.
+    #[test]
+    fn a_node_that_is_back_in_one_of_its_two_places_lacks_the_images_of_the_other() {
+        let mut set = made(Scheme::Buddy(1), 4, 1);
+        assert_eq!(set.groups.len(), 2);
+        let none = |_: &NodeName| false;
+        set.gathering(Episode(9), (1, 0), &node(0), &|gone: &NodeName| *gone == node(1)).unwrap();
+        set.has_fetched(&node(0), &Ranks::from_iter([1]));
+        assert!(set.has(&node(0), 0) && set.has(&node(0), 1));
+        set.lose(&node(0));
+        assert!(!set.has(&node(0), 0) && !set.has(&node(0), 1));
+        set.gathering(Episode(12), (0, 0), &node(0), &none).unwrap();
+        set.has_fetched(&node(0), &Ranks::from_iter([0]));
+        assert!(set.has(&node(0), 0) && !set.has(&node(0), 1), "it has not gathered the other");
+        let from = set.source(&Ranks::from_iter([1]), &none);
+        assert_eq!(from, Ok(From::Group { group: 1, member: 0 }));
+    }
+
+    /// The node that had them died before the answer was heard.
+    #[test]
+    fn images_that_were_copied_stay_loose_whatever_is_lost_when_they_are_there() {
+        let mut set = made(Scheme::Xor(4), 4, 2);
+        let (spare, ranks) = (NodeName::new("spare").unwrap(), Ranks::from_iter([2, 3]));
+        let none = |_: &NodeName| false;
+        assert_eq!(set.source(&ranks, &none), Ok(From::Node(node(1))));
+        set.has_fetched(&spare, &ranks);
+        assert!(set.has(&spare, 2) && !set.is_host(&spare));
+        let lost = |gone: &NodeName| *gone == node(1);
+        assert!(matches!(set.source(&ranks, &lost), Ok(From::Group { .. })));
+        assert!(set.broken(&|gone: &NodeName| lost(gone) || *gone == node(2)).is_some());
     }
 
     #[test]

@@ -65,15 +65,16 @@ impl World {
             }
         }
         let after = 10 + self.rng.below(80);
-        if self.rng.chance(self.faults.image) {
+        let fits = ranks.iter().all(|rank| self.has_room(name, set, rank));
+        if self.rng.chance(self.faults.image) || !fits {
             let result = Err("disk full".to_owned());
             return self.later(name, after, nla::NlaInput::Saved { episode, result });
         }
         for id in self.ids_on(name, ranks) {
             let proc = &self.procs[&id];
             assert!(!matches!(proc.phase, Phase::Barrier(_)), "saved in a barrier: {proc:?}");
-            self.images.insert((name.clone(), set.clone(), proc.rank), proc.done);
-            self.saved_states.insert((set.clone(), proc.rank), proc.done);
+            let (rank, state) = (proc.rank, proc.done);
+            self.keep_image(name, set, rank, state);
             if leave {
                 self.procs.remove(&id);
             }
@@ -83,7 +84,8 @@ impl World {
         }
         // A rank may have ended meanwhile: then its end is on its way, and there is no image of it.
         let there = |rank: &u32| self.images.contains_key(&(name.clone(), set.clone(), *rank));
-        let sizes: Vec<(u32, u64)> = ranks.iter().filter(there).map(|rank| (rank, 8)).collect();
+        let sized = |rank| (rank, Self::image_bytes(rank));
+        let sizes: Vec<(u32, u64)> = ranks.iter().filter(there).map(sized).collect();
         let all = sizes.len() == ranks.len();
         let result = if all { Ok(sizes) } else { Err("a rank is gone".to_owned()) };
         self.later(name, after, nla::NlaInput::Saved { episode, result });

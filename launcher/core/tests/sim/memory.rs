@@ -4,7 +4,7 @@
 use super::happens::Happens;
 use super::world::World;
 use ftb_launcher_core::memory::stripes::{self, Cell};
-use ftb_launcher_core::memory::{GroupTask, Scheme};
+use ftb_launcher_core::memory::{GroupTask, Member, Scheme};
 use ftb_launcher_core::names::{NodeName, SetId};
 use ftb_launcher_core::nla::NlaInput;
 
@@ -13,18 +13,56 @@ impl World {
     pub fn check_state(&self, set: &SetId, rank: u32, state: u64) {
         let saved = self.saved_states.get(&(set.clone(), rank));
         assert!(
-            saved.is_none_or(|saved| *saved == state),
+            saved.is_some_and(|saved| *saved == state),
             "rank {rank}, {set}: {state}, {saved:?}"
         );
     }
 
-    /// The share of a member on its host, if that lives and has all of it.
+    /// Bytes of the image of a rank: shares are ragged.
+    pub fn image_bytes(rank: u32) -> u64 {
+        8 * (1 + u64::from(rank) % 3)
+    }
+
+    /// A rank has saved itself on a node: in memory the image is of this node's share.
+    pub fn keep_image(&mut self, name: &NodeName, set: &SetId, rank: u32, state: u64) {
+        self.images.insert((name.clone(), set.clone(), rank), state);
+        self.saved_states.insert((set.clone(), rank), state);
+        if set.is_in_memory() {
+            self.shares.insert((name.clone(), set.clone(), name.clone(), rank));
+        }
+    }
+
+    /// Whether an image of that rank fits into the memory of the node.
+    pub fn has_room(&self, name: &NodeName, set: &SetId, rank: u32) -> bool {
+        let Some(budget) = self.budget.filter(|_| set.is_in_memory()) else { return true };
+        let held = self.shares.iter().filter(|(node, ..)| node == name);
+        let images: u64 = held.map(|(.., rank)| Self::image_bytes(*rank)).sum();
+        let parity = self.parity.iter().filter(|((node, ..), _)| node == name);
+        let parity: u64 = parity.map(|(_, bytes)| bytes.len() as u64).sum();
+        images + parity + Self::image_bytes(rank) <= budget
+    }
+
+    /// A node frees the sets that it does not keep.
+    pub fn free_sets(&mut self, name: &NodeName, keeps: &dyn Fn(&SetId) -> bool) {
+        let stays = |node: &NodeName, set: &SetId| node != name || keeps(set);
+        self.images.retain(|(node, set, _), _| stays(node, set));
+        self.shares.retain(|(node, set, ..)| stays(node, set));
+        self.parity.retain(|(node, set, _), _| stays(node, set));
+    }
+
+    /// The share of a member on its host, if that lives and has all of it, as its own: images that
+    /// are there because ranks have moved do not count.
     fn share(&self, task: &GroupTask, member: usize) -> Option<Vec<u8>> {
         let of = &task.group.members[member];
         self.nlas.get(&of.host)?;
-        let image = |rank: &u32| self.images.get(&(of.host.clone(), task.set.clone(), *rank));
-        let images = of.images.keys().map(image).collect::<Option<Vec<&u64>>>()?;
-        Some(images.into_iter().flat_map(|state| state.to_le_bytes()).collect())
+        let image = |(rank, bytes): (&u32, &u64)| {
+            let (host, set) = (of.host.clone(), task.set.clone());
+            let its = self.shares.contains(&(host.clone(), set.clone(), of.owner.clone(), *rank));
+            let state = self.images.get(&(host, set, *rank)).filter(|_| its)?;
+            Some(state.to_le_bytes().repeat(*bytes as usize / 8))
+        };
+        let images = of.images.iter().map(image).collect::<Option<Vec<_>>>()?;
+        Some(images.concat())
     }
 
     /// The cell of `wanted` in a stripe, hop by hop.
@@ -50,9 +88,12 @@ impl World {
 
     fn copy_share(&mut self, task: &GroupTask, from: &NodeName, of: usize) -> Option<()> {
         self.nlas.get(from)?;
-        for rank in task.group.members[of].images.keys() {
+        let Member { owner, images, .. } = &task.group.members[of];
+        for rank in images.keys() {
             let state = *self.images.get(&(from.clone(), task.set.clone(), *rank))?;
-            self.images.insert((task.target.clone(), task.set.clone(), *rank), state);
+            let (target, set) = (task.target.clone(), task.set.clone());
+            self.images.insert((target.clone(), set.clone(), *rank), state);
+            self.shares.insert((target, set, owner.clone(), *rank));
         }
         Some(())
     }
@@ -80,11 +121,9 @@ impl World {
 
     pub fn protect(&mut self, name: &NodeName, task: &GroupTask) {
         let keeps = |set: &SetId| *set == task.set || Some(set) == task.keep.as_ref();
-        let drops =
-            |node: &NodeName, set: &SetId| node == name && set.is_in_memory() && !keeps(set);
-        self.images.retain(|(node, set, _), _| !drops(node, set));
-        self.parity.retain(|(node, set, _), _| !drops(node, set));
-        let breaks = self.rng.chance(self.faults.copy);
+        self.free_sets(name, &|set| !set.is_in_memory() || keeps(set));
+        let breaks = self.rng.chance(self.faults.copy) || self.breaks > 0;
+        self.breaks = self.breaks.saturating_sub(1);
         let made = if breaks { None } else { self.made(task) };
         let result = made.ok_or_else(|| "the stream broke".to_owned());
         let input = NlaInput::ProtectEnded { episode: task.episode, result };
@@ -107,9 +146,17 @@ impl World {
                 share[offset as usize..][..chunk].copy_from_slice(&cell);
             }
         }
-        for (rank, state) in group.members[member].images.keys().zip(share.chunks_exact(8)) {
-            let state = u64::from_le_bytes(state.try_into().expect("eight bytes"));
-            self.images.insert((task.target.clone(), task.set.clone(), *rank), state);
+        let (Member { owner, images, .. }, mut at) = (&group.members[member], 0);
+        for (rank, bytes) in images {
+            let image = &share[at..at + *bytes as usize];
+            let word = |word: &[u8]| u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            let mut states: Vec<u64> = image.chunks_exact(8).map(word).collect();
+            states.dedup();
+            assert_eq!(states.len(), 1, "an image of several states: {states:?}");
+            let (target, set) = (task.target.clone(), task.set.clone());
+            self.images.insert((target.clone(), set.clone(), *rank), states[0]);
+            self.shares.insert((target, set, owner.clone(), *rank));
+            at += *bytes as usize;
         }
         self.made(task)
     }

@@ -196,18 +196,18 @@ impl World {
         if of != episode {
             return;
         }
-        let set = set.clone();
+        let (set, node, rank, state) = (set.clone(), proc.node.clone(), proc.rank, proc.done);
+        let failed = failed || !self.has_room(&node, &set, rank);
         let answer = if failed {
             let reason = "disk full".to_owned();
             FromRank::CheckpointFailed { set, reason }
         } else {
-            let key = (proc.node.clone(), set.clone(), proc.rank);
-            self.images.insert(key, proc.done);
-            self.saved_states.insert((set.clone(), proc.rank), proc.done);
-            FromRank::CheckpointDone { set, bytes: 8, activity: None }
+            self.keep_image(&node, &set, rank, state);
+            FromRank::CheckpointDone { set, bytes: Self::image_bytes(rank), activity: None }
         };
-        proc.answers.insert(episode, answer.clone());
-        let rank = proc.rank;
+        if let Some(proc) = self.procs.get_mut(&id) {
+            proc.answers.insert(episode, answer.clone());
+        }
         self.rank_says(rank, episode, answer);
         match (leaves, failed) {
             (true, false) => self.end_proc(id, ExitCause::Exit(0)),

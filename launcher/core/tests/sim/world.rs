@@ -32,6 +32,12 @@ pub struct World {
     pub images: BTreeMap<(NodeName, SetId, u32), u64>,
     /// What each rank has saved in a set.
     pub saved_states: BTreeMap<(SetId, u32), u64>,
+    /// Images in memory on a node that belong to the share of a member: node, set, owner, rank.
+    pub shares: BTreeSet<(NodeName, SetId, NodeName, u32)>,
+    /// Most bytes that a node holds in memory.
+    pub budget: Option<u64>,
+    /// The next protections of shares, this number of them, break.
+    pub breaks: u32,
     /// Parity on a node, by the member of the group whose it is.
     pub parity: BTreeMap<(NodeName, SetId, NodeName), Vec<u8>>,
     pub store: BTreeMap<(SetId, u32), u64>,
@@ -111,6 +117,9 @@ impl World {
             procs: BTreeMap::new(),
             images: BTreeMap::new(),
             saved_states: BTreeMap::new(),
+            shares: BTreeSet::new(),
+            budget: None,
+            breaks: 0,
             parity: BTreeMap::new(),
             store: BTreeMap::new(),
             reported: Vec::new(),
@@ -365,8 +374,7 @@ impl World {
                 self.at(after, Happens::Gather(name.clone(), Box::new(task)));
             }
             nla::NlaOutput::DropSet(set) => {
-                self.images.retain(|(n, s, _), _| n != name || *s != set);
-                self.parity.retain(|(n, s, _), _| n != name || *s != set);
+                self.free_sets(name, &|of| *of != set);
             }
             nla::NlaOutput::Note(words) => self.reported.push(format!("{name}: {words}")),
             nla::NlaOutput::Leave => {
@@ -500,8 +508,7 @@ impl World {
         self.nlas.remove(name);
         self.cut.remove(name);
         self.procs.retain(|_, proc| proc.node != *name);
-        self.images.retain(|(n, _, _), _| n != name);
-        self.parity.retain(|(n, _, _), _| n != name);
+        self.free_sets(name, &|_| false);
         if reported {
             let input =
                 jl::JlInput::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
@@ -655,6 +662,15 @@ impl World {
             Happens::KillJl => self.jl = None,
             Happens::ReviveJl => self.revive_jl(),
             Happens::KillRank(rank) => self.kill_rank(rank),
+        }
+    }
+
+    /// Runs until an episode of that kind was closed well.
+    pub fn run_until_closed(&mut self, kind: &str) {
+        let closed = |world: &Self| world.closed.iter().any(|(of, done)| of == kind && *done);
+        while !closed(self) {
+            assert!(self.exit.is_none(), "{kind}: {:#?}", self.reported);
+            self.step();
         }
     }
 

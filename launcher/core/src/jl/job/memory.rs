@@ -5,12 +5,15 @@ use crate::jl::JlOutput;
 use crate::jl::config::OnDeath;
 use crate::jl::start::copies;
 use crate::manner::Saver;
-use crate::memory::MemorySet;
 use crate::memory::set::From;
+use crate::memory::{Group, MemorySet};
 use crate::message::{FromJl, Placement};
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use serde::Serialize;
 use std::collections::BTreeMap;
+
+/// Most dropped sets in memory that nodes hear of again; the oldest is forgotten.
+const DROPPED_MAX: usize = 4;
 
 impl Job {
     /// The newest set that all ranks can go back to: in memory or in the store.
@@ -53,30 +56,72 @@ impl Job {
     pub(in crate::jl) fn check_memory(&mut self) {
         let Some(memory) = &self.memory else { return };
         let Some(group) = memory.broken(&|node| self.is_lost(node)) else { return };
-        let hosts: Vec<&NodeName> = group.members.iter().map(|of| &of.host).collect();
-        let words = |hosts: Vec<&NodeName>| {
-            hosts.into_iter().map(NodeName::as_str).collect::<Vec<_>>().join(" ")
-        };
+        let lost: Vec<&str> = hosts(group).filter(|host| self.is_lost(host)).map(as_str).collect();
+        let bears = group.scheme.tolerates();
+        // A member that was lost before had nothing to copy from another one that was lost too.
+        let fewer = if lost.len() > bears { "" } else { ", where all copies could be made" };
         let words = format!(
             "set {} in memory is lost: of its group {} the nodes {} are lost, and {} bears the \
-             loss of {}",
+             loss of {bears}{fewer}",
             memory.set,
-            words(hosts.clone()),
-            words(hosts.into_iter().filter(|host| self.is_lost(host)).collect()),
+            words_of(group),
+            lost.join(" "),
             group.scheme,
-            group.scheme.tolerates()
         );
         self.drop_memory(&words);
+    }
+
+    /// The first group of the set in memory that bears fewer losses than its scheme promises: a
+    /// member is lost, or its ranks have left its node, which may be taken away.
+    pub(in crate::jl) fn weakened(&self) -> Option<&Group> {
+        let is_left = |node: &NodeName| self.is_lost(node) || self.ranks_on(node).is_empty();
+        self.memory.as_ref()?.weakened(&is_left)
+    }
+
+    /// A node without ranks is lost. It may have images of the set in memory.
+    pub(in crate::jl) fn lost_without_ranks(&mut self, node: &NodeName) {
+        let Some(memory) = self.memory.as_ref().filter(|memory| memory.is_host(node)) else {
+            return;
+        };
+        let words = format!("node {node} had images of set {} in memory", memory.set);
+        self.tell(words);
+        self.check_memory();
+    }
+
+    /// Whether these nodes could protect each other now.
+    pub(in crate::jl) fn can_protect(&self) -> bool {
+        let nodes: Vec<NodeName> = self.placement().into_keys().collect();
+        let memory = self.config.memory.as_ref();
+        memory.is_some_and(|memory| memory.scheme.groups(&nodes, &memory.racks).is_ok())
     }
 
     /// The set in memory does not count any more.
     pub(in crate::jl) fn drop_memory(&mut self, words: &str) {
         let Some(MemorySet { set, .. }) = self.memory.take() else { return };
         self.set_sizes.remove(&set);
-        let episode = self.episode;
-        self.publish(FromJl::Drop { episode, set });
+        self.drop_from_memory(set);
         self.tell(words);
         self.out.push(JlOutput::Save);
+    }
+
+    /// Has the nodes free a set in memory.
+    pub(in crate::jl) fn drop_from_memory(&mut self, set: SetId) {
+        let episode = self.episode;
+        self.publish(FromJl::Drop { episode, set: set.clone() });
+        self.dropped.retain(|other| *other != set);
+        if self.dropped.len() >= DROPPED_MAX {
+            self.dropped.pop_front();
+        }
+        self.dropped.push_back(set);
+    }
+
+    /// No set in memory was made. FTB_JL_DROP has no answer: a node that missed one may have no
+    /// room for a further set, and must hear it again.
+    pub(in crate::jl) fn drop_again(&mut self) {
+        let episode = self.episode;
+        for set in self.dropped.clone() {
+            self.publish(FromJl::Drop { episode, set });
+        }
     }
 
     /// The requests that bring images of `set` to nodes without them.
@@ -84,7 +129,7 @@ impl Job {
     /// # Errors
     /// They cannot be had.
     pub(in crate::jl) fn fetches(
-        &self,
+        &mut self,
         episode: Episode,
         set: &SetId,
         missing: &Placement,
@@ -92,9 +137,11 @@ impl Job {
         if !set.is_in_memory() {
             return Ok(copies(episode, set, missing));
         }
-        let memory = self.memory.as_ref().filter(|memory| memory.set == *set);
+        let Self { memory, nodes, .. } = self;
+        let memory = memory.as_mut().filter(|memory| memory.set == *set);
         let memory = memory.ok_or_else(|| format!("set {set} is not in memory any more"))?;
-        let is_gone = |node: &NodeName| self.is_lost(node);
+        let is_gone = |node: &NodeName| nodes.get(node).is_none_or(|node| node.lost);
+        memory.asks_anew();
         let fetch = |(target, ranks): (&NodeName, &Ranks)| match memory.source(ranks, &is_gone)? {
             From::Node(node) => {
                 let (from, target) = (Some(node), target.clone());
@@ -115,14 +162,9 @@ impl Job {
             return self.hold(set, placement);
         }
         let missing = self.without_images(set, placement);
-        let lost: Vec<NodeName> =
-            self.nodes.iter().filter(|(_, node)| node.lost).map(|(name, _)| name.clone()).collect();
         let Some(memory) = self.memory.as_mut().filter(|memory| memory.set == *set) else { return };
         for (node, ranks) in &missing {
-            match memory.source(ranks, &|node| lost.contains(node)) {
-                Ok(From::Group { group, member }) => memory.replace(group, member, node),
-                Ok(From::Node(_)) | Err(_) => memory.add_loose(node, ranks),
-            }
+            memory.has_fetched(node, ranks);
         }
     }
 
@@ -139,6 +181,18 @@ impl Job {
         let (scheme, racks) = (config.scheme, &config.racks);
         MemorySet::new(set.clone(), scheme, &self.placement(), sizes, racks)
     }
+}
+
+fn hosts(group: &Group) -> impl Iterator<Item = &NodeName> {
+    group.members.iter().map(|of| &of.host)
+}
+
+fn as_str(node: &NodeName) -> &str {
+    node.as_str()
+}
+
+fn words_of(group: &Group) -> String {
+    hosts(group).map(as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// What the death of a node would cost now.
@@ -166,26 +220,67 @@ impl Job {
             return Err("it is lost already".to_owned());
         }
         then.check_memory();
-        let (ranks, set) = (self.ranks_on(node), then.newest_set());
-        let spare = then.spare(&[]);
+        let ranks = self.ranks_on(node);
         let dies = format!("rank {} dies", ranks.join(","));
-        let named = set.as_ref().map(Self::named);
-        let words = match (&named, &spare) {
-            _ if ranks.is_empty() => "it has no ranks: all ranks go on".to_owned(),
-            (None, _) => format!("{dies}, and there is no set to go back to: the job ends"),
-            (Some(set), Some(spare)) => {
-                format!("{dies}, {spare} takes its place, and all ranks go back to set {set}")
+        let none = |words: String| (None, None, words);
+        let (set, spare, words) = match (self.config.on_death, then.newest_set()) {
+            _ if ranks.is_empty() => none(self.what_if_idle(&then, node)),
+            (OnDeath::Stop, _) => none(format!("{dies}, and the job ends (--on-death stop)")),
+            (OnDeath::Continue, _) => {
+                none(format!("{dies}, and the others go on without it (--on-death continue)"))
             }
-            (Some(set), None) if self.config.on_death == OnDeath::Shrink => {
-                format!("{dies}, and no hot spare is left: fewer ranks go on from set {set}")
-            }
-            (Some(set), None) if !self.config.wait_for_nodes.is_zero() => {
-                format!("{dies}, and the job waits for a node to go back to set {set}")
-            }
-            (Some(set), None) => {
-                format!("{dies}, and no hot spare is left: the job ends, its last set is {set}")
+            (_, None) => none(format!("{dies}, and there is no set to go back to: the job ends")),
+            (_, Some(set)) => {
+                let spare = then.spare(&[]);
+                let words = self.what_if_back(&dies, &set, spare.as_ref());
+                (Some(set), spare, words)
             }
         };
         Ok(WhatIf { node: node.clone(), ranks: ranks.iter().collect(), set, spare, words })
+    }
+
+    fn what_if_idle(&self, then: &Self, node: &NodeName) -> String {
+        let words = "it has no ranks: all ranks go on".to_owned();
+        let Some(memory) = self.memory.as_ref().filter(|memory| memory.is_host(node)) else {
+            return words;
+        };
+        let set = &memory.set;
+        if then.memory.is_none() {
+            return format!("{words}, but set {set} in memory is lost with the images that it has");
+        }
+        let of = memory.groups.iter().find(|group| hosts(group).any(|host| host == node));
+        let group = of.map(words_of).unwrap_or_default();
+        format!(
+            "{words}, but with the images that it has the group {group} of set {set} in memory \
+             bears one loss less until the next set"
+        )
+    }
+
+    /// A set to go back to is there.
+    fn what_if_back(&self, dies: &str, set: &SetId, spare: Option<&NodeName>) -> String {
+        let named = Self::named(set);
+        if self.restarts >= self.config.restarts_max {
+            let restarts = self.restarts;
+            return format!(
+                "{dies}, and the job ends after {restarts} recoveries without a new set in \
+                 between, its last set is {named}"
+            );
+        }
+        let restarts = self.config.on_death == OnDeath::Restart;
+        let back = if restarts { "start again from" } else { "go back to" };
+        match spare {
+            Some(spare) => {
+                format!("{dies}, {spare} takes its place, and all ranks {back} set {named}")
+            }
+            None if self.config.on_death == OnDeath::Shrink => {
+                format!("{dies}, and no hot spare is left: fewer ranks go on from set {named}")
+            }
+            None if !self.config.wait_for_nodes.is_zero() => {
+                format!("{dies}, and the job waits for a node to go back to set {named}")
+            }
+            None => {
+                format!("{dies}, and no hot spare is left: the job ends, its last set is {named}")
+            }
+        }
     }
 }

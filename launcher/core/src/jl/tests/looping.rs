@@ -44,6 +44,7 @@ fn the_job_is_saved_at_its_highest_loop_id_before_its_first_step() {
     let message = FromRank::CheckpointFailed { set, reason };
     feed(&mut jl, JlInput::Rank(RankMessage { episode, rank: 0, message }));
     assert!(jl.open.is_none());
+    protected_later(jl.clone());
     // They do not wait any more.
     want(&mut jl, Request::MemoryCheckpoint { reason: "test".to_owned() });
     let open = jl.open.as_ref().unwrap();
@@ -56,6 +57,18 @@ fn the_job_is_saved_at_its_highest_loop_id_before_its_first_step() {
         matches!(out, JlOutput::Publish(FromJl::Checkpoint { loop_id: Some(5), .. }))
     };
     assert!(out.iter().any(at_five), "{out:?}");
+}
+
+/// The first set is tried again without a request.
+fn protected_later(mut jl: Jl) {
+    let mut out = Vec::new();
+    let now = Now { mono_ns: 2_000_000_000, wall_ns: 0 };
+    jl.handle(now, JlInput::Tick, &mut out);
+    let again = |out: &JlOutput| match out {
+        JlOutput::Publish(FromJl::Prepare { set, .. }) => set.is_in_memory(),
+        _ => false,
+    };
+    assert!(out.iter().any(again), "{out:?}");
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! What the death of a node would cost a job with a set in memory.
+
+use super::*;
+use crate::memory::Scheme;
+use std::collections::BTreeMap;
+
+/// Two nodes with a rank each, whose images protect each other.
+fn protected() -> Jl {
+    let mut jl = jl();
+    let (scheme, racks) = (Scheme::Xor(2), BTreeMap::new());
+    let memory = MemoryConfig { scheme, interval: Interval::Never, first: true, racks };
+    jl.job.config.memory = Some(memory);
+    for (name, state) in
+        [("a", MigrationState::Ready), ("b", MigrationState::Ready), ("s", MigrationState::Spare)]
+    {
+        jl.job.nodes.get_mut(&node(name)).unwrap().state = Some(state);
+    }
+    let sizes = [(0, 80), (1, 80)].into();
+    jl.job.memory = Some(jl.job.memory_set(&SetId::of_memory(Episode(2)), &sizes).unwrap());
+    jl.job.episode = Episode(2);
+    jl
+}
+
+fn words(jl: &Jl, name: &str) -> String {
+    jl.job.what_if(&node(name)).unwrap().words
+}
+
+#[test]
+fn what_a_death_would_cost_depends_on_what_the_job_does_then() {
+    let mut jl = protected();
+    for (on_death, expected) in [
+        (OnDeath::Rollback, "s takes its place, and all ranks go back to set mem-000002 (memory)"),
+        (
+            OnDeath::Restart,
+            "s takes its place, and all ranks start again from set mem-000002 (memory)",
+        ),
+        (OnDeath::Stop, "and the job ends (--on-death stop)"),
+        (OnDeath::Continue, "and the others go on without it (--on-death continue)"),
+    ] {
+        jl.job.config.on_death = on_death;
+        let found = jl.job.what_if(&node("b")).unwrap();
+        assert!(found.words.contains(expected), "{on_death:?}: {}", found.words);
+        let goes_back = matches!(on_death, OnDeath::Rollback | OnDeath::Restart);
+        assert_eq!((found.set.is_some(), found.spare.is_some()), (goes_back, goes_back));
+    }
+    jl.job.config.on_death = OnDeath::Rollback;
+    jl.job.restarts = jl.job.config.restarts_max;
+    let found = words(&jl, "b");
+    assert!(found.contains("the job ends after 3 recoveries without a new set"), "{found}");
+}
+
+#[test]
+fn a_node_that_has_images_and_no_ranks_is_missed_too() {
+    let mut jl = protected();
+    assert_eq!(words(&jl, "s"), "it has no ranks: all ranks go on");
+    assert!(jl.job.weakened().is_none());
+    jl.job.start_on(&node("s"), &Ranks::from_iter([0]));
+    let found = words(&jl, "a");
+    assert!(
+        found.contains("the group a b of set mem-000002 in memory bears one loss less"),
+        "{found}"
+    );
+    assert!(jl.job.weakened().is_some(), "its ranks have left it");
+    jl.job.nodes.get_mut(&node("b")).unwrap().lost = true;
+    let found = words(&jl, "a");
+    assert!(found.contains("but set mem-000002 in memory is lost"), "{found}");
+    let out = feed(&mut jl, JlInput::Gone { node: node("a"), reason: "power".to_owned() });
+    assert!(jl.job.memory.is_none(), "{out:?}");
+    let heard = |words: &str| {
+        out.iter().any(|out| matches!(out, JlOutput::Notify(line) if line.contains(words)))
+    };
+    assert!(heard("node a had images of set mem-000002 in memory"), "{out:?}");
+    assert!(heard("set mem-000002 in memory is lost: of its group a b"), "{out:?}");
+}
+
+/// While images are fetched from memory, of the nodes that fetch some.
+#[test]
+fn the_progress_of_a_restore_counts_the_nodes_that_fetch_images() {
+    let mut jl = protected();
+    jl.job.met = true;
+    feed(&mut jl, JlInput::Gone { node: node("b"), reason: "power".to_owned() });
+    let open = jl.open.as_ref().unwrap();
+    assert_eq!(
+        (open.phase.as_str(), open.progress(Now::default(), &jl.job).done),
+        ("copy", Some((0, 1)))
+    );
+    // The same where all ranks start again.
+    let mut jl = protected();
+    jl.job.config.on_death = OnDeath::Restart;
+    feed(&mut jl, JlInput::Gone { node: node("b"), reason: "power".to_owned() });
+    let episode = jl.open.as_ref().unwrap().episode;
+    for name in ["a", "s"] {
+        let message = FromNla::Reset { episode };
+        feed(&mut jl, JlInput::Nla(NlaMessage { node: node(name), message }));
+    }
+    let open = jl.open.as_ref().unwrap();
+    assert_eq!(
+        (open.phase.as_str(), open.progress(Now::default(), &jl.job).done),
+        ("copy", Some((0, 1)))
+    );
+}
