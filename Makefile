@@ -14,7 +14,7 @@ PAGES    = README.md LICENSE NOTICE SECURITY.md CHANGELOG.md SPECIFICATION.md CO
 # Pages that stand beside what they describe, and that those of docs/ link to.
 BESIDE   = proto/json.md ftb-agent/limits.md ftb-agent/page.md ftb-act/guide.md ftb-slurm/guide.md \
   launcher/core/protocol.md launcher/benches/memory.md \
-  launcher/job/fmi.md launcher/job/shrink.md launcher/job/src/job/roles.md \
+  launcher/job/fmi.md launcher/job/shrink.md launcher/job/warm.md launcher/job/src/job/roles.md \
   launcher/core/src/jl/phases.md launcher/core/src/policy/effects.md \
   deploy/monitoring/metrics.md deploy/monitoring/runbook.md ftb-bridge/guide.md \
   $(addprefix deploy/book/,install.md checklist.md symptoms.md failures.md upgrade.md)

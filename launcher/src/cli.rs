@@ -407,6 +407,18 @@ pub struct RunOptions {
     /// node returns, or `add` brings one. Its ranks end meanwhile; their images in memory stay.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub wait_for_nodes: Option<Duration>,
+    /// Start N more processes of the program on each spare, which wait in the initialization of
+    /// ftb-job and become the ranks of another node without being started (programs that link
+    /// ftb-job)
+    ///
+    /// `status` shows which are parked. One that ends is started again. Where none is parked a rank
+    /// is started as without this option. The program must not use its rank before it initializes
+    /// ftb-job (`Job::init`, `FMI_Init`, `MPI_Init`).
+    #[arg(long, value_name = "N")]
+    pub warm_spares: Option<u32>,
+    /// Start N more processes on each node with ranks, which become ranks that die there
+    #[arg(long, value_name = "N")]
+    pub warm_local: Option<u32>,
     /// What is done about a hung rank; without a set to go back to it is only reported, unless kill
     /// is chosen (default: of the policy; the built-in one says report)
     #[arg(long, value_enum)]

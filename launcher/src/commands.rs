@@ -3,6 +3,7 @@
 pub(crate) mod place;
 mod policies;
 mod tools;
+mod warm;
 
 pub use policies::{EVENTS_BYTES_MAX, policy_check, policy_test};
 pub use tools::{add, ask, drain, ps, status};
@@ -79,6 +80,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
         program.env.push((ON_DEATH.to_owned(), "continue".to_owned()));
     }
     check_memory(&run.how, &place)?;
+    warm::check(&program, &run.how, &place, config.on_death).map_err(Failure::bad_input)?;
     if let Some(why) = why.filter(|_| !run.how.quiet) {
         console::err().line(&format!("ftb-launch: {why}"));
     }
@@ -132,6 +134,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
         config(&manifest.job, &place.plan, &program, how, set, &policy.1)?
     };
     check_memory(how, &place)?;
+    warm::check(&program, how, &place, config.on_death).map_err(Failure::bad_input)?;
     let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
     let holder = holder(&program.backend, &place)?;
     let held = holder.as_ref().map(Holder::pid);
@@ -578,6 +581,7 @@ fn job_file(
             memory: how
                 .memory
                 .map(|_| MemorySpec { bytes: how.memory_bytes, first: !how.no_memory_first }),
+            warm: warm::wanted(how),
         };
         (part.node.clone(), spec)
     });

@@ -11,6 +11,7 @@ use ftb_launcher_core::message::{Answer, NumberedRequest, Outcome};
 use ftb_launcher_core::migration_state::MigrationState;
 use ftb_launcher_core::names::{JobId, NodeName, SetId};
 use ftb_launcher_core::progress::{Finding, HangKind};
+use ftb_launcher_core::warm::ParkedProcesses;
 use ftb_launcher_core::wire;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -136,6 +137,8 @@ pub struct NodeView {
     pub ranks: Vec<u32>,
     /// Why it gets no ranks.
     pub unusable: Option<String>,
+    /// Its processes that wait for a rank to replace, if the job has such.
+    pub parked: Option<ParkedProcesses>,
 }
 
 /// State of a node that may be used again, until its agent has confirmed it.
@@ -205,7 +208,8 @@ pub fn view(jobs: &Path, job: &JobId) -> JobView {
         };
         let ranks = job.ranks_on(name).iter().collect();
         let unusable = node.unusable.as_ref().map(|unusable| unusable.why.clone());
-        view.nodes.insert(name.to_string(), NodeView { state: word, ranks, unusable });
+        let parked = Some(node.parked.clone()).filter(|parked| !parked.is_none());
+        view.nodes.insert(name.to_string(), NodeView { state: word, ranks, unusable, parked });
     }
     view
 }

@@ -30,6 +30,7 @@ pub mod nodedir;
 pub mod output;
 pub mod own;
 pub mod own_agent;
+mod parking;
 pub mod plan;
 pub mod program;
 pub mod progress;

@@ -200,6 +200,15 @@ impl NodeMemory {
     /// The system's.
     pub fn serve(&self, rank: u32) -> io::Result<OwnedFd> {
         let (socket, theirs) = MemorySocket::pair()?;
+        self.serve_on(rank, socket)?;
+        Ok(theirs)
+    }
+
+    /// Serves a rank on a socket of which it has the other end.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn serve_on(&self, rank: u32, socket: MemorySocket) -> io::Result<()> {
         let memory = self.clone();
         let serve = move || {
             if let Err(error) = memory.answer_all(rank, &socket) {
@@ -208,7 +217,7 @@ impl NodeMemory {
         };
         let thread = std::thread::Builder::new().name(format!("memory-{rank}"));
         thread.stack_size(STACK_BYTES).spawn(serve)?;
-        Ok(theirs)
+        Ok(())
     }
 
     fn answer_all(&self, rank: u32, socket: &MemorySocket) -> io::Result<()> {

@@ -3,6 +3,7 @@
 //! thread.
 
 mod joining;
+mod warm;
 
 pub(super) use joining::listen;
 
@@ -16,7 +17,8 @@ use super::loops::Loops;
 use super::memory::{self, NodeMemory, peers};
 use super::nodedir;
 use super::output;
-use super::ranks::{self, RankOutput};
+use super::parking::ParkingLot;
+use super::ranks::{self, RankOutput, Running};
 use super::refused::Reason;
 use super::running::RunningRank;
 use super::spec::{Handover, NlaSpec, SPEC_BYTES_MAX, StartMethod};
@@ -31,7 +33,7 @@ use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::{FromJl, FromNla, NlaMessage};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
-use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput};
+use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput, Spawn};
 use ftb_launcher_core::progress::{RankSample, Sample};
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::activity::Sampler;
@@ -95,6 +97,8 @@ struct LaunchAgent {
     memory: Option<NodeMemory>,
     /// The ranks that save themselves in `ftb_loop`, if the job has such.
     loops: Option<Loops>,
+    /// Processes that wait for a rank to replace.
+    parking: ParkingLot,
     /// The place of those of pods.
     pod_images: Option<MemoryRoot>,
     /// The set in memory that the pod is being saved for.
@@ -138,8 +142,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         installed::check(&spec.backend)?;
     }
     listener::allow_many_files();
-    let budget = memory_budget(&spec)?;
-    let clock = Clock::start();
+    let (budget, clock) = (memory_budget(&spec)?, Clock::start());
     let (say, words) = mpsc::channel(WORDS_MAX);
     spec.image_dir = nodedir::placed(&spec.image_dir)?;
     let (listener, address) = listen(&spec.listen, &spec.address).await?;
@@ -185,6 +188,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         addresses,
         address,
         memory,
+        parking: ParkingLot::default(),
         pod_images,
         saving: None,
         feeding: None,
@@ -299,6 +303,9 @@ impl LaunchAgent {
 
     async fn handle(&mut self, input: NlaInput) {
         let input = self.kept(input);
+        if let NlaInput::ParkedEnded { pid, .. } = &input {
+            self.parking.forget(*pid);
+        }
         if let NlaInput::Ended { rank, incarnation, .. } = &input
             && self.running.get(rank).is_some_and(|(of, _)| of == incarnation)
         {
@@ -336,11 +343,9 @@ impl LaunchAgent {
                 let says = NlaMessage { node: self.spec.node.clone(), message };
                 self.say(says).await;
             }
-            NlaOutput::Spawn(spawn) => {
-                let set = spawn.restore.as_ref();
-                let argv = set.and_then(|set| rank_hooks::restart(&self.site(), set, spawn.rank));
-                let start = ranks::RankStart { spawn, argv };
-                return self.spawn(start).await;
+            NlaOutput::Spawn(spawn) => return self.spawn(spawn).await,
+            output @ (NlaOutput::Park | NlaOutput::Adopt { .. } | NlaOutput::EndParked { .. }) => {
+                return self.park_output(output);
             }
             NlaOutput::Sample => self.sample().await,
             NlaOutput::Signal { rank, signal } => {
@@ -593,14 +598,37 @@ impl LaunchAgent {
         self.input.request(self.to_jl.clone(), self.path.subscribe())
     }
 
-    async fn spawn(&mut self, start: ranks::RankStart) -> Option<NlaInput> {
+    async fn spawn(&mut self, spawn: Spawn) -> Option<NlaInput> {
+        let set = spawn.restore.as_ref();
+        let argv = set.and_then(|set| rank_hooks::restart(&self.site(), set, spawn.rank));
+        let start = ranks::RankStart { spawn, argv };
         if self.spec.backend.pods().is_some() {
             self.spawn_in_pod(start).await;
             return None;
         }
         let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
+        let tell = self.teller(rank, incarnation);
+        let keeps = (&self.guard, self.memory.as_ref(), self.loops.as_ref());
+        match ranks::start(&self.spec, &start, tell, &self.frames, keeps) {
+            Ok(running) => {
+                self.runs(rank, incarnation, running);
+                None
+            }
+            Err(error) => {
+                let reason = format!("{}: {error}", self.spec.argv.join(" "));
+                Some(NlaInput::SpawnFailed { rank, incarnation, reason })
+            }
+        }
+    }
+
+    /// Passes on what a rank says, and its end.
+    fn teller(
+        &self,
+        rank: u32,
+        incarnation: u64,
+    ) -> impl Fn(RankOutput) -> JoinHandle<()> + Send + Sync + Clone + 'static {
         let (inputs, root) = (self.inputs.clone(), self.spec.image_dir.clone());
-        let tell = move |word: RankOutput| {
+        move |word: RankOutput| {
             let input = match word {
                 RankOutput::Pmi(line) => NlaInput::PmiLine { rank, incarnation, line },
                 RankOutput::Ended(how) => {
@@ -612,21 +640,17 @@ impl LaunchAgent {
             tokio::spawn(async move {
                 let _ = inputs.send(input).await;
             })
-        };
-        let keeps = (&self.guard, self.memory.as_ref(), self.loops.as_ref());
-        match ranks::start(&self.spec, &start, tell, &self.frames, keeps) {
-            Ok(mut running) => {
-                if let Some(stdin) = running.stdin.take() {
-                    self.feed(stdin);
-                }
-                self.running.insert(rank, (incarnation, RunningRank::Own(running)));
-                None
-            }
-            Err(error) => {
-                let reason = format!("{}: {error}", self.spec.argv.join(" "));
-                Some(NlaInput::SpawnFailed { rank, incarnation, reason })
-            }
         }
+    }
+
+    /// A process of this agent is a rank now.
+    fn runs(&mut self, rank: u32, incarnation: u64, mut running: Running) {
+        if let Some(stdin) = running.stdin.take()
+            && rank == 0
+        {
+            self.feed(stdin);
+        }
+        self.running.insert(rank, (incarnation, RunningRank::Own(running)));
     }
 
     /// Connects rank 0 to the JL's standard input.
@@ -637,6 +661,8 @@ impl LaunchAgent {
                 tracing::info!(%error, "standard input of rank 0 ends");
             }
         });
-        self.feeding = Some(task.abort_handle());
+        if let Some(before) = self.feeding.replace(task.abort_handle()) {
+            before.abort();
+        }
     }
 }

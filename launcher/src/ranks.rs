@@ -51,6 +51,16 @@ pub struct Running {
 }
 
 impl Running {
+    /// A process of a rank, and the PMI answers that are to be written to it.
+    pub(super) fn new(
+        pid: Pid,
+        steps: StepCounter,
+        stdin: Option<ChildStdin>,
+    ) -> (Self, mpsc::Receiver<String>) {
+        let (replies, waiting) = mpsc::channel(REPLIES_MAX);
+        (Self { stdin, pid, replies, steps }, waiting)
+    }
+
     /// Sends a signal to its process group. An ended group is ignored.
     pub fn signal(&self, signal: i32) {
         if let Ok(signal) = Signal::try_from(signal) {
@@ -101,44 +111,75 @@ pub fn start(
     let memory = memory.map(|memory| memory.serve(rank)).transpose()?;
     let looping = loops.map(|loops| loops.serve(rank, incarnation)).transpose()?;
     let mut command = command(spec, start, &theirs)?;
-    if let Some(memory) = &memory {
-        command.env("FTB_MEMORY_FD", inherited(memory)?);
-    }
-    if let Some(looping) = &looping {
-        command.env("FTB_LOOP_FD", inherited(looping)?);
-    }
-    let mut child = command.env(PROGRESS_FD, counter.as_raw_fd().to_string()).spawn()?;
+    inherit(&mut command, memory.as_ref(), looping.as_ref(), &counter)?;
+    let mut child = command.spawn()?;
     drop((theirs, counter, memory, looping));
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-    let pid = pid.ok_or_else(|| io::Error::other("a process without an id"))?;
+    let pid = pid_of(&child)?;
     guard.add(pid);
-    let stdin = child.stdin.take();
-    for (stream, pipe) in [
-        (Stream::Out, child.stdout.take().map(|p| p.into_owned_fd())),
-        (Stream::Err, child.stderr.take().map(|p| p.into_owned_fd())),
-    ] {
-        if let Some(pipe) = pipe {
-            let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe?)?;
-            tokio::spawn(output::read(rank, stream, pipe, frames.clone()));
-        }
-    }
-    let (replies, waiting) = mpsc::channel(REPLIES_MAX);
+    read_output(rank, pipes_of(&mut child)?, frames)?;
+    let (running, waiting) = Running::new(pid, steps, child.stdin.take());
     let ours = std::os::unix::net::UnixStream::from(ours);
     ours.set_nonblocking(true)?;
     let (reader, writer) = UnixStream::from_std(ours)?.into_split();
     tokio::spawn(write_replies(writer, waiting));
     tokio::spawn(watch(child, pid, reader, tell, guard.clone()));
-    Ok(Running { stdin, pid, replies, steps })
+    Ok(running)
+}
+
+pub(super) fn pid_of(child: &Child) -> io::Result<Pid> {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("a process without an id"))
+}
+
+/// The ends of the pipes with its output: standard output, standard error.
+pub(super) fn pipes_of(child: &mut Child) -> io::Result<[OwnedFd; 2]> {
+    let none = || io::Error::other("a process without output");
+    let out = child.stdout.take().ok_or_else(none)?.into_owned_fd()?;
+    Ok([out, child.stderr.take().ok_or_else(none)?.into_owned_fd()?])
+}
+
+/// Passes on the output of a rank.
+pub(super) fn read_output(
+    rank: u32,
+    pipes: [OwnedFd; 2],
+    frames: &mpsc::Sender<Frame>,
+) -> io::Result<()> {
+    for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(pipes) {
+        let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(pipe)?;
+        tokio::spawn(output::read(rank, stream, pipe, frames.clone()));
+    }
+    Ok(())
+}
+
+/// Gives the process these descriptors.
+pub(super) fn inherit(
+    command: &mut Command,
+    memory: Option<&OwnedFd>,
+    looping: Option<&OwnedFd>,
+    counter: &OwnedFd,
+) -> io::Result<()> {
+    if let Some(memory) = memory {
+        command.env("FTB_MEMORY_FD", inherited(memory)?);
+    }
+    if let Some(looping) = looping {
+        command.env("FTB_LOOP_FD", inherited(looping)?);
+    }
+    command.env(PROGRESS_FD, counter.as_raw_fd().to_string());
+    Ok(())
+}
+
+/// The step between this agent and the program, without environment and files.
+pub(super) fn step(argv: &[String], spec: &NlaSpec) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--").args(argv);
+    command.env_clear().current_dir(&spec.cwd).process_group(0);
+    command
 }
 
 fn command(spec: &NlaSpec, start: &RankStart, pmi: &OwnedFd) -> io::Result<Command> {
     let pmi = inherited(pmi)?;
-    let mut command = Command::new("/proc/self/exe");
-    command.arg("exec-rank").arg(std::process::id().to_string()).arg("--");
-    command.args(start.argv.as_ref().unwrap_or(&spec.argv));
-    command.env_clear();
+    let mut command = step(start.argv.as_ref().unwrap_or(&spec.argv), spec);
     command.envs(environment(spec, start)).env("PMI_FD", pmi);
-    command.current_dir(&spec.cwd).process_group(0);
     let fed = spec.stdin && start.spawn.rank == 0;
     command.stdin(if fed { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -147,37 +188,51 @@ fn command(spec: &NlaSpec, start: &RankStart, pmi: &OwnedFd) -> io::Result<Comma
 
 /// The number of a descriptor that the child inherits. One thread starts all processes and closes
 /// its copy before the next one, so no other rank inherits it.
-fn inherited(descriptor: &OwnedFd) -> io::Result<String> {
+pub(super) fn inherited(descriptor: &OwnedFd) -> io::Result<String> {
     fcntl(descriptor.as_fd(), FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(descriptor.as_raw_fd().to_string())
 }
 
 /// The environment of a rank, without the number of its PMI descriptor.
 pub(super) fn environment(spec: &NlaSpec, start: &RankStart) -> Vec<(String, String)> {
-    let (rank, size) = (start.spawn.rank.to_string(), start.spawn.size.to_string());
     let mut env = spec.env.clone();
-    let own = [
+    env.extend(environment_of_job(spec));
+    env.extend(environment_of_rank(spec, start));
+    env
+}
+
+/// What all processes of the job on this node get.
+pub(super) fn environment_of_job(spec: &NlaSpec) -> Vec<(String, String)> {
+    let env = [
         ("FTB_JOB_ID", spec.job.to_string()),
-        ("FTB_RANK", rank.clone()),
-        ("FTB_SIZE", size.clone()),
-        ("FTB_LOCAL_RANK", start.spawn.local_rank.to_string()),
         ("FTB_NODE", spec.node.to_string()),
-        ("FTB_EPISODE", start.spawn.episode.to_string()),
-        ("FTB_INCARNATION", start.spawn.incarnation.to_string()),
-        ("PMI_RANK", rank.clone()),
-        ("PMI_SIZE", size.clone()),
         ("PMI_SPAWNED", "0".to_owned()),
         ("PMI_JOBID", spec.job.to_string()),
-        ("RANK", rank),
-        ("WORLD_SIZE", size),
-        ("LOCAL_RANK", start.spawn.local_rank.to_string()),
-        ("LOCAL_WORLD_SIZE", start.spawn.local_size.to_string()),
         ("MASTER_ADDR", spec.master_addr.clone()),
         ("MASTER_PORT", spec.master_port.to_string()),
         ("FTB_AGENT_SOCKET", spec.agent.display().to_string()),
         ("FTB_IMAGE_DIR", spec.image_dir.display().to_string()),
     ];
-    env.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    env.map(|(key, value)| (key.to_owned(), value)).into()
+}
+
+/// What a rank gets beside it.
+pub(super) fn environment_of_rank(spec: &NlaSpec, start: &RankStart) -> Vec<(String, String)> {
+    let (rank, size) = (start.spawn.rank.to_string(), start.spawn.size.to_string());
+    let own = [
+        ("FTB_RANK", rank.clone()),
+        ("FTB_SIZE", size.clone()),
+        ("FTB_LOCAL_RANK", start.spawn.local_rank.to_string()),
+        ("FTB_EPISODE", start.spawn.episode.to_string()),
+        ("FTB_INCARNATION", start.spawn.incarnation.to_string()),
+        ("PMI_RANK", rank.clone()),
+        ("PMI_SIZE", size.clone()),
+        ("RANK", rank),
+        ("WORLD_SIZE", size),
+        ("LOCAL_RANK", start.spawn.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", start.spawn.local_size.to_string()),
+    ];
+    let mut env: Vec<_> = own.map(|(key, value)| (key.to_owned(), value)).into();
     let first = spec.memory.as_ref().is_some_and(|memory| memory.first);
     if first && start.spawn.restore.is_none() {
         env.push(("FTB_MEMORY_FIRST".to_owned(), "1".to_owned()));
@@ -196,7 +251,7 @@ pub(super) fn environment(spec: &NlaSpec, start: &RankStart) -> Vec<(String, Str
     env
 }
 
-async fn write_replies(
+pub(super) async fn write_replies(
     mut writer: tokio::net::unix::OwnedWriteHalf,
     mut waiting: mpsc::Receiver<String>,
 ) {
@@ -208,7 +263,7 @@ async fn write_replies(
 }
 
 /// Reads the PMI socket of a rank. An endless text is passed on as its error.
-async fn read_pmi(
+pub(super) async fn read_pmi(
     mut reader: tokio::net::unix::OwnedReadHalf,
     tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()>,
 ) {
@@ -241,6 +296,13 @@ async fn watch(
     guard: Guard,
 ) {
     let texts = tokio::spawn(read_pmi(reader, tell.clone()));
+    let how = ended(&mut child, pid, &guard).await;
+    texts.abort();
+    let _ = tell(RankOutput::Ended(how)).await;
+}
+
+/// Waits for the end of a process. Those that it has started end with it.
+pub(super) async fn ended(child: &mut Child, pid: Pid, guard: &Guard) -> ExitCause {
     let how = match child.wait().await {
         Ok(status) => match (status.code(), status.signal()) {
             (Some(code), _) => ExitCause::Exit(code),
@@ -252,8 +314,7 @@ async fn watch(
     // Processes that the rank has started must not outlive it.
     let _ = killpg(pid, Signal::SIGKILL);
     guard.remove(pid);
-    texts.abort();
-    let _ = tell(RankOutput::Ended(how)).await;
+    how
 }
 
 /// The step between the NLA and the program: dies with the NLA, becomes the program. Returns only

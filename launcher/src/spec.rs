@@ -6,6 +6,7 @@ use crate::memory::MemorySpec;
 use core::time::Duration;
 use ftb_launcher_core::names::{JobId, NodeName};
 use ftb_launcher_core::nla::NlaConfig;
+use ftb_launcher_core::warm::WarmProcesses;
 use ftb_launcher_pods::backend::Choice;
 use ftb_launcher_pods::pod::net::PodNet;
 use ftb_launcher_pods::spec::NodeSpec;
@@ -63,6 +64,10 @@ pub struct NlaSpec {
     /// Checkpoints in memory, if the job has them.
     #[serde(default)]
     pub memory: Option<MemorySpec>,
+    /// Processes that wait for a rank to replace. Left out if there are none, for launch agents of
+    /// earlier versions.
+    #[serde(default, skip_serializing_if = "WarmProcesses::is_none")]
+    pub warm: WarmProcesses,
 }
 
 /// The part of a specification that differs from node to node.
@@ -103,6 +108,7 @@ impl NlaSpec {
             kill_grace: self.kill_grace,
             manner: self.backend.get().manner(),
             sample_every: self.sample_every,
+            warm: self.warm,
         }
     }
 
@@ -230,6 +236,7 @@ pub(super) mod tests {
             kill_grace: Duration::from_secs(1),
             sample_every: Duration::ZERO,
             memory: None,
+            warm: WarmProcesses::default(),
         }
     }
 

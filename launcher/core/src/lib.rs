@@ -8,6 +8,7 @@
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
 //! - [`memory`]: checkpoints in the memory of the nodes
+//! - [`warm`]: processes that wait for a rank to replace
 //! - [`repair`]: `revoke`, `agree` and `shrink` of a job that goes on without dead ranks
 //!
 //! [`message`] has the messages between them, [`migration_state`] the four states of a node,
@@ -28,4 +29,5 @@ pub mod policy;
 pub mod progress;
 pub mod repair;
 pub mod tree;
+pub mod warm;
 pub mod wire;

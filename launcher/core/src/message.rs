@@ -6,6 +6,7 @@ use crate::migration_state::MigrationState;
 use crate::names::{Episode, FaultId, JobId, NodeName, Ranks, SetId};
 use crate::progress::{Activity, HangKind, NodeReport};
 use crate::repair::{RepairCall, RepairNews};
+use crate::warm::ParkedProcesses;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,6 +329,8 @@ pub enum FromNla {
         pmi: Ranks,
         /// Ranks that have joined ftb-job.
         joined: Ranks,
+        #[serde(default, skip_serializing_if = "ParkedProcesses::is_none")]
+        parked: ParkedProcesses,
     },
     State {
         /// Because of this episode.

@@ -10,6 +10,7 @@ mod hangs;
 mod io;
 pub mod limits;
 mod memory;
+mod parking;
 pub mod pmi;
 mod ranks;
 mod requests;
@@ -25,6 +26,7 @@ use barrier::{Incoming, LastBarrier};
 use core::time::Duration;
 use ftb_core::Now;
 use hangs::Hangs;
+use parking::Parking;
 use pmi::PmiServer;
 use ranks::{Process, ProcessState};
 use requests::Answers;
@@ -78,6 +80,7 @@ pub struct Nla {
     ending: Option<Ending>,
     saving: Option<Saving>,
     restoring: Option<Restoring>,
+    parking: Parking,
     hangs: Hangs,
     refused: Refused,
 }
@@ -118,6 +121,7 @@ impl Nla {
             ending: None,
             saving: None,
             restoring: None,
+            parking: Parking::default(),
             hangs: Hangs::default(),
             refused: Refused::default(),
         }
@@ -139,7 +143,8 @@ impl Nla {
         let kill = ending.map_or(u64::MAX, |ending| ending.kill_ns);
         let last = self.last_barrier_ns();
         let saving = self.saving_deadline_ns().min(self.hangs.next_deadline_ns());
-        orphan.min(barrier).min(kill).min(last).min(saving)
+        let parking = self.parking_deadline_ns();
+        orphan.min(barrier).min(kill).min(last).min(saving).min(parking)
     }
 
     pub fn handle(&mut self, now: Now, input: NlaInput, out: &mut Vec<NlaOutput>) {
@@ -175,6 +180,12 @@ impl Nla {
             NlaInput::Saved { episode, result } => self.on_saved(episode, result, out),
             NlaInput::Restored { incarnation, result } => {
                 self.on_restored(now, incarnation, result, out);
+            }
+            NlaInput::ParkStarted(result) => self.on_park_started(now, result, out),
+            NlaInput::Parked { pid } => self.on_parked(now, pid),
+            NlaInput::Adopted { pid } => self.on_adopted(pid),
+            NlaInput::ParkedEnded { pid, how, said } => {
+                self.on_parked_ended(now, pid, (how, said), out);
             }
             NlaInput::Tick => {}
         }
@@ -213,6 +224,7 @@ impl Nla {
         self.last_barrier_tick(now, out);
         self.saving_tick(now, out);
         self.sample_tick(now, out);
+        self.parking_tick(now, out);
         self.check_ended(out);
     }
 
@@ -223,6 +235,7 @@ impl Nla {
             ranks: self.running(),
             pmi: self.speaking(Protocol::Pmi),
             joined: self.speaking(Protocol::FtbJob),
+            parked: self.parked_report(),
         })
     }
 
@@ -259,6 +272,7 @@ impl Nla {
             return;
         };
         process.protocol = process.protocol.max(pmi::protocol_of(rank, line));
+        self.has_adopted(rank);
         // A rank that is being ended must not arrive at the barrier of its successors.
         if self.ending.is_some() {
             return;
@@ -306,13 +320,15 @@ impl Nla {
             leave: true,
         });
         self.signal_all(SIGTERM, out);
+        self.release_parked(now, out);
     }
 
     fn check_ended(&mut self, out: &mut Vec<NlaOutput>) {
         let Some(ending) = &self.ending else {
             return;
         };
-        if !self.running().is_empty() {
+        let parked = ending.leave && !self.parking.is_empty();
+        if parked || !self.running().is_empty() {
             return;
         }
         let episode = ending.episode;

@@ -19,6 +19,7 @@ use crate::backplane::{Backplane, Connect, NoBackplane, Notice};
 use crate::channel::{Channel, Registry, StreamChannel};
 use crate::config::Config;
 use crate::control::{Control, Inputs};
+use crate::descriptor::inherited;
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{Outlives, Reader};
@@ -29,7 +30,7 @@ use crate::progress::Progress;
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
-use crate::{events, limits, lock};
+use crate::{events, limits, lock, park};
 use divide::Divided;
 use images::open_image;
 use meeting::Addresses;
@@ -116,11 +117,13 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// From the environment that the launcher gives.
+    /// From the environment that the launcher gives. A process that is parked ([`crate::park`])
+    /// waits here until a rank adopts it.
     ///
     /// # Errors
     /// [`Error::Environment`] names the variable.
     pub fn from_env() -> Result<Self> {
+        park::wait()?;
         let config = Config::from_env()?;
         let pmi = config.pmi_fd.map(|fd| inherited("PMI_FD", fd)).transpose()?;
         let memory = config.memory_fd.map(|fd| inherited("FTB_MEMORY_FD", fd)).transpose()?;
@@ -146,6 +149,10 @@ impl Job {
     /// Returns when all ranks are there. A connection between two ranks is made by their first
     /// message. A process that starts from an image has its communication restored; take its state
     /// with [`Job::restore`].
+    ///
+    /// With `--warm-spares` and `--warm-local` processes wait in it until a rank adopts them. They
+    /// get its environment only then: read none of its variables before. No other thread may read
+    /// the environment during the call.
     ///
     /// # Errors
     /// A wrong environment, a refused image, or ranks that cannot connect. End the program with
@@ -639,24 +646,4 @@ impl Sender {
 
 fn elapsed_us(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
-
-/// A descriptor of the launcher that this process has inherited.
-pub(crate) fn inherited(variable: &'static str, fd: i32) -> Result<OwnedFd> {
-    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-    use std::os::fd::FromRawFd;
-    let wrong = |problem: String| Error::Environment { variable, value: fd.to_string(), problem };
-    if fd < 3 {
-        return Err(wrong("expected a descriptor that the launcher opened".into()));
-    }
-    #[expect(
-        unsafe_code,
-        reason = "the launcher hands this descriptor over to this process, which owns it alone"
-    )]
-    // SAFETY: nothing else in this process knows the descriptor: it came by exec, in a variable
-    // that is read once.
-    let owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    fcntl(&owned, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
-        .map_err(|error| wrong(format!("no such descriptor: {error}")))?;
-    Ok(owned)
 }

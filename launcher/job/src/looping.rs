@@ -20,10 +20,10 @@ mod regions;
 mod stage;
 
 use crate::config::LoopConfig;
+use crate::descriptor::inherited;
 use crate::error::Error;
 use crate::image::{Header, ImageError, Outlives, Writer, write_image};
 use crate::job::images::{open_set, save_to_memory};
-use crate::job::inherited;
 use crate::limits;
 use crate::memory::{MemorySocket, NodeMemory, is_memory_set};
 use crate::progress::Progress;

@@ -8,6 +8,7 @@ use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
 use ftb_launcher_core::names::{JobId, NodeName};
+use ftb_launcher_core::warm::ParkedProcesses;
 use std::io::Write;
 
 pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
@@ -63,6 +64,20 @@ pub fn status(job: &JobId, what_if: Option<&NodeName>, as_json: bool) -> Result<
     if as_json { line(&json(&view)?) } else { show(&view) }
 }
 
+/// The processes of a node that wait for a rank, and the ranks that have adopted one.
+fn parked_line(node: &str, parked: &ParkedProcesses) -> String {
+    let (waiting, wanted) = (parked.waiting.len(), parked.wanted);
+    let mut line = format!("parked  {node:<16} {waiting} of {wanted} processes");
+    if !parked.adopted.is_empty() {
+        let ranks: Vec<String> = parked.adopted.keys().map(u32::to_string).collect();
+        line.push_str(&format!(", before: rank {}", ranks.join(" ")));
+    }
+    if !parked.problem.is_empty() {
+        line.push_str(&format!(": {}", parked.problem));
+    }
+    line
+}
+
 fn show(view: &JobView) -> Result<(), Failure> {
     let doing = if view.doing.is_empty() { "nothing but work" } else { &view.doing };
     line(&format!("job     {} ({})", view.job, view.state))?;
@@ -115,6 +130,9 @@ fn show(view: &JobView) -> Result<(), Failure> {
         let why = node.unusable.as_ref().map_or(String::new(), |why| format!("not usable: {why}"));
         let ranks = ranks.join(" ");
         line(format!("node    {name:<16} {:<20} {ranks} {why}", node.state).trim_end())?;
+        if let Some(parked) = &node.parked {
+            line(&parked_line(name, parked))?;
+        }
     }
     Ok(())
 }

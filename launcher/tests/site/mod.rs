@@ -367,6 +367,10 @@ pub fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
         }
         let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        // The environment of one that was parked does not say which rank it is.
+        if var("FTB_PARK_FD=").is_some() {
+            continue;
+        }
         if var("FTB_JOB_ID=") == Some(job) && matches!(comm.trim_end(), "count" | "gmres") {
             let pid = Pid::from_raw(entry.file_name().to_string_lossy().parse()?);
             let rank = var("FTB_RANK=").context("a rank without a number")?.parse()?;

@@ -11,6 +11,7 @@ use crate::message::{
 };
 use crate::migration_state::MigrationState;
 use crate::names::{Episode, NodeName, Ranks, SetId};
+use crate::warm::ParkedProcesses;
 use ftb_core::Now;
 
 impl Jl {
@@ -48,11 +49,12 @@ impl Jl {
             return;
         }
         match &message {
-            FromNla::Ready { state, changes, pmi, joined, .. } => {
+            FromNla::Ready { state, changes, pmi, joined, parked, .. } => {
                 self.job.hear_protocol(&node, pmi, Protocol::Pmi);
                 self.job.hear_protocol(&node, joined, Protocol::FtbJob);
                 self.has_state(&node, *state, *changes);
                 self.unheard.remove(&node);
+                self.job.hear_parked(&node, parked);
             }
             FromNla::Pmi { ranks, joined, .. } => {
                 self.job.hear_protocol(&node, ranks, Protocol::Pmi);
@@ -260,6 +262,7 @@ impl Jl {
             return;
         };
         row.lost = true;
+        row.parked = ParkedProcesses::default();
         reason.clone_into(&mut row.lost_why);
         let asked = core::mem::take(&mut row.asked_usable);
         self.answer_usable(&asked, Outcome::Refused, &format!("node {node} is lost"));

@@ -3,6 +3,7 @@
 
 mod memory;
 mod movable;
+mod parked;
 pub(super) mod shrink;
 
 pub use memory::WhatIf;
@@ -18,6 +19,7 @@ use crate::message::{ExitCause, FromJl, Placement, Protocol};
 use crate::migration_state::MigrationState;
 use crate::names::{Episode, NodeName, Ranks, SetId};
 use crate::progress::Activity;
+use crate::warm::ParkedProcesses;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,6 +72,9 @@ pub struct Node {
     /// Requests to answer when it is a spare again.
     #[serde(default)]
     pub(super) asked_usable: Vec<u64>,
+    /// Its processes without a rank, as it reported them.
+    #[serde(default)]
+    pub parked: ParkedProcesses,
 }
 
 impl Node {
@@ -87,6 +92,7 @@ impl Node {
             arriving: false,
             arrive_ns: 0,
             asked_usable: Vec::new(),
+            parked: ParkedProcesses::default(),
         }
     }
 }

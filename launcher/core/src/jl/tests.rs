@@ -21,6 +21,7 @@ use crate::message::{
 };
 use crate::names::{FaultId, JobId, Ranks, SetId};
 use crate::progress::{Activity, HangTimes};
+use crate::warm::ParkedProcesses;
 
 fn node(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
@@ -306,7 +307,8 @@ impl Clocked {
     fn ready(&mut self, name: &str, state: MigrationState) {
         let (changes, none) = (0, Ranks::default());
         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-        self.says(name, FromNla::Ready { state, changes, ranks, pmi, joined });
+        let parked = ParkedProcesses::default();
+        self.says(name, FromNla::Ready { state, changes, ranks, pmi, joined, parked });
     }
 
     /// All ranks arrive at the barrier; ranks of ftb-job have put their addresses.

@@ -8,7 +8,9 @@ use super::packet::{FromNode, Packet, PacketBody, PathId, Stream, ToNode};
 use super::router::{LinkId, LinkInput, LinkOutput, RETURN_WAIT, Router};
 use super::session::{Session, UNACKED_BYTES_MAX};
 use crate::message::{FromJl, FromNla, Part};
+use crate::migration_state::MigrationState;
 use crate::names::{Episode, NodeName, Ranks};
+use crate::warm::ParkedProcesses;
 use bytes::Bytes;
 use core::time::Duration;
 use ftb_core::Now;
@@ -145,6 +147,36 @@ fn packets_and_messages_read_back() {
     }
     let many = Part { parts: 5000, ..part("") };
     assert_eq!(ToNode::decode(ToNode::Jl(FromJl::Pmi { episode, part: many }).encode()), None);
+}
+
+/// Without parked processes it is as launch agents of earlier versions write and read it.
+#[test]
+fn the_report_of_parked_processes_is_an_optional_field() {
+    let parked = ParkedProcesses {
+        wanted: 2,
+        waiting: vec![71],
+        adopted: [(3, 70)].into(),
+        problem: "a parked process ended (exit 1)".to_owned(),
+    };
+    for (parked, field) in [
+        (ParkedProcesses::default(), String::new()),
+        (
+            parked,
+            concat!(
+                r#","parked":{"wanted":2,"waiting":[71],"adopted":{"3":70},"#,
+                r#""problem":"a parked process ended (exit 1)"}"#
+            )
+            .to_owned(),
+        ),
+    ] {
+        let (state, changes, none) = (MigrationState::Spare, 4, Ranks::default());
+        let (ranks, pmi, joined) = (Ranks::from_iter([2]), none.clone(), none);
+        let message = FromNode::Nla(FromNla::Ready { state, changes, ranks, pmi, joined, parked });
+        let fields = r#""state":"Spare","changes":4,"ranks":[2],"pmi":[],"joined":[]"#;
+        let golden = format!("{{\"Nla\":{{\"Ready\":{{{fields}{field}}}}}}}\n");
+        assert_eq!(message.encode(), golden.as_bytes());
+        assert_eq!(FromNode::decode(golden.into_bytes().into()), Some(message));
+    }
 }
 
 proptest! {

@@ -5,6 +5,7 @@ use crate::memory::GroupTask;
 use crate::message::{ExitCause, FromJl, FromNla, RankMessage};
 use crate::names::{Episode, JobId, NodeName, Ranks, SetId};
 use crate::progress::{Activity, RankSample};
+use crate::warm::WarmProcesses;
 use core::time::Duration;
 
 /// The configuration of an NLA.
@@ -21,6 +22,7 @@ pub struct NlaConfig {
     pub manner: Manner,
     /// Interval of the looks at the ranks; zero: none.
     pub sample_every: Duration,
+    pub warm: WarmProcesses,
 }
 
 /// An input of the NLA.
@@ -95,6 +97,23 @@ pub enum NlaInput {
         /// The saved key-value space, or the reason of the failure.
         result: Result<String, String>,
     },
+    /// The answer to [`NlaOutput::Park`]: a process id, or the reason of the failure.
+    ParkStarted(Result<u32, String>),
+    /// The process waits in the initialization of ftb-job.
+    Parked {
+        pid: u32,
+    },
+    /// The process is the rank of [`NlaOutput::Adopt`].
+    Adopted {
+        pid: u32,
+    },
+    /// A process that is no rank has ended.
+    ParkedEnded {
+        pid: u32,
+        how: ExitCause,
+        /// Its last line of output; may be empty.
+        said: String,
+    },
     /// A deadline may have passed.
     Tick,
 }
@@ -130,6 +149,19 @@ pub struct Spawn {
 pub enum NlaOutput {
     Publish(FromNla),
     Spawn(Spawn),
+    /// Start a process without a rank. Answered by [`NlaInput::ParkStarted`].
+    Park,
+    /// Let a parked process become a rank. It is the process of the rank from now on, also for
+    /// [`NlaInput::Ended`]. Answered by [`NlaInput::Adopted`].
+    Adopt {
+        pid: u32,
+        spawn: Spawn,
+    },
+    /// End a process without a rank: close its connection, on which a parked one exits, or kill it.
+    EndParked {
+        pid: u32,
+        kill: bool,
+    },
     /// Look at the running ranks. Answered by [`NlaInput::Sampled`].
     Sample,
     /// Send a signal to the process group of a rank.

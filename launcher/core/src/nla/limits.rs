@@ -32,3 +32,14 @@ pub const LAST_BARRIER_WORK: Duration = Duration::from_secs(10);
 pub const LAST_BARRIER_WAIT: Duration = Duration::from_secs(2);
 /// The same for less work: the program may only have started.
 pub const EARLY_BARRIER_WAIT: Duration = Duration::from_secs(10);
+/// How long a process may take from its start to the initialization of ftb-job, in which it parks.
+pub const PARK_MAX: Duration = Duration::from_secs(120);
+/// How long a parked process may take to confirm that it is a rank. Then it is killed, and the rank
+/// is started.
+pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
+/// Pause after an adoption: processes are started again when the job is well.
+pub const PARK_AFTER_ADOPTION: Duration = Duration::from_secs(5);
+/// Pause after a process that ended, doubled with each in a row up to `PARK_AGAIN_MAX`. One that
+/// was parked for longer than that does not count.
+pub const PARK_AGAIN: Duration = Duration::from_secs(1);
+pub const PARK_AGAIN_MAX: Duration = Duration::from_secs(60);

@@ -42,8 +42,8 @@ impl Nla {
 
     pub(super) fn start(
         &mut self,
-        episode: Episode,
-        incarnation: u64,
+        now: Now,
+        (episode, incarnation): (Episode, u64),
         ranks: &Ranks,
         restore: Option<&SetId>,
         out: &mut Vec<NlaOutput>,
@@ -63,7 +63,7 @@ impl Nla {
                 continue;
             }
             let place = local.iter().position(|other| other == rank);
-            out.push(NlaOutput::Spawn(Spawn {
+            let spawn = Spawn {
                 rank,
                 local_rank: place.and_then(|p| u32::try_from(p).ok()).unwrap_or(0),
                 local_size: u32::try_from(local.len()).unwrap_or(u32::MAX),
@@ -72,7 +72,8 @@ impl Nla {
                 restore: restore.cloned(),
                 size: self.size,
                 set_size: self.set_size.filter(|_| restore.is_some()),
-            }));
+            };
+            out.push(self.start_rank(now, spawn));
         }
     }
 
@@ -108,12 +109,18 @@ impl Nla {
         image: Option<Episode>,
         out: &mut Vec<NlaOutput>,
     ) {
-        let Some(process) = self.processes.get_mut(&rank) else {
+        let Some(process) = self.processes.get(&rank) else {
             return;
         };
         if process.incarnation != incarnation || process.life != ProcessState::Running {
             return;
         }
+        if self.starts_cold(now, (rank, incarnation), how, out) {
+            return;
+        }
+        let Some(process) = self.processes.get_mut(&rank) else {
+            return;
+        };
         // An image of a migration younger than the process was written by it, so the rank has left.
         // The rank may receive FTB_MIGRATE before this agent.
         let how = match how {

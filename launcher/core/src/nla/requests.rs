@@ -62,7 +62,7 @@ impl Nla {
 
     pub(super) fn on_jl(&mut self, now: Now, message: FromJl, out: &mut Vec<NlaOutput>) {
         match message {
-            FromJl::Launch(launch) => self.on_launch(&launch, out),
+            FromJl::Launch(launch) => self.on_launch(now, &launch, out),
             FromJl::Migrate { episode, source, set, ranks } => {
                 self.on_migrate(episode, &source, set, ranks, out);
                 self.save_armed(now, out);
@@ -139,7 +139,7 @@ impl Nla {
         }
     }
 
-    fn on_launch(&mut self, launch: &Launch, out: &mut Vec<NlaOutput>) {
+    fn on_launch(&mut self, now: Now, launch: &Launch, out: &mut Vec<NlaOutput>) {
         if let Some(output) = again(self.answers.launch.as_ref(), launch.episode) {
             out.push(output);
             return;
@@ -157,7 +157,7 @@ impl Nla {
         self.new_space(launch.size, &launch.placement, launch.barrier);
         (self.size, self.set_size) = (launch.size, launch.set_size);
         let (episode, incarnation) = (launch.episode, launch.incarnation);
-        self.start(episode, incarnation, ranks, launch.set.as_ref(), out);
+        self.start(now, (episode, incarnation), ranks, launch.set.as_ref(), out);
         let answer = FromNla::Launched { episode, incarnation, ranks: ranks.clone() };
         let restored = launch.set.is_some() && self.restores();
         self.answer_start(incarnation, ranks, answer, restored, out);
@@ -297,7 +297,8 @@ impl Nla {
         self.barrier = self.barrier.max(ipt.barrier);
         // These images are of the present number of ranks.
         self.set_size = None;
-        self.start(ipt.episode, ipt.incarnation, &ipt.ranks, Some(&ipt.set), out);
+        let start = (ipt.episode, ipt.incarnation);
+        self.start(now, start, &ipt.ranks, Some(&ipt.set), out);
         let answer = FromNla::Restarted {
             episode: ipt.episode,
             incarnation: ipt.incarnation,

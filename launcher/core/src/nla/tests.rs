@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod parking;
+
 use super::*;
 use crate::manner::{Manner, Saver};
 use crate::message::{FromJl, FromRank, Launch, Part};
 use crate::migration_state::table;
 use crate::names::{JobId, NodeName};
+use crate::warm::WarmProcesses;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -27,6 +30,7 @@ fn config() -> NlaConfig {
         kill_grace: limits::KILL_GRACE,
         manner: Manner::default(),
         sample_every: Duration::ZERO,
+        warm: WarmProcesses::default(),
     }
 }
 

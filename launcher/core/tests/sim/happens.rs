@@ -79,6 +79,9 @@ pub enum Happens {
     KillJl,
     ReviveJl,
     KillRank(u32),
+    /// The process has reached the point at which it is parked.
+    Parks(NodeName, u32),
+    ParkedDies(NodeName, u32),
 }
 
 /// Images on their way to a node.

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod happens;
 pub mod memory;
+pub mod parked;
 pub mod proc;
 pub mod world;
 

@@ -2,6 +2,7 @@
 //! of `launcher/core/protocol.md`, and a backplane that loses, doubles and delays messages.
 
 use super::happens::{At, Copy, Fate, Faults, Happens, LOOKS_MAX, Rng, Times};
+use super::parked::ParkedWorld;
 use super::proc::{Phase, Proc};
 use ftb_core::Now;
 use ftb_launcher_core::jl::{self, Jl, JlConfig};
@@ -9,7 +10,8 @@ use ftb_launcher_core::manner::Manner;
 use ftb_launcher_core::message::{ExitCause, FromJl, FromNla, FromRank, NlaMessage, RankMessage};
 use ftb_launcher_core::migration_state::MigrationState;
 use ftb_launcher_core::names::{Episode, JobId, NodeName, SetId};
-use ftb_launcher_core::nla::{self, Nla, NlaConfig};
+use ftb_launcher_core::nla::{self, Nla, NlaConfig, Spawn};
+use ftb_launcher_core::warm::WarmProcesses;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 /// How far a rank has to count by default.
@@ -81,6 +83,7 @@ pub struct World {
     /// How far a rank has to count.
     pub work: u64,
     pub times: Times,
+    pub parked: ParkedWorld,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -101,6 +104,7 @@ impl World {
                 kill_grace: nla::limits::KILL_GRACE,
                 manner,
                 sample_every: core::time::Duration::ZERO,
+                warm: WarmProcesses::default(),
             };
             (name.clone(), Nla::new(now, config, spare))
         };
@@ -147,6 +151,7 @@ impl World {
             replacing: false,
             work: WORK,
             times: Times::default(),
+            parked: ParkedWorld::default(),
         };
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
@@ -349,11 +354,10 @@ impl World {
                 let says = NlaMessage { node, message };
                 self.send("jl", Happens::ToJl(Box::new(jl::JlInput::Nla(says))));
             }
-            nla::NlaOutput::Spawn(spawn) => {
-                self.divided = spawn.set_size;
-                self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
-                self.divided = None;
-            }
+            nla::NlaOutput::Spawn(spawn) => self.spawn_rank(name, spawn),
+            output @ (nla::NlaOutput::Park
+            | nla::NlaOutput::Adopt { .. }
+            | nla::NlaOutput::EndParked { .. }) => self.park_output(name, output),
             nla::NlaOutput::Sample => {}
             nla::NlaOutput::Signal { rank, signal } => self.signal(name, rank, signal),
             nla::NlaOutput::PmiReply { rank, line } => self.pmi_reply(name, rank, &line),
@@ -410,6 +414,12 @@ impl World {
         }
         let input = nla::NlaInput::CopyEnded { episode: copy.episode, result };
         self.at(60, Happens::ToNla(name.clone(), Box::new(input)));
+    }
+
+    pub fn spawn_rank(&mut self, name: &NodeName, spawn: Spawn) {
+        self.divided = spawn.set_size;
+        self.spawn(name, spawn.rank, spawn.incarnation, spawn.episode, spawn.restore);
+        self.divided = None;
     }
 
     fn spawn(
@@ -487,6 +497,7 @@ impl World {
         {
             self.end_proc(*id, ExitCause::Signal(signal));
         }
+        self.signal_hung(name, rank, signal);
     }
 
     /// A process ends; its NLA sees it.
@@ -506,6 +517,7 @@ impl World {
     /// says so.
     fn kill_node(&mut self, name: &NodeName, reported: bool) {
         self.nlas.remove(name);
+        self.lose_parked(name);
         self.cut.remove(name);
         self.procs.retain(|_, proc| proc.node != *name);
         self.free_sets(name, &|_| false);
@@ -514,6 +526,19 @@ impl World {
                 jl::JlInput::Gone { node: name.clone(), reason: "killed by the test".to_owned() };
             let after = 1 + self.rng.below(2000);
             self.at(after, Happens::ToJl(Box::new(input)));
+        }
+    }
+
+    pub fn nla_config(&self, name: &NodeName) -> NlaConfig {
+        NlaConfig {
+            job: JobId::new("job").expect("good"),
+            size: self.size,
+            node: name.clone(),
+            orphan_grace: nla::limits::ORPHAN_GRACE,
+            kill_grace: nla::limits::KILL_GRACE,
+            manner: self.manner,
+            sample_every: core::time::Duration::ZERO,
+            warm: self.parked.config,
         }
     }
 
@@ -527,15 +552,7 @@ impl World {
         if self.nlas.contains_key(&name) {
             return;
         }
-        let config = NlaConfig {
-            job: JobId::new("job").expect("good"),
-            size: self.size,
-            node: name.clone(),
-            orphan_grace: nla::limits::ORPHAN_GRACE,
-            kill_grace: nla::limits::KILL_GRACE,
-            manner: self.manner,
-            sample_every: core::time::Duration::ZERO,
-        };
+        let config = self.nla_config(&name);
         self.nlas.insert(name.clone(), Nla::new(self.now(), config, true));
         let start = 10 + self.rng.below(50);
         self.at(start, Happens::ToNla(name, Box::new(nla::NlaInput::Started)));
@@ -662,6 +679,10 @@ impl World {
             Happens::KillJl => self.jl = None,
             Happens::ReviveJl => self.revive_jl(),
             Happens::KillRank(rank) => self.kill_rank(rank),
+            Happens::Parks(name, pid) => self.has_parked(&name, pid),
+            Happens::ParkedDies(name, pid) => {
+                self.parked_dies(&name, pid, ExitCause::Signal(11));
+            }
         }
     }
 

@@ -22,12 +22,9 @@ fn the_job_is_saved_at_its_highest_loop_id_before_its_first_step() {
     feed(&mut jl, JlInput::Started);
     let none = Ranks::default;
     for name in ["a", "b", "s"] {
-        let (state, changes) = (MigrationState::Ready, 0);
-        says(
-            &mut jl,
-            name,
-            FromNla::Ready { state, changes, ranks: none(), pmi: none(), joined: none() },
-        );
+        let (state, changes, parked) = (MigrationState::Ready, 0, ParkedProcesses::default());
+        let (ranks, pmi, joined) = (none(), none(), none());
+        says(&mut jl, name, FromNla::Ready { state, changes, ranks, pmi, joined, parked });
     }
     let mut out = Vec::new();
     for name in ["a", "b", "s"] {

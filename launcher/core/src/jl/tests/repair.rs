@@ -154,7 +154,8 @@ fn returned() -> Jl {
 
 fn ready(jl: &mut Jl, now: Now, name: &str, state: MigrationState) {
     let (changes, ranks, pmi, joined) = (0, Ranks::default(), Ranks::default(), Ranks::default());
-    let message = FromNla::Ready { state, changes, ranks, pmi, joined };
+    let parked = ParkedProcesses::default();
+    let message = FromNla::Ready { state, changes, ranks, pmi, joined, parked };
     jl.handle(now, JlInput::Nla(NlaMessage { node: node(name), message }), &mut Vec::new());
 }
 

@@ -15,6 +15,7 @@ use crate::message::{
 };
 use crate::names::{JobId, Ranks, SetId};
 use crate::progress::HangTimes;
+use crate::warm::ParkedProcesses;
 use crate::wire;
 use page::Found;
 use std::collections::BTreeMap;
@@ -189,7 +190,8 @@ impl World {
         let state = self.jl.job.nodes[node].state.unwrap();
         let (changes, none) = (0, Ranks::default());
         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-        Self::nla(node, FromNla::Ready { state, changes, ranks, pmi, joined })
+        let parked = ParkedProcesses::default();
+        Self::nla(node, FromNla::Ready { state, changes, ranks, pmi, joined, parked })
     }
 
     /// Answers of nodes and ranks.
@@ -213,7 +215,8 @@ impl World {
                             if spare { MigrationState::Spare } else { MigrationState::Ready };
                         let (changes, none) = (0, Ranks::default());
                         let (ranks, pmi, joined) = (none.clone(), none.clone(), none);
-                        FromNla::Ready { state, changes, ranks, pmi, joined }
+                        let parked = ParkedProcesses::default();
+                        FromNla::Ready { state, changes, ranks, pmi, joined, parked }
                     };
                     all.push(("FTB_NLA_READY", self.each(ready)));
                 }

@@ -1,0 +1,247 @@
+//! Processes of the program that wait for a rank to replace. Each is started as a rank without
+//! number, environment of a rank and output; it parks in the initialization of ftb-job
+//! (`launcher/job/src/park.rs`) and gets them when a rank adopts it.
+//!
+//! What it prints before that stays in its pipes, and follows as the output of the rank.
+
+use super::guard::Guard;
+use super::memory::NodeMemory;
+use super::ranks::{self, RankOutput, RankStart, Running};
+use super::spec::NlaSpec;
+use ftb_job::memory::MemorySocket;
+use ftb_job::park::{ADOPT_BYTES_MAX, ADOPTED, PARK_FD, PARKED};
+use ftb_launcher_core::nla::NlaInput;
+use ftb_launcher_pods::counter::StepCounter;
+use ftb_launcher_pods::output::Frame;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Most characters of the last line of a process that has ended.
+const SAID_CHARS_MAX: usize = 200;
+/// Most bytes that a process says on its connection.
+const SAYS_BYTES_MAX: u64 = 32;
+/// Most bytes in a pipe.
+const PIPE_BYTES_MAX: u64 = 1 << 20;
+
+/// The processes of this node that are no ranks.
+#[derive(Debug, Default)]
+pub(crate) struct ParkingLot(BTreeMap<u32, ParkedProcess>);
+
+/// Reports what becomes of a rank.
+type Tell = Box<dyn Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync>;
+
+/// Who is informed of the end of a process: the rank that has adopted it. With the task that reads
+/// its PMI socket.
+type Successor = Arc<Mutex<Option<(Tell, AbortHandle)>>>;
+
+#[derive(Debug)]
+struct ParkedProcess {
+    pid: Pid,
+    /// Its connection; a parked process exits when it is closed.
+    connection: Option<OwnedWriteHalf>,
+    pmi: StdStream,
+    memory: Option<MemorySocket>,
+    steps: StepCounter,
+    stdin: Option<ChildStdin>,
+    pipes: [OwnedFd; 2],
+    successor: SuccessorSlot,
+}
+
+/// `dyn Fn` has no `Debug`.
+struct SuccessorSlot(Successor);
+
+impl core::fmt::Debug for SuccessorSlot {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SuccessorSlot")
+    }
+}
+
+impl ParkingLot {
+    /// Starts a process that parks. `inputs` learn when it is parked, and when it has ended.
+    ///
+    /// # Errors
+    /// The program is missing, or the system cannot make a process.
+    pub(crate) fn park(
+        &mut self,
+        spec: &NlaSpec,
+        guard: &Guard,
+        has_memory: bool,
+        inputs: &mpsc::Sender<NlaInput>,
+    ) -> io::Result<u32> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let pair = || socketpair(AddressFamily::Unix, SockType::Stream, None, flags);
+        let ((connection, to_agent), (pmi, to_pmi)) = (pair()?, pair()?);
+        let (steps, counter) = StepCounter::new()?;
+        let memory = has_memory.then(MemorySocket::pair).transpose()?;
+        let (memory, to_memory) = memory.map_or((None, None), |(ours, to)| (Some(ours), Some(to)));
+        let mut command = command(spec, (&to_agent, &to_pmi))?;
+        ranks::inherit(&mut command, to_memory.as_ref(), None, &counter)?;
+        let mut child = command.spawn()?;
+        drop((to_agent, to_pmi, to_memory, counter));
+        let pid = ranks::pid_of(&child)?;
+        guard.add(pid);
+        let (stdin, pipes) = (child.stdin.take(), ranks::pipes_of(&mut child)?);
+        let last_words = pipes[1].try_clone()?;
+        let (reader, connection) = tokio_stream(connection.into())?.into_split();
+        let number = pid.as_raw().unsigned_abs();
+        let successor = Successor::default();
+        let watched = Watched { child, pid, guard: guard.clone(), last_words };
+        tokio::spawn(hear(reader, number, inputs.clone()));
+        tokio::spawn(watch(watched, Arc::clone(&successor), inputs.clone()));
+        let (pmi, connection, successor) = (pmi.into(), Some(connection), SuccessorSlot(successor));
+        let parked = ParkedProcess { pid, connection, pmi, memory, steps, stdin, pipes, successor };
+        self.0.insert(number, parked);
+        Ok(number)
+    }
+
+    /// Lets a parked process become a rank. `None`: it is not there any more, which its end
+    /// reports. One that cannot be reached is killed.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn adopt(
+        &mut self,
+        pid: u32,
+        spec: &NlaSpec,
+        start: &RankStart,
+        tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+        (frames, memory): (&mpsc::Sender<Frame>, Option<&NodeMemory>),
+    ) -> io::Result<Option<Running>> {
+        let Some(parked) = self.0.remove(&pid) else { return Ok(None) };
+        let ParkedProcess { pid, connection, pmi, steps, stdin, pipes, .. } = parked;
+        let (reader, writer) = tokio_stream(pmi)?.into_split();
+        let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone())).abort_handle();
+        let mut slot = parked.successor.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some((Box::new(tell), texts));
+        drop(slot);
+        let rank = start.spawn.rank;
+        if let (Some(memory), Some(socket)) = (memory, parked.memory) {
+            memory.serve_on(rank, socket)?;
+        }
+        let environment = adoption(spec, start);
+        if !connection.is_some_and(|connection| sends_all(&connection, &environment)) {
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
+        ranks::read_output(rank, pipes, frames)?;
+        let (running, waiting) = Running::new(pid, steps, stdin);
+        tokio::spawn(ranks::write_replies(writer, waiting));
+        Ok(Some(running))
+    }
+
+    /// Closes the connection of a process, on which a parked one exits, or kills it.
+    pub(crate) fn end(&mut self, pid: u32, kill: bool) {
+        if let Some(parked) = self.0.get_mut(&pid) {
+            parked.connection = None;
+            if kill {
+                let _ = killpg(parked.pid, Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// A process has ended.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.0.remove(&pid);
+    }
+}
+
+fn tokio_stream(socket: StdStream) -> io::Result<UnixStream> {
+    socket.set_nonblocking(true)?;
+    UnixStream::from_std(socket)
+}
+
+/// The command of a process without a rank. A version of ftb-job that does not park refuses a job
+/// of no ranks.
+fn command(spec: &NlaSpec, (park, pmi): (&OwnedFd, &OwnedFd)) -> io::Result<Command> {
+    let mut command = ranks::step(&spec.argv, spec);
+    let stdin = if spec.stdin { Stdio::piped() } else { Stdio::null() };
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(spec.env.clone()).envs(ranks::environment_of_job(spec));
+    command.env("FTB_SIZE", "0").env("PMI_SIZE", "0");
+    command.env("PMI_FD", ranks::inherited(pmi)?).env(PARK_FD, ranks::inherited(park)?);
+    Ok(command)
+}
+
+/// What a parked process gets to become a rank: variables, each with a zero byte behind it, and one
+/// more.
+fn adoption(spec: &NlaSpec, start: &RankStart) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, value) in ranks::environment_of_rank(spec, start) {
+        bytes.extend_from_slice(format!("{key}={value}\0").as_bytes());
+    }
+    bytes.push(0);
+    bytes
+}
+
+/// The buffer of an idle connection has room for the bytes.
+fn sends_all(connection: &OwnedWriteHalf, bytes: &[u8]) -> bool {
+    bytes.len() <= ADOPT_BYTES_MAX
+        && connection.try_write(bytes).is_ok_and(|sent| sent == bytes.len())
+}
+
+/// Reads what a process says before it is a rank.
+async fn hear(reader: OwnedReadHalf, pid: u32, inputs: mpsc::Sender<NlaInput>) {
+    let mut lines = BufReader::new(reader.take(SAYS_BYTES_MAX)).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let input = match line.as_str() {
+            PARKED => NlaInput::Parked { pid },
+            ADOPTED => NlaInput::Adopted { pid },
+            _ => return,
+        };
+        if inputs.send(input).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A process, and what is to be done at its end.
+struct Watched {
+    child: Child,
+    pid: Pid,
+    guard: Guard,
+    last_words: OwnedFd,
+}
+
+/// Waits for the end of a process.
+async fn watch(watched: Watched, successor: Successor, inputs: mpsc::Sender<NlaInput>) {
+    let Watched { mut child, pid, guard, last_words } = watched;
+    let how = ranks::ended(&mut child, pid, &guard).await;
+    let rank = successor.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match rank {
+        Some((tell, texts)) => {
+            texts.abort();
+            let _ = tell(RankOutput::Ended(how)).await;
+        }
+        None => {
+            let (pid, said) = (pid.as_raw().unsigned_abs(), said(last_words));
+            let _ = inputs.send(NlaInput::ParkedEnded { pid, how, said }).await;
+        }
+    }
+}
+
+/// The last line in a pipe.
+fn said(pipe: OwnedFd) -> String {
+    if fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).is_err() {
+        return String::new();
+    }
+    let mut bytes = Vec::new();
+    // It ends with an error if another process has the pipe open.
+    let _ = File::from(pipe).take(PIPE_BYTES_MAX).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.chars().take(SAID_CHARS_MAX).collect()
+}
