@@ -191,8 +191,8 @@ mod tests {
     fn remedies(moves_s: &[u64], saves_s: &[u64]) -> Remedies {
         let mut remedies = Remedies::default();
         moves_s.iter().for_each(|s| remedies.has_moved(Duration::from_secs(*s)));
-        let mut save = |s: &u64| remedies.has_saved(SavePlace::Store, Duration::from_secs(*s));
-        saves_s.iter().for_each(|s| save(s));
+        let save = |s: &u64| remedies.has_saved(SavePlace::Store, Duration::from_secs(*s));
+        saves_s.iter().for_each(save);
         remedies
     }
 
