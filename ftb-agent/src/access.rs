@@ -9,8 +9,10 @@
 //!
 //! Not responsible for: the identity of a peer ([`Credentials`]).
 
+mod subuids;
 mod who;
 
+pub use subuids::SubUids;
 pub use who::Who;
 
 use ftb_core::node::api::Gap;
@@ -215,6 +217,7 @@ pub struct Access {
     agent_uid: u32,
     /// Those of [`WATCHERS`] that this host has.
     watchers: Vec<Who>,
+    subuids: SubUids,
 }
 
 impl Access {
@@ -238,7 +241,18 @@ impl Access {
             }
         }
         let watchers = WATCHERS.into_iter().filter_map(account).collect();
-        Self { rules, agent_uid, watchers }
+        Self { rules, agent_uid, watchers, subuids: SubUids::default() }
+    }
+
+    /// The same, with the subordinate users of a host.
+    #[must_use]
+    pub fn on_host(self, subuids: SubUids) -> Self {
+        Self { subuids, ..self }
+    }
+
+    /// Whose budget a user uses.
+    pub fn payer(&self, uid: u32) -> u32 {
+        self.subuids.payer(uid)
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the

@@ -6,7 +6,7 @@ use crate::access::{Access, ReadRight};
 use crate::clients::Terms;
 use crate::handle::{self, Handle};
 use crate::journal::Statistics;
-use crate::queries::{Pending, Queries};
+use crate::queries::{Pending, Queries, QueryReach};
 use arc_swap::ArcSwap;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
@@ -51,7 +51,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
-        let (who, _pending) = self.admit(&request).await?;
+        let (who, _pending) = self.admit(&request, QueryReach::One).await?;
         let mut status = self.handle.status().await.map_err(stopping)?;
         self.hide_others(&mut status, who);
         Ok(Response::new(self.describe(status)))
@@ -61,7 +61,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
-        let (_, _pending) = self.admit(&request).await?;
+        let (_, _pending) = self.admit(&request, QueryReach::One).await?;
         let within = within(request.get_ref().timeout_ms);
         let tree = self.handle.tree(within).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
@@ -72,7 +72,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::EventTraceRequest>,
     ) -> Result<Response<v1::EventTraceReply>, Status> {
-        let (who, _pending) = self.admit(&request).await?;
+        let (who, _pending) = self.admit(&request, QueryReach::All).await?;
         let who = who.ok_or_else(|| Status::permission_denied("the agent does not know you"))?;
         let v1::EventTraceRequest { event, timeout_ms } = request.into_inner();
         let event = event.ok_or_else(|| Status::invalid_argument("which event?"))?;
@@ -87,7 +87,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::ReportsRequest>,
     ) -> Result<Response<v1::ReportsReply>, Status> {
-        let (_, _pending) = self.admit(&request).await?;
+        let (_, _pending) = self.admit(&request, QueryReach::All).await?;
         let within = within(request.get_ref().timeout_ms);
         let answer = self.handle.reports(within).await.map_err(stopping)?;
         Ok(Response::new(v1::ReportsReply {
@@ -151,6 +151,7 @@ impl AdminService {
     pub(crate) async fn admit<T: Sync>(
         &self,
         request: &Request<T>,
+        asked: QueryReach,
     ) -> Result<(Option<Credentials>, Option<Pending>), Status> {
         let peer = request.extensions().get::<Peer>();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
@@ -160,7 +161,7 @@ impl AdminService {
         let access = self.access.load();
         let limited = who.filter(|who| !access.is_trusted(who.uid));
         let pending = match limited {
-            Some(who) => Some(self.queries.admit(who.uid).await),
+            Some(who) => Some(self.queries.admit(access.payer(who.uid), asked).await),
             None => None,
         };
         let pending = pending.transpose();
@@ -170,10 +171,11 @@ impl AdminService {
 
     /// What other users subscribe to, and for which jobs, is for root and the agent's user.
     fn hide_others(&self, status: &mut handle::Status, who: Option<Credentials>) {
-        let uid = who.map(|who| who.uid);
-        if uid.is_some_and(|uid| self.access.load().is_trusted(uid)) {
+        let access = self.access.load();
+        if who.is_some_and(|who| access.is_trusted(who.uid)) {
             return;
         }
+        let uid = who.map(|who| access.payer(who.uid));
         for client in status.node.clients.iter_mut().filter(|client| Some(client.uid) != uid) {
             client.job_id.clear();
             client.filters.clear();

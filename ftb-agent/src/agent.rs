@@ -4,7 +4,7 @@
 //! listens) and of stop (no new peers, close all, drain with a deadline, remove sockets).
 //! Not responsible for: signals and systemd, which are the process's ([`crate::process`]).
 
-use crate::access::Access;
+use crate::access::{Access, SubUids};
 use crate::admin::AdminService;
 use crate::announce::Announcer;
 use crate::clients::{Clients, Terms};
@@ -228,7 +228,7 @@ impl Agent {
         }
         storms::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
         self.signing.demand(config.demands());
-        self.access.store(Arc::new(Access::new(&config.access, agent_uid)));
+        self.access.store(Arc::new(access_of(&config, agent_uid)));
         // The configuration was checked when it was read.
         let pairs = conditions::pairs(&config.condition).unwrap_or_default();
         self.pairs.store(Arc::new(pairs));
@@ -443,6 +443,10 @@ fn serve_monitor(
     });
 }
 
+fn access_of(config: &Config, agent_uid: u32) -> Access {
+    Access::new(&config.access, agent_uid).on_host(SubUids::of_host())
+}
+
 /// What all connections share: counters, and what a reload replaces. The configuration was checked
 /// when it was read.
 #[allow(clippy::type_complexity)]
@@ -451,7 +455,7 @@ fn shared(
     agent_uid: u32,
     tls: Option<Arc<Tls>>,
 ) -> (Arc<PeerErrors>, Arc<ArcSwap<Access>>, Arc<ArcSwap<ConditionPairs>>, Arc<Signing>) {
-    let access = Arc::new(ArcSwap::from_pointee(Access::new(&config.access, agent_uid)));
+    let access = Arc::new(ArcSwap::from_pointee(access_of(config, agent_uid)));
     let pairs = conditions::pairs(&config.condition).unwrap_or_default();
     let errors = Arc::<PeerErrors>::default();
     storms::doubts(&config.storm).iter().for_each(|doubt| tracing::warn!("{doubt}"));
@@ -459,6 +463,12 @@ fn shared(
         tracing::warn!(
             "monitors is not set: the key of any host can state conditions of all others. Name the \
              hosts whose programs watch others in agent.toml, or set monitors = \"\""
+        );
+    }
+    if tls.is_some() && !config.require_signatures {
+        tracing::warn!(
+            "require_signatures = false: the key of any host can forge events of all others. Set \
+             it to true in agent.toml when all agents sign"
         );
     }
     let signing = Signing::new(
@@ -498,10 +508,11 @@ fn limiters(
     };
     let links = bounds(limits.links_max, usize::MAX);
     let clients = bounds(limits.clients_max, limits.clients_per_user_max);
-    let access = Arc::clone(access);
+    let (access, payers) = (Arc::clone(access), Arc::clone(access));
     let is_publisher = move |who| access.load().is_publisher(who);
+    let payer = move |uid| payers.load().payer(uid);
     [
         ConnectionLimiter::new(links, Arc::clone(errors), |_| false),
-        ConnectionLimiter::new(clients, Arc::clone(errors), is_publisher),
+        ConnectionLimiter::with_payers(clients, Arc::clone(errors), is_publisher, payer),
     ]
 }

@@ -284,7 +284,7 @@ impl Session {
         let who = self.peer.credentials().ok_or(Refusal(RejectCode::Denied, String::new()))?;
         let account = PublisherId::account_of(&terms.host, who.uid);
         let info = ClientInfo {
-            uid: who.uid,
+            uid: self.clients.access.load().payer(who.uid),
             gid: who.gid,
             pid: who.pid,
             name: hello.client_name,

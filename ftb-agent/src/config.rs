@@ -153,6 +153,8 @@ pub struct Limits {
     pub lag_bytes: Option<usize>,
     /// Memory for the clients of one user, in bytes.
     pub user_bytes: Option<usize>,
+    /// The same for the clients of all users.
+    pub users_bytes: Option<usize>,
     /// Subscriptions of all clients of one user.
     pub user_subscriptions: Option<usize>,
     /// The filters of these, in bytes.
@@ -184,6 +186,7 @@ impl Default for Limits {
             drain: Duration::from_secs(3),
             lag_bytes: None,
             user_bytes: None,
+            users_bytes: None,
             user_subscriptions: None,
             user_filter_bytes: None,
             user_events_per_s: None,
@@ -464,6 +467,7 @@ impl Config {
         let bytes = |value: &mut usize, given: Option<usize>| *value = given.unwrap_or(*value);
         bytes(&mut node.lag_bytes, self.limits.lag_bytes);
         bytes(&mut node.user_bytes, self.limits.user_bytes);
+        bytes(&mut node.users_bytes, self.limits.users_bytes);
         bytes(&mut node.user_subscriptions, self.limits.user_subscriptions);
         bytes(&mut node.user_filter_bytes, self.limits.user_filter_bytes);
         if let Some(rate) = self.limits.user_events_per_s {

@@ -9,6 +9,7 @@
 use crate::access::SeverityName;
 use crate::admin::AdminService;
 use crate::public_reading::{self, ReadingSources};
+use crate::queries::QueryReach;
 use ftb_core::filter::Filter;
 use ftb_core::{Severity, condition::Truth};
 use ftb_proto::condition_state::ConditionState;
@@ -95,7 +96,7 @@ impl HealthCheckService for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        let (_, _pending) = self.admin.admit(&request).await?;
+        let (_, _pending) = self.admin.admit(&request, QueryReach::One).await?;
         Ok(Response::new(response(self.verdict().await)))
     }
 }

@@ -1,4 +1,5 @@
-//! What one user may ask an agent: each question about the tree makes the acting root list it.
+//! What one user may ask an agent: each question about the tree makes the acting root list it, and
+//! each about an event, or for the reports, makes all agents answer.
 //!
 //! A refusal comes late, so that a program that asks again at once costs the agent little. Root and
 //! the agent's user are not limited. Not responsible for: the answers ([`crate::admin`]).
@@ -17,6 +18,23 @@ pub const RATE: Rate = Rate { per_s: 20, burst: 40 };
 pub const PENDING_MAX: usize = 8;
 /// A connection carries few requests at once, and a refused one waits so long for its answer.
 pub const REFUSED_AFTER: Duration = Duration::from_millis(500);
+/// A question to all agents counts as that number of others.
+pub const WIDE_COST: u32 = 10;
+/// Questions to all agents of one user without an answer.
+pub const WIDE_PENDING_MAX: usize = 2;
+/// Questions of all these users without an answer: the driver has places for more.
+const ALL_PENDING_MAX: usize = 48;
+/// The same for those to all agents: the node has places for more.
+const ALL_WIDE_PENDING_MAX: usize = 12;
+
+/// Whom a question is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryReach {
+    /// This agent, or the acting root.
+    One,
+    /// All agents.
+    All,
+}
 
 /// The questions of all users.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +44,8 @@ pub struct Queries(Arc<Mutex<HashMap<u32, User>>>);
 struct User {
     bucket: TokenBucket,
     pending: usize,
+    /// Those of them to all agents.
+    wide: usize,
 }
 
 /// A question that waits for its answer.
@@ -33,6 +53,7 @@ struct User {
 pub struct Pending {
     queries: Queries,
     uid: u32,
+    asked: QueryReach,
 }
 
 impl Queries {
@@ -40,8 +61,8 @@ impl Queries {
     ///
     /// # Errors
     /// The user asks too much.
-    pub async fn admit(&self, uid: u32) -> Result<Pending, Status> {
-        let begun = self.begin(uid);
+    pub async fn admit(&self, uid: u32, asked: QueryReach) -> Result<Pending, Status> {
+        let begun = self.begin(uid, asked);
         if begun.is_err() {
             tokio::time::sleep(REFUSED_AFTER).await;
         }
@@ -53,22 +74,33 @@ impl Queries {
     /// # Errors
     /// The user asks too much.
     #[allow(clippy::result_large_err)] // As tonic has it.
-    pub fn begin(&self, uid: u32) -> Result<Pending, Status> {
+    pub fn begin(&self, uid: u32, asked: QueryReach) -> Result<Pending, Status> {
         let now = Instant::now();
         let mut users = self.0.lock();
         // A user whose bucket is full is as one that never asked.
         users.retain(|_, user| user.pending > 0 || !user.bucket.is_full(now));
-        let new = || User { bucket: TokenBucket::new(RATE, now), pending: 0 };
+        let (all, all_wide) =
+            users.values().fold((0, 0), |(all, wide), user| (all + user.pending, wide + user.wide));
+        let new = || User { bucket: TokenBucket::new(RATE, now), pending: 0, wide: 0 };
         let user = users.entry(uid).or_insert_with(new);
-        if user.pending >= PENDING_MAX || !user.bucket.take(now) {
+        let (cost, is_full) = match asked {
+            QueryReach::One => (1, false),
+            QueryReach::All => {
+                let is_full = user.wide >= WIDE_PENDING_MAX || all_wide >= ALL_WIDE_PENDING_MAX;
+                (WIDE_COST, is_full)
+            }
+        };
+        let is_full = is_full || user.pending >= PENDING_MAX || all >= ALL_PENDING_MAX;
+        if is_full || !user.bucket.take(cost, now) {
             return Err(Status::resource_exhausted(format!(
                 "user {uid} asks too much: at most {} questions a second, {PENDING_MAX} without an \
-                 answer",
+                 answer; one to all agents counts as {WIDE_COST}, and {WIDE_PENDING_MAX} may wait",
                 RATE.per_s
             )));
         }
         user.pending += 1;
-        Ok(Pending { queries: self.clone(), uid })
+        user.wide += usize::from(asked == QueryReach::All);
+        Ok(Pending { queries: self.clone(), uid, asked })
     }
 }
 
@@ -76,6 +108,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(user) = self.queries.0.lock().get_mut(&self.uid) {
             user.pending = user.pending.saturating_sub(1);
+            user.wide = user.wide.saturating_sub(usize::from(self.asked == QueryReach::All));
         }
     }
 }
@@ -89,24 +122,45 @@ mod tests {
     async fn a_user_that_asks_too_much_is_refused_late_and_another_is_not() {
         let queries = Queries::default();
         for _ in 0..RATE.burst {
-            queries.begin(1000).unwrap();
+            queries.begin(1000, QueryReach::One).unwrap();
         }
         let begun = Instant::now();
-        let refused = queries.admit(1000).await.unwrap_err();
+        let refused = queries.admit(1000, QueryReach::One).await.unwrap_err();
         assert!(begun.elapsed() >= REFUSED_AFTER);
         assert!(refused.message().contains("user 1000 asks too much"), "{refused}");
-        queries.begin(1001).unwrap();
+        queries.begin(1001, QueryReach::One).unwrap();
         tokio::time::advance(Duration::from_secs(1) - begun.elapsed()).await;
         for _ in 0..RATE.per_s {
-            queries.begin(1000).unwrap();
+            queries.begin(1000, QueryReach::One).unwrap();
         }
-        assert!(queries.begin(1000).is_err());
+        assert!(queries.begin(1000, QueryReach::One).is_err());
         tokio::time::advance(Duration::from_secs(60)).await;
         let pending: Vec<Pending> =
-            (0..PENDING_MAX).map(|_| queries.begin(1000).unwrap()).collect();
-        assert!(queries.begin(1000).is_err(), "nothing was answered");
-        queries.begin(1001).unwrap();
+            (0..PENDING_MAX).map(|_| queries.begin(1000, QueryReach::One).unwrap()).collect();
+        assert!(queries.begin(1000, QueryReach::One).is_err(), "nothing was answered");
+        queries.begin(1001, QueryReach::One).unwrap();
         drop(pending);
-        queries.begin(1000).unwrap();
+        queries.begin(1000, QueryReach::One).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_to_all_agents_count_more_and_leave_places_for_root() {
+        let queries = Queries::default();
+        let begin = |uid| queries.begin(uid, QueryReach::All);
+        let pending = [begin(1000).unwrap(), begin(1000).unwrap()];
+        assert!(begin(1000).is_err(), "two wait");
+        queries.begin(1000, QueryReach::One).unwrap();
+        drop(pending);
+        begin(1000).unwrap();
+        assert!(begin(1000).is_err(), "each counts as ten");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        begin(1000).unwrap();
+        let others: Vec<_> =
+            (2000..2100).flat_map(|uid| [begin(uid), begin(uid)]).filter_map(Result::ok).collect();
+        assert_eq!(others.len(), ALL_WIDE_PENDING_MAX, "all users together");
+        let tree = (3000..3100).flat_map(|uid| (0..PENDING_MAX).map(move |_| uid));
+        let tree: Vec<_> =
+            tree.filter_map(|uid| queries.begin(uid, QueryReach::One).ok()).collect();
+        assert_eq!(tree.len() + others.len(), ALL_PENDING_MAX);
     }
 }

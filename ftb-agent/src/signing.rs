@@ -307,10 +307,11 @@ impl Signing {
     }
 
     /// Removes what no signature proves from a frame of another agent: conditions of events on
-    /// their way up, and of a log that a child brings. The events stay. Those of a log were new
+    /// their way up, and of a log, or a part of one, that a child brings. The events stay. Those of
+    /// a log were new
     /// when it took them: a certificate that has expired since counts, as for who reads the log.
     pub fn admit(&self, mut frame: Frame, peer: &str, from: Neighbour) -> Frame {
-        let is_logged = matches!(frame, Frame::Replicate(_));
+        let is_logged = matches!(frame, Frame::Replicate(_) | Frame::HistoryReply(_));
         for run in brought(&mut frame, from) {
             if let Some(rest) = self.without_unproven(run, peer, is_logged) {
                 *run = rest;
@@ -364,7 +365,8 @@ impl Signing {
         let Some(condition) = event.condition() else { return Ok(()) };
         check_provenance(event, condition)?;
         match signature {
-            Err(Unproven::Missing) if !self.requires_signatures(demands) => return Ok(()),
+            // What the host of an event may state does not depend on its signature.
+            Err(Unproven::Missing) if !self.requires_signatures(demands) => {}
             checked => checked?,
         }
         match self.may_speak(access, demands, event, condition) {
@@ -422,11 +424,12 @@ pub enum Neighbour {
 }
 
 /// The events that a frame brings from other agents: on their way up, or in a log that a child
-/// offers.
+/// offers, or in its answer to a request for older events.
 pub fn brought(frame: &mut Frame, from: Neighbour) -> impl Iterator<Item = &mut Run> {
     let (up, log) = match frame {
         Frame::Up(batch) => (&mut batch.items[..], &mut [][..]),
         Frame::Replicate(batch) if from == Neighbour::Below => (&mut [][..], &mut batch.items[..]),
+        Frame::HistoryReply(part) if from == Neighbour::Below => (&mut [][..], &mut part.items[..]),
         _ => (&mut [][..], &mut [][..]),
     };
     let up = up.iter_mut().filter_map(|item| match item {

@@ -1,5 +1,5 @@
-//! Hostile configuration files, journals, clients and HTTP requests (`ftb_fuzz` says how targets
-//! run).
+//! Hostile configuration files, journals, clients, signatures and HTTP requests (`ftb_fuzz` says
+//! how targets run).
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -11,8 +11,14 @@ use ftb_agent::journal::record;
 use ftb_core::protocol::{CLIENT_FEATURES, PROTOCOL};
 use ftb_fuzz::{Parts, Target, piece};
 use ftb_proto::v1::{self, to_agent};
+use ftb_transport::tls::signature::Signed;
+use ftb_transport::tls::{Tls, TlsFiles};
 use ftb_transport::{BoxIo, Credentials};
 use prost::Message as _;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SerialNumber};
+use rustls::pki_types::UnixTime;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -235,5 +241,92 @@ fn no_http_request_stops_the_monitoring_of_an_agent() {
             assert!(health.starts_with(b"HTTP/1.1 200 "), "{}", health.escape_ascii());
         });
         let _ = &lone;
+    });
+}
+
+/// A key that is the same in each run: its signatures are, too.
+fn fixed_key(seed: u8) -> KeyPair {
+    let head = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+    KeyPair::try_from([&head[..], &[seed; 32]].concat()).unwrap()
+}
+
+/// The certificates of a cluster, and what its host `node01` signs.
+struct Signatures {
+    _dir: tempfile::TempDir,
+    tls: Tls,
+    leaf: Vec<u8>,
+    above: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl Signatures {
+    const MESSAGE: &[u8] = b"what is signed";
+
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = |names: Vec<String>, serial: u8| {
+            let mut params = CertificateParams::new(names).unwrap();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.serial_number = Some(SerialNumber::from_slice(&[serial]));
+            params.distinguished_name.push(DnType::CommonName, format!("CA {serial}"));
+            params
+        };
+        let (ca_key, middle_key, key) = (fixed_key(1), fixed_key(2), fixed_key(3));
+        let ca = authority(Vec::new(), 1).self_signed(&ca_key).unwrap();
+        let ca_issuer = Issuer::new(authority(Vec::new(), 1), ca_key);
+        let middle = authority(Vec::new(), 2).signed_by(&middle_key, &ca_issuer).unwrap();
+        let middle_issuer = Issuer::new(authority(Vec::new(), 2), middle_key);
+        let mut params = CertificateParams::new(vec!["node01".to_owned()]).unwrap();
+        params.serial_number = Some(SerialNumber::from_slice(&[3]));
+        let leaf = params.signed_by(&key, &middle_issuer).unwrap();
+        let path = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let files = TlsFiles {
+            ca: path("ca.pem", ca.pem()),
+            crl: None,
+            cert: path("node01.pem", leaf.pem() + &middle.pem()),
+            key: path("node01.key", key.serialize_pem()),
+        };
+        let tls = Tls::load(&files, "test").unwrap();
+        let signature = tls.signer().sign(Self::MESSAGE).unwrap();
+        let (leaf, above) = (leaf.der().to_vec(), middle.der().to_vec());
+        Self { _dir: dir, tls, leaf, above, signature }
+    }
+
+    /// As the target reads it: message, signature, certificates.
+    fn seed(&self, chain: &[&[u8]]) -> Vec<u8> {
+        let parts = [Self::MESSAGE, &self.signature[..]].into_iter().chain(chain.iter().copied());
+        parts.flat_map(piece).collect()
+    }
+}
+
+/// Any agent can put any bytes into the signature of an event: its certificates are parsed before
+/// they verify.
+#[test]
+fn no_certificates_of_a_signature_stop_an_agent_and_none_but_the_right_ones_count() {
+    const ED25519: u16 = 0x0807;
+    let own = Signatures::new();
+    let (leaf, above) = (own.leaf.clone(), own.above.clone());
+    let whole = own.seed(&[&leaf, &above]);
+    let seeds = [whole.clone(), own.seed(&[&leaf]), own.seed(&[&above, &leaf]), own.seed(&[])];
+    let counts = move |bytes: &[u8]| {
+        let mut parts = Parts(bytes);
+        let message = parts.piece().unwrap_or_default();
+        let signature = parts.piece().unwrap_or_default();
+        let chain: Vec<&[u8]> = std::iter::from_fn(|| parts.piece()).collect();
+        let signed = Signed { scheme: ED25519, chain: &chain, message, signature };
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000));
+        let counts = own.tls.check_signature(&signed, "node01", Some(at)).is_ok();
+        let is_right = chain.first() == Some(&&own.leaf[..]) && message == Signatures::MESSAGE;
+        assert!(!counts || is_right, "{chain:?}");
+        counts
+    };
+    assert!(counts(&whole), "the right ones");
+    Target::new("signature_chain").seeds(seeds).check(move |bytes| {
+        counts(bytes);
     });
 }

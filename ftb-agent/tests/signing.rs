@@ -11,11 +11,13 @@ use ftb_agent::agent::Agent;
 use ftb_agent::config::Config;
 use ftb_agent::delivery_filter::DeliveryFilter;
 use ftb_agent::host_lists::Monitors;
-use ftb_agent::signing::{Demands, Neighbour, Signing};
+use ftb_agent::signing::{Demands, Neighbour, Signing, brought};
 use ftb_agent::system;
 use ftb_core::condition::{Condition, Provenance, Truth};
 use ftb_core::event::Tag;
-use ftb_core::frame::{Content, Frame as CoreFrame, Item, Replicate, UpBatch, UpItem};
+use ftb_core::frame::{
+    Content, Frame as CoreFrame, HistoryReply, Item, Replicate, UpBatch, UpItem,
+};
 use ftb_core::node::Fold;
 use ftb_core::node::api::{SubscriptionId, ToClient};
 use ftb_core::position::Epoch;
@@ -686,6 +688,23 @@ fn programs_of_monitors_only_state_conditions_of_other_hosts_and_any_agent_judge
         let counted = [&open, &none, &few, &racks].map(|reader| counts(reader, &event));
         assert_eq!(counted, [true, false, true, true], "{space}: a monitor");
     }
+    // While unsigned events are accepted, the same hosts may.
+    let lax = |hosts: Option<&str>| {
+        let reader = signing(&files);
+        reader.demand(Demands { is_required: false, monitors: hosts.and_then(monitors) });
+        reader
+    };
+    let unsigned = |host| Statement { about: "node02", ..STATEMENT }.unsigned(host);
+    let lax = [lax(None), lax(Some("\"mgmt2\""))];
+    for (host, expected) in [("node03", [true, false]), ("mgmt2", [true, true])] {
+        let counted = [&lax[0], &lax[1]].map(|reader| counts(reader, &unsigned(host)));
+        assert_eq!(counted, expected, "unsigned, of {host}");
+        let proven = |reader: &Signing| {
+            let (items, _) = reader.prove(vec![(1.into(), Run::from(unsigned(host)))]);
+            items[0].1.first().condition().is_some()
+        };
+        assert_eq!([&lax[0], &lax[1]].map(proven), expected, "delivered, of {host}");
+    }
     let event = about("ftb.app", "mgmt2", &monitor);
     assert!(!counts(&open, &event) && !counts(&few, &event), "not protected");
     assert!(counts(&none, &STATEMENT.of("node03", &stolen)), "of its own host");
@@ -765,6 +784,16 @@ fn a_log_that_a_child_brings_has_no_unproven_conditions() {
     let unsigned = || fault("ftb.ipmi", "node02", 1, 5);
     assert!(!states(unsigned(), Neighbour::Below));
     assert!(states(unsigned(), Neighbour::Above), "the acting root has verified it");
+    // Nor has what it answers to a request for older events.
+    let answers = |event: Sealed, from| {
+        let items = vec![Item { index: 1.into(), content: Content::Events(event.into()) }];
+        let reply = HistoryReply { id: 1, items, covered: 1.into(), last: true };
+        let mut frame = reader.admit(CoreFrame::HistoryReply(reply), "test", from);
+        let found = brought(&mut frame, Neighbour::Below).next();
+        found.expect("its publishers are checked too").first().condition().is_some()
+    };
+    assert!(!answers(unsigned(), Neighbour::Below));
+    assert!(answers(unsigned(), Neighbour::Above));
     // What counted when it was logged counts: else the tables of this agent and the child differ.
     let old = signing(&ca.issue_with("node04", |params| {
         (params.not_before, params.not_after) =

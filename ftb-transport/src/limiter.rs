@@ -56,11 +56,15 @@ pub struct Limits {
 /// Says whether places are reserved for a user.
 pub type IsPublisher = Box<dyn Fn(Credentials) -> bool + Send + Sync>;
 
+/// Says as which user a user counts: all user ids of one person as one.
+pub type Payer = Box<dyn Fn(u32) -> u32 + Send + Sync>;
+
 /// Counts the connections of one listening socket.
 pub struct ConnectionLimiter {
     limits: Limits,
     errors: Arc<PeerErrors>,
     is_publisher: IsPublisher,
+    payer: Payer,
     state: Mutex<State>,
 }
 
@@ -84,9 +88,9 @@ enum Source {
 }
 
 impl Source {
-    fn of(connection: &Connection) -> Self {
-        match connection.credentials {
-            Some(credentials) => Self::User(credentials.uid),
+    fn of(connection: &Connection, payer: Option<u32>) -> Self {
+        match payer {
+            Some(uid) => Self::User(uid),
             None => {
                 let address = connection.address.as_str();
                 Self::Address(address.rsplit_once(':').map_or(address, |(host, _)| host).into())
@@ -125,15 +129,26 @@ impl ConnectionLimiter {
         errors: Arc<PeerErrors>,
         is_publisher: impl Fn(Credentials) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let is_publisher = Box::new(is_publisher);
-        Arc::new(Self { limits, errors, is_publisher, state: Mutex::default() })
+        Self::with_payers(limits, errors, is_publisher, |uid| uid)
+    }
+
+    /// The same; `payer` says as which user a user counts.
+    pub fn with_payers(
+        limits: Limits,
+        errors: Arc<PeerErrors>,
+        is_publisher: impl Fn(Credentials) -> bool + Send + Sync + 'static,
+        payer: impl Fn(u32) -> u32 + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (is_publisher, payer) = (Box::new(is_publisher), Box::new(payer));
+        Arc::new(Self { limits, errors, is_publisher, payer, state: Mutex::default() })
     }
 
     /// Whether its user connects too often: drop it. Root and publishers may.
     pub fn is_too_often(&self, connection: &Connection) -> bool {
         let limited = |who: &Credentials| who.uid != 0 && !(self.is_publisher)(*who);
         let Some(who) = connection.credentials.filter(limited) else { return false };
-        let is_admitted = self.state.lock().take(who.uid, Instant::now());
+        let payer = (self.payer)(who.uid);
+        let is_admitted = self.state.lock().take(payer, Instant::now());
         if !is_admitted {
             self.errors.count_quietly("connections_refused");
         }
@@ -144,10 +159,11 @@ impl ConnectionLimiter {
     /// most of them.
     pub fn admit(self: &Arc<Self>, connection: Connection) -> LimitedIo {
         let close = Arc::new(CloseSignal::default());
+        let payer = connection.credentials.map(|who| (self.payer)(who.uid));
         let mut state = self.state.lock();
         let id = state.next;
         state.next += 1;
-        state.wait(id, Arc::clone(&close), Source::of(&connection));
+        state.wait(id, Arc::clone(&close), Source::of(&connection, payer));
         let evicted = match state.waiting.len() > self.limits.waiting_max {
             true => state.evict(),
             false => None,
@@ -160,6 +176,7 @@ impl ConnectionLimiter {
         }
         let permit = Arc::new(Permit {
             id,
+            payer,
             limiter: Arc::clone(self),
             close: Arc::clone(&close),
             said_hello: AtomicBool::new(false),
@@ -182,8 +199,7 @@ impl ConnectionLimiter {
 
     /// Whether the peer's user has many connections: then each gets a smaller send buffer.
     pub fn is_crowded(&self, peer: &Peer) -> bool {
-        let uid = peer.credentials.map(|credentials| credentials.uid);
-        let count = uid.and_then(|uid| self.state.lock().per_user.get(&uid).copied());
+        let count = peer.permit.payer.and_then(|uid| self.state.lock().per_user.get(&uid).copied());
         count.is_some_and(|count| count >= CROWD)
     }
 
@@ -209,6 +225,8 @@ impl ConnectionLimiter {
 /// A counted connection.
 struct Permit {
     id: u64,
+    /// As whom its user counts.
+    payer: Option<u32>,
     limiter: Arc<ConnectionLimiter>,
     close: Arc<CloseSignal>,
     said_hello: AtomicBool,
@@ -290,7 +308,7 @@ impl Peer {
         let Some((close, source)) = state.leave(self.permit.id) else {
             return Ok(());
         };
-        let uid = self.credentials.map(|credentials| credentials.uid).filter(|uid| *uid != 0);
+        let uid = self.permit.payer.filter(|uid| *uid != 0);
         match state.count(uid, &limiter.limits, spare) {
             Ok(()) => {
                 state.open.insert(self.permit.id, (close, uid));
@@ -356,7 +374,7 @@ impl State {
             }
         }
         let bucket = self.rates.entry(uid);
-        bucket.or_insert_with(|| TokenBucket::new(USER_CONNECTIONS, now)).take(now)
+        bucket.or_insert_with(|| TokenBucket::new(USER_CONNECTIONS, now)).take(1, now)
     }
 
     /// Takes the oldest waiting connection of the source that has most of them.
@@ -652,6 +670,25 @@ mod tests {
         assert!(!limiter.is_too_often(&address("10.0.0.1:999")));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(dropped(1), 2 * burst - USER_CONNECTIONS.per_s as usize);
+    }
+
+    #[tokio::test]
+    async fn all_user_ids_of_one_person_count_as_one_user() {
+        let hello = Duration::from_secs(60);
+        let limits = Limits { waiting_max: 4, open_max: 100, per_user_max: 2, hello };
+        let payer = |uid: u32| if uid < 1_000 { uid } else { 1_000 };
+        let limiter = ConnectionLimiter::with_payers(limits, Arc::default(), |_| false, payer);
+        let open: Vec<LimitedIo> = (1_000..1_002).map(|uid| limiter.admit(user(uid))).collect();
+        assert!(open.iter().all(|io| io.peer.on_hello().is_ok()));
+        let third = limiter.admit(user(1_002));
+        assert_eq!(third.peer.on_hello(), Err(Full::User { uid: 1_000, max: 2 }));
+        let other = limiter.admit(user(999));
+        assert!(other.peer.on_hello().is_ok());
+        let waiting = limiter.admit(user(998));
+        let flood: Vec<LimitedIo> = (2_000..2_100).map(|uid| limiter.admit(user(uid))).collect();
+        assert!(!is_closed(&waiting), "the person with most of them loses one");
+        drop((open, third, other, waiting, flood));
+        assert_eq!(limiter.counts(), (0, 0));
     }
 
     #[tokio::test]

@@ -35,16 +35,16 @@ impl TokenBucket {
         Self { rate, left: rate.burst.into(), since: now }
     }
 
-    /// Takes a token; `false` if there is none.
-    pub fn take(&mut self, now: Instant) -> bool {
+    /// Takes tokens; `false`, and none, if there are too few.
+    pub fn take(&mut self, count: u32, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.since).as_secs_f64();
         self.left = (self.left + passed * f64::from(self.rate.per_s)).min(self.rate.burst.into());
         self.since = now;
-        let is_left = self.left >= 1.0;
-        if is_left {
-            self.left -= 1.0;
+        let are_left = self.left >= count.into();
+        if are_left {
+            self.left -= f64::from(count);
         }
-        is_left
+        are_left
     }
 
     /// Whether it is full again.
@@ -62,7 +62,7 @@ mod tests {
         let rate = Rate { per_s: 10, burst: 20 };
         let mut bucket = TokenBucket::new(rate, Instant::now());
         let taken =
-            |bucket: &mut TokenBucket| (0..100).filter(|_| bucket.take(Instant::now())).count();
+            |bucket: &mut TokenBucket| (0..100).filter(|_| bucket.take(1, Instant::now())).count();
         assert_eq!(taken(&mut bucket), 20);
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(taken(&mut bucket), 5);

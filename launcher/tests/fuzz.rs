@@ -11,6 +11,7 @@ use ftb_launcher::memory::peers::Fold;
 use ftb_launcher::plan;
 use ftb_launcher::rankfile::RankFile;
 use ftb_launcher_pods::backend::Choice;
+use ftb_launcher_pods::images::{Outlives, tree};
 use ftb_launcher_pods::pod::ipc::{FromSupervisor, HEAD_BYTES};
 use std::fs::File;
 
@@ -211,6 +212,30 @@ fn a_request_to_ranks_is_read_or_refused_by_its_name() {
             Ok(Some(request)) => assert!(request.set().is_none_or(|set| !set.contains('/'))),
             Ok(None) => {}
             Err(error) => assert!(error.to_string().contains(*name), "{error}"),
+        }
+    });
+}
+
+/// The images of a rank come from another node.
+#[test]
+fn no_stream_of_an_image_panics_its_receiver_or_writes_elsewhere() {
+    let seeds = [
+        "5 a\nhello3 b/c\nend\n",
+        "1 pages-1.img\nx+1 pages-1.img\ny0 empty\n\n",
+        "1 ../x\nx\n",
+        "18446744073709551615 a\nx",
+        "0 a/b\n0 a\n\n",
+    ];
+    let target = Target::new("image_stream").seeds(seeds).rounds(1_500);
+    target.check(|bytes| {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        let mut from = bytes;
+        let received = tree::receive(&mut from, &image, Outlives::Nothing);
+        let entries: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(entries.len(), 1, "nothing beside the image");
+        if let Ok(sum) = received {
+            assert_eq!(tree::bytes(&image).unwrap(), sum.bytes);
         }
     });
 }

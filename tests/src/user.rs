@@ -98,6 +98,21 @@ impl BareClient {
         Ok(())
     }
 
+    /// Says something, and reads what comes until it is said.
+    ///
+    /// # Errors
+    /// The stream ended.
+    pub async fn say_and_read(&mut self, message: to_agent::Message) -> Result<()> {
+        let said = self.to_agent.send(v1::ToAgent { message: Some(message) });
+        tokio::pin!(said);
+        loop {
+            tokio::select! {
+                said = &mut said => return Ok(said?),
+                heard = self.from_agent.message() => heard?.context("the stream ended")?,
+            };
+        }
+    }
+
     /// Subscribes, and waits until the subscription is active or refused: then it gives the words
     /// of the refusal.
     ///

@@ -196,17 +196,32 @@ enum Attack {
     Flood(Severity),
     /// Questions for the tree, many at once.
     Questions,
+    /// The same, to all agents.
+    Reports,
+    /// Subscriptions that come and go.
+    Churn,
+    /// The same, to all that the log has.
+    History,
+    /// The same, to all agents.
+    Reports,
+    /// Subscriptions that come and go.
+    Churn,
+    /// The same, to all that the log has.
+    History,
     /// Nothing that concerns an agent: as many threads that take the processor.
     Spin,
 }
 
 impl Attack {
-    const REAL: [Self; 5] = [
+    const REAL: [Self; 8] = [
         Self::Silence,
         Self::Deaf,
         Self::Flood(Severity::Info),
         Self::Flood(Severity::Fatal),
         Self::Questions,
+        Self::Reports,
+        Self::Churn,
+        Self::History,
     ];
 
     /// The counter of what bounds it at the agent.
@@ -215,8 +230,8 @@ impl Attack {
             Self::Silence => "connections_evicted",
             Self::Deaf => "user_limited",
             Self::Flood(Severity::Fatal) => "severity_lowered",
-            Self::Flood(_) | Self::Spin => "user_slowed",
-            Self::Questions => "queries_refused",
+            Self::Flood(_) | Self::Churn | Self::History | Self::Spin => "user_slowed",
+            Self::Questions | Self::Reports => "queries_refused",
         }
     }
 
@@ -233,7 +248,10 @@ impl Attack {
             Self::Silence => be_silent(&socket, &stop).await,
             Self::Deaf => be_deaf(&socket, &stop).await,
             Self::Flood(severity) => publish_all(&socket, severity, &stop).await,
-            Self::Questions => ask_all(&socket, &stop).await,
+            Self::Questions => ask_all(&socket, &stop, false).await,
+            Self::Reports => ask_all(&socket, &stop, true).await,
+            Self::Churn => churn(&socket, &stop, None).await,
+            Self::History => churn(&socket, &stop, Some(v1::subscribe::Start::SinceNs(0))).await,
             Self::Spin => while !stop.load(Ordering::Relaxed) {},
         }
     }
@@ -306,13 +324,50 @@ async fn publish_all(socket: &Path, severity: Severity, stop: &Arc<AtomicBool>) 
     together(CLIENTS, || publish(socket.to_owned(), Arc::clone(stop))).await;
 }
 
-async fn ask_all(socket: &Path, stop: &Arc<AtomicBool>) {
+/// Subscribes to another name each time, and ends that at once, beside many subscriptions that
+/// stay.
+async fn churn(socket: &Path, stop: &Arc<AtomicBool>, start: Option<v1::subscribe::Start>) {
+    const CLIENTS: usize = 4;
+    const KEPT: u32 = 200;
+    let go_on = async |socket: PathBuf, stop: Arc<AtomicBool>, token: u64| {
+        let Ok(mut client) = BareClient::attach(&socket, token).await else { return };
+        for number in 0_u32.. {
+            let subscription = number.min(KEPT);
+            let filter = format!("event_space=site.churn{token},event_name=x{number}");
+            let wanted = v1::Subscribe { subscription, filter, start, earlier: Vec::new() };
+            let mut said = vec![to_agent::Message::Subscribe(wanted)];
+            if number >= KEPT {
+                let end = v1::Unsubscribe { subscription };
+                said.push(to_agent::Message::Unsubscribe(end));
+            }
+            for message in said {
+                // An agent that does not read keeps it waiting.
+                let said = client.say_and_read(message);
+                let _ = tokio::time::timeout(Duration::from_millis(100), said).await;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    let token = std::cell::Cell::new(100);
+    together(CLIENTS, || {
+        token.set(token.get() + 1);
+        go_on(socket.to_owned(), Arc::clone(stop), token.get())
+    })
+    .await;
+}
+
+async fn ask_all(socket: &Path, stop: &Arc<AtomicBool>, is_wide: bool) {
     const AT_ONCE: usize = 32;
     let ask = async |socket: PathBuf, stop: Arc<AtomicBool>| {
         while !stop.load(Ordering::Relaxed) {
             let Ok(mut admin) = admin(&socket).await else { continue };
             for _ in 0..100 {
-                let _ = admin.tree(TreeRequest::default()).await;
+                let _ = match is_wide {
+                    true => admin.reports(v1::ReportsRequest::default()).await.map(drop),
+                    false => admin.tree(TreeRequest::default()).await.map(drop),
+                };
             }
         }
     };
@@ -365,16 +420,17 @@ async fn status(socket: &Path) -> anyhow::Result<v1::StatusReply> {
     Ok(Admin::connect(socket, PATIENCE).await?.status().await?)
 }
 
-/// Few places for silent connections. An agent counts as lost when an attack starves it for longer
-/// than a busy machine does.
-const ATTACKED: &str = "[limits]\nwaiting_max = 64\n[detection]\nsilence = \"30s\"\n";
+/// Few places for silent connections.
+const ATTACKED: &str = "[limits]\nwaiting_max = 64\n";
+/// An agent counts as lost when an attack starves it for longer than a busy machine does.
+const PATIENT: &str = "[limits]\nwaiting_max = 64\n[detection]\nsilence = \"30s\"\n";
 
 /// A root, and below it an agent on whose host the users are.
-async fn attacked() -> Option<Cluster> {
+async fn attacked(extra: &str) -> Option<Cluster> {
     if !is_possible() {
         return None;
     }
-    let cluster = Plan::new(2, 1).extra(ATTACKED).start().await.unwrap();
+    let cluster = Plan::new(2, 1).extra(extra).start().await.unwrap();
     open_to_all(cluster.dir());
     Some(cluster)
 }
@@ -382,7 +438,7 @@ async fn attacked() -> Option<Cluster> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_one_user_does_another_gets_each_event_and_no_agent_is_lost() {
     const EVENTS: u32 = 50;
-    let Some(cluster) = attacked().await else { return };
+    let Some(cluster) = attacked(PATIENT).await else { return };
     let socket = cluster.socket(1).to_owned();
     for attack in Attack::REAL {
         let attacking = attack.begin(&socket);
@@ -430,7 +486,11 @@ fn p99(times: &mut [Duration]) -> Duration {
 async fn numbers_of_another_users_delay_beside_an_attack() {
     const EVENTS: u32 = 2_000;
     const ROUNDS: usize = 3;
-    let Some(cluster) = attacked().await else { return };
+    /// The goal for the median.
+    const RATIO_MAX: f64 = 2.0;
+    // Silent for two seconds, an agent counts as lost.
+    let Some(cluster) = attacked(ATTACKED).await else { return };
+    let mut slower = Vec::new();
     let socket = cluster.socket(1).to_owned();
     let measure = async || {
         let times = times(&socket, EVENTS, Duration::from_millis(1));
@@ -452,8 +512,13 @@ async fn numbers_of_another_users_delay_beside_an_attack() {
             ratios.push(beside.as_secs_f64() / busy.as_secs_f64());
         }
         ratios.sort_by(f64::total_cmp);
-        println!("{attack:?}: the p99 of another user is {:.2} times as long", ratios[ROUNDS / 2]);
+        let ratio = ratios[ROUNDS / 2];
+        println!("{attack:?}: the p99 of another user is {ratio:.2} times as long");
+        if ratio > RATIO_MAX {
+            slower.push((attack, ratio));
+        }
     }
+    println!("the goal is {RATIO_MAX}; more than that: {slower:?}");
     assert_eq!(lost(cluster.socket(0)).await, 0, "{}", cluster.logs());
 }
 

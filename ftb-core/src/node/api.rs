@@ -51,7 +51,7 @@ pub struct QueryId(pub u64);
 /// User, process and names of a client, from the peer credentials and the client's Hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// From the peer credentials of the socket.
+    /// Whose budget it uses: from the peer credentials of the socket.
     pub uid: u32,
     /// From the peer credentials of the socket.
     pub gid: u32,

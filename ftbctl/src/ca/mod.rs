@@ -166,7 +166,7 @@ impl Ca {
         let plan = self.records.plan(&args.hosts, now_s, args.force);
         if self.records.certificates.len().saturating_add(plan.issue.len()) > RECORDS_MAX {
             return Err(Failure::failed(format_args!(
-                "a CA has at most {RECORDS_MAX} certificates that have not ended"
+                "a CA has at most {RECORDS_MAX} certificates that have not ended or are revoked"
             )));
         }
         let hosts = self.folder.below(HOSTS)?;

@@ -1,7 +1,8 @@
 //! What a CA has issued and revoked. Pure: times come from outside.
 //!
-//! A certificate that has ended is forgotten, unless it is the last of its host: no agent accepts
-//! it, and the revocation list need not name it. Not responsible for: keys, files.
+//! A certificate that has ended is forgotten, unless it is the last of its host, or revoked: agents
+//! accept what the key of an ended one signed before, so the revocation list names it for as long
+//! as there is the CA. Not responsible for: keys, files.
 
 use ftb_core::hostlist::Hostlist;
 use serde::{Deserialize, Serialize};
@@ -124,12 +125,12 @@ impl Records {
         Ok(revoked)
     }
 
-    /// Forgets certificates that have ended, unless they are the last of a host and not revoked.
+    /// Forgets certificates that have ended, unless they are the last of a host, or revoked.
     pub(super) fn forget_ended(&mut self, now_s: u64) {
         let last: BTreeSet<String> =
             self.newest().into_values().map(|issued| issued.serial.clone()).collect();
         self.certificates.retain(|issued| {
-            issued.until_s > now_s || issued.revoked_s.is_none() && last.contains(&issued.serial)
+            issued.until_s > now_s || issued.revoked_s.is_some() || last.contains(&issued.serial)
         });
     }
 
@@ -228,7 +229,10 @@ mod tests {
         records.certificates.insert(0, issued("node2", "d", 30));
         records.forget_ended(NOW_S + 90 * DAY_S);
         let left: Vec<&str> = records.certificates.iter().map(|i| &*i.serial).collect();
-        assert_eq!(left, ["b", "c"], "the last of a host, and what has not ended");
+        assert_eq!(left, ["a", "b", "c"], "revoked ones, the last of a host, what has not ended");
+        records.forget_ended(NOW_S + 10_000 * DAY_S);
+        let revoked = records.certificates.iter().filter(|i| i.revoked_s.is_some()).count();
+        assert_eq!(revoked, 2, "the revocation list names them for ever");
     }
 
     #[test]
