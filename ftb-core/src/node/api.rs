@@ -51,7 +51,7 @@ pub struct QueryId(pub u64);
 /// Who a client is; the shell has it from the peer credentials and the client's hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// From the peer credentials of the socket.
+    /// Whose budget it uses: from the peer credentials of the socket.
     pub uid: u32,
     /// From the peer credentials of the socket.
     pub gid: u32,

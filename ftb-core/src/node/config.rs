@@ -151,6 +151,9 @@ pub struct NodeConfig {
     /// Bytes that the clients of one user may make this agent hold: clients, subscriptions,
     /// filters, and events for slow subscriptions. Default 64 MiB.
     pub user_bytes: usize,
+    /// The same for all such users together: beyond it those that hold the most lose events first.
+    /// Default 512 MiB.
+    pub users_bytes: usize,
     /// Subscriptions of all clients of one user. Default 2,048.
     pub user_subscriptions: usize,
     /// Bytes of their filters. Default 512 KiB.
@@ -239,6 +242,7 @@ impl NodeConfig {
             ring_bytes: 8 << 20,
             lag_bytes: 4 << 20,
             user_bytes: 64 << 20,
+            users_bytes: 512 << 20,
             user_subscriptions: 2_048,
             user_filter_bytes: 512 << 10,
             user_events_per_s: 10_000,

@@ -53,6 +53,7 @@ use links::LinkRole;
 use membership::Membership;
 use publishing::Publishing;
 use role::journal::Past;
+use role::offered::LogOffers;
 use role::root::RootPhase;
 use role::{Role, RoleCause};
 pub use role::{RoleName, role_table};
@@ -77,6 +78,8 @@ pub struct Node {
     /// Highest epoch number heard of.
     epoch_seen: u64,
     role: Role,
+    /// Logs that were offered to this agent and did not come.
+    log_offers: LogOffers,
     /// Until when an agent waits for a log if it becomes acting root. `None`: it has been in a
     /// tree, or has waited.
     log_wait_until_ns: Option<u64>,
@@ -118,6 +121,7 @@ impl Node {
             log: FollowedLog::new(config.conditions),
             epoch_seen: 0,
             role: Role::idle(),
+            log_offers: LogOffers::default(),
             log_wait_until_ns: None,
             delivery: Delivery::new(config.publishers_max),
             publishing: Publishing::new(&config),
@@ -256,7 +260,7 @@ impl Node {
             Timer::Snapshot | Timer::Reconcile => {
                 self.cx.timers.get(timer).filter(|_| self.role.is_root())
             }
-            Timer::AwaitLog => self.role.waits_until_ns(),
+            Timer::AwaitLog => self.await_log_ns(),
             Timer::Fork => self.role.root()?.forks.deadline_ns(),
             Timer::Unreadable => self.role.root()?.unreadable.as_ref().map(|(_, at_ns)| *at_ns),
             Timer::HistoryRequest => self.delivery.history_deadline_ns(&self.cx),
@@ -271,7 +275,7 @@ impl Node {
                 self.role.root()?.grouping.deadline_ns(is_on)
             }
             Timer::Conditions => self.conditions.deadline_ns(),
-            Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::NarrowInterest => {
+            Timer::Suspicion | Timer::Covered | Timer::Resend | Timer::MergeInterest => {
                 self.cx.timers.get(timer)
             }
             Timer::Standby => self.standby_deadline_ns(),
@@ -312,7 +316,7 @@ impl Node {
             Timer::AwaitLog => self.on_await_log_timer(),
             Timer::Unreadable => self.log_unreadable(),
             Timer::Fork => self.on_fork_timer(),
-            Timer::HistoryRequest | Timer::Covered | Timer::NarrowInterest => {
+            Timer::HistoryRequest | Timer::Covered | Timer::MergeInterest => {
                 self.reading(|delivery, cx| delivery.on_timer(cx, timer))
             }
             Timer::Fold
@@ -340,6 +344,7 @@ impl Node {
     }
 
     fn dispatch(&mut self, input: Input) {
+        self.charge_request(&input);
         match input {
             Input::Tick => {}
             Input::Dialed { dial, link } => self.on_dialed(dial, link),
@@ -451,6 +456,7 @@ impl Node {
             self.resumed_ns = Some(now.mono_ns);
             self.cx.links.forgive(now.mono_ns);
             self.membership.forgive_claims(now.mono_ns);
+            self.forgive_offer(now.mono_ns);
         }
     }
 

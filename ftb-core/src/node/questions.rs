@@ -15,7 +15,9 @@ use crate::trace::{EventTrace, TraceRequest, TraceSubject};
 use std::collections::BTreeMap;
 
 /// Most requests that an agent waits for. Further ones get what it remembers itself.
-const REQUESTS_MAX: usize = 16;
+const REQUESTS_MAX: usize = 64;
+/// The same for those of one neighbour, and for those of the clients here.
+const REQUESTS_EACH_MAX: usize = 16;
 /// The part of its time that an agent keeps for its own answer, at least [`OWN_MS_MIN`].
 const OWN_SHARE: u32 = 8;
 const OWN_MS_MIN: u32 = 20;
@@ -67,15 +69,25 @@ impl Questions {
     ) {
         if self.pending.contains_key(&(request.requester, request.request)) {
             // The tree has changed on the way: this agent answers another neighbour.
-            let empty = EventTrace::default();
-            return answer(
-                cx,
-                TraceRequester::Link(link),
-                (request.requester, request.request),
-                empty,
-            );
+            return self.answer_nothing(cx, link, request);
         }
         self.begin(cx, TraceRequester::Link(link), request, own);
+    }
+
+    /// A neighbour gets an empty answer.
+    pub(crate) fn answer_nothing(&self, cx: &mut Cx, link: LinkId, request: TraceRequest) {
+        let key = (request.requester, request.request);
+        answer(cx, TraceRequester::Link(link), key, EventTrace::default());
+    }
+
+    /// Whether there are as many requests of a requester as may wait.
+    fn is_full(&self, requester: TraceRequester) -> bool {
+        let alike = |other: TraceRequester| match requester {
+            TraceRequester::Shell(_) => matches!(other, TraceRequester::Shell(_)),
+            TraceRequester::Link(_) => other == requester,
+        };
+        let waiting = self.pending.values().filter(|pending| alike(pending.requester));
+        self.pending.len() >= REQUESTS_MAX || waiting.count() >= REQUESTS_EACH_MAX
     }
 
     fn begin(
@@ -93,7 +105,7 @@ impl Questions {
         let others =
             parent.chain(children).filter(|(link, _)| requester != TraceRequester::Link(*link));
         let others: Vec<(LinkId, String)> = others.collect();
-        let is_full = self.pending.len() >= REQUESTS_MAX;
+        let is_full = self.is_full(requester);
         let mut waiting = BTreeMap::new();
         let needed = match request.subject {
             TraceSubject::Event(_) => Features::TRACE,

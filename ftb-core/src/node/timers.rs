@@ -57,8 +57,8 @@ pub(crate) enum Timer {
     Conditions,
     /// Unconfirmed events are sent again.
     Resend,
-    /// Filters that are not wanted any more are withdrawn.
-    NarrowInterest,
+    /// Filters that have come or gone are merged.
+    MergeInterest,
     /// A standby acknowledges nothing, or may be standby again.
     Standby,
     /// A journal acknowledges nothing.
@@ -97,7 +97,7 @@ impl Timer {
         Self::DelayedAck,
         Self::Conditions,
         Self::Resend,
-        Self::NarrowInterest,
+        Self::MergeInterest,
         Self::Standby,
         Self::Journal,
         Self::Findings,

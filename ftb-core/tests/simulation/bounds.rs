@@ -216,6 +216,31 @@ fn subscriptions_that_end_together_are_taken_out_together() {
     assert!((1..10).contains(&again), "{again} merges for {COUNT} subscriptions that end");
 }
 
+/// To merge the filters of all takes long: one user must not make an agent do nothing else.
+#[test]
+fn subscriptions_that_come_and_go_are_merged_a_few_times_and_slow_their_user_down() {
+    const COUNT: u32 = 20_000;
+    let mut root = Agent::root();
+    root.attach();
+    for number in 0..COUNT {
+        root.subscribe(number, &format!("event_space=other.s{number}"));
+        let subscription = SubscriptionId(number);
+        root.handle(Input::Unsubscribe { client: CLIENT, subscription });
+    }
+    // They took 40 milliseconds.
+    let merged = root.counted("merges");
+    assert!((1..10).contains(&merged), "{merged} merges for {COUNT} subscriptions");
+    let is_paused =
+        |output: &Output| matches!(output, Output::PauseClient(client) if *client == CLIENT);
+    assert!(root.out.iter().any(is_paused), "its user asks for more than its rate");
+    root.pass_time();
+    root.subscribe(COUNT, "event_space=other.last");
+    root.pass_time();
+    root.pass_time();
+    let again = root.counted("merges") - merged;
+    assert!((1..10).contains(&again), "{again} merges");
+}
+
 #[test]
 fn every_subscription_that_wants_an_event_gets_it_and_no_other() {
     const COUNT: u32 = 300;

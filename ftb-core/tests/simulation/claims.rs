@@ -11,13 +11,14 @@ use ftb_core::frame::{
     members_digest,
 };
 use ftb_core::ident::{OriginId, PublisherId, Rank};
-use ftb_core::node::api::{Input, LinkId, MemberState, Output};
+use ftb_core::node::api::{Gap, GapReason, Input, LinkId, MemberState, Output};
 use ftb_core::node::{Member, Node, NodeConfig};
-use ftb_core::position::Epoch;
+use ftb_core::position::{Epoch, Position};
 use ftb_core::protocol::FEATURES;
 use ftb_core::sealed::Sealed;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
+use ftb_core::trace::{TraceRequest, TraceSubject};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// By rank; `a` is the acting root. The hostile agent is `b`, `c` a child of `a` as well, `d` and
@@ -560,6 +561,112 @@ fn a_child_above_others_re_proposes_the_logs_of_them_all() {
     parent.say(1, Frame::Members(vec![report(3, 1, 1_000, UP)]));
     let claimed = re_proposed(&mut parent, 1, "c");
     assert_eq!(claimed, alone);
+}
+
+impl Parent {
+    /// An agent says that its log of an epoch has ended, or that it has sent it again.
+    fn fork(&mut self, over: u32, number: u64, re_proposed: bool) {
+        self.attempts += 1;
+        let epoch = fork_epoch(number);
+        let items = vec![UpItem::Fork { epoch, until: 1_000.into(), re_proposed }];
+        let (origin, run, base, first) = (origin(over), self.attempts, 1.into(), 1.into());
+        self.say(over, Frame::Up(UpBatch { origin, run, base, first, wants_disk: false, items }));
+    }
+}
+
+#[test]
+fn a_child_that_may_not_re_propose_settles_no_lost_log() {
+    let mut parent = Parent::new();
+    parent.pass(601 * SECOND, &[1, 2]);
+    parent.fork(2, 50, false);
+    parent.fork(1, 50, true);
+    parent.assert_refused("a log that was not re-proposed", &format!("epoch {}", fork_epoch(50)));
+    assert!(!parent.is_closed(1));
+    parent.pass(40 * SECOND, &[1, 2]);
+    assert_eq!(parent.counted("fork_gaps"), 1, "what is lost is reported");
+    // An agent that has just come may have re-proposed it.
+    parent.fork(2, 51, false);
+    parent.greet(1);
+    parent.fork(1, 51, true);
+    parent.pass(40 * SECOND, &[1, 2]);
+    assert_eq!(parent.counted("fork_gaps"), 1);
+}
+
+fn fork_epoch(number: u64) -> Epoch {
+    Epoch { number, root: OriginId(99) }
+}
+
+#[test]
+fn lost_logs_that_a_child_invents_are_bounded_and_push_out_no_other_in_silence() {
+    let mut parent = Parent::new();
+    parent.fork(2, 50, false);
+    for number in 0..3_000 {
+        parent.fork(1, 1_000 + number, false);
+    }
+    assert!(parent.counted("fork_gaps") >= 1_025 - 256, "one more than are remembered is due");
+    parent.pass(40 * SECOND, &[1, 2]);
+    assert_eq!(parent.counted("fork_gaps"), 1_025, "those of the budget, and that of the other");
+    assert_eq!(parent.counted("claims_refused"), 3_000 - 1_024);
+    parent.fork(2, 51, false);
+    parent.pass(40 * SECOND, &[1, 2]);
+    assert_eq!(parent.counted("fork_gaps"), 1_026, "another child has its own");
+}
+
+#[test]
+fn a_gap_of_a_log_comes_only_from_a_child_that_may_re_propose() {
+    let gap = |parent: &mut Parent, number| {
+        parent.attempts += 1;
+        let at = |index: u64| Position { epoch: fork_epoch(number), index: index.into() };
+        let range = (at(1), at(9));
+        let items = vec![UpItem::Gap(Gap::unknown(range, GapReason::LogLost))];
+        let (origin, run, base, first) = (origin(1), parent.attempts, 1.into(), 1.into());
+        parent.say(1, Frame::Up(UpBatch { origin, run, base, first, wants_disk: false, items }));
+        parent.counted("appended")
+    };
+    let mut parent = Parent::new();
+    let before = parent.counted("appended");
+    assert_eq!(gap(&mut parent, 1), before + 1);
+    // With a number that no cluster has come to.
+    assert_eq!(gap(&mut parent, 1 << 62), before + 1);
+    assert_eq!((parent.counted("implausible"), parent.is_closed(1)), (1, true));
+    let mut parent = Parent::new();
+    parent.pass(601 * SECOND, &[1, 2]);
+    let before = parent.counted("appended");
+    assert_eq!(gap(&mut parent, 1), before);
+    parent.assert_refused("a gap of no log", "another log");
+}
+
+fn question(of: u32, request: u64) -> Frame {
+    let (requester, subject) = (origin(of), TraceSubject::Reports);
+    Frame::TraceRequest(TraceRequest { requester, request, subject, within_ms: 1_000 })
+}
+
+fn questions(frames: &[Frame]) -> usize {
+    frames.iter().filter(|frame| matches!(frame, Frame::TraceRequest(_))).count()
+}
+
+#[test]
+fn a_question_in_the_name_of_another_agent_takes_no_answer_from_it() {
+    let mut parent = Parent::new();
+    parent.frames(2);
+    parent.say(1, question(3, 7));
+    let answers = parent.frames(1);
+    let is_empty = |frame: &Frame| matches!(frame, Frame::TraceAnswer(a) if a.trace.answered == 0);
+    assert!(answers.iter().any(is_empty), "{answers:?}");
+    assert_eq!(questions(&parent.frames(2)), 0);
+    parent.say(2, question(3, 7));
+    assert_eq!(questions(&parent.frames(1)), 1, "it is passed on");
+}
+
+#[test]
+fn questions_of_one_child_leave_places_for_those_of_another() {
+    let mut parent = Parent::new();
+    parent.frames(1);
+    (0..40).for_each(|request| parent.say(2, question(3, request)));
+    assert_eq!(questions(&parent.frames(1)), 16);
+    parent.frames(2);
+    parent.say(1, question(1, 1));
+    assert_eq!(questions(&parent.frames(2)), 1);
 }
 
 /// Reports that agent 7 has moved away from agent 6, and are lost.

@@ -3,18 +3,22 @@
 
 use crate::events::{SPACE, Said, seal};
 use crate::neighbour::{START, hello_of_b};
-use ftb_core::Run;
 use ftb_core::epochs::EpochHistory;
+use ftb_core::filter::Filter;
 use ftb_core::frame::{
-    Content, DedupRanges, EntryRef, Frame, Hello, Item, LogRange, NackCode, ReplicaStart, Replicate,
+    Content, DedupRanges, EntryRef, Frame, Heartbeat, Hello, HistoryReply, Item, LogRange,
+    NackCode, ReplicaStart, Replicate,
 };
-use ftb_core::ident::{OriginId, PublisherId};
-use ftb_core::node::api::{Input, LinkId, Output};
+use ftb_core::ident::{OriginId, PublisherId, Rank};
+use ftb_core::node::api::{
+    ClientId, ClientInfo, Input, LinkId, Output, Start, SubscriptionId, ToClient,
+};
 use ftb_core::node::{Member, Node, NodeConfig};
 use ftb_core::position::Epoch;
 use ftb_core::sealed::Sealed;
 use ftb_core::severity::Severity;
 use ftb_core::time::Now;
+use ftb_core::{ConfirmLevel, Run};
 
 const LINK: LinkId = LinkId(9);
 const OWN: OriginId = OriginId(1);
@@ -35,22 +39,60 @@ struct NewRoot {
     node: Node,
     now: Now,
     out: Vec<Output>,
+    /// The last that an agent came on.
+    link: LinkId,
 }
 
 impl NewRoot {
     /// Agent `b` says that it has three entries.
     fn offered(epoch: Epoch) -> Self {
+        let mut root = Self::started();
+        root.comes(LINK, hello_with_log(epoch));
+        root
+    }
+
+    fn started() -> Self {
         let members =
             ["a", "b", "c"].map(|host| Member { host: host.into(), address: host.into() });
         let config = NodeConfig::new("c", "a", OWN, members.to_vec());
-        let mut root = Self { node: Node::new(START, config, 1), now: START, out: Vec::new() };
+        let node = Node::new(START, config, 1);
+        let mut root = Self { node, now: START, out: Vec::new(), link: LINK };
         root.handle(Input::Tick);
-        root.handle(Input::Accepted { link: LINK, certified_hosts: None });
-        let log_range = Some(LogRange { after: 0.into(), until: 3.into() });
-        let hello =
-            Hello { epochs: epochs(epoch), commit_index: 3.into(), log_range, ..hello_of_b() };
-        root.say(Frame::Hello(Box::new(hello)));
         root
+    }
+
+    fn comes(&mut self, link: LinkId, hello: Hello) {
+        self.link = link;
+        self.handle(Input::Accepted { link, certified_hosts: None });
+        self.handle(Input::Frame { link, frame: Frame::Hello(Box::new(hello)) });
+    }
+
+    /// What an agent hears that comes on another link: whether its log is wanted, or that it must
+    /// wait.
+    fn answer(&mut self, link: LinkId, hello: Hello) -> Result<bool, NackCode> {
+        self.comes(link, hello);
+        match self.node.poll_link(self.now, link, 1 << 16, &mut self.out) {
+            Some(Frame::HelloAck(ack)) => Ok(ack.send_log),
+            Some(Frame::HelloNack(nack)) => Err(nack.code),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Time passes; the child says only that it is there, and `frame`.
+    fn beat(&mut self, for_ms: u64, frame: Option<&Frame>) {
+        for _ in 0..for_ms / 500 {
+            self.now.mono_ns += 500_000_000;
+            self.say(Frame::Heartbeat(Heartbeat::default()));
+            frame.into_iter().for_each(|frame| self.say(frame.clone()));
+        }
+    }
+
+    fn role(&self) -> &'static str {
+        let roles = self.out.iter().rev().find_map(|output| match output {
+            Output::Transition(change) if change.machine == "role" => Some(change.to),
+            _ => None,
+        });
+        roles.unwrap()
     }
 
     fn handle(&mut self, input: Input) {
@@ -59,7 +101,7 @@ impl NewRoot {
     }
 
     fn say(&mut self, frame: Frame) {
-        self.handle(Input::Frame { link: LINK, frame });
+        self.handle(Input::Frame { link: self.link, frame });
     }
 
     fn counted(&self, name: &str) -> u64 {
@@ -68,14 +110,25 @@ impl NewRoot {
     }
 
     fn is_closed(&self) -> bool {
-        let closed =
-            |output: &Output| matches!(output, Output::CloseLink { link, .. } if *link == LINK);
-        self.out.iter().any(closed)
+        self.out.iter().any(|output| match output {
+            Output::CloseLink { link, .. } => *link == self.link,
+            _ => false,
+        })
     }
 }
 
+/// What agent `b` says that has three entries of a log.
+fn hello_with_log(epoch: Epoch) -> Hello {
+    let log_range = Some(LogRange { after: 0.into(), until: 3.into() });
+    Hello { epochs: epochs(epoch), commit_index: 3.into(), log_range, ..hello_of_b() }
+}
+
 fn start() -> Frame {
-    Frame::ReplicaStart(ReplicaStart { epochs: epochs(EPOCH), after: 0.into(), copy: 0 })
+    start_after(0)
+}
+
+fn start_after(after: u64) -> Frame {
+    Frame::ReplicaStart(ReplicaStart { epochs: epochs(EPOCH), after: after.into(), copy: 0 })
 }
 
 fn dedup(publishers: &[(u64, &[(u64, u64)])]) -> Frame {
@@ -191,4 +244,148 @@ fn an_epoch_of_the_new_root_that_it_has_not_opened_is_refused() {
     let answer = root.node.poll_link(root.now, LINK, 1 << 16, &mut root.out);
     let Some(Frame::HelloNack(nack)) = answer else { panic!("{answer:?}") };
     assert_eq!(nack.code, NackCode::Epoch);
+}
+
+#[test]
+fn a_log_that_is_offered_and_does_not_come_holds_up_a_new_root_for_seconds() {
+    let mut root = NewRoot::offered(EPOCH);
+    root.beat(4_500, None);
+    assert_eq!((root.role(), root.is_closed()), ("installing", false));
+    root.beat(1_000, None);
+    assert_eq!((root.role(), root.is_closed()), ("awaiting-log", true));
+    assert_eq!(root.counted("misbehaved"), 1);
+    // It does not begin again, and another agent can bring the log.
+    assert_eq!(root.answer(LinkId(10), hello_with_log(EPOCH)), Err(NackCode::Busy));
+    let of_c = Hello { host: "c".into(), rank: Some(Rank(2)), ..hello_with_log(EPOCH) };
+    assert_eq!(root.answer(LinkId(11), Hello { origin: OriginId(3), ..of_c }), Ok(true));
+}
+
+#[test]
+fn an_agent_whose_log_did_not_come_may_offer_one_after_ten_minutes() {
+    let mut root = NewRoot::offered(EPOCH);
+    root.beat(7_000, None);
+    assert_eq!(root.role(), "root", "no other agent has brought one");
+    assert_eq!(root.answer(LinkId(10), hello_with_log(EPOCH)), Ok(false));
+    root.beat(590_000, None);
+    assert_eq!(root.answer(LinkId(11), hello_with_log(EPOCH)), Ok(false));
+    root.beat(10_000, None);
+    assert_eq!(root.answer(LinkId(12), hello_with_log(EPOCH)), Ok(true));
+    // It leads already: it is not held up for longer.
+    assert_eq!(root.role(), "installing");
+    root.beat(6_000, None);
+    assert_eq!(root.role(), "root");
+}
+
+#[test]
+fn a_log_that_drips_ends_the_offer_after_the_time_for_a_whole_one() {
+    let mut root = NewRoot::offered(EPOCH);
+    root.say(start());
+    let nothing = Frame::Replicate(entries(Vec::new(), 0, false));
+    root.beat(45_000, Some(&nothing));
+    assert_eq!((root.role(), root.is_closed()), ("installing", false));
+    root.beat(2_000, Some(&nothing));
+    assert!(root.is_closed());
+}
+
+#[test]
+fn a_child_that_breaks_off_again_and_again_holds_up_the_root_for_one_log() {
+    let mut root = NewRoot::started();
+    let mut held_ms = 0;
+    for link in (20..200).map(LinkId) {
+        root.comes(link, hello_with_log(EPOCH));
+        if root.role() != "installing" {
+            break;
+        }
+        root.beat(2_000, None);
+        held_ms += 2_000;
+        root.handle(Input::LinkClosed { link, error: "it has gone".to_owned() });
+    }
+    assert!((20_000..50_000).contains(&held_ms), "{held_ms} ms");
+}
+
+const CLIENT: ClientId = ClientId(1);
+
+impl NewRoot {
+    /// A root that has installed a log whose first ten entries were not in it any more, and what it
+    /// asks the child for a subscription to all of them.
+    fn asking() -> (Self, u64) {
+        let mut root = Self::started();
+        let log_range = Some(LogRange { after: 10.into(), until: 13.into() });
+        let commit_index = 13.into();
+        root.comes(LINK, Hello { commit_index, log_range, ..hello_with_log(EPOCH) });
+        root.say(start_after(10));
+        let items = (11..=13).map(|index| entry(index, event(index))).collect();
+        root.say(Frame::Replicate(entries(items, 13, true)));
+        assert_eq!(root.counted("logs_installed"), 1);
+        let (name, job_id) = ("test".to_owned(), String::new());
+        let publisher = publisher(1);
+        let info = ClientInfo { uid: 1, gid: 1, pid: 1, name, job_id, publisher };
+        root.handle(Input::ClientAttached { client: CLIENT, info });
+        root.handle(Input::Subscribe {
+            client: CLIENT,
+            subscription: SubscriptionId(1),
+            filter: Filter::everything().into(),
+            start: Start::SinceNs(0),
+        });
+        let (node, now, out) = (&mut root.node, root.now, &mut root.out);
+        let mut frames = std::iter::from_fn(|| node.poll_link(now, LINK, 1 << 16, out));
+        let asked = frames.find_map(|frame| match frame {
+            Frame::HistoryRequest(query) => Some(query.id),
+            _ => None,
+        });
+        let asked = asked.expect("the child is asked");
+        (root, asked)
+    }
+
+    /// The indices of the events that the subscription has got, and how many gaps.
+    fn read(&mut self) -> (Vec<u64>, usize) {
+        let (node, now, out) = (&mut self.node, self.now, &mut self.out);
+        let messages = std::iter::from_fn(|| node.poll_client(now, CLIENT, 1 << 16, out));
+        let (mut read, mut gaps) = (Vec::new(), 0);
+        for message in messages {
+            match message {
+                ToClient::Deliver { items, .. } => {
+                    for (first, run) in items {
+                        read.extend((0..run.count() as u64).map(|at| (first + at).get()));
+                    }
+                }
+                ToClient::Gap { .. } => gaps += 1,
+                _ => {}
+            }
+        }
+        (read, gaps)
+    }
+}
+
+fn older(id: u64, items: Vec<Item>, covered: u64) -> Frame {
+    Frame::HistoryReply(HistoryReply { id, items, covered: covered.into(), last: false })
+}
+
+#[test]
+fn what_a_child_has_of_a_log_is_delivered() {
+    let (mut root, id) = NewRoot::asking();
+    root.say(older(id, vec![entry(9, event(9)), entry(10, event(10))], 10));
+    assert_eq!(root.read(), (vec![9, 10, 11, 12, 13], 0));
+    assert_eq!(root.counted("claims_refused"), 0);
+}
+
+#[test]
+fn older_events_that_cannot_be_end_the_link_and_make_no_reader_deaf() {
+    let bad = [
+        (Vec::new(), 1 << 40, "it stands before all events to come"),
+        (vec![entry(9, event(9)), entry(8, event(8))], 10, "they do not rise"),
+        (vec![entry(9, event(9)), entry(13, event(10))], 10, "they end elsewhere"),
+        (vec![entry(9, event(9))], 14, "more than is logged"),
+    ];
+    for (items, covered, what) in bad {
+        let (mut root, id) = NewRoot::asking();
+        root.say(older(id, items, covered));
+        assert_eq!(root.counted("claims_refused"), 1, "{what}");
+        assert!(root.is_closed(), "{what}");
+        let said =
+            Said { severity: Severity::Info, space: SPACE, name: "X", host: "a", payload: 1 };
+        let events = Run::from(seal(publisher(1), 1, &said));
+        root.handle(Input::Publish { client: CLIENT, events, confirm: ConfirmLevel::Memory });
+        assert_eq!(root.read(), (vec![11, 12, 13, 14], 1), "{what}");
+    }
 }

@@ -22,11 +22,16 @@ const PUBLISHER: ClientId = ClientId(1);
 
 /// An agent alone, whose memory of the log is short.
 fn agent() -> Agent {
+    agent_with(|_| {})
+}
+
+fn agent_with(tune: impl Fn(&mut NodeConfig)) -> Agent {
     let members = vec![Member { host: "a".into(), address: "a".into() }];
     let mut config = NodeConfig::new("c", "a", OriginId(1), members);
     assert_eq!(config.rank, Some(Rank(0)));
     config.log_bytes = 64 * 1024;
     config.user_bytes = USER_BYTES;
+    tune(&mut config);
     let mut agent = Agent::of(Node::new(START, config, 1));
     attach(&mut agent, PUBLISHER, 0);
     agent
@@ -112,6 +117,63 @@ fn a_user_over_the_budget_loses_the_mildest_events_and_another_loses_none() {
             assert!(lost > INFO / 2, "{lost} events were shed: the budget was not used up");
         }
     }
+}
+
+/// Many users, who may be one person, hold together what a few may.
+#[test]
+fn users_over_their_total_lose_events_in_turn_and_one_that_reads_loses_none() {
+    const INFO: u64 = 200;
+    const TOTAL: usize = 1_500 * 1024;
+    let mut agent = agent_with(|config| config.users_bytes = TOTAL);
+    let (greedy, modest) = ((2..18).map(ClientId), ClientId(20));
+    for client in greedy.clone() {
+        attach(&mut agent, client, 1_000 + client.0 as u32);
+        subscribe(&mut agent, client, 1, "");
+    }
+    attach(&mut agent, modest, 999);
+    subscribe(&mut agent, modest, 1, "");
+    let mut got = 0;
+    for seq in 1..=INFO {
+        publish(&mut agent, seq, 1, Severity::Info);
+        got += read(&mut agent, modest)
+            .values()
+            .map(|(all, _)| all.values().sum::<u64>())
+            .sum::<u64>();
+    }
+    assert_eq!(got, INFO);
+    let mut held = 0;
+    for client in greedy {
+        for (got, lost) in read(&mut agent, client).into_values() {
+            let got: u64 = got.values().sum();
+            assert_eq!(got + lost, INFO, "each event came or is reported");
+            held += got;
+        }
+    }
+    let bytes = held as usize * PAYLOAD;
+    assert!((TOTAL / 4..TOTAL).contains(&bytes), "{bytes} bytes waited");
+}
+
+#[test]
+fn a_subscription_beyond_the_total_is_refused_to_a_user_with_more_than_a_share() {
+    let mut agent = agent_with(|config| config.users_bytes = 300 * 1024);
+    let [large, small] = [2, 3].map(ClientId);
+    attach(&mut agent, large, 1_000);
+    attach(&mut agent, small, 1_001);
+    let mut refused = |client, number: u32| {
+        subscribe(&mut agent, client, number, &format!("event_name=x{number}"));
+        let (node, now, out) = (&mut agent.node, agent.now, &mut agent.out);
+        let messages = std::iter::from_fn(|| node.poll_client(now, client, 1 << 16, out));
+        messages
+            .filter(|message| match message {
+                ToClient::Refused { message, .. } => message.contains("limits.users_bytes"),
+                _ => false,
+            })
+            .count()
+    };
+    let number = (0..1_000).find(|number| refused(large, *number) > 0).expect("there is a total");
+    assert!(number > 100, "{number} subscriptions");
+    assert_eq!((0..50).map(|number| refused(small, number)).sum::<usize>(), 0, "it has a share");
+    assert_eq!(refused(large, 2_000), 1);
 }
 
 #[test]

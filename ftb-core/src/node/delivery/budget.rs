@@ -5,6 +5,10 @@
 //! slow subscriptions. If they need more, the user's subscriptions lose the mildest events first,
 //! all of them at once, and report gaps. Subscriptions of other users keep theirs.
 //!
+//! All these users together have one as well, `users_bytes`: one person may have many user ids. If
+//! they need more, the user that holds the most loses events first, and who holds more than an
+//! equal share gets no further subscription.
+//!
 //! Responsible for: the sums, and what is shed because of them. Not responsible for: what one
 //! subscription may hold (`lag_bytes`, [`crate::log::reader`]).
 
@@ -16,7 +20,7 @@ use crate::node::delivery::clients::Client;
 use crate::node::delivery::{Delivery, ReadCx};
 use crate::severity::Severity;
 use crate::trace::TraceStep;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Batches of events that may be on their way to one client, at most.
 const BATCHES_PER_CLIENT: usize = 8;
@@ -27,10 +31,18 @@ const BATCH_BYTES_MIN: usize = 4 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     users: BTreeMap<u32, User>,
+    /// Users with a budget.
+    bounded: usize,
+    /// What they hold together at most.
+    total: usize,
+    /// It is counted anew, and shed, if it is more than that.
+    count_at: usize,
 }
 
 #[derive(Debug, Default)]
 struct User {
+    /// It has a budget.
+    is_bounded: bool,
     clients: usize,
     /// Bytes of clients, subscriptions and filters.
     fixed: usize,
@@ -59,6 +71,10 @@ fn lag_of(client: &Client) -> usize {
 }
 
 impl User {
+    fn held(&self) -> usize {
+        self.fixed.saturating_add(self.lag_max)
+    }
+
     fn end_subscription(&mut self, filter: &Filter) {
         self.subscriptions = self.subscriptions.saturating_sub(1);
         self.filter_bytes = self.filter_bytes.saturating_sub(filter.weight());
@@ -78,42 +94,77 @@ impl User {
 }
 
 impl Budgets {
-    pub(super) fn attached(&mut self, uid: u32) {
-        let user = self.users.entry(uid).or_default();
-        user.clients += 1;
-        user.fixed += CLIENT_BYTES;
+    pub(super) fn attached(&mut self, cx: &Cx, uid: u32) {
+        let is_bounded = !cx.config.unbounded_uids.contains(&uid);
+        self.users.entry(uid).or_insert_with(|| {
+            self.bounded += usize::from(is_bounded);
+            User { is_bounded, ..User::default() }
+        });
+        self.change(uid, |user| {
+            user.clients += 1;
+            user.fixed += CLIENT_BYTES;
+        });
+    }
+
+    /// Changes what counts of a user, and the total with it.
+    fn change<T>(&mut self, uid: u32, change: impl FnOnce(&mut User) -> T) -> Option<T> {
+        let user = self.users.get_mut(&uid)?;
+        let before = user.held();
+        let changed = change(user);
+        if user.is_bounded {
+            self.total = self.total.saturating_sub(before).saturating_add(user.held());
+        }
+        Some(changed)
     }
 
     pub(super) fn detached(&mut self, client: &Client) {
         let uid = client.uid;
         let filters = client.subscriptions.values().map(|found| bytes_of(&found.filter));
         let fixed = CLIENT_BYTES + filters.sum::<usize>();
-        let Some(user) = self.users.get_mut(&uid) else {
-            return debug_assert!(false, "UserIsCounted");
-        };
-        user.clients = user.clients.saturating_sub(1);
-        user.fixed = user.fixed.saturating_sub(fixed);
-        for found in client.subscriptions.values() {
-            user.end_subscription(&found.filter);
-        }
-        user.lag_max = user.lag_max.saturating_sub(lag_of(client));
-        if user.clients == 0 {
-            self.users.remove(&uid);
+        let left = self.change(uid, |user| {
+            user.clients = user.clients.saturating_sub(1);
+            user.fixed = user.fixed.saturating_sub(fixed);
+            for found in client.subscriptions.values() {
+                user.end_subscription(&found.filter);
+            }
+            user.lag_max = user.lag_max.saturating_sub(lag_of(client));
+            if user.clients == 0 {
+                (user.fixed, user.lag_max) = (0, 0);
+            }
+            user.clients
+        });
+        debug_assert!(left.is_some(), "UserIsCounted");
+        if left == Some(0)
+            && let Some(gone) = self.users.remove(&uid)
+        {
+            self.bounded = self.bounded.saturating_sub(usize::from(gone.is_bounded));
         }
     }
 
     pub(super) fn unsubscribed(&mut self, uid: u32, filter: &Filter) {
-        if let Some(user) = self.users.get_mut(&uid) {
+        self.change(uid, |user| {
             user.fixed = user.fixed.saturating_sub(bytes_of(filter));
             user.end_subscription(filter);
-        }
+        });
     }
 
     /// More waits for a slow subscription; whether it has to be counted anew.
     pub(super) fn grew(&mut self, uid: u32, bytes: usize) -> bool {
-        let Some(user) = self.users.get_mut(&uid).filter(|_| bytes > 0) else { return false };
-        user.lag_max = user.lag_max.saturating_add(bytes);
-        user.lag_max > user.count_at
+        let grown = self.change(uid, |user| {
+            user.lag_max = user.lag_max.saturating_add(bytes);
+            user.lag_max > user.count_at
+        });
+        bytes > 0 && grown == Some(true)
+    }
+
+    /// Whether all users together may hold too much: it has to be counted anew.
+    fn is_over(&self, cx: &Cx) -> bool {
+        self.total > self.count_at.max(cx.config.users_bytes)
+    }
+
+    /// What each user may hold while all together hold too much.
+    fn share(&self, cx: &Cx) -> usize {
+        cx.config.users_bytes / self.bounded.max(1)
     }
 }
 
@@ -146,7 +197,12 @@ impl Delivery {
         filter: &Filter,
     ) -> Result<(), String> {
         let (bytes, max) = (bytes_of(filter), self.budget_of(cx, uid));
-        let user = self.budgets.users.entry(uid).or_default();
+        let (total, total_max) = (self.budgets.total, cx.config.users_bytes);
+        let share = self.budgets.share(cx);
+        let Some(user) = self.budgets.users.get(&uid) else {
+            cx.impossible("UserIsCounted");
+            return Ok(());
+        };
         if let Some((used, max, key)) = max.and_then(|_| user.full_for(filter, cx)) {
             cx.counters.user_limited += 1;
             return Err(format!(
@@ -154,11 +210,20 @@ impl Delivery {
                  of this agent (limits.{key}): end others"
             ));
         }
-        user.fixed += bytes;
-        user.subscriptions += 1;
-        user.filter_bytes += filter.weight();
-        // It leaves less room for what waits.
-        user.count_at = user.count_at.min(max.map_or(usize::MAX, |max| max - user.fixed));
+        if max.is_some() && total + bytes > total_max && user.held() + bytes > share {
+            cx.counters.user_limited += 1;
+            return Err(format!(
+                "all users take {total} of {total_max} that they may take of this agent \
+                 (limits.users_bytes), and user {uid} more than its share: end other subscriptions"
+            ));
+        }
+        self.budgets.change(uid, |user| {
+            user.fixed += bytes;
+            user.subscriptions += 1;
+            user.filter_bytes += filter.weight();
+            // It leaves less room for what waits.
+            user.count_at = user.count_at.min(max.map_or(usize::MAX, |max| max - user.fixed));
+        });
         Ok(())
     }
 
@@ -170,6 +235,7 @@ impl Delivery {
             return (bytes_max, false);
         };
         let Some(max) = self.budget_of(cx, uid) else { return (bytes_max, false) };
+        let max = max.min(self.budgets.share(cx));
         let clients = self.budgets.users.get(&uid).map_or(1, |user| user.clients.max(1));
         let share = max / 4 / (BATCHES_PER_CLIENT * clients);
         let is_small = share < bytes_max.min(BATCH_BYTES_TARGET);
@@ -193,10 +259,42 @@ impl Delivery {
                 held = self.count_lag(uid);
             }
         }
-        if let Some(user) = self.budgets.users.get_mut(&uid) {
+        self.budgets.change(uid, |user| {
             user.lag_max = held;
             user.count_at = room.max(held.saturating_add(slack));
+        });
+    }
+
+    /// If more waits for all users together than may: counts it, and sheds what the user with the
+    /// most has, in turn.
+    pub(super) fn enforce_total(&mut self, cx: &mut ReadCx<'_>) {
+        if !self.budgets.is_over(cx) {
+            return;
         }
+        let (max, slack) = (cx.config.users_bytes, cx.config.users_bytes / 16);
+        let bounded = self.budgets.users.iter().filter(|(_, user)| user.is_bounded);
+        let mut users: BTreeSet<u32> = bounded.map(|(uid, _)| *uid).collect();
+        users.iter().for_each(|uid| self.recount(*uid));
+        let is_over = self.budgets.total > max;
+        // Somewhat more is shed than must be: the next event does not need the same again.
+        while is_over && self.budgets.total > max - slack {
+            let held = |uid: &&u32| self.budgets.users.get(*uid).map_or(0, User::held);
+            let Some(uid) = users.iter().max_by_key(held).copied() else { break };
+            match self.mildest_of(uid) {
+                Some(Severity::Fatal) if self.budgets.total <= max.saturating_add(max / 4) => break,
+                Some(severity) => {
+                    self.shed_of(cx, uid, severity);
+                    self.recount(uid);
+                }
+                None => drop(users.remove(&uid)),
+            }
+        }
+        self.budgets.count_at = self.budgets.total.saturating_add(slack);
+    }
+
+    fn recount(&mut self, uid: u32) {
+        let held = self.count_lag(uid);
+        self.budgets.change(uid, |user| user.lag_max = held);
     }
 
     /// Counts what waits for the subscriptions of all users anew.
@@ -218,6 +316,7 @@ impl Delivery {
         if self.budgets.grew(uid, bytes) {
             self.enforce_budget(cx, uid);
         }
+        self.enforce_total(cx);
     }
 
     fn clients_of(&self, uid: u32) -> impl Iterator<Item = &Client> {

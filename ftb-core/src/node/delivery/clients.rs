@@ -107,8 +107,8 @@ impl Delivery {
         self.clients.contains_key(&client)
     }
 
-    pub(crate) fn attach_client(&mut self, client: ClientId, uid: u32) {
-        self.budgets.attached(uid);
+    pub(crate) fn attach_client(&mut self, cx: &Cx, client: ClientId, uid: u32) {
+        self.budgets.attached(cx, uid);
         self.clients.insert(client, Client::new(uid));
     }
 

@@ -249,6 +249,7 @@ impl Delivery {
             cx.trace.note_run(now_ns, &run, TraceStep::Shed, client.0);
         }
         over.into_iter().for_each(|uid| self.enforce_budget(cx, uid));
+        self.enforce_total(cx);
     }
 
     fn active_subscriptions(&self) -> Vec<(ClientId, SubscriptionId)> {

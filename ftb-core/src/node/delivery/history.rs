@@ -455,7 +455,7 @@ impl Delivery {
         match timer {
             Timer::HistoryRequest => self.on_history_timer(cx),
             Timer::Covered => self.on_covered_timer(cx),
-            Timer::NarrowInterest => self.interest_changed(cx),
+            Timer::MergeInterest => self.on_merge_timer(cx),
             _ => cx.impossible("TimerOfDelivery"),
         }
     }

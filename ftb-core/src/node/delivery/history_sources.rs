@@ -15,6 +15,7 @@ use crate::node::api::{JournalPage, JournalRead, LinkId, Output};
 use crate::node::cx::Cx;
 use crate::node::delivery::history_turns::{DiskTurns, Requester};
 use crate::node::delivery::{Delivery, ReadCx};
+use crate::numbers::LogIndex;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Pages that are read from the disk at once; the rest waits for its turn.
@@ -48,6 +49,30 @@ pub(super) struct HistorySearch {
 enum HistorySource {
     Disk,
     Child(LinkId),
+}
+
+/// Whether an answer can be one of the log here, which ends at that index: readers go on behind what
+/// it covers. A log that was taken over may be committed at the child first.
+fn check_reply(
+    query: &HistoryRequest,
+    reply: &HistoryReply,
+    last: LogIndex,
+) -> Result<(), &'static str> {
+    if reply.covered > last {
+        return Err("it covers more than the log has");
+    }
+    // What is asked for by its time begins anywhere.
+    let mut before = if query.since_ns.is_some() { LogIndex::ZERO } else { query.after };
+    for item in &reply.items {
+        if item.index <= before {
+            return Err("its entries do not rise");
+        }
+        before = item.last();
+    }
+    match before > reply.covered.max(query.after) {
+        true => Err("its entries end elsewhere than it says"),
+        false => Ok(()),
+    }
 }
 
 impl HistorySearch {
@@ -241,20 +266,26 @@ impl Delivery {
     }
 
     /// A child answers what it was asked for.
+    ///
+    /// # Errors
+    /// What no honest agent answers. Another child is asked.
     pub(crate) fn on_reply_from_child(
         &mut self,
         cx: &mut ReadCx<'_>,
         link: LinkId,
         reply: HistoryReply,
-    ) {
+    ) -> Result<(), &'static str> {
         let Some(search) = self.search_of(reply.id).filter(|search| search.waits_for(link)) else {
             cx.counters.stale += 1;
-            return;
+            return Ok(());
         };
-        if reply.covered > search.query.after {
-            return self.answered(cx, reply);
+        let checked = check_reply(&search.query, &reply, cx.log.last());
+        if checked.is_ok() && reply.covered > search.query.after {
+            self.answered(cx, reply);
+        } else {
+            self.search_next(cx, reply.id);
         }
-        self.search_next(cx, reply.id);
+        checked
     }
 
     /// The acting root above asks for what it does not have (any more).

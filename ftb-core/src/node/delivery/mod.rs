@@ -54,6 +54,8 @@ pub(crate) struct Delivery {
     /// What of them had been when the log was left for the one in which subscriptions catch up now.
     delivered_before: Option<Seen>,
     interests: Interests,
+    /// When the filters here were merged last.
+    merged_ns: Option<u64>,
     /// Reports of hosts that are powered off, while a suspect may be.
     power: Option<Filter>,
     /// The parent must learn of another interest.
@@ -111,6 +113,7 @@ impl Delivery {
             seen: Seen::new(publishers_max),
             delivered_before: None,
             interests: Interests::default(),
+            merged_ns: None,
             power: None,
             subscribe_due: false,
             active_index: LogIndex::ZERO,

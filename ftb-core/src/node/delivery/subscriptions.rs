@@ -10,6 +10,7 @@ use crate::log::reader::Reader;
 use crate::node::api::{
     ClientId, Gap, GapReason, RefusedWhat, RejectCode, Start, SubscriptionId, ToClient,
 };
+use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::delivery::history_turns::Requester;
 use crate::node::delivery::{Delivery, ReadCx};
@@ -37,6 +38,9 @@ const READ_AGAIN_MAX: u64 = 8_192;
 /// The longest delay before filters that ended are withdrawn at the parent. Merging all filters for
 /// each of many would take quadratic time.
 const NARROW_MS: u64 = 100;
+/// The shortest time between two merges for new subscriptions of clients here. The first of many
+/// does not wait.
+const WIDEN_MS: u64 = 50;
 
 impl Subscription {
     pub(super) fn is_active(&self) -> bool {
@@ -98,9 +102,8 @@ impl Delivery {
         };
         subscriber.subscriptions.insert(id, Box::new(subscription));
         self.waiting.insert((client, id));
-        // To merge all filters anew for each of many would take quadratic time.
         if !is_announced {
-            self.interest_changed(cx);
+            self.interest_widened(cx);
         }
         self.subscriptions_active(cx);
     }
@@ -127,12 +130,28 @@ impl Delivery {
     /// come down until then are dropped here.
     pub(super) fn interest_narrowed(&mut self, cx: &mut Cx) {
         let due_ns = cx.after_ms(NARROW_MS);
-        cx.timers.set_earlier(Timer::NarrowInterest, due_ns);
+        cx.timers.set_earlier(Timer::MergeInterest, due_ns);
+    }
+
+    /// The subtree wants more: it is merged at once, or for many together.
+    fn interest_widened(&mut self, cx: &mut Cx) {
+        let due_ns = self.merged_ns.map_or(0, |at_ns| at_ns.saturating_add(ns(WIDEN_MS)));
+        match due_ns <= cx.now.mono_ns {
+            true => self.interest_changed(cx),
+            false => cx.timers.set_earlier(Timer::MergeInterest, due_ns),
+        }
+    }
+
+    /// It is time to merge what the subtree wants.
+    pub(super) fn on_merge_timer(&mut self, cx: &mut ReadCx<'_>) {
+        self.interest_changed(cx);
+        self.subscriptions_active(cx);
     }
 
     /// What the subtree wants may have changed: merges it anew and tells the parent.
     pub(super) fn interest_changed(&mut self, cx: &mut Cx) {
-        cx.timers.stop(Timer::NarrowInterest);
+        cx.timers.stop(Timer::MergeInterest);
+        self.merged_ns = Some(cx.now.mono_ns);
         cx.counters.merges += 1;
         let own = self.clients.values().flat_map(|client| client.subscriptions.values());
         let own = own.map(|subscription| &subscription.filter);

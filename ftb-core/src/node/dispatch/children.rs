@@ -81,7 +81,7 @@ impl Node {
         self.epoch_seen = epoch_seen;
         self.lose_former_link(rank, hello.origin);
         self.make_room(rank);
-        let send_log = match self.compare_histories(&hello) {
+        let send_log = match self.compare_histories(rank, &hello) {
             Some(false) => {
                 let message = format!(
                     "{} has just started and waits for the log of {}'s component",
@@ -93,7 +93,7 @@ impl Node {
         };
         self.tree.warn_of_mismatches(&mut self.cx, &hello);
         if send_log {
-            self.begin_install(link, &hello);
+            self.begin_install(link, rank, &hello);
         } else {
             self.raise_epoch();
             self.report_fork(hello.epochs.position(hello.commit_index));

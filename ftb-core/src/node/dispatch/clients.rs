@@ -1,13 +1,26 @@
 //! Clients are publishers and subscribers: both parts know them.
 
 use crate::node::Node;
-use crate::node::api::{ClientId, ClientInfo, ToClient};
+use crate::node::api::{ClientId, ClientInfo, Input, ToClient};
 use crate::node::delivery::{Delivery, ReadCx};
 
 impl Node {
     pub(crate) fn on_client_attached(&mut self, client: ClientId, info: ClientInfo) {
-        self.delivery.attach_client(client, info.uid);
+        self.delivery.attach_client(&self.cx, client, info.uid);
         self.publishing.attach_client(&self.cx, client, info);
+    }
+
+    /// What a client asks for beside what it publishes counts for the rate of its user.
+    pub(crate) fn charge_request(&mut self, input: &Input) {
+        let (client, size) = match input {
+            Input::Subscribe { client, filter, .. } => (*client, (0, filter.weight())),
+            Input::Unsubscribe { client, .. } | Input::DelayAcks { client, .. } => {
+                (*client, (0, 0))
+            }
+            Input::Restate { client, events } => (*client, (events.count(), events.len())),
+            _ => return,
+        };
+        self.publishing.charge_request(&mut self.cx, client, size);
     }
 
     pub(crate) fn on_client_detached(&mut self, client: ClientId) {

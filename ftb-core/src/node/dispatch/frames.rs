@@ -101,7 +101,11 @@ impl Node {
                 self.reading(|delivery, cx| delivery.on_history_request(cx, link, fetch))
             }
             Frame::HistoryReply(fetched) => {
-                self.reading(|delivery, cx| delivery.on_reply_from_child(cx, link, fetched))
+                let taken =
+                    self.reading(|delivery, cx| delivery.on_reply_from_child(cx, link, fetched));
+                if let Err(what) = taken {
+                    self.membership.refuse_history(link, what);
+                }
             }
             Frame::ReplicaStart(start) => self.on_offered_start(link, start),
             Frame::DedupRanges(dedup) => self.on_offered_dedup(link, &dedup),

@@ -4,6 +4,7 @@ use crate::frame::{Content, TraceAnswer};
 use crate::ident::{EventId, Rank};
 use crate::node::Node;
 use crate::node::api::{ClientId, JournalState, LinkId, QueryId};
+use crate::node::links::LinkRole;
 use crate::numbers::LogIndex;
 use crate::trace::{
     AgentReport, AgentTrace, EventTrace, Hop, TraceRequest, TraceStep, TraceSubject, TracedEvent,
@@ -21,6 +22,12 @@ impl Node {
 
     /// A neighbour asks.
     pub(super) fn on_trace_request(&mut self, link: LinkId, request: TraceRequest) {
+        // In the name of another agent it would take that one's answers.
+        let is_child = self.cx.links.role(link) == Some(LinkRole::Child);
+        if is_child && !self.membership.is_below(&self.cx, link, request.requester) {
+            self.cx.counters.stale += 1;
+            return self.questions.answer_nothing(&mut self.cx, link, request);
+        }
         let own = self.own_answer(request.subject);
         self.questions.on_request(&mut self.cx, link, request, own);
     }

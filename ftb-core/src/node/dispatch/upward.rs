@@ -22,7 +22,7 @@ impl Node {
     }
 
     /// Events have come up from a child.
-    pub(super) fn on_up(&mut self, link: LinkId, batch: UpBatch) {
+    pub(super) fn on_up(&mut self, link: LinkId, mut batch: UpBatch) {
         let attached = self.tree.is_attached(link);
         let is_admitted = attached && self.membership.admit_events(&mut self.cx, link, &batch);
         let rank = self.cx.around.child(link).map_or(0, |child| child.sighting.rank.0);
@@ -30,6 +30,7 @@ impl Node {
         if !is_admitted {
             return self.publishing.drop_batch(&mut self.cx, link, &batch, attached);
         }
+        self.membership.admit_forks(&self.cx, link, &mut batch);
         let way = self.way_up();
         let batch = match self.publishing.on_up(&mut self.cx, link, batch, way) {
             Ok(Some(batch)) => batch,

@@ -20,6 +20,8 @@ use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
 use crate::node::membership::re_proposal_rate::ReProposals;
+use crate::numbers::LogIndex;
+use crate::position::Epoch;
 use std::collections::BTreeMap;
 
 /// Most reports that wait. One more takes the place of one of the child with the most, or is
@@ -32,6 +34,9 @@ const DROPPED_MAX: usize = 1_024;
 /// each listed agent below it. Each may have been acting root of a component of its own, and sends
 /// its log again when its way up changes before that is confirmed.
 const LOGS: u64 = 4;
+/// How many epochs of other logs a child may report for itself and for each listed agent below it
+/// while it may re-propose that: each may become a gap for all subscribers.
+const FORKS: u64 = 1_024;
 
 /// How long a report of an agent that is elsewhere waits: its old parent notices within
 /// `detection_ms` that it has left, and reports that.
@@ -59,6 +64,10 @@ pub(crate) enum ClaimKind {
     Epoch,
     /// An offered log.
     Log,
+    /// Older events that it was asked for.
+    History,
+    /// What another log had.
+    Fork,
 }
 
 impl ClaimKind {
@@ -71,6 +80,12 @@ impl ClaimKind {
             Self::Join => "a request for a rank",
             Self::Epoch => return "it raises the epoch again and again".to_owned(),
             Self::Log => return format!("it offers a log that cannot be: {about}"),
+            Self::History => {
+                return format!("it answers with older events that cannot be: {about}");
+            }
+            Self::Fork => {
+                return format!("it reports too many lost logs, or one too late: {about}");
+            }
         };
         format!("it sent {what} of {about}, which is not below it")
     }
@@ -208,6 +223,11 @@ impl Membership {
     /// A child offers a log that no honest agent has.
     pub(crate) fn refuse_log(&mut self, link: LinkId, what: &str) {
         self.claims.refuse(link, ClaimKind::Log, what, true);
+    }
+
+    /// A child answers with older events as no honest agent does.
+    pub(crate) fn refuse_history(&mut self, link: LinkId, what: &str) {
+        self.claims.refuse(link, ClaimKind::History, what, true);
     }
 
     /// Whether another child says that an agent has come below it.
@@ -481,17 +501,48 @@ impl Membership {
         });
         let events = runs.flat_map(|run| run.groups().map(|(_, event)| event));
         let mut foreign = events.filter(|event| !event.host().eq_ignore_ascii_case(host));
-        let Some(event) = foreign.next() else { return true };
+        // A gap is of a log.
+        let gaps = batch.items.iter().filter(|item| matches!(item, UpItem::Gap(_)));
+        let gap_bytes: usize = gaps.map(UpItem::len).sum();
+        let (about, bytes) = match foreign.next() {
+            Some(event) => (event.host().to_owned(), batch.bytes()),
+            None if gap_bytes > 0 => ("another log".to_owned(), gap_bytes as u64),
+            None => return true,
+        };
         let (members, log_bytes) = (&self.members, cx.config.log_bytes as u64);
         let budget = || log_bytes.saturating_mul(LOGS * (1 + members.count_listed_below(child)));
-        if self.claims.re_proposals.take(child, batch.bytes(), cx.now.mono_ns, budget) {
+        if self.claims.re_proposals.take(child, bytes, cx.now.mono_ns, budget) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
         }
-        let about = event.host().to_owned();
         cx.counters.events_not_below += batch.count();
         self.claims.refuse(link, ClaimKind::Event, &about, true);
         false
+    }
+
+    /// Epochs of other logs that a child reports, with admitted events: what is beyond its budget
+    /// becomes void, and so does what it says to have re-proposed when it may not re-propose. The
+    /// root then reports a gap for what it has heard of elsewhere.
+    pub(crate) fn admit_forks(&mut self, cx: &Cx, link: LinkId, batch: &mut UpBatch) {
+        let Some(child) = cx.around.child(link).map(|child| child.sighting.rank) else { return };
+        let (members, now_ns) = (&self.members, cx.now.mono_ns);
+        let one = (cx.config.log_bytes as u64).saturating_mul(LOGS).max(FORKS);
+        let budget = || one.saturating_mul(1 + members.count_listed_below(child));
+        let mut refused = None;
+        for item in &mut batch.items {
+            let UpItem::Fork { epoch, re_proposed, .. } = item else { continue };
+            let re_proposals = &mut self.claims.re_proposals;
+            if *re_proposed && !re_proposals.is_expected(child, now_ns)
+                || !re_proposals.take_any(child, one / FORKS, now_ns, budget)
+            {
+                refused = Some(*epoch);
+                let (epoch, until) = (Epoch::ZERO, LogIndex::ZERO);
+                *item = UpItem::Fork { epoch, until, re_proposed: false };
+            }
+        }
+        if let Some(epoch) = refused {
+            self.claims.refuse(link, ClaimKind::Fork, &format!("epoch {epoch}"), false);
+        }
     }
 
     /// Whether a question that a child passes up can be of an agent below it: its answer goes back
@@ -511,6 +562,18 @@ impl Membership {
         let about = about.unwrap_or_else(|| cx.config.host.clone());
         self.claims.refuse(link, ClaimKind::Route, &about, false);
         false
+    }
+
+    /// Whether an agent is known to be a child, or below it.
+    pub(crate) fn is_below(&self, cx: &Cx, link: LinkId, origin: OriginId) -> bool {
+        let children = &cx.around.children;
+        match children.iter().find(|child| child.sighting.origin == origin) {
+            Some(child) => child.link == link,
+            None => {
+                let known = self.claims.origins.get(&origin);
+                known.is_some_and(|(rank, _)| self.standing_of(cx, *rank) == Some(link))
+            }
+        }
     }
 
     /// The requests for ranks that a child may pass up. A listed host needs none: that a child asks

@@ -42,13 +42,17 @@ pub(super) struct ReProposals(BTreeMap<Rank, ReProposalBudget>);
 impl ReProposals {
     /// Something is new: the child may re-propose from now on.
     pub(super) fn expect(&mut self, child: Rank, now_ns: u64) {
+        self.make_room(child);
+        let budget = self.0.entry(child).or_default();
+        budget.until_ns = now_ns.saturating_add(EXPECTED_NS);
+        budget.bytes = None;
+    }
+
+    fn make_room(&mut self, child: Rank) {
         if self.0.len() >= CHILDREN_MAX && !self.0.contains_key(&child) {
             let first = self.0.iter().min_by_key(|(_, budget)| budget.over_ns());
             first.map(|(rank, _)| *rank).and_then(|rank| self.0.remove(&rank));
         }
-        let budget = self.0.entry(child).or_default();
-        budget.until_ns = now_ns.saturating_add(EXPECTED_NS);
-        budget.bytes = None;
     }
 
     /// A child re-proposes that many bytes. `whole` gives the bytes of its whole budget. Says
@@ -60,10 +64,24 @@ impl ReProposals {
         now_ns: u64,
         whole: impl FnOnce() -> u64,
     ) -> bool {
-        let Some(budget) = self.0.get_mut(&child) else { return false };
-        if now_ns >= budget.until_ns {
-            return false;
-        }
+        self.is_expected(child, now_ns) && self.take_any(child, bytes, now_ns, whole)
+    }
+
+    /// Whether a child may re-propose now.
+    pub(super) fn is_expected(&self, child: Rank, now_ns: u64) -> bool {
+        self.0.get(&child).is_some_and(|budget| now_ns < budget.until_ns)
+    }
+
+    /// As [`Self::take`], of what a child may say at any time.
+    pub(super) fn take_any(
+        &mut self,
+        child: Rank,
+        bytes: u64,
+        now_ns: u64,
+        whole: impl FnOnce() -> u64,
+    ) -> bool {
+        self.make_room(child);
+        let budget = self.0.entry(child).or_default();
         let whole = *budget.bytes.get_or_insert_with(whole);
         let part = u128::from(bytes) * u128::from(EXPECTED_NS) / u128::from(whole.max(1));
         let cost_ns = u64::try_from(part).unwrap_or(u64::MAX);

@@ -173,6 +173,13 @@ impl Publishing {
         }
     }
 
+    /// A client has asked for something, with that many events and bytes.
+    pub(crate) fn charge_request(&mut self, cx: &mut Cx, client: ClientId, size: (usize, usize)) {
+        if self.publishers.get(&client).is_some_and(|publisher| publisher.is_limited) {
+            self.charge_user(cx, client, size);
+        }
+    }
+
     /// A client of a user with a rate has published. Over the rate, no client of the user is read
     /// whose last events were no more severe.
     fn charge_user(&mut self, cx: &mut Cx, client: ClientId, size: (usize, usize)) {

@@ -12,7 +12,7 @@ use crate::numbers::LogIndex;
 use crate::position::{Epoch, Position};
 use std::collections::BTreeMap;
 
-/// Most forks remembered.
+/// Most forks that wait or are remembered. One more is due at once: its gap is logged.
 const FORKS_MAX: usize = 256;
 
 /// Epochs outside the log: pending, and settled (re-proposed, or reported as lost).
@@ -31,9 +31,8 @@ impl PendingForks {
         }
         let waiting = self.pending.entry(epoch).or_insert((until, deadline_ns));
         waiting.0 = waiting.0.max(until);
-        if self.pending.len() > FORKS_MAX {
-            self.pending.pop_first();
-        }
+        let excess = self.pending.len().saturating_sub(FORKS_MAX);
+        self.pending.values_mut().take(excess).for_each(|(_, deadline_ns)| *deadline_ns = 0);
     }
 
     /// What a fork had logged is in the log now.

@@ -9,6 +9,7 @@
 
 use crate::epochs::EpochHistory;
 use crate::frame::{DedupRanges, Frame, Hello, ReplicaStart, Replicate, UpItem};
+use crate::ident::Rank;
 use crate::node::Node;
 use crate::node::api::LinkId;
 use crate::node::config::ns;
@@ -29,7 +30,7 @@ const REPROPOSED_EVENTS_MAX: usize = 65_536;
 impl Node {
     /// What an acting root does with an agent whose log is not its own: `Some(true)`, it takes the
     /// log over; `Some(false)`, the agent must wait for the one who brings it; `None`, no matter.
-    pub(in crate::node) fn compare_histories(&mut self, hello: &Hello) -> Option<bool> {
+    pub(in crate::node) fn compare_histories(&mut self, rank: Rank, hello: &Hello) -> Option<bool> {
         let root = self.role.root()?;
         if hello.epochs.is_empty() || self.log.epochs().knows(hello.epochs.head()) {
             return None;
@@ -44,27 +45,65 @@ impl Node {
         // too.
         let past = fork > LogIndex::ZERO || self.tree.children().next().is_some();
         let incomplete = past && hello.epochs.is_incomplete_after(fork);
-        let worth = hello.log_range.is_some_and(|holds| {
+        let counts = self.log_offers.counts(rank, self.cx.now.mono_ns);
+        let offered = hello.log_range.filter(|_| counts);
+        let worth = offered.is_some_and(|holds| {
             whole && !incomplete && own <= REPROPOSED_EVENTS_MAX && holds.until - fork > own as u64
         });
         if worth {
             return Some(true);
         }
         self.cx.counters.installs_refused += u64::from(hello.log_range.is_some());
-        (self.cx.awaits_log() && hello.log_range.is_none()).then_some(false)
+        (self.cx.awaits_log() && offered.is_none()).then_some(false)
     }
 
-    /// A new root has waited for a log.
+    /// When a root has waited for a log, or for the next part of one.
+    pub(in crate::node) fn await_log_ns(&self) -> Option<u64> {
+        let waits_until_ns = self.role.waits_until_ns();
+        match &self.role.root()?.phase {
+            RootPhase::Installing { offered, .. } => {
+                let deadline_ns = offered.deadline_ns(&self.cx.config);
+                Some(waits_until_ns.map_or(deadline_ns, |until_ns| until_ns.min(deadline_ns)))
+            }
+            RootPhase::AwaitingLog { .. } | RootPhase::Leading => waits_until_ns,
+        }
+    }
+
+    /// A root has waited for a log, or for the next part of one.
     pub(in crate::node) fn on_await_log_timer(&mut self) {
         let later_ns = self.cx.after_ms(self.cx.config.dial_ms);
         let Some(root) = self.role.root_mut() else { return self.cx.impossible("TimerOfRoot") };
         match &mut root.phase {
-            // The log is on its way: no epoch may begin before it is here.
-            RootPhase::Installing { awaits: Some(until_ns), .. } => *until_ns = later_ns,
+            RootPhase::Installing { from, offered, awaits, .. } => {
+                // The log is on its way: no epoch may begin before it is here.
+                *awaits = awaits.map(|_| later_ns);
+                let link = *from;
+                if offered.deadline_ns(&self.cx.config) <= self.cx.now.mono_ns {
+                    self.refuse_offer(link, "it does not come");
+                    self.end_install(link, "the log does not come");
+                }
+            }
             RootPhase::AwaitingLog { .. } => self.begin_to_lead("no log has come in time"),
-            RootPhase::Installing { .. } | RootPhase::Leading => {}
+            RootPhase::Leading => {}
         }
         self.refresh_around();
+    }
+
+    /// This agent was stopped for a while itself.
+    pub(in crate::node) fn forgive_offer(&mut self, now_ns: u64) {
+        if let Some(RootPhase::Installing { offered, .. }) =
+            self.role.root_mut().map(|root| &mut root.phase)
+        {
+            offered.forgive(now_ns);
+        }
+    }
+
+    /// A child offers what it does not send, or what no honest agent has.
+    fn refuse_offer(&mut self, link: LinkId, what: &str) {
+        if let Some(RootPhase::Installing { offered, .. }) = self.role.root().map(|r| &r.phase) {
+            self.log_offers.refused(offered.rank, self.cx.now.mono_ns);
+        }
+        self.membership.refuse_log(link, what);
     }
 
     /// A new root does not wait for a log that no agent can bring.
@@ -145,13 +184,13 @@ impl Node {
     // The side that takes it.
 
     /// Begins to take a child's log over.
-    pub(in crate::node) fn begin_install(&mut self, from: LinkId, hello: &Hello) {
+    pub(in crate::node) fn begin_install(&mut self, from: LinkId, rank: Rank, hello: &Hello) {
         let awaits = match self.role.root().map(|root| &root.phase) {
             Some(RootPhase::AwaitingLog { until_ns }) => Some(*until_ns),
             _ => None,
         };
-        let phase =
-            RootPhase::Installing { from, offered: OfferedLog::of(hello), replica: None, awaits };
+        let offered = OfferedLog::of(rank, hello, self.cx.now.mono_ns);
+        let phase = RootPhase::Installing { from, offered, replica: None, awaits };
         self.set_phase(RoleCause::LogOffered, "a child brings its log", phase);
     }
 
@@ -162,10 +201,13 @@ impl Node {
 
     fn end_install(&mut self, link: LinkId, why: &str) {
         let phase = match self.role.root().map(|root| &root.phase) {
-            Some(RootPhase::Installing { from, awaits, .. }) if *from == link => match *awaits {
-                Some(until_ns) => RootPhase::AwaitingLog { until_ns },
-                None => RootPhase::Leading,
-            },
+            Some(RootPhase::Installing { from, offered, awaits, .. }) if *from == link => {
+                self.log_offers.failed(offered, &self.cx);
+                match *awaits {
+                    Some(until_ns) => RootPhase::AwaitingLog { until_ns },
+                    None => RootPhase::Leading,
+                }
+            }
             _ => return,
         };
         self.set_phase(RoleCause::OfferLost, why, phase);
@@ -178,6 +220,7 @@ impl Node {
     ) -> Option<(&Cx, &mut OfferedLog, &mut Option<Box<Replica>>)> {
         match &mut self.role.root_mut()?.phase {
             RootPhase::Installing { from, offered, replica, .. } if *from == link => {
+                offered.heard(self.cx.now.mono_ns);
                 Some((&self.cx, offered, replica))
             }
             _ => None,
@@ -189,7 +232,7 @@ impl Node {
         let started = offered.start(&start);
         *slot = Some(Box::new(Replica::new(start, &cx.config)));
         if let Err(what) = started {
-            self.membership.refuse_log(link, what);
+            self.refuse_offer(link, what);
         }
     }
 
@@ -197,7 +240,7 @@ impl Node {
         let Some((cx, offered, slot)) = self.install_from(link) else { return };
         let Some(replica) = slot else { return };
         if let Err(what) = offered.ranges(cx, dedup) {
-            return self.membership.refuse_log(link, what);
+            return self.refuse_offer(link, what);
         }
         replica.mark(dedup);
     }
@@ -211,18 +254,21 @@ impl Node {
             return;
         }
         if let Err(what) = offered.entries(replica, &batch) {
-            return self.membership.refuse_log(link, what);
+            return self.refuse_offer(link, what);
         }
         if !replica.add(batch) {
             return self.misbehaved(link, "an entry reference names no batch");
         }
-        let is_kept = offered.is_kept_by(replica);
+        let (is_kept, rank) = (offered.is_kept_by(replica), offered.rank);
         if replica.complete
             && let Some(replica) = slot.take()
         {
             match is_kept {
                 true => self.install_log(link, *replica),
-                false => self.refuse_log(link, &replica, "it is shorter than its hello said"),
+                false => {
+                    self.log_offers.refused(rank, self.cx.now.mono_ns);
+                    self.refuse_log(link, &replica, "it is shorter than its hello said");
+                }
             }
         }
     }

@@ -74,6 +74,11 @@ impl Said {
         Self { epoch: epoch.number, index }
     }
 
+    /// With a position beside the rest.
+    fn with(self, Position { epoch, index }: Position) -> Self {
+        Self { epoch: self.epoch.max(epoch.number), index: self.index.max(index) }
+    }
+
     fn of_frame(frame: &Frame) -> Self {
         match frame {
             Frame::Hello(hello) => {
@@ -96,10 +101,14 @@ impl Said {
                 UpItem::Fork { epoch, until, .. } => {
                     Self { epoch: said.epoch.max(epoch.number), index: said.index.max(*until) }
                 }
-                UpItem::Events(_) | UpItem::Gap(_) | UpItem::Loss(_) => said,
+                UpItem::Gap(gap) => said.with(gap.after).with(gap.until),
+                UpItem::Events(_) | UpItem::Loss(_) => said,
             }),
             Frame::FilterActive { index, .. } => Self { epoch: 0, index: *index },
-            Frame::HistoryReply(fetched) => Self { epoch: 0, index: fetched.covered },
+            Frame::HistoryReply(fetched) => {
+                let last = fetched.items.iter().map(|item| item.last()).max().unwrap_or_default();
+                Self { epoch: 0, index: fetched.covered.max(last) }
+            }
             Frame::Replicate(batch) => {
                 let last = batch.items.iter().map(|item| item.last()).max().unwrap_or_default();
                 Self::of_epoch(batch.epoch, batch.until.max(last))
