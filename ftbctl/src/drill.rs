@@ -17,17 +17,20 @@ use ftb_client::{
 };
 use ftb_core::catalog::names;
 use ftb_core::trace::TraceStep;
-use ftb_launcher_core::drill::{self, Choice, Drill, DrillAnswer, DrillId};
+use ftb_launcher_core::drill::{self, Choice, Drill, DrillAnswer, DrillCheck, DrillId};
 use ftb_launcher_core::jl;
 use ftb_launcher_core::names::{JobId, NodeName};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Most launchers of which a drill waits for answers; others may answer, but need not.
 const LAUNCHERS_MAX: usize = 4096;
 /// A launcher that has reported itself within this time is expected to answer.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3 * jl::ALIVE.as_secs());
+/// What an answer without a reason leaves out.
+const OLDER: &str = "its launcher is older than this command, and checks neither whether the \
+                     publisher may speak about the node nor its signature";
 /// The code of a publish that an access rule forbids.
 const DENIED: &str = "denied";
 
@@ -101,6 +104,28 @@ impl Progress {
         }
     }
 
+    /// Answers of launchers that have the node.
+    fn decided(&self) -> impl Iterator<Item = (&Launcher, &DrillAnswer)> {
+        let all = self.answers.iter().map(|(launcher, (_, answer))| (launcher, answer));
+        all.filter(|(_, answer)| answer.choice != Choice::NotOfJob)
+    }
+
+    /// What a real fault would have met and the drill has not, by check.
+    fn unchecked(&self) -> BTreeSet<DrillCheck> {
+        let is_open =
+            |check: &DrillCheck| self.decided().any(|(_, answer)| !answer.checked.contains(check));
+        DrillCheck::ALL.into_iter().filter(is_open).collect()
+    }
+
+    /// The same for people, by launcher.
+    fn omissions(&self) -> impl Iterator<Item = String> {
+        let open = self.decided().filter(|(_, of)| of.checked.len() < DrillCheck::ALL.len());
+        open.map(|((job, _), answer)| {
+            let why = answer.unchecked.as_deref().unwrap_or(OLDER);
+            format!("not exercised for job {}: {}", printable(job), printable(why))
+        })
+    }
+
     /// What is wrong; empty: the drill has passed.
     fn failures(&self, waited: Duration, job: Option<&JobId>) -> Vec<String> {
         let waited = text::exact(waited);
@@ -122,6 +147,14 @@ impl Progress {
         failures.extend(refused.map(|((job, uid), (host, answer))| {
             let (job, host, words) = (printable(job), printable(host), printable(&answer.words));
             format!("the launcher of job {job} (uid {uid}, on {host}) {words}")
+        }));
+        let unknown = self.answers.iter().filter(|(_, (_, of))| of.choice == Choice::Other);
+        failures.extend(unknown.map(|((job, uid), (host, answer))| {
+            let (job, host, words) = (printable(job), printable(host), printable(&answer.words));
+            format!(
+                "the launcher of job {job} (uid {uid}, on {host}) is later than this command and \
+                 answers: {words}"
+            )
         }));
         if let Some(job) = job.filter(|_| self.expected.is_empty() && self.answers.is_empty()) {
             failures.push(format!("no launcher of job {job} runs"));
@@ -328,6 +361,10 @@ async fn report(
     if let Some(node) = &drill.node {
         tag("node", node.to_string());
     }
+    let unchecked = words_of(&progress.unchecked());
+    if !unchecked.is_empty() {
+        tag("unchecked", unchecked.join(" "));
+    }
     for (stage, ms) in progress.stages.rows() {
         if let Some(ms) = ms {
             tag(&format!("{stage}_ms"), format!("{ms:.3}"));
@@ -339,14 +376,22 @@ async fn report(
 
 /// The result in one line.
 fn verdict(progress: &Progress, failures: &[String]) -> String {
-    match (failures, progress.answers.len()) {
-        ([first, rest @ ..], _) => match rest.len() {
+    if let [first, rest @ ..] = failures {
+        return match rest.len() {
             0 => format!("failed: {first}"),
             more => format!("failed: {first}; {more} more"),
-        },
-        ([], 0) => "passed: no job runs, so the path was tested up to the delivery".to_owned(),
-        ([], 1) => "passed: one launcher has decided".to_owned(),
-        ([], count) => format!("passed: {count} launchers have decided"),
+        };
+    }
+    let decided = match (progress.answers.len(), progress.decided().count()) {
+        (0, _) => "no job runs, so the path was tested up to the delivery".to_owned(),
+        (_, 0) => "no job has the node, so the path was tested up to the launchers".to_owned(),
+        (_, 1) => "one launcher has decided".to_owned(),
+        (_, count) => format!("{count} launchers have decided"),
+    };
+    let unchecked = words_of(&progress.unchecked());
+    match unchecked.is_empty() {
+        true => format!("passed: {decided}"),
+        false => format!("passed: {decided}; not exercised: {}", unchecked.join(", ")),
     }
 }
 
@@ -368,6 +413,9 @@ fn show(
         let (job, host) = (styled(STRONG, &printable(job)), printable(host));
         let words = printable(&answer.words);
         output.line(&format!("job {job} (uid {uid}, launcher on {host}): {words}"))?;
+    }
+    for omission in progress.omissions() {
+        output.line(&styled(FAINT, &omission))?;
     }
     for failure in failures {
         output.line(&styled(BAD, failure))?;
@@ -394,6 +442,8 @@ fn show_json(
             "rule": answer.rule,
             "target": answer.target.as_ref().map(ToString::to_string),
             "words": answer.words,
+            "checked": words_of(&answer.checked),
+            "unchecked": answer.unchecked,
         }))?;
     }
     let Stages { published, committed, delivered, decided } = progress.stages;
@@ -409,8 +459,13 @@ fn show_json(
         "delivered_ms": delivered,
         "decided_ms": decided,
         "answers": progress.answers.len(),
+        "unchecked": words_of(&progress.unchecked()),
         "failures": failures,
     }))
+}
+
+fn words_of(checks: &BTreeSet<DrillCheck>) -> Vec<&'static str> {
+    checks.iter().map(|check| check.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -428,6 +483,8 @@ mod tests {
             rule: None,
             target: None,
             words: "would leave it".to_owned(),
+            checked: BTreeSet::from(DrillCheck::ALL),
+            unchecked: None,
         }
     }
 
@@ -470,6 +527,55 @@ mod tests {
         let expected = "the launcher of job a (uid 7, on login) would refuse the fault: mgmt1 is \
                         not among the monitors";
         assert_eq!(refused.failures(WAITED, None), [expected]);
+    }
+
+    fn changed(answers: &mut Progress, job: &str, change: impl Fn(&mut DrillAnswer)) {
+        let (_, answer) = answers.answers.get_mut(&(job.to_owned(), 7)).unwrap();
+        change(answer);
+    }
+
+    #[test]
+    fn a_drill_that_passes_says_what_it_did_not_exercise() {
+        let mut all = progress(&["a", "b", "c"], &["a", "b", "c"]);
+        assert_eq!(verdict(&all, &[]), "passed: 3 launchers have decided");
+        changed(&mut all, "a", |answer| {
+            answer.checked = BTreeSet::from([DrillCheck::Publisher]);
+            answer.unchecked = Some("it is not signed".to_owned());
+        });
+        assert_eq!(
+            verdict(&all, &[]),
+            "passed: 3 launchers have decided; not exercised: signature"
+        );
+        // Of the release before.
+        changed(&mut all, "b", |answer| answer.checked = BTreeSet::new());
+        changed(&mut all, "c", |answer| {
+            (answer.choice, answer.checked) = (Choice::NotOfJob, BTreeSet::new());
+        });
+        let expected = "passed: 2 launchers have decided; not exercised: publisher, signature";
+        assert_eq!(verdict(&all, &[]), expected);
+        let omissions: Vec<String> = all.omissions().collect();
+        assert_eq!(omissions[0], "not exercised for job a: it is not signed");
+        assert!(omissions[1].starts_with("not exercised for job b: its launcher is older"));
+        assert_eq!(omissions.len(), 2);
+    }
+
+    #[test]
+    fn a_drill_about_a_node_of_no_job_says_that_no_policy_was_asked() {
+        let mut foreign = progress(&["a"], &["a"]);
+        changed(&mut foreign, "a", |answer| {
+            (answer.choice, answer.checked) = (Choice::NotOfJob, BTreeSet::new());
+        });
+        assert!(verdict(&foreign, &[]).starts_with("passed: no job has the node"));
+        assert_eq!(foreign.omissions().count(), 0);
+    }
+
+    #[test]
+    fn an_answer_that_is_later_than_the_command_fails_the_drill() {
+        let mut later = progress(&["a"], &["a"]);
+        changed(&mut later, "a", |answer| answer.choice = Choice::Other);
+        let expected = "the launcher of job a (uid 7, on login) is later than this command and \
+                        answers: would leave it";
+        assert_eq!(later.failures(WAITED, None), [expected]);
     }
 
     #[test]

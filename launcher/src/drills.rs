@@ -7,7 +7,6 @@ use crate::reports::proof_of;
 use ftb_client::{Client, Delivery, Proofs, Received, Start, Subscription};
 use ftb_core::catalog::names;
 use ftb_launcher_core::drill::{self, Drill, DrillSource};
-use ftb_launcher_core::policy::Proof;
 use tokio::sync::mpsc;
 
 /// Most drills that wait for their answer; further ones are counted as missed.
@@ -70,10 +69,7 @@ fn admit(received: &Received, job: &str, proofs: &Proofs, gate: &EventGate) -> O
     }
     let drill = drill::from_drill(event).map_err(|error| gate.refuse(Reason::Malformed, error));
     let drill = drill.ok().filter(|drill| drill.job.is_empty() || drill.job == job)?;
-    let proof = match proof_of(received, proofs) {
-        // Agents sign the faults of publishers, and no event of an ordinary user.
-        Proof::Missing if !is_protected => Proof::Signed,
-        proof => proof,
-    };
-    Some((DrillSource { id: received.id, uid, proof }, drill))
+    let (id, host, proof) = (received.id, received.host.clone(), proof_of(received, proofs));
+    // Agents sign the faults of publishers, and no event of an ordinary user.
+    Some((DrillSource { id, uid, host, proof, is_own: !is_protected }, drill))
 }

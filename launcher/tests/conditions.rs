@@ -269,6 +269,29 @@ async fn a_launcher_with_a_gap_reads_again_misses_no_fault_and_acts_once() -> Re
     nothing_left("FTB_JOB_ID=gap").await
 }
 
+/// All agents restart without journals, and the publisher is gone: no table has the fault any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_that_no_table_has_any_more_keeps_no_node_out() -> Result<()> {
+    let mut site = Site::new(3).await?;
+    let expected = site.undisturbed().await?;
+    let job = start(site.counting("forgets", &["--hosts", "node[01-02]", "--spares", "node03"]));
+    site.wait_met("forgets").await?;
+    fan(&site, "node03", "FANFAIL")?;
+    let is_out = |status: &Value| status["nodes"]["node03"]["unusable"].is_string();
+    site.wait_status("forgets", "node03 to be unusable", is_out).await?;
+    (0..3).try_for_each(|rank| site.cluster.crash(rank))?;
+    (0..3).try_for_each(|rank| site.cluster.run(rank))?;
+    site.cluster.wait_whole().await?;
+    let is_back = |status: &Value| status["nodes"]["node03"]["unusable"].is_null();
+    site.wait_status("forgets", "node03 to be usable", is_back).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(result(&output)?, expected);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("the table has its conditions no more"), "{reported}");
+    nothing_left("FTB_JOB_ID=forgets").await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_launcher_uses_the_nodes_that_a_person_wants_to_be_used() -> Result<()> {
     let site = Site::new(3).await?;

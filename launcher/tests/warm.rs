@@ -7,10 +7,11 @@
 
 mod site;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ftb_launcher_core::warm::ParkedProcesses;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use site::fixture::{results, with_ftb_mpi};
 use site::memory::wait_recovered;
 use site::{Site, nothing_left, ranks_of, result, run, start, text};
 use std::collections::BTreeSet;
@@ -140,6 +141,34 @@ async fn where_a_parked_process_has_died_or_hangs_the_rank_is_started() -> Resul
     assert!(reported.contains(&words), "{reported}");
     assert!(!reported.contains("restarts from set"), "{reported}");
     nothing_left("FTB_JOB_ID=mixed\0").await
+}
+
+/// `MPI_Init` parks, and what follows is as in a process that was started.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_in_c_with_mpi_is_parked_in_its_initialization() -> Result<()> {
+    let site = Site::without_examples(3).await?;
+    let source = include_str!("fmi_reinit.c");
+    let program = with_ftb_mpi(&site, "fmi_reinit", source)?.context("no C compiler")?;
+    let gate = site.gate().display().to_string();
+    let options = ["-n", "2", "--hosts", "node[01-02]", "--job", "warmc", "--memory", "buddy:1"];
+    let warm = ["--spares", "node03", "--warm-spares", "1", "--memory-every", "never"];
+    let words = [program.as_str(), "40", &gate];
+    let job = start(site.launch(&[&options[..], &warm].concat(), &words));
+    site::memory::wait_protected(&site, "warmc", "").await?;
+    let spare = wait_full(&site, "warmc", "node03").await?;
+    kill(site.nla_of("warmc", "node02")?, Signal::SIGKILL)?;
+    wait_recovered(&site, "warmc", 1).await?;
+    let adopted = |of: &ParkedProcesses| !of.adopted.is_empty();
+    let here = wait_parked(&site, ("warmc", "node03"), adopted).await?.adopted;
+    assert_eq!(here, [(1, spare[0])].into());
+    site.release()?;
+    let output = job.await??;
+    let printed = text(&output.stdout);
+    let ended = results(&output)?;
+    assert!(printed.lines().any(|line| line == "1 is added"), "{printed}");
+    let calm = ["-n", "2", "--hosts", "node[01-02]", "--job", "calm", "-q"];
+    assert_eq!(results(&run(site.launch(&calm, &words)).await?)?, ended);
+    nothing_left("FTB_JOB_ID=warmc\0").await
 }
 
 /// Nothing is started where no process could wait, and the reason is in the message.

@@ -21,6 +21,7 @@ use core::str::FromStr;
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
 use ftb_core::{Event, EventId, EventName, EventSpace, Now, Severity};
+use std::collections::BTreeSet;
 
 /// The event space of drills by root and the agent's user; no other user may publish there.
 pub const SPACE: &str = "ftb.drill";
@@ -77,8 +78,33 @@ pub struct DrillSource {
     pub id: EventId,
     /// The user who drills.
     pub uid: u32,
-    /// Of the host where the drill was started.
+    /// Where the drill was started.
+    pub host: String,
+    /// Of that host.
     pub proof: Proof,
+    /// By the owner of the job, whose events agents need not sign.
+    pub is_own: bool,
+}
+
+/// What a real fault meets before the rules of the policy, and a drill may leave out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DrillCheck {
+    /// Whether its publisher may speak about the node.
+    Publisher,
+    /// Whether it is signed with the key of its publisher's host, where agents demand that.
+    Signature,
+}
+
+impl DrillCheck {
+    pub const ALL: [Self; 2] = [Self::Publisher, Self::Signature];
+
+    /// The word in events and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Publisher => "publisher",
+            Self::Signature => "signature",
+        }
+    }
 }
 
 /// What a launcher would do.
@@ -98,10 +124,12 @@ pub enum Choice {
     Refused,
     /// The node is not part of the job.
     NotOfJob,
+    /// A choice of a later release, which this one does not know.
+    Other,
 }
 
 impl Choice {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Migrate,
         Self::Checkpoint,
         Self::End,
@@ -110,6 +138,7 @@ impl Choice {
         Self::Nothing,
         Self::Refused,
         Self::NotOfJob,
+        Self::Other,
     ];
 
     /// The word in events and JSON.
@@ -123,16 +152,15 @@ impl Choice {
             Self::Nothing => "nothing",
             Self::Refused => "refused",
             Self::NotOfJob => "not-of-job",
+            Self::Other => "other",
         }
     }
 }
 
-impl FromStr for Choice {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+impl From<&str> for Choice {
+    fn from(text: &str) -> Self {
         let known = Self::ALL.into_iter().find(|choice| choice.as_str() == text);
-        known.ok_or("this choice is not known")
+        known.unwrap_or(Self::Other)
     }
 }
 
@@ -149,11 +177,27 @@ pub struct DrillAnswer {
     pub target: Option<NodeName>,
     /// For people.
     pub words: String,
+    /// What it has checked. Launchers of the release before check nothing of this.
+    pub checked: BTreeSet<DrillCheck>,
+    /// Why it has not checked all, for people.
+    pub unchecked: Option<String>,
+}
+
+impl DrillAnswer {
+    fn without_rule(
+        number: DrillId,
+        node: Option<NodeName>,
+        choice: Choice,
+        words: String,
+    ) -> Self {
+        let (rule, target, checked, unchecked) = (None, None, BTreeSet::new(), None);
+        Self { number, node, choice, rule, target, words, checked, unchecked }
+    }
 }
 
 impl Drill {
     /// The fault, as its publisher would report it.
-    fn report(&self, now: Now, by: &DrillSource, host: &str, node: &NodeName) -> Report {
+    fn report(&self, now: Now, by: &DrillSource, from: &Publisher<'_>, node: &NodeName) -> Report {
         let id = by.id;
         let (space, name) = self.fault.clone();
         let mut event = Event::new(space, name);
@@ -173,7 +217,40 @@ impl Drill {
             Statement { condition, claim }
         };
         let stated = self.condition.as_ref().map(statement);
-        Report { stated, uid: by.uid, proof: by.proof, ..Report::new(event, host) }
+        Report { stated, uid: by.uid, proof: from.proof, ..Report::new(event, from.host) }
+    }
+}
+
+/// The publisher of the supposed fault.
+struct Publisher<'a> {
+    host: &'a str,
+    proof: Proof,
+    /// Why nothing is known of its signatures, where agents demand them.
+    unchecked: Option<String>,
+}
+
+impl<'a> Publisher<'a> {
+    fn new(host: &'a str, by: &DrillSource) -> Self {
+        let here = &by.host;
+        let is_here = here.eq_ignore_ascii_case(host);
+        let unchecked = match by.proof {
+            Proof::Missing if by.is_own => Some(format!(
+                "a drill of the job's owner is not signed: whether {host} signs its events is \
+                 not checked"
+            )),
+            Proof::Signed if !is_here => Some(format!(
+                "{here} signs its events: whether {host} does is checked by a drill there"
+            )),
+            _ => None,
+        };
+        let proof = if unchecked.is_some() { Proof::Signed } else { by.proof };
+        Self { host, proof, unchecked }
+    }
+
+    fn checked(&self) -> BTreeSet<DrillCheck> {
+        let is_checked =
+            |check: &DrillCheck| *check != DrillCheck::Signature || self.unchecked.is_none();
+        DrillCheck::ALL.into_iter().filter(is_checked).collect()
     }
 }
 
@@ -250,16 +327,17 @@ pub fn decide(
             Some(node) => format!("node {node} is not part of the job"),
             None => "the job has no ranks yet".to_owned(),
         };
-        let choice = Choice::NotOfJob;
-        return DrillAnswer { number, node, choice, rule: None, target: None, words };
+        return DrillAnswer::without_rule(number, node, Choice::NotOfJob, words);
     };
     let watcher = || policy.watcher(&known, drill.fault.0.as_str());
     let host = drill.from.as_ref().map(NodeName::as_str).or_else(watcher);
-    let report = drill.report(now, by, host.unwrap_or(known.as_str()), &known);
+    let from = Publisher::new(host.unwrap_or(known.as_str()), by);
+    let (checked, unchecked) = (from.checked(), from.unchecked.clone());
+    let report = drill.report(now, by, &from, &known);
     if let Err(why) = policy.check(&report, &known, facts.owner) {
         let words = shortened(format!("would refuse the fault: {why}"));
-        let choice = Choice::Refused;
-        return DrillAnswer { number, node, choice, rule: None, target: None, words };
+        let refused = DrillAnswer::without_rule(number, node, Choice::Refused, words);
+        return DrillAnswer { checked, unchecked, ..refused };
     }
     let Decision { inputs, lines, rule, fault, is_final } =
         Decision::of(now, policy, &report, &known, facts);
@@ -278,7 +356,8 @@ pub fn decide(
         // Its number goes to the next fault that happens.
         words = words.replace(&format!("fault {fault}"), "this drill");
     }
-    DrillAnswer { number, node, choice, rule, target, words: shortened(words) }
+    let words = shortened(words);
+    DrillAnswer { number, node, choice, rule, target, words, checked, unchecked }
 }
 
 fn shortened(mut words: String) -> String {
@@ -311,7 +390,7 @@ fn would(choice: Choice, node: &NodeName, to: Option<&NodeName>, rule: Option<&s
         Choice::End => "would end the job".to_owned(),
         Choice::Lost => format!("would count node {node} as lost"),
         Choice::Wait => "would wait".to_owned(),
-        Choice::Nothing | Choice::Refused | Choice::NotOfJob => {
+        Choice::Nothing | Choice::Refused | Choice::NotOfJob | Choice::Other => {
             format!("would leave node {node} as it is")
         }
     };

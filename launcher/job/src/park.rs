@@ -93,10 +93,9 @@ mod tests {
         theirs.write_all(bytes).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let got = adoption(&ours);
-        drop(ours);
-        let mut said = String::new();
-        theirs.read_to_string(&mut said).unwrap();
-        assert_eq!(said, "parked\n");
+        let mut said = [0; 7];
+        theirs.read_exact(&mut said).unwrap();
+        assert_eq!(said, *b"parked\n");
         got
     }
 
@@ -113,5 +112,11 @@ mod tests {
         }
         assert!(sent(b"FTB_RANK\0\0").is_err());
         assert!(sent(b"FTB_RANK=\xff\0\0").is_err());
+    }
+
+    #[test]
+    fn an_environment_has_a_largest_size() {
+        let long = format!("KEY={}\0", "x".repeat(ADOPT_BYTES_MAX));
+        assert_eq!(sent(long.as_bytes()).unwrap(), None);
     }
 }

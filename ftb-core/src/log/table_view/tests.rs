@@ -74,6 +74,27 @@ fn a_row_that_changes_while_the_table_is_read_counts() {
 }
 
 #[test]
+fn what_a_reading_does_not_have_any_more_is_stale() {
+    let subject = |host: &str| Subject::new(host, "FAN 1", "FANFAIL");
+    let mut view = TableView::default();
+    let other = ReadPlace { subscription: 2, ..ROW };
+    let hosts = ["gone", "live", "kept", "doubtful", "other"];
+    for (host, place) in hosts.into_iter().zip([ROW, LIVE, ROW, ROW, other]) {
+        view.take(subject(host), place, claim(1, 5, True));
+    }
+    let again = ROW.next_reading();
+    assert!(view.take(subject("kept"), again, claim(1, 5, True)), "the same row again");
+    view.keep(&subject("doubtful"), again);
+    view.keep(&subject("other"), again);
+    view.keep(&subject("unknown"), again);
+    let ended = ReadPlace { is_row: false, ..again };
+    let stale: Vec<Subject> = view.stale(ended).cloned().collect();
+    assert_eq!(stale, [subject("gone"), subject("live")]);
+    stale.iter().for_each(|subject| view.forget(subject));
+    assert_eq!((view.stale(ended).count(), view.len()), (0, 3));
+}
+
+#[test]
 fn an_older_row_of_another_subscription_undoes_nothing() {
     let mut view = TableView::default();
     view.take(fan(), LIVE, claim(1, 5, True));

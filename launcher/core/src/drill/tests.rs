@@ -67,8 +67,10 @@ fn answers_survive_their_encoding_and_name_their_drill() {
             rule: Some("fan failed".to_owned()),
             target: of("node05"),
             words: "would migrate".to_owned(),
+            checked: BTreeSet::from([DrillCheck::Publisher]),
+            unchecked: Some("it is not signed".to_owned()),
         };
-        let bare = DrillAnswer { node: None, rule: None, target: None, ..whole.clone() };
+        let bare = DrillAnswer::without_rule(whole.number, None, choice, String::new());
         for known in [whole, bare] {
             let event = answer(&known, ID);
             assert_eq!(from_answer(&event), Ok(known));
@@ -76,4 +78,20 @@ fn answers_survive_their_encoding_and_name_their_drill() {
             assert_eq!(event.name.as_str(), names::FTB_DRILL_ANSWER);
         }
     }
+}
+
+#[test]
+fn answers_of_other_releases_are_read() {
+    let words = "would migrate".to_owned();
+    let known = DrillAnswer::without_rule(DrillId(42), None, Choice::Migrate, words);
+    let mut later = answer(&known, ID);
+    later.tags.retain(|tag| tag.key != "choice");
+    assert!(from_answer(&later).is_err(), "there is none");
+    let mut tag = |key: &str, value: &str| {
+        later.tags.push(Tag { key: key.to_owned(), value: value.to_owned() });
+    };
+    tag("choice", "shrink");
+    tag("checked", "weather publisher");
+    let checked = BTreeSet::from([DrillCheck::Publisher]);
+    assert_eq!(from_answer(&later), Ok(DrillAnswer { choice: Choice::Other, checked, ..known }));
 }

@@ -1,6 +1,8 @@
 //! Drills and answers as events, and back. Input is hostile until it is parsed.
 
-use super::{Choice, Drill, DrillAnswer, DrillId, SPACE, SPACE_OF_ANSWERS, SPACE_OF_JOB};
+use super::{
+    Choice, Drill, DrillAnswer, DrillCheck, DrillId, SPACE, SPACE_OF_ANSWERS, SPACE_OF_JOB,
+};
 use crate::names::NodeName;
 use core::fmt::Display;
 use core::str::FromStr;
@@ -88,10 +90,14 @@ pub fn answer(answer: &DrillAnswer, drill: EventId) -> Event {
     event.payload = answer.words.clone().into();
     tag(&mut event, "drill", answer.number);
     tag(&mut event, "choice", answer.choice.as_str());
+    let checked: Vec<&str> = answer.checked.iter().map(|check| check.as_str()).collect();
+    let checked = checked.join(" ");
     let texts = [
         ("node", answer.node.as_ref().map(NodeName::as_str)),
         ("rule", answer.rule.as_deref()),
         ("target", answer.target.as_ref().map(NodeName::as_str)),
+        ("checked", Some(checked.as_str()).filter(|words| !words.is_empty())),
+        ("unchecked", answer.unchecked.as_deref()),
     ];
     for (key, value) in texts {
         if let Some(value) = value {
@@ -101,18 +107,23 @@ pub fn answer(answer: &DrillAnswer, drill: EventId) -> Event {
     event
 }
 
-/// Reads an answer.
+/// Reads an answer. One of another release may have checked less, or choose what is not known here.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn from_answer(event: &Event) -> Result<DrillAnswer, String> {
     let words = core::str::from_utf8(&event.payload).map_err(|error| error.to_string())?;
+    let choice: String = needed(event, "choice")?;
+    let checked: Vec<&str> = event.tag("checked").unwrap_or_default().split(' ').collect();
+    let is_checked = |check: &DrillCheck| checked.contains(&check.as_str());
     Ok(DrillAnswer {
         number: needed::<DrillId>(event, "drill")?,
         node: parsed(event, "node")?,
-        choice: needed::<Choice>(event, "choice")?,
+        choice: Choice::from(choice.as_str()),
         rule: parsed(event, "rule")?,
         target: parsed(event, "target")?,
         words: words.to_owned(),
+        checked: DrillCheck::ALL.into_iter().filter(is_checked).collect(),
+        unchecked: parsed(event, "unchecked")?,
     })
 }

@@ -68,11 +68,10 @@ impl Parking {
         self.processes.iter().filter(waits).map(|(pid, _)| *pid)
     }
 
-    /// How many are parked or will be.
+    /// How many there are, without those that leave. The end of a killed one says when another one
+    /// may be started.
     fn count(&self) -> u32 {
-        let stays = |parked: &&Parked| {
-            matches!(parked.stage, ParkingStage::Starting | ParkingStage::Waiting)
-        };
+        let stays = |parked: &&Parked| parked.stage != ParkingStage::Leaving;
         let count = u32::try_from(self.processes.values().filter(stays).count());
         count.unwrap_or(u32::MAX).saturating_add(self.starts)
     }

@@ -1,7 +1,7 @@
 //! A drill names the decision that the same fault leads to, and changes nothing.
 
 use super::*;
-use crate::drill::{Choice, Drill, DrillAnswer, DrillId, DrillSource, decide};
+use crate::drill::{Choice, Drill, DrillAnswer, DrillCheck, DrillId, DrillSource, decide};
 use crate::policy::{DEFAULT, Facts, Policy, Proof, Report, Statement};
 use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
 use ftb_core::condition::{Condition, Truth};
@@ -34,7 +34,15 @@ fn answered(job: &Clocked, policy: &Policy, drill: &Drill) -> DrillAnswer {
 }
 
 fn answered_to(job: &Clocked, policy: &Policy, drill: &Drill, proof: Proof) -> DrillAnswer {
-    let by = DrillSource { id: ID, uid: 0, proof };
+    answered_by(job, policy, drill, source("a", proof))
+}
+
+/// A drill that root starts on a host.
+fn source(host: &str, proof: Proof) -> DrillSource {
+    DrillSource { id: ID, uid: 0, host: host.to_owned(), proof, is_own: false }
+}
+
+fn answered_by(job: &Clocked, policy: &Policy, drill: &Drill, by: DrillSource) -> DrillAnswer {
     let now = Now { mono_ns: job.seconds * 1_000_000_000, wall_ns: 5 };
     let facts = Facts { nodes: job.jl.job.placement().into_keys().collect(), owner: 7 };
     let before = serde_json::to_string(&job.jl).unwrap();
@@ -98,6 +106,30 @@ fn a_drill_says_why_nothing_would_move() {
     assert_eq!(waits.choice, Choice::Wait, "{}", waits.words);
 }
 
+#[test]
+fn a_drill_says_what_of_a_real_fault_it_did_not_check() {
+    let (job, policy) = (with_spare(true), Policy::parse(DEFAULT).unwrap());
+    let seen = |by: DrillSource| {
+        let answer = answered_by(&job, &policy, &fan("b"), by);
+        assert_eq!(answer.choice, Choice::Migrate, "{}", answer.words);
+        (answer.checked, answer.unchecked.unwrap_or_default())
+    };
+    let all = BTreeSet::from(DrillCheck::ALL);
+    let publisher = BTreeSet::from([DrillCheck::Publisher]);
+    // Signed on the host that the drill stands for; or no agent demands signatures.
+    assert_eq!(seen(source("B", Proof::Signed)), (all.clone(), String::new()));
+    assert_eq!(seen(source("login", Proof::Unchecked)), (all, String::new()));
+    let (checked, why) = seen(source("login", Proof::Signed));
+    assert_eq!(checked, publisher);
+    assert_eq!(why, "login signs its events: whether b does is checked by a drill there");
+    let own = DrillSource { uid: 7, is_own: true, ..source("login", Proof::Missing) };
+    let (checked, why) = seen(own);
+    assert_eq!(checked, publisher);
+    assert!(why.starts_with("a drill of the job's owner is not signed: whether b signs"), "{why}");
+    let foreign = answered(&job, &policy, &fan("elsewhere"));
+    assert_eq!((foreign.checked, foreign.unchecked), (BTreeSet::new(), None));
+}
+
 /// A host states that it watches a node in ftb.ipmi.
 fn watches(policy: &mut Policy, host: &str, of: &str) {
     let mut event = Event::new("ftb.ipmi".parse().unwrap(), "FTB_IPMI_NORMAL".parse().unwrap());
@@ -140,7 +172,7 @@ fn a_drill_is_refused_where_the_real_fault_is() {
     // A space in which every user may publish: only root and the owner of the job count.
     let mut odd = from("login", "a");
     odd.fault.0 = EventSpace::new("site.odd").unwrap();
-    let by = DrillSource { id: ID, uid: 1000, proof: Proof::Unchecked };
+    let by = DrillSource { uid: 1000, ..source("a", Proof::Unchecked) };
     let facts = Facts { nodes: [node("a")].into(), owner: 7 };
     let foreign = decide(Now::default(), &odd, &by, &policy, &job.jl, &facts);
     assert_eq!(foreign.choice, Choice::Refused);

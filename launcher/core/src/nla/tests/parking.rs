@@ -168,6 +168,21 @@ fn one_that_ends_while_it_is_parked_is_reported_and_another_one_is_started_later
 }
 
 #[test]
+fn one_that_never_parks_is_killed_and_counts_as_ended() {
+    let mut nla = warm(1, 0, true);
+    feed(&mut nla, at(1), FromJl::Ask);
+    input(&mut nla, at(1), NlaInput::ParkStarted(Ok(71)));
+    let late = after(at(1), limits::PARK_MAX);
+    feed(&mut nla, at(100), FromJl::Alive);
+    let out = input(&mut nla, late, NlaInput::Tick);
+    assert_eq!(out, [NlaOutput::EndParked { pid: 71, kill: true }]);
+    let how = ExitCause::Signal(SIGKILL);
+    let ended = NlaInput::ParkedEnded { pid: 71, how, said: String::new() };
+    let problem = report(&input(&mut nla, late, ended)).unwrap().problem;
+    assert!(problem.contains("did not reach the initialization"), "{problem}");
+}
+
+#[test]
 fn parked_processes_exit_by_themselves_at_the_end_before_the_node_leaves() {
     let mut nla = warm(3, 0, true);
     feed(&mut nla, at(1), launch(1, &[]));
