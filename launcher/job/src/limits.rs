@@ -22,8 +22,10 @@ pub const CONTROL_INPUTS_MAX: usize = 2 * RANKS_MAX as usize;
 pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
 pub const CONTROL_BYTES_MAX: usize = 32 * 1024;
-/// Longest line of the PMI-1 wire in bytes.
+/// Longest line that is sent over the PMI-1 wire in bytes.
 pub const PMI_LINE_BYTES_MAX: usize = 2048;
+/// Longest line of a PMI server in bytes: one may name the ranks that are left.
+pub const PMI_ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Largest block of an image in bytes.
