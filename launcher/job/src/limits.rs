@@ -87,7 +87,8 @@ pub const FIRST_SAVE_MAX: Duration = Duration::from_secs(60);
 pub const DIALLING_MAX: i32 = 4096;
 /// Most connections that are accepted before links are read again.
 pub const ACCEPTED_MAX: usize = 16;
-/// How long no connection is accepted after one could not be, for want of files or memory.
+/// How long no connection is accepted or dialled after one could not be, for want of files or
+/// memory, and how long a socket that cannot be watched is left alone.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Size of the buffer for what links bring in bytes: one for all.
 pub const READ_BYTES: usize = 64 * 1024;
