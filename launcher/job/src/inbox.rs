@@ -262,6 +262,7 @@ impl Inbox {
         }
         let (draining, finishing) = (state.draining, state.finishing);
         let peer = &mut state.peers[from as usize];
+        peer.forget_reader();
         if peer.link == Link::Up {
             let closed = || "its connection was closed".to_owned();
             peer.link = match problem {
@@ -435,6 +436,7 @@ impl Inbox {
     pub(crate) fn links_down(&self) {
         let mut state = lock(&self.state);
         for peer in &mut state.peers {
+            peer.forget_reader();
             if !matches!(peer.link, Link::Finished) {
                 peer.link = Link::Down;
             }
@@ -596,6 +598,11 @@ impl Peer {
         Some(message)
     }
 
+    /// What its reader held ends with it.
+    fn forget_reader(&mut self) {
+        (self.stalled, self.room) = (false, None);
+    }
+
     fn call_room(&mut self) {
         if let Some(call) = self.room.take() {
             call();
@@ -747,6 +754,26 @@ mod tests {
             inbox.lift_bound();
             assert_eq!(calls.load(Ordering::Acquire), 1, "change {number}");
             assert_eq!(inbox.offer(1, 0, data(8, 2, 90), &room).unwrap(), Offered::Taken);
+        }
+    }
+
+    #[test]
+    fn what_a_reader_held_ends_with_its_link() {
+        for is_lost in [true, false] {
+            let inbox = inbox(200);
+            let room = || -> RoomCall { Box::new(|| panic!("its reader is gone")) };
+            inbox.accept(1, 0, data(7, 1, 90)).unwrap();
+            inbox.offer(1, 0, data(8, 2, 90), &room).unwrap();
+            match is_lost {
+                true => inbox.link_ended(1, 0, None),
+                false => inbox.links_down(),
+            }
+            let next = inbox.take((1, &[]), Class::User, 8, Duration::ZERO);
+            let found = matches!(next, Err(Error::PeerLost { rank: 1, .. }));
+            assert_eq!(found, is_lost, "{next:?}");
+            assert!(is_lost || matches!(next, Ok(None)), "{next:?}");
+            inbox.lift_bound();
+            assert_eq!(taken(&inbox, 1, 7).unwrap().len(), 90);
         }
     }
 

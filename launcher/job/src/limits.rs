@@ -22,8 +22,10 @@ pub const CONTROL_INPUTS_MAX: usize = 2 * RANKS_MAX as usize;
 pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
 pub const CONTROL_BYTES_MAX: usize = 32 * 1024;
-/// Longest line of the PMI-1 wire in bytes.
+/// Longest line that is sent over the PMI-1 wire in bytes.
 pub const PMI_LINE_BYTES_MAX: usize = 2048;
+/// Longest line of a PMI server in bytes: one may name the ranks that are left.
+pub const PMI_ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
 pub const NAME_BYTES_MAX: usize = 63;
 /// Largest block of an image in bytes.
@@ -85,7 +87,8 @@ pub const FIRST_SAVE_MAX: Duration = Duration::from_secs(60);
 pub const DIALLING_MAX: i32 = 4096;
 /// Most connections that are accepted before links are read again.
 pub const ACCEPTED_MAX: usize = 16;
-/// How long no connection is accepted after one could not be, for want of files or memory.
+/// How long no connection is accepted or dialled after one could not be, for want of files or
+/// memory, and how long a socket that cannot be watched is left alone.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Size of the buffer for what links bring in bytes: one for all.
 pub const READ_BYTES: usize = 64 * 1024;

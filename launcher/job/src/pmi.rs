@@ -81,7 +81,7 @@ impl Pmi {
     fn ask(&mut self, command: &'static str, fields: &str, answer: &str) -> Result<Answer> {
         self.tell(command, fields)?;
         let mut line = Vec::new();
-        let mut bounded = self.stream.by_ref().take(limits::PMI_LINE_BYTES_MAX as u64);
+        let mut bounded = self.stream.by_ref().take(limits::PMI_ANSWER_BYTES_MAX as u64);
         let read = bounded.read_until(b'\n', &mut line);
         read.map_err(|error| lost(command, format!("no answer: {error}")))?;
         // The last line of a broken connection may end within a character.
@@ -129,7 +129,7 @@ fn failed(command: &'static str, problem: String) -> Error {
 
 /// The answer has no end: it is too long, or the connection broke.
 fn unended(command: &'static str, line: &str, len: usize) -> Error {
-    let max = limits::PMI_LINE_BYTES_MAX;
+    let max = limits::PMI_ANSWER_BYTES_MAX;
     if len < max {
         return lost(command, format!("the agent has closed the connection after {line:?}"));
     }
@@ -188,7 +188,7 @@ mod tests {
     /// The agent is there but breaks the protocol; only this rank sees it.
     #[test]
     fn a_line_that_is_too_long_or_no_text_is_no_sign_of_a_lost_agent() {
-        let max = limits::PMI_LINE_BYTES_MAX;
+        let max = limits::PMI_ANSWER_BYTES_MAX;
         for line in [b"x".repeat(3 * max), b"x".repeat(max), b"cmd=\xff\n".to_vec()] {
             let (pmi, _server) = pmi_answered_by(line);
             let Err(Error::Pmi { problem, .. }) = pmi else { panic!("{:?}", pmi.err()) };
@@ -200,9 +200,29 @@ mod tests {
     fn a_line_that_breaks_off_within_its_bound_is_one() {
         let x = |count| b"x".repeat(count);
         let within_a_character = b"cmd=\xc3".to_vec();
-        for line in [x(0), x(1), x(limits::PMI_LINE_BYTES_MAX - 1), within_a_character] {
+        for line in [x(0), x(1), x(limits::PMI_ANSWER_BYTES_MAX - 1), within_a_character] {
             let (pmi, _server) = pmi_answered_by(line);
             assert!(matches!(pmi, Err(Error::LaunchAgentLost { .. })), "{:?}", pmi.err());
         }
+    }
+
+    /// The most words are pairs: one node of three is lost, and ranks were dealt out in turns.
+    #[test]
+    fn the_longest_list_of_ranks_that_are_left_fits_one_line() {
+        let size = limits::RANKS_MAX;
+        let ranks = |first: u32, count: u32| match count {
+            1 => first.to_string(),
+            _ => format!("{first}-{}", first + count - 1),
+        };
+        let lists = (1..8).map(|count| {
+            let firsts = (0..=size - count).step_by(count as usize + 1);
+            firsts.map(|first| ranks(first, count)).collect::<Vec<_>>().join(",")
+        });
+        let longest = lists.max_by_key(String::len).unwrap();
+        assert!(longest.len() > limits::PMI_LINE_BYTES_MAX, "{}", longest.len());
+        let answer = format!("cmd=get_result rc=0 msg=success value={longest}\n");
+        let (pmi, _server) = pmi_answered_by(format!("{GREETING}{answer}"));
+        let found = pmi.unwrap().find("ftb-members").unwrap();
+        assert_eq!(found.as_ref(), Some(&longest));
     }
 }

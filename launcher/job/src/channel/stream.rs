@@ -142,7 +142,8 @@ impl Channel for StreamChannel {
     }
 
     fn begin(&self, fence: u64) -> bool {
-        self.change(|links| links.begin(fence))
+        let is_read = self.ends().is_ok_and(|ends| !ends.mail.is_over());
+        is_read && self.change(|links| links.begin(fence))
     }
 
     fn forget(&self, rank: u32) {
@@ -212,7 +213,11 @@ impl Ends {
         // Both have dialled, and the other connection counts; or one of them goes back first.
         if matches!(error.kind(), AlreadyExists | NotConnected) {
             tracing::debug!(rank, %error, "connection not needed");
-        } else if let Some(count) = lock(&self.links).refused.count(Instant::now()) {
+            return;
+        }
+        // The log may be slow: not under the lock.
+        let counted = lock(&self.links).refused.count(Instant::now());
+        if let Some(count) = counted {
             tracing::warn!(rank, count, %error, "connections were refused");
         }
     }
@@ -293,8 +298,7 @@ impl Ends {
 
     /// The dialling side of the introduction.
     fn dial(self: &Arc<Self>, fence: u64, peer: &Endpoint) -> io::Result<()> {
-        let address = peer.addresses.get(self.medium.name()).map_or("", String::as_str);
-        let socket = Socket::dial(self.medium, address).map_err(files::explained)?;
+        let socket = self.socket_to(fence, peer).map_err(files::explained)?;
         let link = Arc::new(Connection::new(socket));
         // A later `Links::close` or `Links::call_back` ends this one too.
         let number = {
@@ -308,6 +312,27 @@ impl Ends {
         lock(&self.links).introduced(number);
         introduced?;
         self.mail.post(Command::Read(Line::dialled(self, &link, peer.rank, fence)))
+    }
+
+    /// Waits for a file, if there is none now.
+    fn socket_to(&self, fence: u64, peer: &Endpoint) -> io::Result<Socket> {
+        let address = peer.addresses.get(self.medium.name()).map_or("", String::as_str);
+        let until = Instant::now() + limits::CONNECT_TIMEOUT;
+        let waits = |links: &mut Links| {
+            links.is_open() && links.fence() == fence && links.confirmed(peer.rank).is_none()
+        };
+        loop {
+            let error = match Socket::dial(self.medium, address) {
+                Err(error) if files::is_missing(&error) && Instant::now() < until => error,
+                dialled => return dialled,
+            };
+            let waited =
+                self.changed.wait_timeout_while(lock(&self.links), limits::ACCEPT_PAUSE, waits);
+            let (_links, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !waited.timed_out() {
+                return Err(error);
+            }
+        }
     }
 
     fn introduce(&self, fence: u64, link: &Arc<Connection>, peer: &Endpoint) -> io::Result<()> {
@@ -393,7 +418,11 @@ mod tests {
     }
 
     /// The same of more ranks. `full`: that many control frames find no room.
-    fn of_many(rank: u32, size: u32, full: Option<u64>) -> (StreamChannel, Endpoint, Arc<Inbox>) {
+    pub(super) fn of_many(
+        rank: u32,
+        size: u32,
+        full: Option<u64>,
+    ) -> (StreamChannel, Endpoint, Arc<Inbox>) {
         let token = random_bytes().unwrap();
         let own = Endpoint { rank, node: String::new(), token, addresses: BTreeMap::new() };
         let refused = AtomicU64::new(full.unwrap_or_default());
@@ -413,7 +442,7 @@ mod tests {
         (channel, Endpoint { addresses: [("tcp".to_owned(), address)].into(), ..own }, inbox)
     }
 
-    fn opened(rank: u32) -> (StreamChannel, Endpoint) {
+    pub(super) fn opened(rank: u32) -> (StreamChannel, Endpoint) {
         let (channel, endpoint, _) = with_inbox(rank);
         (channel, endpoint)
     }
@@ -428,6 +457,15 @@ mod tests {
     fn gone_back(channel: &StreamChannel, inbox: &Inbox, fence: u64) {
         inbox.go_back(fence, vec![(0, Vec::new()); 2]);
         assert!(channel.begin(fence));
+    }
+
+    /// As after a panic.
+    fn end_reader(channel: &StreamChannel) {
+        let mail = Arc::clone(&channel.ends().unwrap().mail);
+        mail.post(Command::Stop).unwrap();
+        while mail.post(Command::Barrier).is_ok() {
+            std::thread::yield_now();
+        }
     }
 
     fn user(seq: u64, payload: &[u8]) -> Frame<'_> {
@@ -739,16 +777,100 @@ mod tests {
     fn a_link_that_finds_no_reader_is_lost_at_once() {
         let ((_listens, at, _), (dials, _, own)) = (with_inbox(0), with_inbox(1));
         dials.connect(&at).unwrap();
-        let mail = Arc::clone(&dials.ends().unwrap().mail);
-        // As after a panic.
-        mail.post(Command::Stop).unwrap();
-        while mail.post(Command::Barrier).is_ok() {
-            std::thread::yield_now();
-        }
+        end_reader(&dials);
         dials.reach(0).ok();
         let error = own.take_linked((0, &[]), Class::User, 0).unwrap_err().to_string();
         assert!(error.contains("the thread that reads links has ended"), "{error}");
         assert!(dials.send(0, &user(1, b"")).is_err());
+    }
+
+    #[test]
+    fn a_link_that_its_reader_drops_is_lost() {
+        let ((_listens, at, _), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        dials.connect(&at).unwrap();
+        dials.reach(0).unwrap();
+        own.check(0).unwrap();
+        drop(Line::dialled(&dials.ends().unwrap(), &link_of(&dials, 0), 0, 1));
+        assert!(matches!(own.check(0), Err(Error::PeerLost { rank: 0, .. })));
+    }
+
+    #[test]
+    fn a_reader_that_has_ended_is_replaced_when_its_channels_open_again() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        let opening = Opening { fence: 2, ..listens.ends().unwrap().opening.clone() };
+        let other = StreamChannel::new(Medium::Unix, Arc::clone(&listens.poller));
+        other.open(&opening).unwrap();
+        assert!(listens.begin(2));
+        end_reader(&listens);
+        assert!(!listens.begin(2) && !other.begin(2));
+        let addresses = [("tcp".to_owned(), listens.open(&opening).unwrap())].into();
+        other.open(&opening).unwrap();
+        other.suspend();
+        heard.go_back(2, vec![(0, Vec::new()); 2]);
+        gone_back(&dials, &own, 2);
+        for channel in [&listens, &dials] {
+            channel.meet();
+        }
+        dials.connect(&Endpoint { addresses, ..at }).unwrap();
+        dials.send(0, &user(1, b"again")).unwrap();
+        assert_eq!(next(&heard, 1), b"again");
+        let mail = Arc::clone(&listens.ends().unwrap().mail);
+        assert!(!mail.is_over());
+        listens.suspend();
+        assert!(mail.is_over(), "the last channel ends it");
+    }
+
+    /// It has proved itself long before this rank meets the others.
+    #[test]
+    fn strangers_do_not_turn_away_a_rank_that_waits_for_the_barrier() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+            gone_back(channel, inbox, 2);
+        }
+        dials.meet();
+        dials.connect(&at).unwrap();
+        std::thread::scope(|scope| {
+            let reaching = scope.spawn(|| dials.reach(0));
+            wait_awaited(&listens);
+            let connect = |_| TcpStream::connect(&at.addresses["tcp"]).unwrap();
+            let mut strangers: Vec<_> = (0..limits::HANDSHAKING_MAX + 4).map(connect).collect();
+            strangers[0].set_read_timeout(Some(limits::HELLO_TIMEOUT / 2)).unwrap();
+            strangers[0].read_to_end(&mut Vec::new()).unwrap();
+            listens.meet();
+            reaching.join().unwrap().unwrap();
+        });
+        assert!(heard.is_linked(1));
+    }
+
+    /// Until a rank waits for the barrier at this one.
+    fn wait_awaited(channel: &StreamChannel) {
+        let ends = channel.ends().unwrap();
+        while !lock(&ends.links).is_awaited() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Its process dials again; the link of before is not the one that counts.
+    #[test]
+    fn a_rank_that_gives_up_before_the_barrier_is_not_lost() {
+        let ((listens, at, heard), (dials, _, own)) = (with_inbox(0), with_inbox(1));
+        for (channel, inbox) in [(&listens, &heard), (&dials, &own)] {
+            gone_back(channel, inbox, 2);
+        }
+        let mut early = TcpStream::connect(&at.addresses["tcp"]).unwrap();
+        let mut challenge = [0; CHALLENGE_BYTES];
+        early.read_exact(&mut challenge).unwrap();
+        let introduction = Introduction { token: at.token, challenge };
+        let hello = dials.ends().unwrap().hello(0, 2, random_bytes().unwrap());
+        early.write_all(&introduction.seal(Side::Dialer, &hello)).unwrap();
+        wait_awaited(&listens);
+        drop(early);
+        for channel in [&listens, &dials] {
+            channel.meet();
+        }
+        dials.connect(&at).unwrap();
+        dials.send(0, &user(1, b"again")).unwrap();
+        assert_eq!(next(&heard, 1), b"again");
     }
 
     /// Each byte comes long before the connection would have been silent for too long.

@@ -1,6 +1,6 @@
 //! One connection as the poller reads it: the introduction of an accepted one, then frames.
 //!
-//! Responsible for its end, of which links and inbox hear.
+//! Responsible for its end, of which links and inbox hear, wherever it is dropped.
 
 use super::acceptance::Acceptance;
 use super::connection::Connection;
@@ -26,6 +26,8 @@ enum LineStage {
     Proved { number: u64, acceptance: Acceptance, hello: Hello },
     /// It is introduced.
     Up(Reading),
+    /// Its end was reported.
+    Over,
 }
 
 impl Line {
@@ -69,6 +71,7 @@ impl Line {
             LineStage::Unproved { .. } => self.hear(),
             LineStage::Proved { .. } => self.answer(),
             LineStage::Up(reading) => reading.turn((&self.ends, &self.link), buffer, room),
+            LineStage::Over => return Next::Over,
         };
         match turned {
             Ok(Next::Over) => self.end(None),
@@ -94,24 +97,25 @@ impl Line {
 
     /// Ends it, with the problem, if any.
     pub(super) fn end(&mut self, error: Option<io::Error>) {
-        match &self.stage {
+        match core::mem::replace(&mut self.stage, LineStage::Over) {
             LineStage::Unproved { number, .. } | LineStage::Proved { number, .. } => {
                 self.link.socket().close();
-                lock(&self.ends.links).introduced(*number);
+                lock(&self.ends.links).introduced(number);
                 self.ends.report(&error.unwrap_or_else(not_connected));
             }
             LineStage::Up(Reading { from, fence, .. }) => {
                 let problem = error.map(|error| error.to_string());
-                self.ends.end_link(*from, *fence, &self.link, problem);
+                self.ends.end_link(from, fence, &self.link, problem);
             }
+            LineStage::Over => {}
         }
     }
 
     fn hear(&mut self) -> io::Result<Next> {
-        let LineStage::Unproved { acceptance, until, .. } = &mut self.stage else {
+        let LineStage::Unproved { number, acceptance, until } = &mut self.stage else {
             return Ok(Next::Watch);
         };
-        let mut bytes = [0; HELLO_BYTES];
+        let (number, mut bytes) = (*number, [0; HELLO_BYTES]);
         let hello = loop {
             let wanted = acceptance.wanted();
             match self.link.socket().receive(&mut bytes[..wanted]) {
@@ -131,16 +135,19 @@ impl Line {
                 Err(error) => return Err(error),
             }
         };
-        // A rank that dials has no link, or has given it up.
-        lock(&self.ends.links).dialled(hello.from, hello.fence);
+        {
+            let mut links = lock(&self.ends.links);
+            // A rank that dials has no link, or has given it up.
+            links.dialled(hello.from, hello.fence);
+            links.prove(number);
+        }
         self.ends.changed.notify_all();
         self.prove(hello);
         self.answer()
     }
 
     fn prove(&mut self, hello: Hello) {
-        let up = LineStage::Up(Reading::new(hello.from, hello.fence));
-        self.stage = match core::mem::replace(&mut self.stage, up) {
+        self.stage = match core::mem::replace(&mut self.stage, LineStage::Over) {
             LineStage::Unproved { number, acceptance, .. } => {
                 LineStage::Proved { number, acceptance, hello }
             }
@@ -162,6 +169,10 @@ impl Line {
             }
             Some(true) => {}
         }
+        // The barrier may have taken longer than the other side waits.
+        if self.link.socket().has_ended() {
+            return Err(not_connected());
+        }
         let answer = acceptance.seal(&ends.hello(from, fence, hello.nonce));
         // No frame precedes the answer.
         let answering = self.link.end_introduction(fence)?;
@@ -178,6 +189,17 @@ impl Line {
         self.stage = LineStage::Up(Reading::new(from, fence));
         answered.map(|()| Next::Watch)
     }
+}
+
+impl Drop for Line {
+    /// After a panic: no link stays without a reader unnoticed.
+    fn drop(&mut self) {
+        self.end(Some(reader_ended()));
+    }
+}
+
+pub(super) fn reader_ended() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the thread that reads links has ended")
 }
 
 /// Sends a part of an introduction. There is room for it, unless the other side reads nothing.

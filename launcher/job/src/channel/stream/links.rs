@@ -25,12 +25,17 @@ pub(super) struct Links {
     peers: BTreeMap<u32, Endpoint>,
     up: BTreeMap<u32, Up>,
     pub(super) dialling: BTreeSet<u32>,
-    /// Dialled but not introduced, by a number of their own.
+    /// Not introduced: dialled, or accepted of a rank that is proved. By a number of their own.
     pending: BTreeMap<u64, Arc<Connection>>,
-    /// Accepted but not introduced: anyone may connect. The oldest has the least number.
-    unproved: BTreeMap<u64, Arc<Connection>>,
+    /// Accepted and not proved: anyone may connect. The oldest has the least number.
+    unproved: BTreeMap<u64, Unproved>,
     number_last: u64,
     pub(super) refused: RefusedConnections,
+}
+
+struct Unproved {
+    connection: Arc<Connection>,
+    since: Instant,
 }
 
 /// A link.
@@ -121,7 +126,8 @@ impl Links {
     }
 
     fn close_unknown(&mut self) {
-        let unknown = self.pending.values().chain(self.unproved.values());
+        let unproved = self.unproved.values().map(|unproved| &unproved.connection);
+        let unknown = self.pending.values().chain(unproved);
         unknown.for_each(|connection| connection.socket().close());
     }
 
@@ -172,9 +178,7 @@ impl Links {
             return false;
         }
         // A rank that is called back from now on keeps it.
-        let is_other = |_: &u64, other: &mut Arc<Connection>| !Arc::ptr_eq(other, connection);
-        self.pending.retain(is_other);
-        self.unproved.retain(is_other);
+        self.pending.retain(|_, other| !Arc::ptr_eq(other, connection));
         self.drop_link(rank);
         let up = Up { connection: Arc::clone(connection), fence, ended: false };
         self.up.insert(rank, up);
@@ -227,14 +231,34 @@ impl Links {
         if self.closed {
             return None;
         }
-        while self.unproved.len() >= room
-            && let Some((_, oldest)) = self.unproved.pop_first()
-        {
-            oldest.socket().close();
-        }
+        let since = Instant::now();
+        while self.unproved.len() >= room && self.turn_away(since) {}
         self.number_last += 1;
-        self.unproved.insert(self.number_last, Arc::clone(connection));
+        let connection = Arc::clone(connection);
+        self.unproved.insert(self.number_last, Unproved { connection, since });
         Some(self.number_last)
+    }
+
+    /// Closes the oldest connection that anyone may have made, if it is of before that time;
+    /// whether there was one.
+    pub(super) fn turn_away(&mut self, before: Instant) -> bool {
+        let Some(oldest) = self.unproved.first_entry().filter(|o| o.get().since <= before) else {
+            return false;
+        };
+        oldest.remove().connection.socket().close();
+        true
+    }
+
+    /// A rank has made that connection: it is not turned away any more.
+    pub(super) fn prove(&mut self, number: u64) {
+        let proved = self.unproved.remove(&number);
+        self.pending.extend(proved.map(|proved| (number, proved.connection)));
+    }
+
+    /// A rank waits for the barrier.
+    #[cfg(test)]
+    pub(super) fn is_awaited(&self) -> bool {
+        self.awaited
     }
 
     /// The other side of that connection is known, or it has ended.

@@ -5,7 +5,7 @@
 //! connection is read. Not responsible for what it says ([`Line`]), nor for sending: each thread of
 //! the program writes by itself.
 
-use super::line::Line;
+use super::line::{Line, reader_ended};
 use super::reading::Next;
 use super::socket::ListeningSocket;
 use super::{Ends, files};
@@ -66,10 +66,12 @@ pub(super) enum Command {
 }
 
 impl Poller {
-    /// A channel is about to open: starts the thread, if it does not run.
+    /// A channel is about to open: starts the thread, if it does not run, or has ended.
     pub(super) fn enter(&self) -> io::Result<Arc<Mail>> {
         let mut running = lock(&self.running);
-        if let Some(running) = &mut *running {
+        if let Some(running) = &mut *running
+            && !running.mail.is_over()
+        {
             running.channels += 1;
             return Ok(Arc::clone(&running.mail));
         }
@@ -78,7 +80,13 @@ impl Poller {
         let mail = Arc::new(Mail { waiting: Mutex::default(), wake });
         let polling = Polling::new(Arc::clone(&mail))?;
         let thread = spawn_helper("ftb-read", move || polling.run())?;
-        *running = Some(Running { mail: Arc::clone(&mail), thread, channels: 1 });
+        let mut begun = Running { mail: Arc::clone(&mail), thread, channels: 1 };
+        if let Some(over) = running.take() {
+            // They leave as if they had entered this one.
+            begun.channels += over.channels;
+            over.thread.join().ok();
+        }
+        *running = Some(begun);
         Ok(mail)
     }
 
@@ -88,6 +96,7 @@ impl Poller {
         let Some(left) = &mut *running else { return };
         if let Some(ends) = ends {
             let (sender, receiver) = channel();
+            // One that has replaced theirs has nothing of theirs.
             left.mail.post(Command::Leave(Arc::clone(ends), sender)).ok();
             // The sender is dropped where the thread has ended.
             receiver.recv().ok();
@@ -112,8 +121,8 @@ impl Mail {
         let mut waiting = lock(&self.waiting);
         if waiting.is_over {
             drop(waiting);
-            refuse(command);
-            return Err(ended());
+            drop(command);
+            return Err(reader_ended());
         }
         waiting.list.push(command);
         drop(waiting);
@@ -122,29 +131,24 @@ impl Mail {
         Ok(())
     }
 
+    /// Whether the thread has ended.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.waiting).is_over
+    }
+
     /// No command is taken from now on.
     pub(super) fn close(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.is_over = true;
         let commands = core::mem::take(&mut waiting.list);
         drop(waiting);
-        commands.into_iter().for_each(refuse);
+        drop(commands);
     }
 
     fn take(&self) -> Vec<Command> {
         // Nothing to read: an earlier call has read for this command too.
         self.wake.read().ok();
         core::mem::take(&mut lock(&self.waiting).list)
-    }
-}
-
-fn ended() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the thread that reads links has ended")
-}
-
-fn refuse(command: Command) {
-    if let Command::Read(mut line) = command {
-        line.end(Some(ended()));
     }
 }
 
@@ -159,6 +163,8 @@ struct Polling {
     at_barrier: BTreeSet<u64>,
     /// For what has come; empty between two turns.
     buffer: Vec<u8>,
+    /// A socket could not be watched: that is in the log.
+    is_unable: bool,
 }
 
 struct Polled {
@@ -193,14 +199,9 @@ impl AsFd for What {
 }
 
 impl Drop for Polling {
-    /// After a panic: no link stays without a reader unnoticed.
+    /// After a panic: its lines end too.
     fn drop(&mut self) {
         self.mail.close();
-        for polled in self.polled.values_mut() {
-            if let What::Line(line) = &mut polled.what {
-                line.end(Some(ended()));
-            }
-        }
     }
 }
 
@@ -216,6 +217,7 @@ impl Polling {
             due: BTreeSet::new(),
             at_barrier: BTreeSet::new(),
             buffer: vec![0; limits::READ_BYTES],
+            is_unable: false,
         })
     }
 
@@ -383,19 +385,26 @@ impl Polling {
             Next::Soon => Some(Instant::now() + pause(polled.early)),
             Next::Watch | Next::Barrier | Next::Room | Next::Over => None,
         };
+        if next == Next::Barrier {
+            self.at_barrier.insert(number);
+        }
+        let watched = self.watch(number, matches!(next, Next::Watch | Next::Until(_)));
+        // Without memory for it, say. It is healthy: it is looked at in intervals.
+        let again = watched.as_ref().err().map(|_| Instant::now() + limits::ACCEPT_PAUSE);
+        if let Err(error) = watched
+            && !core::mem::replace(&mut self.is_unable, true)
+        {
+            tracing::warn!(%error, "a socket cannot be watched: it is looked at in intervals");
+        }
+        self.set_due(number, again.or(due));
+    }
+
+    fn set_due(&mut self, number: u64, due: Option<Instant>) {
+        let Some(polled) = self.polled.get_mut(&number) else { return };
         if let Some(before) = core::mem::replace(&mut polled.due, due) {
             self.due.remove(&(before, number));
         }
         self.due.extend(due.map(|at| (at, number)));
-        if next == Next::Barrier {
-            self.at_barrier.insert(number);
-        }
-        let is_watched = matches!(next, Next::Watch | Next::Until(_));
-        if let Err(error) = self.watch(number, is_watched)
-            && let Some(Polled { what: What::Line(mut line), .. }) = self.remove(number)
-        {
-            line.end(Some(error));
-        }
     }
 
     /// Takes connections that have come; not all at once, so that links are read.
@@ -408,7 +417,14 @@ impl Polling {
                     Ok(socket) => Line::accepted(ends, socket),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if is_passing(&error) => continue,
+                    // Without a file the system does not say that there is none.
+                    Err(error) if files::is_missing(&error) && !socket.is_waiting() => break,
                     Err(error) => {
+                        if let Some(before) = Instant::now().checked_sub(limits::ACCEPT_PAUSE)
+                            && files::is_missing(&error)
+                        {
+                            lock(&ends.links).turn_away(before);
+                        }
                         // The connection is still there: it would be tried again at once.
                         next = Next::Pause(Instant::now() + limits::ACCEPT_PAUSE);
                         Err(files::explained(error))
@@ -438,4 +454,42 @@ fn is_passing(error: &io::Error) -> bool {
 fn pause(early: u32) -> Duration {
     let pause = Duration::from_millis(1) * early;
     pause.min(limits::SEND_CHECK)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::connection::Connection;
+    use super::super::socket::{Medium, Socket};
+    use super::super::tests::opened;
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn what_cannot_be_watched_is_looked_at_again_and_then_watched() {
+        let (channel, _) = opened(0);
+        let ends = channel.ends().unwrap();
+        let mail = Mail { waiting: Mutex::default(), wake: EventFd::new().unwrap() };
+        let mut polling = Polling::new(Arc::new(mail)).unwrap();
+        let medium = Medium::Tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let (listening, _) = ListeningSocket::bind(medium, &ends.opening).unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let link = Arc::new(Connection::new(Socket::Unix(near)));
+        polling.add_listener(Arc::clone(&ends), listening).unwrap();
+        polling.add_line(Line::dialled(&ends, &link, 1, 1));
+        for number in [1, 2] {
+            assert!(polling.polled[&number].is_watched);
+            polling.schedule(number, Next::Pause(Instant::now()));
+            // The system refuses what is watched already.
+            let event = EpollEvent::new(EpollFlags::empty(), number);
+            polling.epoll.add(&polling.polled[&number].what, event).unwrap();
+            polling.schedule(number, Next::Watch);
+            let again = polling.polled[&number].due.unwrap();
+            assert!(!polling.polled[&number].is_watched && polling.due.contains(&(again, number)));
+            polling.epoll.delete(&polling.polled[&number].what).unwrap();
+            polling.turn(number);
+            assert!(polling.polled[&number].is_watched && polling.due.is_empty());
+        }
+    }
 }

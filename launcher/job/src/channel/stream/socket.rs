@@ -5,6 +5,8 @@ use crate::error::Result;
 use crate::frame;
 use crate::hello::TOKEN_BYTES;
 use crate::limits;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -56,6 +58,14 @@ impl Socket {
     /// Reads what has come, without waiting.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(self, buffer, RecvFlags::DONTWAIT)?.1)
+    }
+
+    /// Whether the other side has closed it, or it is broken, and nothing is left to read.
+    pub(super) fn has_ended(&self) -> bool {
+        match rustix::net::recv(self, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Ok((_, count)) => count == 0,
+            Err(error) => error != Errno::WOULDBLOCK,
+        }
     }
 
     /// Writes what there is room for, without waiting.
@@ -170,6 +180,12 @@ impl ListeningSocket {
             Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
         }
     }
+
+    /// Whether one has come.
+    pub(super) fn is_waiting(&self) -> bool {
+        let mut polled = [PollFd::new(self.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
 }
 
 impl AsFd for ListeningSocket {
@@ -181,9 +197,9 @@ impl AsFd for ListeningSocket {
     }
 }
 
-/// From the system's generator.
+/// From the system's generator. Opens no file: the last one may be that of a connection.
 pub(crate) fn random_bytes() -> io::Result<[u8; TOKEN_BYTES]> {
     let mut bytes = [0; TOKEN_BYTES];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes)
 }
