@@ -16,7 +16,7 @@ use tonic::Status;
 pub const RATE: Rate = Rate { per_s: 20, burst: 40 };
 /// Questions of one user without an answer.
 pub const PENDING_MAX: usize = 8;
-/// A connection carries few requests at once, and a refused one waits so long for its answer.
+/// The delay of a refusal: a connection carries few requests at once.
 pub const REFUSED_AFTER: Duration = Duration::from_millis(500);
 /// A question to all agents counts as that number of others.
 pub const WIDE_COST: u32 = 10;

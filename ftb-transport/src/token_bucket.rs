@@ -15,7 +15,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// A bucket that was not used for so long is as good as a new one.
+    /// Time without use after which a bucket is full.
     pub fn forgotten_after(self) -> Duration {
         Duration::from_secs(self.burst.div_ceil(self.per_s.max(1)).into())
     }
