@@ -202,12 +202,6 @@ enum Attack {
     Churn,
     /// The same, to all that the log has.
     History,
-    /// The same, to all agents.
-    Reports,
-    /// Subscriptions that come and go.
-    Churn,
-    /// The same, to all that the log has.
-    History,
     /// Nothing that concerns an agent: as many threads that take the processor.
     Spin,
 }
