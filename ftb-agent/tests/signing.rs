@@ -700,7 +700,8 @@ fn programs_of_monitors_only_state_conditions_of_other_hosts_and_any_agent_judge
         let counted = [&lax[0], &lax[1]].map(|reader| counts(reader, &unsigned(host)));
         assert_eq!(counted, expected, "unsigned, of {host}");
         let proven = |reader: &Signing| {
-            let (items, _) = reader.prove(vec![(1.into(), Run::from(unsigned(host)))]);
+            let (items, _) =
+                reader.prove(&reader.demands(), vec![(1.into(), Run::from(unsigned(host)))]);
             items[0].1.first().condition().is_some()
         };
         assert_eq!([&lax[0], &lax[1]].map(proven), expected, "delivered, of {host}");
