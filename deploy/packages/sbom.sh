@@ -6,8 +6,8 @@ set -eu
 cd "$(dirname "$0")/../.."
 host=$(rustc -vV | sed -n 's/^host: //p')
 cargo metadata --format-version 1 --locked --filter-platform "$host" | jq --sort-keys '
-  # Crates that exist for tests, benchmarks and the demonstration are in no package.
-  def is_packaged: .name | IN("ftb-tests", "ftb-bench", "ftb-demo", "ftb-fuzz") | not;
+  # Crates that exist for tests and benchmarks are in no package.
+  def is_packaged: .name | IN("ftb-tests", "ftb-bench", "ftb-fuzz") | not;
   . as $all
   | ($all.resolve.nodes | map({key: .id, value: .}) | from_entries) as $nodes
   | ($all.packages | map({key: .id, value: .}) | from_entries) as $packages
