@@ -208,6 +208,7 @@ impl Policy {
         self.conditions.overrule(node);
         self.forget_bans(node);
         self.drop_settlings_of(node);
+        self.faults.close_node(node);
     }
 
     /// What the next launcher must know.
@@ -515,9 +516,12 @@ impl Policy {
         let rules = &self.config.rule;
         let rule = &rules[index];
         match rule.action {
-            // This rule replaces what single nodes were about to do for the same events.
+            // This rule replaces what single nodes were about to do for the same events. What it is
+            // about to do itself because of other nodes stays.
             ActionKind::Checkpoint | ActionKind::Stop => {
-                self.settling.retain(|settling| !rules[settling.rule].shares_triggers(rule));
+                self.settling.retain(|settling| {
+                    settling.rule == index || !rules[settling.rule].shares_triggers(rule)
+                });
             }
             // The fault is back before its recovery has settled.
             action if action.keeps_out() => {
@@ -611,8 +615,17 @@ impl Policy {
                 return;
             }
             self.faults.acted(fault, now);
-            self.settling.retain(|s| s.rule != settled.rule || s.node != settled.node);
+            let is_about_the_job = kind.is_about_the_job();
+            self.settling.retain(|s| {
+                s.rule != settled.rule || (!is_about_the_job && s.node != settled.node)
+            });
             self.take_over(settled.rule, &reason, out);
+        } else if let Some(fault) = fault.filter(|_| kind.has_power()) {
+            // A drain of a node without ranks, once for each fault.
+            if self.faults.has_acted(fault) {
+                return;
+            }
+            self.faults.acted(fault, now);
         }
         out.push(Action::Notify(format!("{}: {what}", who(fault))));
         let cause =

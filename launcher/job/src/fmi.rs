@@ -21,7 +21,7 @@ mod values;
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{ImageError, Reader, Writer};
-use crate::inbox::Pattern;
+use crate::inbox::{Pattern, Waited};
 use crate::job::{Job, SafePoint};
 use crate::limits;
 use crate::looping::{LoopError, Regions};
@@ -138,6 +138,7 @@ pub struct Fmi {
 /// Where a process begins again: what it has there.
 struct Point {
     receives: u64,
+    polls: u64,
     communicators: Communicators,
 }
 
@@ -313,15 +314,16 @@ impl Fmi {
     pub fn restart_point(&mut self) -> StartState {
         // A rank may be called back again while it replays.
         if self.job.must_restore()
-            && let Some(Point { receives, communicators }) = &self.point
+            && let Some(Point { receives, polls, communicators }) = &self.point
         {
             self.receives.rewind(*receives);
             self.loops.communicators = communicators.clone();
-            self.loops.prologue.replay_again();
+            self.loops.prologue.replay_again(*polls);
             return StartState::Restarted;
         }
         let communicators = self.loops.communicators.clone();
-        self.point = Some(Point { receives: self.receives.last(), communicators });
+        let (receives, polls) = (self.receives.last(), self.loops.prologue.polls());
+        self.point = Some(Point { receives, polls, communicators });
         match self.job.must_restore() {
             true => StartState::Added,
             false => StartState::New,
@@ -383,7 +385,16 @@ impl Fmi {
     /// [`FmiError::RolledBack`].
     pub fn is_ready(&mut self, posted: Posted) -> Result<bool, FmiError> {
         self.check()?;
-        if self.loops.prologue.is_replaying() || self.receives.is_complete(posted.number) {
+        if self.loops.prologue.is_replaying() {
+            return Ok(self.loops.prologue.polled().is_some());
+        }
+        let is_ready = self.look(posted)?;
+        self.loops.prologue.poll(is_ready.then_some(0));
+        Ok(is_ready)
+    }
+
+    fn look(&mut self, posted: Posted) -> Result<bool, FmiError> {
+        if self.receives.is_complete(posted.number) {
             return Ok(true);
         }
         // It takes none: a complete one has returned before.
@@ -391,7 +402,7 @@ impl Fmi {
             return Ok(true);
         };
         let any = self.unacknowledged(posted.comm)?;
-        match self.job.take_posted(&patterns, (at, any.as_deref()), false) {
+        match self.job.look_posted(&patterns, (at, any.as_deref())) {
             Ok(matched) => self.receives.complete(matched),
             Err(_) => {
                 self.check()?;
@@ -406,19 +417,34 @@ impl Fmi {
     /// # Errors
     /// [`FmiError::RolledBack`].
     pub fn wait_ready(&mut self, posted: &[Posted]) -> Result<usize, FmiError> {
+        self.check()?;
+        if self.loops.prologue.is_replaying() {
+            let at = self.loops.prologue.polled().filter(|at| *at < posted.len());
+            return at.ok_or_else(prologue::differs);
+        }
+        let at = self.wait_any(posted)?;
+        self.loops.prologue.poll(Some(at));
+        Ok(at)
+    }
+
+    /// A message for any of them wakes it, and what lets one of them fail.
+    fn wait_any(&mut self, posted: &[Posted]) -> Result<usize, FmiError> {
+        let numbers: Vec<u64> = posted.iter().map(|one| one.number).collect();
         loop {
             for (at, one) in posted.iter().enumerate() {
-                if self.is_ready(*one)? {
+                if self.look(*one)? {
                     return Ok(at);
                 }
             }
-            // A message for any of them wakes it.
-            let Some(first) = posted.first() else { return Ok(0) };
-            let Ok(Wanted::Posted(patterns, at)) = self.receives.want(first.number) else {
+            if posted.is_empty() {
                 return Ok(0);
-            };
-            let any = self.unacknowledged(first.comm)?;
-            if let Ok(matched) = self.job.take_posted(&patterns, (at, any.as_deref()), true) {
+            }
+            let (patterns, places) = self.receives.places(&numbers);
+            let any = posted.iter().map(|one| self.unacknowledged(one.comm));
+            let any = any.collect::<Result<Vec<_>, _>>()?;
+            let wanted: Vec<Waited<'_>> =
+                places.into_iter().zip(any.iter().map(Option::as_deref)).collect();
+            if let Ok(matched) = self.job.take_posted(&patterns, &wanted) {
                 self.receives.complete(matched);
             }
             self.check()?;
@@ -452,7 +478,7 @@ impl Fmi {
                 }
                 Wanted::Posted(patterns, at) => {
                     let any = self.unacknowledged(comm)?;
-                    match self.job.take_posted(&patterns, (at, any.as_deref()), true) {
+                    match self.job.take_posted(&patterns, &[(at, any.as_deref())]) {
                         Ok(matched) => self.receives.complete(matched),
                         Err(error) => {
                             self.receives.forget(number);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::frame::{Class, Incoming};
 use crate::{limits, lock};
 use living::Revocations;
-pub(crate) use posted::{Matched, Pattern};
+pub(crate) use posted::{Matched, Pattern, Waited};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -23,7 +23,7 @@ use crate::descriptor::inherited;
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{Outlives, Reader};
-use crate::inbox::{Inbox, Matched, Pattern};
+use crate::inbox::{Inbox, Matched, Pattern, Waited};
 use crate::memory::NodeMemory;
 use crate::pmi::Pmi;
 use crate::progress::Progress;
@@ -470,34 +470,54 @@ impl Job {
         }
     }
 
-    /// Messages for posted receives; none where only a link shows that the sender lives. With
-    /// `waits` it waits for them. From any it fails if one of the processes `any` is lost; `None`:
-    /// if any is.
+    /// Waits for messages for posted receives, until there is one or one of `wanted` fails; none
+    /// where only a link shows that a sender lives.
     pub(crate) fn take_posted(
         &mut self,
         posted: &[Pattern],
-        (wanted, any): (usize, Option<&[u32]>),
-        waits: bool,
+        wanted: &[Waited<'_>],
     ) -> Result<Vec<Matched>> {
         self.decide();
+        let posted = self.numbered(posted)?;
+        let taken = self.inbox.take_posted(&posted, wanted, limits::UNLINKED_MAX);
+        let taken = taken.and_then(|matched| {
+            if matched.is_empty() {
+                let mut senders = wanted.iter().filter_map(|(at, _)| posted.get(*at)?.from);
+                senders.try_for_each(|from| self.router.reach(from))?;
+            }
+            Ok(matched)
+        });
+        self.progress.step();
+        self.matched(taken)
+    }
+
+    /// The messages for posted receives that are there. Fails if that receive does.
+    pub(crate) fn look_posted(
+        &mut self,
+        posted: &[Pattern],
+        wanted: Waited<'_>,
+    ) -> Result<Vec<Matched>> {
+        self.decide();
+        let posted = self.numbered(posted)?;
+        let taken = self.inbox.look_posted(&posted, wanted);
+        // A rank that looks again and again makes no progress.
+        if taken.as_ref().is_ok_and(|matched| !matched.is_empty()) {
+            self.progress.step();
+        }
+        self.matched(taken)
+    }
+
+    /// With the processes of the ranks.
+    fn numbered(&self, posted: &[Pattern]) -> Result<Vec<Pattern>> {
         let number = |pattern: &Pattern| {
             let from = pattern.from.map(|rank| self.number(rank)).transpose()?;
             Ok(Pattern { from, ..*pattern })
         };
-        let posted = posted.iter().map(number).collect::<Result<Vec<_>>>()?;
-        let from = posted.get(wanted).and_then(|pattern| pattern.from);
-        let taken = match waits {
-            true => self.inbox.take_posted(&posted, (wanted, any), limits::UNLINKED_MAX),
-            false => self.inbox.look_posted(&posted, (wanted, any)),
-        };
-        let taken = taken.and_then(|matched| match from.filter(|_| waits && matched.is_empty()) {
-            Some(from) => self.router.reach(from).map(|()| matched),
-            None => Ok(matched),
-        });
-        // A rank that looks again and again makes no progress.
-        if waits || taken.as_ref().is_ok_and(|matched| !matched.is_empty()) {
-            self.progress.step();
-        }
+        posted.iter().map(number).collect()
+    }
+
+    /// With the ranks of the processes.
+    fn matched(&mut self, taken: Result<Vec<Matched>>) -> Result<Vec<Matched>> {
         let mut matched = self.settle(taken)?;
         for message in &mut matched {
             message.from = self.members.rank_of(message.from).unwrap_or(message.from);

@@ -42,6 +42,7 @@ impl Program {
         let mut start = if rank == 0 { vec![7] } else { Vec::new() };
         fmi.broadcast(Fmi::WORLD, 0, &mut start).map_err(job_error)?;
         let all = fmi.duplicate(Fmi::WORLD).map_err(job_error)?;
+        poll(&mut fmi, all).map_err(job_error)?;
         let half = fmi.split(all, Some(rank / node), -(rank as i32)).map_err(job_error)?.unwrap();
         let mut state = Protected { step: 0, sum: start[0].into() };
         while state.step < STEPS {
@@ -68,6 +69,27 @@ impl Program {
         fmi.finalize().map_err(job_error)?;
         Ok(Ended::Finished((state.step, state.sum)))
     }
+}
+
+/// The second of two receives is ready first, and the first one only after a while.
+fn poll(fmi: &mut Fmi, all: u16) -> Result<(), FmiError> {
+    let (place, size) = (fmi.rank(all)?, fmi.size(all)?);
+    let (next, last) = ((place + 1) % size, (place + size - 1) % size);
+    let first = fmi.post(all, Some(last), Some(1))?;
+    let second = fmi.post(all, Some(last), Some(2))?;
+    assert!(!fmi.is_ready(first)?);
+    fmi.send(all, next, 2, &[2])?;
+    assert_eq!(fmi.wait_ready(&[first, second])?, 1);
+    assert_eq!(fmi.wait(second)?.payload, [2]);
+    assert!(!fmi.is_ready(first)?);
+    let mut sum = [1];
+    fmi.allreduce(all, Combine::Max, Primitive::U8, &mut sum)?;
+    fmi.send(all, next, 1, &[1])?;
+    while !fmi.is_ready(first)? {
+        std::thread::yield_now();
+    }
+    assert_eq!(fmi.wait(first)?.payload, [1]);
+    Ok(())
 }
 
 /// Two numbers around a ring, waited for in the other order.

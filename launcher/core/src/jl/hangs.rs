@@ -7,7 +7,7 @@ use super::saving::{RecoveryWay, WaitingRecovery};
 use super::{Initiator, Jl, JlOutput, OnDeath, OnHang, Start, Workflow};
 use crate::message::{FromJl, HangNotice, HungRank};
 use crate::names::{NodeName, Ranks};
-use crate::progress::{Finding, HangChange, HangKind, NodeReport};
+use crate::progress::{Finding, HangChange, NodeReport};
 use core::time::Duration;
 use ftb_core::Now;
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ impl Jl {
     }
 
     fn has_debugger(&self) -> bool {
-        self.hangs.found().iter().any(|finding| finding.kind == HangKind::Debugger)
+        self.hangs.has_debugger()
     }
 
     /// Whether a job with a hung rank starts from its beginning: it has no set, and its owner lets

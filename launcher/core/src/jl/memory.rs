@@ -16,8 +16,10 @@ use ftb_core::Now;
 
 /// Until an attempt for which no rank waits; the interval doubles.
 const FIRST_AFTER: Duration = Duration::from_secs(1);
-/// Longest interval between attempts.
+/// Longest interval between attempts for the first set.
 const FIRST_EVERY_MAX: Duration = Duration::from_secs(60);
+/// The same while there is a set, if only a weak one: each attempt may stop all ranks.
+const AGAIN_EVERY_MAX: Duration = Duration::from_secs(600);
 
 /// The next attempt to protect ranks that do not wait for it.
 #[derive(Clone, Copy, Debug)]
@@ -120,8 +122,9 @@ impl Jl {
             self.first_set = FirstSet::default();
             return;
         }
+        let most = if self.job.memory.is_some() { AGAIN_EVERY_MAX } else { FIRST_EVERY_MAX };
         let FirstSet { due_ns, wait } = &mut self.first_set;
-        *wait = (*wait * 2).min(FIRST_EVERY_MAX);
+        *wait = (*wait * 2).min(most);
         *due_ns = now.deadline_ns(*wait);
         if self.job.met && self.job.can_protect() {
             self.protect_first(now);

@@ -401,7 +401,7 @@ impl Jl {
         let choices = Choices {
             moves: self.job.spare(&[]).is_some(),
             anew: self.job.moves() == Moves::Anew,
-            in_memory: self.job.config.memory.is_some(),
+            in_memory: self.job.can_protect() && self.job.goes_on_from_memory(),
         };
         let (remedy, numbers, chosen) = self.remedies.choose(time, choices);
         let words = self.job.faults.words(by);

@@ -601,8 +601,15 @@ fn the_job_is_saved_in_memory_before_a_failure_for_which_the_store_is_too_slow()
         job.jl.remedies.has_moved(Duration::from_secs(12));
         job
     };
-    for spare in [true, false] {
+    let wait = Duration::from_secs(600);
+    for (spare, on_death, wait) in [
+        (true, OnDeath::Rollback, Duration::ZERO),
+        (true, OnDeath::Restart, Duration::ZERO),
+        (false, OnDeath::Shrink, Duration::ZERO),
+        (false, OnDeath::Rollback, wait),
+    ] {
         let mut job = with_memory(spare);
+        (job.jl.job.config.on_death, job.jl.job.config.wait_for_nodes) = (on_death, wait);
         job.fails_at(1, "a", Some(20_000_000_000));
         let open = job.jl.open().unwrap();
         let Workflow::Checkpoint(checkpoint) = &open.workflow else { panic!("{open:?}") };
@@ -614,6 +621,28 @@ fn the_job_is_saved_in_memory_before_a_failure_for_which_the_store_is_too_slow()
         let waiting: Vec<FaultId> = job.jl.waiting_faults().map(|(fault, ..)| fault).collect();
         assert_eq!(waiting, [FaultId(1)]);
     }
+    // A job that ends with the node takes its memory with it; and some cannot be protected there.
+    for (spare, on_death, scheme) in [
+        (false, OnDeath::Rollback, Scheme::Buddy(1)),
+        (false, OnDeath::Restart, Scheme::Buddy(1)),
+        (false, OnDeath::Stop, Scheme::Buddy(1)),
+        (false, OnDeath::Shrink, Scheme::Buddy(2)),
+    ] {
+        let mut job = with_memory(spare);
+        job.jl.job.config.on_death = on_death;
+        job.jl.job.config.memory.as_mut().unwrap().scheme = scheme;
+        job.fails_at(1, "a", Some(20_000_000_000));
+        let open = job.jl.open().unwrap();
+        let Workflow::Checkpoint(checkpoint) = &open.workflow else { panic!("{open:?}") };
+        assert!(!checkpoint.set().is_in_memory(), "{on_death:?} {scheme:?}: {:?}", job.out);
+        assert_eq!(open.left.unwrap().memory_p95_ms, None);
+        assert!(job.reported("nothing fits: the job is saved, the fastest"), "{:?}", job.out);
+    }
+    // With a spare the ranks move then.
+    let mut job = with_memory(true);
+    job.jl.job.config.memory.as_mut().unwrap().scheme = Scheme::Buddy(2);
+    job.fails_at(1, "a", Some(20_000_000_000));
+    assert_eq!(job.jl.open().unwrap().workflow.kind(), "migration");
 }
 
 /// A large job would otherwise fill the sessions of all nodes with results that they have.

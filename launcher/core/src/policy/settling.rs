@@ -1,7 +1,7 @@
 //! Decisions that wait for their settle time, or for the end of a hold-down, and what cancels them.
 
 use super::conditions::Standing;
-use super::{Action, Policy, who};
+use super::{Action, ActionKind, Policy, who};
 use crate::names::{FaultId, NodeName};
 use ftb_core::EventId;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Settling {
 impl Policy {
     /// The conditions of a node have changed: cancels what waits for those that hold no more.
     /// Returns the rules that nothing matches any more, `news` included. What a rule counts stays
-    /// counted.
+    /// counted, and a drain is for good.
     pub(super) fn drop_passed(
         &mut self,
         node: &NodeName,
@@ -49,7 +49,8 @@ impl Policy {
         let is_over = |rule: &usize| {
             let is_banned = conditions.lasting(node).any(|lasting| lasting == *rule);
             let is_matched = news.contains(rule) || conditions.matches(node, *rule);
-            rules[*rule].count == 1 && !is_banned && !is_matched
+            let is_for_good = rules[*rule].action == ActionKind::Drain;
+            rules[*rule].takes_each() && !is_for_good && !is_banned && !is_matched
         };
         let passed: BTreeSet<usize> = before.matched.iter().copied().filter(is_over).collect();
         let is_void = |settling: &Settling| {

@@ -194,6 +194,9 @@ pub enum HangChange {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct HangJudge {
     found: Vec<Finding>,
+    /// Whether a rank is under a debugger, by its last report.
+    #[serde(skip)]
+    is_traced: bool,
     /// The latest report of each rank and when it arrived, in monotonic nanoseconds.
     #[serde(skip)]
     reports: BTreeMap<u32, (u64, RankReport)>,
@@ -240,6 +243,11 @@ fn millis(duration: Duration) -> u64 {
 impl HangJudge {
     pub fn found(&self) -> &[Finding] {
         &self.found
+    }
+
+    /// Whether a debugger is attached to a rank, also to one that runs.
+    pub fn has_debugger(&self) -> bool {
+        self.is_traced || self.found.iter().any(|finding| finding.kind == HangKind::Debugger)
     }
 
     /// When [`HangJudge::look`] is due, in monotonic nanoseconds.
@@ -300,6 +308,7 @@ impl HangJudge {
             .collect();
         // A rank whose node is silent may move.
         let knows_all = known.len() == running().count();
+        self.is_traced = known.iter().any(|report| report.state == RunState::Traced);
         if known.iter().any(|report| report.state == RunState::WaitsForIo) {
             self.has_io(now, every);
         }

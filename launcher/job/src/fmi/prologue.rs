@@ -10,13 +10,27 @@ use std::collections::BTreeMap;
 
 /// Number, sender, tag, length.
 const HEADER_BYTES: usize = 24;
+/// The numbers of polls in the log; those of receives are below it.
+const POLLS: u64 = 1 << 63;
+
+/// What the program does when it runs again is not what the log has.
+pub(super) fn differs() -> FmiError {
+    FmiError::Invalid(
+        "before its loop this process does not receive what the one that it replaces has \
+         received: a program must do the same there at every start"
+            .to_owned(),
+    )
+}
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Prologue {
     stage: LogStage,
     bytes: usize,
-    /// By the number of the receive. Kept for the images when the loop has begun.
+    /// By the number of the receive; behind [`POLLS`] which receive a poll has found ready, as the
+    /// sender of an empty message. Kept for the images when the loop has begun.
     log: BTreeMap<u64, Received>,
+    /// Until now; a poll that found nothing is not in the log.
+    polls: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +55,29 @@ impl Prologue {
     }
 
     /// Begins to replay the log of this process.
-    pub(super) fn replay_again(&mut self) {
+    pub(super) fn replay_again(&mut self, polls: u64) {
         self.stage = LogStage::Replaying;
+        self.polls = polls;
+    }
+
+    /// The number of polls until now.
+    pub(super) fn polls(&self) -> u64 {
+        self.polls
+    }
+
+    /// The program has asked which of some receives is ready.
+    pub(super) fn poll(&mut self, ready: Option<usize>) {
+        self.polls += 1;
+        // At most as many as receives may wait.
+        if let Some(from) = ready.and_then(|at| u32::try_from(at).ok()) {
+            self.record(POLLS | self.polls, &Received { from, tag: 0, payload: Vec::new() });
+        }
+    }
+
+    /// What that poll has found in the process that this one replaces.
+    pub(super) fn polled(&mut self) -> Option<usize> {
+        self.polls += 1;
+        self.log.get(&(POLLS | self.polls)).map(|ready| ready.from as usize)
     }
 
     pub(super) fn is_replaying(&self) -> bool {
@@ -61,13 +96,7 @@ impl Prologue {
 
     /// What the receive with this number took in the process that this one replaces.
     pub(super) fn recorded(&self, number: u64) -> Result<Received, FmiError> {
-        self.log.get(&number).cloned().ok_or_else(|| {
-            FmiError::Invalid(
-                "before its loop this process does not receive what the one that it replaces has \
-                 received: a program must do the same there at every start"
-                    .to_owned(),
-            )
-        })
+        self.log.get(&number).cloned().ok_or_else(differs)
     }
 
     /// The loop begins.
@@ -97,7 +126,8 @@ impl Prologue {
 
     /// The log of a program whose loop has begun.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<Self> {
-        let mut prologue = Self { stage: LogStage::Over, bytes: bytes.len(), log: BTreeMap::new() };
+        let (stage, log) = (LogStage::Over, BTreeMap::new());
+        let mut prologue = Self { stage, bytes: bytes.len(), log, polls: 0 };
         while !bytes.is_empty() {
             let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
             let number = u64::from_le_bytes(array(&header[..8]));
@@ -142,6 +172,24 @@ mod tests {
         fn random_bytes_never_panic(bytes: Vec<u8>) {
             Prologue::decode(&bytes);
         }
+    }
+
+    /// A program that does other things when it runs again is told so, or finds nothing ready.
+    #[test]
+    fn polls_find_the_same_when_the_program_runs_again() {
+        let found = [None, Some(3), None, None, Some(0)];
+        let mut recorded = Prologue::default();
+        recorded.record(1, &received(vec![7]));
+        found.iter().for_each(|ready| recorded.poll(*ready));
+        let at = recorded.polls();
+        recorded.poll(Some(2));
+        recorded.end().unwrap();
+        recorded.poll(Some(5));
+        let mut again = Prologue::replay(&recorded.encode()).unwrap();
+        assert_eq!(found.map(|_| again.polled()), found);
+        assert_eq!((again.polled(), again.polled()), (Some(2), None));
+        again.replay_again(at);
+        assert_eq!(again.polled(), Some(2));
     }
 
     #[test]

@@ -74,6 +74,14 @@ impl Receives {
         }
     }
 
+    /// All that are posted, in order, and which of them these are.
+    pub(super) fn places(&self, numbers: &[u64]) -> (Vec<Pattern>, Vec<usize>) {
+        let posted = self.posted();
+        let place = |number: &u64| posted.binary_search_by_key(number, |(open, _)| *open).ok();
+        let places = numbers.iter().filter_map(place).collect();
+        (posted.into_iter().map(|(_, pattern)| pattern).collect(), places)
+    }
+
     /// Whether the message of a receive is there.
     pub(super) fn is_complete(&self, number: u64) -> bool {
         matches!(self.open.get(&number), Some(Receive::Complete(..)))

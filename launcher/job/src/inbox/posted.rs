@@ -15,6 +15,10 @@ pub(crate) struct Pattern {
     pub tag: Option<u32>,
 }
 
+/// Which receive the program waits for, and the ranks whose loss fails it if it takes from any;
+/// `None`: all ranks.
+pub(crate) type Waited<'a> = (usize, Option<&'a [u32]>);
+
 /// A message for one of several receives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Matched {
@@ -26,20 +30,21 @@ pub(crate) struct Matched {
 }
 
 impl Inbox {
-    /// Waits for messages for the receives `posted`, in their order, of which `wanted` is the one
-    /// that the program waits for. Empty if there was no link to its sender for `unlinked_max`.
-    /// From any it fails if one of `any` is lost; `None`: if any rank is.
+    /// Waits for messages for the receives `posted`, in their order, of which the program waits for
+    /// one of `wanted`. Empty if there was no link to a sender of these for `unlinked_max`. It
+    /// fails if no message can come for one of them.
     pub(crate) fn take_posted(
         &self,
         posted: &[Pattern],
-        (wanted, any): (usize, Option<&[u32]>),
+        wanted: &[Waited<'_>],
         unlinked_max: Duration,
     ) -> Result<Vec<Matched>> {
         let deadline = Instant::now() + unlinked_max;
+        let wanted = wanted.iter().filter_map(|(at, any)| Some((posted.get(*at)?, *any)));
         let mut state = crate::lock(&self.state);
         loop {
             state.check_recall()?;
-            if let Some(pattern) = posted.get(wanted) {
+            for (pattern, _) in wanted.clone() {
                 state.revocations.check(pattern.class)?;
             }
             let matched = state.match_posted(posted);
@@ -47,10 +52,11 @@ impl Inbox {
                 self.changed.notify_all();
                 return Ok(matched);
             }
-            let from = posted.get(wanted).and_then(|pattern| pattern.from);
-            self.check_hopeful(&state, from, any)?;
+            for (pattern, any) in wanted.clone() {
+                self.check_hopeful(&state, pattern.from, any)?;
+            }
             let is_linked = |from: u32| state.peers[from as usize].link != Link::Down;
-            if from.is_none_or(is_linked) {
+            if wanted.clone().filter_map(|(pattern, _)| pattern.from).all(is_linked) {
                 state = self.wait(state);
                 continue;
             }
@@ -67,7 +73,7 @@ impl Inbox {
     pub(crate) fn look_posted(
         &self,
         posted: &[Pattern],
-        (wanted, any): (usize, Option<&[u32]>),
+        (wanted, any): Waited<'_>,
     ) -> Result<Vec<Matched>> {
         let mut state = crate::lock(&self.state);
         state.check_recall()?;
@@ -168,7 +174,7 @@ mod tests {
     }
 
     fn taken(inbox: &Inbox, posted: &[Pattern], wanted: usize) -> Vec<(usize, u32, u32, u8)> {
-        let matched = inbox.take_posted(posted, (wanted, None), Duration::ZERO).unwrap();
+        let matched = inbox.take_posted(posted, &[(wanted, None)], Duration::ZERO).unwrap();
         matched.iter().map(|m| (m.posted, m.from, m.tag, m.payload[0])).collect()
     }
 
@@ -207,11 +213,26 @@ mod tests {
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[from(1, 7)], 0).len(), 1);
         for pattern in [from(2, 7), any] {
-            let error = inbox.take_posted(&[pattern], (0, None), Duration::ZERO).unwrap_err();
+            let error = inbox.take_posted(&[pattern], &[(0, None)], Duration::ZERO).unwrap_err();
             assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
         }
-        let unlinked = inbox.take_posted(&[from(0, 7)], (0, None), Duration::ZERO).unwrap();
+        let unlinked = inbox.take_posted(&[from(0, 7)], &[(0, None)], Duration::ZERO).unwrap();
         assert_eq!(unlinked, []);
+    }
+
+    /// While it waits for the first of them.
+    #[test]
+    fn a_wait_for_one_of_several_receives_ends_when_the_sender_of_any_of_them_dies() {
+        let inbox = inbox();
+        let posted = [from(1, 7), from(2, 7)];
+        let wanted = [(0, None), (1, None)];
+        std::thread::scope(|threads| {
+            let waits =
+                threads.spawn(|| inbox.take_posted(&posted, &wanted, Duration::from_secs(600)));
+            inbox.mark_dead(&[2].into());
+            let error = waits.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::PeerLost { rank: 2, .. }), "{error}");
+        });
     }
 
     #[test]
@@ -219,7 +240,7 @@ mod tests {
         let inbox = inbox();
         let any = Pattern { from: None, class: CLASS, tag: None };
         inbox.mark_dead(&[2].into());
-        let take = |living: &[u32]| inbox.take_posted(&[any], (0, Some(living)), Duration::ZERO);
+        let take = |living: &[u32]| inbox.take_posted(&[any], &[(0, Some(living))], Duration::ZERO);
         assert!(matches!(take(&[0, 1, 2]), Err(Error::PeerLost { rank: 2, .. })));
         arrive(&inbox, 1, CLASS, (7, 1));
         assert_eq!(take(&[0, 1]).unwrap().len(), 1);
@@ -239,7 +260,7 @@ mod tests {
         let message = Message { class: CLASS, tag: 7, seq: 1, payload: vec![1] };
         inbox.push_own(0, message).unwrap();
         let any = Pattern { from: None, class: CLASS, tag: None };
-        let take = || inbox.take_posted(&[any], (0, Some(&[0])), Duration::ZERO);
+        let take = || inbox.take_posted(&[any], &[(0, Some(&[0]))], Duration::ZERO);
         assert_eq!(take().unwrap().len(), 1);
         assert!(matches!(take(), Err(Error::PeerLost { rank: 1, .. })));
     }
@@ -251,13 +272,13 @@ mod tests {
         let any = Pattern { from: None, class: CLASS, tag: Some(7) };
         let hopeful = |from| inbox.check_hopeful(&crate::lock(&inbox.state), from, None);
         stall(1);
-        let error = inbox.take_posted(&[from(1, 7)], (0, None), Duration::ZERO).unwrap_err();
+        let error = inbox.take_posted(&[from(1, 7)], &[(0, None)], Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { rank: 1, .. }), "{error}");
         hopeful(None).unwrap();
         arrive(&inbox, 2, CLASS, (7, 1));
         assert_eq!(taken(&inbox, &[any], 0), [(0, 2, 7, 1)]);
         stall(2);
-        let error = inbox.take_posted(&[any], (0, None), Duration::ZERO).unwrap_err();
+        let error = inbox.take_posted(&[any], &[(0, None)], Duration::ZERO).unwrap_err();
         assert!(matches!(error, Error::ReceiveQueueFull { .. }), "{error}");
     }
 }

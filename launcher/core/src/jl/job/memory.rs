@@ -95,6 +95,16 @@ impl Job {
         memory.is_some_and(|memory| memory.scheme.groups(&nodes, &memory.racks).is_ok())
     }
 
+    /// Whether the job would go back to a set in memory if a node were lost now. A job that ends
+    /// takes it with it.
+    pub(in crate::jl) fn goes_on_from_memory(&self) -> bool {
+        let goes_back =
+            matches!(self.config.on_death, OnDeath::Rollback | OnDeath::Restart | OnDeath::Shrink);
+        let waits = !self.config.wait_for_nodes.is_zero();
+        let shrinks = self.shrinks() && self.keeps_images();
+        goes_back && (waits || shrinks || self.spare(&[]).is_some())
+    }
+
     /// The set in memory does not count any more.
     pub(in crate::jl) fn drop_memory(&mut self, words: &str) {
         let Some(MemorySet { set, .. }) = self.memory.take() else { return };

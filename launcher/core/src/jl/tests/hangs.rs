@@ -61,20 +61,23 @@ fn a_rank_that_hung_beside_a_debugger_is_acted_on_when_the_debugger_has_gone() {
     use crate::progress::{NodeReport, RankReport, RunState};
     let mut job = started(OnHang::Kill, OnDeath::Rollback);
     let starts = [0, 1].map(|rank: usize| job.jl.job.ranks[rank].incarnation);
-    let still = |rank: u32, state, seconds: u64| {
+    let still = |rank: u32, state, seconds: u64, still_s: u64| {
         let (incarnation, ms) = (starts[rank as usize], seconds * 1000);
         let report = RankReport { rank, incarnation, state, state_ms: ms, ..Default::default() };
-        let still = vec![RankReport { still_ms: ms, ..report }];
+        let still = vec![RankReport { still_ms: still_s * 1000, ..report }];
         FromNla::Progress(NodeReport { still, ..NodeReport::default() })
     };
-    for seconds in 0..30 {
-        job.says("a", still(0, RunState::Stopped, seconds));
-        job.says("b", still(1, RunState::Traced, seconds));
+    for seconds in 0..40 {
+        // The debugger lets its rank run in the end, and is attached still.
+        let still_s = if seconds < 30 { seconds } else { 0 };
+        job.says("a", still(0, RunState::Stopped, seconds, seconds));
+        job.says("b", still(1, RunState::Traced, seconds, still_s));
         job.wait(1);
     }
+    assert!(job.reported("rank 1 on b (pid 0) is hung no more"), "{:?}", job.out);
     assert!(job.reported("nothing is done while a debugger is attached"), "{:?}", job.out);
     assert!(!job.reported("on_hang = kill"), "{:?}", job.out);
-    for seconds in 30..35 {
+    for seconds in 40..45 {
         has_hung(&mut job, seconds);
         job.wait(1);
     }

@@ -99,3 +99,22 @@ fn the_progress_of_a_restore_counts_the_nodes_that_fetch_images() {
         ("copy", Some((0, 1)))
     );
 }
+
+#[test]
+fn a_job_whose_set_is_weak_is_stopped_less_and_less_often() {
+    for (has_set, longest) in [(true, 600), (false, 60)] {
+        let mut jl = protected();
+        jl.job.start_on(&node("s"), &Ranks::from_iter([0]));
+        if !has_set {
+            jl.job.memory = None;
+        }
+        jl.expect_first(Now::default());
+        let mut waits = Vec::new();
+        for _ in 0..16 {
+            let due_ns = jl.first_set_ns();
+            jl.first_set_tick(Now { mono_ns: due_ns, wall_ns: 0 });
+            waits.push((jl.first_set_ns() - due_ns) / 1_000_000_000);
+        }
+        assert_eq!((waits[0], waits.last().copied()), (2, Some(longest)), "{waits:?}");
+    }
+}

@@ -121,8 +121,95 @@ fn drains_of_nodes_without_ranks_open_no_breaker_and_hold_nothing_down() {
         assert!(matches!(&drained[..], [Request::Drain { .. }]), "{number}: {drained:?}");
     }
     assert!(is_migration(&says(&mut policy, 2, &fan(1, 2, Truth::True), 4), 2));
+    // The same again is no second fault, until the hold-down is over.
+    let again = |number| stated(number, "FTB_IPMI_CPUFAIL", 5, "CPUFAIL", Truth::True);
+    let other = |seconds: u64, policy: &mut Policy| {
+        let mut other = again(seconds);
+        other.stated.as_mut().unwrap().condition.component = format!("CPU {seconds}");
+        says(policy, seconds, &other, 4)
+    };
+    assert_eq!(faults(&other(30, &mut policy)), []);
+    assert_eq!(faults(&other(62, &mut policy)), [("wanted", ids([22]))]);
     let shadow = DEFAULT.replace("shadow = false", "shadow = true");
     let mut shadow = Policy::parse(&shadow).unwrap();
     assert_eq!(wants(&says(&mut shadow, 1, &failed(5), 4)), []);
     assert_eq!(*shadow.orders(), Orders::default());
+}
+
+/// Its launcher has closed the fault of the first drain.
+#[test]
+fn a_drain_of_a_node_that_a_person_wants_to_be_used_again_is_a_new_fault() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    let failed = |seq: u64, component: &str| {
+        let mut failed = stated(seq, "FTB_IPMI_CPUFAIL", 5, "CPUFAIL", Truth::True);
+        failed.stated.as_mut().unwrap().condition.component = component.to_owned();
+        failed
+    };
+    assert_eq!(faults(&says(&mut policy, 1, &failed(1, "CPU 1"), 4)), [("wanted", ids([1]))]);
+    policy.usable(at(2), &node(5));
+    assert_eq!(faults(&says(&mut policy, 3, &failed(2, "CPU 2"), 4)), [("wanted", ids([2]))]);
+}
+
+/// The built-in policy with a rule that saves the job for a disk of any node.
+fn with_rule_about_the_job(condition: &str) -> Policy {
+    let rule = format!(
+        "[[rule]]\nname = \"disks\"\nspace = \"ftb.ipmi\"\nconditions = [\"DISK_BAD\"]\n\
+         settle = \"10s\"\naction = \"checkpoint\"\n{condition}"
+    );
+    Policy::parse(&format!("{DEFAULT}{rule}")).unwrap()
+}
+
+fn disk(policy: &mut Policy, seconds: u64, number: u32, truth: Truth) -> Vec<Action> {
+    says(policy, seconds, &stated(seconds, "DISK", number, "DISK_BAD", truth), 4)
+}
+
+#[test]
+fn the_job_is_saved_while_its_fault_holds_on_one_node_although_it_has_passed_on_another() {
+    for passes in [1, 2] {
+        let mut policy = with_rule_about_the_job("");
+        disk(&mut policy, 1, 1, Truth::True);
+        disk(&mut policy, 2, 2, Truth::True);
+        disk(&mut policy, 3, passes, Truth::False);
+        let saved = wants(&policy.tick(at(13), &facts(4)));
+        assert!(matches!(saved[..], [Request::Checkpoint { .. }]), "{passes}: {saved:?}");
+    }
+    // On both it is saved once.
+    let mut policy = with_rule_about_the_job("");
+    disk(&mut policy, 1, 1, Truth::True);
+    disk(&mut policy, 2, 2, Truth::True);
+    assert_eq!(wants(&policy.tick(at(11), &facts(4))).len(), 1);
+    assert_eq!(policy.tick(at(200), &facts(4)), []);
+    let mut policy = with_rule_about_the_job("");
+    disk(&mut policy, 1, 1, Truth::True);
+    disk(&mut policy, 2, 1, Truth::False);
+    assert_eq!(wants(&policy.tick(at(13), &facts(4))), [], "it holds nowhere");
+}
+
+#[test]
+fn the_job_is_saved_when_a_fault_of_many_nodes_passes_on_the_one_that_was_the_last() {
+    let mut policy = with_rule_about_the_job("nodes_over = 0.5\nwithin = \"60s\"\n");
+    for number in 1..=3 {
+        disk(&mut policy, number.into(), number, Truth::True);
+    }
+    disk(&mut policy, 4, 3, Truth::False);
+    assert!(matches!(wants(&policy.tick(at(13), &facts(4)))[..], [Request::Checkpoint { .. }]));
+}
+
+/// The node is left alone, so the drain waits.
+#[test]
+fn a_drain_that_waits_is_done_although_its_condition_clears() {
+    for other in [true, false] {
+        let mut policy = Policy::parse(DEFAULT).unwrap();
+        assert!(is_migration(&says(&mut policy, 1, &fan(1, 2, Truth::True), 4), 2));
+        let failed = |seq, truth| stated(seq, "FTB_IPMI_CPUFAIL", 2, "CPUFAIL", truth);
+        assert_eq!(wants(&says(&mut policy, 10, &failed(2, Truth::True), 4)), []);
+        if !other {
+            says(&mut policy, 11, &fan(3, 2, Truth::False), 4);
+        }
+        let mut cleared = failed(4, Truth::False);
+        cleared.event = event("ftb.ipmi", "FTB_IPMI_SENSOR_CLEARED");
+        says(&mut policy, 20, &cleared, 4);
+        let drained = wants(&policy.tick(at(61), &facts(4)));
+        assert!(matches!(drained[..], [Request::Drain { .. }]), "{other}: {drained:?}");
+    }
 }
