@@ -266,6 +266,9 @@ impl Nla {
         line: &str,
         out: &mut Vec<NlaOutput>,
     ) {
+        if self.is_refused(rank) {
+            return;
+        }
         let is_it =
             |p: &&mut Process| p.incarnation == incarnation && p.life == ProcessState::Running;
         let Some(process) = self.processes.get_mut(&rank).filter(is_it) else {

@@ -40,6 +40,11 @@ pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
 /// Pause after an adoption: processes are started again when the job is well.
 pub const PARK_AFTER_ADOPTION: Duration = Duration::from_secs(5);
 /// Pause after a process that ended, doubled with each in a row up to `PARK_AGAIN_MAX`. One that
-/// was parked for longer than that does not count.
+/// was parked for longer than that does not count. Those that end in the pause count as one.
 pub const PARK_AGAIN: Duration = Duration::from_secs(1);
 pub const PARK_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// Time without a failure after the end of a pause that makes the next failure the first one.
+/// Longer than a process may take to fail: `PARK_MAX`, and `PARK_AGAIN_MAX` while it is parked.
+pub const PARK_CALM: Duration = Duration::from_secs(180);
+/// Most characters of what a process or the system says of a failure, as it is reported.
+pub const PROBLEM_CHARS_MAX: usize = 200;

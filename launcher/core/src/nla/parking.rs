@@ -24,7 +24,7 @@ pub(super) struct Parking {
     adopted: BTreeMap<u32, (u64, u32)>,
     /// No process is started before.
     start_ns: u64,
-    /// Processes that ended in a row.
+    /// Failures in a row, at most one per pause.
     failures: u32,
     problem: String,
     /// The JL has not been informed.
@@ -42,7 +42,17 @@ enum ParkingStage {
     Starting,
     Waiting,
     Leaving,
-    Killed,
+    /// Killed because it was not parked in time.
+    Late,
+    /// Killed because it is no longer wanted.
+    Dropped,
+}
+
+impl ParkingStage {
+    /// Whether it is of no use any more, for no fault of its own.
+    fn leaves(self) -> bool {
+        matches!(self, Self::Leaving | Self::Dropped)
+    }
 }
 
 /// A process that is to become a rank.
@@ -51,6 +61,7 @@ struct Adoption {
     pid: u32,
     spawn: Spawn,
     until_ns: u64,
+    /// It did not confirm in time. Only its end counts now.
     killed: bool,
 }
 
@@ -68,20 +79,34 @@ impl Parking {
         self.processes.iter().filter(waits).map(|(pid, _)| *pid)
     }
 
-    /// How many there are, without those that leave. The end of a killed one says when another one
+    /// How many there are, without those that leave. The end of a late one says when another one
     /// may be started.
     fn count(&self) -> u32 {
-        let stays = |parked: &&Parked| parked.stage != ParkingStage::Leaving;
+        let stays = |parked: &&Parked| !parked.stage.leaves();
         let count = u32::try_from(self.processes.values().filter(stays).count());
         count.unwrap_or(u32::MAX).saturating_add(self.starts)
     }
 
+    /// Processes that were started together may fail together: that is one failure. A longer pause
+    /// stays.
     fn failed(&mut self, now: Now, problem: String) {
+        (self.problem, self.changed) = (problem, true);
+        if now.mono_ns < self.start_ns {
+            return;
+        }
+        if now.mono_ns >= deadline(self.start_ns, limits::PARK_CALM) {
+            self.failures = 0;
+        }
         let wait = limits::PARK_AGAIN.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         self.start_ns = now.deadline_ns(wait.min(limits::PARK_AGAIN_MAX));
-        (self.problem, self.changed) = (problem, true);
     }
+}
+
+/// The words of a process or of the system, for a report that is kept and shown.
+fn words(text: &str) -> String {
+    let plain = text.chars().filter(|character| !character.is_control());
+    plain.take(limits::PROBLEM_CHARS_MAX).collect()
 }
 
 impl Nla {
@@ -133,7 +158,7 @@ impl Nla {
         match parked.stage {
             ParkingStage::Starting => deadline(parked.since_ns, limits::PARK_MAX),
             ParkingStage::Leaving => deadline(parked.since_ns, self.config.kill_grace),
-            ParkingStage::Waiting | ParkingStage::Killed => u64::MAX,
+            ParkingStage::Waiting | ParkingStage::Late | ParkingStage::Dropped => u64::MAX,
         }
     }
 
@@ -170,7 +195,10 @@ impl Nla {
     /// Kills a process that was started for a rank to replace.
     fn end_parked(&mut self, pid: u32, out: &mut Vec<NlaOutput>) {
         if let Some(parked) = self.parking.processes.get_mut(&pid) {
-            parked.stage = ParkingStage::Killed;
+            parked.stage = match parked.stage {
+                ParkingStage::Starting => ParkingStage::Late,
+                _ => ParkingStage::Dropped,
+            };
             out.push(NlaOutput::EndParked { pid, kill: true });
         }
     }
@@ -181,9 +209,9 @@ impl Nla {
             let kill = match parked.stage {
                 ParkingStage::Starting => true,
                 ParkingStage::Waiting => false,
-                ParkingStage::Leaving | ParkingStage::Killed => continue,
+                ParkingStage::Leaving | ParkingStage::Late | ParkingStage::Dropped => continue,
             };
-            parked.stage = if kill { ParkingStage::Killed } else { ParkingStage::Leaving };
+            parked.stage = if kill { ParkingStage::Dropped } else { ParkingStage::Leaving };
             parked.since_ns = now.mono_ns;
             out.push(NlaOutput::EndParked { pid: *pid, kill });
         }
@@ -204,7 +232,10 @@ impl Nla {
                     self.end_parked(pid, out);
                 }
             }
-            Err(reason) => self.parking.failed(now, format!("cannot start a process: {reason}")),
+            Err(reason) => {
+                let problem = format!("cannot start a process: {}", words(&reason));
+                self.parking.failed(now, problem);
+            }
         }
     }
 
@@ -236,6 +267,7 @@ impl Nla {
         let Some(parked) = self.parking.processes.remove(&pid) else {
             return;
         };
+        let said = words(&said);
         let said = if said.is_empty() { said } else { format!(": {said}") };
         let problem = match parked.stage {
             ParkingStage::Leaving => {
@@ -246,8 +278,9 @@ impl Nla {
                 }
                 return;
             }
-            ParkingStage::Killed if self.ending.is_some() || self.wanted() == 0 => return,
-            ParkingStage::Killed => {
+            ParkingStage::Dropped => return,
+            ParkingStage::Late if self.ending.is_some() || self.wanted() == 0 => return,
+            ParkingStage::Late => {
                 let within = limits::PARK_MAX.as_secs();
                 format!("a process did not reach the initialization of ftb-job in {within} s{said}")
             }
@@ -266,6 +299,8 @@ impl Nla {
 
     /// Starts a rank: a parked process becomes it, if there is one.
     pub(super) fn start_rank(&mut self, now: Now, spawn: Spawn) -> NlaOutput {
+        // That of an earlier start would be about this one.
+        self.parking.adopting.remove(&spawn.rank);
         let Some(pid) = self.parking.waiting().next() else {
             return NlaOutput::Spawn(spawn);
         };
@@ -286,8 +321,23 @@ impl Nla {
         }
     }
 
-    /// The process has confirmed, or speaks PMI as the rank.
+    /// Whether the process of that rank has not confirmed. It may fail, so nothing that cannot be
+    /// taken back goes to it, such as standard input.
+    pub fn is_adopting(&self, rank: u32) -> bool {
+        self.parking.adopting.contains_key(&rank)
+    }
+
+    /// Whether the process of that rank has not confirmed in time, and its end is awaited.
+    pub(super) fn is_refused(&self, rank: u32) -> bool {
+        self.parking.adopting.get(&rank).is_some_and(|adoption| adoption.killed)
+    }
+
+    /// The process has confirmed, or speaks PMI as the rank. A word of one that was killed comes
+    /// too late: the rank is started at its end.
     pub(super) fn has_adopted(&mut self, rank: u32) {
+        if self.is_refused(rank) {
+            return;
+        }
         if let Some(Adoption { pid, spawn, .. }) = self.parking.adopting.remove(&rank) {
             self.parking.adopted.insert(rank, (spawn.incarnation, pid));
             (self.parking.failures, self.parking.changed) = (0, true);
@@ -314,6 +364,7 @@ impl Nla {
         }
         let problem = format!("parked process {pid} ended ({how}) when rank {rank} adopted it");
         self.parking.failed(now, problem);
+        self.pmi.gone(rank);
         out.push(NlaOutput::Spawn(spawn));
         true
     }

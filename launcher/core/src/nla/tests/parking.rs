@@ -146,6 +146,75 @@ fn a_process_that_does_not_confirm_is_killed_and_the_rank_is_started() {
     assert_eq!((spawned(&out), exits(&out)), (vec![0], false));
 }
 
+/// The node launch agent was stopped for a while: what both processes have said waits, and the
+/// first word makes the second process late.
+#[test]
+fn a_process_that_is_killed_although_it_has_confirmed_is_no_death_of_the_rank() {
+    let mut nla = adopting();
+    let late = at(13);
+    let out = input(&mut nla, late, NlaInput::Adopted { pid: 71 });
+    assert!(out.contains(&NlaOutput::Signal { rank: 1, signal: SIGKILL }), "{out:?}");
+    let line = "cmd=init pmi_version=1 pmi_subversion=1".to_owned();
+    let said = NlaInput::PmiLine { rank: 1, incarnation: 1, line };
+    for word in [NlaInput::Adopted { pid: 72 }, said] {
+        assert_eq!(input(&mut nla, late, word), []);
+    }
+    assert!(!nla.is_adopting(0) && nla.is_adopting(1), "one of them gets what it is to read");
+    let how = ExitCause::Signal(SIGKILL);
+    let ended = NlaInput::Ended { rank: 1, incarnation: 1, how, image: None };
+    let out = input(&mut nla, late, ended);
+    assert_eq!((spawned(&out), exits(&out)), (vec![1], false), "{out:?}");
+    assert!(!nla.is_adopting(1), "it is started as any rank");
+}
+
+#[test]
+fn processes_that_fail_together_are_one_failure_and_the_pause_after_an_adoption_stays() {
+    let mut nla = warm(3, 0, true);
+    feed(&mut nla, at(1), FromJl::Ask);
+    for _ in 0..3 {
+        input(&mut nla, at(1), NlaInput::ParkStarted(Err("no memory".to_owned())));
+    }
+    assert_eq!(nla.next_deadline_ns(), at(2).mono_ns, "the first pause");
+    assert_eq!(starts(&input(&mut nla, at(2), NlaInput::Tick)), 3);
+    for _ in 0..3 {
+        input(&mut nla, at(2), NlaInput::ParkStarted(Err("no memory".to_owned())));
+    }
+    assert_eq!(nla.next_deadline_ns(), at(4).mono_ns, "the second one");
+    let calm = after(at(4), limits::PARK_CALM);
+    feed(&mut nla, calm, FromJl::Alive);
+    input(&mut nla, calm, NlaInput::ParkStarted(Err("no memory".to_owned())));
+    let again = after(calm, limits::PARK_AGAIN);
+    assert_eq!(nla.next_deadline_ns(), again.mono_ns, "as the first one");
+    let mut nla = warm(2, 1, true);
+    feed(&mut nla, at(1), launch(1, &[]));
+    park(&mut nla, at(2), &[71, 72]);
+    substitute(&mut nla, at(10));
+    input(&mut nla, at(10), NlaInput::Adopted { pid: 72 });
+    let how = ExitCause::Signal(SIGKILL);
+    let failed = NlaInput::Ended { rank: 0, incarnation: 1, how, image: None };
+    assert_eq!(spawned(&input(&mut nla, at(10), failed)), [0]);
+    let pause = after(at(10), limits::PARK_AFTER_ADOPTION);
+    assert_eq!(nla.next_deadline_ns(), pause.mono_ns);
+}
+
+/// What is reported is kept by the JL, and shown at a terminal.
+#[test]
+fn the_reason_of_a_failure_is_short_and_has_no_control_characters() {
+    let mut nla = warm(1, 0, true);
+    feed(&mut nla, at(1), FromJl::Ask);
+    let long = format!("\u{1b}[2J{}", "x".repeat(5000));
+    input(&mut nla, at(1), NlaInput::ParkStarted(Err(long.clone())));
+    let problem = nla.parked_report().problem;
+    let expected = format!("cannot start a process: [2J{}", "x".repeat(197));
+    assert_eq!(problem, expected);
+    input(&mut nla, at(2), NlaInput::ParkStarted(Ok(71)));
+    let how = ExitCause::Exit(1);
+    input(&mut nla, at(2), NlaInput::ParkedEnded { pid: 71, how, said: long });
+    let problem = nla.parked_report().problem;
+    let expected = format!("a process ended before it was parked (exit 1): [2J{}", "x".repeat(197));
+    assert_eq!(problem, expected);
+}
+
 #[test]
 fn one_that_ends_while_it_is_parked_is_reported_and_another_one_is_started_later_each_time() {
     let mut nla = warm(1, 0, true);
@@ -223,4 +292,23 @@ fn a_node_that_was_left_parks_none_until_it_is_a_spare() {
     let (episode, target) = (Episode(3), config().node);
     let out = feed(&mut nla, at(4), FromJl::Usable { episode, target });
     assert_eq!((nla.state(), starts(&out)), (MigrationState::Spare, 1), "{out:?}");
+}
+
+/// It was killed because the node was left, and ends when the node is a spare again.
+#[test]
+fn a_process_that_was_no_longer_wanted_is_not_reported_as_late() {
+    let mut nla = warm(1, 1, false);
+    feed(&mut nla, at(1), launch(1, &[0]));
+    input(&mut nla, at(1), NlaInput::ParkStarted(Ok(71)));
+    let (source, set) = (config().node, SetId::of_migration(Episode(2)));
+    let ranks = Ranks::from_iter([0]);
+    feed(&mut nla, at(2), FromJl::Migrate { episode: Episode(2), source, set, ranks });
+    let (how, image) = (ExitCause::Exit(0), Some(Episode(2)));
+    let out = input(&mut nla, at(3), NlaInput::Ended { rank: 0, incarnation: 0, how, image });
+    assert!(out.contains(&NlaOutput::EndParked { pid: 71, kill: true }), "{out:?}");
+    let (episode, target) = (Episode(3), config().node);
+    feed(&mut nla, at(4), FromJl::Usable { episode, target });
+    let how = ExitCause::Signal(SIGKILL);
+    input(&mut nla, at(4), NlaInput::ParkedEnded { pid: 71, how, said: String::new() });
+    assert_eq!(nla.parked_report().problem, "");
 }
