@@ -81,9 +81,8 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     }
     check_memory(&run.how, &place)?;
     warm::check(&program, &run.how, &place, config.on_death).map_err(Failure::bad_input)?;
-    if let Some(why) = why.filter(|_| !run.how.quiet) {
-        console::err().line(&format!("ftb-launch: {why}"));
-    }
+    say_note(warm::note(warm::wanted(&run.how), config.on_death), run.how.quiet);
+    say_note(why, run.how.quiet);
     let jobs = jobdir::jobs_dir().map_err(Failure::bad_input)?;
     jobdir::clear_left(&jobs);
     let dir = JobDir::new(&jobs, &job);
@@ -135,6 +134,7 @@ pub async fn restart(restart: &Restart) -> Result<i32, Failure> {
     };
     check_memory(how, &place)?;
     warm::check(&program, how, &place, config.on_death).map_err(Failure::bad_input)?;
+    say_note(warm::note(warm::wanted(how), config.on_death), how.quiet);
     let secrets = Secrets { token: new_secret()?, sets: key_of(&old, &dir, &manifest)? };
     let holder = holder(&program.backend, &place)?;
     let held = holder.as_ref().map(Holder::pid);
@@ -256,6 +256,13 @@ struct CommandLine<'a> {
     argv: &'a [String],
     env: &'a [(String, String)],
     cwd: &'a Path,
+}
+
+/// Writes a note for the user, if there is one.
+fn say_note(note: Option<String>, quiet: bool) {
+    if let Some(note) = note.filter(|_| !quiet) {
+        console::err().line(&format!("ftb-launch: {note}"));
+    }
 }
 
 /// The backend of `--backend auto`, with a message that explains it.

@@ -332,6 +332,7 @@ impl LaunchAgent {
                 });
             }
         }
+        self.feed_first();
     }
 
     async fn output(&mut self, output: NlaOutput) -> Option<NlaInput> {
@@ -645,12 +646,22 @@ impl LaunchAgent {
 
     /// A process of this agent is a rank now.
     fn runs(&mut self, rank: u32, incarnation: u64, mut running: Running) {
-        if let Some(stdin) = running.stdin.take()
-            && rank == 0
+        if rank != 0 {
+            running.stdin = None;
+        }
+        self.running.insert(rank, (incarnation, RunningRank::Own(running)));
+        self.feed_first();
+    }
+
+    /// Connects rank 0 to the JL's standard input, once. A process that has not confirmed that it
+    /// is the rank may fail: what it had read would be lost.
+    fn feed_first(&mut self) {
+        if !self.core.is_adopting(0)
+            && let Some((_, running)) = self.running.get_mut(&0)
+            && let Some(stdin) = running.take_stdin()
         {
             self.feed(stdin);
         }
-        self.running.insert(rank, (incarnation, RunningRank::Own(running)));
     }
 
     /// Connects rank 0 to the JL's standard input.

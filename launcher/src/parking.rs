@@ -23,7 +23,7 @@ use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -45,9 +45,33 @@ pub(crate) struct ParkingLot(BTreeMap<u32, ParkedProcess>);
 /// Reports what becomes of a rank.
 type Tell = Box<dyn Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync>;
 
-/// Who is informed of the end of a process: the rank that has adopted it. With the task that reads
-/// its PMI socket.
-type Successor = Arc<Mutex<Option<(Tell, AbortHandle)>>>;
+/// What a process has become.
+#[derive(Default)]
+struct Fate {
+    /// Its id may be that of another one.
+    ended: bool,
+    /// The rank that has adopted it is informed of its end. With the task that reads its PMI
+    /// socket.
+    rank: Option<(Tell, AbortHandle)>,
+}
+
+/// Shared with the task that waits for its end.
+#[derive(Clone, Default)]
+struct FateSlot(Arc<Mutex<Fate>>);
+
+impl FateSlot {
+    fn lock(&self) -> MutexGuard<'_, Fate> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills the process group, unless the process has ended.
+    fn kill(&self, pid: Pid) {
+        let fate = self.lock();
+        if !fate.ended {
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
+    }
+}
 
 #[derive(Debug)]
 struct ParkedProcess {
@@ -59,15 +83,40 @@ struct ParkedProcess {
     steps: StepCounter,
     stdin: Option<ChildStdin>,
     pipes: [OwnedFd; 2],
-    successor: SuccessorSlot,
+    fate: FateSlot,
 }
 
 /// `dyn Fn` has no `Debug`.
-struct SuccessorSlot(Successor);
-
-impl core::fmt::Debug for SuccessorSlot {
+impl core::fmt::Debug for FateSlot {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("SuccessorSlot")
+        f.write_str("FateSlot")
+    }
+}
+
+impl ParkedProcess {
+    /// Becomes a rank. The process gets its environment last: it goes on only if nothing fails.
+    fn becomes(
+        self,
+        spec: &NlaSpec,
+        start: &RankStart,
+        tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
+        (frames, memory): (&mpsc::Sender<Frame>, Option<&NodeMemory>),
+    ) -> io::Result<Running> {
+        let (rank, connection) = (start.spawn.rank, self.connection);
+        let (reader, writer) = tokio_stream(self.pmi)?.into_split();
+        let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone())).abort_handle();
+        self.fate.lock().rank = Some((Box::new(tell), texts));
+        if let (Some(memory), Some(socket)) = (memory, self.memory) {
+            memory.serve_on(rank, socket)?;
+        }
+        ranks::read_output(rank, self.pipes, frames)?;
+        let environment = adoption(spec, start);
+        if !connection.is_some_and(|connection| sends_all(&connection, &environment)) {
+            return Err(io::Error::other("it does not take the environment of the rank"));
+        }
+        let (running, waiting) = Running::new(self.pid, self.steps, self.stdin);
+        tokio::spawn(ranks::write_replies(writer, waiting));
+        Ok(running)
     }
 }
 
@@ -89,58 +138,48 @@ impl ParkingLot {
         let (steps, counter) = StepCounter::new()?;
         let memory = has_memory.then(MemorySocket::pair).transpose()?;
         let (memory, to_memory) = memory.map_or((None, None), |(ours, to)| (Some(ours), Some(to)));
+        let (reader, connection) = tokio_stream(connection.into())?.into_split();
         let mut command = command(spec, (&to_agent, &to_pmi))?;
         ranks::inherit(&mut command, to_memory.as_ref(), None, &counter)?;
         let mut child = command.spawn()?;
         drop((to_agent, to_pmi, to_memory, counter));
         let pid = ranks::pid_of(&child)?;
+        let stdin = child.stdin.take();
+        let pipes = ranks::pipes_of(&mut child);
+        // The core does not know of a process that is refused here.
+        let pipes = pipes.and_then(|pipes| Ok((pipes[1].try_clone()?, pipes)));
+        let (last_words, pipes) = pipes.inspect_err(|_| {
+            let _ = killpg(pid, Signal::SIGKILL);
+        })?;
         guard.add(pid);
-        let (stdin, pipes) = (child.stdin.take(), ranks::pipes_of(&mut child)?);
-        let last_words = pipes[1].try_clone()?;
-        let (reader, connection) = tokio_stream(connection.into())?.into_split();
         let number = pid.as_raw().unsigned_abs();
-        let successor = Successor::default();
+        let fate = FateSlot::default();
         let watched = Watched { child, pid, guard: guard.clone(), last_words };
         tokio::spawn(hear(reader, number, inputs.clone()));
-        tokio::spawn(watch(watched, Arc::clone(&successor), inputs.clone()));
-        let (pmi, connection, successor) = (pmi.into(), Some(connection), SuccessorSlot(successor));
-        let parked = ParkedProcess { pid, connection, pmi, memory, steps, stdin, pipes, successor };
+        tokio::spawn(watch(watched, fate.clone(), inputs.clone()));
+        let (pmi, connection) = (pmi.into(), Some(connection));
+        let parked = ParkedProcess { pid, connection, pmi, memory, steps, stdin, pipes, fate };
         self.0.insert(number, parked);
         Ok(number)
     }
 
     /// Lets a parked process become a rank. `None`: it is not there any more, which its end
-    /// reports. One that cannot be reached is killed.
+    /// reports.
     ///
     /// # Errors
-    /// The system's.
+    /// It cannot be reached, or the system's. It is killed, and its end is reported.
     pub(crate) fn adopt(
         &mut self,
         pid: u32,
         spec: &NlaSpec,
         start: &RankStart,
         tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
-        (frames, memory): (&mpsc::Sender<Frame>, Option<&NodeMemory>),
+        ends: (&mpsc::Sender<Frame>, Option<&NodeMemory>),
     ) -> io::Result<Option<Running>> {
         let Some(parked) = self.0.remove(&pid) else { return Ok(None) };
-        let ParkedProcess { pid, connection, pmi, steps, stdin, pipes, .. } = parked;
-        let (reader, writer) = tokio_stream(pmi)?.into_split();
-        let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone())).abort_handle();
-        let mut slot = parked.successor.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some((Box::new(tell), texts));
-        drop(slot);
-        let rank = start.spawn.rank;
-        if let (Some(memory), Some(socket)) = (memory, parked.memory) {
-            memory.serve_on(rank, socket)?;
-        }
-        let environment = adoption(spec, start);
-        if !connection.is_some_and(|connection| sends_all(&connection, &environment)) {
-            let _ = killpg(pid, Signal::SIGKILL);
-        }
-        ranks::read_output(rank, pipes, frames)?;
-        let (running, waiting) = Running::new(pid, steps, stdin);
-        tokio::spawn(ranks::write_replies(writer, waiting));
-        Ok(Some(running))
+        let (pid, fate) = (parked.pid, parked.fate.clone());
+        let running = parked.becomes(spec, start, tell, ends);
+        running.inspect_err(|_| fate.kill(pid)).map(Some)
     }
 
     /// Closes the connection of a process, on which a parked one exits, or kills it.
@@ -148,7 +187,7 @@ impl ParkingLot {
         if let Some(parked) = self.0.get_mut(&pid) {
             parked.connection = None;
             if kill {
-                let _ = killpg(parked.pid, Signal::SIGKILL);
+                parked.fate.kill(parked.pid);
             }
         }
     }
@@ -217,10 +256,14 @@ struct Watched {
 }
 
 /// Waits for the end of a process.
-async fn watch(watched: Watched, successor: Successor, inputs: mpsc::Sender<NlaInput>) {
+async fn watch(watched: Watched, fate: FateSlot, inputs: mpsc::Sender<NlaInput>) {
     let Watched { mut child, pid, guard, last_words } = watched;
     let how = ranks::ended(&mut child, pid, &guard).await;
-    let rank = successor.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let rank = {
+        let mut fate = fate.lock();
+        fate.ended = true;
+        fate.rank.take()
+    };
     match rank {
         Some((tell, texts)) => {
             texts.abort();
@@ -244,4 +287,62 @@ fn said(pipe: OwnedFd) -> String {
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     line.chars().take(SAID_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::spec::tests::spec;
+    use ftb_launcher_core::names::Episode;
+    use ftb_launcher_core::nla::Spawn;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    /// A process whose connection is closed, in the lot.
+    fn parked(lot: &mut ParkingLot) -> (Child, u32, FateSlot) {
+        let mut command = Command::new("sleep");
+        command.arg("1000").process_group(0).stdin(Stdio::null());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (pid, fate) = (ranks::pid_of(&child).unwrap(), FateSlot::default());
+        let process = ParkedProcess {
+            pid,
+            connection: None,
+            pmi: StdStream::pair().unwrap().0,
+            memory: None,
+            steps: StepCounter::new().unwrap().0,
+            stdin: None,
+            pipes: ranks::pipes_of(&mut child).unwrap(),
+            fate: fate.clone(),
+        };
+        let number = pid.as_raw().unsigned_abs();
+        lot.0.insert(number, process);
+        (child, number, fate)
+    }
+
+    #[tokio::test]
+    async fn a_process_that_cannot_be_adopted_is_killed_and_one_that_has_ended_is_not() {
+        let mut lot = ParkingLot::default();
+        let (mut other, number, fate) = parked(&mut lot);
+        fate.lock().ended = true;
+        lot.end(number, true);
+        killpg(ranks::pid_of(&other).unwrap(), Signal::SIGTERM).unwrap();
+        let status = other.wait().await.unwrap();
+        assert_eq!(status.signal(), Some(15), "its id was that of another process");
+        let (mut child, number, _) = parked(&mut lot);
+        let spawn = Spawn {
+            rank: 0,
+            local_rank: 0,
+            local_size: 1,
+            incarnation: 1,
+            episode: Episode(1),
+            restore: None,
+            size: 1,
+            set_size: None,
+        };
+        let start = RankStart { spawn, argv: None };
+        let (frames, _output) = mpsc::channel(1);
+        let tell = |_: RankOutput| tokio::spawn(async {});
+        assert!(lot.adopt(number, &spec("node01"), &start, tell, (&frames, None)).is_err());
+        assert_eq!(child.wait().await.unwrap().signal(), Some(9));
+    }
 }

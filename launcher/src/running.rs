@@ -3,6 +3,7 @@
 use super::ranks::Running;
 use ftb_launcher_pods::pod::ipc::ToSupervisor;
 use ftb_launcher_pods::pod::{Order, Pod};
+use tokio::process::ChildStdin;
 
 #[derive(Debug)]
 pub enum RunningRank {
@@ -17,6 +18,14 @@ impl RunningRank {
     pub fn own(&self) -> Option<&Running> {
         match self {
             Self::Own(running) => Some(running),
+            Self::InPod(_) => None,
+        }
+    }
+
+    /// Its standard input, once, if it has one and is a process of the agent.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        match self {
+            Self::Own(running) => running.stdin.take(),
             Self::InPod(_) => None,
         }
     }

@@ -62,6 +62,21 @@ pub(super) fn check(
     check_program(program, how).map_err(|why| format!("{name}: {why}"))
 }
 
+/// What the user is to know of a job that can have them.
+pub(super) fn note(warm: WarmProcesses, on_death: OnDeath) -> Option<String> {
+    let word = match on_death {
+        OnDeath::Stop => "stop",
+        OnDeath::Shrink => "shrink",
+        OnDeath::Rollback | OnDeath::Restart | OnDeath::Continue => return None,
+    };
+    (warm.local > 0).then(|| {
+        format!(
+            "--warm-local: with --on-death {word} a rank that dies is not replaced on its node: \
+             only other restarts use its parked processes"
+        )
+    })
+}
+
 /// Whether the program links ftb-job; a person who names the backend knows it.
 fn check_program(program: &Program, how: &RunOptions) -> Result<(), String> {
     if how.backend.as_deref().is_some_and(|backend| backend != super::AUTO) {
@@ -75,4 +90,21 @@ fn check_program(program: &Program, how: &RunOptions) -> Result<(), String> {
     Err("ftb-job is not found in the program, and another program would not wait: if it uses a \
          shared libftbjob, add --backend app"
         .to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_for_ranks_that_are_not_replaced_on_their_node_are_named() {
+        let (spare, local) = (1, 1);
+        let noted = |local, on_death| note(WarmProcesses { spare, local }, on_death);
+        for (on_death, word) in [(OnDeath::Stop, "stop"), (OnDeath::Shrink, "shrink")] {
+            let words = noted(local, on_death).unwrap_or_default();
+            assert!(words.contains(&format!("--on-death {word} a rank")), "{words}");
+            assert_eq!(noted(0, on_death), None);
+        }
+        assert_eq!(noted(local, OnDeath::Rollback), None);
+    }
 }

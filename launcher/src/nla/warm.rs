@@ -10,7 +10,8 @@ impl LaunchAgent {
             NlaOutput::Park => {
                 let (guard, has_memory) = (&self.guard, self.memory.is_some());
                 let started = self.parking.park(&self.spec, guard, has_memory, &self.inputs);
-                let reason = |error| format!("{}: {error}", self.spec.argv.join(" "));
+                let program = self.spec.argv.first().map_or("", String::as_str);
+                let reason = |error| format!("{error} ({program})");
                 Some(NlaInput::ParkStarted(started.map_err(reason)))
             }
             NlaOutput::EndParked { pid, kill } => {
@@ -25,7 +26,7 @@ impl LaunchAgent {
         }
     }
 
-    /// A process that cannot be adopted ends, and the core starts another one.
+    /// A process that cannot be adopted is killed, and the core starts the rank at its end.
     fn adopt(&mut self, pid: u32, spawn: Spawn) {
         let (rank, incarnation) = (spawn.rank, spawn.incarnation);
         let start = RankStart { spawn, argv: None };
