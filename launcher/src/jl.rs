@@ -108,9 +108,6 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let progress = Progress::new(run.quiet);
     let (listener, address) = nla::listen(&run.file.listen, &run.file.address).await?;
     let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
-    if let Some(agent) = client.agent() {
-        run.policy.set_host(agent.host);
-    }
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
     let own = backplane::subscribe_own(&client, &format!("jobid={job}"), Start::Now).await?;
@@ -323,15 +320,24 @@ impl JobLauncher {
     }
 
     /// Answers what would be done. Nothing is.
-    async fn on_drill(&self, by: &DrillSource, drill: &Drill) {
+    async fn on_drill(&mut self, by: &DrillSource, drill: &Drill) {
+        self.learn_host();
         let (now, jl) = (self.clock.now(), &self.state.jl);
         let answer = drill::decide(now, drill, by, &self.policy, jl, &self.facts());
         tracing::info!(drill = %drill.number, "{}", answer.words);
         self.publish(drill::answer(&answer, by.id)).await;
     }
 
+    /// The host of the agent that is attached now: that of the next one may have another name.
+    fn learn_host(&mut self) {
+        if let Some(agent) = self.client.agent() {
+            self.policy.set_host(agent.host);
+        }
+    }
+
     /// The node of the job that a report is about, if its publisher may speak about it.
     fn node_of(&mut self, report: &Report) -> Option<NodeName> {
+        self.learn_host();
         let node = report.node().filter(|node| self.state.jl.job().nodes.contains_key(node))?;
         if let Err(error) = self.policy.check(report, &node, self.facts().owner) {
             self.policy.on_refused(report, &node);

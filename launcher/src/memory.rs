@@ -252,14 +252,11 @@ impl NodeMemory {
                 self.shares().reserve(&memory_set(set)?, rank, bytes).map(|()| None)
             }
             (Some(("put", set)), Some(memory)) => {
-                let (set, image) = (memory_set(set)?, File::from(memory));
-                self.shares().release(&set, rank);
-                if !is_sealed(&image) {
-                    return Err("the image is not sealed memory".to_owned());
-                }
-                let bytes = image.metadata().map_err(|error| error.to_string())?.len();
-                let image = Stored { bytes, data: Arc::new(Content::Memory(image)) };
-                self.shares().put(&set, Some(&self.node), rank, image).map(|()| None)
+                let (set, image) = (memory_set(set)?, sealed(File::from(memory)));
+                // Nobody else gets the room in between.
+                let mut shares = self.shares();
+                shares.release(&set, rank);
+                shares.put(&set, Some(&self.node), rank, image?).map(|()| None)
             }
             (Some(("get", which)), None) => {
                 let (set, rank) = match which.split_once(' ') {
@@ -278,6 +275,15 @@ impl NodeMemory {
         let images = self.shares().share(set, owner);
         Share(images.into_iter().map(|(_, image)| image).collect())
     }
+}
+
+/// The image that a rank has written.
+fn sealed(image: File) -> Result<Image, String> {
+    if !is_sealed(&image) {
+        return Err("the image is not sealed memory".to_owned());
+    }
+    let bytes = image.metadata().map_err(|error| error.to_string())?.len();
+    Ok(Stored { bytes, data: Arc::new(Content::Memory(image)) })
 }
 
 /// An image as a pod was saved: a directory, or a file that refers to one.
@@ -372,6 +378,31 @@ mod tests {
             seal(&file).unwrap();
         }
         file.into()
+    }
+
+    #[test]
+    fn nobody_takes_the_room_that_is_kept_for_an_image_while_it_is_put() {
+        let (memory, all) = (memory(10), image(b"ten bytes!", true));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let other = SetId::of_memory(Episode(9));
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    if memory.shares().reserve(&other, 1, 1).is_ok() {
+                        memory.shares().release(&other, 1);
+                    }
+                }
+            });
+            let refused = (0..5_000).find_map(|_| {
+                while memory.answer(0, "room mem-000001 10", None).is_err() {}
+                let copy = Some(all.try_clone().unwrap());
+                let put = memory.answer(0, "put mem-000001", copy).err();
+                *memory.shares() = Shares::new(10);
+                put
+            });
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(refused, None);
+        });
     }
 
     #[test]

@@ -87,6 +87,7 @@ impl JobLauncher {
     pub(super) async fn on_join(&mut self, join: JoinRequest) {
         let JoinRequest { request, entries, conditions } = join;
         let nodes: BTreeSet<NodeName> = entries.iter().map(|entry| entry.name.clone()).collect();
+        self.learn_host();
         let checked = conditions.and_then(|table| {
             let policy = self.judge(table.as_ref().map_or(&[], |table| &table.rows))?;
             self.state.jl.check_add(&nodes)?;
