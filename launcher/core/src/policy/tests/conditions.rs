@@ -456,7 +456,7 @@ fn the_trigger_of_mvapich2_moves_a_node_for_root_and_the_owner_only() {
 fn where_events_are_signed_no_other_host_can_claim_to_be_root_or_the_owner() {
     let mut trigger = event("FTB.MPI.MIG_TRIGGER", "FTB_MIGRATE_TRIGGER");
     trigger.payload = "node02\0".into();
-    let mut policy = Policy::parse(&format!("monitors = \"watch\"\n{DEFAULT}")).unwrap();
+    let mut policy = Policy::parse(&format!("monitors = [\"watch\"]\n{DEFAULT}")).unwrap();
     policy.set_host("login".to_owned());
     for (proof, host, counts) in [
         (Proof::Unchecked, "node03", true),
