@@ -66,7 +66,7 @@ fn the_sample_shows_the_defaults() {
     (long.listen, long.detection) = (short.listen, short.detection.clone());
     long.metrics = short.metrics.clone();
     long.limits.lag_bytes = None;
-    long.limits.user_bytes = None;
+    (long.limits.user_bytes, long.limits.users_bytes) = (None, None);
     (long.limits.user_subscriptions, long.limits.user_filter_bytes) = (None, None);
     long.limits.user_events_per_s = None;
     long.limits.unconfirmed_bytes = None;

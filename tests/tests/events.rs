@@ -27,7 +27,7 @@ const PUBLISHERS: [&str; 14] = [
     "ftb-client/src",
 ];
 /// Names with FTB_ that are no events: environment variables.
-const NO_EVENTS: [&str; 32] = [
+const NO_EVENTS: [&str; 33] = [
     "FTB_AGENT_SOCKET",
     "FTB_BIN_DIR",
     "FTB_BOOT_ID",
@@ -53,6 +53,7 @@ const NO_EVENTS: [&str; 32] = [
     "FTB_MEMORY_FIRST",
     "FTB_NODE",
     "FTB_ON_DEATH",
+    "FTB_PARK_FD",
     "FTB_PID",
     "FTB_PROGRESS_FD",
     "FTB_RANK",
