@@ -85,7 +85,8 @@ fn a_subscriber_receives_every_event_of_a_bmc_behind_the_kernel_driver() {
     let mut names: Vec<_> = lines("events.jsonl")
         .iter()
         .map(|event| event["name"].as_str().unwrap().trim_start_matches("FTB_IPMI_").to_owned())
-        .filter(|name| name != "TRIAL")
+        // A publisher that an overloaded machine made an agent lose states its conditions again.
+        .filter(|name| name != "TRIAL" && name != "FTB_CONDITION")
         .collect();
     let expected = [
         "NORMAL",
