@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_room_that_is_kept_for_an_image_while_it_is_put() {
+    fn no_other_takes_the_room_that_is_kept_for_an_image_while_it_is_put() {
         let (memory, all) = (memory(10), image(b"ten bytes!", true));
         let is_over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|threads| {

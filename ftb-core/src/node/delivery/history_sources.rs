@@ -51,8 +51,8 @@ enum HistorySource {
     Child(LinkId),
 }
 
-/// Whether an answer can be one of the log here, which ends at that index: readers go on behind what
-/// it covers. A log that was taken over may be committed at the child first.
+/// Whether an answer can be one of the log here, which ends at that index: readers go on behind
+/// what it covers. A log that was taken over may be committed at the child first.
 fn check_reply(
     query: &HistoryRequest,
     reply: &HistoryReply,

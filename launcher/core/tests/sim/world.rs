@@ -92,9 +92,7 @@ pub fn node(name: &str) -> NodeName {
 
 impl World {
     pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
-        let now = Now::default();
-        let manner = config.manner;
-        let size = config.size;
+        let (now, manner, size) = (Now::default(), config.manner, config.size);
         let nla = |name: &NodeName, spare| {
             let config = NlaConfig {
                 size,

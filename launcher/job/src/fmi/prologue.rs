@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// A program that does other things when it runs again is told so, or finds nothing ready.
+    /// A program that does other things when it runs again gets an error, or finds nothing ready.
     #[test]
     fn polls_find_the_same_when_the_program_runs_again() {
         let found = [None, Some(3), None, None, Some(0)];
