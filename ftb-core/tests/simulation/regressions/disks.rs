@@ -51,7 +51,7 @@ fn a_log_that_is_longer_than_the_parents_is_kept_until_the_next_epoch() {
     let loads = [11, 12, 19, 20, 21, 71, 104, 160, 164, 165];
     script.extend(loads.into_iter().chain(25..=54).map(|at| (at * 100_000, Op::Publish(2))));
     script.sort_by_key(|(at, _)| *at);
-    must_reach("longer", &nine().on_disk(), 40_037, &script, WITNESS);
+    must_reach("longer", &nine().on_disk(), 40_038, &script, WITNESS);
 }
 
 /// A root that had begun a log of its own took another one over. Its disk was to begin anew with

@@ -232,7 +232,7 @@ fn what_a_former_root_doubts_does_not_hide_who_is_up_elsewhere() {
     ]);
     script.sort_by_key(|(at, _)| *at);
     let setup = Setup { tune: crate::chaos::small, payload: 400, ..nine() };
-    must_reach("doubts", &setup.on_disk().with_conditions(), 20_317, &script, WITNESS);
+    must_reach("doubts", &setup.on_disk().with_conditions(), 20_427, &script, WITNESS);
 }
 
 /// A root that was stopped for a while joined the next one. It reported as below it what was below
