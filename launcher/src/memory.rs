@@ -253,7 +253,7 @@ impl NodeMemory {
             }
             (Some(("put", set)), Some(memory)) => {
                 let (set, image) = (memory_set(set)?, sealed(File::from(memory)));
-                // Nobody else gets the room in between.
+                // No other rank gets the room in between.
                 let mut shares = self.shares();
                 shares.release(&set, rank);
                 shares.put(&set, Some(&self.node), rank, image?).map(|()| None)

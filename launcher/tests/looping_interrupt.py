@@ -19,6 +19,8 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
+# Whoever starts this in the background may have it ignore the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 begun = time.monotonic()
 threading.Thread(target=interrupt).start()
 try:
