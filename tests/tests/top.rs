@@ -183,8 +183,8 @@ async fn the_terminal_is_given_back_after_q_and_after_signals() {
     let mut left = AtTerminal::start(&cluster, "left");
     left.wait("FANFAIL").await;
     // While it runs, news come by themselves.
-    state(&client, "elsewhere7", Truth::True, Severity::Fatal).await;
-    left.wait("elsewhere7").await;
+    state(&client, "faraway7", Truth::True, Severity::Fatal).await;
+    left.wait("faraway7").await;
     // Only what changes is drawn: nothing else has this mark of a search.
     left.types("s/node02");
     left.wait("▏").await;

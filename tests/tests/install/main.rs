@@ -10,7 +10,7 @@ use ftb_tests::pages::broken_links;
 use ftb_tests::repository::{files, root};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A checkout that was built: the files of this one, and in the place of the products something of
