@@ -66,6 +66,8 @@ restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'
 continue\t'The others go on without dead ranks, and repair their communicators (ftb-job programs)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l warm-spares -d 'Start N more processes of the program on each spare, which wait in the initialization of ftb-job and become the ranks of another node without being started (programs that link ftb-job)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l warm-local -d 'Start N more processes on each node with ranks, which become ranks that die there' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand run" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
 rollback\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
@@ -117,6 +119,8 @@ restart\t'End all ranks and start again from the last set; without one, stop'
 stop\t'End the job'
 continue\t'The others go on without dead ranks, and repair their communicators (ftb-job programs)'"
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l wait-for-nodes -d 'Wait this long for a node, if a lost one has no spare, instead of ending the job (exit code 75 when the time is over)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l warm-spares -d 'Start N more processes of the program on each spare, which wait in the initialization of ftb-job and become the ranks of another node without being started (programs that link ftb-job)' -r
+complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l warm-local -d 'Start N more processes on each node with ranks, which become ranks that die there' -r
 complete -c ftb-launch -n "__fish_ftb_launch_using_subcommand restart" -l on-hang -d 'What is done about a hung rank; without a set to go back to it is only reported, unless kill is chosen (default: of the policy; the built-in one says report)' -r -f -a "report\t'Only report it'
 restart\t'End all ranks and start again from the last set'
 rollback\t'Kill the hung rank; survivors go back to the last set in place, otherwise as restart'
