@@ -33,7 +33,7 @@ const DROPPED_MAX: usize = 1_024;
 /// What a child may re-propose of other hosts' events: that many logs for itself and as many for
 /// each listed agent below it. Each may have been acting root of a component of its own, and sends
 /// its log again when its way up changes before that is confirmed.
-const LOGS: u64 = 4;
+const LOGS: u64 = 8;
 /// How many epochs of other logs a child may report for itself and for each listed agent below it
 /// while it may re-propose that: each may become a gap for all subscribers.
 const FORKS: u64 = 1_024;
