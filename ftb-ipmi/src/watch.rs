@@ -6,6 +6,7 @@ mod faults;
 mod log;
 mod poll;
 mod relays;
+mod saved;
 
 use crate::bmc::command::GetPower;
 use crate::bmc::{Bmc, BmcError};
@@ -137,6 +138,8 @@ pub struct Watcher {
     undecided: watch::Sender<()>,
     /// Findings about entries of the log before its place may be lost.
     is_log_ahead: bool,
+    /// The place in the log is saved when the agent has decided, also if it does so meanwhile.
+    is_place_due: bool,
 }
 
 impl Watcher {
@@ -174,6 +177,7 @@ impl Watcher {
             is_power_due: false,
             undecided: watch::Sender::new(()),
             is_log_ahead: false,
+            is_place_due: false,
         }
     }
 
@@ -314,7 +318,7 @@ impl Watcher {
                     self.read_log(bmc).await?;
                     next_log = self.log_pause().map(|pause| Instant::now() + pause);
                 }
-                () = self.undecided.closed(), if self.is_undecided() && self.log.is_unsaved() => {
+                () = self.undecided.closed(), if self.is_place_due => {
                     self.save_place().await;
                 }
                 event = bmc.event() => {
@@ -418,7 +422,8 @@ impl Watcher {
         self.is_log_ahead = true;
         self.on_events(bmc, &entries, EventSource::Logged).await?;
         self.is_log_ahead = self.reports.is_closed();
-        if !self.is_undecided() {
+        self.is_place_due = self.is_undecided();
+        if !self.is_place_due {
             self.save_place().await;
         }
         Ok(())
@@ -426,6 +431,7 @@ impl Watcher {
 
     /// After an end before this, the next life reads the entries again.
     async fn save_place(&mut self) {
+        self.is_place_due = false;
         if !self.is_log_ahead {
             self.log.save().await;
         }

@@ -1,6 +1,7 @@
 //! The faults that only events report, in a file: the table of conditions does not say which states
 //! of its sensor an earlier life of this program knew.
 
+use super::saved::replace;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -12,6 +13,8 @@ pub(crate) type StatesByFault = BTreeMap<(String, String), u16>;
 pub(crate) struct EventFaults {
     path: Option<PathBuf>,
     saved: StatesByFault,
+    /// The file could not be written last.
+    has_failed: bool,
 }
 
 impl EventFaults {
@@ -19,7 +22,7 @@ impl EventFaults {
     pub(crate) fn load(path: Option<PathBuf>) -> Self {
         let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let saved = text.iter().flat_map(|text| text.lines()).filter_map(parse).collect();
-        Self { path, saved }
+        Self { path, saved, has_failed: false }
     }
 
     /// The states of a fault of an earlier life; `None`: it was no such fault, as far as is known.
@@ -36,13 +39,10 @@ impl EventFaults {
             format!("{states:04x} {key} {component}\n")
         };
         let text: String = named.map(line).collect();
-        let temporary = path.with_extension("faults.tmp");
-        let written = match tokio::fs::write(&temporary, text).await {
-            Ok(()) => tokio::fs::rename(&temporary, path).await,
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(()) => self.saved = faults,
+        match replace(path.clone(), text).await {
+            Ok(()) => (self.saved, self.has_failed) = (faults, false),
+            // Each input tries again, and says so once.
+            Err(_) if std::mem::replace(&mut self.has_failed, true) => {}
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "open faults not saved");
             }

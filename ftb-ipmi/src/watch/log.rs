@@ -1,6 +1,7 @@
 //! Reads new entries of the event log, also across restarts of this program and of the BMC.
 
 use super::access::{Access, Refusal};
+use super::saved::replace;
 use crate::bmc::command::{GetSelEntry, GetSelInfo, SelInfo};
 use crate::bmc::{Bmc, BmcError};
 use crate::sel::{Bookmark, LogState};
@@ -181,7 +182,7 @@ impl LogReader {
     }
 
     /// Whether the bookmark in the file is not the current one.
-    pub(crate) fn is_unsaved(&self) -> bool {
+    fn is_unsaved(&self) -> bool {
         let is_known = self.path.is_some() && self.place != Place::Unknown;
         // Amid old entries, the old bookmark tells them from new ones.
         is_known && self.saved != self.place && self.read_until_s.is_none()
@@ -199,12 +200,7 @@ impl LogReader {
             Place::Start => Bookmark { record: FIRST, time_s: 0 },
             Place::After(bookmark) => bookmark,
         };
-        let temporary = path.with_extension("tmp");
-        let written = match tokio::fs::write(&temporary, bookmark.to_text()).await {
-            Ok(()) => tokio::fs::rename(&temporary, path).await,
-            Err(error) => Err(error),
-        };
-        match written {
+        match replace(path.clone(), bookmark.to_text()).await {
             Ok(()) => self.saved = self.place,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "bookmark not saved");
