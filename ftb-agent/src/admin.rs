@@ -6,7 +6,7 @@ use crate::access::{Access, ReadRight};
 use crate::clients::Terms;
 use crate::handle::{self, Handle};
 use crate::journal::Statistics;
-use crate::queries::{Pending, Queries, QueryReach};
+use crate::queries::{Pending, Queries, QueryReach, ask};
 use arc_swap::ArcSwap;
 use ftb_core::node::api::{MemberState, TreeNode};
 use ftb_core::node::{ChildStatus, ClientStatus, JournalState, TreeRole};
@@ -61,9 +61,10 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::TreeRequest>,
     ) -> Result<Response<v1::TreeReply>, Status> {
-        let (_, _pending) = self.admit(&request, QueryReach::One).await?;
-        let within = within(request.get_ref().timeout_ms);
-        let tree = self.handle.tree(within).await.map_err(stopping)?;
+        let (_, pending) = self.admit(&request, QueryReach::One).await?;
+        let (within, handle) = (within(request.get_ref().timeout_ms), self.handle.clone());
+        let tree =
+            ask(pending, async move { handle.tree(within).await }).await.map_err(stopping)?;
         let nodes = tree_nodes(tree.nodes);
         Ok(Response::new(v1::TreeReply { nodes, complete: tree.complete }))
     }
@@ -72,13 +73,13 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::EventTraceRequest>,
     ) -> Result<Response<v1::EventTraceReply>, Status> {
-        let (who, _pending) = self.admit(&request, QueryReach::All).await?;
+        let (who, pending) = self.admit(&request, QueryReach::All).await?;
         let who = who.ok_or_else(|| Status::permission_denied("the agent does not know you"))?;
         let v1::EventTraceRequest { event, timeout_ms } = request.into_inner();
         let event = event.ok_or_else(|| Status::invalid_argument("which event?"))?;
-        let within = within(timeout_ms);
-        let id = core_id(event);
-        let trace = self.handle.trace(id, within).await.map_err(stopping)?;
+        let (within, id, handle) = (within(timeout_ms), core_id(event), self.handle.clone());
+        let asked = ask(pending, async move { handle.trace(id, within).await });
+        let trace = asked.await.map_err(stopping)?;
         self.check_readable(id, &trace, who)?;
         Ok(Response::new(v1::EventTraceReply { trace: Some(wire_trace(&trace)) }))
     }
@@ -87,9 +88,10 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::ReportsRequest>,
     ) -> Result<Response<v1::ReportsReply>, Status> {
-        let (_, _pending) = self.admit(&request, QueryReach::All).await?;
-        let within = within(request.get_ref().timeout_ms);
-        let answer = self.handle.reports(within).await.map_err(stopping)?;
+        let (_, pending) = self.admit(&request, QueryReach::All).await?;
+        let (within, handle) = (within(request.get_ref().timeout_ms), self.handle.clone());
+        let asked = ask(pending, async move { handle.reports(within).await });
+        let answer = asked.await.map_err(stopping)?;
         Ok(Response::new(v1::ReportsReply {
             reports: answer.reports.iter().map(wire_report).collect(),
             omitted: answer.omitted,
@@ -158,10 +160,13 @@ impl AdminService {
         let full = |full: Full| Status::resource_exhausted(full.to_string());
         peer.on_request().map_err(full)?;
         let who = peer.credentials();
-        let access = self.access.load();
-        let limited = who.filter(|who| !access.is_trusted(who.uid));
+        let limited = {
+            let access = self.access.load();
+            let limited = who.filter(|who| !access.is_trusted(who.uid));
+            limited.map(|who| access.payer(who.uid))
+        };
         let pending = match limited {
-            Some(who) => Some(self.queries.admit(access.payer(who.uid), asked).await),
+            Some(uid) => Some(self.queries.admit(uid, asked).await),
             None => None,
         };
         let pending = pending.transpose();

@@ -4,6 +4,7 @@
 //! A refusal comes late, so that a program that asks again at once costs the agent little. Root and
 //! the agent's user are not limited. Not responsible for: the answers ([`crate::admin`]).
 
+use crate::handle::Stopping;
 use ftb_transport::token_bucket::{Rate, TokenBucket};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -104,6 +105,24 @@ impl Queries {
     }
 }
 
+/// Asks. A requester that goes away frees its place only with the answer: the question waits at the
+/// driver and at other agents until then.
+///
+/// # Errors
+/// The agent stops.
+pub async fn ask<T: Send + 'static>(
+    pending: Option<Pending>,
+    question: impl Future<Output = Result<T, Stopping>> + Send + 'static,
+) -> Result<T, Stopping> {
+    let asked = tokio::spawn(async move {
+        let answer = question.await;
+        drop(pending);
+        answer
+    });
+    // Else the runtime ends.
+    asked.await.unwrap_or(Err(Stopping))
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(user) = self.queries.0.lock().get_mut(&self.uid) {
@@ -141,6 +160,28 @@ mod tests {
         queries.begin(1001, QueryReach::One).unwrap();
         drop(pending);
         queries.begin(1000, QueryReach::One).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_user_that_goes_away_keeps_its_place_until_the_answer() {
+        let queries = Queries::default();
+        let begin = || queries.begin(1000, QueryReach::All);
+        let (answers, mut questions) = (0..WIDE_PENDING_MAX)
+            .map(|_| {
+                let (answer, question) = tokio::sync::oneshot::channel();
+                let question = async { question.await.map_err(|_| Stopping) };
+                (answer, Box::pin(ask(Some(begin().unwrap()), question)))
+            })
+            .unzip::<_, _, Vec<_>, Vec<_>>();
+        for question in &mut questions {
+            assert!(tokio::time::timeout(Duration::ZERO, question).await.is_err());
+        }
+        drop(questions);
+        assert!(begin().is_err(), "the other agents still work on its questions");
+        answers.into_iter().for_each(|answer| answer.send(()).unwrap());
+        while begin().is_err() {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

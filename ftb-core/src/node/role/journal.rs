@@ -151,8 +151,13 @@ impl Node {
     /// Lets go of a disk that holds a lone root up; says whether it did. `until`: what may be
     /// committed.
     pub(in crate::node) fn skip_slow_journal(&mut self, until: LogIndex) -> bool {
-        let is_lone = self.role.root().is_some_and(|root| root.standby.is_none());
-        self.journal.skip_if_slow(&mut self.cx, is_lone && self.log.last() > until)
+        let lone = self.role.root().filter(|root| root.standby.is_none());
+        // A standby that holds the whole log waits for the mark.
+        let is_behind = lone.is_some_and(|root| {
+            let waits_for_mark = root.whole_copy().is_some() && !self.journal.is_marked();
+            self.log.last() > until || waits_for_mark
+        });
+        self.journal.skip_if_slow(&mut self.cx, is_behind)
     }
 
     /// An epoch begins: what is appended by now and not committed.
