@@ -59,7 +59,6 @@ int main(int argc, char **argv)
     for (at = 1; at < size && rank; at++)
         MPI_Send(mine, 1, MPI_INT, at, 7, MPI_COMM_WORLD);
     if (rank) {
-        MPI_Send(mine, 1, MPI_INT, 0, 7, MPI_COMM_WORLD);
         for (int left = size - 1; left; left--) {
             MPI_Waitany(size, requests, &at, &statuses[0]);
             check(at > 0 && requests[at] == MPI_REQUEST_NULL && all[at] == 1000 + at, "waitany");
@@ -67,6 +66,7 @@ int main(int argc, char **argv)
             seen |= 1 << at;
         }
         check(seen == 14, "each once");
+        MPI_Send(mine, 1, MPI_INT, 0, 7, MPI_COMM_WORLD);
     } else {
         for (flag = 0; !flag; polls++)
             MPI_Testall(size - 1, requests + 1, &flag, statuses);
