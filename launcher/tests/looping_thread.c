@@ -1,4 +1,4 @@
-/* One thread waits in its first ftb_loop; the others ask and count meanwhile, and wait for nothing. */
+/* One thread waits in its first ftb_loop; the others ask and count meanwhile without waiting. */
 #define _GNU_SOURCE
 #include <ftb_job.h>
 #include <pthread.h>

@@ -13,7 +13,7 @@ use ftb_launcher_core::memory::Scheme;
 use ftb_launcher_core::names::NodeName;
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
-use sim::{CRIU, HOUR_MS, checkpoint, config, migrate, with};
+use sim::{CRIU, HOUR_MS, checkpoint, config, migrate, seeds, with};
 
 /// The reasons for which a job may end without its answer.
 const NAMED: [&str; 4] = [
@@ -362,12 +362,7 @@ fn a_lost_node_of_ranks_in_pods_comes_back_without_a_store() {
 
 #[test]
 fn any_failure_at_any_time_leads_to_a_state_that_was_saved_or_to_a_named_end() {
-    let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse().ok());
-    let range = match number("FTB_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FTB_RUNS").unwrap_or(600),
-    };
-    for seed in range {
+    seeds("any failure", 600, |seed| {
         let faults = Faults {
             lost: seed % 3 * 4,
             doubled: seed % 2 * 10,
@@ -402,5 +397,5 @@ fn any_failure_at_any_time_leads_to_a_state_that_was_saved_or_to_a_named_end() {
             world.at(when, what);
         }
         ends_well_or_named(&mut world, &format!("FTB_SEED={seed}"));
-    }
+    });
 }

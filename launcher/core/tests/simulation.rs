@@ -15,20 +15,7 @@ use ftb_launcher_core::names::{Episode, NodeName, SetId};
 use ftb_launcher_core::policy::{Action, DEFAULT, Facts, Policy, Report};
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
-use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, usable, with};
-
-/// Runs `scenario` for many seeds; a failure names its seed.
-fn seeds(name: &str, default: u64, scenario: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    let number = |key: &str| std::env::var(key).ok().and_then(|v| v.parse().ok());
-    let range = match number("FTB_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FTB_RUNS").unwrap_or(default),
-    };
-    for seed in range {
-        let run = std::panic::catch_unwind(|| scenario(seed));
-        assert!(run.is_ok(), "{name}: failed with FTB_SEED={seed}");
-    }
-}
+use sim::{COMMAND, CRIU, HOUR_MS, checkpoint, config, migrate, moved, seeds, usable, with};
 
 #[test]
 fn the_thesis_path_a_node_moves_to_a_spare_and_becomes_a_spare_again() {

@@ -9,18 +9,25 @@ mod sim;
 use ftb_launcher_core::warm::WarmProcesses;
 use sim::happens::{Faults, Happens};
 use sim::world::{World, node};
-use sim::{HOUR_MS, checkpoint, config, migrate, moved, usable};
+use sim::{HOUR_MS, checkpoint, config, migrate, moved, range, usable};
 
 const WARM: WarmProcesses = WarmProcesses { spare: 2, local: 1 };
 
-#[test]
-fn a_dead_rank_and_the_ranks_of_a_dead_node_go_on_in_parked_processes() {
+/// A job that has lost a rank and then a node, and has ended well; of 100 parked processes `fails`
+/// cannot be adopted.
+fn after_two_deaths(fails: u64) -> World {
     let mut world = World::new(1, config(3, 2, 1), Faults::default());
-    world.parks(WARM, 0);
+    world.parks(WARM, fails);
     world.at(500, checkpoint());
     world.at(2000, Happens::KillRank(0));
     world.at(4000, Happens::KillNode(node("node02")));
     assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    world
+}
+
+#[test]
+fn a_dead_rank_and_the_ranks_of_a_dead_node_go_on_in_parked_processes() {
+    let world = after_two_deaths(0);
     assert_eq!((world.parked.adopted, world.spawned), (3, 6 + 3), "{:#?}", world.reported);
     assert_eq!(world.parked_alive(), 0, "all have ended with the job");
     for words in [
@@ -46,12 +53,7 @@ fn ranks_that_move_become_parked_processes_and_the_left_node_parks_none() {
 
 #[test]
 fn without_a_process_that_can_be_adopted_the_ranks_are_started() {
-    let mut world = World::new(1, config(3, 2, 1), Faults::default());
-    world.parks(WARM, 100);
-    world.at(500, checkpoint());
-    world.at(2000, Happens::KillRank(0));
-    world.at(4000, Happens::KillNode(node("node02")));
-    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    let world = after_two_deaths(100);
     assert_eq!((world.parked.adopted, world.spawned), (0, 6 + 3), "{:#?}", world.reported);
     assert!(world.has_reported("no process is left; 0 of 2 are parked"), "{:#?}", world.reported);
 }
@@ -59,11 +61,7 @@ fn without_a_process_that_can_be_adopted_the_ranks_are_started() {
 /// Parked processes die at any time, also in the moment of their adoption, and some hang then.
 #[test]
 fn whatever_fails_of_a_parked_process_no_rank_is_lost_or_runs_twice() {
-    let number = |key: &str| std::env::var(key).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("FTB_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("FTB_RUNS").unwrap_or(500),
-    };
+    let seeds = range(500);
     let (mut adopted, mut failed, mut unsaved) = (0, 0, 0);
     for seed in seeds.clone() {
         let faults = Faults {

@@ -382,11 +382,12 @@ impl Fmi {
     /// Whether waiting for that receive would return at once, with its message or with an error.
     ///
     /// # Errors
-    /// [`FmiError::RolledBack`].
+    /// [`FmiError::RolledBack`]; [`FmiError::Invalid`] if a program that runs again asks more often
+    /// before its loop than it did.
     pub fn is_ready(&mut self, posted: Posted) -> Result<bool, FmiError> {
         self.check()?;
         if self.loops.prologue.is_replaying() {
-            return Ok(self.loops.prologue.polled().is_some());
+            return Ok(self.loops.prologue.polled()?.is_some());
         }
         let is_ready = self.look(posted)?;
         self.loops.prologue.poll(is_ready.then_some(0));
@@ -415,11 +416,11 @@ impl Fmi {
     /// Waits until one of these receives is ready, which is not empty; which.
     ///
     /// # Errors
-    /// [`FmiError::RolledBack`].
+    /// See [`FmiError`]. The receives can still be waited for, but for [`FmiError::RolledBack`].
     pub fn wait_ready(&mut self, posted: &[Posted]) -> Result<usize, FmiError> {
         self.check()?;
         if self.loops.prologue.is_replaying() {
-            let at = self.loops.prologue.polled().filter(|at| *at < posted.len());
+            let at = self.loops.prologue.polled()?.filter(|at| *at < posted.len());
             return at.ok_or_else(prologue::differs);
         }
         let at = self.wait_any(posted)?;
@@ -431,10 +432,8 @@ impl Fmi {
     fn wait_any(&mut self, posted: &[Posted]) -> Result<usize, FmiError> {
         let numbers: Vec<u64> = posted.iter().map(|one| one.number).collect();
         loop {
-            for (at, one) in posted.iter().enumerate() {
-                if self.look(*one)? {
-                    return Ok(at);
-                }
+            if let Some(at) = self.first_ready(posted)? {
+                return Ok(at);
             }
             if posted.is_empty() {
                 return Ok(0);
@@ -444,11 +443,26 @@ impl Fmi {
             let any = any.collect::<Result<Vec<_>, _>>()?;
             let wanted: Vec<Waited<'_>> =
                 places.into_iter().zip(any.iter().map(Option::as_deref)).collect();
-            if let Ok(matched) = self.job.take_posted(&patterns, &wanted) {
-                self.receives.complete(matched);
+            match self.job.take_posted(&patterns, &wanted) {
+                Ok(matched) => self.receives.complete(matched),
+                Err(error) => {
+                    self.check()?;
+                    // That which fails is ready; none is if a sender cannot be reached.
+                    return self.first_ready(posted)?.ok_or_else(|| error.into());
+                }
             }
             self.check()?;
         }
+    }
+
+    /// The first that is ready now.
+    fn first_ready(&mut self, posted: &[Posted]) -> Result<Option<usize>, FmiError> {
+        for (at, one) in posted.iter().enumerate() {
+            if self.look(*one)? {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     /// Posts a receive and waits for it.

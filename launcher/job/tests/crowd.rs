@@ -7,12 +7,15 @@ use ftb_job::{Job, Op, limits};
 use ftb_tests::skip::skip;
 use harness::{Ended, Harness, checkpoint, finish_all, is_resumed, migrate};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Files of this process for each rank: two listeners, two of epoll, four of PMI, two ends of three
 /// links.
 const FILES_PER_RANK: u64 = 14;
+
+/// One test at a time: they count threads of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Raises the limit of open files; false where that is not possible.
 fn has_files(size: u32) -> bool {
@@ -34,6 +37,7 @@ fn threads(name: &str) -> usize {
 
 /// Rank 0 has a link to each other one. They compute, are saved, and make all links again.
 fn computes_with_links_to_all(size: u32) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let enough = Arc::new(AtomicBool::new(false));
     let harness = Harness::new(size);
     let program = {

@@ -89,9 +89,11 @@ impl Jl {
 
     /// An episode is closed, or a node is lost: the job may have to be protected.
     pub(super) fn expect_protection(&mut self, now: Now) {
-        let FirstSet { due_ns, wait } = self.first_set;
-        if due_ns == u64::MAX && self.lacks().is_some() {
-            self.first_set.due_ns = now.deadline_ns(wait);
+        if self.lacks().is_none() {
+            // A later lack is another one: it does not wait for the pause of this one.
+            self.first_set = FirstSet::default();
+        } else if self.first_set.due_ns == u64::MAX {
+            self.first_set.due_ns = now.deadline_ns(self.first_set.wait);
         }
     }
 

@@ -9,6 +9,8 @@ pub mod parked;
 pub mod proc;
 pub mod world;
 
+use core::ops::Range;
+use core::panic::RefUnwindSafe;
 use core::time::Duration;
 use ftb_launcher_core::jl::{Deadlines, Interval, JlConfig, MTBF, OnDeath, OnHang, Request};
 use ftb_launcher_core::manner::{Manner, Moves, Saver};
@@ -19,6 +21,23 @@ use happens::Happens;
 use world::{World, node};
 
 pub const HOUR_MS: u64 = 3_600_000;
+
+/// The seeds of a test: one with `FTB_SEED`, else `FTB_RUNS` or `default` of them.
+pub fn range(default: u64) -> Range<u64> {
+    let number = |key: &str| std::env::var(key).ok().and_then(|value| value.parse().ok());
+    match number("FTB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FTB_RUNS").unwrap_or(default),
+    }
+}
+
+/// Runs `scenario` for many seeds; a failure names its seed.
+pub fn seeds(name: &str, default: u64, scenario: impl Fn(u64) + RefUnwindSafe) {
+    for seed in range(default) {
+        let run = std::panic::catch_unwind(|| scenario(seed));
+        assert!(run.is_ok(), "{name}: failed with FTB_SEED={seed}");
+    }
+}
 
 pub fn config(nodes: u32, per_node: u32, spares: u32) -> JlConfig {
     let placement: Placement = (0..nodes)

@@ -152,7 +152,7 @@ int FMI_Irecv(void *data, int count, FMI_Datatype type, int from, int tag, FMI_C
 /* The data are there when it returns; the request is FMI_REQUEST_NULL then, after a failure too. */
 int FMI_Wait(FMI_Request *request, FMI_Status *status);
 int FMI_Waitall(int count, FMI_Request *requests, FMI_Status *statuses);
-/* As FMI_Wait if the data are there, with the flag 1; else the flag is 0 and nothing has changed. */
+/* As FMI_Wait if the data are there, with flag 1; else the flag is 0 and nothing has changed. */
 int FMI_Test(FMI_Request *request, int *flag, FMI_Status *status);
 /* As FMI_Waitall if the data of all are there; else the flag is 0 and nothing has changed. */
 int FMI_Testall(int count, FMI_Request *requests, int *flag, FMI_Status *statuses);

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 const HEADER_BYTES: usize = 24;
 /// The numbers of polls in the log; those of receives are below it.
 const POLLS: u64 = 1 << 63;
+/// Here the log has the number of all polls before the loop, if there were any.
+const ALL_POLLS: u64 = u64::MAX;
 
 /// What the program does when it runs again is not what the log has.
 pub(super) fn differs() -> FmiError {
@@ -20,6 +22,11 @@ pub(super) fn differs() -> FmiError {
          received: a program must do the same there at every start"
             .to_owned(),
     )
+}
+
+/// A number of polls as the log has it.
+fn as_sender(polls: u64) -> u32 {
+    u32::try_from(polls).unwrap_or(u32::MAX)
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -74,10 +81,14 @@ impl Prologue {
         }
     }
 
-    /// What that poll has found in the process that this one replaces.
-    pub(super) fn polled(&mut self) -> Option<usize> {
+    /// What that poll has found in the process that this one replaces. Fails if there was no such
+    /// poll: else a program that asks until something is ready would ask for ever.
+    pub(super) fn polled(&mut self) -> Result<Option<usize>, FmiError> {
         self.polls += 1;
-        self.log.get(&(POLLS | self.polls)).map(|ready| ready.from as usize)
+        if self.log.get(&ALL_POLLS).is_some_and(|all| as_sender(self.polls) > all.from) {
+            return Err(differs());
+        }
+        Ok(self.log.get(&(POLLS | self.polls)).map(|ready| ready.from as usize))
     }
 
     pub(super) fn is_replaying(&self) -> bool {
@@ -107,6 +118,10 @@ impl Prologue {
                 "{bytes} bytes were received before the loop, and {max} can be kept for a process \
                  that replaces this one: receive them in the loop, or read them from a file"
             )));
+        }
+        if self.stage == LogStage::Recording && self.polls > 0 {
+            let all = Received { from: as_sender(self.polls), tag: 0, payload: Vec::new() };
+            self.log.insert(ALL_POLLS, all);
         }
         self.stage = LogStage::Over;
         Ok(())
@@ -174,7 +189,7 @@ mod tests {
         }
     }
 
-    /// A program that does other things when it runs again gets an error, or finds nothing ready.
+    /// A program that polls more often when it runs again gets an error.
     #[test]
     fn polls_find_the_same_when_the_program_runs_again() {
         let found = [None, Some(3), None, None, Some(0)];
@@ -186,10 +201,11 @@ mod tests {
         recorded.end().unwrap();
         recorded.poll(Some(5));
         let mut again = Prologue::replay(&recorded.encode()).unwrap();
-        assert_eq!(found.map(|_| again.polled()), found);
-        assert_eq!((again.polled(), again.polled()), (Some(2), None));
+        assert_eq!(found.map(|_| again.polled().unwrap()), found);
+        assert_eq!(again.polled().unwrap(), Some(2));
+        assert!(again.polled().is_err());
         again.replay_again(at);
-        assert_eq!(again.polled(), Some(2));
+        assert_eq!(again.polled().unwrap(), Some(2));
     }
 
     #[test]

@@ -118,3 +118,25 @@ fn a_job_whose_set_is_weak_is_stopped_less_and_less_often() {
         assert_eq!((waits[0], waits.last().copied()), (2, Some(longest)), "{waits:?}");
     }
 }
+
+#[test]
+fn after_a_set_that_lacked_nothing_the_next_loss_does_not_wait_for_the_old_pause() {
+    let mut jl = protected();
+    jl.job.start_on(&node("s"), &Ranks::from_iter([0]));
+    let mut now = Now::default();
+    jl.expect_first(now);
+    for _ in 0..8 {
+        now.mono_ns = jl.first_set_ns();
+        jl.first_set_tick(now);
+        jl.expect_protection(now);
+    }
+    assert!(jl.first_set_ns() - now.mono_ns > 60_000_000_000, "all attempts have failed");
+    // That of the interval succeeds.
+    let sizes = [(0, 80), (1, 80)].into();
+    jl.job.memory = Some(jl.job.memory_set(&SetId::of_memory(Episode(3)), &sizes).unwrap());
+    jl.expect_protection(now);
+    assert_eq!(jl.first_set_ns(), u64::MAX);
+    jl.job.nodes.get_mut(&node("s")).unwrap().lost = true;
+    jl.expect_protection(now);
+    assert_eq!(jl.first_set_ns() - now.mono_ns, 1_000_000_000);
+}

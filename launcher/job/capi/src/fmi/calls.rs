@@ -302,10 +302,7 @@ unsafe fn wait_all(
     requests: *mut i64,
     statuses: *mut Status,
 ) -> Result<(), FmiError> {
-    let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
-    if count > 0 && requests.is_null() {
-        return invalid("there are no requests at NULL");
-    }
+    let count = counted(count, requests)?;
     let mut result = Ok(());
     for at in 0..count {
         let one = match statuses.is_null() {
@@ -320,15 +317,21 @@ unsafe fn wait_all(
     result
 }
 
+/// How many requests a call has.
+fn counted(count: c_int, requests: *const i64) -> Result<usize, FmiError> {
+    let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
+    if count > 0 && requests.is_null() {
+        return invalid("there are no requests at NULL");
+    }
+    Ok(count)
+}
+
 /// The requests of a call.
 ///
 /// # Safety
 /// There are `count` of them.
 unsafe fn numbers(count: c_int, requests: *const i64) -> Result<Vec<i64>, FmiError> {
-    let count = usize::try_from(count).or_else(|_| invalid(format!("{count} requests")))?;
-    if count > 0 && requests.is_null() {
-        return invalid("there are no requests at NULL");
-    }
+    let count = counted(count, requests)?;
     // SAFETY: the caller's promise.
     Ok((0..count).map(|at| unsafe { requests.add(at).read() }).collect())
 }
