@@ -250,9 +250,12 @@ impl Access {
         Self { subuids, ..self }
     }
 
-    /// Whose budget a user uses.
+    /// Whose budget a user uses. One that no budget limits uses that of no other.
     pub fn payer(&self, uid: u32) -> u32 {
-        self.subuids.payer(uid)
+        match self.unbounded_uids().contains(&uid) {
+            true => uid,
+            false => self.subuids.payer(uid),
+        }
     }
 
     /// The event spaces in which ordinary users may not publish. Their events have a share of the

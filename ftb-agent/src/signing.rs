@@ -308,8 +308,8 @@ impl Signing {
 
     /// Removes what no signature proves from a frame of another agent: conditions of events on
     /// their way up, and of a log, or a part of one, that a child brings. The events stay. Those of
-    /// a log were new
-    /// when it took them: a certificate that has expired since counts, as for who reads the log.
+    /// a log were new when it took them: a certificate that has expired since counts, as for who
+    /// reads the log.
     pub fn admit(&self, mut frame: Frame, peer: &str, from: Neighbour) -> Frame {
         let is_logged = matches!(frame, Frame::Replicate(_) | Frame::HistoryReply(_));
         for run in brought(&mut frame, from) {

@@ -154,26 +154,64 @@ fn users_over_their_total_lose_events_in_turn_and_one_that_reads_loses_none() {
 }
 
 #[test]
+fn a_user_with_fatal_events_alone_keeps_no_milder_ones_of_others_over_the_total() {
+    const INFO: u64 = 150;
+    const FATAL: u64 = 90;
+    let mut agent = agent_with(|config| config.users_bytes = 400 * 1024);
+    let [severe, mild] = [2, 3].map(ClientId);
+    attach(&mut agent, severe, 1_000);
+    (0..3).for_each(|number| subscribe(&mut agent, severe, number, "severity=fatal"));
+    attach(&mut agent, mild, 1_001);
+    subscribe(&mut agent, mild, 1, "severity=info");
+    publish(&mut agent, 1, INFO, Severity::Info);
+    publish(&mut agent, 1 + INFO, FATAL, Severity::Fatal);
+    for (got, lost) in read(&mut agent, severe).into_values() {
+        assert_eq!((got, lost), (BTreeMap::from([(Severity::Fatal, FATAL)]), 0));
+    }
+    let (got, lost) = read(&mut agent, mild).remove(&1).unwrap();
+    assert_eq!(got.values().sum::<u64>() + lost, INFO);
+    assert!(lost > 0, "{got:?}");
+}
+
+/// Until one is refused for the total of all users: how many subscriptions a client gets.
+fn until_the_total(agent: &mut Agent, client: ClientId, first: u32) -> u32 {
+    let refused = |number: &u32| {
+        subscribe(agent, client, *number, &format!("event_name=x{number}"));
+        let (node, now, out) = (&mut agent.node, agent.now, &mut agent.out);
+        let mut messages = std::iter::from_fn(|| node.poll_client(now, client, 1 << 16, out));
+        messages.any(|message| match message {
+            ToClient::Refused { message, .. } => message.contains("limits.users_bytes"),
+            _ => false,
+        })
+    };
+    (first..).find(refused).expect("there is a total") - first
+}
+
+#[test]
 fn a_subscription_beyond_the_total_is_refused_to_a_user_with_more_than_a_share() {
     let mut agent = agent_with(|config| config.users_bytes = 300 * 1024);
     let [large, small] = [2, 3].map(ClientId);
     attach(&mut agent, large, 1_000);
     attach(&mut agent, small, 1_001);
-    let mut refused = |client, number: u32| {
-        subscribe(&mut agent, client, number, &format!("event_name=x{number}"));
-        let (node, now, out) = (&mut agent.node, agent.now, &mut agent.out);
-        let messages = std::iter::from_fn(|| node.poll_client(now, client, 1 << 16, out));
-        messages
-            .filter(|message| match message {
-                ToClient::Refused { message, .. } => message.contains("limits.users_bytes"),
-                _ => false,
-            })
-            .count()
+    assert!(until_the_total(&mut agent, large, 0) > 100);
+    assert!(until_the_total(&mut agent, small, 0) > 50, "it has a share");
+    assert_eq!(until_the_total(&mut agent, large, 1_000), 0);
+}
+
+#[test]
+fn what_others_have_read_since_refuses_no_subscription() {
+    let granted = |events: u64| {
+        let mut agent = agent_with(|config| config.users_bytes = 300 * 1024);
+        let [reader, large] = [2, 3].map(ClientId);
+        attach(&mut agent, reader, 1_000);
+        subscribe(&mut agent, reader, 1, "");
+        attach(&mut agent, large, 1_001);
+        publish(&mut agent, 1, events, Severity::Info);
+        let got = read(&mut agent, reader);
+        assert_eq!(got.get(&1).map_or(0, |(got, _)| got.values().sum()), events);
+        until_the_total(&mut agent, large, 0)
     };
-    let number = (0..1_000).find(|number| refused(large, *number) > 0).expect("there is a total");
-    assert!(number > 100, "{number} subscriptions");
-    assert_eq!((0..50).map(|number| refused(small, number)).sum::<usize>(), 0, "it has a share");
-    assert_eq!(refused(large, 2_000), 1);
+    assert_eq!(granted(150), granted(0));
 }
 
 #[test]

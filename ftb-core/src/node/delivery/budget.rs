@@ -6,8 +6,8 @@
 //! all of them at once, and report gaps. Subscriptions of other users keep theirs.
 //!
 //! All these users together have one as well, `users_bytes`: one person may have many user ids. If
-//! they need more, the user that holds the most loses events first, and who holds more than an
-//! equal share gets no further subscription.
+//! they need more, the user that holds the most loses events first, those that are FATAL only beyond
+//! a quarter more, and who holds more than an equal share gets no further subscription.
 //!
 //! Responsible for: the sums, and what is shed because of them. Not responsible for: what one
 //! subscription may hold (`lag_bytes`, [`crate::log::reader`]).
@@ -171,7 +171,8 @@ impl Budgets {
 impl Delivery {
     /// The budget of a user; `None`: the user has no bound of its own.
     fn budget_of(&self, cx: &Cx, uid: u32) -> Option<usize> {
-        (!cx.config.unbounded_uids.contains(&uid)).then_some(cx.config.user_bytes)
+        let is_bounded = self.budgets.users.get(&uid).is_some_and(|user| user.is_bounded);
+        is_bounded.then_some(cx.config.user_bytes)
     }
 
     /// What is left of a user's budget for slow subscriptions.
@@ -197,8 +198,12 @@ impl Delivery {
         filter: &Filter,
     ) -> Result<(), String> {
         let (bytes, max) = (bytes_of(filter), self.budget_of(cx, uid));
-        let (total, total_max) = (self.budgets.total, cx.config.users_bytes);
-        let share = self.budgets.share(cx);
+        let total_max = cx.config.users_bytes;
+        if self.budgets.total + bytes > total_max {
+            // What was read since does not count.
+            self.bounded_users().into_iter().for_each(|uid| self.recount(uid));
+        }
+        let (total, share) = (self.budgets.total, self.budgets.share(cx));
         let Some(user) = self.budgets.users.get(&uid) else {
             cx.impossible("UserIsCounted");
             return Ok(());
@@ -266,22 +271,31 @@ impl Delivery {
     }
 
     /// If more waits for all users together than may: counts it, and sheds what the user with the
-    /// most has, in turn.
+    /// most has, in turn. Events that are FATAL go last, and only beyond a quarter more.
     pub(super) fn enforce_total(&mut self, cx: &mut ReadCx<'_>) {
         if !self.budgets.is_over(cx) {
             return;
         }
+        self.bounded_users().into_iter().for_each(|uid| self.recount(uid));
         let (max, slack) = (cx.config.users_bytes, cx.config.users_bytes / 16);
-        let bounded = self.budgets.users.iter().filter(|(_, user)| user.is_bounded);
-        let mut users: BTreeSet<u32> = bounded.map(|(uid, _)| *uid).collect();
-        users.iter().for_each(|uid| self.recount(*uid));
-        let is_over = self.budgets.total > max;
+        let fatal_max = max.saturating_add(max / 4);
+        self.shed_until(cx, max, Severity::Error);
+        self.shed_until(cx, fatal_max, Severity::Fatal);
+        self.budgets.count_at = self.budgets.total.saturating_add(slack).min(fatal_max);
+    }
+
+    /// Sheds what is not more severe, if all users together hold more than `max`.
+    fn shed_until(&mut self, cx: &mut ReadCx<'_>, max: usize, severest: Severity) {
+        if self.budgets.total <= max {
+            return;
+        }
+        let mut users = self.bounded_users();
         // Somewhat more is shed than must be: the next event does not need the same again.
-        while is_over && self.budgets.total > max - slack {
+        let until = max - cx.config.users_bytes / 16;
+        while self.budgets.total > until {
             let held = |uid: &&u32| self.budgets.users.get(*uid).map_or(0, User::held);
             let Some(uid) = users.iter().max_by_key(held).copied() else { break };
-            match self.mildest_of(uid) {
-                Some(Severity::Fatal) if self.budgets.total <= max.saturating_add(max / 4) => break,
+            match self.mildest_of(uid).filter(|severity| *severity <= severest) {
                 Some(severity) => {
                     self.shed_of(cx, uid, severity);
                     self.recount(uid);
@@ -289,7 +303,11 @@ impl Delivery {
                 None => drop(users.remove(&uid)),
             }
         }
-        self.budgets.count_at = self.budgets.total.saturating_add(slack);
+    }
+
+    fn bounded_users(&self) -> BTreeSet<u32> {
+        let bounded = self.budgets.users.iter().filter(|(_, user)| user.is_bounded);
+        bounded.map(|(uid, _)| *uid).collect()
     }
 
     fn recount(&mut self, uid: u32) {

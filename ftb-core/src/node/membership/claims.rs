@@ -19,6 +19,7 @@ use crate::node::api::{LinkId, MemberState};
 use crate::node::config::ns;
 use crate::node::cx::Cx;
 use crate::node::membership::Membership;
+use crate::node::membership::members::Members;
 use crate::node::membership::re_proposal_rate::ReProposals;
 use crate::numbers::LogIndex;
 use crate::position::Epoch;
@@ -37,6 +38,12 @@ const LOGS: u64 = 8;
 /// How many epochs of other logs a child may report for itself and for each listed agent below it
 /// while it may re-propose that: each may become a gap for all subscribers.
 const FORKS: u64 = 1_024;
+
+/// What a child may re-propose while its budget is whole: some logs for each agent below it, and its
+/// own.
+fn re_proposal_bytes(log_bytes: usize, members: &Members, child: Rank) -> u64 {
+    (log_bytes as u64).saturating_mul(LOGS * (1 + members.count_listed_below(child)))
+}
 
 /// How long a report of an agent that is elsewhere waits: its old parent notices within
 /// `detection_ms` that it has left, and reports that.
@@ -509,8 +516,8 @@ impl Membership {
             None if gap_bytes > 0 => ("another log".to_owned(), gap_bytes as u64),
             None => return true,
         };
-        let (members, log_bytes) = (&self.members, cx.config.log_bytes as u64);
-        let budget = || log_bytes.saturating_mul(LOGS * (1 + members.count_listed_below(child)));
+        let members = &self.members;
+        let budget = || re_proposal_bytes(cx.config.log_bytes, members, child);
         if self.claims.re_proposals.take(child, bytes, cx.now.mono_ns, budget) {
             cx.counters.events_of_other_logs += batch.count();
             return true;
@@ -527,7 +534,7 @@ impl Membership {
         let Some(child) = cx.around.child(link).map(|child| child.sighting.rank) else { return };
         let (members, now_ns) = (&self.members, cx.now.mono_ns);
         let one = (cx.config.log_bytes as u64).saturating_mul(LOGS).max(FORKS);
-        let budget = || one.saturating_mul(1 + members.count_listed_below(child));
+        let budget = || re_proposal_bytes(cx.config.log_bytes, members, child);
         let mut refused = None;
         for item in &mut batch.items {
             let UpItem::Fork { epoch, re_proposed, .. } = item else { continue };
