@@ -126,8 +126,7 @@ impl Slurm {
 
     /// Leaves out the reasons of nodes in service if this release keeps those that are over.
     async fn without_old_reasons(&self, mut nodes: Vec<Node>) -> Result<Vec<Node>, SlurmError> {
-        let may_be_old =
-            |node: &Node| !node.is_drained && !node.is_down && !node.reason.is_empty();
+        let may_be_old = |node: &Node| !node.is_drained && !node.is_down && !node.reason.is_empty();
         if nodes.iter().any(may_be_old) && self.keeps_reasons().await? {
             for node in nodes.iter_mut().filter(|node| may_be_old(node)) {
                 node.reason.clear();

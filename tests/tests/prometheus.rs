@@ -156,16 +156,18 @@ tests:
         exp_samples:
           - {labels: '{alertname="FtbAgentSilent"}', value: 1}
           - {labels: '{alertname="FtbNoRoot"}', value: 1}
-  # A fault that waits for its repair hides no other one; silenced ones do not count, and those of an
-  # agent that does not count them do.
+  # A fault that waits for its repair hides no other one. Silenced ones do not count, except those
+  # of an agent of a release that does not say which they are.
   - interval: 15s
     input_series:
       - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x200'}
-      - {series: 'ftb_conditions{job="ftb", instance="n1", severity="error"}', values: '0x20 1x60 2x120'}
+      - series: 'ftb_conditions{job="ftb", instance="n1", severity="error"}'
+        values: '0x20 1x60 2x120'
       - series: 'ftb_conditions_silenced{job="ftb", instance="n1", severity="error"}'
         values: '0x100 1x20 2x80'
       - {series: 'ftb_role{job="ftb-blue", instance="b1", role="root"}', values: '1x200'}
-      - {series: 'ftb_conditions{job="ftb-blue", instance="b1", severity="fatal"}', values: '0x160 1x40'}
+      - series: 'ftb_conditions{job="ftb-blue", instance="b1", severity="fatal"}'
+        values: '0x160 1x40'
     promql_expr_test:
       - {eval_time: 5m, expr: FIRING, exp_samples: []}
       - eval_time: 6m
@@ -185,8 +187,10 @@ tests:
   - interval: 15s
     input_series:
       - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x40'}
-      - {series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}', values: '1209720x40'}
-      - {series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n2"}', values: '8640000x40'}
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}'
+        values: '1209720x40'
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n2"}'
+        values: '8640000x40'
     promql_expr_test:
       - {eval_time: 1m, expr: FIRING, exp_samples: []}
       - eval_time: 4m
@@ -195,7 +199,8 @@ tests:
   - interval: 15s
     input_series:
       - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x40'}
-      - {series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}', values: '259320x40'}
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}'
+        values: '259320x40'
     promql_expr_test:
       - {eval_time: 1m, expr: FIRING, exp_samples: *ends}
       - eval_time: 4m

@@ -1,5 +1,5 @@
-//! Counts the conditions for which a silence holds (`ftbctl silence`), for the metrics of the acting
-//! root.
+//! Counts the conditions for which a silence holds (`ftbctl silence`), for the metrics of the
+//! acting root.
 //!
 //! Not responsible for: what a silence is (`ftb_client::silences`, which writes the text that is
 //! read here), who may state one (the access rules).

@@ -350,8 +350,8 @@ fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<(
     Ok(())
 }
 
-/// Boots a Debian, with one more of its packages, that runs `scenario.sh` of this folder, and prints
-/// what that said.
+/// Boots a Debian, with one more of its packages, that runs `scenario.sh` of this folder, and
+/// prints what that said.
 fn boot(share: &Path, package: Option<&str>) -> Result<()> {
     let mut boot = Command::new(root().join("tests/packages/boot.sh"));
     let log = || fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
