@@ -46,6 +46,8 @@ exec 9>&-
 # Mounts of this process and its children alone: they end with it.
 export ROOT=$root PLACES="/proc /dev /sys /tmp $top $target" FOLDER=$PWD
 exec unshare --mount --propagation private bash -euc '
+  # The root of the program is a mount of its own: some programs mount it anew.
+  mount --bind "$ROOT" "$ROOT"
   for place in $PLACES; do
     mkdir -p "$ROOT$place"
     mount --rbind "$place" "$ROOT$place"

@@ -50,7 +50,7 @@ for version in two one two; do
     is active ftb-ipmi.service inactive
     [ "$(pid_of ftb-agent)" != "$agent" ] || fail "the old agent runs"
     [ "$(pid_of ftb-ib)" != "$ib" ] || fail "the old ftb-ib runs"
-    [ "$(rpm -q --qf '%{VERSION}' ftb-agent)" = "$(cat /share/$version/version)" ] ||
+    [ "$(command rpm -q --qf '%{VERSION}' ftb-agent)" = "$(cat /share/$version/version)" ] ||
         fail "not version $version"
     await ftbctl tree
 done
