@@ -6,7 +6,9 @@
 # control file, then `Files:` with one path or pattern a line. Every file of TREE must be in exactly
 # one package; debug files (/usr/lib/debug) are in none. Maintainer scripts follow from the files:
 # users are created; units are registered, but neither enabled nor started; an upgrade restarts the
-# services that run; a removal stops them. Purging a .deb deletes what `State:` names.
+# services that run, except where the new release rejects their configuration: there the old program
+# goes on; a removal stops them. Devices that are there get what the udev rules say. Purging a .deb
+# deletes what `State:` names.
 #
 # Not cargo-deb and cargo-generate-rpm: both make the packages of one crate and name its files for
 # each format in its Cargo.toml. Here all packages share one tree of programs, C libraries and
@@ -97,6 +99,37 @@ prepare() {
 # names PACKAGE FOLDER: the names of its files in that folder.
 names() { sed -n "s|^$2/||p" "$work/$1.files" | tr '\n' ' ' | sed 's/ $//'; }
 
+# try_restart_function COMMAND: the shell function try_restart, by which an upgrade restarts a unit.
+# COMMAND restarts it. The program is asked with the arguments of its unit.
+try_restart_function() {
+  cat <<'FUNCTION' | sed "s|@RESTART@|$1|"
+    # try_restart UNIT: not into a configuration that this release rejects (exit code 64).
+    try_restart() {
+        check=$(systemctl show -p ExecStart --value "$1" |
+            sed -n 's/.*argv\[\]=\([^;]*\) ;.*/\1/p' |
+            sed '/ run /!s/$/ --check-config/;s/ run / check /')
+        rejected=0
+        if systemctl is-active --quiet "$1" && [ -n "$check" ]; then
+            said=$(timeout 60 $check 2>&1) || rejected=$?
+        fi
+        if [ "$rejected" = 64 ]; then
+            echo "$1 is not restarted, so the old program goes on: this release rejects its" >&2
+            echo "configuration. Correct it, then run: systemctl restart $1" >&2
+            echo "$said" >&2
+        else
+            @RESTART@ try-restart "$1" || true
+        fi
+    }
+FUNCTION
+}
+# reload_rules: the shell commands by which udev takes new rules, also for devices that are there.
+reload_rules() {
+  echo "    if [ -S /run/udev/control ]; then"
+  echo "        udevadm control --reload || true"
+  echo "        udevadm trigger --subsystem-match=ipmi --subsystem-match=infiniband_verbs || true"
+  echo "    fi"
+}
+
 # ---------------------------------------------------------------------------------------------- deb
 
 # maintainer_scripts PACKAGE FOLDER: postinst, prerm and postrm, if there is anything to do.
@@ -110,16 +143,17 @@ maintainer_scripts() {
   {
     [ -z "$users" ] || echo "    systemd-sysusers $users"
     if [ -n "$units" ]; then
+      try_restart_function deb-systemd-invoke
       echo "    for unit in $units; do"
       echo "        # What an administrator has enabled is disabled when the package is purged."
       echo "        deb-systemd-helper update-state \$unit >/dev/null || true"
       echo "    done"
       echo "    if [ -d /run/systemd/system ]; then"
       echo "        systemctl --system daemon-reload >/dev/null || true"
-      echo "        if [ -n \"\$2\" ]; then deb-systemd-invoke try-restart $units || true; fi"
+      echo "        if [ -n \"\$2\" ]; then for unit in $units; do try_restart \$unit; done; fi"
       echo "    fi"
     fi
-    [ -z "$rules" ] || echo "    if [ -S /run/udev/control ]; then udevadm control --reload || true; fi"
+    [ -z "$rules" ] || reload_rules
     [ -z "$is_python" ] || echo "    if command -v py3compile >/dev/null; then py3compile -p $1; fi"
   } | script "$2/postinst" configure
   {
@@ -238,13 +272,16 @@ rpm_scripts() { # PACKAGE
   echo "%post -n $1"
   [ -z "$users" ] || echo "systemd-sysusers $users >/dev/null || :"
   [ -z "$units" ] || echo "systemctl daemon-reload >/dev/null 2>&1 || :"
-  [ -z "$rules" ] || echo "udevadm control --reload >/dev/null 2>&1 || :"
+  [ -z "$rules" ] || reload_rules
   [ -n "$units" ] || return 0
   echo "%preun -n $1"
   echo "if [ \$1 -eq 0 ]; then systemctl --no-reload disable --now $units >/dev/null 2>&1 || :; fi"
   echo "%postun -n $1"
+  try_restart_function systemctl
   echo "systemctl daemon-reload >/dev/null 2>&1 || :"
-  echo "if [ \$1 -ge 1 ]; then systemctl try-restart $units >/dev/null 2>&1 || :; fi"
+  echo "if [ \$1 -ge 1 ] && [ -d /run/systemd/system ]; then"
+  echo "    for unit in $units; do try_restart \$unit; done"
+  echo "fi"
 }
 
 # own_folders PACKAGE: folders that no other software has: rpm removes only what a package owns.

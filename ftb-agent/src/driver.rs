@@ -243,8 +243,9 @@ impl Driver {
             Command::Status(reply) => {
                 let node = self.node.status();
                 let (started_ns, now_ns) = (self.started.mono_ns, self.clock.now().mono_ns);
+                let certificate_end_ns = self.expiry.first_end_ns();
                 // The requester may be gone, here and below.
-                let _ = reply.send(Status { node, started_ns, now_ns });
+                let _ = reply.send(Status { node, started_ns, now_ns, certificate_end_ns });
             }
             Command::Census(reply) => drop(reply.send(self.node.census())),
             Command::Tree { within, reply } => self.ask_tree(within, reply),

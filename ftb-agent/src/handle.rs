@@ -105,6 +105,8 @@ pub struct Status {
     pub started_ns: u64,
     /// Now, on the same clock.
     pub now_ns: u64,
+    /// When the first of its certificates and revocation lists ends, in Unix nanoseconds.
+    pub certificate_end_ns: Option<u64>,
 }
 
 /// The answer to [`Command::Tree`].

@@ -87,6 +87,7 @@ fn samples_are_open_metrics() {
     let snapshot = Snapshot {
         host: "no\"de\n01".to_owned(),
         census: Some(Census { members: [1, 2, 3, 4, 5, 6], ..Census::default() }),
+        certificate_end_ns: Some(1_800_000_000_500_000_000),
         peer_errors: vec![("hello_late", 7)],
         ..Snapshot::default()
     };
@@ -96,6 +97,7 @@ fn samples_are_open_metrics() {
         "ftb_peer_errors_total{kind=\"hello_late\"} 7.0",
         "ftb_members{state=\"up\"} 2.0",
         "ftb_conditions{severity=\"unknown\"} 0.0",
+        "ftb_certificate_end_timestamp_seconds 1800000000.5",
         "ftb_process_open_fds 0.0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");

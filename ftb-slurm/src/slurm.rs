@@ -6,6 +6,7 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -15,6 +16,9 @@ use tokio::time::timeout;
 const ANSWER_BYTES_MAX: u64 = 128 << 20;
 /// How Slurm prints a time, at least this long.
 const TIME: &str = "2026-11-29T17:21:11";
+/// The first release, as year and month, that may leave the reason of a drain or of a node that was
+/// down after its end: 24.11 does, 22.05 does not. And the first that certainly does not again.
+const KEEPS_REASONS: [(u32, u32); 2] = [(23, 2), (26, 5)];
 /// How long one call may take. It is killed then.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
@@ -65,12 +69,14 @@ pub struct Slurm {
     /// The program `sinfo`.
     sinfo: PathBuf,
     form: Form,
+    /// Whether this release keeps reasons that are over; empty: not asked yet.
+    keeps_reasons: OnceLock<bool>,
 }
 
 impl Slurm {
     /// With these programs.
     pub fn new(scontrol: PathBuf, sinfo: PathBuf) -> Self {
-        Self { scontrol, sinfo, form: Form::Scontrol }
+        Self { scontrol, sinfo, form: Form::Scontrol, keeps_reasons: OnceLock::new() }
     }
 
     /// All nodes. Where Slurm prints no JSON they are read as text.
@@ -85,7 +91,10 @@ impl Slurm {
                 Form::Text => return self.nodes_as_text(None).await,
             };
             match answer {
-                Ok(answer) => return nodes_of(&answer).map_err(SlurmError::Answer),
+                Ok(answer) => {
+                    let nodes = nodes_of(&answer).map_err(SlurmError::Answer)?;
+                    return self.without_old_reasons(nodes).await;
+                }
                 Err(error) if error.is_about_json() => self.form = self.simpler(&error),
                 Err(error) => return Err(error),
             }
@@ -112,7 +121,28 @@ impl Slurm {
     async fn nodes_as_text(&self, hosts: Option<&str>) -> Result<Vec<Node>, SlurmError> {
         let words: Vec<&str> = ["-o", "show", "nodes"].into_iter().chain(hosts).collect();
         let answer = run(&self.scontrol, &words).await?;
-        Ok(nodes_of_text(&String::from_utf8_lossy(&answer)))
+        self.without_old_reasons(nodes_of_text(&String::from_utf8_lossy(&answer))).await
+    }
+
+    /// Leaves out the reasons of nodes in service if this release keeps those that are over.
+    async fn without_old_reasons(&self, mut nodes: Vec<Node>) -> Result<Vec<Node>, SlurmError> {
+        let may_be_old = |node: &Node| !node.is_drained && !node.is_down && !node.reason.is_empty();
+        if nodes.iter().any(may_be_old) && self.keeps_reasons().await? {
+            for node in nodes.iter_mut().filter(|node| may_be_old(node)) {
+                node.reason.clear();
+                node.user.clear();
+            }
+        }
+        Ok(nodes)
+    }
+
+    async fn keeps_reasons(&self) -> Result<bool, SlurmError> {
+        if let Some(keeps) = self.keeps_reasons.get() {
+            return Ok(*keeps);
+        }
+        let version = run(&self.scontrol, &["--version"]).await?;
+        let keeps = keeps_reasons(&String::from_utf8_lossy(&version));
+        Ok(*self.keeps_reasons.get_or_init(|| keeps))
     }
 
     /// Carries out an order.
@@ -124,6 +154,16 @@ impl Slurm {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         run(&self.scontrol, &words).await.map(drop)
     }
+}
+
+/// Whether a release may keep the reason of a drain after its end. `version` is what
+/// `scontrol --version` prints, such as `slurm-wlm 24.11.5`.
+fn keeps_reasons(version: &str) -> bool {
+    let number = version.split_whitespace().next_back().unwrap_or_default();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().ok());
+    let release = parts.next().flatten().zip(parts.next().flatten());
+    let [first, end] = KEEPS_REASONS;
+    release.is_some_and(|release| first <= release && release < end)
 }
 
 async fn run(program: &Path, arguments: &[&str]) -> Result<Vec<u8>, SlurmError> {
@@ -299,6 +339,14 @@ mod tests {
         assert!(nodes[0].is_drained && !nodes[0].is_down && nodes[0].user == "ann");
         assert!(nodes[1].is_down && nodes[1].reason.is_empty());
         assert!(nodes_of(b"[]").is_err());
+    }
+
+    #[test]
+    fn releases_that_keep_the_reason_of_an_ended_drain_are_known() {
+        let kept = ["slurm 23.02.0", "slurm-wlm 24.11.5\n", "slurm 25.11.1"];
+        assert!(kept.into_iter().all(keeps_reasons));
+        let not = ["slurm-wlm 22.05.8", "slurm-wlm 26.05.5", "slurm 27.11.0-rc1", "slurm", ""];
+        assert!(!not.into_iter().any(keeps_reasons));
     }
 
     #[test]

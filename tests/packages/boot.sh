@@ -1,12 +1,12 @@
 #!/bin/bash
-# boot.sh CACHE SHARE: boots a minimal Debian with systemd in a container (systemd-nspawn), runs
-# SHARE/scenario.sh there as a service, and ends with its exit status. The container sees SHARE at
-# /share, has no network but its own loopback, and is thrown away.
+# boot.sh CACHE SHARE [PACKAGE]: boots a minimal Debian with systemd in a container (systemd-nspawn),
+# runs SHARE/scenario.sh there as a service, and ends with its exit status. The container sees SHARE
+# at /share, has no network but its own loopback, and is thrown away. PACKAGE is one more of Debian.
 #
 # CACHE keeps the root that mmdebstrap makes once. Exit status 77 and one line where that cannot be.
 set -euo pipefail
-[ $# -eq 2 ] || { echo "usage: boot.sh CACHE SHARE" >&2; exit 2; }
-cache=$1 share=$2
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: boot.sh CACHE SHARE [PACKAGE]" >&2; exit 2; }
+cache=$1 share=$2 more=${3:-}
 
 cannot() { echo "no Debian can be booted: $1"; exit 77; }
 [ "$(id -u)" = 0 ] || cannot "only root can"
@@ -23,13 +23,14 @@ mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
-base=$cache/$suite.tar
+base=$cache/$suite${more:+-$more}.tar
 if [ ! -e "$base" ]; then
   # What the packages depend on, so that they install without a network.
-  mmdebstrap --quiet --variant=minbase --include=systemd-sysv,python3,libibverbs1,udev \
-    "$suite" "$cache/new-$suite.tar" >"$cache/mmdebstrap.log" 2>&1 ||
+  mmdebstrap --quiet --variant=minbase \
+    --include=systemd-sysv,python3,libibverbs1,udev${more:+,$more} \
+    "$suite" "$cache/new.tar" >"$cache/mmdebstrap.log" 2>&1 ||
     cannot "see $cache/mmdebstrap.log"
-  mv "$cache/new-$suite.tar" "$base"
+  mv "$cache/new.tar" "$base"
 fi
 root=$(mktemp -d "$cache/root.XXXXXX")
 trap 'rm -rf "$root"' EXIT

@@ -29,8 +29,16 @@ await sh -c '! systemctl list-jobs | grep -v scenario | grep -q running'
 echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/yes
 files >/tmp/before
 
-step "install: no service is enabled or started"
-dpkg -i /share/one/*.deb
+step "install: no service is enabled or started, and udev hears of the rules"
+# No udev runs in a container: a script in its place writes down what it is asked.
+mkdir -p /run/udev
+python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("/run/udev/control")'
+printf '#!/bin/sh\necho "$*" >>/tmp/udevadm\n' >/usr/local/bin/udevadm
+chmod 0755 /usr/local/bin/udevadm
+PATH=/usr/local/bin:$PATH dpkg -i /share/one/*.deb
+rm /usr/local/bin/udevadm
+grep -A1 -e '--reload' /tmp/udevadm | grep -q 'trigger .*=ipmi .*=infiniband_verbs' ||
+    fail "udev: $(cat /tmp/udevadm)"
 for unit in ftb-agent ftb-ipmi ftb-ib ftb-slurm ftb-act ftb-bridge; do
     is enabled $unit.service disabled
     is active $unit.service inactive
@@ -100,6 +108,21 @@ for version in two one two; do
     [ "$(installed ftb-agent)" = "$(cat /share/$version/version)" ] || fail "not version $version"
     await ftbctl tree
 done
+step "upgrade with a configuration that the new release rejects: the old program goes on"
+pid_of() { systemctl show -p MainPID --value $1; }
+before=$(pid_of ftb-agent) ib=$(pid_of ftb-ib)
+cp /etc/ftb/agent.toml /tmp/agent.toml
+echo 'no_key = 1' >>/etc/ftb/agent.toml
+dpkg -i /share/one/ftb-agent_*.deb /share/one/ftb-publishers_*.deb >/tmp/said 2>&1
+[ "$(pid_of ftb-agent)" = "$before" ] || fail "the agent was restarted: $(cat /tmp/said)"
+is active ftb-agent.service active
+grep -q 'ftb-agent.service is not restarted' /tmp/said && grep -q no_key /tmp/said ||
+    fail "nobody hears of it: $(cat /tmp/said)"
+[ "$(pid_of ftb-ib)" != "$ib" ] || fail "the old ftb-ib runs"
+cp /tmp/agent.toml /etc/ftb/agent.toml
+dpkg -i /share/two/ftb-agent_*.deb /share/two/ftb-publishers_*.deb
+[ "$(pid_of ftb-agent)" != "$before" ] || fail "the old agent runs"
+await ftbctl tree
 touch /tmp/stop
 wait $load || { cat /tmp/load; fail "the load"; }
 cat /tmp/load

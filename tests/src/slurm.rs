@@ -214,6 +214,15 @@ impl Slurm {
         Ok(String::from_utf8_lossy(&stdout).trim().to_owned())
     }
 
+    /// Its release, such as `22.05.8`.
+    ///
+    /// # Errors
+    /// As [`Slurm::ask`].
+    pub fn version(&self) -> Result<String> {
+        let text = self.ask("scontrol", &["--version"])?;
+        Ok(text.split_whitespace().next_back().unwrap_or_default().to_owned())
+    }
+
     /// Every live process that this Slurm or a command for it has started.
     pub fn processes(&self) -> Vec<Pid> {
         let word = format!("SLURM_CONF={}\0", self.config().display());

@@ -1,4 +1,4 @@
-//! `ftbctl hosts` says the same as ClusterShell's `nodeset`.
+//! `ftbctl hosts` says the same as ClusterShell's `nodeset` and Slurm's `scontrol show hostnames`.
 #![allow(clippy::unwrap_used)]
 
 use ftb_fuzz::random::SplitMix;
@@ -66,5 +66,35 @@ fn sets_of_hosts_are_those_of_nodeset() {
             let found = if found.trim().is_empty() { found } else { ftbctl(&["expand", &found]) };
             assert_eq!(set(&found), set(&expected), "{ours} {one} {two}");
         }
+    }
+}
+
+/// Slurm reads what `ftbctl` folds, and the other way round. Slurm does not merge lists: its
+/// answers are compared as sets.
+#[test]
+fn sets_of_hosts_are_those_of_scontrol() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("slurm.conf");
+    let text = "ClusterName=test\nSlurmctldHost=localhost\nNodeName=localhost\n\
+                PartitionName=all Nodes=ALL\n";
+    std::fs::write(&config, text).unwrap();
+    let scontrol = |words: &[&str]| {
+        let mut command = Command::new("scontrol");
+        command.arg("show").args(words).env("SLURM_CONF", &config);
+        command
+    };
+    if !scontrol(&["hostnames", "n1"]).output().is_ok_and(|o| o.status.success()) {
+        return skip("no scontrol (Debian: slurm-client)");
+    }
+    for seed in 0..CASES {
+        let one = list(&mut SplitMix(seed));
+        let expected = output(&mut scontrol(&["hostnames", &one]));
+        assert_eq!(set(&ftbctl(&["expand", &one])), set(&expected), "{one}");
+        let folded = ftbctl(&["fold", &one]);
+        let read = output(&mut scontrol(&["hostnames", folded.trim()]));
+        assert_eq!(set(&read), set(&expected), "{one}: {folded}");
+        let joined = set(&expected).into_iter().collect::<Vec<_>>().join(",");
+        let theirs = output(&mut scontrol(&["hostlistsorted", &joined]));
+        assert_eq!(set(&ftbctl(&["expand", theirs.trim()])), set(&expected), "{theirs}");
     }
 }

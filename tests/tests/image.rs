@@ -184,6 +184,76 @@ async fn the_image_runs_as_its_user_on_the_volumes_of_the_install_page() {
     assert!(journaled.is_ok(), "{journaled:?}: {}", std::fs::read_to_string(own("log")).unwrap());
 }
 
+/// The words of the install page's `podman run` but for its first ones, with folders of the test
+/// for those of the host, and without what a test cannot have.
+fn words_of_the_page(host: &Path, image: &str) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/book/install.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let lines = shell_lines(&page, "The container image").join(" ");
+    let (_, command) = lines.split_once("podman run").unwrap();
+    let words = command.split_whitespace().filter(|word| *word != "\\");
+    let words = words.take_while(|word| *word != "systemctl");
+    let words = words.filter(|word| !["--detach", "--restart=always"].contains(word));
+    let ours = words.map(|word| match word {
+        "ftb-agent:VERSION" => image.to_owned(),
+        word if word.starts_with("/etc/passwd") || word.starts_with("/etc/group") => {
+            word.to_owned()
+        }
+        word if word.starts_with('/') => format!("{}{word}", host.display()),
+        word => word.to_owned(),
+    });
+    ours.collect()
+}
+
+#[tokio::test]
+#[ignore = "builds the agent once more, static, and downloads a Debian: make test-long"]
+async fn podman_runs_the_static_image_with_the_command_of_the_install_page() {
+    if !Uid::effective().is_root() {
+        return skip("mount namespaces need root");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own = |name: &str| folder.path().join(name);
+    build(&own("out"));
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pack = tests.join("../deploy/image/pack.sh").display().to_string();
+    buildah(folder.path(), &pack, &[own("out").to_str().unwrap(), "ftb-agent:test"]);
+    let archive = format!("oci-archive:{}:ftb-agent:test", own("image.tar").display());
+    buildah(folder.path(), "buildah", &["push", "ftb-agent:test", &archive]);
+    for (host, inside) in volumes() {
+        let at = own("host").join(host.trim_start_matches('/'));
+        std::fs::create_dir_all(&at).unwrap();
+        if !inside.ends_with(":ro") {
+            std::os::unix::fs::chown(&at, Some(65_532), Some(65_532)).unwrap();
+        }
+    }
+    let config = "cluster = \"c\"\nmembers = \"n1\"\nhost = \"n1\"\ninsecure = true\n\
+                  listen = \"127.0.0.1:0\"\n";
+    std::fs::write(own("host/etc/ftb/agent.toml"), config).unwrap();
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let log = std::fs::File::create(own("log")).unwrap();
+    let mut command = Command::new(tests.join("debian.sh"));
+    command.arg(suite.unwrap_or("stable")).arg("podman,crun").arg("bash");
+    command.arg(tests.join("packages/podman.sh")).arg(folder.path());
+    command.args(words_of_the_page(&own("host"), "localhost/ftb-agent:test"));
+    command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+    let mut running = Running(command.process_group(0).spawn().unwrap());
+    let socket = own("host/run/ftb/agent.sock");
+    let published = wait_for("an event in the log on the volume", async || {
+        let mut ftbctl = Command::new(binary("ftbctl", "ftbctl")?);
+        ftbctl.args(["publish", "site.test", "X", "--agent-socket"]).arg(&socket);
+        let is_published = ftbctl.output()?.status.success();
+        let files = std::fs::read_dir(own("host/var/lib/ftb/journal")).map(Iterator::count);
+        Ok((is_published && files.is_ok_and(|files| files > 0)).then_some(()))
+    });
+    let published = published.await;
+    let log = std::fs::read_to_string(own("log")).unwrap();
+    assert!(published.is_ok(), "{published:?}: {log}");
+    drop(running.0.stdin.take());
+    let ended = running.0.wait().unwrap();
+    assert!(ended.success(), "{}", std::fs::read_to_string(own("log")).unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds the agent once more, static: make test-long"]
 async fn the_image_has_nothing_but_a_static_agent_that_forms_a_tree() {

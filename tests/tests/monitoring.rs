@@ -122,6 +122,28 @@ async fn conditions_show_what_all_users_may_read_and_count_the_others() {
         Ok((sample(&page, "ftb_conditions{severity=\"error\"}") == Some(2.0)).then_some(()))
     });
     cluster.must(counted.await).await;
+    let silenced = async |count: f64| {
+        let shown = wait_for("the number of silenced ones", async || {
+            let page = http::get(&cluster.metrics_address(0)?, "/metrics")?.body;
+            let found = sample(&page, "ftb_conditions_silenced{severity=\"error\"}");
+            Ok((found == Some(count)).then_some(()))
+        });
+        cluster.must(shown.await).await;
+    };
+    // All users may read that of FANFAIL alone; a silence that begins later does not count.
+    let add = |more: &[&str]| {
+        let words = ["silence", "add", "node[01-02]", "--for", "1h", "--reason", "new: fans"];
+        ftbctl(socket, &[&words, more].concat()).trim().to_owned()
+    };
+    add(&["--from", "2h"]);
+    add(&["--key", "OVERTEMP"]);
+    silenced(0.0).await;
+    let id = add(&["--key", "fanfail"]);
+    silenced(1.0).await;
+    ftbctl(socket, &["silence", "remove", &id]);
+    silenced(0.0).await;
+    add(&[]);
+    silenced(1.0).await;
 }
 
 /// The next event or gap of a stream: kind, id, data.

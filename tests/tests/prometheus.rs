@@ -36,6 +36,17 @@ fn can_run() -> bool {
     }
 }
 
+/// The option for agent mode, as the head of node.yml has it.
+fn agent_mode() -> String {
+    let output = Command::new("prometheus").arg("--version").output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let is_2 = text.contains("version 2.");
+    let option = if is_2 { "--enable-feature=agent,expand-external-labels" } else { "--agent" };
+    let head = std::fs::read_to_string(deployed("node.yml")).unwrap();
+    assert!(head.contains(&format!("{option} ")) || head.contains(&format!("`{option}`")));
+    option.to_owned()
+}
+
 /// A server that ends with the test.
 struct Server(Child);
 
@@ -145,6 +156,58 @@ tests:
         exp_samples:
           - {labels: '{alertname="FtbAgentSilent"}', value: 1}
           - {labels: '{alertname="FtbNoRoot"}', value: 1}
+  # A fault that waits for its repair hides no other one. Silenced ones do not count, except those
+  # of an agent of a release that does not say which they are.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x200'}
+      - series: 'ftb_conditions{job="ftb", instance="n1", severity="error"}'
+        values: '0x20 1x60 2x120'
+      - series: 'ftb_conditions_silenced{job="ftb", instance="n1", severity="error"}'
+        values: '0x100 1x20 2x80'
+      - {series: 'ftb_role{job="ftb-blue", instance="b1", role="root"}', values: '1x200'}
+      - series: 'ftb_conditions{job="ftb-blue", instance="b1", severity="fatal"}'
+        values: '0x160 1x40'
+    promql_expr_test:
+      - {eval_time: 5m, expr: FIRING, exp_samples: []}
+      - eval_time: 6m
+        expr: FIRING
+        exp_samples: &new
+          - {labels: '{alertname="FtbConditionHolds"}', value: 1}
+          - {labels: '{alertname="FtbConditionNew"}', value: 1}
+      - eval_time: 12m
+        expr: FIRING
+        exp_samples: &holds [{labels: '{alertname="FtbConditionHolds"}', value: 1}]
+      - {eval_time: 22m, expr: FIRING, exp_samples: *new}
+      - {eval_time: 28m, expr: FIRING, exp_samples: *holds}
+      - {eval_time: 35m, expr: FIRING, exp_samples: []}
+      - {eval_time: 42m, expr: FIRING, exp_samples: *new}
+  # Certificates of one agent end in 14 days and 2 minutes, of another one much later; those of the
+  # second cluster in 3 days and 2 minutes. Time begins at 0.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x40'}
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}'
+        values: '1209720x40'
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n2"}'
+        values: '8640000x40'
+    promql_expr_test:
+      - {eval_time: 1m, expr: FIRING, exp_samples: []}
+      - eval_time: 4m
+        expr: FIRING
+        exp_samples: &ends [{labels: '{alertname="FtbCertificateEnds"}', value: 1}]
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x40'}
+      - series: 'ftb_certificate_end_timestamp_seconds{job="ftb", instance="n1"}'
+        values: '259320x40'
+    promql_expr_test:
+      - {eval_time: 1m, expr: FIRING, exp_samples: *ends}
+      - eval_time: 4m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbCertificateEnds"}', value: 1}
+          - {labels: '{alertname="FtbCertificateEndsSoon"}', value: 1}
   # Services of ftb do not act.
   - interval: 15s
     input_series:
@@ -324,7 +387,7 @@ impl Watchers {
         let listen = free_port(agent.rsplit_once(':').unwrap().0);
         let mut command = Command::new("prometheus");
         command.env("HOSTNAME", cluster.host(rank)).args([
-            "--enable-feature=agent,expand-external-labels".to_owned(),
+            agent_mode(),
             format!("--config.file={}", config.display()),
             format!("--storage.agent.path={}", data.display()),
             format!("--web.listen-address={listen}"),

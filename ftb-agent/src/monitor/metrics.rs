@@ -20,6 +20,9 @@ use std::time::Duration;
 /// The type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A number for each severity, INFO first.
+pub type BySeverity = [u64; Severity::ALL.len()];
+
 /// What the samples are taken from.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -31,8 +34,12 @@ pub struct Snapshot {
     pub uptime: Duration,
     /// Status of the core.
     pub node: Option<NodeStatus>,
+    /// When the first certificate or revocation list ends, in Unix nanoseconds.
+    pub certificate_end_ns: Option<u64>,
     /// Numbers of the cluster; on the acting root only.
     pub census: Option<Census>,
+    /// How many of its conditions that hold are silenced, by severity, INFO first.
+    pub silenced: Option<BySeverity>,
     /// Bytes of the journal, and the time of its oldest entry; `None` without one.
     pub journal: Option<(u64, Option<u64>)>,
     /// Connections of other agents, and of clients.
@@ -167,6 +174,7 @@ pub fn metrics(snapshot: &Snapshot) -> Vec<Metric> {
     let mut all = of_the_agent(snapshot);
     all.extend(of_the_log(snapshot));
     all.extend(of_the_cluster(snapshot.census));
+    all.push(silenced(snapshot.silenced));
     all.extend(of_the_process(snapshot.usage));
     all.extend(counters(snapshot));
     all
@@ -231,7 +239,28 @@ fn of_the_agent(snapshot: &Snapshot) -> Vec<Metric> {
             "What the slowest child or client has not been sent (up to all of the log)",
         )
         .by(&["reader"], slowest),
+        Metric::gauge(
+            "certificate_end_timestamp_seconds",
+            "Unix time at which the first certificate or revocation list of this agent ends",
+            snapshot.certificate_end_ns.map(|ns| ns as f64 / 1e9),
+        ),
     ]
+}
+
+/// By severity, in words.
+fn by_severity(counts: BySeverity) -> impl Iterator<Item = (String, f64)> {
+    let words = Severity::ALL.map(|severity| severity.as_str().to_lowercase());
+    words.into_iter().zip(counts.map(|count| count as f64))
+}
+
+fn silenced(counts: Option<BySeverity>) -> Metric {
+    Metric::new(
+        MetricType::Gauge,
+        "conditions_silenced",
+        "Those of ftb_conditions for which a silence holds, as far as all users may read them; \
+         only the acting root has it",
+    )
+    .by(&["severity"], counts.into_iter().flat_map(by_severity))
 }
 
 fn of_the_log(snapshot: &Snapshot) -> Vec<Metric> {
@@ -283,9 +312,7 @@ fn of_the_cluster(census: Option<Census>) -> Vec<Metric> {
         words.into_iter().zip(census.members.map(|count| count as f64))
     });
     let conditions = census.into_iter().flat_map(|census| {
-        let words = Severity::ALL.map(|severity| severity.as_str().to_lowercase());
-        let holding = words.into_iter().zip(census.holding.map(|count| count as f64));
-        holding.chain([("unknown".to_owned(), census.unknown as f64)])
+        by_severity(census.holding).chain([("unknown".to_owned(), census.unknown as f64)])
     });
     let services = census
         .into_iter()

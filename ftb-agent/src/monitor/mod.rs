@@ -9,6 +9,7 @@
 pub mod metrics;
 pub mod page;
 mod server;
+mod silenced;
 mod stream;
 mod usage;
 
@@ -175,7 +176,12 @@ impl Monitor {
                 cluster: terms.cluster.clone(),
                 uptime: Duration::from_nanos(status.now_ns.saturating_sub(status.started_ns)),
                 node: Some(status.node),
+                certificate_end_ns: status.certificate_end_ns,
                 census,
+                silenced: match census {
+                    Some(_) => silenced::count(agent).await,
+                    None => None,
+                },
                 journal: journal.as_ref().map(|journal| (journal.bytes(), journal.oldest_ns())),
                 connections: counts.map(|(open, waiting)| open + waiting),
                 peer_errors: errors.counters(),

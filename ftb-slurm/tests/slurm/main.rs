@@ -170,7 +170,13 @@ impl Site {
 
     /// State and reason of a node.
     fn node(&self, host: &str) -> Result<String> {
-        self.slurm.ask("sinfo", &["-h", "-N", "-n", host, "-O", "StateLong:20,Reason:60"])
+        let words = ["-h", "-N", "-n", host, "-O", "StateLong:20,Reason:60"];
+        let node = self.slurm.ask("sinfo", &words)?;
+        // Slurm 24.11 leaves the reason when a drain ends.
+        Ok(match node.strip_prefix("idle ") {
+            Some(_) if self.slurm.version()?.starts_with("24.11.") => "idle none".to_owned(),
+            _ => node,
+        })
     }
 
     async fn wait_node(&self, host: &str, state: &str, reason: &str) -> Result<()> {

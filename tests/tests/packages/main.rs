@@ -127,7 +127,7 @@ fn files(kind: &str, package: &str, path: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// An RPM database of its own, in an empty root. No RPM distribution is at hand: what their tools
-/// make of the dependencies is not tested.
+/// make of the dependencies is not tested. Scriptlets run in a booted system (`rpm.sh`).
 fn check_rpms(folder: &Path, all: &BTreeMap<String, PathBuf>) -> Result<()> {
     for (name, path) in all {
         let requires = run(Command::new("rpm").args(["-qp", "--requires"]).arg(path))?;
@@ -280,17 +280,7 @@ fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()
     let Some(from) = built() else { return Ok(()) };
     let folder = tempfile::tempdir()?;
     let share = folder.path().join("share");
-    fs::create_dir(&share)?;
-    let made = folder.path().join("made");
-    for (name, version) in [("one", "0.1.0"), ("two", "0.1.1")] {
-        run(make("debs", &from, &made).env("VERSION", version))?;
-        fs::create_dir(share.join(name))?;
-        for path in packages(&made, "deb")?.into_values() {
-            let file = path.file_name().context("a name")?;
-            fs::rename(&path, share.join(name).join(file))?;
-        }
-        fs::write(share.join(name).join("version"), version)?;
-    }
+    two_versions("deb", &from, &share)?;
     let guide = fs::read_to_string(root().join("deploy/book/upgrade.md"))?;
     for (heading, file) in
         [("One host after the other", "upgrade"), ("Downgrade of one host", "downgrade")]
@@ -303,7 +293,33 @@ fn a_booted_debian_installs_upgrades_downgrades_and_keeps_nothing() -> Result<()
     for name in ["scenario.sh", "load.py"] {
         fs::copy(scripts.join(name), share.join(name))?;
     }
-    boot(&share)
+    boot(&share, None)
+}
+
+#[test]
+#[ignore = "downloads a Debian: make test-long"]
+fn rpm_installs_upgrades_downgrades_and_removes_under_a_booted_systemd() -> Result<()> {
+    let Some(from) = built() else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let share = folder.path().join("share");
+    two_versions("rpm", &from, &share)?;
+    fs::copy(root().join("tests/packages/rpm.sh"), share.join("scenario.sh"))?;
+    boot(&share, Some("rpm"))
+}
+
+/// Makes the packages of two versions, in the folders `one` and `two` of another one.
+fn two_versions(kind: &str, from: &Path, share: &Path) -> Result<()> {
+    let made = tempfile::tempdir()?;
+    for (name, version) in [("one", "0.1.0"), ("two", "0.1.1")] {
+        run(make(&format!("{kind}s"), from, made.path()).env("VERSION", version))?;
+        fs::create_dir_all(share.join(name))?;
+        for path in packages(made.path(), kind)?.into_values() {
+            let file = path.file_name().context("a name")?;
+            fs::copy(&path, share.join(name).join(file))?;
+        }
+        fs::write(share.join(name).join("version"), version)?;
+    }
+    Ok(())
 }
 
 /// What a newcomer needs: the packages, README, and at most ten minutes.
@@ -327,18 +343,19 @@ fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<(
     let lines: Vec<String> = lines.into_iter().map(alone).collect();
     fs::write(share.join("first-hour"), lines.join("\n") + "\n")?;
     fs::copy(root().join("tests/packages/newcomer.sh"), share.join("scenario.sh"))?;
-    boot(&share)?;
+    boot(&share, None)?;
     if let Ok(seconds) = fs::read_to_string(share.join("seconds")) {
         ensure!(seconds.trim().parse::<f64>()? < NEWCOMER_S_MAX, "{seconds}");
     }
     Ok(())
 }
 
-/// Boots a Debian that runs `scenario.sh` of this folder, and prints what that said.
-fn boot(share: &Path) -> Result<()> {
+/// Boots a Debian, with one more of its packages, that runs `scenario.sh` of this folder, and
+/// prints what that said.
+fn boot(share: &Path, package: Option<&str>) -> Result<()> {
     let mut boot = Command::new(root().join("tests/packages/boot.sh"));
     let log = || fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
-    if run_if_it_can(boot.arg(cache()?).arg(share), log)? {
+    if run_if_it_can(boot.arg(cache()?).arg(share).args(package), log)? {
         println!("{}", log());
     }
     Ok(())
