@@ -84,6 +84,10 @@ pub struct World {
     pub work: u64,
     pub times: Times,
     pub parked: ParkedWorld,
+    /// The next restore on this node takes a minute, unless it is cancelled, and fails.
+    pub slow_restore: Option<NodeName>,
+    /// Such restores, by incarnation.
+    pub slow: BTreeMap<NodeName, u64>,
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -150,6 +154,8 @@ impl World {
             work: WORK,
             times: Times::default(),
             parked: ParkedWorld::default(),
+            slow_restore: None,
+            slow: BTreeMap::new(),
         };
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
@@ -366,6 +372,7 @@ impl World {
             | nla::NlaOutput::Save { .. }
             | nla::NlaOutput::Release { .. }
             | nla::NlaOutput::Restore { .. }
+            | nla::NlaOutput::CancelRestore { .. }
             | nla::NlaOutput::PublishFor(_)) => self.agent(name, output),
             nla::NlaOutput::Protect(task) => {
                 let after = 5 + self.rng.below(60);
