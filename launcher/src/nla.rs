@@ -158,9 +158,8 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         Ok(own) => own,
         Err(pid) => return stand_in(&spec, pid, words).await,
     };
-    let clearing = clear_left(&spec);
+    let (clearing, _holder) = (clear_left(&spec), keep_holder(&spec)?);
     let (client, mut heard, gate) = attach(&spec, clock).await?;
-    let _holder = keep_holder(&spec)?;
     let (memory, pod_images) = node_memory(&spec, budget).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
         join(&spec, memory.clone(), listener, address.clone(), clock);
@@ -391,11 +390,7 @@ impl LaunchAgent {
             NlaOutput::Restore { incarnation, set, ranks, .. } => {
                 self.restore(incarnation, set, ranks).await;
             }
-            NlaOutput::CancelRestore { incarnation } => {
-                if let Some((_, give_up)) = self.give_up.take_if(|(of, _)| *of == incarnation) {
-                    give_up.send_replace(true);
-                }
-            }
+            NlaOutput::CancelRestore { incarnation } => self.cancel_restore(incarnation),
             NlaOutput::PublishFor(says) => {
                 backplane::publish(&self.client, wire::to_rank(&says)).await;
             }
@@ -538,6 +533,13 @@ impl LaunchAgent {
         }
         self.pod = Some((incarnation, pod));
         self.feed_pod(&ranks).await;
+    }
+
+    /// Another start has replaced that of these ranks.
+    fn cancel_restore(&mut self, incarnation: u64) {
+        if let Some((_, give_up)) = self.give_up.take_if(|(of, _)| *of == incarnation) {
+            give_up.send_replace(true);
+        }
     }
 
     fn to_save(&self, ranks: &Ranks) -> (NodeSpec, Vec<Member>) {

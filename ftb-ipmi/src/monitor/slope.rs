@@ -76,8 +76,8 @@ impl Slope {
         self.readings.clear();
     }
 
-    /// When the limit will be reached; `None` without a lasting rise. `goes_on`: that was predicted
-    /// before. A rise that becomes steeper is no straight line for a while, and goes on all the same.
+    /// When the limit will be reached; `None` without a lasting rise. `goes_on`: it was predicted
+    /// before. A rise that becomes steeper is no straight line for a while.
     pub(super) fn forecast(&self, limit: f64, over: Duration, goes_on: bool) -> Option<Forecast> {
         let (last, _) = *self.readings.back()?;
         let over = over.as_secs_f64();

@@ -13,6 +13,7 @@ mod arrivals;
 mod barrier;
 mod checkpoint;
 mod checkpoint_timer;
+mod clocks;
 mod config;
 mod end;
 mod episode;

@@ -576,15 +576,8 @@ impl Policy {
         out: &mut Vec<Action>,
     ) {
         let action = self.config.rule[index].action;
-        if action == ActionKind::Usable {
-            let ended = self.end_faults(node, index);
-            let is_out = self.conditions.out(node).is_some();
-            if is_out || !self.config.rule[index].settle.is_zero() {
-                self.cancel_passed(node, &ended, out);
-            }
-            if is_out {
-                return;
-            }
+        if action == ActionKind::Usable && self.stays_out(node, index, out) {
+            return;
         }
         let is_stated = report.holding().is_some() && self.conditions.matches(node, index);
         if is_stated && self.has_answered(now, index, facts) {
@@ -638,6 +631,16 @@ impl Policy {
                 self.settling.push(settling);
             }
         }
+    }
+
+    /// A rule of recovery ends what it may end. Says whether the node stays out all the same.
+    fn stays_out(&mut self, node: &NodeName, index: usize, out: &mut Vec<Action>) -> bool {
+        let ended = self.end_faults(node, index);
+        let is_out = self.conditions.out(node).is_some();
+        if is_out || !self.config.rule[index].settle.is_zero() {
+            self.cancel_passed(node, &ended, out);
+        }
+        is_out
     }
 
     /// A fault that was acted on: its node may fail sooner than was predicted then, or its limit is

@@ -2,8 +2,8 @@
 //! appears, the ranks join ftb-job, its node recovers, is lost or has no ranks, or another action
 //! replaces it. At most one fault waits for each node.
 
+use super::clocks::mono_ns;
 use super::requests::QueuedRequest;
-use super::sooner::mono_ns;
 use super::{Initiator, Jl, JlOutput, Outcome, Request};
 use crate::names::NodeName;
 use ftb_core::Now;

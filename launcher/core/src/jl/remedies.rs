@@ -148,8 +148,8 @@ impl Remedies {
         moving.or_else(as_checkpoint).or_else(as_memory)
     }
 
-    /// Whether the rest of a checkpoint, and a migration behind it, take longer than `left`, and the
-    /// migration alone does not.
+    /// Whether the rest of a checkpoint with a migration behind it takes longer than `left`, and
+    /// the migration alone does not.
     pub(super) fn takes_too_long(
         &self,
         place: SavePlace,

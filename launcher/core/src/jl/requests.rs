@@ -1,7 +1,7 @@
 //! The queue of requests of the policy and of people.
 
+use super::clocks::{mono_ns, wall_ns};
 use super::remedies::{Choices, SavePlace};
-use super::sooner::{mono_ns, wall_ns};
 use super::{
     ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, Migration, MigrationState,
     Open, Outcome, Pending, Request, USABLE_ASKED_MAX, WANTED_MAX, Workflow,

@@ -2,9 +2,9 @@
 //! migration or recovery starts until the state can be saved again. Ranks that run, and an episode
 //! that has begun, go on; so does the end of the job.
 
+use super::clocks::mono_ns;
 use super::job::Job;
 use super::requests::QueuedRequest;
-use super::sooner::mono_ns;
 use super::{Initiator, Jl, JlOutput, Outcome, Request, Workflow};
 use crate::memory::GroupTask;
 use crate::message::{FromJl, Ipt, Launch};

@@ -1,21 +1,12 @@
 //! The order of requests, and what changes when a node is predicted to fail sooner than was known:
 //! its migration goes first, and a checkpoint before it that takes too long is called off.
 
+use super::clocks::wall_ns;
 use super::requests::QueuedRequest;
 use super::{Initiator, Jl, JlOutput, Request, SavePlace, Workflow};
 use crate::names::{FaultId, NodeName};
 use core::time::Duration;
 use ftb_core::Now;
-
-/// A monotonic time as Unix time, which the next launcher knows too.
-pub(super) fn wall_ns(now: Now, mono_ns: u64) -> u64 {
-    now.wall_ns.saturating_add(mono_ns.saturating_sub(now.mono_ns))
-}
-
-/// The same time on the clock of this launcher.
-pub(super) fn mono_ns(now: Now, wall_ns: u64) -> u64 {
-    now.mono_ns.saturating_add(wall_ns.saturating_sub(now.wall_ns))
-}
 
 /// The earlier of a known time and another one.
 fn earlier(known: Option<u64>, other: u64) -> Option<u64> {
@@ -61,7 +52,11 @@ impl Jl {
             pending.fails_wall_ns = earlier(pending.fails_wall_ns, wall_ns);
             is_known = true;
         }
-        let is_its = |queued: &QueuedRequest| matches!(&queued.want, Request::Migrate { node: of, .. } if of == node);
+        let of = |want: &Request| match want {
+            Request::Migrate { node: of, .. } => of == node,
+            _ => false,
+        };
+        let is_its = |queued: &QueuedRequest| of(&queued.want);
         for mut queued in self.take_waiting(is_its) {
             if let Request::Migrate { fails_ns: known, .. } = &mut queued.want {
                 *known = earlier(*known, fails_ns);
@@ -77,8 +72,7 @@ impl Jl {
         is_known
     }
 
-    /// The ranks of the next node would not leave in time behind the open checkpoint, but do without
-    /// it.
+    /// Ends the open checkpoint if the ranks of the next node leave in time only without it.
     pub(super) fn call_off_checkpoint(&mut self, now: Now) {
         let next = self.wanted.front().map(|queued| &queued.want);
         let Some(Request::Migrate { node, fails_ns: Some(fails_ns), .. }) = next else { return };

@@ -33,7 +33,7 @@ struct StatedBy {
 #[derive(Clone, Debug)]
 struct HeldCondition {
     claim: Claim,
-    /// The events by which it holds, the first one first; none if it does not hold, or is overruled.
+    /// The events by which it holds, in order; none if it does not hold, or is overruled.
     events: Vec<StatedBy>,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,

@@ -19,8 +19,8 @@ pub struct Orders {
     /// The circuit breaker is open until a person closes it.
     #[serde(default)]
     pub(super) is_breaker_open: bool,
-    /// The nodes for whose conditions a rule about the whole job has acted, by its name. It does not
-    /// act for them again while the conditions hold.
+    /// The nodes for whose conditions a rule about the whole job has acted, by its name. It does
+    /// not act for them again while the conditions hold.
     #[serde(default)]
     answered: BTreeMap<String, BTreeSet<NodeName>>,
 }

@@ -90,6 +90,19 @@ pub struct World {
     pub slow: BTreeMap<NodeName, u64>,
 }
 
+fn nla_config(name: &NodeName, size: u32, manner: Manner) -> NlaConfig {
+    NlaConfig {
+        size,
+        job: JobId::new("job").expect("good"),
+        node: name.clone(),
+        orphan_grace: nla::limits::ORPHAN_GRACE,
+        kill_grace: nla::limits::KILL_GRACE,
+        manner,
+        sample_every: core::time::Duration::ZERO,
+        warm: WarmProcesses::default(),
+    }
+}
+
 pub fn node(name: &str) -> NodeName {
     name.parse().expect("a good name")
 }
@@ -98,17 +111,7 @@ impl World {
     pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
         let (now, manner, size) = (Now::default(), config.manner, config.size);
         let nla = |name: &NodeName, spare| {
-            let config = NlaConfig {
-                size,
-                job: JobId::new("job").expect("good"),
-                node: name.clone(),
-                orphan_grace: nla::limits::ORPHAN_GRACE,
-                kill_grace: nla::limits::KILL_GRACE,
-                manner,
-                sample_every: core::time::Duration::ZERO,
-                warm: WarmProcesses::default(),
-            };
-            (name.clone(), Nla::new(now, config, spare))
+            (name.clone(), Nla::new(now, nla_config(name, size, manner), spare))
         };
         let primaries = config.placement.keys().map(|name| nla(name, false));
         let spares = config.spares.iter().map(|name| nla(name, true));
