@@ -355,8 +355,7 @@ fn a_fault_that_is_found_again_after_a_restart_holds_since_before() {
         let findings = node.take_findings();
         let last = |key: &str| {
             let mut all = findings.iter().filter_map(condition);
-            all.filter(|condition| condition.key == key && condition.truth == Truth::True)
-                .next_back()
+            all.rfind(|condition| condition.key == key && condition.truth == Truth::True)
         };
         assert_eq!(last("FANFAIL").unwrap().onset_ns, 7, "{table_first}: {findings:?}");
         assert_eq!(last("OVERTEMP").unwrap().onset_ns, 0, "it was over");
