@@ -9,6 +9,7 @@ use ftb_core::condition::{CHASSIS_OFF, Condition, RecommendedAction, Truth};
 use ftb_core::limits::TAG_VALUE_BYTES_MAX;
 use ftb_core::text::cut;
 use ftb_core::{Event, EventName, EventSpace, Tag};
+use std::time::Duration;
 
 /// The event space of this program.
 pub const EVENT_SPACE: &str = "ftb.ipmi";
@@ -68,7 +69,7 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
         _ => {}
     }
     if let Some(cause) = &finding.cause {
-        tags.cause(cause);
+        tags.cause(cause, time_ns);
     }
     if finding.readings > 0 {
         tags.add("readings", &finding.readings.to_string());
@@ -96,12 +97,13 @@ pub fn to_event(node: &str, bmc: &str, time_ns: u64, finding: &Finding) -> Event
     }
     event.tags = tags.0;
     // A sensor may have any name: the event is published in any case.
-    event.condition = condition_of(node, finding).filter(|condition| condition.check().is_ok());
+    event.condition =
+        condition_of(node, time_ns, finding).filter(|condition| condition.check().is_ok());
     event
 }
 
 /// The condition that a finding states. The watch over the node is unknown while the BMC is silent.
-fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
+fn condition_of(node: &str, time_ns: u64, finding: &Finding) -> Option<Condition> {
     let watch = Condition::watch(node, EVENT_SPACE);
     let of_node = |component: String, key: &str, truth| {
         Some(Condition { host: node.to_owned(), component, ..Condition::new(key, truth) })
@@ -132,7 +134,12 @@ fn condition_of(node: &str, finding: &Finding) -> Option<Condition> {
             let truth = if kind == FindingKind::Cleared { Truth::False } else { Truth::True };
             let (key, action) = condition_of_class(watched.policy.class);
             let condition = of_node(watched.sensor.name.clone(), key, truth)?;
-            let onset_ns = former.as_ref().map_or(0, |former| former.onset_ns);
+            let age_ns = finding.age_ms.saturating_mul(1_000_000);
+            let onset_ns = match former {
+                Some(former) => former.onset_ns,
+                None if age_ns == 0 => 0,
+                None => time_ns.saturating_sub(age_ns),
+            };
             Some(Condition { action, onset_ns, ..condition })
         }
         (_, None, _) => None,
@@ -172,7 +179,7 @@ impl Tags {
         }
     }
 
-    fn cause(&mut self, cause: &Cause) {
+    fn cause(&mut self, cause: &Cause, time_ns: u64) {
         self.add("cause", cause.as_str());
         match cause {
             Cause::Below { threshold, limit } | Cause::Above { threshold, limit } => {
@@ -189,6 +196,12 @@ impl Tags {
                 self.add("seconds_left", &format!("{:.0}", forecast.seconds_left));
                 self.add("seconds_left_min", &format!("{:.0}", forecast.seconds_left_min));
                 self.add("seconds_left_max", &format!("{:.0}", forecast.seconds_left_max));
+                let left = Duration::try_from_secs_f64(forecast.seconds_left_min);
+                if let Some(at) =
+                    left.ok().and_then(|left| Duration::from_nanos(time_ns).checked_add(left))
+                {
+                    self.add("fails_at_min", &at.as_secs().to_string());
+                }
                 self.add("sure_percent", &format!("{:.0}", forecast.sure_percent));
             }
             Cause::Zero | Cause::Absent | Cause::Full | Cause::Overflow => {}

@@ -20,6 +20,7 @@ use ftb_core::trace::TraceStep;
 use ftb_launcher_core::drill::{self, Choice, Drill, DrillAnswer, DrillCheck, DrillId};
 use ftb_launcher_core::jl;
 use ftb_launcher_core::names::{JobId, NodeName};
+use ftb_launcher_core::policy::Brake;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -31,6 +32,8 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(3 * jl::ALIVE.as_secs());
 /// What an answer without a reason leaves out.
 const OLDER: &str = "its launcher is older than this command, and checks neither whether the \
                      publisher may speak about the node nor its signature";
+/// What a policy in shadow mode leaves out.
+const SHADOW: &str = "its policy is in shadow mode, and only reports what it would do";
 /// The code of a publish that an access rule forbids.
 const DENIED: &str = "denied";
 
@@ -117,11 +120,21 @@ impl Progress {
         DrillCheck::ALL.into_iter().filter(is_open).collect()
     }
 
+    /// The same in words, with the action if a policy only reports it.
+    fn unexercised(&self) -> Vec<&'static str> {
+        let is_shadow = |answer: &DrillAnswer| answer.braked == Some(Brake::Shadow);
+        let mut words = words_of(&self.unchecked());
+        words.extend(self.decided().any(|(_, answer)| is_shadow(answer)).then_some("action"));
+        words
+    }
+
     /// The same for people, by launcher.
     fn omissions(&self) -> impl Iterator<Item = String> {
         let open = self.decided().filter(|(_, of)| of.checked.len() < DrillCheck::ALL.len());
-        open.map(|((job, _), answer)| {
-            let why = answer.unchecked.as_deref().unwrap_or(OLDER);
+        let open = open.map(|((job, _), of)| (job, of.unchecked.as_deref().unwrap_or(OLDER)));
+        let shadow = self.decided().filter(|(_, of)| of.braked == Some(Brake::Shadow));
+        let shadow = shadow.map(|((job, _), _)| (job, SHADOW));
+        open.chain(shadow).map(|(job, why)| {
             format!("not exercised for job {}: {}", printable(job), printable(why))
         })
     }
@@ -147,6 +160,15 @@ impl Progress {
         failures.extend(refused.map(|((job, uid), (host, answer))| {
             let (job, host, words) = (printable(job), printable(host), printable(&answer.words));
             format!("the launcher of job {job} (uid {uid}, on {host}) {words}")
+        }));
+        let braked = self.answers.iter();
+        let braked = braked.filter(|(_, (_, of))| of.braked == Some(Brake::Breaker));
+        failures.extend(braked.map(|((job, uid), (host, _))| {
+            let (job, host) = (printable(job), printable(host));
+            format!(
+                "the launcher of job {job} (uid {uid}, on {host}) would do nothing: its circuit \
+                 breaker is open; close it with ftb-launch policy reset {job}"
+            )
         }));
         let unknown = self.answers.iter().filter(|(_, (_, of))| of.choice == Choice::Other);
         failures.extend(unknown.map(|((job, uid), (host, answer))| {
@@ -361,7 +383,7 @@ async fn report(
     if let Some(node) = &drill.node {
         tag("node", node.to_string());
     }
-    let unchecked = words_of(&progress.unchecked());
+    let unchecked = progress.unexercised();
     if !unchecked.is_empty() {
         tag("unchecked", unchecked.join(" "));
     }
@@ -388,7 +410,7 @@ fn verdict(progress: &Progress, failures: &[String]) -> String {
         (_, 1) => "one launcher has decided".to_owned(),
         (_, count) => format!("{count} launchers have decided"),
     };
-    let unchecked = words_of(&progress.unchecked());
+    let unchecked = progress.unexercised();
     match unchecked.is_empty() {
         true => format!("passed: {decided}"),
         false => format!("passed: {decided}; not exercised: {}", unchecked.join(", ")),
@@ -444,6 +466,7 @@ fn show_json(
             "words": answer.words,
             "checked": words_of(&answer.checked),
             "unchecked": answer.unchecked,
+            "braked": answer.braked.map(Brake::as_str),
         }))?;
     }
     let Stages { published, committed, delivered, decided } = progress.stages;
@@ -459,7 +482,7 @@ fn show_json(
         "delivered_ms": delivered,
         "decided_ms": decided,
         "answers": progress.answers.len(),
-        "unchecked": words_of(&progress.unchecked()),
+        "unchecked": progress.unexercised(),
         "failures": failures,
     }))
 }
@@ -485,6 +508,7 @@ mod tests {
             words: "would leave it".to_owned(),
             checked: BTreeSet::from(DrillCheck::ALL),
             unchecked: None,
+            braked: None,
         }
     }
 
@@ -557,6 +581,21 @@ mod tests {
         assert_eq!(omissions[0], "not exercised for job a: it is not signed");
         assert!(omissions[1].starts_with("not exercised for job b: its launcher is older"));
         assert_eq!(omissions.len(), 2);
+    }
+
+    /// A launcher that would do nothing is not ready for the fault.
+    #[test]
+    fn an_open_circuit_breaker_fails_the_drill_and_shadow_mode_is_named() {
+        let mut both = progress(&["a", "b"], &["a", "b"]);
+        changed(&mut both, "b", |answer| answer.braked = Some(Brake::Shadow));
+        assert!(both.failures(WAITED, None).is_empty());
+        assert_eq!(verdict(&both, &[]), "passed: 2 launchers have decided; not exercised: action");
+        let omissions: Vec<String> = both.omissions().collect();
+        assert_eq!(omissions, [format!("not exercised for job b: {SHADOW}")]);
+        changed(&mut both, "a", |answer| answer.braked = Some(Brake::Breaker));
+        let expected = "the launcher of job a (uid 7, on login) would do nothing: its circuit \
+                        breaker is open; close it with ftb-launch policy reset a";
+        assert_eq!(both.failures(WAITED, None), [expected]);
     }
 
     #[test]

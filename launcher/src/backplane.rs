@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::waiting;
 use core::fmt::Display;
 use core::time::Duration;
-use ftb_client::{Client, Delivery, Event, Start, Subscription};
+use ftb_client::{Client, Delivery, Event, Gap, GapReason, Start, SubscribeError, Subscription};
 use ftb_core::Event as CoreEvent;
 use std::path::Path;
 use tokio::sync::mpsc;
@@ -15,6 +15,9 @@ use tokio::sync::mpsc;
 pub const AGENT_WAIT: Duration = Duration::from_secs(20);
 /// How long to wait for confirmations at the end.
 pub const CLOSE_WAIT: Duration = Duration::from_secs(3);
+
+/// Time before a subscription that the agent has ended begins again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub enum Received {
@@ -126,12 +129,77 @@ pub async fn subscribe_own(
 /// What an agent says of a key of filters that it does not know.
 const UNKNOWN_KEY: &str = "unknown key \"uid\"";
 
-/// Forwards a subscription until it or the receiver ends.
-pub async fn forward(mut from: Subscription, gate: EventGate, to: mpsc::Sender<Received>) {
-    while let Some(delivery) = from.next().await {
-        let heard = match delivery {
-            Delivery::Gap(_) => Received::Gap,
-            Delivery::Event(received) => {
+/// A subscription to what happens from now on. It begins again when the agent has ended it, as one
+/// may do whose access rules or limits have changed.
+#[derive(Debug)]
+pub struct StandingSubscription {
+    client: Client,
+    filter: String,
+    /// To the events of this user only.
+    is_own: bool,
+    gate: EventGate,
+    subscription: Subscription,
+}
+
+impl StandingSubscription {
+    /// As [`subscribe_own`] if `is_own`, else as [`subscribe`].
+    ///
+    /// # Errors
+    /// The agent's answer.
+    pub async fn begin(
+        client: &Client,
+        filter: String,
+        is_own: bool,
+        gate: &EventGate,
+    ) -> Result<Self, String> {
+        let subscription = begun(client, &filter, is_own).await?;
+        Ok(Self { client: client.clone(), filter, is_own, gate: gate.clone(), subscription })
+    }
+
+    /// The next event or gap; `None`: this client is closed.
+    pub async fn next(&mut self) -> Option<Delivery> {
+        if let Some(delivery) = self.subscription.next().await {
+            return Some(delivery);
+        }
+        let why = self.subscription.ended().filter(|why| *why != SubscribeError::Closed)?;
+        let words = format!("{}: the agent has ended the subscription: {why}", self.filter);
+        self.gate.refuse(Reason::Missed, words);
+        let after = self.subscription.position();
+        self.subscription = self.again().await;
+        let until = self.subscription.position();
+        Some(Delivery::Gap(Gap::unknown((after, until), GapReason::Late)))
+    }
+
+    async fn again(&self) -> Subscription {
+        loop {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            match begun(&self.client, &self.filter, self.is_own).await {
+                Ok(subscription) => return subscription,
+                Err(error) => self.gate.refuse(Reason::Missed, error),
+            }
+        }
+    }
+}
+
+async fn begun(client: &Client, filter: &str, is_own: bool) -> Result<Subscription, String> {
+    match is_own {
+        true => subscribe_own(client, filter, Start::Now).await,
+        false => subscribe(client, filter, Start::Now).await,
+    }
+}
+
+/// Forwards events of this user until the client is closed or the receiver ends.
+pub async fn forward(mut from: StandingSubscription, to: mpsc::Sender<Received>) {
+    let gate = from.gate.clone();
+    loop {
+        let next = tokio::select! {
+            next = from.next() => next,
+            () = to.closed() => return,
+        };
+        let heard = match next {
+            None => return,
+            Some(Delivery::Gap(_)) => Received::Gap,
+            Some(Delivery::Event(received)) => {
                 let Some(event) = gate.admit(received.uid, received.event) else { continue };
                 Received::Event(Box::new(event))
             }

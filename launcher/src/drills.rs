@@ -1,10 +1,10 @@
 //! Drills (`ftbctl drill`): hears them, checks who may start them, publishes the launcher's answer.
 //! Nothing else follows from a drill.
 
-use crate::backplane::{self, EventGate};
+use crate::backplane::{EventGate, StandingSubscription};
 use crate::refused::Reason;
 use crate::reports::proof_of;
-use ftb_client::{Client, Delivery, Proofs, Received, Start, Subscription};
+use ftb_client::{Client, Delivery, Proofs, Received};
 use ftb_core::catalog::names;
 use ftb_launcher_core::drill::{self, Drill, DrillSource};
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub async fn begin(
     let all = format!("event_space={}, event_name={name}", drill::SPACE);
     let own = format!("event_space={}, event_name={name}, jobid={job}", drill::SPACE_OF_JOB);
     for filter in [all, own] {
-        let drills = backplane::subscribe(client, &filter, Start::Now).await?;
+        let drills = StandingSubscription::begin(client, filter, false, gate).await?;
         let (job, proofs) = (job.to_owned(), Proofs::new(client));
         tokio::spawn(follow(drills, job, proofs, gate.clone(), to.clone()));
     }
@@ -39,13 +39,18 @@ pub async fn begin(
 
 /// Passes on drills. A missed one needs no answer: its publisher reports that.
 async fn follow(
-    mut drills: Subscription,
+    mut drills: StandingSubscription,
     job: String,
     proofs: Proofs,
     gate: EventGate,
     to: mpsc::Sender<Heard>,
 ) {
-    while let Some(delivery) = drills.next().await {
+    loop {
+        let next = tokio::select! {
+            next = drills.next() => next,
+            () = to.closed() => return,
+        };
+        let Some(delivery) = next else { return };
         let Delivery::Event(received) = delivery else { continue };
         let Some(heard) = admit(&received, &job, &proofs, &gate) else { continue };
         match to.try_send(heard) {

@@ -6,7 +6,7 @@ mod agents;
 mod joining;
 mod signals;
 
-use super::backplane::{self, EventGate, Received};
+use super::backplane::{self, EventGate, Received, StandingSubscription};
 use super::console;
 use super::jobdir::{JobDir, JobFile, StateFile};
 use super::listener;
@@ -23,7 +23,7 @@ use crate::reports::{self, ReportNews};
 use crate::{drills, nla, waiting};
 use adding::{Adding, Starts};
 use core::time::Duration;
-use ftb_client::{Client, Start};
+use ftb_client::Client;
 use ftb_core::Event;
 use ftb_launcher_core::drill::{self, Drill, DrillSource};
 use ftb_launcher_core::jl::{ADDING_MAX, Initiator, JlInput, JlOutput, Request};
@@ -110,8 +110,8 @@ pub async fn run(mut run: LaunchJob) -> Result<i32, String> {
     let client = backplane::attach("ftb-launch", &run.file.agent, job.as_str()).await?;
     let (to_heard, mut heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
-    let own = backplane::subscribe_own(&client, &format!("jobid={job}"), Start::Now).await?;
-    tokio::spawn(backplane::forward(own, gate.clone(), to_heard));
+    let own = StandingSubscription::begin(&client, format!("jobid={job}"), true, &gate).await?;
+    tokio::spawn(backplane::forward(own, to_heard));
     let nodes = run.file.specs.keys();
     let (spaces, handled) = (run.policy.spaces(), &mut run.state.handled);
     let started = reports::begin(&client, spaces, nodes, &gate, handled).await?;
@@ -265,6 +265,7 @@ impl JobLauncher {
         match &asked.what {
             JobRequest::ResetBreaker => {
                 self.policy.reset();
+                self.save_handled();
                 let words = "the policy acts again".to_owned();
                 let answer = Answer { request: asked.request, outcome: Outcome::Done, words };
                 self.publish(wire::answer(&answer)).await;
@@ -368,6 +369,7 @@ impl JobLauncher {
                 actions.extend(of_row);
             }
         }
+        self.policy.end_first_reading();
         let faulty = self.state.jl.job().nodes.iter();
         let faulty =
             faulty.filter(|(_, node)| node.unusable.as_ref().is_some_and(|why| !why.lasts));
@@ -386,11 +388,9 @@ impl JobLauncher {
         let now = self.clock.now();
         let mut actions = self.policy.adopt_orders(now, self.state.orders.clone());
         for (name, node) in &self.state.jl.job().nodes {
-            if let Some(ban) = node.unusable.as_ref().filter(|unusable| unusable.lasts) {
-                let of_ban = self.policy.adopt_ban(now, name, &ban.why);
-                let new: Vec<Action> =
-                    of_ban.into_iter().filter(|action| !actions.contains(action)).collect();
-                actions.extend(new);
+            let ban = node.unusable.as_ref().filter(|unusable| unusable.lasts);
+            if let Some(ban) = ban.filter(|_| !self.state.orders.is_banned(name)) {
+                actions.extend(self.policy.adopt_ban(now, name, &ban.why));
             }
         }
         self.policy.follow(self.state.jl.job().faults.newest());
@@ -431,6 +431,9 @@ impl JobLauncher {
                         None => Initiator::Internal,
                     };
                     self.handle(JlInput::Request { want, by }).await;
+                }
+                Action::Sooner { fault, node, fails_ns } => {
+                    self.handle(JlInput::Sooner { fault, node, fails_ns }).await;
                 }
                 Action::Cancel { faults, reason } => {
                     self.handle(JlInput::Cancel { faults, reason }).await;

@@ -103,6 +103,8 @@ struct LaunchAgent {
     pod_images: Option<MemoryRoot>,
     /// The set in memory that the pod is being saved for.
     saving: Option<SetId>,
+    /// Gives up the last restore, that of this incarnation.
+    give_up: Option<(u64, watch::Sender<bool>)>,
     /// The task that carries standard input to rank 0.
     feeding: Option<AbortHandle>,
     sampler: Sampler,
@@ -156,9 +158,8 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         Ok(own) => own,
         Err(pid) => return stand_in(&spec, pid, words).await,
     };
-    let clearing = clear_left(&spec);
+    let (clearing, _holder) = (clear_left(&spec), keep_holder(&spec)?);
     let (client, mut heard, gate) = attach(&spec, clock).await?;
-    let _holder = keep_holder(&spec)?;
     let (memory, pod_images) = node_memory(&spec, budget).await?;
     let Joined { to_jl, path, input, launcher, addresses, target, mut from_jl, links } =
         join(&spec, memory.clone(), listener, address.clone(), clock);
@@ -191,6 +192,7 @@ pub async fn run(handover: Handover) -> Result<(), String> {
         parking: ParkingLot::default(),
         pod_images,
         saving: None,
+        give_up: None,
         feeding: None,
         sampler: Sampler::default(),
         prepared_set: None,
@@ -388,6 +390,7 @@ impl LaunchAgent {
             NlaOutput::Restore { incarnation, set, ranks, .. } => {
                 self.restore(incarnation, set, ranks).await;
             }
+            NlaOutput::CancelRestore { incarnation } => self.cancel_restore(incarnation),
             NlaOutput::PublishFor(says) => {
                 backplane::publish(&self.client, wire::to_rank(&says)).await;
             }
@@ -520,13 +523,23 @@ impl LaunchAgent {
         self.pods += 1;
         let (before, coming) = (self.pod.take().map(|(_, pod)| pod), self.coming.take());
         let unpacked = Box::pin(unpack(self.memory.clone(), set.clone(), ranks.clone()));
-        let comeback = Restore { incarnation, set, ranks: ranks.clone(), before, coming, unpacked };
+        let (give_up, cancelled) = watch::channel(false);
+        self.give_up = Some((incarnation, give_up));
+        let of = ranks.clone();
+        let comeback = Restore { incarnation, set, ranks: of, before, coming, unpacked, cancelled };
         let pod = pod::restore(&self.site(), self.pods, self.ends(), comeback);
         for rank in ranks.iter() {
             self.running.insert(rank, (incarnation, RunningRank::InPod(pod.clone())));
         }
         self.pod = Some((incarnation, pod));
         self.feed_pod(&ranks).await;
+    }
+
+    /// Another start has replaced that of these ranks.
+    fn cancel_restore(&mut self, incarnation: u64) {
+        if let Some((_, give_up)) = self.give_up.take_if(|(of, _)| *of == incarnation) {
+            give_up.send_replace(true);
+        }
     }
 
     fn to_save(&self, ranks: &Ranks) -> (NodeSpec, Vec<Member>) {

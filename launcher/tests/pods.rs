@@ -16,7 +16,8 @@ use site::fixture::{Fixture, compiled, criu_file, results};
 use site::{Site, nothing_left, run, start, text};
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// More than all pipes, sockets and windows on the way to a rank hold.
@@ -435,6 +436,69 @@ async fn a_killed_pod_is_off_the_network_although_its_network_lives() -> Result<
         nothing_left(&format!("FTB_JOB_ID={killed}\0")).await?;
     }
     Ok(())
+}
+
+/// What a hanging restore does.
+const HANGING: &str = "sleep 1013";
+
+/// Whether a process of this host, in whatever pod, does that.
+fn has_hanging() -> bool {
+    let words: Vec<u8> = HANGING.bytes().map(|byte| if byte == b' ' { 0 } else { byte }).collect();
+    let all = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    all.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .any(|line| line.strip_suffix(&[0]) == Some(&words))
+}
+
+/// A CRIU whose restore hangs while `hangs` is there.
+fn hanging_criu(site: &Site, backend: &str, hangs: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(backend)?;
+    let of_file: toml::Table = text.parse()?;
+    let real = of_file["backend"]["criu"]["program"].as_str().context("no program")?;
+    let program = site.cluster.dir().join("criu.sh");
+    let hangs = hangs.display();
+    let script = format!(
+        "#!/bin/sh\n\
+         case \" $* \" in *\" restore \"*) if [ -e {hangs} ]; then exec {HANGING}; fi;; esac\n\
+         exec {real} \"$@\"\n"
+    );
+    std::fs::write(&program, script)?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::write(backend, text.replace(real, &program.display().to_string()))?;
+    Ok(())
+}
+
+/// The job starts again while a pod is being restored. The restore is given up at once: its node
+/// counts as lost no more than the set as unusable.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_a_new_start_replaces_is_given_up_at_once() -> Result<()> {
+    let site = Site::new(4).await?;
+    let Some(backend) = criu_file(&site, "")? else { return Ok(()) };
+    let hangs = site.cluster.dir().join("hangs");
+    hanging_criu(&site, &backend, &hangs)?;
+    let gate = site.gate().display().to_string();
+    let script = "while [ ! -e $0 ]; do sleep 0.1; done; echo result done";
+    let hosts = ["-n", "2", "--hosts", "node[01-02]", "--spares", "node[03-04]"];
+    let arguments = ["--job", "replaced", "--backend", &backend];
+    let job = [&hosts[..], &arguments].concat();
+    let job = start(site.launch(&job, &["sh", "-c", script, &gate]));
+    site.wait_met("replaced").await?;
+    site.checkpoint("replaced").await?;
+    std::fs::write(&hangs, "")?;
+    let migrate = start(site.command(&["migrate", "replaced", "node02"]));
+    site.wait("a restore that hangs", async || Ok(has_hanging().then_some(()))).await?;
+    std::fs::remove_file(&hangs)?;
+    kill(site.nla_of("replaced", "node01")?, Signal::SIGKILL)?;
+    site.wait("the restore to be given up", async || Ok((!has_hanging()).then_some(()))).await?;
+    site.release()?;
+    let output = job.await??;
+    assert_eq!(results(&output)?, ["result done", "result done"]);
+    let reported = text(&output.stderr);
+    assert!(reported.contains("node node01 is lost"), "{reported}");
+    for wrong in ["node node03 is lost", "is put aside"] {
+        assert!(!reported.contains(wrong), "{reported}");
+    }
+    drop(migrate.await??);
+    nothing_left("FTB_JOB_ID=replaced\0").await
 }
 
 /// A BMC says that a fan stands still; the pod of that node moves to the spare with its address and

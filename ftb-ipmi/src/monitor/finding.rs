@@ -5,11 +5,17 @@ use crate::sdr::SensorClass;
 use ftb_core::Severity;
 use ftb_core::condition::RecommendedAction;
 use ftb_rmcp::Controller;
+use std::time::Duration;
 
 /// The key of the condition of a controller behind the BMC that does not answer.
 pub const CONTROLLER_LOST: &str = "CONTROLLER_LOST";
 /// The key of the condition of a BMC whose event log is full.
 pub const LOG_FULL: &str = "SEL_FULL";
+
+/// A prediction is published again if more than this part of the time left is gone.
+const SOONER_PART: u64 = 4;
+/// Time between two publications of a prediction.
+const SOONER_EVERY_MS: u64 = 5_000;
 
 /// A finding of the monitor; it becomes one event.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +44,8 @@ pub struct Finding {
     pub unread: usize,
     /// A repetition of an open fault.
     pub is_repeat: bool,
+    /// How long the fault was open before, in milliseconds.
+    pub age_ms: u64,
     /// Free text: why a BMC is lost, or the previous health of the node.
     pub note: Option<String>,
     /// What the event states about the condition of the sensor.
@@ -93,6 +101,7 @@ impl Finding {
             controller: None,
             unread: 0,
             is_repeat: false,
+            age_ms: 0,
             note,
             statement: Statement::Lasting,
             firmware: None,
@@ -103,6 +112,13 @@ impl Finding {
     /// A finding about a sensor.
     pub(super) fn of_sensor(kind: FindingKind, watched: &Watched) -> Self {
         Self { sensor: Some(Box::new(watched.clone())), ..Self::node(kind, None) }
+    }
+
+    /// The same: an open fault has become worse, and its condition holds since it began.
+    pub(super) fn since(self, now_ms: u64, fault: Option<&Fault>) -> Self {
+        let Some(fault) = fault else { return self };
+        let former = fault.finding.former.clone();
+        Self { age_ms: now_ms.saturating_sub(fault.began_ms), former, ..self }
     }
 }
 
@@ -235,11 +251,32 @@ pub(super) struct Fault {
     /// The published finding, with the latest reading.
     finding: Finding,
     published_ms: u64,
+    /// When it was published first.
+    began_ms: u64,
+    /// When it reaches its limit at the earliest, as it was published; `None`: it has.
+    fails_ms: Option<u64>,
+}
+
+/// When a predicted fault reaches its limit at the earliest.
+fn fails_ms(now_ms: u64, cause: Option<Cause>) -> Option<u64> {
+    let Some(Cause::Predicted(forecast)) = cause else { return None };
+    let left = Duration::try_from_secs_f64(forecast.seconds_left_min).unwrap_or(Duration::MAX);
+    Some(now_ms.saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
 }
 
 impl Fault {
     pub(super) fn new(now_ms: u64, finding: &Finding) -> Self {
-        Self { finding: finding.clone(), published_ms: now_ms }
+        Self {
+            finding: finding.clone(),
+            published_ms: now_ms,
+            began_ms: now_ms.saturating_sub(finding.age_ms),
+            fails_ms: fails_ms(now_ms, finding.cause),
+        }
+    }
+
+    /// An earlier life of this program has stated its condition: it holds since then.
+    pub(super) fn continue_former(&mut self, row: FormerCondition) {
+        self.finding.former = Some(Box::new(row));
     }
 
     pub(super) fn severity(&self) -> Severity {
@@ -269,10 +306,30 @@ impl Fault {
 
     /// The fault again, if the last publication is `restate_ms` ago; zero means never.
     pub(super) fn repeat(&mut self, now_ms: u64, restate_ms: u64) -> Option<Finding> {
-        if restate_ms == 0 || now_ms < self.published_ms.saturating_add(restate_ms) {
-            return None;
-        }
+        let is_due = now_ms >= self.published_ms.saturating_add(restate_ms);
+        (restate_ms != 0 && is_due).then(|| self.again(now_ms))
+    }
+
+    /// The fault again, if its limit is reached before the time that was published: now, or in much
+    /// less time.
+    pub(super) fn sooner(&mut self, now_ms: u64) -> Option<Finding> {
+        let published_ms = self.fails_ms?;
+        let is_sooner = match fails_ms(now_ms, self.finding.cause) {
+            Some(fails_ms) => {
+                let rest_ms = published_ms.saturating_sub(now_ms);
+                let is_much = fails_ms < published_ms.saturating_sub(rest_ms / SOONER_PART);
+                is_much && now_ms >= self.published_ms.saturating_add(SOONER_EVERY_MS)
+            }
+            None => true,
+        };
+        is_sooner.then(|| self.again(now_ms))
+    }
+
+    /// The fault as it is now.
+    pub(super) fn again(&mut self, now_ms: u64) -> Finding {
         self.published_ms = now_ms;
-        Some(Finding { is_repeat: true, ..self.finding.clone() })
+        self.fails_ms = fails_ms(now_ms, self.finding.cause);
+        let age_ms = now_ms.saturating_sub(self.began_ms);
+        Finding { is_repeat: true, age_ms, ..self.finding.clone() }
     }
 }

@@ -41,8 +41,8 @@ impl FormerConditions {
 enum FormerState {
     /// Nothing yet.
     Unknown,
-    /// It states the condition itself.
-    Replaced,
+    /// It states the condition itself, of the sensor with this index.
+    Replaced(Option<usize>),
     /// It is over.
     Over(Box<Finding>),
     /// Only events report the state of the sensor with this index.
@@ -76,7 +76,9 @@ impl Monitor {
         for row in std::mem::take(&mut self.former.rows) {
             match self.state_of(&row) {
                 FormerState::Unknown => self.former.rows.push(row),
-                FormerState::Replaced => {}
+                FormerState::Replaced(index) => {
+                    self.continue_former(now_ms, index, row, findings);
+                }
                 FormerState::Over(finding) => {
                     findings.push(Finding { former: Some(Box::new(row)), ..*finding });
                 }
@@ -101,6 +103,30 @@ impl Monitor {
                     self.go_on(now_ms, index, Some(Cause::Absent), row, findings);
                 }
             }
+        }
+    }
+
+    /// This life has found the fault again: it goes on since the earlier life.
+    fn continue_former(
+        &mut self,
+        now_ms: u64,
+        index: Option<usize>,
+        row: FormerCondition,
+        findings: &mut Vec<Finding>,
+    ) {
+        // What was over is not the same fault.
+        let is_same = row.kind != FindingKind::Cleared;
+        let Some(index) = index.filter(|_| is_same) else { return };
+        let Some(fault) = &mut self.tracks[index].open else { return };
+        fault.continue_former(row.clone());
+        let sensor = self.watched[index].sensor.key;
+        let is_it = |finding: &&mut Finding| {
+            let of = finding.sensor.as_ref().map(|watched| watched.sensor.key);
+            of == Some(sensor) && !finding.is_momentary && finding.kind != FindingKind::Cleared
+        };
+        match findings.iter_mut().find(is_it) {
+            Some(finding) => finding.former = Some(Box::new(row)),
+            None => findings.push(fault.again(now_ms)),
         }
     }
 
@@ -136,7 +162,7 @@ impl Monitor {
             LOG_FULL => return FormerState::Unknown,
             CONTROLLER_LOST => return self.state_of_controller(row),
             // The caller reads the power and states it again.
-            CHASSIS_OFF => return FormerState::Replaced,
+            CHASSIS_OFF => return FormerState::Replaced(None),
             _ => {}
         }
         let is_of_row = |watched: &Watched| {
@@ -152,8 +178,8 @@ impl Monitor {
         if let Some((index, _)) = sensors().find(|(_, (watched, _))| has_events_only(watched)) {
             return FormerState::OfEvents(index);
         }
-        if sensors().any(|(_, (_, track))| track.open.is_some()) {
-            return FormerState::Replaced;
+        if let Some((index, _)) = sensors().find(|(_, (_, track))| track.open.is_some()) {
+            return FormerState::Replaced(Some(index));
         }
         let is_over = |watched| over(Finding::of_sensor(FindingKind::Cleared, watched));
         // The part may have been taken out while no life of this program ran.

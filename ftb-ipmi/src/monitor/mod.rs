@@ -475,6 +475,7 @@ impl Monitor {
             cause: Some(cause),
             is_from_event: true,
             ..Finding::of_sensor(kind, watched)
+                .since(now_ms, track.open.as_ref().filter(|_| event.is_asserted))
         };
         track.open = event.is_asserted.then(|| Fault::new(now_ms, &finding));
         findings.push(finding);

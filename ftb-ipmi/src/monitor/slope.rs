@@ -76,8 +76,9 @@ impl Slope {
         self.readings.clear();
     }
 
-    /// When the limit will be reached; `None` without a lasting rise.
-    pub(super) fn forecast(&self, limit: f64, over: Duration) -> Option<Forecast> {
+    /// When the limit will be reached; `None` without a lasting rise. `goes_on`: it was predicted
+    /// before. A rise that becomes steeper is no straight line for a while.
+    pub(super) fn forecast(&self, limit: f64, over: Duration, goes_on: bool) -> Option<Forecast> {
         let (last, _) = *self.readings.back()?;
         let over = over.as_secs_f64();
         let (first, _) = *self.readings.front()?;
@@ -89,17 +90,21 @@ impl Slope {
         let later: Vec<_> =
             whole.iter().copied().filter(|(at, _)| last - at <= over / 2.0).collect();
         let (line, recent) = (Line::fit(&whole)?, Line::fit(&later)?);
-        let is_rising = line.slope * over >= RISE_MIN && line.fit >= FIT_MIN;
+        let is_rising = line.slope * over >= RISE_MIN && (line.fit >= FIT_MIN || goes_on);
         if !is_rising || recent.slope < line.slope * STILL_RISING {
             return None;
         }
+        let is_steeper = goes_on && recent.slope > line.slope;
+        let line = if is_steeper { recent } else { line };
         let left = (limit - line.at_end).max(0.0);
-        let slowest = (line.slope - ERRORS * line.slope_error).max(f64::MIN_POSITIVE);
+        // Around a bend the errors of a line say nothing.
+        let error = if line.fit >= FIT_MIN { ERRORS * line.slope_error } else { 0.0 };
+        let slowest = (line.slope - error).max(f64::MIN_POSITIVE);
         Some(Forecast {
             limit,
             slope: line.slope,
             seconds_left: left / line.slope,
-            seconds_left_min: left / (line.slope + ERRORS * line.slope_error),
+            seconds_left_min: left / (line.slope + error),
             seconds_left_max: left / slowest,
             sure_percent: line.fit * 100.0,
         })
@@ -147,7 +152,7 @@ mod tests {
         for second in 0..=seconds {
             slope.add(u64::from(second) * 1000, value(f64::from(second)), OVER);
         }
-        slope.forecast(90.0, OVER)
+        slope.forecast(90.0, OVER, false)
     }
 
     #[test]
@@ -172,6 +177,25 @@ mod tests {
     }
 
     #[test]
+    fn a_rise_that_becomes_steeper_goes_on_with_less_time() {
+        let bend = |t: f64| if t < 30.0 { 30.0 + 0.5 * t } else { 45.0 + 4.0 * (t - 30.0) };
+        let mut slope = Slope::default();
+        let mut left = 1000.0;
+        for second in 0..=38_u32 {
+            let at = f64::from(second);
+            slope.add(u64::from(second) * 1000, bend(at), OVER);
+            if second < 20 {
+                continue;
+            }
+            let found = slope.forecast(90.0, OVER, true).expect("it rises at each second");
+            assert!(found.seconds_left < left, "{second}: {found:?}");
+            left = found.seconds_left;
+        }
+        assert!(left < 6.0, "3.25 s are left: {left}");
+        assert_eq!(slope.forecast(90.0, OVER, false), None, "a new one needs a straight line");
+    }
+
+    #[test]
     fn a_short_history_gives_no_prediction_and_a_long_one_is_bounded() {
         assert_eq!(forecast(10, |t| 40.0 + t), None);
         let mut slope = Slope::default();
@@ -179,6 +203,9 @@ mod tests {
             slope.add(u64::from(tick) * 10, f64::from(tick) / 1000.0, OVER);
             assert!(slope.readings.len() <= READINGS_MAX);
         }
-        assert!(slope.forecast(200.0, Duration::from_secs(10)).is_none(), "too slow to matter");
+        assert!(
+            slope.forecast(200.0, Duration::from_secs(10), false).is_none(),
+            "too slow to matter"
+        );
     }
 }

@@ -64,7 +64,7 @@ impl Track {
         }
     }
 
-    /// A bad reading. Returns a finding if the fault is new or has become worse.
+    /// A bad reading. Returns a finding if the fault is new, has become worse, or comes sooner.
     pub(super) fn on_bad(
         &mut self,
         now_ms: u64,
@@ -81,7 +81,7 @@ impl Track {
             && fault.severity() >= severity
         {
             fault.update(kind, cause, reading.value, self.bad_streak);
-            return None;
+            return fault.sooner(now_ms);
         }
         if self.bad_streak < watched.policy.debounce && !is_confirmed {
             return None;
@@ -92,7 +92,7 @@ impl Track {
             value: reading.value,
             readings: self.bad_streak,
             is_from_event: is_confirmed,
-            ..Finding::of_sensor(kind, watched)
+            ..Finding::of_sensor(kind, watched).since(now_ms, self.open.as_ref())
         };
         self.open = Some(Fault::new(now_ms, &finding));
         Some(finding)
@@ -134,9 +134,10 @@ impl Track {
             return None;
         };
         self.slope.add(now_ms, value, policy.predict_over);
-        let forecast = self.slope.forecast(limit, policy.predict_over)?;
+        let goes_on = self.open.is_some();
+        let forecast = self.slope.forecast(limit, policy.predict_over, goes_on)?;
         // A published prediction remains until the limit is twice as far away.
-        let horizon = policy.predict.as_secs_f64() * if self.open.is_some() { 2.0 } else { 1.0 };
+        let horizon = policy.predict.as_secs_f64() * if goes_on { 2.0 } else { 1.0 };
         (forecast.seconds_left <= horizon).then_some(forecast)
     }
 }

@@ -15,7 +15,7 @@ pub use wire::{answer, from_answer, from_drill, to_drill};
 
 use crate::jl::{Initiator, Jl, JlInput, Preview, Request};
 use crate::names::{FaultId, NodeName};
-use crate::policy::{Action, Facts, Policy, Proof, Report, Statement};
+use crate::policy::{Action, Brake, Facts, Policy, Proof, Report, Statement};
 use core::fmt;
 use core::str::FromStr;
 use ftb_core::condition::{Condition, Truth};
@@ -181,6 +181,8 @@ pub struct DrillAnswer {
     pub checked: BTreeSet<DrillCheck>,
     /// Why it has not checked all, for people.
     pub unchecked: Option<String>,
+    /// Why the policy would only report its action.
+    pub braked: Option<Brake>,
 }
 
 impl DrillAnswer {
@@ -191,7 +193,8 @@ impl DrillAnswer {
         words: String,
     ) -> Self {
         let (rule, target, checked, unchecked) = (None, None, BTreeSet::new(), None);
-        Self { number, node, choice, rule, target, words, checked, unchecked }
+        let braked = None;
+        Self { number, node, choice, rule, target, words, checked, unchecked, braked }
     }
 }
 
@@ -262,6 +265,7 @@ struct Decision {
     rule: Option<String>,
     fault: Option<FaultId>,
     is_final: bool,
+    braked: Option<Brake>,
 }
 
 impl Decision {
@@ -269,6 +273,9 @@ impl Decision {
         match action {
             Action::Notify(words) => self.lines.push(words),
             Action::Unusable { node, why } => self.inputs.push(JlInput::Unusable { node, why }),
+            Action::Sooner { fault, node, fails_ns } => {
+                self.inputs.push(JlInput::Sooner { fault, node, fails_ns });
+            }
             Action::Cancel { faults, reason } => {
                 self.inputs.push(JlInput::Cancel { faults, reason });
             }
@@ -306,6 +313,7 @@ impl Decision {
             let actions = policy.tick(Now { mono_ns, ..now }, facts);
             actions.into_iter().for_each(|action| decision.add(action));
         }
+        decision.braked = policy.braked();
         decision
     }
 }
@@ -339,7 +347,7 @@ pub fn decide(
         let refused = DrillAnswer::without_rule(number, node, Choice::Refused, words);
         return DrillAnswer { checked, unchecked, ..refused };
     }
-    let Decision { inputs, lines, rule, fault, is_final } =
+    let Decision { inputs, lines, rule, fault, is_final, braked } =
         Decision::of(now, policy, &report, &known, facts);
     let preview = jl.preview(now, inputs.clone());
     let choice = choice(&inputs, &preview);
@@ -357,7 +365,7 @@ pub fn decide(
         words = words.replace(&format!("fault {fault}"), "this drill");
     }
     let words = shortened(words);
-    DrillAnswer { number, node, choice, rule, target, words, checked, unchecked }
+    DrillAnswer { number, node, choice, rule, target, words, checked, unchecked, braked }
 }
 
 fn shortened(mut words: String) -> String {

@@ -13,6 +13,7 @@ mod arrivals;
 mod barrier;
 mod checkpoint;
 mod checkpoint_timer;
+mod clocks;
 mod config;
 mod end;
 mod episode;
@@ -32,6 +33,7 @@ mod repair;
 mod requests;
 mod rollback;
 mod saving;
+mod sooner;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -276,6 +278,9 @@ impl Jl {
             JlInput::Gone { node, reason } => self.on_gone(now, &node, &reason),
             JlInput::Unusable { node, why } => self.on_unusable(now, &node, why),
             JlInput::Request { want, by } => self.want(now, want, by),
+            JlInput::Sooner { fault, node, fails_ns } => {
+                self.on_sooner(now, fault, &node, fails_ns);
+            }
             JlInput::Add { nodes, racks, by } => self.add(now, &nodes, racks, by),
             JlInput::Explained { fault, cause } => return self.explain(fault, cause),
             JlInput::Cancel { faults, reason } => self.cancel(&faults, &reason),
@@ -530,8 +535,12 @@ impl Jl {
             && migration.found_no_spare()
             && open.by.fault().is_some()
         {
-            let (node, tried) = (migration.source().clone(), migration.tried().to_vec());
-            self.keep_pending(node, open.reason.clone(), open.by, tried);
+            let node = migration.source().clone();
+            self.keep_pending(Pending {
+                tried: migration.tried().to_vec(),
+                fails_wall_ns: open.fails_wall_ns,
+                ..Pending::new(node, open.reason.clone(), open.by)
+            });
         }
         // A fault that closes forgets its cause.
         let (name, fault) = (open.name(&self.job), open.fault());
@@ -580,9 +589,10 @@ impl Jl {
 
     /// A checkpoint is done: what it took counts for the next ones.
     fn has_saved(&mut self, now: Now, set: &SetId, open: &Open) {
-        let (place, timer) = match set.is_in_memory() {
-            true => (SavePlace::Memory, &mut self.memory_timer),
-            false => (SavePlace::Store, &mut self.checkpoint_timer),
+        let place = SavePlace::of(set);
+        let timer = match place {
+            SavePlace::Memory => &mut self.memory_timer,
+            SavePlace::Store => &mut self.checkpoint_timer,
         };
         self.remedies.has_saved(place, open.took());
         timer.saved(now, open.stood_still(), open.took());

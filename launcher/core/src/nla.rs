@@ -322,6 +322,7 @@ impl Nla {
             killed: false,
             leave: true,
         });
+        self.cancel_restore(out);
         self.signal_all(SIGTERM, out);
         self.release_parked(now, out);
     }

@@ -51,6 +51,8 @@ pub const HISTORY_MAX: usize = 4096;
 pub const SETTLING_MAX: usize = 1024;
 /// A settle time takes at most this part of the time until a predicted failure.
 const SETTLE_SHARE: u32 = 4;
+/// What a person does about an open circuit breaker.
+const CLOSE_IT: &str = "close it with ftb-launch policy reset JOB";
 /// Why a node is used again.
 const CLEARED: &str = "its conditions have cleared";
 
@@ -63,6 +65,31 @@ pub struct Facts {
     pub owner: u32,
 }
 
+/// Why an action is only reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brake {
+    Shadow,
+    /// The circuit breaker is open.
+    Breaker,
+}
+
+impl Brake {
+    const ALL: [Self; 2] = [Self::Shadow, Self::Breaker];
+
+    /// The word in events and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shadow => "shadow",
+            Self::Breaker => "breaker",
+        }
+    }
+
+    /// The brake of that name.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|brake| brake.as_str() == word)
+    }
+}
+
 /// An action of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -72,6 +99,13 @@ pub enum Action {
         want: Request,
         /// `None`: a fault has passed.
         fault: Option<(FaultId, FaultCause)>,
+    },
+    /// A node is predicted to fail earlier than the request for this fault says.
+    Sooner {
+        fault: FaultId,
+        node: NodeName,
+        /// In monotonic nanoseconds.
+        fails_ns: u64,
     },
     /// The node gets no ranks until it may be used again.
     Unusable {
@@ -106,7 +140,8 @@ pub struct Policy {
     held: BTreeMap<NodeName, u64>,
     settling: Vec<Settling>,
     actions: VecDeque<u64>,
-    open: bool,
+    /// Why the last action was only reported.
+    braked: Option<Brake>,
     orders: Orders,
     faults: FaultTable,
     conditions: ConditionsByNode,
@@ -134,7 +169,7 @@ impl Policy {
             held: BTreeMap::new(),
             settling: Vec::new(),
             actions: VecDeque::new(),
-            open: false,
+            braked: None,
             orders: Orders::default(),
             faults: FaultTable::default(),
             conditions: ConditionsByNode::default(),
@@ -144,7 +179,8 @@ impl Policy {
 
     /// A copy that a drill may ask: nothing waits in it for its time.
     pub fn for_drill(&self) -> Self {
-        Self { settling: Vec::new(), quiet_since: BTreeMap::new(), ..self.clone() }
+        let (settling, quiet_since, braked) = (Vec::new(), BTreeMap::new(), None);
+        Self { settling, quiet_since, braked, ..self.clone() }
     }
 
     pub fn spaces(&self) -> BTreeSet<String> {
@@ -174,7 +210,12 @@ impl Policy {
 
     /// Whether the circuit breaker is open.
     pub fn is_open(&self) -> bool {
-        self.open
+        self.orders.is_breaker_open
+    }
+
+    /// Why the last action was only reported, since it was copied for a drill.
+    pub fn braked(&self) -> Option<Brake> {
+        self.braked
     }
 
     /// Continues after the fault numbers of an earlier policy of the job.
@@ -193,7 +234,7 @@ impl Policy {
 
     /// Closes the circuit breaker.
     pub fn reset(&mut self) {
-        self.open = false;
+        self.orders.is_breaker_open = false;
         self.actions.clear();
     }
 
@@ -216,10 +257,18 @@ impl Policy {
         &self.orders
     }
 
-    /// Continues with the orders of an earlier launcher: banned nodes get no ranks.
+    /// Continues with the orders of an earlier launcher: banned nodes get no ranks, and an open
+    /// circuit breaker stays open.
     pub fn adopt_orders(&mut self, now: Now, orders: Orders) -> Vec<Action> {
         self.orders = orders;
-        self.adopt_bans(now)
+        let mut out = Vec::new();
+        if self.is_open() {
+            out.push(Action::Notify(format!(
+                "policy: the circuit breaker is open since an earlier launcher: {CLOSE_IT}"
+            )));
+        }
+        out.extend(self.adopt_bans(now));
+        out
     }
 
     /// Whether the action on this event is put off, for its settle time or a hold-down.
@@ -473,18 +522,48 @@ impl Policy {
     /// the time of the event, which it may read long after: what lay far apart does not count.
     fn fulfilled(&self, at_ns: i128, index: usize, node: &NodeName, facts: &Facts) -> bool {
         let rule = &self.config.rule[index];
-        let within = u128::from(rules::nanos(rule.within));
-        let recent = || self.seen[index].iter().filter(|(at, _)| at.abs_diff(at_ns) <= within);
         if let Some(share) = rule.nodes_over {
-            let struck: BTreeSet<&NodeName> =
-                recent().map(|(_, node)| node).filter(|node| facts.nodes.contains(*node)).collect();
+            let struck = self.struck(at_ns, index, facts);
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "a job has at most thousands of nodes"
             )]
             return struck.len() > 1 && struck.len() as f64 > share * facts.nodes.len() as f64;
         }
-        recent().filter(|(_, other)| other == node).count() >= rule.count as usize
+        self.recent(at_ns, index).filter(|other| *other == node).count() >= rule.count as usize
+    }
+
+    /// The nodes on which the rule has matched lately.
+    fn recent(&self, at_ns: i128, index: usize) -> impl Iterator<Item = &NodeName> {
+        let within = u128::from(rules::nanos(self.config.rule[index].within));
+        let is_recent = move |at: i128| at.abs_diff(at_ns) <= within;
+        self.seen[index].iter().filter(move |(at, _)| is_recent(*at)).map(|(_, node)| node)
+    }
+
+    /// Those with ranks.
+    fn struck(&self, at_ns: i128, index: usize, facts: &Facts) -> BTreeSet<&NodeName> {
+        self.recent(at_ns, index).filter(|node| facts.nodes.contains(*node)).collect()
+    }
+
+    /// Whether a rule about the whole job has acted for the conditions that hold now.
+    fn has_answered(&self, now: Now, index: usize, facts: &Facts) -> bool {
+        let rule = &self.config.rule[index];
+        if rule.nodes_over.is_none() || !rule.action.is_about_the_job() {
+            return false;
+        }
+        let struck = self.struck(now.mono_ns.into(), index, facts);
+        let struck: BTreeSet<NodeName> = struck.into_iter().cloned().collect();
+        !struck.is_empty() && self.orders.has_answered(&rule.name, &struck)
+    }
+
+    /// The table of conditions was read by a launcher that begins: what does not hold any more may
+    /// be acted on again.
+    pub fn end_first_reading(&mut self) {
+        let (rules, conditions) = (&self.config.rule, &self.conditions);
+        let index = |name: &str| rules.iter().position(|rule| rule.name == name);
+        self.orders.retain_answered(|rule, node| {
+            index(rule).is_some_and(|index| conditions.matches(node, index))
+        });
     }
 
     fn decide(
@@ -497,15 +576,12 @@ impl Policy {
         out: &mut Vec<Action>,
     ) {
         let action = self.config.rule[index].action;
-        if action == ActionKind::Usable {
-            let ended = self.end_faults(node, index);
-            let is_out = self.conditions.out(node).is_some();
-            if is_out || !self.config.rule[index].settle.is_zero() {
-                self.cancel_passed(node, &ended, out);
-            }
-            if is_out {
-                return;
-            }
+        if action == ActionKind::Usable && self.stays_out(node, index, out) {
+            return;
+        }
+        let is_stated = report.holding().is_some() && self.conditions.matches(node, index);
+        if is_stated && self.has_answered(now, index, facts) {
+            return;
         }
         // It gets no ranks; there is nothing to move, and nothing more to say.
         let is_of_ranks = matches!(action, ActionKind::Migrate | ActionKind::Avoid);
@@ -513,6 +589,8 @@ impl Policy {
             return;
         }
         let fault = self.fault_of(now, index, node);
+        let fails_ns = report.fails_ns(now);
+        self.look_for_sooner(fault, node, fails_ns.unwrap_or(now.mono_ns), out);
         let rules = &self.config.rule;
         let rule = &rules[index];
         match rule.action {
@@ -529,12 +607,10 @@ impl Policy {
             }
             _ => {}
         }
-        let fails_ns = report.fails_ns(now);
         // A node that fails soon does not wait for the larger picture.
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
         let (at_ns, held, what) = (now.deadline_ns(settle), false, report.words());
-        let is_stated = report.holding().is_some() && self.conditions.matches(node, index);
         let (node, event) = (node.clone(), report.source.as_ref().map(|source| source.id));
         let settling =
             Settling { rule: index, node, fault, at_ns, held, fails_ns, what, event, is_stated };
@@ -554,6 +630,32 @@ impl Policy {
                 )));
                 self.settling.push(settling);
             }
+        }
+    }
+
+    /// A rule of recovery ends what it may end. Says whether the node stays out all the same.
+    fn stays_out(&mut self, node: &NodeName, index: usize, out: &mut Vec<Action>) -> bool {
+        let ended = self.end_faults(node, index);
+        let is_out = self.conditions.out(node).is_some();
+        if is_out || !self.config.rule[index].settle.is_zero() {
+            self.cancel_passed(node, &ended, out);
+        }
+        is_out
+    }
+
+    /// A fault that was acted on: its node may fail sooner than was predicted then, or its limit is
+    /// reached.
+    fn look_for_sooner(
+        &mut self,
+        fault: Option<FaultId>,
+        node: &NodeName,
+        fails_ns: u64,
+        out: &mut Vec<Action>,
+    ) {
+        let is_sooner = |fault: &FaultId| self.faults.fails_sooner(*fault, fails_ns);
+        if let Some(fault) = fault.filter(is_sooner) {
+            self.faults.expect(fault, Some(fails_ns));
+            out.push(Action::Sooner { fault, node: node.clone(), fails_ns });
         }
     }
 
@@ -615,6 +717,12 @@ impl Policy {
                 return;
             }
             self.faults.acted(fault, now);
+            self.faults.expect(fault, settled.fails_ns);
+            if kind.is_about_the_job() && settled.is_stated {
+                let struck = self.struck(now.mono_ns.into(), settled.rule, facts);
+                let struck = struck.into_iter().cloned().collect();
+                self.orders.answer(&reason, struck);
+            }
             let is_about_the_job = kind.is_about_the_job();
             self.settling.retain(|s| {
                 s.rule != settled.rule || (!is_about_the_job && s.node != settled.node)
@@ -674,14 +782,16 @@ impl Policy {
         }
         if self.config.shadow {
             out.push(Action::Notify(format!("fault {fault}, shadow mode: would {what}")));
+            self.braked = Some(Brake::Shadow);
             self.hold(now, index, Some(node));
             return false;
         }
         if !self.breaker_allows(now) {
             out.push(Action::Notify(format!(
                 "fault {fault}: the circuit breaker is open, nothing is done: would {what}; \
-                 close it with ftb-launch policy reset JOB"
+                 {CLOSE_IT}"
             )));
+            self.braked = Some(Brake::Breaker);
             return false;
         }
         self.hold(now, index, Some(node));
@@ -759,9 +869,9 @@ impl Policy {
             self.actions.pop_front();
         }
         if self.actions.len() >= breaker.actions as usize {
-            self.open = true;
+            self.orders.is_breaker_open = true;
         }
-        if self.open {
+        if self.is_open() {
             return false;
         }
         self.actions.push_back(now.mono_ns);

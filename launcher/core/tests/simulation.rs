@@ -11,7 +11,7 @@ use ftb_core::{Event, Now, Tag};
 use ftb_launcher_core::jl::{self, Interval, JlConfig, OnDeath};
 use ftb_launcher_core::message::{FromRank, RankMessage};
 use ftb_launcher_core::migration_state::MigrationState;
-use ftb_launcher_core::names::{Episode, NodeName, SetId};
+use ftb_launcher_core::names::{Episode, FaultId, NodeName, SetId};
 use ftb_launcher_core::policy::{Action, DEFAULT, Facts, Policy, Report};
 use sim::happens::{Fate, Faults, Happens};
 use sim::world::{World, node};
@@ -480,6 +480,22 @@ fn agents_move_ranks_that_know_nothing_of_it() {
     assert!(world.closed.contains(&("checkpoint".to_owned(), true)), "{:#?}", world.closed);
 }
 
+/// The job starts again while a node restores ranks: that node gives the restore up, so it neither
+/// counts as lost nor takes the set with it.
+#[test]
+fn a_restore_that_is_replaced_costs_neither_its_node_nor_the_set() {
+    let mut world = World::new(1, with(CRIU, config(2, 2, 2)), Faults::default());
+    world.slow_restore = Some(node("spare00"));
+    world.at(500, checkpoint());
+    world.at(2000, migrate("node01"));
+    world.at(3000, Happens::KillRank(0));
+    assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+    assert!(world.slow_restore.is_none() && world.slow.is_empty(), "it was replaced");
+    assert!(!world.has_reported("is lost"), "{:#?}", world.reported);
+    assert!(!world.has_reported("is put aside"), "{:#?}", world.reported);
+    assert!(world.now_ms < 20_000, "{} ms", world.now_ms);
+}
+
 #[test]
 fn where_ranks_cannot_move_alone_the_job_starts_again_elsewhere() {
     let mut world = World::new(1, with(COMMAND, config(2, 2, 1)), Faults::default());
@@ -564,6 +580,34 @@ fn ramps_of_5_20_60_and_300_seconds_end_well_and_long_ones_without_a_loss() {
                 assert!(world.closed.ends_with(&end_of(saved)), "{ramp_s}: {:?}", world.closed);
             }
         }
+    });
+}
+
+/// The job is being saved, as there is time enough; then the rise becomes steeper.
+#[test]
+fn ranks_leave_a_node_in_time_whose_ramp_becomes_steeper_while_the_job_is_saved() {
+    const BEGIN_MS: u64 = 120_000;
+    seeds("steeper", 10, |seed| {
+        let faults = Faults { delay_ms_max: 200, ..Faults::default() };
+        let mut world = World::new(seed, config(2, 2, 1), faults);
+        world.work = 50_000;
+        world.times.store_ms = 30_000;
+        world.at(10_000, checkpoint());
+        world.at(60_000, migrate("node01"));
+        world.at(90_000, usable("node01"));
+        let (due_ms, wants) = predicted(BEGIN_MS, "node00", 300);
+        world.at(due_ms, wants);
+        let steeper_ms = due_ms + 10_000;
+        let dies_ms = steeper_ms + 15_000;
+        let (fault, name) = (FaultId(1), node("node00"));
+        let input = jl::JlInput::Sooner { fault, node: name, fails_ns: dies_ms * 1_000_000 };
+        world.at(steeper_ms, Happens::ToJl(Box::new(input)));
+        world.at(dies_ms, Happens::KillNode(node("node00")));
+        assert_eq!(world.run(HOUR_MS), 0, "{:#?}", world.reported);
+        assert!(world.has_reported("which is sooner than was predicted"), "{:#?}", world.reported);
+        let closed = [("checkpoint", false), ("migration", true), ("end", true)];
+        let closed = closed.map(|(kind, done)| (kind.to_owned(), done));
+        assert!(world.closed.ends_with(&closed), "{:?}", world.closed);
     });
 }
 

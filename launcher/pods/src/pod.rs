@@ -222,6 +222,16 @@ pub struct Restore {
     pub coming: Option<IncomingPod>,
     /// Ends when the image is where [`NodeSpec::image`] says.
     pub unpacked: Unpacking,
+    /// Becomes true when the ranks are not wanted any more.
+    pub cancelled: watch::Receiver<bool>,
+}
+
+/// Returns when the ranks are not wanted any more, with the reason.
+async fn given_up(cancelled: &mut watch::Receiver<bool>) -> String {
+    if cancelled.wait_for(|is| *is).await.is_err() {
+        core::future::pending::<()>().await;
+    }
+    "another start has replaced it".to_owned()
 }
 
 /// Work that brings an image to its place.
@@ -253,7 +263,7 @@ async fn restore_ranks(
     ends: &PodChannels,
     comeback: Restore,
 ) -> Result<(Task, String), String> {
-    let Restore { incarnation, set, ranks, before, coming, unpacked } = comeback;
+    let Restore { incarnation, set, ranks, before, coming, unpacked, mut cancelled } = comeback;
     let ended = async {
         if let Some(before) = before {
             before.ended().await;
@@ -261,17 +271,32 @@ async fn restore_ranks(
     };
     let ((), unpacked) = tokio::join!(ended, unpacked);
     unpacked?;
-    let ready = match coming.filter(|coming| coming.set == set) {
-        Some(coming) => coming.ready().await,
-        None => None,
-    };
-    let mut task = match ready {
-        Some(task) => task,
-        None => {
-            let pause = made(spec).await?;
-            Task::receive(spec, number, pause, &set, &ranks, ends.clone()).await?
+    let received = async {
+        let ready = match coming.filter(|coming| coming.set == set) {
+            Some(coming) => coming.ready().await,
+            None => None,
+        };
+        match ready {
+            Some(task) => Ok(task),
+            None => {
+                let pause = made(spec).await?;
+                Task::receive(spec, number, pause, &set, &ranks, ends.clone()).await
+            }
         }
     };
-    let space = task.revive(incarnation, &set, &ranks).await?;
-    Ok((task, space))
+    let mut task = tokio::select! {
+        task = received => task?,
+        why = given_up(&mut cancelled) => return Err(why),
+    };
+    let revived = tokio::select! {
+        revived = task.revive(incarnation, &set, &ranks) => revived,
+        why = given_up(&mut cancelled) => Err(why),
+    };
+    match revived {
+        Ok(space) => Ok((task, space)),
+        Err(why) => {
+            task.discard().await;
+            Err(why)
+        }
+    }
 }

@@ -21,7 +21,8 @@ const COMMAND_CHARS_MAX: usize = 120;
 /// How long to wait for output after the end of a command; its children may hold the pipe.
 const OUTPUT_WAIT: Duration = Duration::from_millis(200);
 
-/// Runs a command to its end. `pipes`: its standard input and output.
+/// Runs a command to its end, or kills it when the future is dropped. `pipes`: its standard input
+/// and output.
 ///
 /// # Errors
 /// The step, its end, and the last line of its output.
@@ -42,16 +43,19 @@ pub async fn run(
     }
     let mut child = command.spawn().map_err(|error| fail(error.to_string()))?;
     drop(command);
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
     let said = [
         child.stdout.take().map(|pipe| tokio::spawn(tail(pipe))),
         child.stderr.take().map(|pipe| tokio::spawn(tail(pipe))),
     ];
     let ended = tokio::time::timeout(step.deadline, child.wait()).await;
     let status = match ended {
-        Ok(status) => status.map_err(|error| fail(error.to_string()))?,
+        Ok(status) => {
+            group.0 = None;
+            status.map_err(|error| fail(error.to_string()))?
+        }
         Err(_) => {
-            let _ = group.map(|group| killpg(group, Signal::SIGKILL));
+            drop(group);
             let _ = child.wait().await;
             return Err(fail(format!("not done in {:?}: killed", step.deadline)));
         }
@@ -66,6 +70,15 @@ pub async fn run(
     }
     let colon = if last.is_empty() { "" } else { ": " };
     Err(fail(format!("{status}{colon}{last}")))
+}
+
+/// The process group of a command. It is killed if the command is given up before its end.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.0.map(|group| killpg(group, Signal::SIGKILL));
+    }
 }
 
 fn abridged(command: &str) -> String {
@@ -114,6 +127,32 @@ mod tests {
         shell("head -c 1000000 /dev/zero", long).await.unwrap();
         let error = shell("sleep 1002", Duration::from_millis(50)).await.unwrap_err();
         assert!(error.contains("not done in 50ms"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_is_given_up_leaves_no_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        let script =
+            format!("sleep 1002 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+        let command = shell(&script, Duration::from_secs(60));
+        let read = async {
+            loop {
+                match std::fs::read_to_string(&path) {
+                    Ok(pid) => break pid.trim().parse::<i32>().unwrap(),
+                    Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        let pid = tokio::select! {
+            done = command => panic!("{done:?}"),
+            pid = read => pid,
+        };
+        let state = format!("/proc/{pid}/stat");
+        let is_dead = |text: String| text.contains(") Z ") || text.contains(") X ");
+        while !std::fs::read_to_string(&state).map_or(true, is_dead) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     #[tokio::test]

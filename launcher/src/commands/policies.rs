@@ -252,6 +252,7 @@ impl<'a> ActionLine<'a> {
             Action::Unusable { node, why } => ("unusable", Some(node), why.why.as_str()),
             Action::Gone { node, cause, .. } => ("lost", Some(node), cause.rule.as_str()),
             Action::Cancel { reason, .. } => ("cancel", None, reason.as_str()),
+            Action::Sooner { node, .. } => ("sooner", Some(node), "it fails sooner"),
             Action::Request { want, .. } => match want {
                 Request::Migrate { node, reason, .. } => ("migrate", Some(node), reason.as_str()),
                 Request::Drain { node, reason } => ("drain", Some(node), reason.as_str()),
@@ -265,7 +266,7 @@ impl<'a> ActionLine<'a> {
         let faults = match action {
             Action::Request { fault, .. } => fault.iter().map(|(fault, _)| *fault).collect(),
             Action::Cancel { faults, .. } => faults.clone(),
-            Action::Gone { fault, .. } => BTreeSet::from([*fault]),
+            Action::Gone { fault, .. } | Action::Sooner { fault, .. } => BTreeSet::from([*fault]),
             Action::Notify(_) | Action::Unusable { .. } => BTreeSet::new(),
         };
         #[expect(clippy::cast_precision_loss, reason = "for people")]

@@ -4,7 +4,7 @@
 
 use super::{ANNOUNCE_EVERY, INPUTS_MAX, LOOK_EVERY, WORDS_MAX};
 use crate::addresses::Addresses;
-use crate::backplane::{self, EventGate, Received};
+use crate::backplane::{self, EventGate, Received, StandingSubscription};
 use crate::clock::Clock;
 use crate::connection::{self, Purpose};
 use crate::control;
@@ -17,7 +17,7 @@ use crate::output::{self, OutputTarget};
 use crate::refused::Refusals;
 use crate::spec::NlaSpec;
 use crate::streams::InputSlot;
-use ftb_client::{Client, Start};
+use ftb_client::Client;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::ToNode;
 use ftb_launcher_core::link::router::{LinkInput, Router};
@@ -42,10 +42,10 @@ pub(super) async fn attach(
         tracing::warn!(node = %spec.node, "{words}");
     }
     let filter = format!("event_space=ftb.jl, jobid={}", spec.job);
-    let subscription = backplane::subscribe_own(&client, &filter, Start::Now).await?;
-    let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
     let gate = EventGate { refusals: Refusals::default(), clock };
-    tokio::spawn(backplane::forward(subscription, gate.clone(), to_heard));
+    let own = StandingSubscription::begin(&client, filter, true, &gate).await?;
+    let (to_heard, heard) = mpsc::channel(INPUTS_MAX);
+    tokio::spawn(backplane::forward(own, to_heard));
     Ok((client, heard, gate))
 }
 

@@ -66,6 +66,9 @@ proptest! {
                     FindingKind::Cleared => prop_assert!(open.remove(&name.unwrap()).is_some()),
                     FindingKind::BmcBack | FindingKind::BmcLost => {}
                     _ if finding.is_momentary => {}
+                    _ if finding.is_repeat => prop_assert!(
+                        open.insert(name.unwrap(), finding.severity) <= Some(finding.severity)
+                    ),
                     // Published again only if it has become worse.
                     _ => prop_assert!(
                         open.insert(name.unwrap(), finding.severity) < Some(finding.severity)

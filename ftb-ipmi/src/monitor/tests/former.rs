@@ -333,3 +333,35 @@ fn a_controller_that_was_taken_out_is_lost_no_more() {
     let event = to_event("n1", "bmc", 9, &findings[0]);
     assert_eq!(event.tag("controller"), Some(&backplane[..]));
 }
+
+/// Its onset decides whether a person's order to use the node is older.
+#[test]
+fn a_fault_that_is_found_again_after_a_restart_holds_since_before() {
+    for table_first in [true, false] {
+        let mut node = node_with_events();
+        node.raw[0] = Some(8);
+        let rows = vec![
+            row("CPU 1 FAN", FindingKind::FanFail, "FANFAIL"),
+            row("Inlet Temp", FindingKind::Cleared, "OVERTEMP"),
+        ];
+        if table_first {
+            node.give(Input::Former(rows.clone()));
+        }
+        node.raw[1] = Some(95);
+        (0..3).for_each(|_| node.poll_powered(true));
+        if !table_first {
+            node.give(Input::Former(rows));
+        }
+        let findings = node.take_findings();
+        let last = |key: &str| {
+            let mut all = findings.iter().filter_map(condition);
+            all.rfind(|condition| condition.key == key && condition.truth == Truth::True)
+        };
+        assert_eq!(last("FANFAIL").unwrap().onset_ns, 7, "{table_first}: {findings:?}");
+        assert_eq!(last("OVERTEMP").unwrap().onset_ns, 0, "it was over");
+        (0..601).for_each(|_| node.poll_powered(true));
+        let again = node.take_findings();
+        let fan = again.iter().filter_map(condition).find(|of| of.key == "FANFAIL").unwrap();
+        assert_eq!(fan.onset_ns, 7);
+    }
+}

@@ -91,7 +91,52 @@ fn a_predicted_overheating_is_reported_with_the_seconds_left() {
         node.raw[1] = Some((40 + step).min(95));
         node.poll_powered(true);
     }
-    assert_eq!(node.take(), [""; 0], "reaching the limit gives no second event");
+    let findings = node.take_findings();
+    assert!(findings.iter().all(|finding| finding.is_repeat), "{findings:?}");
+    let is_above = |finding: &&Finding| matches!(finding.cause, Some(Cause::Above { .. }));
+    assert_eq!(findings.iter().filter(is_above).count(), 1, "the limit is reached: {findings:?}");
+    assert!(is_above(&findings.last().unwrap()) && findings.len() <= 2);
+}
+
+/// The launcher counts on the time that was published.
+#[test]
+fn a_rise_that_becomes_steeper_is_published_again_with_less_time_and_the_same_onset() {
+    let mut node = Node::new();
+    node.polls(30);
+    let mut half_degrees = 40 * 2;
+    let mut rise = |node: &mut Node, polls: u16, by: u16| {
+        for _ in 0..polls {
+            half_degrees += by;
+            node.raw[1] = u8::try_from(half_degrees / 2).ok();
+            node.poll_powered(true);
+        }
+        node.take_findings()
+    };
+    let slow = rise(&mut node, 50, 1);
+    let [first] = &slow[..] else { panic!("{slow:?}") };
+    let began_ms = node.now_ms;
+    assert_eq!(first.age_ms, 0);
+    let steep = rise(&mut node, 12, 3);
+    assert!((1..=3).contains(&steep.len()), "not each reading: {steep:?}");
+    let left = |finding: &Finding| match finding.cause {
+        Some(Cause::Predicted(forecast)) => forecast.seconds_left_min,
+        _ => 0.0,
+    };
+    let last = steep.last().unwrap();
+    assert!(last.is_repeat && left(last) < left(first) / 2.0, "{first:?}\n{last:?}");
+    let ages = steep.iter().map(|finding| finding.age_ms);
+    assert!(ages.clone().is_sorted() && ages.max() <= Some(node.now_ms - began_ms + 40_000));
+    let onset = |finding: &Finding, at_ms: u64| {
+        let event = crate::event::to_event("n1", "bmc", at_ms * 1_000_000, finding);
+        (
+            event.condition.unwrap().onset_ns,
+            event.tags.into_iter().find(|tag| tag.key == "fails_at_min"),
+        )
+    };
+    let (onset_ns, fails_at) = onset(last, 1_000_000);
+    assert_eq!(onset_ns, (1_000_000 - last.age_ms) * 1_000_000);
+    let fails_at: f64 = fails_at.unwrap().value.parse().unwrap();
+    assert!((fails_at - 1000.0 - left(last)).abs() <= 1.0, "{fails_at}");
 }
 
 #[test]
@@ -133,6 +178,9 @@ fn a_lasting_fault_is_published_again_with_the_current_reading() {
     let findings = node.take_findings();
     assert_eq!((findings.len(), findings[0].kind), (1, FindingKind::FanFail));
     assert_eq!((findings[0].is_repeat, findings[0].value), (true, Some(198.0)));
+    // It holds since it was published first.
+    let condition = crate::event::to_event("n1", "bmc", 700_000_000_000, &findings[0]).condition;
+    assert_eq!(condition.unwrap().onset_ns, 100_000_000_000);
     assert!(node.polls(599).is_empty());
     assert_eq!(node.poll(), ["FTB_IPMI_FANFAIL"]);
 }

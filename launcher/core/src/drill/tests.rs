@@ -69,6 +69,7 @@ fn answers_survive_their_encoding_and_name_their_drill() {
             words: "would migrate".to_owned(),
             checked: BTreeSet::from([DrillCheck::Publisher]),
             unchecked: Some("it is not signed".to_owned()),
+            braked: Some(Brake::Breaker),
         };
         let bare = DrillAnswer::without_rule(whole.number, None, choice, String::new());
         for known in [whole, bare] {

@@ -4,6 +4,7 @@ use super::{
     Choice, Drill, DrillAnswer, DrillCheck, DrillId, SPACE, SPACE_OF_ANSWERS, SPACE_OF_JOB,
 };
 use crate::names::NodeName;
+use crate::policy::Brake;
 use core::fmt::Display;
 use core::str::FromStr;
 use ftb_core::catalog::{TRACE_TAG, names};
@@ -98,6 +99,7 @@ pub fn answer(answer: &DrillAnswer, drill: EventId) -> Event {
         ("target", answer.target.as_ref().map(NodeName::as_str)),
         ("checked", Some(checked.as_str()).filter(|words| !words.is_empty())),
         ("unchecked", answer.unchecked.as_deref()),
+        ("braked", answer.braked.map(Brake::as_str)),
     ];
     for (key, value) in texts {
         if let Some(value) = value {
@@ -125,5 +127,6 @@ pub fn from_answer(event: &Event) -> Result<DrillAnswer, String> {
         words: words.to_owned(),
         checked: DrillCheck::ALL.into_iter().filter(is_checked).collect(),
         unchecked: parsed(event, "unchecked")?,
+        braked: event.tag("braked").and_then(Brake::of_word),
     })
 }

@@ -32,6 +32,13 @@ pub enum JlInput {
         want: Request,
         by: Initiator,
     },
+    /// The node of a fault fails sooner than the request for that fault says.
+    Sooner {
+        fault: FaultId,
+        node: NodeName,
+        /// In monotonic nanoseconds.
+        fails_ns: u64,
+    },
     /// Add these nodes as spares. Where they fail together, if known.
     Add {
         nodes: BTreeSet<NodeName>,
@@ -148,6 +155,14 @@ impl Request {
             JobRequest::Kill => Self::Kill { code: 143, reason: "it was asked to".to_owned() },
             JobRequest::Add(_) | JobRequest::ResetBreaker => return None,
         })
+    }
+
+    /// When its node is predicted to fail, in monotonic nanoseconds.
+    pub(super) fn fails_ns(&self) -> Option<u64> {
+        match self {
+            Self::Migrate { fails_ns, .. } => *fails_ns,
+            _ => None,
+        }
     }
 
     /// Why; of a request of the policy the name of its rule.

@@ -106,7 +106,24 @@ impl Jl {
             }
             return;
         }
+        if self.is_replaced_start(node, message) {
+            self.job.refused += 1;
+            return;
+        }
         self.with_open(now, |handler, context| handler.on_nla(context, node, message));
+    }
+
+    /// Whether it answers the request of an earlier start: its ranks count no more.
+    fn is_replaced_start(&self, node: &NodeName, message: &FromNla) -> bool {
+        match message {
+            FromNla::Launched { incarnation, .. } | FromNla::Restarted { incarnation, .. } => {
+                *incarnation != self.job.incarnation
+            }
+            FromNla::LaunchFailed { ranks, incarnation, .. } => {
+                *incarnation != self.job.incarnation && !self.runs(node, ranks, *incarnation)
+            }
+            _ => false,
+        }
     }
 
     /// Whether these ranks belong to that start on that node, and none has ended.

@@ -2,9 +2,11 @@
 //! appears, the ranks join ftb-job, its node recovers, is lost or has no ranks, or another action
 //! replaces it. At most one fault waits for each node.
 
+use super::clocks::mono_ns;
 use super::requests::QueuedRequest;
 use super::{Initiator, Jl, JlOutput, Outcome, Request};
 use crate::names::NodeName;
+use ftb_core::Now;
 use serde::{Deserialize, Serialize};
 
 /// A migration for a fault that is not possible yet.
@@ -16,7 +18,16 @@ pub struct Pending {
     pub(super) by: Initiator,
     /// Spares that failed to take the ranks. They count again when they are marked as usable.
     #[serde(default)]
-    tried: Vec<NodeName>,
+    pub(super) tried: Vec<NodeName>,
+    /// When the node is predicted to fail, in Unix nanoseconds.
+    #[serde(default)]
+    pub(super) fails_wall_ns: Option<u64>,
+}
+
+impl Pending {
+    pub(super) fn new(node: NodeName, reason: String, by: Initiator) -> Self {
+        Self { node, reason, by, tried: Vec::new(), fails_wall_ns: None }
+    }
 }
 
 impl Jl {
@@ -26,19 +37,13 @@ impl Jl {
     }
 
     /// Keeps the fault of a node open; it replaces an older one.
-    pub(super) fn keep_pending(
-        &mut self,
-        node: NodeName,
-        reason: String,
-        by: Initiator,
-        tried: Vec<NodeName>,
-    ) {
-        for old in self.take_pending(|pending| pending.node == node) {
-            if old.by != by {
+    pub(super) fn keep_pending(&mut self, new: Pending) {
+        for old in self.take_pending(|pending| pending.node == new.node) {
+            if old.by != new.by {
                 self.settle(old.by, Outcome::Refused, "a newer fault of the node is known");
             }
         }
-        self.pending.push(Pending { node, reason, by, tried });
+        self.pending.push(new);
         self.job.out.push(JlOutput::Save);
     }
 
@@ -53,7 +58,7 @@ impl Jl {
     }
 
     /// Closes void faults and starts the oldest that is possible now.
-    pub(super) fn resume_pending(&mut self) {
+    pub(super) fn resume_pending(&mut self, now: Now) {
         if self.pending.is_empty() || self.open.is_some() || !self.wanted.is_empty() {
             return;
         }
@@ -75,11 +80,12 @@ impl Jl {
         let Some(at) = self.pending.iter().position(can) else {
             return;
         };
-        let Pending { node, reason, by, .. } = self.pending.remove(at);
+        let Pending { node, reason, by, fails_wall_ns, .. } = self.pending.remove(at);
         let words = self.job.faults.words(by);
         self.job.tell(format!("the ranks of {node} can move now ({reason}){words}"));
-        let want = Request::Migrate { node, reason, fails_ns: None };
-        self.wanted.push_back(QueuedRequest::new(want, by));
+        let fails_ns = fails_wall_ns.map(|wall_ns| mono_ns(now, wall_ns));
+        let want = Request::Migrate { node, reason, fails_ns };
+        self.enqueue(QueuedRequest::new(want, by).dated(now));
         self.job.out.push(JlOutput::Save);
     }
 

@@ -3,6 +3,7 @@
 //! A migration that was never measured counts as long as a checkpoint, which saves more ranks.
 
 use crate::message::TimeLeft;
+use crate::names::SetId;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -19,6 +20,10 @@ pub(super) enum SavePlace {
 }
 
 impl SavePlace {
+    pub(super) fn of(set: &SetId) -> Self {
+        if set.is_in_memory() { Self::Memory } else { Self::Store }
+    }
+
     fn words(self) -> &'static str {
         match self {
             Self::Store => "saved",
@@ -141,6 +146,25 @@ impl Remedies {
             Some((in_memory, "as a checkpoint in memory, not measured"))
         };
         moving.or_else(as_checkpoint).or_else(as_memory)
+    }
+
+    /// Whether the rest of a checkpoint with a migration behind it takes longer than `left`, and
+    /// the migration alone does not.
+    pub(super) fn takes_too_long(
+        &self,
+        place: SavePlace,
+        elapsed: Duration,
+        left: Duration,
+        of: Choices,
+    ) -> bool {
+        let saving = match place {
+            SavePlace::Store => p95(&self.checkpoints_ms),
+            SavePlace::Memory => p95(&self.in_memory_ms),
+        };
+        let moving = self.moving(of).filter(|_| of.moves).map(|(moving, _)| moving);
+        let Some((saving, moving)) = saving.zip(moving) else { return false };
+        let both = saving.saturating_sub(elapsed).saturating_add(moving);
+        both > left && moving <= left
     }
 
     fn fitting(&self, left: Duration, of: Choices) -> (Remedy, String) {

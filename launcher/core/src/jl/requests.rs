@@ -1,5 +1,6 @@
 //! The queue of requests of the policy and of people.
 
+use super::clocks::{mono_ns, wall_ns};
 use super::remedies::{Choices, SavePlace};
 use super::{
     ASKED_MAX, BARRIER_PATIENCE, Checkpoint, Initiator, Jl, JlOutput, Migration, MigrationState,
@@ -42,16 +43,14 @@ impl QueuedRequest {
 
     /// Remembers by the wall clock when the node is predicted to fail.
     pub(super) fn dated(self, now: Now) -> Self {
-        let Request::Migrate { fails_ns: Some(fails_ns), .. } = self.want else { return self };
-        let left_ns = fails_ns.saturating_sub(now.mono_ns);
-        Self { fails_wall_ns: Some(now.wall_ns.saturating_add(left_ns)), ..self }
+        let fails_wall_ns = self.want.fails_ns().map(|fails_ns| wall_ns(now, fails_ns));
+        Self { fails_wall_ns, ..self }
     }
 
     /// The monotonic clock of an earlier launcher means nothing here.
     pub(super) fn adopt(&mut self, now: Now) {
         if let Request::Migrate { fails_ns, .. } = &mut self.want {
-            let left_ns = self.fails_wall_ns.map(|at_ns| at_ns.saturating_sub(now.wall_ns));
-            *fails_ns = left_ns.map(|left_ns| now.mono_ns.saturating_add(left_ns));
+            *fails_ns = self.fails_wall_ns.map(|wall_ns| mono_ns(now, wall_ns));
         }
     }
 }
@@ -184,13 +183,19 @@ impl Jl {
 
     /// Queues a request: at most one for a node, and one checkpoint.
     fn queue(&mut self, now: Now, want: Request, by: Initiator) {
+        if let Request::Migrate { node, fails_ns: Some(fails_ns), .. } = &want {
+            // It may be queued already, with a later time or none.
+            if self.fails_sooner(now, node, *fails_ns) {
+                self.job.out.push(JlOutput::Save);
+            }
+        }
         if let Err(why) = self.check(&want) {
             self.job.tell(format!("{why}{}", self.job.faults.words(by)));
             self.settle(by, Outcome::Refused, &why);
             return;
         }
         if let Some(why) = self.refusal() {
-            return self.refuse(want, by, &why);
+            return self.refuse(now, want, by, &why);
         }
         let words = match &self.open {
             Some(open) => format!("it is next: {} is under way", open.words()),
@@ -200,18 +205,20 @@ impl Jl {
             None => "it is under way".to_owned(),
         };
         self.reply(by, Outcome::Accepted, &words);
-        self.wanted.push_back(QueuedRequest::new(want, by).dated(now));
+        self.enqueue(QueuedRequest::new(want, by).dated(now));
         self.job.out.push(JlOutput::Save);
+        self.call_off_checkpoint(now);
     }
 
     /// The ranks can be neither saved nor moved. The fault of a node stays open in case that
     /// changes.
-    fn refuse(&mut self, want: Request, by: Initiator, why: &str) {
+    fn refuse(&mut self, now: Now, want: Request, by: Initiator, why: &str) {
         let words = self.job.faults.words(by);
         match want {
-            Request::Migrate { node, reason, .. } if by.fault().is_some() => {
+            Request::Migrate { node, reason, fails_ns } if by.fault().is_some() => {
                 self.job.tell(format!("the ranks of {node} stay ({reason}){words}: {why}"));
-                self.keep_pending(node, reason, by, Vec::new());
+                let fails_wall_ns = fails_ns.map(|fails_ns| wall_ns(now, fails_ns));
+                self.keep_pending(Pending { fails_wall_ns, ..Pending::new(node, reason, by) });
             }
             want => {
                 let what = want.words();
@@ -284,7 +291,7 @@ impl Jl {
         if self.is_unsaved() {
             return;
         }
-        self.resume_pending();
+        self.resume_pending(now);
         while self.open.is_none() && self.unheard.is_empty() && !self.over() {
             let refusal = self.refusal();
             let met = self.job.met || refusal.is_some();
@@ -295,7 +302,7 @@ impl Jl {
                 return;
             };
             if let Some(why) = refusal {
-                self.refuse(want, by, &why);
+                self.refuse(now, want, by, &why);
                 continue;
             }
             match want {
@@ -362,9 +369,13 @@ impl Jl {
         if let Err(why) = self.check_migrate(&node) {
             return self.settle_and_notify(by, Outcome::Refused, &why);
         }
-        let remedy = fails_ns.map(|fails_ns| self.remedy(now, &node, fails_ns, by));
+        // It may be chosen already: the job was saved, and the ranks move now.
+        let remedy = fails_ns.filter(|_| left.is_none());
+        let remedy = remedy.map(|fails_ns| self.remedy(now, &node, fails_ns, by));
+        let fails_wall_ns = fails_ns.map(|fails_ns| wall_ns(now, fails_ns));
         if self.job.spare(&[]).is_none() {
-            return self.without_spare(now, node, reason, remedy, by);
+            let pending = Pending::new(node, reason.to_owned(), by);
+            return self.without_spare(now, Pending { fails_wall_ns, ..pending }, remedy);
         }
         let mut why = self.job.spares_words(&[]);
         if let Some(ChosenRemedy { saves, numbers, words }) = remedy {
@@ -372,8 +383,9 @@ impl Jl {
             left = Some(numbers);
             if let Some(place) = saves {
                 let reason = reason.to_owned();
-                let want = Request::Migrate { node, reason, fails_ns: None };
-                self.wanted.push_front(QueuedRequest { left, ..QueuedRequest::new(want, by) });
+                let want = Request::Migrate { node, reason, fails_ns };
+                let queued = QueuedRequest { left, ..QueuedRequest::new(want, by) };
+                self.wanted.push_front(queued.dated(now));
                 self.save_in(place, now, Initiator::Internal, &why);
                 if let Some(open) = &mut self.open {
                     (open.left, open.before) = (left, by.fault());
@@ -384,26 +396,34 @@ impl Jl {
         let words = self.job.faults.words(by);
         self.job.tell(format!("the ranks of {node} move: {reason}{words}; {why}"));
         if self.job.moves() == Moves::Anew {
-            return self.save_job(now, Some(node), by, &why);
+            self.save_job(now, Some(node), by, &why);
+        } else {
+            let episode = self.job.open();
+            let (migration, transition) = Migration::open(&self.job, episode, node);
+            self.begin(now, episode, Workflow::Migration(migration), by, transition, &why);
+            if let Some(open) = &mut self.open {
+                reason.clone_into(&mut open.reason);
+                open.left = left;
+            }
         }
-        let episode = self.job.open();
-        let (migration, transition) = Migration::open(&self.job, episode, node);
-        self.begin(now, episode, Workflow::Migration(migration), by, transition, &why);
         if let Some(open) = &mut self.open {
-            reason.clone_into(&mut open.reason);
-            open.left = left;
+            open.fails_wall_ns = fails_wall_ns;
+        }
+    }
+
+    /// The remedies that the job has now.
+    pub(super) fn choices(&self) -> Choices {
+        Choices {
+            moves: self.job.spare(&[]).is_some(),
+            anew: self.job.moves() == Moves::Anew,
+            in_memory: self.job.can_protect() && self.job.goes_on_from_memory(),
         }
     }
 
     /// What fits into the time before a predicted failure. The user reads it.
     fn remedy(&mut self, now: Now, node: &NodeName, fails_ns: u64, by: Initiator) -> ChosenRemedy {
         let time = Duration::from_nanos(fails_ns.saturating_sub(now.mono_ns));
-        let choices = Choices {
-            moves: self.job.spare(&[]).is_some(),
-            anew: self.job.moves() == Moves::Anew,
-            in_memory: self.job.can_protect() && self.job.goes_on_from_memory(),
-        };
-        let (remedy, numbers, chosen) = self.remedies.choose(time, choices);
+        let (remedy, numbers, chosen) = self.remedies.choose(time, self.choices());
         let words = self.job.faults.words(by);
         self.job.tell(format!("{node} fails in {time:.1?} or later{words}: {chosen}"));
         let words = format!("it fails in {time:.1?} or later: {chosen}");
@@ -419,14 +439,9 @@ impl Jl {
 
     /// Without a spare the job is saved instead. A person gets an answer; a fault stays open until
     /// a spare appears.
-    fn without_spare(
-        &mut self,
-        now: Now,
-        node: NodeName,
-        reason: &str,
-        remedy: Option<ChosenRemedy>,
-        by: Initiator,
-    ) {
+    fn without_spare(&mut self, now: Now, pending: Pending, remedy: Option<ChosenRemedy>) {
+        let (Pending { node, by, .. }, reason) = (&pending, &pending.reason.clone());
+        let by = *by;
         let why = self.job.spares_words(&[]);
         let words = format!(
             "no hot spare is left for the ranks of {node} ({reason}; {why}): the job is saved \
@@ -438,7 +453,7 @@ impl Jl {
         } else {
             let of = self.job.faults.words(by);
             self.job.tell(format!("{words}, and they move when there is a spare{of}"));
-            self.keep_pending(node, reason.to_owned(), by, Vec::new());
+            self.keep_pending(pending);
         }
         self.reply(by, Outcome::Failed, &words);
         let why = format!("no hot spare is left: {why}");

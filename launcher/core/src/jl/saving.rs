@@ -2,6 +2,7 @@
 //! migration or recovery starts until the state can be saved again. Ranks that run, and an episode
 //! that has begun, go on; so does the end of the job.
 
+use super::clocks::mono_ns;
 use super::job::Job;
 use super::requests::QueuedRequest;
 use super::{Initiator, Jl, JlOutput, Outcome, Request, Workflow};
@@ -122,7 +123,7 @@ impl Jl {
         }
         self.unsaved = Some(Unsaved { retry_ns: now.deadline_ns(RETRY) });
         self.taken_back = None;
-        self.take_back(opened);
+        self.take_back(now, opened);
         self.take_back_recovery(opened, before);
         let words = format!("the state of the job cannot be saved: {why}");
         // A fault waits. A person gets an answer.
@@ -132,7 +133,7 @@ impl Jl {
     }
 
     /// Takes back a checkpoint or a migration of which nothing was executed.
-    fn take_back(&mut self, opened: Option<Episode>) {
+    fn take_back(&mut self, now: Now, opened: Option<Episode>) {
         let is_new = |open: &mut super::Open| {
             let by_choice =
                 matches!(open.workflow, Workflow::Checkpoint(_) | Workflow::Migration(_));
@@ -152,10 +153,14 @@ impl Jl {
             _ => None,
         };
         let want = match node {
-            Some(node) => Request::Migrate { node, reason, fails_ns: None },
+            Some(node) => {
+                let fails_ns = open.fails_wall_ns.map(|wall_ns| mono_ns(now, wall_ns));
+                Request::Migrate { node, reason, fails_ns }
+            }
             None => Request::Checkpoint { reason },
         };
-        self.wanted.push_front(QueuedRequest::again(want, open.by, open.left));
+        let queued = QueuedRequest::again(want, open.by, open.left).dated(now);
+        self.wanted.push_front(queued);
     }
 
     /// The job is again what it was before; the ends of its ranks are known.

@@ -325,6 +325,12 @@ impl Handler for Start {
             FromNla::Launched { .. } if self.answered(node, StartStage::Launch) => {
                 self.launched(context.job)
             }
+            // An earlier start has failed, which this one replaces.
+            FromNla::LaunchFailed { .. }
+                if !matches!(self.stage, StartStage::Launch | StartStage::Join) =>
+            {
+                Transition::Stay
+            }
             FromNla::LaunchFailed { reason, .. } if self.set.is_some() => {
                 self.bad_set(context.job, &format!("node {node}: {reason}"))
             }

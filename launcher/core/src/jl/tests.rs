@@ -8,8 +8,10 @@ mod hangs;
 mod looping;
 mod memory;
 mod repair;
+mod replaced;
 mod requests;
 mod saving;
+mod sooner;
 mod table;
 mod words;
 

@@ -113,6 +113,9 @@ pub struct Open {
     /// The fault that it prepares a remedy for.
     #[serde(default)]
     pub(super) before: Option<FaultId>,
+    /// When the node that is left is predicted to fail, in Unix nanoseconds.
+    #[serde(default)]
+    pub(super) fails_wall_ns: Option<u64>,
 }
 
 impl Open {
@@ -132,6 +135,7 @@ impl Open {
             why: why.to_owned(),
             left: None,
             before: None,
+            fails_wall_ns: None,
         }
     }
 

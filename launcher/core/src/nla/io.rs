@@ -220,6 +220,11 @@ pub enum NlaOutput {
         set: SetId,
         ranks: Ranks,
     },
+    /// Give up the restore of that start, which another request has replaced. Answered by
+    /// [`NlaInput::Restored`], as without it.
+    CancelRestore {
+        incarnation: u64,
+    },
     /// Publish for a rank that cannot.
     PublishFor(RankMessage),
     /// Delete the images of a set.

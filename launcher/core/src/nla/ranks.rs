@@ -90,10 +90,11 @@ impl Nla {
         if process.incarnation != incarnation {
             return;
         }
+        let episode = process.born;
         self.processes.remove(&rank);
         self.answers.forget_starts();
         out.push(NlaOutput::Publish(FromNla::LaunchFailed {
-            episode: self.episode,
+            episode,
             incarnation,
             ranks: Ranks::from_iter([rank]),
             reason,

@@ -144,7 +144,10 @@ impl Nla {
             out.push(output);
             return;
         }
-        if !self.admit(launch.episode) || self.ending.is_some() || self.restoring.is_some() {
+        if !self.admit(launch.episode) || self.ending.is_some() {
+            return;
+        }
+        if self.restores_still((launch.episode, launch.incarnation), out) {
             return;
         }
         let none = Ranks::default();
@@ -160,7 +163,7 @@ impl Nla {
         self.start(now, (episode, incarnation), ranks, launch.set.as_ref(), out);
         let answer = FromNla::Launched { episode, incarnation, ranks: ranks.clone() };
         let restored = launch.set.is_some() && self.restores();
-        self.answer_start(incarnation, ranks, answer, restored, out);
+        self.answer_start((episode, incarnation), ranks, answer, restored, out);
     }
 
     fn on_migrate(
@@ -273,7 +276,10 @@ impl Nla {
             out.push(NlaOutput::Publish(answer.clone()));
             return;
         }
-        if !self.admit(ipt.episode) || self.ending.is_some() || self.restoring.is_some() {
+        if !self.admit(ipt.episode) || self.ending.is_some() {
+            return;
+        }
+        if self.restores_still((ipt.episode, ipt.incarnation), out) {
             return;
         }
         let running = self.running();
@@ -305,21 +311,21 @@ impl Nla {
             ranks: ipt.ranks.clone(),
         };
         let restored = self.restores();
-        self.answer_start(ipt.incarnation, &ipt.ranks, answer, restored, out);
+        self.answer_start(start, &ipt.ranks, answer, restored, out);
     }
 
     /// Restored ranks run when the shell says so: the answer waits for that.
     fn answer_start(
         &mut self,
-        incarnation: u64,
+        (episode, incarnation): (Episode, u64),
         ranks: &Ranks,
         answer: FromNla,
         restored: bool,
         out: &mut Vec<NlaOutput>,
     ) {
         if restored && !ranks.is_empty() {
-            let ranks = ranks.clone();
-            self.restoring = Some(Restoring { incarnation, ranks, answer });
+            let (ranks, is_void) = (ranks.clone(), false);
+            self.restoring = Some(Restoring { episode, incarnation, ranks, answer, is_void });
             return;
         }
         self.keep_start(&answer);
@@ -349,6 +355,7 @@ impl Nla {
         self.barrier = self.barrier.max(barrier);
         self.barrier_repeat_ns = None;
         self.ending = Some(Ending { episode, kill_ns: now.mono_ns, killed: true, leave: false });
+        self.cancel_restore(out);
         self.signal_all(SIGKILL, out);
     }
 

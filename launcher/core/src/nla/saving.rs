@@ -42,9 +42,13 @@ enum SavingStage {
 /// Ranks that are being restored, and the answer that waits for them.
 #[derive(Clone, Debug)]
 pub(super) struct Restoring {
+    /// The episode of the start.
+    pub(super) episode: Episode,
     pub(super) incarnation: u64,
     pub(super) ranks: Ranks,
     pub(super) answer: FromNla,
+    /// A newer request has replaced it: its result is not reported.
+    pub(super) is_void: bool,
 }
 
 impl Nla {
@@ -401,15 +405,16 @@ impl Nla {
         out: &mut Vec<NlaOutput>,
     ) {
         let due = self.restoring.take_if(|restoring| restoring.incarnation == incarnation);
-        let Some(Restoring { ranks, answer, .. }) = due else {
+        let Some(Restoring { episode, ranks, answer, is_void, .. }) = due else {
             return;
         };
+        // A signal for them may have come before they were restored.
+        if result.is_ok() && (is_void || self.ending.is_some()) {
+            self.signal_all(SIGKILL, out);
+        }
         match result {
+            Ok(_) if is_void => {}
             Ok(space) => {
-                // A signal for them may have come before they were restored.
-                if self.ending.is_some() {
-                    self.signal_all(SIGKILL, out);
-                }
                 self.pmi.import(&space);
                 self.last_barrier = LastBarrier::import(now, &space);
                 self.keep_start(&answer);
@@ -420,14 +425,38 @@ impl Nla {
                     self.processes.remove(&rank);
                 }
                 self.answers.forget_starts();
-                out.push(NlaOutput::Publish(FromNla::LaunchFailed {
-                    episode: self.episode,
-                    incarnation,
-                    ranks,
-                    reason,
-                }));
+                if is_void {
+                    return;
+                }
+                let failed = FromNla::LaunchFailed { episode, incarnation, ranks, reason };
+                out.push(NlaOutput::Publish(failed));
             }
         }
+    }
+
+    /// A newer request replaces the start whose ranks are being restored: nothing waits for it.
+    pub(super) fn cancel_restore(&mut self, out: &mut Vec<NlaOutput>) {
+        if let Some(restoring) = self.restoring.as_mut().filter(|restoring| !restoring.is_void) {
+            restoring.is_void = true;
+            let incarnation = restoring.incarnation;
+            out.push(NlaOutput::CancelRestore { incarnation });
+        }
+    }
+
+    /// Whether ranks are being restored, so that a start must wait. One of an older start is
+    /// cancelled.
+    pub(super) fn restores_still(
+        &mut self,
+        start: (Episode, u64),
+        out: &mut Vec<NlaOutput>,
+    ) -> bool {
+        let Some(restoring) = &self.restoring else {
+            return false;
+        };
+        if (restoring.episode, restoring.incarnation) < start {
+            self.cancel_restore(out);
+        }
+        true
     }
 }
 

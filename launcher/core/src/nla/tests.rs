@@ -6,7 +6,7 @@ mod parking;
 
 use super::*;
 use crate::manner::{Manner, Saver};
-use crate::message::{FromJl, FromRank, Launch, Part};
+use crate::message::{FromJl, FromRank, Ipt, Launch, Part};
 use crate::migration_state::table;
 use crate::names::{JobId, NodeName};
 use crate::warm::WarmProcesses;
@@ -276,6 +276,82 @@ fn moved_ranks_wait_no_longer_in_their_last_barrier_than_others() {
     pmi(&mut nla, at(2), 1, "cmd=barrier_in");
     assert_eq!(nla.next_deadline_ns(), after(at(2), limits::LAST_BARRIER_WAIT).mono_ns);
     assert_eq!(tick(&mut nla, after(at(2), limits::LAST_BARRIER_WAIT)), [1]);
+}
+
+fn restores(set: u64, episode: u64, incarnation: u64) -> FromJl {
+    FromJl::MigrateIpt(Ipt {
+        episode: Episode(episode),
+        target: config().node,
+        ranks: Ranks::from_iter([0, 1]),
+        set: SetId::of_migration(Episode(set)),
+        incarnation,
+        barrier: 1,
+    })
+}
+
+fn of_pods() -> Nla {
+    let manner = Manner { saver: Saver::Agent, moves: crate::manner::Moves::Alone };
+    Nla::new(at(0), NlaConfig { manner, ..config() }, true)
+}
+
+/// As if the new start had failed, the job launcher would drop its set.
+#[test]
+fn a_restore_that_is_replaced_is_cancelled_and_not_reported() {
+    let cancel = NlaOutput::CancelRestore { incarnation: 3 };
+    let reset = FromJl::Reset { episode: Episode(8), barrier: 2, reason: String::new() };
+    let is_answer = |out: &NlaOutput| {
+        matches!(
+            out,
+            NlaOutput::Publish(
+                FromNla::LaunchFailed { .. } | FromNla::Restarted { .. } | FromNla::Reset { .. }
+            )
+        )
+    };
+    let mut nla = of_pods();
+    feed(&mut nla, at(1), restores(7, 7, 3));
+    let out = feed(&mut nla, at(2), reset.clone());
+    assert!(out.contains(&cancel) && !out.iter().any(is_answer), "{out:?}");
+    let again = feed(&mut nla, at(3), reset);
+    assert!(!again.contains(&cancel), "{again:?}");
+    let mut out = Vec::new();
+    let result = Err("it was replaced".to_owned());
+    nla.handle(at(3), NlaInput::Restored { incarnation: 3, result }, &mut out);
+    let answers: Vec<NlaOutput> = out.into_iter().filter(is_answer).collect();
+    assert_eq!(answers, [NlaOutput::Publish(FromNla::Reset { episode: Episode(8) })]);
+
+    // A newer start without a reset before waits for the end of the older one, which came too late
+    // to be cancelled.
+    let mut nla = of_pods();
+    feed(&mut nla, at(1), restores(7, 7, 3));
+    let out = feed(&mut nla, at(2), restores(9, 9, 4));
+    assert!(out.contains(&cancel), "{out:?}");
+    let mut out = Vec::new();
+    let result = Ok(String::new());
+    nla.handle(at(3), NlaInput::Restored { incarnation: 3, result }, &mut out);
+    assert!(!out.iter().any(is_answer), "{out:?}");
+    assert!(out.contains(&NlaOutput::Signal { rank: 1, signal: SIGKILL }), "{out:?}");
+}
+
+#[test]
+fn a_failed_start_names_its_own_episode() {
+    let failed = |out: Vec<NlaOutput>| {
+        out.into_iter().find_map(|out| match out {
+            NlaOutput::Publish(FromNla::LaunchFailed { episode, .. }) => Some(episode),
+            _ => None,
+        })
+    };
+    let mut nla = of_pods();
+    feed(&mut nla, at(1), restores(7, 7, 3));
+    let (episode, set) = (Episode(8), SetId::of_checkpoint(Episode(8)));
+    feed(
+        &mut nla,
+        at(2),
+        FromJl::Rollback { episode, set, ranks: Ranks::default(), left: Ranks::default() },
+    );
+    let mut out = Vec::new();
+    let result = Err("a peer is gone".to_owned());
+    nla.handle(at(3), NlaInput::Restored { incarnation: 3, result }, &mut out);
+    assert_eq!(failed(out), Some(Episode(7)));
 }
 
 /// Two ranks that call `ftb_loop`, one of them still in a barrier of MPI.

@@ -15,12 +15,29 @@ use std::collections::{BTreeMap, BTreeSet};
 /// all hold, events about further ones count as events only.
 pub(super) const CONDITIONS_MAX: usize = 131_072;
 
+/// Most events of one condition; beyond, the oldest is forgotten.
+const EVENTS_MAX: usize = 8;
+
+/// An event by which a condition holds. Programs of the thesis state that their node is bad, as its
+/// fan has failed and as it is hot: one condition, and neither event ends the other.
+#[derive(Clone, Debug)]
+struct StatedBy {
+    /// Name of the event.
+    name: String,
+    /// The rule that would leave the node for it.
+    rule: Option<usize>,
+    /// The rules that it matches.
+    matches: Vec<usize>,
+}
+
 #[derive(Clone, Debug)]
 struct HeldCondition {
     claim: Claim,
+    /// The events by which it holds, in order; none if it does not hold, or is overruled.
+    events: Vec<StatedBy>,
     /// The rule that it keeps the node out by.
     rule: Option<usize>,
-    /// The rules that it matches; none if it does not hold, or is overruled.
+    /// The rules that it matches.
     matches: Vec<usize>,
     /// The rules whose quiet time ends if it may hold.
     timed: Vec<usize>,
@@ -85,6 +102,20 @@ pub(super) struct Out {
     pub condition: Option<String>,
 }
 
+/// The events by which a condition holds, with a new one. Of the publisher's events the last one of
+/// each name counts; other publishers say the whole.
+fn joined(old: Option<&HeldCondition>, claim: &Claim, new: StatedBy) -> Vec<StatedBy> {
+    let is_its = |old: &&HeldCondition| old.claim.source.publisher == claim.source.publisher;
+    let known = old.filter(is_its).map(|old| old.events.as_slice()).unwrap_or_default();
+    let is_other = |event: &&StatedBy| !event.name.eq_ignore_ascii_case(&new.name);
+    let mut events: Vec<StatedBy> = known.iter().filter(is_other).cloned().collect();
+    if events.len() >= EVENTS_MAX {
+        events.remove(0);
+    }
+    events.push(new);
+    events
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct ConditionsByNode {
     view: TableView<HeldCondition>,
@@ -125,15 +156,22 @@ impl ConditionsByNode {
         let was_overruled = is_same && old.as_ref().is_some_and(|old| old.is_overruled);
         let is_overruled = !ends && (is_overruled || was_overruled);
         let Concerned { by, matches, timed } = concerned;
-        let (rule, matches) = match &old {
+        let stated_by = StatedBy { name: report.name().1.to_owned(), rule: by, matches };
+        let (rule, events) = match &old {
             _ if ends || is_overruled => (None, Vec::new()),
             // Who repeats a statement does not repeat its tags.
             Some(old) if is_known || truth == Truth::Unknown => {
                 let is_kept = !old.matches.is_empty();
-                (old.rule.or(by), if is_kept { old.matches.clone() } else { matches })
+                let events = if is_kept { old.events.clone() } else { vec![stated_by] };
+                (old.rule.or(by), events)
             }
-            _ => (by, matches),
+            old => {
+                let events = joined(old.as_ref(), &claim, stated_by);
+                (events.iter().find_map(|event| event.rule), events)
+            }
         };
+        let matches: BTreeSet<usize> = events.iter().flat_map(|of| &of.matches).copied().collect();
+        let matches = matches.into_iter().collect();
         let is_repeat = is_known && old.as_ref().is_some_and(|old| old.claim.truth == truth);
         let was_held = is_known && old.as_ref().is_some_and(|old| old.claim.truth != Truth::False);
         // That a publisher is lost is no news, unless the statement itself was not delivered.
@@ -141,7 +179,7 @@ impl ConditionsByNode {
         // Another host finds that a publisher is lost.
         let host = claim.replaces.is_none().then(|| report.host.clone());
         let host = host.or_else(|| old.and_then(|old| old.host));
-        let row = HeldCondition { claim, rule, matches, timed, is_overruled, host };
+        let row = HeldCondition { claim, events, rule, matches, timed, is_overruled, host };
         self.view.take(subject, place, row);
         match was_out && !self.is_out(node) {
             true => Change::Recovered,
@@ -242,6 +280,7 @@ impl ConditionsByNode {
         for row in held {
             (row.rule, row.is_overruled) = (None, true);
             row.matches.clear();
+            row.events.clear();
         }
     }
 

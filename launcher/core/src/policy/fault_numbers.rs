@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 /// Most open faults; beyond, the oldest is forgotten and would get a new number.
 pub(super) const OPEN_MAX: usize = 4096;
 
+/// A prediction counts as earlier by more than this.
+const SOONER_NS: u64 = 1_000_000_000;
+
 #[derive(Clone, Debug)]
 struct OpenFault {
     id: FaultId,
@@ -18,6 +21,8 @@ struct OpenFault {
     /// `None`: a rule about the whole job.
     node: Option<NodeName>,
     acted_ns: Option<u64>,
+    /// When its node fails, as the action counts on it, in monotonic nanoseconds.
+    fails_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -35,7 +40,7 @@ impl FaultTable {
     /// Adopts a fault that an earlier policy numbered and acted on.
     pub(super) fn adopt(&mut self, id: FaultId, rule: usize, node: Option<NodeName>, now: Now) {
         self.follow(id);
-        self.keep(OpenFault { id, rule, node, acted_ns: Some(now.mono_ns) });
+        self.keep(OpenFault { id, rule, node, acted_ns: Some(now.mono_ns), fails_ns: None });
     }
 
     /// The number of that fault; it may be new.
@@ -55,7 +60,8 @@ impl FaultTable {
             return open.id;
         }
         self.newest = FaultId(self.newest.0 + 1);
-        self.keep(OpenFault { id: self.newest, rule, node: node.cloned(), acted_ns: None });
+        let (node, acted_ns, fails_ns) = (node.cloned(), None, None);
+        self.keep(OpenFault { id: self.newest, rule, node, acted_ns, fails_ns });
         self.newest
     }
 
@@ -70,6 +76,19 @@ impl FaultTable {
         for open in self.open.iter_mut().filter(|open| open.id == id) {
             open.acted_ns = Some(now.mono_ns);
         }
+    }
+
+    /// The action for the fault counts on this time.
+    pub(super) fn expect(&mut self, id: FaultId, fails_ns: Option<u64>) {
+        for open in self.open.iter_mut().filter(|open| open.id == id) {
+            open.fails_ns = fails_ns;
+        }
+    }
+
+    /// Whether the action for the fault counts on a later time.
+    pub(super) fn fails_sooner(&self, id: FaultId, fails_ns: u64) -> bool {
+        let known = self.open.iter().find(|open| open.id == id).and_then(|open| open.fails_ns);
+        known.is_some_and(|known| fails_ns.saturating_add(SOONER_NS) < known)
     }
 
     pub(super) fn has_acted(&self, id: FaultId) -> bool {

@@ -1,5 +1,5 @@
-//! Orders about nodes that outlive a launcher: which are drained or banned, and which are used
-//! although conditions hold.
+//! What outlives a launcher: which nodes are drained or banned, which are used although conditions
+//! hold, and that the circuit breaker is open.
 
 use super::Report;
 use crate::names::NodeName;
@@ -16,6 +16,13 @@ pub struct Orders {
     /// By which rules nodes get no ranks although no condition holds.
     #[serde(default)]
     banned: BTreeMap<NodeName, BTreeSet<String>>,
+    /// The circuit breaker is open until a person closes it.
+    #[serde(default)]
+    pub(super) is_breaker_open: bool,
+    /// The nodes for whose conditions a rule about the whole job has acted, by its name. It does
+    /// not act for them again while the conditions hold.
+    #[serde(default)]
+    answered: BTreeMap<String, BTreeSet<NodeName>>,
 }
 
 impl Orders {
@@ -32,6 +39,30 @@ impl Orders {
         self.drained.remove(node);
         self.banned.remove(node);
         self.overruled.insert(node.clone(), wall_ns);
+        self.retain_answered(|_, of| of != node);
+    }
+
+    /// A rule about the whole job acts for these nodes.
+    pub(super) fn answer(&mut self, rule: &str, nodes: BTreeSet<NodeName>) {
+        self.answered.entry(rule.to_owned()).or_default().extend(nodes);
+    }
+
+    /// Whether the rule has acted for all of these nodes.
+    pub(super) fn has_answered(&self, rule: &str, nodes: &BTreeSet<NodeName>) -> bool {
+        self.answered.get(rule).is_some_and(|answered| nodes.is_subset(answered))
+    }
+
+    /// Keeps only these nodes, by the name of the rule.
+    pub(super) fn retain_answered(&mut self, keeps: impl Fn(&str, &NodeName) -> bool) {
+        self.answered.retain(|rule, nodes| {
+            nodes.retain(|node| keeps(rule, node));
+            !nodes.is_empty()
+        });
+    }
+
+    /// Whether a rule bans the node.
+    pub fn is_banned(&self, node: &NodeName) -> bool {
+        self.banned.contains_key(node)
     }
 
     pub(super) fn ban(&mut self, node: &NodeName, rule: &str) {

@@ -12,6 +12,7 @@ use ftb_core::{Event, EventId, Now, Position, Severity};
 const AGENT_SPACE: &str = "ftb.agent";
 /// The tag with space and name of the event that an agent repeats.
 const ORIGINAL: &str = "event";
+const NS_PER_S: u64 = 1_000_000_000;
 /// Event spaces whose payload is the node: Appendix B of the thesis, and MVAPICH2's trigger.
 const PAYLOAD_SPACES: [&str; 2] = ["ftb.ipmi", "ftb.mpi.mig_trigger"];
 
@@ -179,6 +180,10 @@ impl Report {
     pub(super) fn fails_ns(&self, now: Now) -> Option<u64> {
         if self.event.tag("cause") != Some("predicted") {
             return None;
+        }
+        if let Some(at_s) = self.event.tag("fails_at_min").and_then(|at| at.parse::<u64>().ok()) {
+            let left_ns = at_s.saturating_mul(NS_PER_S).saturating_sub(now.wall_ns);
+            return Some(now.mono_ns.saturating_add(left_ns));
         }
         let tag = self.event.tag("seconds_left_min").or_else(|| self.event.tag("seconds_left"));
         let left = core::time::Duration::try_from_secs_f64(tag?.parse().ok()?).ok()?;

@@ -53,6 +53,10 @@ impl Policy {
             rules[*rule].takes_each() && !is_for_good && !is_banned && !is_matched
         };
         let passed: BTreeSet<usize> = before.matched.iter().copied().filter(is_over).collect();
+        // What holds no more may be acted on again.
+        let ended = before.matched.iter().filter(|rule| !conditions.matches(node, **rule));
+        let ended: BTreeSet<&str> = ended.map(|rule| rules[*rule].name.as_str()).collect();
+        self.orders.retain_answered(|rule, of| of != node || !ended.contains(rule));
         let is_void = |settling: &Settling| {
             settling.is_stated && settling.node == *node && passed.contains(&settling.rule)
         };

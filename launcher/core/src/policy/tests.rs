@@ -194,8 +194,21 @@ fn too_many_actions_open_the_breaker_until_a_person_closes_it() {
     assert!(actions.iter().any(reported), "{actions:?}");
     let later = ipmi(&mut policy, 5000, "FTB_IPMI_FANFAIL", 9);
     assert!(wants(&later).is_empty(), "time does not close it");
-    policy.reset();
-    assert!(is_migration(&ipmi(&mut policy, 5001, "FTB_IPMI_FANFAIL", 9), 9));
+    // Nor does another launcher.
+    let text = serde_json::to_string(policy.orders()).unwrap();
+    let mut next = Policy::parse(DEFAULT).unwrap();
+    let begins = next.adopt_orders(at(1), serde_json::from_str(&text).unwrap());
+    assert!(begins.iter().any(reported), "{begins:?}");
+    assert!(wants(&ipmi(&mut next, 2, "FTB_IPMI_FANFAIL", 9)).is_empty());
+    for policy in [&mut policy, &mut next] {
+        policy.reset();
+        assert!(is_migration(&ipmi(policy, 5001, "FTB_IPMI_FANFAIL", 9), 9));
+    }
+    let text = serde_json::to_string(next.orders()).unwrap();
+    let mut last = Policy::parse(DEFAULT).unwrap();
+    let begins = last.adopt_orders(at(1), serde_json::from_str(&text).unwrap());
+    assert!(!begins.iter().any(reported), "{begins:?}");
+    assert!(!last.is_open());
 }
 
 #[test]
@@ -229,7 +242,10 @@ fn faults(actions: &[Action]) -> Vec<(&'static str, BTreeSet<FaultId>)> {
             Some(("wanted", fault.iter().map(|(fault, _)| *fault).collect()))
         }
         Action::Cancel { faults, .. } => Some(("off", faults.clone())),
-        Action::Notify(_) | Action::Gone { .. } | Action::Unusable { .. } => None,
+        Action::Notify(_)
+        | Action::Gone { .. }
+        | Action::Unusable { .. }
+        | Action::Sooner { .. } => None,
     };
     actions.iter().filter_map(fault).collect()
 }

@@ -40,7 +40,20 @@ impl World {
                 self.cut.remove(name);
             }
             nla::NlaOutput::Restore { episode, incarnation, set, ranks } => {
+                if self.slow_restore.take_if(|slow| slow == name).is_some() {
+                    self.slow.insert(name.clone(), incarnation);
+                    let result = Err("not done in 60s: killed".to_owned());
+                    let restored = nla::NlaInput::Restored { incarnation, result };
+                    return self.later(name, 60_000, restored);
+                }
                 self.restore_ranks(name, episode, incarnation, &set, &ranks);
+            }
+            nla::NlaOutput::CancelRestore { incarnation } => {
+                if self.slow.get(name) == Some(&incarnation) {
+                    self.slow.remove(name);
+                    let result = Err("it was replaced".to_owned());
+                    self.later(name, 20, nla::NlaInput::Restored { incarnation, result });
+                }
             }
             nla::NlaOutput::PublishFor(says) => {
                 self.rank_says(says.rank, says.episode, says.message)

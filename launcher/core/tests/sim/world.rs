@@ -84,6 +84,23 @@ pub struct World {
     pub work: u64,
     pub times: Times,
     pub parked: ParkedWorld,
+    /// The next restore on this node takes a minute, unless it is cancelled, and fails.
+    pub slow_restore: Option<NodeName>,
+    /// Such restores, by incarnation.
+    pub slow: BTreeMap<NodeName, u64>,
+}
+
+fn nla_config(name: &NodeName, size: u32, manner: Manner) -> NlaConfig {
+    NlaConfig {
+        size,
+        job: JobId::new("job").expect("good"),
+        node: name.clone(),
+        orphan_grace: nla::limits::ORPHAN_GRACE,
+        kill_grace: nla::limits::KILL_GRACE,
+        manner,
+        sample_every: core::time::Duration::ZERO,
+        warm: WarmProcesses::default(),
+    }
 }
 
 pub fn node(name: &str) -> NodeName {
@@ -94,17 +111,7 @@ impl World {
     pub fn new(seed: u64, config: JlConfig, faults: Faults) -> Self {
         let (now, manner, size) = (Now::default(), config.manner, config.size);
         let nla = |name: &NodeName, spare| {
-            let config = NlaConfig {
-                size,
-                job: JobId::new("job").expect("good"),
-                node: name.clone(),
-                orphan_grace: nla::limits::ORPHAN_GRACE,
-                kill_grace: nla::limits::KILL_GRACE,
-                manner,
-                sample_every: core::time::Duration::ZERO,
-                warm: WarmProcesses::default(),
-            };
-            (name.clone(), Nla::new(now, config, spare))
+            (name.clone(), Nla::new(now, nla_config(name, size, manner), spare))
         };
         let primaries = config.placement.keys().map(|name| nla(name, false));
         let spares = config.spares.iter().map(|name| nla(name, true));
@@ -150,6 +157,8 @@ impl World {
             work: WORK,
             times: Times::default(),
             parked: ParkedWorld::default(),
+            slow_restore: None,
+            slow: BTreeMap::new(),
         };
         // The launcher writes it before it does anything.
         world.saved = serde_json::to_string(&world.jl).expect("a state is text");
@@ -366,6 +375,7 @@ impl World {
             | nla::NlaOutput::Save { .. }
             | nla::NlaOutput::Release { .. }
             | nla::NlaOutput::Restore { .. }
+            | nla::NlaOutput::CancelRestore { .. }
             | nla::NlaOutput::PublishFor(_)) => self.agent(name, output),
             nla::NlaOutput::Protect(task) => {
                 let after = 5 + self.rng.below(60);

@@ -210,6 +210,12 @@ impl Task {
         }
     }
 
+    /// Ends a pod whose ranks were not restored; nothing of them is reported.
+    pub(super) async fn discard(mut self) {
+        self.ranks.clear();
+        self.end().await;
+    }
+
     async fn ended(&self, rank: u32, incarnation: u64, how: ExitCause) {
         let input = NlaInput::Ended { rank, incarnation, how, image: None };
         let _ = self.ends.inputs.send(input).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::drill::{Choice, Drill, DrillAnswer, DrillCheck, DrillId, DrillSource, decide};
-use crate::policy::{DEFAULT, Facts, Policy, Proof, Report, Statement};
+use crate::policy::{Brake, DEFAULT, Facts, Policy, Proof, Report, Statement};
 use ftb_core::condition::pairs::{ConditionPair, ConditionPairs};
 use ftb_core::condition::{Condition, Truth};
 use ftb_core::log::conditions::Claim;
@@ -100,10 +100,25 @@ fn a_drill_says_why_nothing_would_move() {
     let shadow = answered(&job, &Policy::parse(&text).unwrap(), &fan("a"));
     assert_eq!(shadow.choice, Choice::Nothing);
     assert!(shadow.words.contains("shadow mode: would migrate"), "{}", shadow.words);
+    assert_eq!((shadow.braked, idle.braked, unknown.braked), (Some(Brake::Shadow), None, None));
     let mut busy = with_spare(true);
     busy.fails(1, "b");
     let waits = answered(&busy, &policy, &fan("a"));
     assert_eq!(waits.choice, Choice::Wait, "{}", waits.words);
+}
+
+#[test]
+fn a_drill_says_that_the_circuit_breaker_is_open() {
+    let text = DEFAULT.replace("actions = 8", "actions = 1");
+    let (job, mut policy) = (with_spare(true), Policy::parse(&text).unwrap());
+    assert_eq!(answered(&job, &policy, &fan("a")).braked, None);
+    let (space, name) = fan("b").fault;
+    let facts = Facts { nodes: job.jl.job.placement().into_keys().collect(), owner: 7 };
+    policy.event(Now::default(), &Report::new(Event::new(space, name), "b"), &node("b"), &facts);
+    let answer = answered(&job, &policy, &fan("a"));
+    assert_eq!((answer.choice, answer.braked), (Choice::Nothing, Some(Brake::Breaker)));
+    assert!(answer.words.contains("the circuit breaker is open"), "{}", answer.words);
+    assert!(!policy.is_open(), "a drill opens none");
 }
 
 #[test]

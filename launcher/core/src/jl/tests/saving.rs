@@ -105,7 +105,7 @@ fn died(mut job: Clocked) -> Clocked {
     job
 }
 
-fn saved() -> Clocked {
+pub(super) fn saved() -> Clocked {
     let mut job = met();
     assert_eq!(job.asks(Clocked::checkpoint()), [Outcome::Accepted]);
     save(&mut job);

@@ -583,3 +583,42 @@ fn a_prediction_shortens_the_wait_of_a_fault_that_was_put_off() {
     predicted(&mut policy, 20, 12);
     assert_eq!(moves_by(&policy.tick(at(23), &facts(4))), [Some(at(32).mono_ns)]);
 }
+
+fn sooner(actions: &[Action]) -> Vec<(FaultId, u64)> {
+    let is = |action: &Action| match action {
+        Action::Sooner { fault, fails_ns, .. } => Some((*fault, *fails_ns / at(1).mono_ns)),
+        _ => None,
+    };
+    actions.iter().filter_map(is).collect()
+}
+
+#[test]
+fn a_node_that_fails_sooner_than_was_predicted_is_no_second_fault() {
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    predicted(&mut policy, 20, 300);
+    assert_eq!(moves_by(&policy.tick(at(25), &facts(4))), [Some(at(320).mono_ns)]);
+    let first = FaultId(1);
+    assert_eq!(sooner(&predicted(&mut policy, 30, 290)), [], "that is known");
+    assert_eq!(sooner(&predicted(&mut policy, 40, 12)), [(first, 52)]);
+    assert_eq!(sooner(&predicted(&mut policy, 41, 11)), []);
+    // The limit is reached.
+    let mut hot = event("ftb.ipmi", "FTB_IPMI_OVERTEMP");
+    hot.tags = vec![Tag { key: "cause".to_owned(), value: "above_threshold".to_owned() }];
+    assert_eq!(sooner(&says(&mut policy, 45, &about(hot.clone(), 2), 4)), [(first, 45)]);
+    assert_eq!(sooner(&says(&mut policy, 46, &about(hot, 2), 4)), []);
+    assert_eq!(moves_by(&policy.tick(at(60), &facts(4))), [], "its number stays");
+}
+
+/// A repeated fault keeps its onset, and agents repeat statements under a new time.
+#[test]
+fn the_time_of_a_predicted_failure_is_counted_from_no_onset() {
+    let mut hot = stated(1, "FTB_IPMI_OVERTEMP", 2, "OVERTEMP", Truth::True);
+    let tags = [("cause", "predicted"), ("seconds_left_min", "30"), ("fails_at_min", "630")];
+    hot.event.tags =
+        tags.map(|(key, value)| Tag { key: key.to_owned(), value: value.to_owned() }).into();
+    hot.stated.as_mut().unwrap().condition.onset_ns = at(100).mono_ns;
+    let now = Now { mono_ns: at(7).mono_ns, wall_ns: at(610).mono_ns };
+    assert_eq!(hot.fails_ns(now), Some(at(27).mono_ns));
+    let late = Now { wall_ns: at(700).mono_ns, ..now };
+    assert_eq!(hot.fails_ns(late), Some(now.mono_ns), "now");
+}

@@ -213,3 +213,64 @@ fn a_drain_that_waits_is_done_although_its_condition_clears() {
         assert!(matches!(drained[..], [Request::Drain { .. }]), "{other}: {drained:?}");
     }
 }
+
+/// A program of the thesis states one condition of its node: it is bad, by fan or by heat.
+fn bad_by(policy: &mut Policy, seconds: u64, name: &str) -> Vec<Action> {
+    says(policy, seconds, &stated(seconds, name, 2, "HARDWARE", Truth::True), 4)
+}
+
+#[test]
+fn heat_cancels_no_request_for_a_failed_fan_of_the_same_condition() {
+    let (fan, heat) = ("FTB_IPMI_FANFAIL", "FTB_IPMI_OVERTEMP");
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    assert!(is_migration(&bad_by(&mut policy, 1, fan), 2));
+    for seconds in [2, 3] {
+        let hot = bad_by(&mut policy, seconds, heat);
+        assert_eq!(faults(&hot), [], "the fan has failed still");
+    }
+    assert!(policy.conditions.out(&node(2)).is_some());
+    // In the other order the heat goes on.
+    let mut policy = Policy::parse(DEFAULT).unwrap();
+    bad_by(&mut policy, 1, heat);
+    assert!(is_migration(&policy.tick(at(6), &facts(4)), 2));
+    assert_eq!(faults(&bad_by(&mut policy, 7, fan)), []);
+    // One state of the node ends both.
+    let normal = stated(9, "FTB_IPMI_NORMAL", 2, "HARDWARE", Truth::False);
+    let normal = says(&mut policy, 9, &normal, 4);
+    assert!(wants(&normal).contains(&Request::Usable { node: node(2) }), "{normal:?}");
+}
+
+/// Each launcher reads the rows, and publishers state them again every ten minutes.
+#[test]
+fn a_rule_about_the_job_acts_once_for_conditions_that_go_on() {
+    let begin = || with_rule_about_the_job("nodes_over = 0.4\nwithin = \"60s\"\n");
+    let next = |policy: &Policy| {
+        let text = serde_json::to_string(policy.orders()).unwrap();
+        let mut next = begin();
+        next.adopt_orders(at(0), serde_json::from_str(&text).unwrap());
+        next
+    };
+    // How often the job is saved for statements about these nodes.
+    let saves = |policy: &mut Policy, seconds: u64, nodes: &[u32]| {
+        let mut actions = Vec::new();
+        for (second, number) in (seconds..).zip(nodes) {
+            actions.extend(disk(policy, second, *number, Truth::True));
+        }
+        actions.extend(policy.tick(at(seconds + 20), &facts(4)));
+        wants(&actions).len()
+    };
+    let mut policy = begin();
+    assert_eq!(saves(&mut policy, 1, &[1, 2]), 1);
+    assert_eq!(saves(&mut policy, 700, &[1, 2]), 0);
+    let mut policy = next(&policy);
+    assert_eq!(saves(&mut policy, 1, &[1, 2]), 0);
+    policy.end_first_reading();
+    // A third node is news, and so is one on which it has passed.
+    assert_eq!(saves(&mut policy, 700, &[1, 2, 3]), 1);
+    disk(&mut policy, 800, 2, Truth::False);
+    assert_eq!(saves(&mut policy, 900, &[1, 2]), 1);
+    // It has passed while no launcher ran.
+    let mut policy = next(&policy);
+    policy.end_first_reading();
+    assert_eq!(saves(&mut policy, 2, &[1, 2]), 1);
+}

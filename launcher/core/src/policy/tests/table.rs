@@ -93,7 +93,7 @@ impl PolicyWorld {
     fn state(&self) -> String {
         let policy = &self.policy;
         let mut words = Vec::new();
-        if policy.open {
+        if policy.is_open() {
             words.push("breaker open".to_owned());
         }
         if policy.orders.is_drained(&node(1)) {
@@ -135,6 +135,7 @@ fn done(actions: &[Action]) -> String {
             Action::Notify(words) if words.contains("would") => "only reported".to_owned(),
             Action::Notify(_) => String::new(),
             Action::Unusable { .. } => "it gets no ranks".to_owned(),
+            Action::Sooner { .. } => "its migration goes first".to_owned(),
             Action::Gone { .. } => "the node counts as lost".to_owned(),
             Action::Request { want: Request::Migrate { .. }, .. } => "migrate".to_owned(),
             Action::Request { want: Request::Drain { .. }, .. } => "drain".to_owned(),
