@@ -38,6 +38,8 @@ const MASTER_PORT: u16 = 29_500;
 
 /// How a rank learns that the others go on without dead ones (launcher/core/protocol.md).
 const ON_DEATH: &str = "FTB_ON_DEATH";
+/// What only the launcher may say to a rank; a job may be started by one of another job.
+const OF_A_RANK: [&str; 4] = [ON_DEATH, "FTB_LOOP", "FTB_PARKED", "FTB_RANK_FD"];
 
 /// What all ranks of a job share.
 struct Program {
@@ -64,7 +66,7 @@ pub async fn run(run: Run) -> Result<i32, Failure> {
     }
     let mut env: BTreeMap<String, String> = std::env::vars().collect();
     env.extend(run.env.iter().cloned());
-    env.remove(ON_DEATH);
+    env.retain(|key, _| !OF_A_RANK.contains(&key.as_str()));
     let env: Vec<(String, String)> = env.into_iter().collect();
     let policy = policy_text(run.how.policy.as_deref())?;
     let line = CommandLine { argv: &run.argv, env: &env, cwd: &cwd };

@@ -4,11 +4,14 @@
 //!
 //! The first frame of a dialer says what the connection is for ([`Purpose`]).
 
+use crate::image_request::{ImageAnswer, ImageRequest};
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::{
     BODY_BYTES_MAX, HEAD_BYTES, HELLO_BYTES, Handshake, NONCE_BYTES, Opener, PROOF_BYTES, Sealer,
     Secret, Side,
 };
+use ftb_launcher_pods::images::read_line;
+use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -28,31 +31,14 @@ pub const STALL_MAX: Duration = Duration::from_secs(30);
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// The first frame of a dialer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// It is an edge of the launch tree.
     Tree,
     /// Another JL listens at this address; nothing follows.
     Launcher(String),
-    /// An image, answered in frames ([`crate::image_request`]).
-    Image(String),
-}
-
-impl Purpose {
-    fn line(&self) -> String {
-        match self {
-            Self::Tree => "tree".to_owned(),
-            Self::Launcher(address) => format!("launcher {address}"),
-            Self::Image(words) => format!("image {words}"),
-        }
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let rest = |word| line.strip_prefix(word).map(str::to_owned);
-        let launcher = || rest("launcher ").map(Self::Launcher);
-        let image = || rest("image ").map(Self::Image);
-        (line == "tree").then_some(Self::Tree).or_else(launcher).or_else(image)
-    }
+    /// An image, answered in frames.
+    Image(ImageRequest),
 }
 
 /// A connection of which both sides know the secret.
@@ -69,7 +55,7 @@ pub async fn dial(address: &str, secret: &Secret, purpose: &Purpose) -> io::Resu
     let connected = async {
         let stream = TcpStream::connect(address).await?;
         let mut connection = shake_hands(stream, secret, Side::Dialer).await?;
-        connection.writer.write(purpose.line().as_bytes()).await?;
+        connection.writer.write(&serde_json::to_vec(purpose)?).await?;
         Ok(connection)
     };
     let wait = if *purpose == Purpose::Tree { TREE_DIAL_WAIT } else { DIAL_WAIT };
@@ -83,8 +69,8 @@ pub(crate) async fn accept(
     let accepted = async {
         let mut connection = shake_hands(stream, secret, Side::Listener).await?;
         let line = connection.reader.read().await?;
-        let purpose = core::str::from_utf8(&line).ok().and_then(Purpose::parse);
-        let purpose = purpose.ok_or_else(|| io::Error::other("an unknown purpose"))?;
+        let unknown = |_| io::Error::other("an unknown purpose");
+        let purpose = serde_json::from_slice(&line).map_err(unknown)?;
         Ok((connection, purpose))
     };
     tokio::time::timeout(HANDSHAKE_WAIT, accepted).await?
@@ -153,6 +139,44 @@ pub struct BlockingConnection {
 impl BlockingConnection {
     pub fn new(connection: Connection, runtime: Handle) -> Self {
         Self { connection, runtime, body: Vec::new(), taken: 0, waiting: Vec::new() }
+    }
+
+    /// Requests an image. Its bytes follow the answer, which is one of an image.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn ask(
+        server: &str,
+        secret: &Secret,
+        runtime: &Handle,
+        request: ImageRequest,
+    ) -> io::Result<(ImageAnswer, Self)> {
+        let purpose = Purpose::Image(request);
+        let connection = runtime.block_on(dial(server, secret, &purpose))?;
+        let mut from = Self::new(connection, runtime.clone());
+        loop {
+            match serde_json::from_str(&read_line(&mut from)?)? {
+                ImageAnswer::Wait => {}
+                ImageAnswer::Refused(reason) => return Err(io::Error::other(reason)),
+                answer => return Ok((answer, from)),
+            }
+        }
+    }
+
+    /// As [`BlockingConnection::ask`], for bytes in memory. Returns how many follow.
+    ///
+    /// # Errors
+    /// As [`BlockingConnection::ask`].
+    pub fn ask_bytes(
+        server: &str,
+        secret: &Secret,
+        runtime: &Handle,
+        request: ImageRequest,
+    ) -> io::Result<(u64, Self)> {
+        match Self::ask(server, secret, runtime, request)? {
+            (ImageAnswer::File { bytes, .. }, from) => Ok((bytes, from)),
+            (answer, _) => Err(io::Error::other(format!("expected bytes, not {answer:?}"))),
+        }
     }
 }
 

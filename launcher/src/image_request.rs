@@ -1,13 +1,86 @@
-//! The words of requests for images between processes of a job, and of their answers.
-//!
-//! A client requests `GET SET RANK`. The answer is `OK LENGTH SHA256` and the bytes, or `TREE
-//! SHA256` and the files; else `ERR reason`. Only the store of a job knows the SHA-256, from the
-//! manifest of the set; the client verifies it. `AWAIT SET RANK` requests an image that may still
-//! grow ([`ftb_launcher_pods::images::growing`]). Lines `WAIT` may precede an answer.
+//! Requests for images between processes of a job, and their answers: packets, each a line of JSON,
+//! in the frames of a connection. The bytes of an image follow its answer.
 
-/// Requests a whole image.
-pub(crate) const GET: &str = "GET";
-/// Requests an image that may still grow.
-pub(crate) const AWAIT: &str = "AWAIT";
-/// Sent while the transfer or its image has not begun.
-pub(crate) const WAIT: &str = "WAIT";
+use ftb_launcher_core::memory::scheme::GROUP_MAX;
+use ftb_launcher_core::names::{NodeName, SetId};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+
+/// What a client requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageRequest {
+    /// A whole image.
+    Get { set: SetId, rank: u32 },
+    /// An image that may still grow ([`ftb_launcher_pods::images::growing`]).
+    Await { set: SetId, rank: u32 },
+    /// A combined cell.
+    Fold(Fold),
+}
+
+/// The answer. Only the store of a job knows the SHA-256 of an image, from the manifest of the set;
+/// elsewhere it is empty. The client verifies it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ImageAnswer {
+    /// The transfer or its image has not begun. Another answer follows.
+    Wait,
+    /// That many bytes follow.
+    File { bytes: u64, digest: String },
+    /// The files of a directory follow ([`ftb_launcher_pods::images::tree`]).
+    Tree { digest: String },
+    /// There is no image, with the reason.
+    Refused(String),
+}
+
+impl ImageAnswer {
+    /// The packet.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+
+    pub(crate) fn send(&self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&self.line())
+    }
+}
+
+/// A member on a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hop {
+    pub(crate) address: String,
+    pub(crate) member: usize,
+    pub(crate) owner: NodeName,
+    /// Of its share.
+    pub(crate) bytes: u64,
+}
+
+/// A request of a combined cell ([`crate::memory::peers`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fold {
+    pub(crate) set: SetId,
+    pub(crate) stripe: usize,
+    pub(crate) chunk: u64,
+    /// The server.
+    pub(crate) first: Hop,
+    pub(crate) rest: Vec<Hop>,
+}
+
+impl Fold {
+    /// Along a path; `None` without a member.
+    pub(crate) fn along(set: &SetId, stripe: usize, chunk: u64, path: Vec<Hop>) -> Option<Self> {
+        let mut path = path.into_iter();
+        let first = path.next()?;
+        Some(Self { set: set.clone(), stripe, chunk, first, rest: path.collect() })
+    }
+
+    /// The rest of the path.
+    pub(crate) fn next(&self) -> Option<Self> {
+        Self::along(&self.set, self.stripe, self.chunk, self.rest.clone())
+    }
+
+    /// Whether there can be such a group. A path visits a member once.
+    pub(crate) fn is_possible(&self) -> bool {
+        const MEMBERS_MAX: usize = 2 * GROUP_MAX as usize;
+        self.stripe < MEMBERS_MAX && self.rest.len() + 1 < MEMBERS_MAX
+    }
+}

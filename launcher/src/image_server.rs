@@ -4,7 +4,7 @@
 //! [`crate::transfer`]. Both ends copy with blocking streams on threads.
 
 use crate::connection::{BlockingConnection, Connection, STALL_MAX};
-use crate::image_request::{AWAIT, GET, WAIT};
+use crate::image_request::{Fold, ImageAnswer, ImageRequest};
 use crate::jobdir::{self, JobDir, JobFile};
 use crate::memory::peers::{self, Peers};
 use crate::memory::{Image, NodeMemory};
@@ -22,12 +22,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Most running transfers of a server; others wait and get `WAIT`.
+/// Most running transfers of a server; others wait and get [`ImageAnswer::Wait`].
 pub const TRANSFERS_MAX: usize = 16;
 /// Most combined cells that a server sends at once: those of two large groups. A further one is
 /// refused, because members of a path that wait for each other would wait for ever.
 pub const FOLDS_MAX: usize = 128;
-/// Interval of `WAIT`.
+/// Interval of [`ImageAnswer::Wait`].
 const BEAT_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 10_000 });
 
 /// Serves the images of one process.
@@ -74,28 +74,10 @@ impl ImageServer {
     }
 
     /// The image in memory that is requested, if one is.
-    fn in_memory(&self, words: &str) -> Option<Result<Image, String>> {
-        let words: Vec<&str> = words.split(' ').collect();
-        let [GET, set, rank] = words[..] else { return None };
-        let set = SetId::new(set).ok().filter(SetId::is_in_memory)?;
-        let Some((memory, _)) = &self.memory else {
-            return Some(Err("this node holds nothing in memory".to_owned()));
-        };
-        let rank = rank.parse().map_err(|_| "this is no rank".to_owned());
-        Some(rank.and_then(|rank| memory.image(&set, rank)))
-    }
-
-    /// Whether the image may still grow, and its path.
-    fn wanted(&self, words: &str) -> Result<(bool, PathBuf), String> {
-        let words: Vec<&str> = words.split(' ').collect();
-        let (early, set, rank) = match words[..] {
-            [GET, set, rank] => (false, set, rank),
-            [AWAIT, set, rank] => (true, set, rank),
-            _ => return Err("expected GET SET RANK".to_owned()),
-        };
-        let set = SetId::new(set).map_err(|error| error.to_string())?;
-        let rank = rank.parse().map_err(|_| "this is no rank".to_owned())?;
-        Ok((early, path(&self.root, &set, rank)))
+    fn in_memory(&self, set: &SetId, rank: u32) -> Option<Result<Image, String>> {
+        let none = || Err("this node holds nothing in memory".to_owned());
+        let image = |(memory, _): &(NodeMemory, Secret)| memory.image(set, rank);
+        set.is_in_memory().then(|| self.memory.as_ref().map_or_else(none, image))
     }
 }
 
@@ -105,33 +87,26 @@ impl ImageServer {
 /// The connection breaks, or the image cannot be read.
 pub async fn answer(
     mut connection: Connection,
-    words: &str,
+    request: ImageRequest,
     server: &ImageServer,
 ) -> io::Result<()> {
-    if words.starts_with(peers::FOLD) {
-        return answer_fold(connection, words.to_owned(), server).await;
-    }
+    let (set, rank, early) = match request {
+        ImageRequest::Fold(fold) => return answer_fold(connection, fold, server).await,
+        ImageRequest::Get { set, rank } => (set, rank, false),
+        ImageRequest::Await { set, rank } => (set, rank, true),
+    };
     let _transfer = begin(&mut connection, server).await?;
-    if let Some(image) = server.in_memory(words) {
-        let mut to = BlockingConnection::new(connection, Handle::current());
-        let task = move || {
-            match image {
-                Ok(image) => peers::send(&image, &mut to)?,
-                Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
-            }
-            to.flush()
-        };
-        return tokio::task::spawn_blocking(task).await?;
-    }
-    let wanted = server.wanted(words).and_then(|(early, path)| {
-        let digest = server.digest(&path)?;
-        Ok((early, path, digest))
-    });
+    let in_memory = if early { None } else { server.in_memory(&set, rank) };
+    let place = path(&server.root, &set, rank);
+    let digest = if in_memory.is_some() { Ok(String::new()) } else { server.digest(&place) };
     let mut to = BlockingConnection::new(connection, Handle::current());
     let task = move || {
-        match wanted {
-            Ok((early, path, digest)) => send(&mut to, &path, early, &digest)?,
-            Err(reason) => to.write_all(format!("ERR {reason}\n").as_bytes())?,
+        match (in_memory, digest) {
+            (Some(Ok(image)), _) => peers::send(&image, &mut to)?,
+            (None, Ok(digest)) => send(&mut to, &place, early, digest)?,
+            (Some(Err(reason)), _) | (None, Err(reason)) => {
+                ImageAnswer::Refused(reason).send(&mut to)?;
+            }
         }
         to.flush()
     };
@@ -141,18 +116,19 @@ pub async fn answer(
 /// Sends a cell that is combined along a path.
 async fn answer_fold(
     mut connection: Connection,
-    words: String,
+    fold: Fold,
     server: &ImageServer,
 ) -> io::Result<()> {
     let place = server.folds.clone().try_acquire_owned();
     let (Some((memory, secret)), Ok(place)) = (server.memory.clone(), place) else {
-        return connection.writer.write(b"ERR this node combines no further cells\n").await;
+        let refused = ImageAnswer::Refused("this node combines no further cells".to_owned());
+        return connection.writer.write(&refused.line()).await;
     };
     let runtime = Handle::current();
     let mut to = BlockingConnection::new(connection, runtime.clone());
     let task = move || {
         let _place = place;
-        peers::answer(&memory, &Peers { secret, runtime }, &words, &mut to)
+        peers::answer(&memory, &Peers { secret, runtime }, &fold, &mut to)
     };
     tokio::task::spawn_blocking(task).await?
 }
@@ -167,30 +143,31 @@ async fn begin(
         if let Ok(place) = timeout(BEAT_EVERY, &mut place).await {
             return place.map_err(io::Error::other);
         }
-        let wait = format!("{WAIT}\n");
-        timeout(STALL_MAX, connection.writer.write(wait.as_bytes())).await??;
+        let wait = ImageAnswer::Wait.line();
+        timeout(STALL_MAX, connection.writer.write(&wait)).await??;
     }
 }
 
-fn send(to: &mut BlockingConnection, path: &Path, early: bool, digest: &str) -> io::Result<()> {
+fn send(to: &mut BlockingConnection, path: &Path, early: bool, digest: String) -> io::Result<()> {
     if early {
         growing::started(path, BEAT_EVERY, || {
-            to.write_all(format!("{WAIT}\n").as_bytes()).and_then(|()| to.flush())
+            ImageAnswer::Wait.send(to).and_then(|()| to.flush())
         })?;
     }
     match fs::metadata(path) {
         Err(error) => {
-            to.write_all(format!("ERR cannot read image {}: {error}\n", path.display()).as_bytes())
+            let reason = format!("cannot read image {}: {error}", path.display());
+            ImageAnswer::Refused(reason).send(to)
         }
         Ok(data) if data.is_dir() => {
-            to.write_all(format!("TREE {digest}\n").as_bytes())?;
+            ImageAnswer::Tree { digest }.send(to)?;
             if early { growing::send(path, to) } else { tree::send(path, to) }.map(drop)
         }
         Ok(_) => {
             let mut file = File::open(path)?;
-            let length = file.metadata()?.len();
-            to.write_all(format!("OK {length} {digest}\n").as_bytes())?;
-            copy(&mut file, to, length, 0).map(drop)
+            let bytes = file.metadata()?.len();
+            ImageAnswer::File { bytes, digest }.send(to)?;
+            copy(&mut file, to, bytes, 0).map(drop)
         }
     }
 }
@@ -215,28 +192,21 @@ mod tests {
         let server = listener.local_addr().unwrap().to_string();
         let (tree, _) = mpsc::channel(1);
         tokio::spawn(listener::serve(listener, Secret::new("key"), images, tree));
-        let purpose = Purpose::Image("GET set-1 0".to_owned());
+        let set = SetId::new("set-1").unwrap();
+        let purpose = Purpose::Image(ImageRequest::Get { set, rank: 0 });
         let mut client = dial(&server, &Secret::new("key"), &purpose).await.unwrap();
+        let wait = ImageAnswer::Wait.line();
         for _ in 0..3 {
             let line = timeout(STALL_MAX, client.reader.read()).await.unwrap().unwrap();
-            assert_eq!(line, b"WAIT\n");
+            assert_eq!(line, wait);
         }
         drop(others);
         let mut line = client.reader.read().await.unwrap();
-        while line == b"WAIT\n" {
+        while line == wait {
             line = client.reader.read().await.unwrap();
         }
-        assert!(line.starts_with(b"ERR cannot read image"));
-    }
-
-    #[test]
-    fn only_a_proper_request_names_a_file() {
-        let server = ImageServer::new("/images".into());
-        for bad in ["", "GET", "GET ../x 1", "GET set-1 x", "GET set-1 1 2", "PUT set-1 1"] {
-            assert!(server.wanted(bad).is_err(), "{bad}");
-        }
-        let there = PathBuf::from("/images/set-1/rank-7.img");
-        assert_eq!(server.wanted("GET set-1 7"), Ok((false, there.clone())));
-        assert_eq!(server.wanted("AWAIT set-1 7"), Ok((true, there)));
+        let answer = serde_json::from_slice(&line).unwrap();
+        let ImageAnswer::Refused(reason) = answer else { panic!("{answer:?}") };
+        assert!(reason.starts_with("cannot read image"), "{reason}");
     }
 }

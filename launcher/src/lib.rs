@@ -34,6 +34,7 @@ mod parking;
 pub mod plan;
 pub mod program;
 pub mod progress;
+mod rank_server;
 pub mod rankfile;
 pub mod ranks;
 pub mod refused;

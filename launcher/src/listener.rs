@@ -137,7 +137,7 @@ async fn attend(
     tree: &mpsc::Sender<FromListener>,
 ) -> io::Result<()> {
     let to_tree = match purpose {
-        Purpose::Image(words) => return image_server::answer(connection, &words, images).await,
+        Purpose::Image(of) => return image_server::answer(connection, of, images).await,
         Purpose::Tree => FromListener::Tree(connection),
         Purpose::Launcher(address) => FromListener::Launcher(address),
     };

@@ -3,21 +3,17 @@
 //! ranks reaches before an order does. At the highest one of all nodes they are saved. No rank
 //! stops: a rank that has passed that id voids the save, and the next order gets more time.
 //!
-//! [`Round`] decides; here are the sockets, each read by a thread of its own.
+//! [`Round`] decides; here are the sockets, each read by a thread ([`crate::rank_server`]).
 
 use core::time::Duration;
-use ftb_job::memory::MemorySocket;
+use ftb_job::rank_socket::{AgentPacket, RankPacket, RankSocket};
 use ftb_launcher_core::manner::LOOP_MISSED;
 use ftb_launcher_core::names::{Episode, Ranks, SetId};
 use ftb_launcher_core::nla::{NlaInput, NlaOutput};
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Stack of a thread that reads from a rank, in bytes.
-const STACK_BYTES: usize = 128 * 1024;
 /// The time that an order to save gets to reach a rank, at first and at most.
 const LEAD: Duration = Duration::from_millis(500);
 const LEAD_MAX: Duration = Duration::from_secs(30);
@@ -31,7 +27,7 @@ pub struct Loops {
 
 #[derive(Debug, Default)]
 struct LoopRanks {
-    sockets: BTreeMap<u32, (u64, Arc<MemorySocket>)>,
+    sockets: BTreeMap<u32, (u64, Arc<RankSocket>)>,
     round: Round,
 }
 
@@ -44,29 +40,11 @@ impl Loops {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listens to a rank until it ends. Returns the rank's end of the socket.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn serve(&self, rank: u32, incarnation: u64) -> io::Result<OwnedFd> {
-        let (socket, theirs) = MemorySocket::pair()?;
-        let socket = Arc::new(socket);
+    /// A rank begins.
+    pub(crate) fn add(&self, rank: u32, incarnation: u64, socket: &Arc<RankSocket>) {
         let mut ranks = self.ranks();
-        ranks.sockets.insert(rank, (incarnation, Arc::clone(&socket)));
+        ranks.sockets.insert(rank, (incarnation, Arc::clone(socket)));
         ranks.round.forget(rank);
-        drop(ranks);
-        let loops = self.clone();
-        let listen = move || {
-            while let Ok(Some((text, _))) = socket.receive() {
-                if !loops.on_text(rank, incarnation, &text) {
-                    break;
-                }
-            }
-            loops.gone(rank, incarnation);
-        };
-        let thread = std::thread::Builder::new().name(format!("loop-{rank}"));
-        thread.stack_size(STACK_BYTES).spawn(listen)?;
-        Ok(theirs)
     }
 
     /// Whether an output of the core is one for these ranks.
@@ -89,23 +67,20 @@ impl Loops {
         ranks.perform(effects)
     }
 
-    /// False: the rank breaks the protocol, and gets no more orders.
-    fn on_text(&self, rank: u32, incarnation: u64, text: &str) -> bool {
+    /// False: a later process is this rank.
+    pub(crate) fn on_packet(&self, rank: u32, incarnation: u64, packet: &RankPacket) -> bool {
         let mut ranks = self.ranks();
         if ranks.sockets.get(&rank).is_none_or(|(of, _)| *of != incarnation) {
             return false;
         }
-        let Some(message) = FromLoop::parse(text) else {
-            tracing::warn!(rank, text, "a rank breaks the protocol of ftb_loop");
-            return false;
-        };
-        let effects = ranks.round.on_rank(rank, message);
+        let effects = ranks.round.on_rank(rank, packet);
         let answer = ranks.perform(effects);
         drop(ranks);
         answer.is_none_or(|answer| self.inputs.blocking_send(answer).is_ok())
     }
 
-    fn gone(&self, rank: u32, incarnation: u64) {
+    /// A rank ends.
+    pub(crate) fn gone(&self, rank: u32, incarnation: u64) {
         let mut ranks = self.ranks();
         if ranks.sockets.get(&rank).is_some_and(|(of, _)| *of == incarnation) {
             ranks.sockets.remove(&rank);
@@ -122,7 +97,7 @@ impl LoopRanks {
         for (rank, order) in orders {
             let sent = match self.sockets.get(&rank) {
                 Some((_, socket)) => socket.try_send(&order).map_err(|error| error.to_string()),
-                None => Err("its program has not kept FTB_LOOP_FD".to_owned()),
+                None => Err("its program has not kept FTB_RANK_FD".to_owned()),
             };
             if let Err(error) = sent {
                 answer = self.round.failed(&format!("rank {rank} cannot be reached: {error}"));
@@ -132,39 +107,10 @@ impl LoopRanks {
     }
 }
 
-/// A message of a rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum FromLoop {
-    At { loop_id: u64, period: Duration },
-    Saved { set: String, bytes: u64 },
-    Missed { set: String },
-    Failed { set: String, reason: String },
-}
-
-impl FromLoop {
-    fn parse(text: &str) -> Option<Self> {
-        let (word, rest) = text.split_once(' ')?;
-        if word == "missed" {
-            return Some(Self::Missed { set: rest.to_owned() });
-        }
-        let (first, rest) = rest.split_once(' ')?;
-        let set = first.to_owned();
-        match word {
-            "at" => {
-                let period = Duration::from_micros(rest.parse().ok()?);
-                Some(Self::At { loop_id: first.parse().ok()?, period })
-            }
-            "saved" => Some(Self::Saved { set, bytes: rest.parse().ok()? }),
-            "failed" => Some(Self::Failed { set, reason: rest.to_owned() }),
-            _ => None,
-        }
-    }
-}
-
 /// What follows from an event: orders to ranks, and an answer.
 #[derive(Debug, Default)]
 struct Effects {
-    orders: Vec<(u32, String)>,
+    orders: Vec<(u32, AgentPacket)>,
     answer: Option<NlaInput>,
 }
 
@@ -212,7 +158,7 @@ impl Round {
         let mut effects = self.release();
         for rank in ranks.iter() {
             if self.asked.0.insert(rank) {
-                effects.orders.push((rank, "where".to_owned()));
+                effects.orders.push((rank, AgentPacket::Where));
             }
         }
         let (ranks, answered) = (ranks.clone(), Ranks::default());
@@ -234,8 +180,7 @@ impl Round {
             return Effects::answer(Some(NlaInput::Saved { episode, result }));
         }
         self.due.0.extend(ranks.iter());
-        let at = loop_id.map_or_else(|| "first".to_owned(), |id| id.to_string());
-        let order = format!("save {episode} {set} {at}");
+        let order = AgentPacket::Save { episode: episode.0, set: set.to_string(), loop_id };
         let (set, sizes) = (set.clone(), BTreeMap::new());
         self.open = Some((episode, Phase::Saving { set, sizes, ranks: ranks.len() }));
         let orders = ranks.iter().map(|rank| (rank, order.clone())).collect();
@@ -245,24 +190,25 @@ impl Round {
     fn release(&mut self) -> Effects {
         self.open = None;
         let due = core::mem::take(&mut self.due);
-        let orders = due.iter().map(|rank| (rank, "cancel".to_owned())).collect();
+        let orders = due.iter().map(|rank| (rank, AgentPacket::Cancel)).collect();
         Effects { orders, answer: None }
     }
 
-    fn on_rank(&mut self, rank: u32, message: FromLoop) -> Effects {
-        Effects::answer(match message {
-            FromLoop::At { loop_id, period } => self.on_at(rank, loop_id, period),
-            FromLoop::Saved { set, bytes } => self.on_saved(rank, &set, bytes),
-            FromLoop::Failed { set, reason } => self.on_failed(rank, &set, &reason),
-            FromLoop::Missed { set } => {
-                let failed = self.on_failed(rank, &set, LOOP_MISSED);
+    fn on_rank(&mut self, rank: u32, packet: &RankPacket) -> Effects {
+        Effects::answer(match packet {
+            RankPacket::At { loop_id, period_us } => self.on_at(rank, *loop_id, *period_us),
+            RankPacket::Saved { set, bytes } => self.on_saved(rank, set, *bytes),
+            RankPacket::Failed { set, reason } => self.on_failed(rank, set, reason),
+            RankPacket::Missed { set } => {
+                let failed = self.on_failed(rank, set, LOOP_MISSED);
                 self.missed += u32::from(failed.is_some());
                 failed
             }
+            _ => None,
         })
     }
 
-    fn on_at(&mut self, rank: u32, at: u64, period: Duration) -> Option<NlaInput> {
+    fn on_at(&mut self, rank: u32, at: u64, period_us: u64) -> Option<NlaInput> {
         self.asked.0.remove(&rank);
         let lead = self.lead();
         let (episode, Phase::Asking { ranks, answered, loop_id }) = self.open.as_mut()? else {
@@ -271,7 +217,7 @@ impl Round {
         if !ranks.has(rank) || !answered.0.insert(rank) {
             return None;
         }
-        let steps = lead.as_micros().div_ceil(period.as_micros().max(1));
+        let steps = lead.as_micros().div_ceil(u128::from(period_us.max(1)));
         let steps = u64::try_from(steps).unwrap_or(u64::MAX);
         *loop_id = (*loop_id).max(at.saturating_add(steps));
         if answered.len() < ranks.len() {

@@ -4,7 +4,8 @@
 
 pub mod peers;
 
-use ftb_job::memory::{MemorySocket, create, is_sealed, seal};
+use ftb_job::memory::{create, is_sealed, seal};
+use ftb_job::rank_socket::RankPacket;
 use ftb_launcher_core::memory::Shares;
 use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::names::{NodeName, SetId};
@@ -13,15 +14,13 @@ use ftb_launcher_pods::images::{self, Outlives, tree};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Without `--memory-bytes` a node may hold this part of its available memory.
 const DEFAULT_PART: u64 = 4;
-/// Stack of a thread that serves a rank, in bytes.
-const STACK_BYTES: usize = 128 * 1024;
 /// Read at once from an image in memory, in bytes.
 const READ_BYTES: usize = 256 * 1024;
 
@@ -194,50 +193,14 @@ impl NodeMemory {
         image.ok_or_else(|| format!("no image of rank {rank} of set {set} is in memory here"))
     }
 
-    /// Serves a rank until it ends. Returns the rank's end of the socket.
+    /// Answers a rank, with the image that it asks for.
     ///
     /// # Errors
-    /// The system's.
-    pub fn serve(&self, rank: u32) -> io::Result<OwnedFd> {
-        let (socket, theirs) = MemorySocket::pair()?;
-        self.serve_on(rank, socket)?;
-        Ok(theirs)
-    }
-
-    /// Serves a rank on a socket of which it has the other end.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn serve_on(&self, rank: u32, socket: MemorySocket) -> io::Result<()> {
-        let memory = self.clone();
-        let serve = move || {
-            if let Err(error) = memory.answer_all(rank, &socket) {
-                tracing::info!(rank, %error, "the memory socket of a rank failed");
-            }
-        };
-        let thread = std::thread::Builder::new().name(format!("memory-{rank}"));
-        thread.stack_size(STACK_BYTES).spawn(serve)?;
-        Ok(())
-    }
-
-    fn answer_all(&self, rank: u32, socket: &MemorySocket) -> io::Result<()> {
-        while let Some((request, memory)) = socket.receive()? {
-            match self.answer(rank, &request, memory) {
-                Ok(None) => socket.send("ok", None)?,
-                Ok(Some(image)) => match &*image {
-                    Content::Memory(file) => socket.send("ok", Some(file.as_fd()))?,
-                    Content::Pod(_) => socket.send("err the image is that of a pod", None)?,
-                },
-                Err(reason) => socket.send(&format!("err {reason}"), None)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn answer(
+    /// Why not.
+    pub(crate) fn answer(
         &self,
         rank: u32,
-        request: &str,
+        request: &RankPacket,
         memory: Option<OwnedFd>,
     ) -> Result<Option<Arc<Content>>, String> {
         let memory_set = |set: &str| match SetId::new(set) {
@@ -245,28 +208,21 @@ impl NodeMemory {
             Ok(set) => Err(format!("{set} is no set in memory")),
             Err(error) => Err(error.to_string()),
         };
-        match (request.split_once(' '), memory) {
-            (Some(("room", which)), None) => {
-                let (set, bytes) = which.split_once(' ').unwrap_or((which, ""));
-                let bytes = bytes.parse().map_err(|_| format!("{which:?} names no bytes"))?;
-                self.shares().reserve(&memory_set(set)?, rank, bytes).map(|()| None)
+        match (request, memory) {
+            (RankPacket::Room { set, bytes }, None) => {
+                self.shares().reserve(&memory_set(set)?, rank, *bytes).map(|()| None)
             }
-            (Some(("put", set)), Some(memory)) => {
+            (RankPacket::Put { set }, Some(memory)) => {
                 let (set, image) = (memory_set(set)?, sealed(File::from(memory)));
                 // No other rank gets the room in between.
                 let mut shares = self.shares();
                 shares.release(&set, rank);
                 shares.put(&set, Some(&self.node), rank, image?).map(|()| None)
             }
-            (Some(("get", which)), None) => {
-                let (set, rank) = match which.split_once(' ') {
-                    None => (which, Some(rank)),
-                    Some((set, other)) => (set, other.parse().ok()),
-                };
-                let rank = rank.ok_or_else(|| format!("{which:?} names no rank"))?;
-                Ok(Some(self.image(&memory_set(set)?, rank)?.data))
+            (RankPacket::Get { set, rank }, None) => {
+                Ok(Some(self.image(&memory_set(set)?, *rank)?.data))
             }
-            _ => Err("expected room, put SET with memory, or get SET and a rank".to_owned()),
+            _ => Err("only Put has memory with it".to_owned()),
         }
     }
 
@@ -371,6 +327,18 @@ mod tests {
         NodeMemory::new(NodeName::new("node01").unwrap(), budget)
     }
 
+    fn room(bytes: u64) -> RankPacket {
+        RankPacket::Room { set: "mem-000001".to_owned(), bytes }
+    }
+
+    fn put(set: &str) -> RankPacket {
+        RankPacket::Put { set: set.to_owned() }
+    }
+
+    fn get(rank: u32) -> RankPacket {
+        RankPacket::Get { set: "mem-000001".to_owned(), rank }
+    }
+
     fn image(bytes: &[u8], sealed: bool) -> OwnedFd {
         let mut file = create("image").unwrap();
         file.write_all(bytes).unwrap();
@@ -394,11 +362,11 @@ mod tests {
                 }
             });
             let refused = (0..5_000).find_map(|_| {
-                while memory.answer(0, "room mem-000001 10", None).is_err() {}
+                while memory.answer(0, &room(10), None).is_err() {}
                 let copy = Some(all.try_clone().unwrap());
-                let put = memory.answer(0, "put mem-000001", copy).err();
+                let refused = memory.answer(0, &put("mem-000001"), copy).err();
                 *memory.shares() = Shares::new(10);
-                put
+                refused
             });
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(refused, None);
@@ -408,42 +376,40 @@ mod tests {
     #[test]
     fn only_sealed_images_of_memory_sets_within_the_budget_are_taken() {
         let memory = memory(10);
-        let put = |words: &str, bytes: &[u8], sealed| {
-            memory.answer(3, words, Some(image(bytes, sealed))).map(drop)
+        let sent = |packet: &RankPacket, bytes: &[u8], sealed| {
+            memory.answer(3, packet, Some(image(bytes, sealed))).map(drop)
         };
-        for (words, bytes, sealed, why) in [
-            ("put mem-000001", &b"open"[..], false, "not sealed"),
-            ("put set-000001", b"disk", true, "no set in memory"),
-            ("put ../x", b"climb", true, "set id"),
-            ("put mem-000001", b"much too large", true, "14 bytes are needed, 10 are allowed"),
-            ("get mem-000001", b"", true, "expected room, put"),
-            ("", b"", true, "expected room, put"),
+        for (packet, bytes, sealed, why) in [
+            (put("mem-000001"), &b"open"[..], false, "not sealed"),
+            (put("set-000001"), b"disk", true, "no set in memory"),
+            (put("../x"), b"climb", true, "set id"),
+            (put("mem-000001"), b"much too large", true, "14 bytes are needed, 10 are allowed"),
+            (get(3), b"", true, "only Put"),
         ] {
-            let error = put(words, bytes, sealed).unwrap_err();
-            assert!(error.contains(why), "{words}: {error}");
+            let error = sent(&packet, bytes, sealed).unwrap_err();
+            assert!(error.contains(why), "{packet:?}: {error}");
         }
-        let room = |words: &str| memory.answer(3, words, None).map(drop);
-        let error = room("room mem-000001 14").unwrap_err();
+        let answer = |packet: &RankPacket| memory.answer(3, packet, None);
+        let error = answer(&room(14)).unwrap_err();
         assert!(error.contains("14 bytes are needed, 10 are allowed"), "{error}");
-        assert!(room("room mem-000001 x").unwrap_err().contains("no bytes"));
-        room("room mem-000001 9").unwrap();
+        assert!(answer(&put("mem-000001")).unwrap_err().contains("only Put"));
+        answer(&room(9)).unwrap();
         assert_eq!(memory.left(), 1, "it is kept for this rank");
-        put("put mem-000001", b"ten bytes!", true).unwrap();
-        let got = memory.answer(3, "get mem-000001", None).unwrap().unwrap();
+        sent(&put("mem-000001"), b"ten bytes!", true).unwrap();
+        let got = answer(&get(3)).unwrap().unwrap();
         assert!(matches!(&*got, Content::Memory(got) if got.metadata().unwrap().len() == 10));
-        let of_other = memory.answer(4, "get mem-000001", None).unwrap_err();
+        let of_other = answer(&get(4)).unwrap_err();
         assert!(of_other.contains("rank 4"), "{of_other}");
-        assert!(memory.answer(4, "get mem-000001 3", None).unwrap().is_some(), "by a successor");
-        assert!(memory.answer(4, "get mem-000001 x", None).unwrap_err().contains("no rank"));
+        assert!(memory.answer(4, &get(3), None).unwrap().is_some(), "by a successor");
         memory.drop_set(&SetId::of_memory(Episode(1)));
-        assert!(memory.answer(3, "get mem-000001", None).is_err());
+        assert!(memory.answer(3, &get(3), None).is_err());
     }
 
     #[test]
     fn a_share_is_its_images_in_the_order_of_the_ranks_and_then_zeros() {
         let memory = memory(100);
         for (rank, bytes) in [(2, &b"abc"[..]), (5, b""), (9, b"defgh")] {
-            memory.answer(rank, "put mem-000001", Some(image(bytes, true))).unwrap();
+            memory.answer(rank, &put("mem-000001"), Some(image(bytes, true))).unwrap();
         }
         let share = memory.share(&SetId::of_memory(Episode(1)), &memory.node);
         for offset in 0..12 {

@@ -6,10 +6,11 @@
 
 use super::guard::Guard;
 use super::memory::NodeMemory;
+use super::rank_server::RankServer;
 use super::ranks::{self, RankOutput, RankStart, Running};
 use super::spec::NlaSpec;
-use ftb_job::memory::MemorySocket;
-use ftb_job::park::{ADOPT_BYTES_MAX, ADOPTED, PARK_FD, PARKED};
+use ftb_job::park::PARKED;
+use ftb_job::rank_socket::{AgentPacket, RankSocket};
 use ftb_launcher_core::nla::NlaInput;
 use ftb_launcher_pods::counter::StepCounter;
 use ftb_launcher_pods::output::Frame;
@@ -23,18 +24,14 @@ use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// Most characters of the last line of a process that has ended.
 const SAID_CHARS_MAX: usize = 200;
-/// Most bytes that a process says on its connection.
-const SAYS_BYTES_MAX: u64 = 32;
 /// Most bytes in a pipe.
 const PIPE_BYTES_MAX: u64 = 1 << 20;
 
@@ -76,10 +73,11 @@ impl FateSlot {
 #[derive(Debug)]
 struct ParkedProcess {
     pid: Pid,
-    /// Its connection; a parked process exits when it is closed.
-    connection: Option<OwnedWriteHalf>,
+    /// A parked process exits when it is closed.
+    socket: Arc<RankSocket>,
+    /// Of the thread that serves it.
+    rank: Arc<OnceLock<u32>>,
     pmi: StdStream,
-    memory: Option<MemorySocket>,
     steps: StepCounter,
     stdin: Option<ChildStdin>,
     pipes: [OwnedFd; 2],
@@ -100,20 +98,15 @@ impl ParkedProcess {
         spec: &NlaSpec,
         start: &RankStart,
         tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
-        (frames, memory): (&mpsc::Sender<Frame>, Option<&NodeMemory>),
+        frames: &mpsc::Sender<Frame>,
     ) -> io::Result<Running> {
-        let (rank, connection) = (start.spawn.rank, self.connection);
         let (reader, writer) = tokio_stream(self.pmi)?.into_split();
         let texts = tokio::spawn(ranks::read_pmi(reader, tell.clone())).abort_handle();
         self.fate.lock().rank = Some((Box::new(tell), texts));
-        if let (Some(memory), Some(socket)) = (memory, self.memory) {
-            memory.serve_on(rank, socket)?;
-        }
-        ranks::read_output(rank, self.pipes, frames)?;
-        let environment = adoption(spec, start);
-        if !connection.is_some_and(|connection| sends_all(&connection, &environment)) {
-            return Err(io::Error::other("it does not take the environment of the rank"));
-        }
+        ranks::read_output(start.spawn.rank, self.pipes, frames)?;
+        // Its thread knows the rank before the first request.
+        let _ = self.rank.set(start.spawn.rank);
+        self.socket.try_send(&AgentPacket::Adopt(ranks::environment_of_rank(spec, start)))?;
         let (running, waiting) = Running::new(self.pid, self.steps, self.stdin);
         tokio::spawn(ranks::write_replies(writer, waiting));
         Ok(running)
@@ -129,36 +122,41 @@ impl ParkingLot {
         &mut self,
         spec: &NlaSpec,
         guard: &Guard,
-        has_memory: bool,
+        memory: Option<&NodeMemory>,
         inputs: &mpsc::Sender<NlaInput>,
     ) -> io::Result<u32> {
         let flags = SockFlag::SOCK_CLOEXEC;
-        let pair = || socketpair(AddressFamily::Unix, SockType::Stream, None, flags);
-        let ((connection, to_agent), (pmi, to_pmi)) = (pair()?, pair()?);
+        let (pmi, to_pmi) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
+        let (socket, to_agent) = RankSocket::pair()?;
+        let (socket, rank) = (Arc::new(socket), Arc::default());
         let (steps, counter) = StepCounter::new()?;
-        let memory = has_memory.then(MemorySocket::pair).transpose()?;
-        let (memory, to_memory) = memory.map_or((None, None), |(ours, to)| (Some(ours), Some(to)));
-        let (reader, connection) = tokio_stream(connection.into())?.into_split();
-        let mut command = command(spec, (&to_agent, &to_pmi))?;
-        ranks::inherit(&mut command, to_memory.as_ref(), None, &counter)?;
+        let mut command = command(spec, &to_pmi)?;
+        ranks::inherit(&mut command, Some(&to_agent), &counter)?;
         let mut child = command.spawn()?;
-        drop((to_agent, to_pmi, to_memory, counter));
+        drop((to_agent, to_pmi, counter));
         let pid = ranks::pid_of(&child)?;
+        let number = pid.as_raw().unsigned_abs();
+        let server = RankServer {
+            rank: Arc::clone(&rank),
+            memory: memory.cloned(),
+            loops: None,
+            parked: Some((number, inputs.clone())),
+        };
         let stdin = child.stdin.take();
-        let pipes = ranks::pipes_of(&mut child);
         // The core does not know of a process that is refused here.
-        let pipes = pipes.and_then(|pipes| Ok((pipes[1].try_clone()?, pipes)));
+        let pipes = ranks::pipes_of(&mut child).and_then(|pipes| {
+            server.serve(Arc::clone(&socket))?;
+            Ok((pipes[1].try_clone()?, pipes))
+        });
         let (last_words, pipes) = pipes.inspect_err(|_| {
             let _ = killpg(pid, Signal::SIGKILL);
         })?;
         guard.add(pid);
-        let number = pid.as_raw().unsigned_abs();
         let fate = FateSlot::default();
         let watched = Watched { child, pid, guard: guard.clone(), last_words };
-        tokio::spawn(hear(reader, number, inputs.clone()));
         tokio::spawn(watch(watched, fate.clone(), inputs.clone()));
-        let (pmi, connection) = (pmi.into(), Some(connection));
-        let parked = ParkedProcess { pid, connection, pmi, memory, steps, stdin, pipes, fate };
+        let pmi = pmi.into();
+        let parked = ParkedProcess { pid, socket, rank, pmi, steps, stdin, pipes, fate };
         self.0.insert(number, parked);
         Ok(number)
     }
@@ -174,18 +172,18 @@ impl ParkingLot {
         spec: &NlaSpec,
         start: &RankStart,
         tell: impl Fn(RankOutput) -> tokio::task::JoinHandle<()> + Send + Sync + Clone + 'static,
-        ends: (&mpsc::Sender<Frame>, Option<&NodeMemory>),
+        frames: &mpsc::Sender<Frame>,
     ) -> io::Result<Option<Running>> {
         let Some(parked) = self.0.remove(&pid) else { return Ok(None) };
         let (pid, fate) = (parked.pid, parked.fate.clone());
-        let running = parked.becomes(spec, start, tell, ends);
+        let running = parked.becomes(spec, start, tell, frames);
         running.inspect_err(|_| fate.kill(pid)).map(Some)
     }
 
-    /// Closes the connection of a process, on which a parked one exits, or kills it.
+    /// Closes the socket of a process, on which a parked one exits, or kills it.
     pub(crate) fn end(&mut self, pid: u32, kill: bool) {
         if let Some(parked) = self.0.get_mut(&pid) {
-            parked.connection = None;
+            parked.socket.close();
             if kill {
                 parked.fate.kill(parked.pid);
             }
@@ -205,46 +203,14 @@ fn tokio_stream(socket: StdStream) -> io::Result<UnixStream> {
 
 /// The command of a process without a rank. A version of ftb-job that does not park refuses a job
 /// of no ranks.
-fn command(spec: &NlaSpec, (park, pmi): (&OwnedFd, &OwnedFd)) -> io::Result<Command> {
+fn command(spec: &NlaSpec, pmi: &OwnedFd) -> io::Result<Command> {
     let mut command = ranks::step(&spec.argv, spec);
     let stdin = if spec.stdin { Stdio::piped() } else { Stdio::null() };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.envs(spec.env.clone()).envs(ranks::environment_of_job(spec));
     command.env("FTB_SIZE", "0").env("PMI_SIZE", "0");
-    command.env("PMI_FD", ranks::inherited(pmi)?).env(PARK_FD, ranks::inherited(park)?);
+    command.env("PMI_FD", ranks::inherited(pmi)?).env(PARKED, "1");
     Ok(command)
-}
-
-/// What a parked process gets to become a rank: variables, each with a zero byte behind it, and one
-/// more.
-fn adoption(spec: &NlaSpec, start: &RankStart) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (key, value) in ranks::environment_of_rank(spec, start) {
-        bytes.extend_from_slice(format!("{key}={value}\0").as_bytes());
-    }
-    bytes.push(0);
-    bytes
-}
-
-/// The buffer of an idle connection has room for the bytes.
-fn sends_all(connection: &OwnedWriteHalf, bytes: &[u8]) -> bool {
-    bytes.len() <= ADOPT_BYTES_MAX
-        && connection.try_write(bytes).is_ok_and(|sent| sent == bytes.len())
-}
-
-/// Reads what a process says before it is a rank.
-async fn hear(reader: OwnedReadHalf, pid: u32, inputs: mpsc::Sender<NlaInput>) {
-    let mut lines = BufReader::new(reader.take(SAYS_BYTES_MAX)).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        let input = match line.as_str() {
-            PARKED => NlaInput::Parked { pid },
-            ADOPTED => NlaInput::Adopted { pid },
-            _ => return,
-        };
-        if inputs.send(input).await.is_err() {
-            return;
-        }
-    }
 }
 
 /// A process, and what is to be done at its end.
@@ -298,17 +264,19 @@ mod tests {
     use ftb_launcher_core::nla::Spawn;
     use std::os::unix::process::ExitStatusExt as _;
 
-    /// A process whose connection is closed, in the lot.
+    /// A process whose socket is closed, in the lot.
     fn parked(lot: &mut ParkingLot) -> (Child, u32, FateSlot) {
         let mut command = Command::new("sleep");
         command.arg("1000").process_group(0).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (pid, fate) = (ranks::pid_of(&child).unwrap(), FateSlot::default());
+        let socket = Arc::new(RankSocket::pair().unwrap().0);
+        socket.close();
         let process = ParkedProcess {
             pid,
-            connection: None,
+            socket,
+            rank: Arc::default(),
             pmi: StdStream::pair().unwrap().0,
-            memory: None,
             steps: StepCounter::new().unwrap().0,
             stdin: None,
             pipes: ranks::pipes_of(&mut child).unwrap(),
@@ -342,7 +310,7 @@ mod tests {
         let start = RankStart { spawn, argv: None };
         let (frames, _output) = mpsc::channel(1);
         let tell = |_: RankOutput| tokio::spawn(async {});
-        assert!(lot.adopt(number, &spec("node01"), &start, tell, (&frames, None)).is_err());
+        assert!(lot.adopt(number, &spec("node01"), &start, tell, &frames).is_err());
         assert_eq!(child.wait().await.unwrap().signal(), Some(9));
     }
 }

@@ -8,7 +8,9 @@
 use super::guard::Guard;
 use super::loops::Loops;
 use super::memory::NodeMemory;
+use super::rank_server::RankServer;
 use super::spec::NlaSpec;
+use ftb_job::rank_socket::{RANK_FD, RankSocket};
 use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::Spawn;
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
@@ -24,6 +26,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::process::{Child, ChildStdin, Command};
@@ -108,12 +111,21 @@ pub fn start(
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     let (steps, counter) = StepCounter::new()?;
     let (rank, incarnation) = (start.spawn.rank, start.spawn.incarnation);
-    let memory = memory.map(|memory| memory.serve(rank)).transpose()?;
-    let looping = loops.map(|loops| loops.serve(rank, incarnation)).transpose()?;
     let mut command = command(spec, start, &theirs)?;
-    inherit(&mut command, memory.as_ref(), looping.as_ref(), &counter)?;
+    let mut to_agent = None;
+    if memory.is_some() || loops.is_some() {
+        let (socket, end) = RankSocket::pair()?;
+        let loops = loops.map(|loops| (loops.clone(), incarnation));
+        let (rank, memory) = (Arc::new(rank.into()), memory.cloned());
+        RankServer { rank, memory, loops, parked: None }.serve(Arc::new(socket))?;
+        to_agent = Some(end);
+    }
+    if loops.is_some() {
+        command.env("FTB_LOOP", "1");
+    }
+    inherit(&mut command, to_agent.as_ref(), &counter)?;
     let mut child = command.spawn()?;
-    drop((theirs, counter, memory, looping));
+    drop((theirs, counter, to_agent));
     let pid = pid_of(&child)?;
     guard.add(pid);
     read_output(rank, pipes_of(&mut child)?, frames)?;
@@ -154,15 +166,11 @@ pub(super) fn read_output(
 /// Gives the process these descriptors.
 pub(super) fn inherit(
     command: &mut Command,
-    memory: Option<&OwnedFd>,
-    looping: Option<&OwnedFd>,
+    to_agent: Option<&OwnedFd>,
     counter: &OwnedFd,
 ) -> io::Result<()> {
-    if let Some(memory) = memory {
-        command.env("FTB_MEMORY_FD", inherited(memory)?);
-    }
-    if let Some(looping) = looping {
-        command.env("FTB_LOOP_FD", inherited(looping)?);
+    if let Some(to_agent) = to_agent {
+        command.env(RANK_FD, inherited(to_agent)?);
     }
     command.env(PROGRESS_FD, counter.as_raw_fd().to_string());
     Ok(())

@@ -2,15 +2,14 @@
 //! temporary name, which it renames when they are complete and verified.
 //!
 //! Each image has a connection of its own ([`super::connection`]) from its source to its target.
-//! Over the launch tree it would pass through the hosts in between, and through the JL. The lines
-//! of a request are those of [`crate::image_request`].
+//! Over the launch tree it would pass through the hosts in between, and through the JL.
 
-use crate::connection::{BlockingConnection, Purpose, dial};
-use crate::image_request::{AWAIT, GET, WAIT};
+use crate::connection::BlockingConnection;
+use crate::image_request::{ImageAnswer, ImageRequest};
 use crate::spec::NlaSpec;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{Ranks, SetId};
-use ftb_launcher_pods::images::{self, Outlives, copy, path, read_line, sync_dir, tree};
+use ftb_launcher_pods::images::{self, Outlives, copy, path, sync_dir, tree};
 use ftb_launcher_pods::rank_hooks;
 use ftb_launcher_pods::timeline::Stopwatch;
 use std::fs::{self, File};
@@ -41,9 +40,13 @@ pub fn fetch(
 ) -> Result<Vec<(u64, u32)>, String> {
     let dir = root.join(set.as_str());
     fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+    let image = |rank| path(root, set, rank);
     let one = |rank| {
-        let words = format!("{} {set} {rank}", if from.early { AWAIT } else { GET });
-        fetch_one(from, &words, &path(root, set, rank), outlives).map_err(|error| {
+        let request = match (set.clone(), from.early) {
+            (set, true) => ImageRequest::Await { set, rank },
+            (set, false) => ImageRequest::Get { set, rank },
+        };
+        fetch_one(from, request, &image(rank), outlives).map_err(|error| {
             // The reason becomes part of an event that every user may read, so it must not contain
             // the address.
             tracing::warn!(server = from.server, rank, %set, %error, "an image cannot be fetched");
@@ -78,33 +81,26 @@ pub async fn take(
 
 fn fetch_one(
     from: Origin<'_>,
-    words: &str,
+    request: ImageRequest,
     place: &Path,
     outlives: Outlives,
 ) -> io::Result<(u64, u32)> {
-    let purpose = Purpose::Image(words.to_owned());
-    let runtime = Handle::current();
-    let connection = runtime.block_on(dial(from.server, from.secret, &purpose))?;
-    let mut reader = BlockingConnection::new(connection, runtime);
-    let mut line = read_line(&mut reader)?;
-    while line == WAIT {
-        line = read_line(&mut reader)?;
-    }
+    let (answer, mut reader) =
+        BlockingConnection::ask(from.server, from.secret, &Handle::current(), request)?;
     let part = place.with_extension("part");
     tree::remove(&part)?;
-    let words: Vec<&str> = line.splitn(3, ' ').collect();
-    let (result, digest) = match words[..] {
-        ["TREE", digest] => {
+    let (result, digest) = match answer {
+        ImageAnswer::Tree { digest } => {
             let sum = tree::receive(&mut reader, &part, outlives);
             (sum.map(|sum| (sum.bytes, sum.crc)), digest)
         }
-        ["OK", length, digest] if let Ok(length) = length.parse() => {
-            let crc = receive(&mut reader, &part, length, outlives);
-            (crc.map(|crc| (length, crc)), digest)
+        ImageAnswer::File { bytes, digest } => {
+            let crc = receive(&mut reader, &part, bytes, outlives);
+            (crc.map(|crc| (bytes, crc)), digest)
         }
-        _ => return Err(io::Error::other(line)),
+        other => return Err(io::Error::other(format!("no image: {other:?}"))),
     };
-    match result.and_then(|sum| check(&part, digest).map(|()| sum)) {
+    match result.and_then(|sum| check(&part, &digest).map(|()| sum)) {
         Ok(sum) => {
             tree::remove(place)?;
             fs::rename(&part, place)?;

@@ -7,7 +7,7 @@ use ftb_job::{
     Class, Endpoint, Frame, ImageReader, Incoming, RENEWAL_BYTES, Request, read_frame,
     renewal_payload,
 };
-use ftb_launcher::memory::peers::Fold;
+use ftb_launcher::image_request::ImageRequest;
 use ftb_launcher::plan;
 use ftb_launcher::rankfile::RankFile;
 use ftb_launcher_pods::backend::Choice;
@@ -178,18 +178,20 @@ fn a_frame_of_a_rank_reads_again_as_it_was() {
     });
 }
 
-/// Another node of the job requests a cell of an image in memory.
+/// Another node of the job requests an image, or a cell of one in memory.
 #[test]
-fn a_request_of_a_cell_reads_again_as_it_was_or_is_refused() {
+fn a_request_of_an_image_reads_again_as_it_was_or_is_refused() {
     let seeds = [
-        "FOLD set-1 0 4096 10.0.0.1:7 0 node01 12000",
-        "FOLD set-1 3 4096 10.0.0.1:7 2 node03 12000 10.0.0.2:7 1 node02 900",
+        r#"{"Get":{"set":"set-1","rank":7}}"#,
+        r#"{"Await":{"set":"mem-000001","rank":0}}"#,
+        r#"{"Fold":{"set":"set-1","stripe":0,"chunk":4096,"first":{"address":"10.0.0.1:7",
+        "member":0,"owner":"node01","bytes":12000},"rest":[]}}"#,
     ];
-    assert!(seeds.iter().all(|words| Fold::parse(words).is_some()));
-    Target::new("memory_request").seeds(seeds).check(|bytes| {
-        let Ok(text) = str::from_utf8(bytes) else { return };
-        let Some(fold) = Fold::parse(text) else { return };
-        assert_eq!(Fold::parse(&fold.words()), Some(fold));
+    let read: fn(&[u8]) -> Option<ImageRequest> = |bytes| serde_json::from_slice(bytes).ok();
+    assert!(seeds.iter().all(|seed| read(seed.as_bytes()).is_some()));
+    Target::new("memory_request").seeds(seeds).check(move |bytes| {
+        let Some(request) = read(bytes) else { return };
+        assert_eq!(read(&serde_json::to_vec(&request).unwrap()), Some(request));
     });
 }
 

@@ -33,7 +33,8 @@ int main(void)
 
     if (steps < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, agent))
         return 2;
-    set("FTB_LOOP_FD", agent[1]);
+    set("FTB_LOOP", 1);
+    set("FTB_RANK_FD", agent[1]);
     set("FTB_PROGRESS_FD", steps);
     set("FTB_MEMORY_FIRST", 1);
     set("FTB_RANK", 2);

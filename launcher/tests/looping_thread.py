@@ -7,7 +7,7 @@ import time
 
 agent, rank = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 steps = os.eventfd(0)
-os.environ.update(FTB_LOOP_FD=str(rank.detach()), FTB_PROGRESS_FD=str(steps))
+os.environ.update(FTB_LOOP="1", FTB_RANK_FD=str(rank.detach()), FTB_PROGRESS_FD=str(steps))
 os.environ.update(FTB_MEMORY_FIRST="1", FTB_RANK="2", FTB_SIZE="3")
 
 from ftb import job  # noqa: E402

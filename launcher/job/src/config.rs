@@ -38,8 +38,6 @@ pub struct Config {
     pub pmi_fd: Option<i32>,
     /// The descriptor of the counter of steps, `FTB_PROGRESS_FD`.
     pub progress_fd: Option<i32>,
-    /// The descriptor of the socket to the memory of the node, `FTB_MEMORY_FD`.
-    pub memory_fd: Option<i32>,
     /// Whether the job is saved in memory before its first step, `FTB_MEMORY_FIRST=1`.
     pub memory_first: bool,
     /// Whether the ranks go on without dead ones, `FTB_ON_DEATH=continue`.
@@ -99,7 +97,6 @@ impl Config {
             incarnation: env.number("FTB_INCARNATION")?.unwrap_or(0),
             pmi_fd,
             progress_fd: env.number("FTB_PROGRESS_FD")?,
-            memory_fd: env.number("FTB_MEMORY_FD")?,
             memory_first: env.number::<u32>("FTB_MEMORY_FIRST")? == Some(1),
             goes_on: env.get("FTB_ON_DEATH").as_deref() == Some("continue"),
             address: env.address()?,
@@ -120,9 +117,8 @@ pub(crate) struct LoopConfig {
     pub job_id: String,
     pub rank: u32,
     pub size: u32,
-    /// The socket to the launch agent, `FTB_LOOP_FD`; without it nothing saves the program.
-    pub loop_fd: Option<i32>,
-    pub memory_fd: Option<i32>,
+    /// Whether the launch agent saves the program, `FTB_LOOP=1`.
+    pub is_saved: bool,
     pub progress_fd: Option<i32>,
     pub image_dir: Option<PathBuf>,
     /// The set to start from.
@@ -135,7 +131,6 @@ impl LoopConfig {
     /// As [`Config::from_env`].
     pub(crate) fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let env = Env(lookup);
-        let loop_fd = env.number("FTB_LOOP_FD")?;
         let size = env.first(&["FTB_SIZE", "PMI_SIZE", "WORLD_SIZE"])?.unwrap_or(1);
         let rank = env.first(&["FTB_RANK", "PMI_RANK", "RANK"])?.unwrap_or(0);
         if rank >= size {
@@ -146,8 +141,7 @@ impl LoopConfig {
             job_id: env.name("FTB_JOB_ID")?.unwrap_or_default(),
             rank,
             size,
-            loop_fd,
-            memory_fd: env.number("FTB_MEMORY_FD")?,
+            is_saved: env.number::<u32>("FTB_LOOP")? == Some(1),
             progress_fd: env.number("FTB_PROGRESS_FD")?,
             image_dir: env.path("FTB_IMAGE_DIR"),
             restore: env.path("FTB_RESTORE"),

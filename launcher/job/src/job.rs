@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::image::{Outlives, Reader};
 use crate::inbox::{Inbox, Matched, Pattern, Waited};
-use crate::memory::NodeMemory;
 use crate::pmi::Pmi;
 use crate::progress::Progress;
+use crate::rank_socket::{AgentLink, RankSocket};
 use crate::request::{Request, RequestKind};
 use crate::router::Router;
 use crate::state::{Communication, State};
@@ -37,7 +37,6 @@ use meeting::Addresses;
 use members::Members;
 use role::{Role, RoleEvent};
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process;
@@ -57,7 +56,7 @@ pub struct Job {
     restore: Option<Restoring>,
     pub(crate) collectives: u32,
     progress: Progress,
-    memory: Option<NodeMemory>,
+    agent: Option<AgentLink>,
     reported_unreachable: BTreeSet<u32>,
     /// Whether it is known if the program can go back in place.
     decided: bool,
@@ -112,8 +111,8 @@ pub struct Setup {
     pub channels: Vec<Arc<dyn Channel>>,
     /// The way to the launcher.
     pub connect: Option<Connect>,
-    /// The socket to the memory of the node.
-    pub memory: Option<OwnedFd>,
+    /// The socket to the launch agent.
+    pub agent: Option<RankSocket>,
 }
 
 impl Setup {
@@ -123,15 +122,15 @@ impl Setup {
     /// # Errors
     /// [`Error::Environment`] names the variable.
     pub fn from_env() -> Result<Self> {
-        park::wait()?;
+        let agent = RankSocket::from_env()?;
+        park::wait(agent.as_ref())?;
         let config = Config::from_env()?;
         let pmi = config.pmi_fd.map(|fd| inherited("PMI_FD", fd)).transpose()?;
-        let memory = config.memory_fd.map(|fd| inherited("FTB_MEMORY_FD", fd)).transpose()?;
         Ok(Self {
             channels: Self::default_channels(&config),
             connect: events::connect_from(&config),
             pmi: pmi.map(UnixStream::from),
-            memory,
+            agent,
             config,
         })
     }
@@ -169,12 +168,12 @@ impl Job {
         let started = Instant::now();
         // A use that no compiler removes: the mark stays in the program.
         std::hint::black_box(&crate::MARK);
-        let Setup { config, pmi, channels, connect, memory } = setup;
-        let memory = memory.map(NodeMemory::new);
+        let Setup { config, pmi, channels, connect, agent } = setup;
+        let agent = agent.map(AgentLink::new);
         let (rank, size) = (config.rank, config.size);
         let others = config.restore.clone().zip(config.restore_size);
         let mut restore =
-            if others.is_some() { None } else { open_image(&config, memory.as_ref())? };
+            if others.is_some() { None } else { open_image(&config, agent.as_ref())? };
         let passed = restore.as_ref().map_or(0, |(header, _)| header.safe_point);
         let inputs = Inputs::new();
         let inbox = Arc::new(Inbox::new(size, config.receive_bytes_max, inputs.control_sink()));
@@ -219,7 +218,7 @@ impl Job {
                 }),
             reported_unreachable: BTreeSet::new(),
             progress: Progress::new(config.progress_fd),
-            memory,
+            agent,
             config,
             inbox,
             router,

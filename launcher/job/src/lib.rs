@@ -40,6 +40,7 @@ pub mod memory;
 pub mod park;
 mod pmi;
 mod progress;
+pub mod rank_socket;
 mod repair;
 mod request;
 mod router;

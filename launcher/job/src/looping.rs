@@ -2,35 +2,25 @@
 //! memory of the nodes. `launcher/job/capi` is the C library, `ftb.job` the Python module.
 //!
 //! A program protects regions of its memory and calls [`Looping::pass`] at the beginning of each
-//! step, as FMI_Loop. The launch agent asks for a save over a socket (`FTB_LOOP_FD`), at which a
-//! call only looks; a rank has no thread, no connection to other ranks, and waits for none of them.
-//! After a death all ranks start again, and their first call restores the regions.
-//!
-//! ```text
-//! agent -> rank   where                     report the loop id
-//!                 save EPISODE SET LOOP     be saved at this loop id (`first`: of the first call)
-//!                 cancel
-//! rank -> agent   at LOOP PERIOD            the next loop id, microseconds of an iteration
-//!                 saved SET BYTES
-//!                 missed SET                it is behind that loop id
-//!                 failed SET REASON
-//! ```
+//! step, as FMI_Loop. The launch agent asks for a save over the socket of the rank
+//! ([`crate::rank_socket`]), at which a call only looks; a rank has no thread, no connection to
+//! other ranks, and waits for none of them. After a death all ranks start again, and their first
+//! call restores the regions.
 
 mod regions;
 mod stage;
 
 use crate::config::LoopConfig;
-use crate::descriptor::inherited;
 use crate::error::Error;
 use crate::image::{Header, ImageError, Outlives, Writer, write_image};
 use crate::job::images::{open_set, save_to_memory};
 use crate::limits;
-use crate::memory::{MemorySocket, NodeMemory, is_memory_set};
+use crate::memory::is_memory_set;
 use crate::progress::Progress;
+use crate::rank_socket::{AgentLink, RankPacket, RankSocket, reason};
 pub(crate) use regions::Regions;
-use stage::{Due, LoopStep, Order, Stage};
+use stage::{Due, LoopStep, Stage};
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,8 +91,7 @@ impl JobPlace {
 pub struct Looping {
     config: LoopConfig,
     /// `None`: nothing saves this program.
-    agent: Option<MemorySocket>,
-    memory: Option<NodeMemory>,
+    agent: Option<AgentLink>,
     progress: Arc<Progress>,
     regions: Regions,
     stage: Stage,
@@ -118,16 +107,13 @@ impl Looping {
     /// [`Error::Environment`].
     pub fn from_env() -> Result<Self, LoopError> {
         let config = LoopConfig::from_lookup(&|name| std::env::var(name).ok())?;
-        let agent = config.loop_fd.map(|fd| inherited("FTB_LOOP_FD", fd)).transpose()?;
-        let memory = config.memory_fd.filter(|_| agent.is_some());
-        let memory = memory.map(|fd| inherited("FTB_MEMORY_FD", fd)).transpose()?;
-        Ok(Self::new(config, agent, memory))
+        let agent = if config.is_saved { RankSocket::from_env()? } else { None };
+        Ok(Self::new(config, agent))
     }
 
-    fn new(config: LoopConfig, agent: Option<OwnedFd>, memory: Option<OwnedFd>) -> Self {
+    fn new(config: LoopConfig, agent: Option<RankSocket>) -> Self {
         Self {
-            agent: agent.map(MemorySocket::new),
-            memory: memory.map(NodeMemory::new),
+            agent: agent.map(AgentLink::new),
             progress: Arc::new(Progress::new(config.progress_fd)),
             regions: Regions::default(),
             stage: Stage::default(),
@@ -216,7 +202,7 @@ impl Looping {
         };
         if let Some(set_dir) = restore {
             let of = (job_id.as_str(), *rank, *size);
-            let (header, mut reader) = open_set(set_dir, of, self.memory.as_ref())?;
+            let (header, mut reader) = open_set(set_dir, of, Some(agent))?;
             self.regions.restore(&mut reader)?;
             self.next = header.safe_point;
         }
@@ -241,30 +227,23 @@ impl Looping {
     fn serve(&mut self, here: u64) -> Result<(), LoopError> {
         let Some(agent) = &self.agent else { return Ok(()) };
         self.stage.called(Instant::now());
-        loop {
-            match agent.try_receive() {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error.into()),
-                Ok(None) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-                Ok(Some((text, _))) => {
-                    let order = Order::parse(&text)
-                        .ok_or_else(|| io::Error::other(format!("{text:.64?}: no order")))?;
-                    self.stage.execute(order);
-                }
+        while let Some(order) = agent.order()? {
+            if !self.stage.execute(order) {
+                return Err(io::Error::other("the launch agent sends no order").into());
             }
         }
         if let Some(report) = self.stage.report(here) {
-            agent.send(&report, None)?;
+            agent.report(&report)?;
         }
         let answer = match self.stage.step(here) {
             LoopStep::GoOn => return Ok(()),
-            LoopStep::Missed(Due { set, .. }) => format!("missed {set}"),
+            LoopStep::Missed(Due { set, .. }) => RankPacket::Missed { set },
             LoopStep::Save(due) => match self.save(&due, here) {
-                Ok(bytes) => format!("saved {} {bytes}", due.set),
-                Err(error) => format!("failed {} {error}", due.set),
+                Ok(bytes) => RankPacket::Saved { set: due.set, bytes },
+                Err(error) => RankPacket::Failed { set: due.set, reason: reason(&error) },
             },
         };
-        Ok(agent.send(&answer, None)?)
+        Ok(agent.report(&answer)?)
     }
 
     /// Writes the image; returns its size in bytes.
@@ -280,7 +259,7 @@ impl Looping {
         };
         let mut save = |writer: &mut Writer| self.regions.save(writer);
         if is_memory_set(&due.set) {
-            return save_to_memory(self.memory.as_ref(), &header, &mut save);
+            return save_to_memory(self.agent.as_ref(), &header, &mut save);
         }
         let image_dir = image_dir.as_ref().ok_or_else(|| ImageError::Write {
             path: PathBuf::from(Header::file_name(*rank)),

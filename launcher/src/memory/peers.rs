@@ -1,34 +1,29 @@
 //! Images, parity and combined cells between the nodes of a group, over connections of their own.
 //!
-//! `FOLD SET STRIPE CHUNK` and for each member of a path ([`stripes::path`]) ` ADDRESS MEMBER OWNER
-//! BYTES` requests a combined cell: the first one, the server, takes the combination of the rest of
-//! the path from the next address, combines it with its own cell, piece by piece, and sends it on.
-//! It refuses if its share has not that length. The answer is `OK LENGTH ` and bytes, or `ERR
-//! reason`. A stream that breaks ends early, so no node takes it for a cell.
+//! [`Fold`] requests a combined cell along a path of members ([`stripes::path`]): the first one,
+//! the server, takes the combination of the rest of the path from the next address, combines it
+//! with its own cell, piece by piece, and sends it on. It refuses if its share has not that length.
+//! A stream that breaks ends early, so no node takes it for a cell.
 //!
 //! Images are requested as those on disk are ([`crate::transfer`]).
 
 use super::{Content, Image, NodeMemory, Part, each_part};
 use crate::addresses::{self, Addresses};
-use crate::connection::{BlockingConnection, Connection, Purpose, dial};
-use crate::image_request::{GET, WAIT};
+use crate::connection::BlockingConnection;
+use crate::image_request::{Fold, Hop, ImageAnswer, ImageRequest};
 use ftb_job::memory::{create, seal};
 use ftb_launcher_core::link::cipher::Secret;
-use ftb_launcher_core::memory::scheme::GROUP_MAX;
 use ftb_launcher_core::memory::shares::Stored;
 use ftb_launcher_core::memory::stripes::{self, Cell};
 use ftb_launcher_core::memory::{GroupTask, Member, Scheme};
 use ftb_launcher_core::names::{NodeName, Ranks, SetId};
-use ftb_launcher_pods::images::read_line;
 use std::fs::File;
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, Read as _, Write};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Requests a combined cell.
-pub const FOLD: &str = "FOLD";
 /// Bytes that are combined at once.
 const PIECE_BYTES: usize = 128 * 1024;
 
@@ -39,68 +34,6 @@ pub struct Peers {
     pub runtime: Handle,
 }
 
-/// A member on a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Hop {
-    address: String,
-    member: usize,
-    owner: NodeName,
-    /// Of its share.
-    bytes: u64,
-}
-
-/// A request of a combined cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fold {
-    set: SetId,
-    stripe: usize,
-    chunk: u64,
-    /// The server.
-    first: Hop,
-    rest: Vec<Hop>,
-}
-
-impl Fold {
-    /// Along a path; `None` without a member.
-    fn along(set: &SetId, stripe: usize, chunk: u64, path: Vec<Hop>) -> Option<Self> {
-        let mut path = path.into_iter();
-        let first = path.next()?;
-        Some(Self { set: set.clone(), stripe, chunk, first, rest: path.collect() })
-    }
-
-    /// The rest of the path.
-    fn next(&self) -> Option<Self> {
-        Self::along(&self.set, self.stripe, self.chunk, self.rest.clone())
-    }
-
-    /// The request as it is sent.
-    pub fn words(&self) -> String {
-        let Self { set, stripe, chunk, first, rest } = self;
-        let mut words = format!("{FOLD} {set} {stripe} {chunk}");
-        for Hop { address, member, owner, bytes } in core::iter::once(first).chain(rest) {
-            words.push_str(&format!(" {address} {member} {owner} {bytes}"));
-        }
-        words
-    }
-
-    /// Reads it; `None`: it is malformed.
-    pub fn parse(words: &str) -> Option<Self> {
-        let words: Vec<&str> = words.split(' ').collect();
-        let [FOLD, set, stripe, chunk, path @ ..] = &words[..] else { return None };
-        let hop = |of: &[&str]| {
-            let [address, member, owner, bytes] = of else { return None };
-            let (member, owner) = (member.parse().ok()?, NodeName::new(owner).ok()?);
-            Some(Hop { address: (*address).to_owned(), member, owner, bytes: bytes.parse().ok()? })
-        };
-        let path: Vec<Hop> = path.chunks(4).map(hop).collect::<Option<_>>()?;
-        // A path visits a member once.
-        let short = path.len() < 2 * GROUP_MAX as usize;
-        let stripe = stripe.parse().ok().filter(|stripe| *stripe < 2 * GROUP_MAX as usize)?;
-        let chunk = chunk.parse().ok()?;
-        Self::along(&SetId::new(set).ok()?, stripe, chunk, path).filter(|_| short)
-    }
-}
-
 /// Answers a request of a combined cell; blocking.
 ///
 /// # Errors
@@ -108,23 +41,22 @@ impl Fold {
 pub fn answer(
     memory: &NodeMemory,
     peers: &Peers,
-    words: &str,
+    fold: &Fold,
     to: &mut BlockingConnection,
 ) -> io::Result<()> {
-    let started = Fold::parse(words).ok_or_else(|| "the request is malformed".to_owned());
-    let started = started.and_then(|fold| {
-        let own = own_cell(memory, &fold)?;
-        let left = fold.next().map(|next| begin(peers, &next)).transpose();
-        Ok((fold.chunk, own, left.map_err(|error| error.to_string())?))
+    let chunk = fold.chunk;
+    let started = own_cell(memory, fold).and_then(|own| {
+        let left = fold.next().map(|next| begin(peers, next)).transpose();
+        Ok((own, left.map_err(|error| error.to_string())?))
     });
-    let (chunk, own, mut left) = match started {
+    let (own, mut left) = match started {
         Ok(started) => started,
         Err(reason) => {
-            to.write_all(format!("ERR {reason}\n").as_bytes())?;
+            ImageAnswer::Refused(reason).send(to)?;
             return to.flush();
         }
     };
-    to.write_all(format!("OK {chunk} \n").as_bytes())?;
+    ImageAnswer::File { bytes: chunk, digest: String::new() }.send(to)?;
     let (mut sum, mut cell) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     for (offset, length) in pieces(chunk) {
         let (sum, cell) = (&mut sum[..length], &mut cell[..length]);
@@ -145,6 +77,9 @@ type ReadCell = Box<dyn Fn(&mut [u8], u64) -> io::Result<()>>;
 
 /// A reader of the cell that this node adds.
 fn own_cell(memory: &NodeMemory, fold: &Fold) -> Result<ReadCell, String> {
+    if !fold.is_possible() {
+        return Err("no group has such a path".to_owned());
+    }
     let Fold { set, stripe, chunk, first: Hop { member, owner, bytes, .. }, .. } = fold;
     match stripes::cell(*member, *stripe, *chunk) {
         Cell::Parity => {
@@ -179,29 +114,24 @@ fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
 }
 
 /// Requests a cell; its bytes follow.
-fn begin(peers: &Peers, fold: &Fold) -> io::Result<BlockingConnection> {
-    open(peers, &fold.first.address, fold.words(), fold.chunk)
+fn begin(peers: &Peers, fold: Fold) -> io::Result<BlockingConnection> {
+    let (address, chunk) = (fold.first.address.clone(), fold.chunk);
+    open(peers, &address, ImageRequest::Fold(fold), chunk)
 }
 
 /// Requests bytes of a known length.
 fn open(
     peers: &Peers,
     address: &str,
-    words: String,
+    request: ImageRequest,
     length: u64,
 ) -> io::Result<BlockingConnection> {
-    let purpose = Purpose::Image(words);
-    let connection: Connection = peers.runtime.block_on(dial(address, &peers.secret, &purpose))?;
-    let mut reader = BlockingConnection::new(connection, peers.runtime.clone());
-    let mut line = read_line(&mut reader)?;
-    while line == WAIT {
-        line = read_line(&mut reader)?;
+    let (bytes, reader) =
+        BlockingConnection::ask_bytes(address, &peers.secret, &peers.runtime, request)?;
+    if bytes != length {
+        return Err(io::Error::other(format!("expected {length} bytes, not {bytes}")));
     }
-    match line.strip_prefix("OK ").map(|rest| rest.trim_end().parse::<u64>()) {
-        Some(Ok(of)) if of == length => Ok(reader),
-        Some(_) => Err(io::Error::other(format!("expected {length} bytes, not: {line}"))),
-        None => Err(io::Error::other(line)),
-    }
+    Ok(reader)
 }
 
 /// The work of one member of a group.
@@ -240,7 +170,7 @@ impl Work<'_> {
         let path = path.into_iter().map(hop).collect::<io::Result<_>>()?;
         let fold = Fold::along(&self.task.set, stripe, chunk, path)
             .ok_or_else(|| io::Error::other("the group has one member"))?;
-        let mut left = begin(self.peers, &fold)?;
+        let mut left = begin(self.peers, fold)?;
         let mut sum = vec![0; PIECE_BYTES];
         for (offset, length) in pieces(chunk) {
             left.read_exact(&mut sum[..length])?;
@@ -253,8 +183,8 @@ impl Work<'_> {
     fn copy(&self, of: &Member, from: &Member) -> io::Result<()> {
         let address = self.address(from)?;
         for (rank, bytes) in &of.images {
-            let words = format!("{GET} {} {rank}", self.task.set);
-            let image = received(open(self.peers, address, words, *bytes)?, *bytes)?;
+            let request = ImageRequest::Get { set: self.task.set.clone(), rank: *rank };
+            let image = received(open(self.peers, address, request, *bytes)?, *bytes)?;
             self.keep(Some(&of.owner), *rank, *bytes, image)?;
         }
         Ok(())
@@ -370,7 +300,7 @@ fn received(mut from: BlockingConnection, bytes: u64) -> io::Result<File> {
 /// # Errors
 /// The connection breaks.
 pub fn send(image: &Image, to: &mut BlockingConnection) -> io::Result<()> {
-    to.write_all(format!("OK {} \n", image.bytes).as_bytes())?;
+    ImageAnswer::File { bytes: image.bytes, digest: String::new() }.send(to)?;
     let mut piece = vec![0; PIECE_BYTES];
     for (offset, length) in pieces(image.bytes) {
         image.data.read_exact_at(&mut piece[..length], offset)?;
@@ -428,10 +358,9 @@ pub async fn fetch(
     let fetched = tokio::task::spawn_blocking(move || {
         let mut sum = 0;
         for rank in ranks.iter() {
-            let purpose = Purpose::Image(format!("{GET} {set} {rank}"));
-            let dialed = peers.runtime.block_on(dial(&server, &peers.secret, &purpose));
-            let mut from = BlockingConnection::new(dialed?, peers.runtime.clone());
-            let bytes = announced(&mut from)?;
+            let request = ImageRequest::Get { set: set.clone(), rank };
+            let (bytes, from) =
+                BlockingConnection::ask_bytes(&server, &peers.secret, &peers.runtime, request)?;
             memory.shares().admit(bytes).map_err(io::Error::other)?;
             let data = Arc::new(Content::Memory(received(from, bytes)?));
             let kept = memory.shares().put(&set, None, rank, Stored { bytes, data });
@@ -444,16 +373,6 @@ pub async fn fetch(
     fetched.map_err(|error| error.to_string())
 }
 
-/// The length in the answer of a server.
-fn announced(from: &mut impl BufRead) -> io::Result<u64> {
-    let mut line = read_line(from)?;
-    while line == WAIT {
-        line = read_line(from)?;
-    }
-    let length = line.strip_prefix("OK ").and_then(|rest| rest.trim_end().parse().ok());
-    length.ok_or_else(|| io::Error::other(line))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -461,6 +380,7 @@ mod tests {
     use crate::image_server::ImageServer;
     use crate::listener;
     use ftb_launcher_core::memory::Group;
+    use ftb_launcher_core::memory::scheme::GROUP_MAX;
     use ftb_launcher_core::names::Episode;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
@@ -593,7 +513,7 @@ mod tests {
             let fold = Fold::along(&set(), 0, 50, vec![hop]).unwrap();
             let peers = peers.clone();
             tokio::task::spawn_blocking(move || {
-                begin(&peers, &fold).map(drop).unwrap_err().to_string()
+                begin(&peers, fold).map(drop).unwrap_err().to_string()
             })
         };
         let short = refused(1, node(0), 101).await.unwrap();
@@ -605,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_reads_back_and_a_malformed_one_is_refused() {
+    fn a_request_reads_back_and_an_impossible_one_is_refused() {
         let hop = |member| Hop {
             address: format!("127.0.0.1:{member}"),
             member,
@@ -613,17 +533,15 @@ mod tests {
             bytes: 7,
         };
         let fold = Fold::along(&set(), 3, 9, vec![hop(2), hop(1), hop(0)]).unwrap();
-        assert_eq!(Fold::parse(&fold.words()), Some(fold.clone()));
+        let json = serde_json::to_string(&fold).unwrap();
+        assert_eq!(serde_json::from_str::<Fold>(&json).unwrap(), fold);
         assert_eq!(fold.next().and_then(|next| next.next()).map(|last| last.rest.len()), Some(0));
-        for bad in [
-            "FOLD",
-            "FOLD mem-000001 0 5",
-            "FOLD ../x 0 5 a:1 0 node 7",
-            "FOLD mem-000001 0 5 a:1 0 node",
-            "FOLD mem-000001 9999 5 a:1 0 node 7",
-            "FOLD mem-000001 0 5 a:1 x node 7",
-        ] {
-            assert_eq!(Fold::parse(bad), None, "{bad}");
+        serde_json::from_str::<Fold>(&json.replace("mem-000001", "../x")).unwrap_err();
+        let (memory, most) = (NodeMemory::new(node(0), 0), 2 * GROUP_MAX as usize);
+        let long = Fold::along(&set(), 3, 9, (0..most).map(hop).collect()).unwrap();
+        for impossible in [Fold { stripe: 9_999, ..fold }, long] {
+            let refused = own_cell(&memory, &impossible).err().unwrap();
+            assert!(refused.contains("no group"), "{refused}");
         }
     }
 

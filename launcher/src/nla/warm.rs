@@ -8,8 +8,8 @@ impl LaunchAgent {
     pub(super) fn park_output(&mut self, output: NlaOutput) -> Option<NlaInput> {
         match output {
             NlaOutput::Park => {
-                let (guard, has_memory) = (&self.guard, self.memory.is_some());
-                let started = self.parking.park(&self.spec, guard, has_memory, &self.inputs);
+                let (guard, memory) = (&self.guard, self.memory.as_ref());
+                let started = self.parking.park(&self.spec, guard, memory, &self.inputs);
                 let program = self.spec.argv.first().map_or("", String::as_str);
                 let reason = |error| format!("{error} ({program})");
                 Some(NlaInput::ParkStarted(started.map_err(reason)))
@@ -31,8 +31,7 @@ impl LaunchAgent {
         let (rank, incarnation) = (spawn.rank, spawn.incarnation);
         let start = RankStart { spawn, argv: None };
         let tell = self.teller(rank, incarnation);
-        let ends = (&self.frames, self.memory.as_ref());
-        match self.parking.adopt(pid, &self.spec, &start, tell, ends) {
+        match self.parking.adopt(pid, &self.spec, &start, tell, &self.frames) {
             Ok(Some(running)) => self.runs(rank, incarnation, running),
             Ok(None) => {}
             Err(error) => tracing::warn!(rank, pid, %error, "a parked process cannot be adopted"),

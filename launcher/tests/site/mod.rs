@@ -368,7 +368,7 @@ pub fn ranks_of(job: &str) -> Result<BTreeMap<u32, (Pid, u64)>> {
         let var = |key: &str| environ.split('\0').find_map(|pair| pair.strip_prefix(key));
         let comm = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         // The environment of one that was parked does not say which rank it is.
-        if var("FTB_PARK_FD=").is_some() {
+        if var("FTB_PARKED=").is_some() {
             continue;
         }
         if var("FTB_JOB_ID=") == Some(job) && matches!(comm.trim_end(), "count" | "gmres") {

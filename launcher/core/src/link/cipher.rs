@@ -13,7 +13,7 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 /// Begin of a connection; its last byte is the version.
-pub const MAGIC: [u8; 8] = *b"FTB-job3";
+pub const MAGIC: [u8; 8] = *b"FTB-job4";
 pub const NONCE_BYTES: usize = 32;
 pub const HELLO_BYTES: usize = MAGIC.len() + NONCE_BYTES;
 pub const PROOF_BYTES: usize = 32;

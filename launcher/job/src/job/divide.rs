@@ -7,7 +7,7 @@ use super::members::Members;
 use crate::error::{Error, Result};
 use crate::frame::{Class, array};
 use crate::image::{Header, ImageError, ImageReader, Reader};
-use crate::memory::{self, NodeMemory, is_memory_set};
+use crate::memory::{self, is_memory_set};
 use crate::state::{Communication, Part, State};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -78,15 +78,15 @@ impl Job {
     fn image_path(&self, set: &str, number: u32) -> PathBuf {
         match (&self.config.image_dir, is_memory_set(set)) {
             (Some(dir), false) => dir.join(set).join(Header::file_name(number)),
-            _ => NodeMemory::label(set, number),
+            _ => memory::label(set, number),
         }
     }
 
     /// The image of a process that this one has on its node.
     fn image_of(&self, set: &str, number: u32) -> Result<File> {
         let path = self.image_path(set, number);
-        let file = match self.memory.as_ref().filter(|_| is_memory_set(set)) {
-            Some(memory) => memory.get_of(set, number),
+        let file = match self.agent.as_ref().filter(|_| is_memory_set(set)) {
+            Some(agent) => agent.get(set, number),
             None => File::open(&path),
         };
         Ok(file.map_err(|source| ImageError::Read { path, source })?)
@@ -109,7 +109,7 @@ impl Job {
     }
 
     fn take_image(&mut self, from: u32, tag: u32, set: &str, number: u32) -> Result<File> {
-        let path = NodeMemory::label(set, number);
+        let path = memory::label(set, number);
         let failed = |source| ImageError::Write { path: path.clone(), source };
         let length = self.take(from, Class::Collective, tag)?;
         let mut left = match length.len() {

@@ -6,7 +6,8 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::image::{self, AskRoom, Header, ImageError, ImageReader, Outlives, Reader, Writer};
 use crate::limits;
-use crate::memory::{self, NodeMemory, is_memory_set};
+use crate::memory::{self, is_memory_set};
+use crate::rank_socket::AgentLink;
 use crate::request::Request;
 use crate::state::{Communication, State};
 use std::path::{Path, PathBuf};
@@ -15,26 +16,26 @@ use std::time::Instant;
 /// The verified image that this rank starts from.
 pub(super) fn open_image(
     config: &Config,
-    memory: Option<&NodeMemory>,
+    agent: Option<&AgentLink>,
 ) -> Result<Option<(Header, Reader)>> {
     let Some(set_dir) = &config.restore else {
         return Ok(None);
     };
-    open_set(set_dir, (&config.job_id, config.rank, config.size), memory).map(Some)
+    open_set(set_dir, (&config.job_id, config.rank, config.size), agent).map(Some)
 }
 
 /// The verified image of a rank in that set: its job, its number, how many ranks there are.
 pub(crate) fn open_set(
     set_dir: &Path,
     (job, rank, size): (&str, u32, u32),
-    memory: Option<&NodeMemory>,
+    agent: Option<&AgentLink>,
 ) -> Result<(Header, Reader)> {
     let set = set_dir.file_name().map(Path::new).and_then(Path::to_str);
-    let image = match (set.filter(|set| is_memory_set(set)), memory) {
-        (Some(set), Some(memory)) => {
-            let path = NodeMemory::label(set, rank);
+    let image = match (set.filter(|set| is_memory_set(set)), agent) {
+        (Some(set), Some(agent)) => {
+            let path = memory::label(set, rank);
             let read = |source| ImageError::Read { path: path.clone(), source };
-            ImageReader::read(memory.get(set).map_err(read)?, &path)?
+            ImageReader::read(agent.get(set, rank).map_err(read)?, &path)?
         }
         _ => ImageReader::open(&set_dir.join(Header::file_name(rank)))?,
     };
@@ -112,7 +113,7 @@ impl Job {
             state.save(writer)
         };
         if is_memory_set(set) {
-            return save_to_memory(self.memory.as_ref(), &header, &mut save);
+            return save_to_memory(self.agent.as_ref(), &header, &mut save);
         }
         let Some(image_dir) = &self.config.image_dir else {
             return Err(ImageError::Write {
@@ -127,21 +128,21 @@ impl Job {
 
 /// Writes an image into memory, which the launch agent takes over; returns its size in bytes.
 pub(crate) fn save_to_memory(
-    node: Option<&NodeMemory>,
+    agent: Option<&AgentLink>,
     header: &Header,
     save: &mut dyn FnMut(&mut Writer) -> Result<(), ImageError>,
 ) -> Result<u64, ImageError> {
-    let path = NodeMemory::label(&header.set, header.rank);
+    let path = memory::label(&header.set, header.rank);
     let failed = |source| ImageError::Write { path: path.clone(), source };
-    let node = node.ok_or_else(|| {
-        failed(std::io::Error::other("FTB_MEMORY_FD is not set: run with --memory"))
+    let agent = agent.ok_or_else(|| {
+        failed(std::io::Error::other("FTB_RANK_FD is not set: run with --memory"))
     })?;
     let memory = memory::create(&Header::file_name(header.rank)).map_err(failed)?;
     // Before it is there twice: the budget of the node is that of its memory.
-    let (asked, set) = (node.clone(), header.set.clone());
+    let (asked, set) = (agent.clone(), header.set.clone());
     let room: AskRoom = Box::new(move |bytes| asked.reserve(&set, bytes));
     let (memory, size) = image::write_within(Some(room), memory, &path, header, save)?;
-    node.put(&header.set, &memory).map_err(failed)?;
+    agent.put(&header.set, &memory).map_err(failed)?;
     Ok(size.bytes)
 }
 
@@ -149,12 +150,12 @@ pub(crate) fn save_to_memory(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::memory::MemorySocket;
+    use crate::rank_socket::{AgentPacket, RankPacket, RankSocket};
 
     #[test]
     fn nothing_is_written_before_the_agent_has_kept_room_for_it() {
-        let (agent, rank) = MemorySocket::pair().unwrap();
-        let node = NodeMemory::new(rank);
+        let (agent, rank) = RankSocket::pair().unwrap();
+        let node = AgentLink::new(RankSocket::new(rank));
         let header = Header {
             job: "job-1".to_owned(),
             rank: 3,
@@ -165,11 +166,18 @@ mod tests {
         };
         let serve = std::thread::spawn(move || {
             let mut heard = Vec::new();
-            while let Some((text, _)) = agent.receive().unwrap() {
+            while let Some((packet, _)) = agent.receive().unwrap() {
                 // Room for the first image only.
-                let answer = if heard.len() < 2 { "ok" } else { "err too small" };
-                agent.send(answer, None).unwrap();
-                heard.push(text.split(' ').next().unwrap().to_owned());
+                let answer = match heard.len() {
+                    0 | 1 => AgentPacket::Ok,
+                    _ => AgentPacket::Refused("too small".to_owned()),
+                };
+                agent.send(&answer, None).unwrap();
+                heard.push(match packet {
+                    RankPacket::Room { .. } => "room",
+                    RankPacket::Put { .. } => "put",
+                    _ => "another",
+                });
             }
             heard
         });

@@ -169,7 +169,7 @@ impl Job {
         self.turn(RoleEvent::CalledBack);
         let restore = self.config.image_dir.as_ref().map(|dir| dir.join(&recall.set));
         let of_set = Config { restore, ..self.config.clone() };
-        let Some((header, mut reader)) = open_image(&of_set, self.memory.as_ref())? else {
+        let Some((header, mut reader)) = open_image(&of_set, self.agent.as_ref())? else {
             return Err(Error::Environment {
                 variable: "FTB_IMAGE_DIR",
                 value: String::new(),

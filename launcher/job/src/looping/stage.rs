@@ -5,19 +5,9 @@
 //! waits for another: MPI may need the calls of a rank to send what it has taken before.
 
 use crate::config::is_name;
+use crate::rank_socket::{AgentPacket, RankPacket};
 use core::time::Duration;
 use std::time::Instant;
-
-/// Of the launch agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Report the loop id and the pace.
-    Where,
-    /// Be saved at an id.
-    Save(Due),
-    /// Nothing is saved.
-    Cancel,
-}
 
 /// A save that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,22 +16,6 @@ pub(super) struct Due {
     pub(super) set: String,
     /// `None`: at the first id.
     pub(super) loop_id: Option<u64>,
-}
-
-impl Order {
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split(' ').collect();
-        match words[..] {
-            ["where"] => Some(Self::Where),
-            ["cancel"] => Some(Self::Cancel),
-            ["save", episode, set, loop_id] if is_name(set) => Some(Self::Save(Due {
-                episode: episode.parse().ok()?,
-                set: set.to_owned(),
-                loop_id: if loop_id == "first" { None } else { Some(loop_id.parse().ok()?) },
-            })),
-            _ => None,
-        }
-    }
 }
 
 /// What a rank does at a loop id.
@@ -81,18 +55,24 @@ impl Stage {
         if at(&due) == here { LoopStep::Save(due) } else { LoopStep::Missed(due) }
     }
 
-    pub(super) fn execute(&mut self, order: Order) {
+    /// False: this is no order.
+    pub(super) fn execute(&mut self, order: AgentPacket) -> bool {
         match order {
-            Order::Where => self.is_asked = true,
-            Order::Save(due) => self.due = Some(due),
-            Order::Cancel => self.due = None,
+            AgentPacket::Where => self.is_asked = true,
+            AgentPacket::Save { episode, set, loop_id } if is_name(&set) => {
+                self.due = Some(Due { episode, set, loop_id });
+            }
+            AgentPacket::Cancel => self.due = None,
+            _ => return false,
         }
+        true
     }
 
     /// The report for the agent, once: from the second call on, when the pace is known.
-    pub(super) fn report(&mut self, here: u64) -> Option<String> {
-        let period = self.pace.period?;
-        core::mem::take(&mut self.is_asked).then(|| format!("at {here} {}", period.as_micros()))
+    pub(super) fn report(&mut self, here: u64) -> Option<RankPacket> {
+        let period_us = u64::try_from(self.pace.period?.as_micros()).unwrap_or(u64::MAX);
+        let asked = core::mem::take(&mut self.is_asked);
+        asked.then_some(RankPacket::At { loop_id: here, period_us })
     }
 }
 
@@ -119,8 +99,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn execute(stage: &mut Stage, text: &str) {
-        stage.execute(Order::parse(text).unwrap());
+    fn save(loop_id: Option<u64>) -> AgentPacket {
+        AgentPacket::Save { episode: 9, set: "mem-000009".to_owned(), loop_id }
     }
 
     fn due(loop_id: Option<u64>) -> Due {
@@ -130,7 +110,7 @@ mod tests {
     #[test]
     fn a_rank_goes_on_to_the_loop_id_of_the_save_and_is_saved_once() {
         let mut stage = Stage::default();
-        execute(&mut stage, "save 9 mem-000009 6");
+        assert!(stage.execute(save(Some(6))));
         assert_eq!([4, 5].map(|here| stage.step(here)), [LoopStep::GoOn, LoopStep::GoOn]);
         assert_eq!(stage.step(6), LoopStep::Save(due(Some(6))));
         assert_eq!(stage.step(6), LoopStep::GoOn);
@@ -140,24 +120,24 @@ mod tests {
     fn the_first_save_is_at_the_first_id_whatever_it_is() {
         let mut stage = Stage::default();
         stage.begin(40);
-        execute(&mut stage, "save 9 mem-000009 first");
+        assert!(stage.execute(save(None)));
         assert_eq!(stage.step(40), LoopStep::Save(due(None)));
-        execute(&mut stage, "save 9 mem-000009 first");
+        assert!(stage.execute(save(None)));
         assert_eq!(stage.step(41), LoopStep::Missed(due(None)));
     }
 
     #[test]
     fn a_cancelled_save_does_not_happen() {
         let mut stage = Stage::default();
-        execute(&mut stage, "save 9 mem-000009 6");
-        execute(&mut stage, "cancel");
+        assert!(stage.execute(save(Some(6))));
+        assert!(stage.execute(AgentPacket::Cancel));
         assert_eq!(stage.step(6), LoopStep::GoOn);
     }
 
     #[test]
     fn a_rank_behind_the_loop_id_is_not_saved() {
         let mut stage = Stage::default();
-        execute(&mut stage, "save 9 mem-000009 6");
+        assert!(stage.execute(save(Some(6))));
         assert_eq!(stage.step(7), LoopStep::Missed(due(Some(6))));
         assert_eq!(stage.step(7), LoopStep::GoOn);
     }
@@ -168,22 +148,23 @@ mod tests {
         let mut reported = |ms| {
             now += Duration::from_millis(ms);
             stage.called(now);
-            execute(&mut stage, "where");
+            assert!(stage.execute(AgentPacket::Where));
             stage.report(3)
         };
         assert_eq!(reported(0), None, "its first call");
-        for (ms, us) in [(800, 800_000), (8, 8000), (808, 108_000)] {
-            assert_eq!(reported(ms), Some(format!("at 3 {us}")));
+        for (ms, period_us) in [(800, 800_000), (8, 8000), (808, 108_000)] {
+            assert_eq!(reported(ms), Some(RankPacket::At { loop_id: 3, period_us }));
         }
         assert_eq!(stage.report(4), None, "once");
     }
 
     #[test]
     fn what_is_no_order_is_refused() {
-        for text in
-            ["", "halt", "where now", "save", "save 1 ../x 2", "save 1 set -2", "save x s 1"]
-        {
-            assert_eq!(Order::parse(text), None, "{text}");
+        let mut stage = Stage::default();
+        let climbs = AgentPacket::Save { episode: 1, set: "../x".to_owned(), loop_id: Some(0) };
+        for packet in [climbs, AgentPacket::Ok, AgentPacket::Adopt(Vec::new())] {
+            assert!(!stage.execute(packet));
         }
+        assert_eq!(stage.step(0), LoopStep::GoOn);
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::rank_socket::AgentPacket;
 use std::thread;
 
 fn config(pairs: &[(&str, &str)]) -> LoopConfig {
@@ -11,6 +12,21 @@ fn config(pairs: &[(&str, &str)]) -> LoopConfig {
         Some(found.1.to_owned())
     };
     LoopConfig::from_lookup(&lookup).unwrap()
+}
+
+fn save(set: &str, loop_id: Option<u64>) -> AgentPacket {
+    AgentPacket::Save { episode: 7, set: set.to_owned(), loop_id }
+}
+
+/// The next packet of the rank.
+fn next(agent: &RankSocket) -> RankPacket {
+    agent.receive().unwrap().unwrap().0
+}
+
+/// A save failed with a reason that names its image.
+fn assert_failed(packet: &RankPacket, of: &str) {
+    let RankPacket::Failed { set, reason } = packet else { panic!("{packet:?}") };
+    assert!(set == of && reason.starts_with("image "), "{packet:?}");
 }
 
 /// Protects the memory of a test, which outlives its loop.
@@ -24,7 +40,7 @@ const RANK: [(&str, &str); 3] = [("FTB_JOB_ID", "job-1"), ("FTB_RANK", "2"), ("F
 
 #[test]
 fn without_a_launcher_it_counts() {
-    let mut looping = Looping::new(config(&[]), None, None);
+    let mut looping = Looping::new(config(&[]), None);
     protect(&mut looping, "state", &mut [1]).unwrap();
     assert_eq!([0; 3].map(|_| looping.pass().unwrap()), [0, 1, 2]);
     assert_eq!((looping.place().rank(), looping.place().size()), (0, 1));
@@ -34,7 +50,7 @@ fn without_a_launcher_it_counts() {
 
 #[test]
 fn wrong_arguments_are_refused_with_the_reason_and_change_nothing() {
-    let mut looping = Looping::new(config(&[]), None, None);
+    let mut looping = Looping::new(config(&[]), None);
     let mut state = [0; 8];
     protect(&mut looping, "state", &mut state).unwrap();
     let long = "x".repeat(64);
@@ -71,12 +87,11 @@ fn the_state_at_the_agreed_loop_id_comes_back_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     let images = dir.path().display().to_string();
     let of = [&RANK[..], &[("FTB_IMAGE_DIR", &images)]].concat();
-    let (agent, theirs) = MemorySocket::pair().unwrap();
-    let mut looping = Looping::new(config(&of), Some(theirs), None);
+    let (agent, theirs) = RankSocket::pair().unwrap();
+    let mut looping = Looping::new(config(&of), Some(RankSocket::new(theirs)));
     let (mut grid, mut sum) = (vec![0; 3 << 20], [0; 8]);
     protect(&mut looping, "grid", &mut grid).unwrap();
     protect(&mut looping, "sum", &mut sum).unwrap();
-    let next = || agent.receive().unwrap().unwrap().0;
     let mut work = |looping: &mut Looping| {
         let id = looping.pass().unwrap();
         grid.fill(u8::try_from(id).unwrap() + 1);
@@ -84,17 +99,17 @@ fn the_state_at_the_agreed_loop_id_comes_back_to_the_bit() {
         id
     };
     assert_eq!(work(&mut looping), 0);
-    agent.send("where", None).unwrap();
-    agent.send("save 7 set-000007 3", None).unwrap();
+    agent.send(&AgentPacket::Where, None).unwrap();
+    agent.send(&save("set-000007", Some(3)), None).unwrap();
     assert_eq!([1, 2, 3, 4].map(|_| work(&mut looping)), [1, 2, 3, 4]);
-    let at = next();
-    assert!(at.starts_with("at 1 "), "{at}");
-    let saved = next();
-    assert!(saved.starts_with("saved set-000007 31"), "{saved}");
+    let at = next(&agent);
+    assert!(matches!(at, RankPacket::At { loop_id: 1, .. }), "{at:?}");
+    let RankPacket::Saved { set, bytes } = next(&agent) else { panic!("it is saved") };
+    assert!(set == "set-000007" && bytes > 3 << 20, "{set}: {bytes}");
     let restore = dir.path().join("set-000007").display().to_string();
     let of = [&of[..], &[("FTB_RESTORE", &restore), ("FTB_MEMORY_FIRST", "1")]].concat();
-    let (_agent, theirs) = MemorySocket::pair().unwrap();
-    let mut again = Looping::new(config(&of), Some(theirs), None);
+    let (_agent, theirs) = RankSocket::pair().unwrap();
+    let mut again = Looping::new(config(&of), Some(RankSocket::new(theirs)));
     let (mut grid, mut sum) = (vec![0; 3 << 20], [0; 8]);
     protect(&mut again, "grid", &mut grid).unwrap();
     protect(&mut again, "sum", &mut sum).unwrap();
@@ -110,8 +125,8 @@ fn refused_unless_the_same(of: &[(&str, &str)]) {
     for (name, bytes, words) in
         [("grid", 9, "grid had 3145728 bytes and has 9 now"), ("field", 9, "sum (8 bytes) is not")]
     {
-        let (_agent, theirs) = MemorySocket::pair().unwrap();
-        let mut other = Looping::new(config(of), Some(theirs), None);
+        let (_agent, theirs) = RankSocket::pair().unwrap();
+        let mut other = Looping::new(config(of), Some(RankSocket::new(theirs)));
         let mut memory = vec![5; bytes];
         protect(&mut other, name, &mut memory).unwrap();
         for _ in 0..2 {
@@ -122,22 +137,36 @@ fn refused_unless_the_same(of: &[(&str, &str)]) {
     }
 }
 
+/// A call in which the image of the rank is refused. An order arrives before the answer.
+fn passed_while_refused(agent: &RankSocket, looping: &mut Looping) -> u64 {
+    thread::scope(|threads| {
+        let rank = threads.spawn(|| looping.pass().unwrap());
+        assert!(matches!(next(agent), RankPacket::Put { .. }));
+        agent.send(&AgentPacket::Where, None).unwrap();
+        agent.send(&AgentPacket::Refused("too small".to_owned()), None).unwrap();
+        rank.join().unwrap()
+    })
+}
+
 #[test]
 fn a_save_that_fails_or_comes_too_late_is_reported_and_the_rank_goes_on_until_its_agent_is_gone() {
-    let (agent, theirs) = MemorySocket::pair().unwrap();
-    let mut looping = Looping::new(config(&RANK), Some(theirs), None);
-    let next = || agent.receive().unwrap().unwrap().0;
+    let (agent, theirs) = RankSocket::pair().unwrap();
+    let mut looping = Looping::new(config(&RANK), Some(RankSocket::new(theirs)));
     // Without memory for images and without a directory it reports why it is not saved.
     for set in ["mem-000008", "set-000008"] {
-        agent.send(&format!("save 8 {set} {}", looping.next), None).unwrap();
-        looping.pass().unwrap();
-        let failed = next();
-        assert!(failed.starts_with(&format!("failed {set} image ")), "{failed}");
+        agent.send(&save(set, Some(looping.next)), None).unwrap();
+        if set == "mem-000008" {
+            assert_eq!(passed_while_refused(&agent, &mut looping), 0);
+        } else {
+            looping.pass().unwrap();
+            assert!(matches!(next(&agent), RankPacket::At { loop_id: 1, .. }), "it was asked");
+        }
+        assert_failed(&next(&agent), set);
     }
-    agent.send("save 9 mem-000009 1", None).unwrap();
+    agent.send(&save("mem-000009", Some(1)), None).unwrap();
     assert_eq!(looping.pass().unwrap(), 2);
-    assert_eq!(next(), "missed mem-000009");
-    agent.send("sudo save", None).unwrap();
+    assert_eq!(next(&agent), RankPacket::Missed { set: "mem-000009".to_owned() });
+    agent.send(&AgentPacket::Ok, None).unwrap();
     assert_eq!(looping.pass().unwrap_err().code(), -1, "no order");
     drop(agent);
     assert_eq!(looping.pass().unwrap_err().code(), -1);
@@ -147,11 +176,11 @@ fn a_save_that_fails_or_comes_too_late_is_reported_and_the_rank_goes_on_until_it
 #[test]
 fn the_first_call_waits_for_the_first_save() {
     let first = [&RANK[..], &[("FTB_MEMORY_FIRST", "1")]].concat();
-    let (agent, theirs) = MemorySocket::pair().unwrap();
-    let mut looping = Looping::new(config(&first), Some(theirs), None);
+    let (agent, theirs) = RankSocket::pair().unwrap();
+    let mut looping = Looping::new(config(&first), Some(RankSocket::new(theirs)));
     let rank = thread::spawn(move || looping.pass().map_err(|error| error.code()));
-    agent.send("save 2 mem-000002 first", None).unwrap();
-    assert!(agent.receive().unwrap().unwrap().0.starts_with("failed mem-000002 image "));
+    agent.send(&save("set-000002", None), None).unwrap();
+    assert_failed(&next(&agent), "set-000002");
     assert_eq!(rank.join().unwrap(), Ok(0));
 }
 
@@ -159,15 +188,15 @@ fn the_first_call_waits_for_the_first_save() {
 #[test]
 fn a_first_call_that_is_interrupted_is_the_first_one_again() {
     let first = [&RANK[..], &[("FTB_MEMORY_FIRST", "1")]].concat();
-    let (agent, theirs) = MemorySocket::pair().unwrap();
-    let mut looping = Looping::new(config(&first), Some(theirs), None);
+    let (agent, theirs) = RankSocket::pair().unwrap();
+    let mut looping = Looping::new(config(&first), Some(RankSocket::new(theirs)));
     let error = looping.pass_while(&mut || false).unwrap_err();
     assert!(
         matches!(&error, LoopError::Agent(of) if of.kind() == ErrorKind::Interrupted),
         "{error}"
     );
     protect(&mut looping, "state", &mut [1; 8]).unwrap();
-    agent.send("save 2 mem-000002 first", None).unwrap();
+    agent.send(&save("set-000002", None), None).unwrap();
     assert_eq!(looping.pass_while(&mut || false).unwrap(), 0);
-    assert!(agent.receive().unwrap().unwrap().0.starts_with("failed mem-000002 image "));
+    assert_failed(&next(&agent), "set-000002");
 }

@@ -187,7 +187,7 @@ impl Harness {
         let default: Channels = Setup::default_channels;
         Setup {
             pmi: Some(self.pmi.connect(rank)),
-            memory: None,
+            agent: None,
             channels: self.channels.unwrap_or(default)(&config),
             connect: Some(Box::new(move |sink| {
                 bus.heard.lock().unwrap().sinks.insert(rank, sink);
