@@ -269,7 +269,7 @@ catalog! {
              a launcher would refuse the fault.";
     }
     "ftb.jl.drill" by "ftb-launch" {
-        FTB_DRILL_ANSWER: "info", "", "drill node? choice rule? target?",
+        FTB_DRILL_ANSWER: "info", "", "drill node? choice rule? target? braked?",
             "What the launcher would do about the fault of a drill. Nothing was done.";
     }
     "ftb.jl" by "ftb-launch" {
