@@ -111,9 +111,9 @@ pub struct Census {
     pub rows: u64,
 }
 
-/// Services of ftb whose failure is seen in the table of conditions. ftb-act states no watch, so
-/// only its open breaker is seen there, not that it has stopped.
-pub const SERVICES: [&str; 2] = ["ftb-act", "ftb-slurm"];
+/// Services of ftb whose failure is seen in the table of conditions. `ftb-act` is its open breaker,
+/// `ftb-act-watch` its lost watch: alerts on the first must not fire for the second.
+pub const SERVICES: [&str; 4] = ["ftb-act", "ftb-slurm", "ftb-bridge", "ftb-act-watch"];
 
 /// What the table says of [`SERVICES`].
 #[derive(Default)]
@@ -130,11 +130,15 @@ impl ServiceRows {
     fn note(&mut self, subject: &Subject, truth: Truth) {
         let is_watch = subject.key() == WATCHED;
         let service = match subject.key() {
-            WATCHED => subject.component().strip_prefix("ftb.").and_then(|program| {
-                SERVICES.iter().position(|name| name.strip_prefix("ftb-") == Some(program))
-            }),
+            WATCHED => match subject.component() {
+                "ftb.slurm" => Some(1),
+                "ftb.bridge" => Some(2),
+                "ftb.act" => Some(3),
+                _ => None,
+            },
             "BREAKER_OPEN" => Some(0),
             "SLURM_UNREACHABLE" => Some(1),
+            "NATS_UNREACHABLE" => Some(2),
             _ => None,
         };
         let Some(service) = service else { return };
@@ -370,13 +374,22 @@ mod tests {
             services.count()
         };
         let lost = ("n1", "ftb.slurm", WATCHED, Truth::Unknown);
-        assert_eq!(count(&[lost]), [0, 1]);
+        assert_eq!(count(&[lost]), [0, 1, 0, 0]);
         let moved = ("n2", "ftb.slurm", WATCHED, Truth::True);
         let left_behind = ("n1", "", "SLURM_UNREACHABLE", Truth::Unknown);
-        assert_eq!(count(&[lost, left_behind, moved]), [0, 0], "it runs elsewhere");
-        assert_eq!(count(&[moved, ("n2", "", "SLURM_UNREACHABLE", Truth::True)]), [0, 1]);
-        assert_eq!(count(&[("n1", "", "SLURM_UNREACHABLE", Truth::False)]), [0, 0]);
-        assert_eq!(count(&[("n1", "rule", "BREAKER_OPEN", Truth::True)]), [1, 0]);
-        assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0, 0]);
+        assert_eq!(count(&[lost, left_behind, moved]), [0; 4], "it runs elsewhere");
+        let cut_off = ("n2", "", "SLURM_UNREACHABLE", Truth::True);
+        assert_eq!(count(&[moved, cut_off]), [0, 1, 0, 0]);
+        assert_eq!(count(&[("n1", "", "SLURM_UNREACHABLE", Truth::False)]), [0; 4]);
+        let open = ("n1", "ftb-act", "BREAKER_OPEN", Truth::True);
+        let lives = ("n1", "ftb.act", WATCHED, Truth::True);
+        assert_eq!(count(&[open, lives]), [1, 0, 0, 0]);
+        let gone = ("n1", "ftb.act", WATCHED, Truth::Unknown);
+        assert_eq!(count(&[gone]), [0, 0, 0, 1], "it is not its breaker");
+        let bridge = ("n1", "ftb.bridge", WATCHED, Truth::Unknown);
+        let no_nats = ("n2", "ftb-bridge", "NATS_UNREACHABLE", Truth::True);
+        assert_eq!(count(&[bridge]), [0, 0, 1, 0]);
+        assert_eq!(count(&[no_nats]), [0, 0, 1, 0]);
+        assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0; 4]);
     }
 }

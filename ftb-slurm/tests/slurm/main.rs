@@ -64,8 +64,10 @@ impl Site {
         let client = Client::builder("site").agent(cluster.socket(rank)).build()?;
         let calls = cluster.dir().join("calls");
         let mut config = format!(
-            "agent = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\ndrained_percent_max = 75\n",
-            cluster.socket(rank)
+            "agent = {:?}\nstate = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\n\
+             drained_percent_max = 75\n",
+            cluster.socket(rank),
+            cluster.dir()
         );
         // The programs of Slurm, and a line for each call. Files make them fail as those of Slurm.
         for name in ["scontrol", "sinfo"] {

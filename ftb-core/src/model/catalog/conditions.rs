@@ -88,6 +88,8 @@ pub static CONDITIONS: &[ConditionEntry] = &[
             names::FTB_IPMI_NORMAL,
             names::FTB_IB_ADAPTER_AVAILABLE,
             names::FTB_SLURM_WATCHING,
+            names::FTB_ACT_WATCHING,
+            names::FTB_BRIDGE_WATCHING,
         ],
         cleared_by: &[names::FTB_IB_ADAPTER_UNAVAILABLE],
     },
@@ -333,5 +335,14 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         action: "watch",
         set_by: &[names::FTB_SLURM_REFUSED],
         cleared_by: &[names::FTB_SLURM_OBEYED],
+    },
+    ConditionEntry {
+        key: "NATS_UNREACHABLE",
+        subject: "the ftb-bridge of a host",
+        meaning: "ftb-bridge does not reach NATS, or cannot import an alarm: the message says why. \
+                  Look at `ftb-bridge status` and `journalctl -u ftb-bridge` there.",
+        action: "watch",
+        set_by: &[names::FTB_BRIDGE_UNREACHABLE],
+        cleared_by: &[names::FTB_BRIDGE_REACHABLE],
     },
 ];

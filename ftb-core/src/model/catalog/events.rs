@@ -213,6 +213,8 @@ catalog! {
              common, then `ftb-act resume`.";
         FTB_ACT_RESUME: "info", "", "",
             "A person has closed the breaker: what it refused passes once.";
+        FTB_ACT_WATCHING: "info", "", "",
+            "ftb-act has started and has read the table of conditions.";
     }
     "ftb.silence" by "ftbctl" {
         FTB_SILENCE_BEGIN: "info", "hosts, key (*: all), later begin, end (Unix ms), reason", "",
@@ -257,6 +259,13 @@ catalog! {
             "A breaker of the rack has tripped.";
         FTB_FACILITY_CLEARED: "info", "the alarm", "node rack alarm_time alarm",
             "An alarm of the facility is over.";
+        FTB_BRIDGE_WATCHING: "info", "", "",
+            "ftb-bridge has started.";
+        FTB_BRIDGE_REACHABLE: "info", "", "",
+            "The bridge exports and imports again.";
+        FTB_BRIDGE_UNREACHABLE: "error", "", "",
+            "For a minute the bridge has not reached NATS, or has imported no waiting alarm. What \
+             the log drops meanwhile is a gap of the stream. Look at `ftb-bridge status`.";
     }
     "ftb.drill" by "ftbctl" {
         FTB_DRILL: "info", "host of the node", "drill fault severity condition? node? from?",
