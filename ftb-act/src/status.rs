@@ -52,8 +52,8 @@ fn causes(order: &Order) -> String {
 pub fn no_breaker(saved: Option<Saved>) -> &'static str {
     match saved.is_some_and(|saved| saved.breaker.is_open) {
         true => {
-            "the state says that the breaker is open, but no condition does: restart ftb-act, which \
-             states it again, then repeat this command"
+            "the state says that the breaker is open, but no condition does: restart ftb-act, \
+             which states it again, then repeat this command"
         }
         false => "no breaker is open",
     }

@@ -202,7 +202,8 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the file, if the state has changed or the file is 10 s old. A reader sees the whole old or new one.
+    /// Writes the file, if the state has changed or the file is 10 s old. A reader sees the
+    /// whole old or new one.
     ///
     /// # Errors
     /// It cannot be written.
