@@ -389,6 +389,19 @@ async fn the_bridge_drains_resumes_and_never_overrules_a_person() -> Result<()> 
     site.state(&["node02"], Truth::False).await?;
     assert!(site.node("node02")?.starts_with("drained"), "no bridge resumes it");
     site.start_bridge().await?;
+    site.wait_node("node02", "idle", "none").await?;
+    // It also knows whom a person has resumed in spite of the condition.
+    site.state(&["node02"], Truth::True).await?;
+    site.wait_node("node02", "drained", REASON).await?;
+    site.slurm.ask("scontrol", &["update", "nodename=node02", "state=resume"])?;
+    let accepted = site.cluster.dir().join("accepted.json");
+    site.wait("the resume on disk", async || {
+        Ok(fs::read_to_string(&accepted).is_ok_and(|text| text.contains("node02")).then_some(()))
+    })
+    .await?;
+    site.kill_bridge();
+    site.start_bridge().await?;
+    site.wait_turn().await?;
     site.wait_node("node02", "idle", "none").await
 }
 
