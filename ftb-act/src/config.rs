@@ -14,8 +14,13 @@ use std::time::Duration;
 const RULES_MAX: usize = 256;
 /// Longest name of a rule in bytes.
 const NAME_BYTES_MAX: usize = 48;
-/// Longest time for further conditions, and longest action.
+/// Longest time for further conditions, longest program, and how long a request is repeated by
+/// default: a fault may take the network to the pager with it.
 const HOUR: Duration = Duration::from_secs(3_600);
+/// How long a request is repeated at most.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// Longest program by default.
+const MINUTE: Duration = Duration::from_secs(60);
 
 type Spanned<T> = toml::Spanned<T>;
 
@@ -308,9 +313,13 @@ fn then_of(table: &RuleTable, at: usize) -> Result<Then, Mistake> {
             return Err(Mistake(span.start, format!("{key} does not fit to `then`")));
         }
     }
-    let time_limit = table.time_limit.unwrap_or(Duration::from_secs(60));
-    if time_limit.is_zero() || time_limit > HOUR {
-        return Err(Mistake(at, format!("{name}: time_limit must be up to 1 hour")));
+    let (default, most, hours) = match table.then {
+        ThenWord::Webhook => (HOUR, DAY, "24 hours"),
+        _ => (MINUTE, HOUR, "1 hour"),
+    };
+    let time_limit = table.time_limit.unwrap_or(default);
+    if time_limit.is_zero() || time_limit > most {
+        return Err(Mistake(at, format!("{name}: time_limit must be up to {hours}")));
     }
     match table.then {
         ThenWord::Exec => {
@@ -445,5 +454,23 @@ mod tests {
             let text = problem(&rule(more));
             assert!(text.starts_with(place), "{more}: {text}");
         }
+    }
+
+    #[test]
+    fn a_request_is_repeated_for_an_hour_by_default_and_a_day_at_most() {
+        let limit = |then: &str, more: &str| {
+            let text = format!("[[rule]]\nname = \"a\"\nthen = {then}\n{more}");
+            let config = Config::parse(&text)?;
+            match config.rules.rules[0].then {
+                Then::Webhook { time_limit, .. } | Then::Exec { time_limit, .. } => Ok(time_limit),
+                _ => Err(text),
+            }
+        };
+        let (page, run) = ("\"webhook\"\nurl = \"http://x/\"", "\"exec\"\nprogram = [\"/x\"]");
+        assert_eq!(limit(page, ""), Ok(HOUR));
+        assert_eq!(limit(page, "time_limit = \"24h\""), Ok(DAY));
+        assert!(limit(page, "time_limit = \"25h\"").is_err());
+        assert_eq!(limit(run, ""), Ok(MINUTE));
+        assert!(limit(run, "time_limit = \"2h\"").is_err());
     }
 }

@@ -91,7 +91,7 @@ fn resume(args: &ConfigArgs) -> Result<(), Failure> {
         watch::resume(&client, ANSWER_MAX).await
     })?;
     match closed {
-        0 => Err(Failure::failed("no breaker is open")),
+        0 => Err(Failure::failed(status::no_breaker(store::read(&config.state).ok().flatten()))),
         _ => Ok(writeln!(std::io::stdout(), "the breaker is closed")?),
     }
 }

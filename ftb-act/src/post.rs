@@ -2,8 +2,11 @@
 
 use ftb_transport::web::WebClient;
 use http::Uri;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 
 /// The pause before a request is sent again, for the first time; each further one is twice as long.
@@ -12,6 +15,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Longest attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(20);
+/// Most attempts at a time for one server: one that does not answer holds up no other.
+const ATTEMPTS_MAX: usize = 4;
 
 /// Checks an address.
 ///
@@ -42,6 +47,8 @@ pub(crate) fn server_of(url: &str) -> String {
 #[derive(Clone)]
 pub struct Poster {
     web: WebClient,
+    /// By server: those of the rules.
+    attempts: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
 }
 
 impl Poster {
@@ -50,7 +57,14 @@ impl Poster {
     /// # Errors
     /// The file cannot be read.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
-        Ok(Self { web: WebClient::new(ca)? })
+        Ok(Self { web: WebClient::new(ca)?, attempts: Arc::default() })
+    }
+
+    /// What limits the attempts for a server.
+    fn attempts_of(&self, server: &str) -> Arc<Semaphore> {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = || Arc::new(Semaphore::new(ATTEMPTS_MAX));
+        Arc::clone(attempts.entry(server.to_owned()).or_insert_with(made))
     }
 
     /// Posts JSON, again and again until the server takes it (2xx) or the time is over. `key` makes
@@ -65,9 +79,11 @@ impl Poster {
     ) -> (bool, String) {
         let deadline = Instant::now() + time_limit;
         let server = server_of(url);
+        let attempts = self.attempts_of(&server);
         let mut pause = RETRY_FIRST;
         let mut why = String::new();
         loop {
+            let turn = timeout_at(deadline, attempts.acquire()).await;
             let end = deadline.min(Instant::now() + ATTEMPT_MAX);
             match timeout_at(end, self.attempt(url, key, body)).await {
                 Ok(Ok(status)) if (200..300).contains(&status) => {
@@ -78,6 +94,7 @@ impl Poster {
                 Err(_) if why.is_empty() => why = "no answer".to_owned(),
                 Err(_) => {}
             }
+            drop(turn);
             if Instant::now() + pause >= deadline {
                 return (false, format!("{server}: {why}; given up after {time_limit:?}"));
             }
@@ -98,6 +115,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_holds_up_no_other() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (closed, limit) = ("http://127.0.0.1:1/", Duration::from_secs(3_600));
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let poster = Poster::new(None).unwrap();
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..3 * ATTEMPTS_MAX {
+            let (poster, url) = (poster.clone(), url.clone());
+            tasks.spawn(async move { poster.post(&url, "k", "{}", limit).await });
+        }
+        let of_silent = poster.attempts_of(&server_of(&url));
+        while of_silent.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let (is_done, text) = poster.post(closed, "k", "{}", Duration::from_millis(1)).await;
+        assert!(!is_done && text.starts_with("127.0.0.1:1: "), "{text}");
+        assert_eq!(of_silent.available_permits(), 0, "it still waits for the silent one");
+    }
 
     #[test]
     fn what_happened_does_not_show_the_secret_in_an_address() {

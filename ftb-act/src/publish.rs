@@ -87,6 +87,16 @@ pub fn event_of(notice: &Notice) -> Result<Event, NameError> {
     }
 }
 
+/// The event by which ftb-act states that it watches. Its agent states the watch as unknown when
+/// ftb-act has gone.
+///
+/// # Errors
+/// None: its names are constants.
+pub fn watching() -> Result<Event, NameError> {
+    let made = event(SPACE, names::FTB_ACT_WATCHING)?.payload("ftb-act watches conditions");
+    Ok(made.condition(Condition::watch("", SPACE)).build())
+}
+
 /// The condition of the breaker of the ftb-act on a host; empty: this one.
 fn breaker(host: &str, truth: Truth) -> Condition {
     Condition {
@@ -124,12 +134,16 @@ fn report(order: &Order) -> Result<Event, NameError> {
 
 /// An order as programs and web servers get it.
 pub fn json_of(work: &Work) -> String {
+    let spelled = |host: &str| {
+        let found = work.order.hosts.iter().find(|known| known.eq_ignore_ascii_case(host));
+        found.cloned().unwrap_or_else(|| host.to_owned())
+    };
     let conditions: Vec<_> = work
         .conditions
         .iter()
         .map(|row| {
             json!({
-                "host": row.subject.host(),
+                "host": spelled(row.subject.host()),
                 "component": row.subject.component(),
                 "key": row.subject.key(),
                 "severity": row.severity.as_str(),

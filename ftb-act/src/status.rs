@@ -47,6 +47,18 @@ fn causes(order: &Order) -> String {
     }
 }
 
+/// What `ftb-act resume` says where no condition says that a breaker is open. The state may say
+/// that one is, or be another user's.
+pub fn no_breaker(saved: Option<Saved>) -> &'static str {
+    match saved.is_some_and(|saved| saved.breaker.is_open) {
+        true => {
+            "the state says that the breaker is open, but no condition does: restart ftb-act, \
+             which states it again, then repeat this command"
+        }
+        false => "no breaker is open",
+    }
+}
+
 /// The state for programs.
 pub fn json(saved: &Saved) -> Value {
     let order = |order: &Order| {
@@ -74,6 +86,15 @@ mod tests {
     use super::*;
     use crate::act::{Cause, Kind};
     use ftb_core::condition::Subject;
+
+    #[test]
+    fn a_breaker_that_is_open_on_disk_alone_is_named() {
+        let mut saved = Saved::default();
+        assert_eq!(no_breaker(Some(saved.clone())), "no breaker is open");
+        saved.breaker.is_open = true;
+        assert!(no_breaker(Some(saved)).contains("restart ftb-act"));
+        assert_eq!(no_breaker(None), "no breaker is open");
+    }
 
     #[test]
     fn orders_are_a_table_and_those_that_are_over_a_number() {

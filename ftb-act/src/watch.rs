@@ -137,10 +137,14 @@ impl Shell {
         {
             tracing::error!("{problem}");
         }
-        self.act.set_host(agent.host);
+        self.act.set_host(&agent.host);
         Proofs::new(&self.client).warn_without("have every rule act on every host");
         let turn = self.act.handle(now_ns(), table);
         self.execute(turn).await;
+        let published = publish::watching().map(|event| self.client.publish(event).map(drop));
+        if let Ok(Err(error)) = published {
+            tracing::error!(%error, "nothing says that ftb-act watches");
+        }
         daemon::notify_ready("watching conditions");
         loop {
             let Some(input) = self.next().await else { return };

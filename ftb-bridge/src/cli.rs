@@ -40,7 +40,10 @@ Examples:
   ftb-bridge check
   ftb-bridge check --config /etc/ftb/bridge.toml")]
     Check,
-    /// Show how far the bridge of this host is
+    /// Show how far the bridge of this host is.
+    ///
+    /// Exit codes: 0 it runs, also on standby, 1 it does not run, or has not reached NATS or
+    /// imported a waiting alarm for a minute, 64 bad arguments or configuration.
     #[command(after_long_help = "\
 Examples:
   ftb-bridge status

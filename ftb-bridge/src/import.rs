@@ -22,6 +22,9 @@ pub const ALARM: &str = "alarm";
 const PAYLOAD_BYTES_MAX: usize = 1_024;
 /// Longest time of an alarm, in bytes: its digits are not bounded.
 const TIME_BYTES_MAX: usize = 64;
+/// How often the agent refuses the events of an alarm before it is given up. The server delivers it
+/// every 30 s: a person has about five minutes to let the bridge publish.
+pub const REFUSALS_MAX: u32 = 10;
 /// The log has at most one line about unreadable alarms in this time.
 const LOG_EVERY_MS: u64 = 10_000;
 
@@ -144,6 +147,52 @@ pub struct ImportCounts {
     pub repeated: u64,
     /// Alarms that no rule can read.
     pub unreadable: u64,
+    /// Alarms whose events the agent has refused again and again: they are lost.
+    #[serde(default)]
+    pub refused: u64,
+}
+
+/// When the import begins again after a failure, what of that is logged, and when an alarm is given
+/// up.
+#[derive(Debug, Default)]
+pub struct Retries {
+    failures: u32,
+    problem: String,
+    /// The alarm that was refused last, and how often.
+    refused: (String, u32),
+}
+
+impl Retries {
+    /// The import has failed. Whether a line of the log is due: for another problem, and ever more
+    /// rarely for the same.
+    pub fn on_failure(&mut self, problem: &str) -> bool {
+        if self.problem != problem {
+            *self =
+                Self { problem: problem.to_owned(), refused: self.refused.clone(), failures: 0 };
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.failures.is_power_of_two()
+    }
+
+    /// An alarm is done.
+    pub fn on_success(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The agent refuses the events of an alarm for good. Whether it is given up: it holds up all
+    /// others, of which it may be the only one that is refused.
+    pub fn on_refused(&mut self, id: &str) -> bool {
+        if self.refused.0 != id {
+            self.refused = (id.to_owned(), 0);
+        }
+        self.refused.1 += 1;
+        self.refused.1 >= REFUSALS_MAX
+    }
+
+    /// The pause before the next attempt: 1 s, then twice as long each time, 16 s at most.
+    pub fn pause(&self) -> Duration {
+        Duration::from_secs(1 << self.failures.saturating_sub(1).min(4))
+    }
 }
 
 /// See the module.

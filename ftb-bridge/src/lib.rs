@@ -2,8 +2,8 @@
 //!
 //! It exports events, conditions and gaps as CloudEvents, each once, imports alarms of the
 //! facility, and sends traces of the episodes of jobs. The core is pure: [`cloud_event`],
-//! [`export`], [`import`], [`otlp`]. The shell is thin: [`shell`] owns the connections, the state
-//! file and the time.
+//! [`export`], [`import`], [`otlp`], [`service`]. The shell is thin: [`shell`] owns the
+//! connections, the state file and the time.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -12,4 +12,5 @@ pub mod config;
 pub mod export;
 pub mod import;
 pub mod otlp;
+pub mod service;
 pub mod shell;

@@ -4,6 +4,7 @@ use ftb_bridge::cli::{Cli, Command};
 use ftb_bridge::config::Config;
 use ftb_bridge::shell::{self, state};
 use ftb_client::daemon::{self, Failure, LogSettings};
+use ftb_client::now_ns;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,9 +27,10 @@ fn run(args: &Cli) -> Result<(), Failure> {
             let state = state::read(&config.state_dir)?
                 .ok_or_else(|| Failure::failed("no bridge has run with this configuration"))?;
             match json {
-                true => print(&serde_json::to_string(&state)?),
-                false => print(&state.to_string()),
+                true => print(&serde_json::to_string(&state)?)?,
+                false => print(&state.to_string())?,
             }
+            state.fault(now_ns()).map_or(Ok(()), |fault| Err(Failure::failed(fault)))
         }
         Command::Run => serve(config),
     }

@@ -8,19 +8,24 @@ pub mod state;
 pub mod traces;
 
 use crate::config::{Config, NatsConfig};
+use crate::service::{self, Part, ServiceNotice};
+use async_nats::connection::State;
 use exporting::Exporter;
 use ftb_client::daemon::{self, Failure};
-use ftb_client::{Agent, Client};
+use ftb_client::{Agent, Client, ConditionState, Conditions, SubscribeError, Truth};
 use importing::Importer;
 use jetstream::{JetStream, JetStreamContext};
 use state::SharedState;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 use traces::Tracer;
 
 /// How long one attempt to reach the agent lasts before the log has a line.
 const ATTACH_LOG: Duration = Duration::from_secs(10);
+/// How often it is looked whether the bridge does its work.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Runs until `stop` resolves.
 ///
@@ -45,6 +50,8 @@ pub async fn run(
                 Some(otlp) => Tracer::new(client, otlp, &state)?.run().await,
             }
         };
+        let connection = nats.as_ref().map(|nats| nats.context.client());
+        let stating = state_itself(client, &state, connection);
         let bridging = async {
             match nats {
                 None => std::future::pending().await,
@@ -56,6 +63,7 @@ pub async fn run(
             ended = bridging => ended,
             ended = tracing => ended,
             ended = state.keep() => ended,
+            () = stating => Ok(()),
         };
         state.save().and(ended)
     };
@@ -115,6 +123,51 @@ impl Nats {
             () = importing => Ok(()),
         }
     }
+}
+
+/// States again and again how the bridge is, as far as that changes.
+async fn state_itself(client: &Client, state: &SharedState, nats: Option<async_nats::Client>) {
+    let publish = |notice: &ServiceNotice| {
+        let published = service::event_of(notice).map(|event| client.publish(event).map(drop));
+        if let Ok(Err(error)) = published {
+            tracing::warn!(%error, ?notice, "an event is not published");
+        }
+    };
+    publish(&ServiceNotice::Watching);
+    match was_stated(client).await {
+        Ok(true) => state.set_stated(),
+        Ok(false) => {}
+        Err(error) => tracing::warn!(%error, "the conditions of a former bridge are not known"),
+    }
+    loop {
+        sleep(TICK).await;
+        match nats.as_ref().map(async_nats::Client::connection_state) {
+            None => {}
+            Some(State::Connected) => state.succeeded(Part::Connection),
+            Some(_) => state.failed(Part::Connection, "no connection to NATS"),
+        }
+        if let Some(notice) = state.tick() {
+            match &notice {
+                ServiceNotice::Unreachable(why) => tracing::error!("for a minute: {why}"),
+                notice => tracing::info!(?notice, "service"),
+            }
+            publish(&notice);
+        }
+    }
+}
+
+/// Whether a bridge of this host has stated that it does not reach NATS.
+async fn was_stated(client: &Client) -> Result<bool, SubscribeError> {
+    let host = attached(client).await.host;
+    let filter = format!("condition={}", service::UNREACHABLE);
+    let mut conditions = Conditions::open(client, &filter).await?;
+    conditions.load().await?;
+    let is_own = |state: &ConditionState| {
+        state.truth != Truth::False
+            && state.subject.component() == service::COMPONENT
+            && state.subject.host().eq_ignore_ascii_case(&host)
+    };
+    Ok(conditions.states().any(is_own))
 }
 
 /// Waits for the agent.

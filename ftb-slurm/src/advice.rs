@@ -8,7 +8,7 @@ use crate::cli::AdviceArgs;
 use crate::reason::reason_of;
 use crate::rules::Rules;
 use ftb_client::daemon::Failure;
-use ftb_client::{Client, ConditionState, Conditions, Truth};
+use ftb_client::{Client, ConditionState, Conditions, Silence, Truth, now_ns};
 use ftb_core::hostlist::{self, Hostlist};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,18 @@ pub struct Choice<'a> {
     pub nodes: Option<&'a Hostlist>,
     /// Nodes that the job excludes already.
     pub also: Option<&'a Hostlist>,
+    /// The silences that are active: what they cover counts as little as for the bridge.
+    pub silences: &'a [Silence],
+}
+
+impl Choice<'_> {
+    /// A host as Slurm writes it, as far as that is known: names in conditions are in lower case,
+    /// and Slurm rejects another spelling.
+    fn spelled(&self, host: &str) -> String {
+        let mut lists = self.nodes.into_iter().chain(self.also);
+        let found = lists.find_map(|list| list.get(list.position(host)?));
+        found.unwrap_or_else(|| host.to_owned())
+    }
 }
 
 /// What is advised.
@@ -51,13 +63,15 @@ impl Advice {
             state.truth == Truth::True
                 && choice.rules.counts(subject.key(), state.severity)
                 && choice.nodes.is_none_or(|nodes| nodes.contains(subject.host()))
+                && !choice.silences.iter().any(|silence| silence.covers(subject))
         };
         let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for state in states.filter(counts) {
-            let host = state.subject.host().to_owned();
+            let host = choice.spelled(state.subject.host());
             reasons.entry(host).or_default().push(reason_of(&state.subject));
         }
         let also = choice.also.into_iter().flat_map(Hostlist::iter);
+        let also = also.map(|host| choice.spelled(&host));
         let hosts: BTreeSet<String> = reasons.keys().cloned().chain(also).collect();
         let exclude = hostlist::fold(hosts.iter().map(String::as_str));
         Self { exclude, job: job.map(str::to_owned), reasons, hidden: 0 }
@@ -115,7 +129,11 @@ async fn answer(args: &AdviceArgs) -> Result<Advice, Failure> {
     let mut conditions = Conditions::open(&client, "condition=*").await?;
     conditions.load().await?;
     let rules = args.rules.config()?.rules;
-    let choice = Choice { rules: &rules, nodes: args.nodes.as_ref(), also: args.also.as_ref() };
+    let now_ns = now_ns();
+    let stated = conditions.states().filter_map(Silence::of);
+    let silences: Vec<Silence> = stated.filter(|silence| silence.is_active(now_ns)).collect();
+    let (nodes, also) = (args.nodes.as_ref(), args.also.as_ref());
+    let choice = Choice { rules: &rules, nodes, also, silences: &silences };
     let advice = Advice::of(conditions.states(), &choice, args.job.as_deref());
     Ok(Advice { hidden: conditions.hidden(), ..advice })
 }
@@ -159,12 +177,33 @@ mod tests {
     fn advice(nodes: Option<&str>, also: Option<&str>, job: Option<&str>) -> Advice {
         let list = |text: Option<&str>| text.map(|text| Hostlist::parse(text).unwrap());
         let (nodes, also) = (list(nodes), list(also));
-        let choice = Choice { rules: &rules(), nodes: nodes.as_ref(), also: also.as_ref() };
+        let (nodes, also) = (nodes.as_ref(), also.as_ref());
+        let choice = Choice { rules: &rules(), nodes, also, silences: &[] };
         Advice::of(states().iter(), &choice, job)
     }
 
     fn nothing(job: Option<&str>) -> Advice {
-        Advice::of([].iter(), &Choice { rules: &rules(), nodes: None, also: None }, job)
+        let choice = Choice { rules: &rules(), nodes: None, also: None, silences: &[] };
+        Advice::of([].iter(), &choice, job)
+    }
+
+    #[test]
+    fn a_silenced_condition_keeps_no_job_away() {
+        let lasts = (0, std::time::Duration::from_secs(1));
+        let silence = Silence::new("a".to_owned(), "node02", None, lasts, "new fan").unwrap();
+        let (rules, silences) = (rules(), [silence]);
+        let choice = Choice { rules: &rules, nodes: None, also: None, silences: &silences };
+        let advice = Advice::of(states().iter(), &choice, None);
+        assert_eq!(advice.text(), "--exclude=login1,node03\n");
+    }
+
+    #[test]
+    fn hosts_are_written_as_slurm_writes_them() {
+        let of_slurm = advice(Some("Node[01-16]"), Some("node03,node04"), None);
+        assert_eq!(of_slurm.text(), "--exclude=Node[02-04]\n");
+        assert!(of_slurm.reasons.contains_key("Node02"));
+        let only_also = advice(None, Some("NODE03"), None);
+        assert_eq!(only_also.text(), "--exclude=NODE03,login1,node02\n");
     }
 
     #[test]

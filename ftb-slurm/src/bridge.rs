@@ -7,8 +7,7 @@
 //!
 //! Rules:
 //! - **Owned**: a drain is the bridge's if its user, or root (`ftb-slurm health` on the node), has
-//!   set it and the reason is exactly that of a condition that was stated about the node. No state
-//!   on disk is needed.
+//!   set it and the reason is exactly that of a condition that was stated about the node.
 //! - A node with another reason is never changed.
 //! - A node is resumed when the condition of its reason is false and no other holds or is unknown.
 //! - A person who resumes a node that the bridge has drained is right until its conditions change.
@@ -31,6 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const ROOT: &str = "root";
 /// Most orders of a plan.
 const PLAN_MAX: usize = 64;
+/// Most conditions in spite of which people have resumed hosts; the oldest are forgotten.
+pub const ACCEPTED_MAX: usize = 65_536;
 
 /// A node as Slurm shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,6 +200,17 @@ impl Bridge {
         }
     }
 
+    /// Conditions, with their onsets, in spite of which people have resumed hosts: the only state
+    /// that the next life of the bridge needs.
+    pub fn accepted(&self) -> &BTreeMap<Subject, u64> {
+        &self.accepted
+    }
+
+    /// What people had resumed in a former life: before the first input.
+    pub fn set_accepted(&mut self, accepted: BTreeMap<Subject, u64>) {
+        self.accepted = accepted;
+    }
+
     /// A pass begins: what Slurm has refused is tried again.
     pub fn on_pass(&mut self) {
         self.late = std::mem::take(&mut self.aside);
@@ -359,6 +371,11 @@ impl Bridge {
                 .map(|(subject, statement)| (subject.clone(), statement.onset_ns))
                 .collect();
             self.accepted.extend(holds);
+        }
+        while self.accepted.len() > ACCEPTED_MAX {
+            let oldest = self.accepted.iter().min_by_key(|(_, onset_ns)| **onset_ns);
+            let Some(oldest) = oldest.map(|(subject, _)| subject.clone()) else { break };
+            self.accepted.remove(&oldest);
         }
     }
 

@@ -16,6 +16,7 @@ struct File {
     /// `agent` is its name in older releases.
     #[serde(alias = "agent")]
     agent_socket: Option<PathBuf>,
+    state: PathBuf,
     scontrol: PathBuf,
     sinfo: PathBuf,
     #[serde(with = "humantime_serde")]
@@ -33,6 +34,7 @@ impl Default for File {
     fn default() -> Self {
         Self {
             agent_socket: None,
+            state: "/var/lib/ftb-slurm".into(),
             scontrol: "scontrol".into(),
             sinfo: "sinfo".into(),
             poll: Duration::from_secs(10),
@@ -51,6 +53,8 @@ impl Default for File {
 pub struct Config {
     /// Socket of the agent; `None` for the default.
     pub agent: Option<PathBuf>,
+    /// The folder of the state.
+    pub state: PathBuf,
     /// The program that reads and changes nodes.
     pub scontrol: PathBuf,
     /// The program that reads them before Slurm 23.02.
@@ -112,6 +116,7 @@ impl Config {
         let drained_percent_max = file.drained_percent_max;
         Ok(Self {
             agent: file.agent_socket,
+            state: file.state,
             scontrol: file.scontrol,
             sinfo: file.sinfo,
             poll: file.poll,

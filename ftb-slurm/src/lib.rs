@@ -4,8 +4,8 @@
 //! What people and Slurm do to nodes becomes events. The core is pure: [`rules`] says which
 //! conditions count, [`bridge`] what is done, [`service`] what the bridge states of itself,
 //! [`reason`] and [`notices`] how it is written. The shell is thin: [`slurm`] runs `scontrol`,
-//! [`watch`] connects all. [`health`] answers for one node, [`advice`] names nodes that a job
-//! should not get.
+//! [`store`] has what survives the bridge, [`watch`] connects all. [`health`] answers for one
+//! node, [`advice`] names nodes that a job should not get.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -18,4 +18,5 @@ pub mod reason;
 pub mod rules;
 pub mod service;
 pub mod slurm;
+pub mod store;
 pub mod watch;

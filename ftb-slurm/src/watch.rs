@@ -6,6 +6,7 @@ use crate::notices::{event_of, event_of_service};
 use crate::rules::Statement;
 use crate::service::{COMPONENT, Refusals, Service, ServiceNotice};
 use crate::slurm::{Slurm, SlurmError};
+use crate::store::Store;
 use ftb_client::daemon::{self, Failure};
 use ftb_client::{Client, ConditionState, ConditionUpdate, Conditions, Event, NameError};
 use ftb_client::{Proofs, SILENCED, Silence, now_ns};
@@ -48,8 +49,16 @@ pub async fn run(
     let user = nix::unistd::User::from_uid(nix::unistd::geteuid())?;
     let user = user.ok_or_else(|| Failure::failed("the user of this process has no name"))?.name;
     let slurm = Slurm::new(config.scontrol.clone(), config.sinfo.clone());
+    let store = Store::open(&config.state).unwrap_or_else(|problem| {
+        tracing::error!("{problem}; nodes that people have resumed may be drained again");
+        Store::empty(&config.state)
+    });
+    let mut bridge = Bridge::new(config.rules.clone(), user);
+    bridge.set_accepted(store.saved().clone());
     let mut shell = Shell {
-        bridge: Bridge::new(config.rules.clone(), user),
+        bridge,
+        store,
+        unsaved: None,
         silences: BTreeMap::new(),
         slurm,
         client: client.clone(),
@@ -102,6 +111,9 @@ fn stated(state: &ConditionState) -> Row {
 
 struct Shell {
     bridge: Bridge,
+    store: Store,
+    /// Why the store has not what it should: it is logged once.
+    unsaved: Option<String>,
     /// Silences that have not been ended by hand.
     silences: BTreeMap<Subject, Silence>,
     slurm: Slurm,
@@ -224,6 +236,7 @@ impl Shell {
         self.bridge.on_silences(active.cloned().collect());
         let seen = self.is_observer.then(|| nodes.clone());
         let decision = self.bridge.on_nodes(nodes);
+        self.save();
         for notice in &decision.notices {
             self.publish(event_of(notice));
         }
@@ -254,6 +267,19 @@ impl Shell {
             Err(error) => return Err(error),
         }
         Ok(true)
+    }
+
+    /// What people have resumed outlives this process. If it cannot be saved, the bridge goes on.
+    fn save(&mut self) {
+        let unsaved = self.store.save(self.bridge.accepted()).err();
+        if let Some(problem) =
+            unsaved.as_ref().filter(|problem| self.unsaved.as_ref() != Some(*problem))
+        {
+            tracing::error!(
+                "{problem}; after a restart, nodes that people resumed are drained again"
+            );
+        }
+        self.unsaved = unsaved;
     }
 
     /// Logs what would be done, as far as it was not logged before.

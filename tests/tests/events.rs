@@ -148,12 +148,11 @@ fn page() -> String {
     let policy = Policy::parse(policy::DEFAULT).unwrap();
     let mut text = format!(
         "# Events\n\n\
-         Every event that programs of ftb publish. `FTB_BLESS=1 cargo test -p ftb-tests --test\n\
-         events` renders this page from the catalogue, `ftb-core/src/model/catalog`. `ftbctl\n\
-         explain NAME` shows an entry, its conditions, and what the policies of your jobs do.\n\
-         Payload: text where nothing stands; `A` is `ADAPTER:<i>` (from 0), `P` `PORT:<j>` (from\n\
-         1), `C` `COUNTER:<c>::RATE:<r>::LIMIT:<l>`. A tag with `?` is not always there; the tag\n\
-         `{TRACE_TAG}` makes agents remember the path of any event. *Job*: the built-in policy.\n"
+         Every event of ftb, from `ftb-core/src/model/catalog` (`FTB_BLESS=1`, test `events`). \
+         `ftbctl\nexplain NAME` shows an entry, and what the policies of your jobs do. No payload: \
+         text. `A` is\n`ADAPTER:<i>` (from 0), `P` `PORT:<j>` (from 1), `C` \
+         `COUNTER:<c>::RATE:<r>::LIMIT:<l>`. `?`: not\nalways. The tag `{TRACE_TAG}` makes agents \
+         remember the path of any event. *Job*: built-in policy.\n"
     );
     text += "\n| event | severity | payload | tags | cause | condition | job |\n\
              |---|---|---|---|---|---|---|\n";

@@ -151,7 +151,9 @@ fn each_exit_code_has_one_meaning() {
             continue;
         }
         let said = unit.lines().find(|line| line.starts_with("RestartPrevent"));
-        assert_eq!(said, Some(&wanted[..]), "{}", path.display());
+        // 217: the unit names a user that its package does not make.
+        let code = said.map(|said| said.strip_suffix(" 217").unwrap_or(said));
+        assert_eq!(code, Some(&wanted[..]), "{}", path.display());
         assert!(!unit.contains("\nExecStartPre="), "{}: ExecStartPre", path.display());
     }
 }

@@ -214,6 +214,8 @@ tests:
       - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x80'}
       - {series: 'ftb_service_faults{job="ftb", service="ftb-act"}', values: '0x20 1x60'}
       - {series: 'ftb_service_faults{job="ftb", service="ftb-slurm"}', values: '0x40 2x40'}
+      - {series: 'ftb_service_faults{job="ftb", service="ftb-bridge"}', values: '0x40 1x40'}
+      - {series: 'ftb_service_faults{job="ftb", service="ftb-act-watch"}', values: '0x40 1x40'}
     promql_expr_test:
       - eval_time: 6m
         expr: FIRING
@@ -221,7 +223,9 @@ tests:
       - eval_time: 12m
         expr: FIRING
         exp_samples:
+          - {labels: '{alertname="FtbActDown"}', value: 1}
           - {labels: '{alertname="FtbBreakerOpen"}', value: 1}
+          - {labels: '{alertname="FtbBridgeDown"}', value: 1}
           - {labels: '{alertname="FtbSlurmBridgeDown"}', value: 1}
 "#;
 

@@ -17,7 +17,8 @@ pub struct LaneLimit {
 pub const fn limit(kind: Kind) -> LaneLimit {
     match kind {
         Kind::Exec => LaneLimit { waiting: 1_024, live: 8 },
-        Kind::Webhook => LaneLimit { waiting: 1_024, live: 4 },
+        // They may wait for their server for long: see `post` for how many are sent at a time.
+        Kind::Webhook => LaneLimit { waiting: 1_024, live: 1_024 },
         Kind::Publish => LaneLimit { waiting: 1_024, live: 64 },
         Kind::Drain => LaneLimit { waiting: 8_192, live: 256 },
     }

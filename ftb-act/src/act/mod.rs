@@ -259,9 +259,10 @@ impl Act {
         }
     }
 
-    /// Only the breaker of this host is ours: before the first input.
-    pub fn set_host(&mut self, host: String) {
-        self.host = Some(host);
+    /// Only the breaker of this host is ours: before the first input. Its name may have capital
+    /// letters; subjects have none.
+    pub fn set_host(&mut self, host: &str) {
+        self.host = Some(host.to_ascii_lowercase());
     }
 
     /// Takes an input at this time, in Unix nanoseconds.
@@ -307,6 +308,8 @@ impl Act {
         self.tracked.values_mut().for_each(|tracked| tracked.row = None);
         let known: BTreeSet<Subject> = rows.iter().map(|row| row.subject.clone()).collect();
         self.silences.retain(|subject, _| known.contains(subject));
+        let is_breaker = |row: &Row| row.subject.key() == BREAKER_OPEN && self.is_own_breaker(row);
+        let has_breaker = rows.iter().any(is_breaker);
         let is_silence = |row: &Row| row.subject.key() == SILENCED;
         let (silences, others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(is_silence);
         // Silences count for the first row already, and some may have ended in a gap.
@@ -329,6 +332,7 @@ impl Act {
         if !std::mem::replace(&mut self.is_started, true) {
             self.recover(now_ns);
         }
+        self.restate(&known, has_breaker);
     }
 
     fn on_row(&mut self, now_ns: u64, row: Row) {
@@ -499,6 +503,12 @@ impl Act {
             }
         }
         self.forget_untracked(&subject);
+    }
+
+    /// The hosts of an order as the site writes them: names in subjects are in lower case, and
+    /// other programs may care.
+    fn hosts_of(&self, order: &Order) -> Vec<String> {
+        order.hosts_of_causes().iter().map(|host| self.rules.spelled(host)).collect()
     }
 
     fn ids_of(&self, subject: &Subject) -> Vec<u64> {

@@ -163,12 +163,20 @@ impl Rules {
         reached.map(|(hosts, _)| hosts.len()).sum()
     }
 
+    /// A host as profiles or racks write it.
+    pub(super) fn spelled(&self, host: &str) -> String {
+        let profiles = self.profiles.iter().map(|(hosts, _)| hosts);
+        let mut lists = profiles.chain(self.racks.iter().map(|(_, hosts)| hosts));
+        let found = lists.find_map(|hosts| hosts.get(hosts.position(host)?));
+        found.unwrap_or_else(|| host.to_owned())
+    }
+
     /// The group of a host: its rack, else itself.
     pub(super) fn group(&self, by: GroupBy, host: &str) -> String {
         let rack = || self.racks.iter().find(|(_, hosts)| hosts.contains(host));
         match by {
-            GroupBy::Host => host.to_owned(),
-            GroupBy::Rack => rack().map_or_else(|| host.to_owned(), |(name, _)| name.clone()),
+            GroupBy::Host => self.spelled(host),
+            GroupBy::Rack => rack().map_or_else(|| self.spelled(host), |(name, _)| name.clone()),
             GroupBy::Cluster => "cluster".to_owned(),
         }
     }

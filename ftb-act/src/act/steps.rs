@@ -150,8 +150,9 @@ impl Act {
     }
 
     fn refuse(&mut self, id: u64) {
+        let hosts = self.orders.get(&id).map(|order| self.hosts_of(order)).unwrap_or_default();
         if let Some(order) = self.orders.get_mut(&id) {
-            order.hosts = order.hosts_of_causes();
+            order.hosts = hosts;
         }
         self.set(id, Stage::Refused);
     }
@@ -200,8 +201,9 @@ impl Act {
 
     /// An order is done now: it is saved first.
     fn begin(&mut self, id: u64) {
+        let hosts = self.orders.get(&id).map(|order| self.hosts_of(order)).unwrap_or_default();
         let Some(order) = self.orders.get_mut(&id) else { return };
-        order.hosts = order.hosts_of_causes();
+        order.hosts = hosts;
         order.stage = Stage::Live;
         self.save(id);
         self.act(id);
@@ -216,7 +218,7 @@ impl Act {
         let service = service_of(order);
         self.lanes.begin(kind);
         if changes_hosts {
-            self.busy.extend(hosts.into_iter().map(|host| (host, id)));
+            self.busy.extend(hosts.into_iter().map(|host| (host.to_ascii_lowercase(), id)));
         }
         let output = match then {
             Then::Exec { program, time_limit } => Output::Run { work, program, time_limit },
@@ -392,6 +394,30 @@ impl Act {
         }
         self.silences.retain(|_, silence| !silence.has_ended(now_ns));
         self.unpark_all(now_ns);
+    }
+
+    /// States again what is on disk and not in the table: nothing else repeats a kept condition
+    /// that the table has lost, or that nothing proves after a change of the CA.
+    pub(super) fn restate(&mut self, known: &BTreeSet<Subject>, has_breaker: bool) {
+        let lost = self.drained.iter().filter(|(service, _)| !known.contains(*service));
+        let lost: Vec<(Subject, u64)> = lost.map(|(service, id)| (service.clone(), *id)).collect();
+        for (subject, id) in lost {
+            let order = self.orders.get_mut(&id).filter(|order| order.stage == Stage::Drained);
+            let Some(order) = order else { continue };
+            // Live until it is confirmed, so that a return is published after it. On disk it stays
+            // drained.
+            order.stage = Stage::Live;
+            let text = format!("{}: stated again", order.rule);
+            self.lanes.begin(Kind::Drain);
+            self.log(format!("{subject} was lost: it is stated again"));
+            let notice = Notice::Service { subject, truth: Truth::True, text };
+            self.turn.outputs.push(Output::Publish { id, notice: Box::new(notice) });
+        }
+        let state = &self.breaker.state;
+        if state.is_open && state.is_confirmed && !has_breaker {
+            self.log("the condition of the open breaker was lost: it is stated again".to_owned());
+            self.publish_breaker();
+        }
     }
 
     /// After a start: what a crash interrupted is reported, or done again.

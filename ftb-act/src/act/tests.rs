@@ -119,7 +119,7 @@ impl World {
     /// ftb-act is killed and started: only the disk is left.
     fn start(&mut self) {
         self.act = Act::new(self.rules.clone(), self.disk.clone());
-        self.act.set_host("login1".to_owned());
+        self.act.set_host("Login1");
         (self.pending, self.running) = (Vec::new(), Vec::new());
         self.input(Input::Table(self.table.values().cloned().collect()));
     }
@@ -397,6 +397,54 @@ fn a_drain_is_published_until_it_is_confirmed_and_ends_with_its_cause() {
 }
 
 #[test]
+fn what_the_table_has_lost_is_stated_again_and_the_breaker_can_be_closed() {
+    let mut world = World::new(vec![drain("dead", "NODE_DEAD"), exec("reset", "GPU")]);
+    world.row(row(1, "NODE_DEAD", Truth::True, 5));
+    world.pass(5);
+    world.confirm();
+    world.rules.breaker_hosts = 1;
+    world.start();
+    for number in 2..=3 {
+        world.row(row(number, "GPU", Truth::True, 5));
+    }
+    world.pass(5);
+    world.confirm();
+    world.take();
+    // The CA was changed: no kept condition is proven any more.
+    let open = Subject::new("login1", "ftb-act", BREAKER_OPEN);
+    let lose = |world: &mut World| {
+        world.table.retain(|subject, _| ![OUT_OF_SERVICE, BREAKER_OPEN].contains(&subject.key()));
+    };
+    for is_started in [true, false] {
+        lose(&mut world);
+        match is_started {
+            true => world.start(),
+            false => world.input(Input::Table(world.table.values().cloned().collect())),
+        }
+        let mut done = world.take();
+        done.retain(|line| !line.starts_with("log "));
+        assert_eq!(done, ["service node001 true", "breaker 2 hosts within 600 s"]);
+        // What is there is not stated again.
+        world.confirm();
+        world.input(Input::Table(world.table.values().cloned().collect()));
+        assert_eq!(world.take(), [""; 0]);
+    }
+    // A cause that ends before that is confirmed returns the host after it.
+    lose(&mut world);
+    world.input(Input::Table(world.table.values().cloned().collect()));
+    world.take();
+    world.row(row(1, "NODE_DEAD", Truth::False, 5));
+    assert_eq!(world.take(), [""; 0]);
+    world.confirm();
+    assert_eq!(world.take(), ["service node001 false"]);
+    let closed = Row { truth: Truth::False, ..world.table.get(&open).unwrap().clone() };
+    world.row(closed);
+    assert!(!world.disk.breaker.is_open);
+    let done = world.take();
+    assert_eq!(done.iter().filter(|line| line.starts_with("run reset")).count(), 2, "{done:?}");
+}
+
+#[test]
 fn a_person_may_return_a_host_and_a_rule_may_leave_it_to_a_person() {
     let by_person = rule("bad", "MEMERR", Then::Drain { is_persons: true });
     let mut world = World::new(vec![by_person]);
@@ -481,6 +529,25 @@ fn a_host_has_one_live_action_and_other_hosts_do_not_wait_for_it() {
 }
 
 #[test]
+fn programs_get_hosts_as_the_profiles_write_them() {
+    let mut world = World::new(vec![exec("one", "GPU"), exec("two", "GPU"), drain("out", "BAD")]);
+    let profile = (Hostlist::parse("Node[001-062]").unwrap(), Mode::Act);
+    world.rules.profiles.insert(0, profile);
+    world.start();
+    world.row(row(1, "GPU", Truth::True, 5));
+    let turn = world.act.handle(world.now_ns + 5 * SECOND, Input::Tick);
+    let [Output::Run { work, .. }] = &turn.outputs[..] else {
+        panic!("one at a time for a host: {:?}", turn.outputs);
+    };
+    assert_eq!((&work.order.host_list()[..], &work.order.group[..]), ("Node001", "Node001"));
+    let json: serde_json::Value = serde_json::from_str(&crate::publish::json_of(work)).unwrap();
+    assert_eq!(
+        (&json["hosts"], &json["conditions"][0]["host"]),
+        (&"Node001".into(), &"Node001".into())
+    );
+}
+
+#[test]
 fn profiles_say_what_may_be_done_to_a_host() {
     let mut world = World::new(vec![exec("reset", "GPU"), drain("out", "GPU")]);
     world.row(row(63, "GPU", Truth::True, 5));
@@ -502,8 +569,10 @@ fn profiles_say_what_may_be_done_to_a_host() {
 
 #[test]
 fn web_servers_that_do_not_answer_never_hold_up_a_drain() {
-    let by_host = Rule { group_by: GroupBy::Host, ..page("page", "GPU") };
-    let mut world = World::new(vec![by_host, drain("dead", "NODE_DEAD")]);
+    let by_host = |n| Rule { group_by: GroupBy::Host, ..page(&format!("page{n}"), "GPU") };
+    let mut all: Vec<Rule> = (0..20).map(by_host).collect();
+    all.push(drain("dead", "NODE_DEAD"));
+    let mut world = World::new(all);
     for number in 1..=60 {
         world.row(row(number, "GPU", Truth::True, 5));
     }

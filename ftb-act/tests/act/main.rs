@@ -5,7 +5,7 @@ mod site;
 mod user;
 mod web;
 
-use ftb_client::{Delivery, Start, Subscription, Truth};
+use ftb_client::{ConditionState, Conditions, Delivery, Start, Subscription, Truth};
 use ftb_tests::cluster::{PATIENCE, Plan, binary};
 use ftb_tests::forged;
 use nix::sys::signal::{Signal, kill};
@@ -61,6 +61,15 @@ async fn sixteen_hosts_of_a_rack_that_lose_power_are_one_page_and_no_drain_storm
     assert_eq!(requests.len(), 1, "{requests:?}");
     assert_eq!(requests[0].1["hosts"], "n[17-32]");
     assert_eq!(site.out_of_service().trim(), "no conditions");
+    let is_watch = |state: &ConditionState| {
+        state.subject.component() == "ftb.act" && state.truth == Truth::True
+    };
+    site.wait("its watch", async || {
+        let mut watches = Conditions::open(&site.client, "condition=WATCHED").await.unwrap();
+        watches.load().await.unwrap();
+        watches.states().any(is_watch).then_some(())
+    })
+    .await;
     // It stays so over a crash; a person lets it pass, once, for what still holds.
     site.kill();
     site.start();

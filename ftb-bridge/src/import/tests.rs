@@ -103,3 +103,20 @@ fn a_wrong_subject_of_a_rule_is_rejected() {
         assert_eq!(Pattern::parse(subject), Err(why.to_owned()), "{subject}");
     }
 }
+
+#[test]
+fn a_failure_that_lasts_is_logged_ever_more_rarely_and_a_refused_alarm_is_given_up() {
+    let mut retries = Retries::default();
+    let lines = (0..1_000).filter(|_| retries.on_failure("denied")).count();
+    assert_eq!((lines, retries.pause()), (10, Duration::from_secs(16)));
+    assert!(retries.on_failure("no stream"), "another problem has its line");
+    assert_eq!(retries.pause(), Duration::from_secs(1));
+    let refusals = |retries: &mut Retries, id: &str, count: u32| {
+        (0..count).filter(|_| retries.on_refused(id)).count()
+    };
+    assert_eq!(refusals(&mut retries, "F.1.7", REFUSALS_MAX - 1), 0);
+    assert_eq!(refusals(&mut retries, "F.1.8", REFUSALS_MAX - 1), 0, "each alarm for itself");
+    assert!(retries.on_refused("F.1.8"));
+    retries.on_success();
+    assert_eq!(refusals(&mut retries, "F.1.8", 1), 0);
+}

@@ -4,6 +4,7 @@ use super::jetstream::{Answer, JetStream};
 use super::state::SharedState;
 use crate::cloud_event::{Choice, Encoder};
 use crate::export::{Export, Input, Output};
+use crate::service::Part;
 use ftb_client::daemon::Failure;
 use ftb_client::{Client, Delivery, Start, Subscription};
 use futures_util::StreamExt as _;
@@ -27,6 +28,8 @@ pub struct Exporter<'a> {
     answers: FuturesOrdered<Answer>,
     /// When the end of the stream must be read.
     tail_at: Option<Instant>,
+    /// Messages that were not appended, since the last one that was.
+    failed_messages: u32,
 }
 
 impl<'a> Exporter<'a> {
@@ -52,6 +55,7 @@ impl<'a> Exporter<'a> {
             subscription: None,
             answers: FuturesOrdered::new(),
             tail_at: Some(Instant::now()),
+            failed_messages: 0,
         }
     }
 
@@ -108,9 +112,16 @@ impl<'a> Exporter<'a> {
             sleep_until(at).await;
             self.tail_at = None;
             return Ok(match self.stream.tail().await {
-                Ok(tail) => Input::Tail(tail),
+                Ok(tail) => {
+                    // A message that failed before may fail again.
+                    if self.failed_messages == 0 {
+                        self.state.succeeded(Part::Export);
+                    }
+                    Input::Tail(tail)
+                }
                 Err(error) => {
                     tracing::warn!(error, "the end of the stream cannot be read");
+                    self.state.failed(Part::Export, &error.to_string());
                     Input::Failed
                 }
             });
@@ -126,9 +137,15 @@ impl<'a> Exporter<'a> {
             biased;
             () = self.connected.notified() => Ok(Input::Reconnected),
             Some(answer) = self.answers.next() => Ok(match answer {
-                Ok(ack) => Input::Acked { sequence: ack.sequence, is_duplicate: ack.duplicate },
+                Ok(ack) => {
+                    self.failed_messages = 0;
+                    self.state.succeeded(Part::Export);
+                    Input::Acked { sequence: ack.sequence, is_duplicate: ack.duplicate }
+                }
                 Err(error) => {
                     tracing::info!(%error, "a message was not appended");
+                    self.failed_messages = self.failed_messages.saturating_add(1);
+                    self.state.failed(Part::Export, &error.to_string());
                     Input::Failed
                 }
             }),

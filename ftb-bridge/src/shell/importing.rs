@@ -7,12 +7,13 @@
 use super::jetstream::{BoxError, JetStreamContext};
 use super::state::SharedState;
 use crate::config::ImportConfig;
-use crate::import::{ALARM, Alarm, Import, SPACE, Verdict};
+use crate::import::{ALARM, Alarm, Import, Retries, SPACE, Verdict};
+use crate::service::Part;
 use async_nats::jetstream::consumer::pull::Config as PullConfig;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer};
 use async_nats::jetstream::stream::Stream;
 use async_nats::jetstream::{AckKind, Message};
-use ftb_client::{Client, Delivery, Event, Start};
+use ftb_client::{Client, Delivery, Event, Start, Unconfirmed};
 use futures_util::StreamExt as _;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,8 +25,6 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// How often the server shows that it is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// The pause after a failure.
-const PAUSE: Duration = Duration::from_secs(1);
 /// Clocks of the server of NATS and of this host may differ by this much.
 const CLOCKS_APART_NS: u64 = 600 * 1_000_000_000;
 
@@ -40,6 +39,7 @@ pub struct Importer<'a> {
     import: Import,
     state: &'a SharedState,
     began: Instant,
+    retries: Retries,
 }
 
 impl<'a> Importer<'a> {
@@ -60,6 +60,7 @@ impl<'a> Importer<'a> {
             import: Import::new(config.rules, config.racks),
             state,
             began: Instant::now(),
+            retries: Retries::default(),
         }
     }
 
@@ -67,9 +68,13 @@ impl<'a> Importer<'a> {
     pub async fn run(mut self) {
         loop {
             if let Err(error) = self.follow().await {
-                tracing::warn!(error, stream = self.stream, "the import begins again");
+                let problem = format!("the import of {}: {error}", self.stream);
+                self.state.failed(Part::Import, &problem);
+                if self.retries.on_failure(&problem) {
+                    tracing::warn!("{problem}; it begins again");
+                }
             }
-            sleep(PAUSE).await;
+            sleep(self.retries.pause()).await;
         }
     }
 
@@ -141,16 +146,37 @@ impl<'a> Importer<'a> {
             }
             Verdict::Publish(events) => {
                 let publishing = self.publish_missing(events, &id, time_ns);
-                let is_new = keep_in_work(message, publishing).await?;
-                let counts = &mut self.import.counts;
-                let count = if is_new { &mut counts.imported } else { &mut counts.repeated };
-                *count += 1;
-                AckKind::Ack
+                let published = keep_in_work(message, self.state, publishing).await;
+                self.acknowledgement(published, &id, &message.subject)?
             }
         };
         let counts = self.import.counts;
         self.state.change(|state| state.import = counts);
-        message.double_ack_with(acknowledgement).await
+        message.double_ack_with(acknowledgement).await?;
+        self.retries.on_success();
+        self.state.succeeded(Part::Import);
+        Ok(())
+    }
+
+    /// How an alarm is acknowledged whose events are published, or refused for good.
+    fn acknowledgement(
+        &mut self,
+        published: Result<bool, BoxError>,
+        id: &str,
+        subject: &str,
+    ) -> Result<AckKind, BoxError> {
+        let counts = &mut self.import.counts;
+        match published {
+            Ok(true) => counts.imported += 1,
+            Ok(false) => counts.repeated += 1,
+            Err(error) if is_for_good(&error) && self.retries.on_refused(id) => {
+                counts.refused += 1;
+                tracing::error!(%error, subject, "an alarm is lost: its events are refused");
+                return Ok(AckKind::Term);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(AckKind::Ack)
     }
 
     /// Publishes the events that the log does not have; false: it has all.
@@ -187,9 +213,16 @@ impl<'a> Importer<'a> {
     }
 }
 
+/// Whether the agent will refuse it again: a rule or a limit is against it.
+fn is_for_good(error: &BoxError) -> bool {
+    let refused = error.downcast_ref::<Unconfirmed>();
+    matches!(refused, Some(Unconfirmed::Refused { code, .. }) if code != "rate" && code != "other")
+}
+
 /// Tells the server that an alarm is in work, until it is done.
 async fn keep_in_work(
     message: &Message,
+    state: &SharedState,
     work: impl Future<Output = Result<bool, BoxError>>,
 ) -> Result<bool, BoxError> {
     let mut work = core::pin::pin!(work);
@@ -197,7 +230,11 @@ async fn keep_in_work(
     loop {
         tokio::select! {
             done = &mut work => return done,
-            _ = ticks.tick() => message.ack_with(AckKind::Progress).await?,
+            _ = ticks.tick() => {
+                // The first one comes at once: an alarm that is done soon is no failure.
+                state.failed(Part::Import, "the events of an alarm wait to be confirmed");
+                message.ack_with(AckKind::Progress).await?;
+            }
         }
     }
 }

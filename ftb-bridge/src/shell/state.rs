@@ -3,6 +3,7 @@
 
 use crate::export::{ExportCounts, Place, position_text};
 use crate::import::ImportCounts;
+use crate::service::{Part, Service, ServiceNotice};
 use ftb_client::daemon::Failure;
 use ftb_client::{Position, now_ns};
 use serde::{Deserialize, Serialize};
@@ -11,11 +12,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILE: &str = "state.json";
 /// How often a changed state is written.
 const SAVE_EVERY: Duration = Duration::from_secs(1);
+/// How often one that has not changed is written: its time says that the bridge runs.
+const ALIVE_EVERY_NS: u64 = 10 * 1_000_000_000;
+/// An older file is that of a bridge that does not run.
+const STALE_NS: u64 = 60 * 1_000_000_000;
 
 /// The content of the file, and the answer of `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +39,25 @@ pub struct State {
     /// Of the traces.
     #[serde(default)]
     pub traces: Traces,
+    /// Why NATS is not reached or an alarm not imported, for a minute at least.
+    #[serde(default)]
+    pub problem: Option<String>,
     /// When it was written, in Unix nanoseconds.
     pub written_ns: u64,
+}
+
+impl State {
+    /// Why the bridge does not do its work; `None`: it does, or is on standby.
+    pub fn fault(&self, now_ns: u64) -> Option<String> {
+        let age_ns = now_ns.saturating_sub(self.written_ns);
+        match age_ns > STALE_NS {
+            true => {
+                let age_s = age_ns / 1_000_000_000;
+                Some(format!("the state is {age_s} s old: ftb-bridge does not run"))
+            }
+            false => self.problem.clone(),
+        }
+    }
 }
 
 /// Where the traces are, and what was counted since the start of the bridge.
@@ -69,8 +91,8 @@ impl fmt::Display for State {
         )?;
         write!(
             f,
-            "imported  {} alarms, {} repeated, {} unreadable",
-            import.imported, import.repeated, import.unreadable
+            "imported  {} alarms, {} repeated, {} unreadable, {} refused",
+            import.imported, import.repeated, import.unreadable, import.refused
         )?;
         let traces = &self.traces;
         match traces.position {
@@ -104,6 +126,8 @@ pub struct SharedState {
     folder: PathBuf,
     /// And whether it changed since it was written.
     state: Mutex<(State, bool)>,
+    service: Mutex<Service>,
+    began: Instant,
 }
 
 impl SharedState {
@@ -117,9 +141,49 @@ impl SharedState {
         let traces = Traces { position: saved.traces.position, ..Traces::default() };
         let cluster = cluster.to_owned();
         let state = State { cluster, place: saved.place, traces, ..State::default() };
-        let shared = Self { folder: folder.to_owned(), state: Mutex::new((state, true)) };
+        let shared = Self {
+            folder: folder.to_owned(),
+            state: Mutex::new((state, true)),
+            service: Mutex::default(),
+            began: Instant::now(),
+        };
         shared.save()?;
         Ok(shared)
+    }
+
+    fn service(&self) -> MutexGuard<'_, Service> {
+        self.service.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A part of the bridge has failed.
+    pub fn failed(&self, part: Part, why: &str) {
+        self.service().on_failure(self.now_ms(), part, why);
+    }
+
+    /// A part of the bridge has done what it should.
+    pub fn succeeded(&self, part: Part) {
+        self.service().on_success(part);
+    }
+
+    /// The former life of this bridge has stated that it does not reach NATS.
+    pub fn set_stated(&self) {
+        self.service().set_stated();
+    }
+
+    /// What is to be published of the bridge now.
+    pub fn tick(&self) -> Option<ServiceNotice> {
+        let notice = self.service().on_tick(self.now_ms())?;
+        self.change(|state| {
+            state.problem = match &notice {
+                ServiceNotice::Unreachable(why) => Some(why.clone()),
+                ServiceNotice::Reachable | ServiceNotice::Watching => None,
+            };
+        });
+        Some(notice)
     }
 
     /// The state now.
@@ -138,17 +202,20 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the file, if the state has changed. A reader sees the whole old or new one.
+    /// Writes the file, if the state has changed or the file is 10 s old. A reader sees the
+    /// whole old or new one.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn save(&self) -> Result<(), Failure> {
         let state = {
-            let mut state = self.lock();
-            if !core::mem::take(&mut state.1) {
+            let (mut state, now_ns) = (self.lock(), now_ns());
+            let is_old = now_ns.saturating_sub(state.0.written_ns) >= ALIVE_EVERY_NS;
+            if !core::mem::take(&mut state.1) && !is_old {
                 return Ok(());
             }
-            State { written_ns: now_ns(), ..state.0.clone() }
+            state.0.written_ns = now_ns;
+            state.0.clone()
         };
         let text = serde_json::to_vec(&state)?;
         ftb_cli::files::replace(&self.folder, FILE, &text).map(drop).map_err(|error| {
@@ -165,5 +232,21 @@ impl SharedState {
             tokio::time::sleep(SAVE_EVERY).await;
             tokio::task::block_in_place(|| self.save())?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_that_does_not_run_or_does_not_reach_nats_has_a_fault() {
+        let written_ns = 1_000 * STALE_NS;
+        let good = State { written_ns, ..State::default() };
+        assert_eq!(good.fault(written_ns + ALIVE_EVERY_NS), None, "also on standby");
+        let old = good.fault(written_ns + STALE_NS + 1).expect("a fault");
+        assert!(old.contains("does not run"), "{old}");
+        let cut_off = State { problem: Some("no connection".to_owned()), ..good };
+        assert_eq!(cut_off.fault(written_ns).as_deref(), Some("no connection"));
     }
 }

@@ -3,7 +3,7 @@
 use super::site::{STREAM_BYTES, Site};
 use anyhow::Result;
 use async_nats::jetstream::{Context, stream};
-use ftb_client::{Client, Conditions, Delivery, Received, Start, Truth, event};
+use ftb_client::{Client, ConditionState, Conditions, Delivery, Received, Start, Truth, event};
 use ftb_tests::cluster::Plan;
 use futures_util::TryStreamExt as _;
 use std::fs;
@@ -73,12 +73,14 @@ async fn leaks(site: &Site, client: &Client, wanted: usize) {
     leaking.await.unwrap();
 }
 
-/// All events of the facility so far.
+/// All events of alarms so far.
 async fn facility(client: &Client) -> Vec<Received> {
     let mut past = client.subscribe("event_space=ftb.facility", Start::SinceNs(0)).await.unwrap();
     let mut found = Vec::new();
     while let Some(delivery) = past.next_of_past().await {
         match delivery {
+            // What the bridge says of itself is of no alarm.
+            Delivery::Event(received) if received.event.tag("node").is_none() => {}
             Delivery::Event(received) => found.push(*received),
             Delivery::Gap(gap) => panic!("{gap:?}"),
         }
@@ -97,6 +99,10 @@ async fn an_alarm_sets_a_condition_on_each_host_of_its_rack_and_its_end_clears_i
     raise(&context, "dc.r07.smoke", "no rule").await.unwrap();
     raise(&context, "dc.r07.leak.raised", r#"{"time":"2026-11-28T12:00:00Z"}"#).await.unwrap();
     leaks(&site, &client, 2).await;
+    let mut watches = Conditions::open(&client, "condition=WATCHED").await.unwrap();
+    watches.load().await.unwrap();
+    let is_watch = |state: &&ConditionState| state.subject.component() == "ftb.bridge";
+    assert_eq!(watches.states().find(is_watch).map(|state| state.truth), Some(Truth::True));
     assert_eq!(facility(&client).await[0].event.tag("alarm_time"), Some(time));
     // The alarm is over while no bridge is there, and an alarm and its end keep their order.
     site.kill_bridge(0).unwrap();

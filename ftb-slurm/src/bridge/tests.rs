@@ -190,6 +190,23 @@ fn a_person_who_resumes_a_node_is_right_until_its_conditions_change() {
 }
 
 #[test]
+fn a_person_who_resumes_a_node_is_right_also_for_the_next_bridge() {
+    let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
+    bridge.on_statement(fan(0, 1), stated(Truth::True, 1));
+    assert_eq!(slurm.settle(&mut bridge).len(), 1);
+    slurm.person(0, false, "", "");
+    assert_eq!(slurm.settle(&mut bridge), []);
+    let mut next = Bridge::new(rules(), USER.to_owned());
+    next.set_accepted(bridge.accepted().clone());
+    next.on_table([(fan(0, 1), stated(Truth::True, 1))]);
+    assert_eq!(slurm.settle(&mut next), []);
+    next.on_statement(fan(0, 1), stated(Truth::True, 2));
+    assert_eq!(slurm.settle(&mut next).len(), 1, "the next onset counts");
+    next.on_statement(fan(0, 1), stated(Truth::False, 2));
+    assert!(next.accepted().is_empty());
+}
+
+#[test]
 fn a_person_who_resumes_a_node_right_after_the_call_is_right() {
     let (mut bridge, mut slurm) = (Bridge::new(rules(), USER.to_owned()), Slurm::new());
     bridge.on_statement(fan(0, 1), stated(Truth::True, 1));

@@ -64,8 +64,10 @@ impl Site {
         let client = Client::builder("site").agent(cluster.socket(rank)).build()?;
         let calls = cluster.dir().join("calls");
         let mut config = format!(
-            "agent = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\ndrained_percent_max = 75\n",
-            cluster.socket(rank)
+            "agent = {:?}\nstate = {:?}\npoll = \"1s\"\nsettle = \"300ms\"\n\
+             drained_percent_max = 75\n",
+            cluster.socket(rank),
+            cluster.dir()
         );
         // The programs of Slurm, and a line for each call. Files make them fail as those of Slurm.
         for name in ["scontrol", "sinfo"] {
@@ -393,6 +395,19 @@ async fn the_bridge_drains_resumes_and_never_overrules_a_person() -> Result<()> 
     site.state(&["node02"], Truth::False).await?;
     assert!(site.node("node02")?.starts_with("drained"), "no bridge resumes it");
     site.start_bridge().await?;
+    site.wait_node("node02", "idle", "none").await?;
+    // It also knows whom a person has resumed in spite of the condition.
+    site.state(&["node02"], Truth::True).await?;
+    site.wait_node("node02", "drained", REASON).await?;
+    site.slurm.ask("scontrol", &["update", "nodename=node02", "state=resume"])?;
+    let accepted = site.cluster.dir().join("accepted.json");
+    site.wait("the resume on disk", async || {
+        Ok(fs::read_to_string(&accepted).is_ok_and(|text| text.contains("node02")).then_some(()))
+    })
+    .await?;
+    site.kill_bridge();
+    site.start_bridge().await?;
+    site.wait_turn().await?;
     site.wait_node("node02", "idle", "none").await
 }
 

@@ -8,8 +8,9 @@ use ftb_core::catalog::{self, EVENTS, EventEntry};
 use ftb_core::condition::{RecommendedAction, Truth};
 
 /// They say nothing about the node: a BMC is silent or its log full, ftb-bridge leaves breakers to
-/// the facility, and certificates can be renewed while ranks run.
-const WITHOUT_RULE: [&str; 4] = [
+/// the facility, certificates can be renewed while ranks run, and the way to NATS concerns no rank.
+const WITHOUT_RULE: [&str; 5] = [
+    "FTB_BRIDGE_UNREACHABLE",
     "FTB_IPMI_BMC_LOST",
     "FTB_IPMI_CONTROLLER_LOST",
     "FTB_IPMI_SEL_FULL",
