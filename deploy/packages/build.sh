@@ -106,11 +106,16 @@ try_restart_function() {
     # try_restart UNIT: not into a configuration that this release rejects (exit code 64).
     try_restart() {
         check=$(systemctl show -p ExecStart --value "$1" |
-            sed -n 's/.*argv\[\]=\([^;]*\) ;.*/\1/p' |
-            sed '/ run /!s/$/ --check-config/;s/ run / check /')
+            sed -n 's/.*argv\[\]=\(\/usr\/bin\/ftb-[^;]*\) ;.*/\1/p' |
+            sed 's/ run\( \|$\)/ check\1/;t;s/$/ --check-config/')
+        # As systemd sets it; with other variables, what is missing is no reason.
+        state=$(systemctl show -p StateDirectory --value "$1")
+        others=$(systemctl show -p Environment -p EnvironmentFiles --value "$1" |
+            sed 's/^FTB_BOOT_ID=[^ ]*$//' | tr -d ' \n')
         rejected=0
-        if systemctl is-active --quiet "$1" && [ -n "$check" ]; then
-            said=$(timeout 60 $check 2>&1) || rejected=$?
+        case "$check" in *'$'*) check= ;; esac
+        if systemctl is-active --quiet "$1" && [ -n "$check" ] && [ -z "$others" ]; then
+            said=$(STATE_DIRECTORY=${state:+/var/lib/$state} timeout 60 $check 2>&1) || rejected=$?
         fi
         if [ "$rejected" = 64 ]; then
             echo "$1 is not restarted, so the old program goes on: this release rejects its" >&2

@@ -42,6 +42,8 @@ pub struct Node {
     pub is_drained: bool,
     /// It does not answer, or a person took it down.
     pub is_down: bool,
+    /// A person has said that it fails, is to be rebooted, or is in maintenance.
+    pub is_marked: bool,
     /// Why; empty: no reason.
     pub reason: String,
     /// The user that set the reason.

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
@@ -69,14 +68,12 @@ pub struct Slurm {
     /// The program `sinfo`.
     sinfo: PathBuf,
     form: Form,
-    /// Whether this release keeps reasons that are over; empty: not asked yet.
-    keeps_reasons: OnceLock<bool>,
 }
 
 impl Slurm {
     /// With these programs.
     pub fn new(scontrol: PathBuf, sinfo: PathBuf) -> Self {
-        Self { scontrol, sinfo, form: Form::Scontrol, keeps_reasons: OnceLock::new() }
+        Self { scontrol, sinfo, form: Form::Scontrol }
     }
 
     /// All nodes. Where Slurm prints no JSON they are read as text.
@@ -126,7 +123,8 @@ impl Slurm {
 
     /// Leaves out the reasons of nodes in service if this release keeps those that are over.
     async fn without_old_reasons(&self, mut nodes: Vec<Node>) -> Result<Vec<Node>, SlurmError> {
-        let may_be_old = |node: &Node| !node.is_drained && !node.is_down && !node.reason.is_empty();
+        let is_out = |node: &Node| node.is_drained || node.is_down || node.is_marked;
+        let may_be_old = |node: &Node| !is_out(node) && !node.reason.is_empty();
         if nodes.iter().any(may_be_old) && self.keeps_reasons().await? {
             for node in nodes.iter_mut().filter(|node| may_be_old(node)) {
                 node.reason.clear();
@@ -137,12 +135,9 @@ impl Slurm {
     }
 
     async fn keeps_reasons(&self) -> Result<bool, SlurmError> {
-        if let Some(keeps) = self.keeps_reasons.get() {
-            return Ok(*keeps);
-        }
+        // Each time: Slurm may be upgraded meanwhile.
         let version = run(&self.scontrol, &["--version"]).await?;
-        let keeps = keeps_reasons(&String::from_utf8_lossy(&version));
-        Ok(*self.keeps_reasons.get_or_init(|| keeps))
+        Ok(keeps_reasons(&String::from_utf8_lossy(&version)))
     }
 
     /// Carries out an order.
@@ -264,10 +259,15 @@ pub fn nodes_of(answer: &[u8]) -> Result<Vec<Node>, serde_json::Error> {
         let (is_drained, is_down) = (has("drain"), has("down"));
         let reason = node.reason.unwrap_or_default();
         let user = node.reason_set_by_user.unwrap_or_default();
-        Node { name: node.name, is_drained, is_down, reason, user }
+        let is_marked = MARKS.iter().any(|mark| has(mark));
+        Node { name: node.name, is_drained, is_down, is_marked, reason, user }
     };
     Ok(answer.nodes.into_iter().map(node).collect())
 }
+
+/// States other than drained and down that people set with a reason, and what Slurm makes of them.
+const MARKS: [&str; 6] =
+    ["FAIL", "FAILING", "REBOOT", "REBOOT_REQUESTED", "REBOOT_ISSUED", "MAINTENANCE"];
 
 /// The nodes in an answer of `scontrol -o show nodes`: a line for each.
 pub fn nodes_of_text(answer: &str) -> Vec<Node> {
@@ -284,7 +284,9 @@ fn node_of_line(line: &str) -> Option<Node> {
     };
     let (reason, user) = rest.split_once(" Reason=").map_or(("", ""), |(_, tail)| reason_in(tail));
     let (reason, user) = (reason.to_owned(), user.to_owned());
-    Some(Node { name: name.to_owned(), is_drained: is("DRAIN"), is_down: is("DOWN"), reason, user })
+    let (is_drained, is_down) = (is("DRAIN"), is("DOWN"));
+    let is_marked = MARKS.iter().any(|mark| is(mark));
+    Some(Node { name: name.to_owned(), is_drained, is_down, is_marked, reason, user })
 }
 
 /// Reason and user of `REASON [USER@TIME]`, which other fields may follow. People choose the text
@@ -313,6 +315,10 @@ mod tests {
         let free = of("State=IDLE+NOT_RESPONDING ThreadsPerCore=1 BootTime=None");
         assert!(!free.is_drained && !free.is_down && free.reason.is_empty());
         let stamp = "[root@2026-11-29T17:21:11]";
+        for state in ["FAIL", "ALLOCATED+FAIL", "IDLE+REBOOT_REQUESTED", "IDLE+MAINTENANCE"] {
+            assert!(of(&format!("State={state} N=1 Reason=bad disk [ann@x]")).is_marked, "{state}");
+        }
+        assert!(!free.is_marked);
         let ours = of(&format!("State=IDLE+DRAIN N=1 Reason=ftb:FANFAIL CPU 1 FAN {stamp}"));
         assert!(ours.is_drained && ours.name == "node01");
         assert_eq!((&ours.reason[..], &ours.user[..]), ("ftb:FANFAIL CPU 1 FAN", "root"));

@@ -283,6 +283,11 @@ impl Fault {
         self.finding.severity
     }
 
+    /// Its limit is not reached yet.
+    pub(super) fn is_predicted(&self) -> bool {
+        matches!(self.finding.cause, Some(Cause::Predicted(_)))
+    }
+
     /// The published state as one bit; 0 for causes without a state.
     pub(super) fn states(&self) -> u16 {
         match self.finding.cause {

@@ -134,10 +134,11 @@ impl Track {
             return None;
         };
         self.slope.add(now_ms, value, policy.predict_over);
-        let goes_on = self.open.is_some();
+        let goes_on = self.open.as_ref().is_some_and(Fault::is_predicted);
         let forecast = self.slope.forecast(limit, policy.predict_over, goes_on)?;
         // A published prediction remains until the limit is twice as far away.
-        let horizon = policy.predict.as_secs_f64() * if goes_on { 2.0 } else { 1.0 };
+        let is_open = self.open.is_some();
+        let horizon = policy.predict.as_secs_f64() * if is_open { 2.0 } else { 1.0 };
         (forecast.seconds_left <= horizon).then_some(forecast)
     }
 }

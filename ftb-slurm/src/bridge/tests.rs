@@ -44,6 +44,7 @@ impl Slurm {
             name: name(index),
             is_drained: false,
             is_down: false,
+            is_marked: false,
             reason: String::new(),
             user: String::new(),
         };

@@ -148,6 +148,8 @@ pub struct Policy {
     /// Since when the rule of a ban has not matched on its node, in monotonic nanoseconds. Only of
     /// rules that a quiet time ends.
     quiet_since: BTreeMap<(NodeName, usize), u64>,
+    /// The table of conditions was read.
+    has_read: bool,
 }
 
 fn who(fault: Option<FaultId>) -> String {
@@ -174,6 +176,7 @@ impl Policy {
             faults: FaultTable::default(),
             conditions: ConditionsByNode::default(),
             quiet_since: BTreeMap::new(),
+            has_read: false,
         })
     }
 
@@ -545,10 +548,11 @@ impl Policy {
         self.recent(at_ns, index).filter(|node| facts.nodes.contains(*node)).collect()
     }
 
-    /// Whether a rule about the whole job has acted for the conditions that hold now.
+    /// Whether a rule about the whole job of the launcher before has acted for the conditions that
+    /// this one reads first. Later the hold-down decides: what was asked for may have failed.
     fn has_answered(&self, now: Now, index: usize, facts: &Facts) -> bool {
         let rule = &self.config.rule[index];
-        if rule.nodes_over.is_none() || !rule.action.is_about_the_job() {
+        if self.has_read || rule.nodes_over.is_none() || !rule.action.is_about_the_job() {
             return false;
         }
         let struck = self.struck(now.mono_ns.into(), index, facts);
@@ -559,6 +563,7 @@ impl Policy {
     /// The table of conditions was read by a launcher that begins: what does not hold any more may
     /// be acted on again.
     pub fn end_first_reading(&mut self) {
+        self.has_read = true;
         let (rules, conditions) = (&self.config.rule, &self.conditions);
         let index = |name: &str| rules.iter().position(|rule| rule.name == name);
         self.orders.retain_answered(|rule, node| {
@@ -590,7 +595,7 @@ impl Policy {
         }
         let fault = self.fault_of(now, index, node);
         let fails_ns = report.fails_ns(now);
-        self.look_for_sooner(fault, node, fails_ns.unwrap_or(now.mono_ns), out);
+        self.look_for_sooner(now, fault, node, fails_ns, out);
         let rules = &self.config.rule;
         let rule = &rules[index];
         match rule.action {
@@ -647,13 +652,15 @@ impl Policy {
     /// reached.
     fn look_for_sooner(
         &mut self,
+        now: Now,
         fault: Option<FaultId>,
         node: &NodeName,
-        fails_ns: u64,
+        predicted_ns: Option<u64>,
         out: &mut Vec<Action>,
     ) {
-        let is_sooner = |fault: &FaultId| self.faults.fails_sooner(*fault, fails_ns);
+        let is_sooner = |fault: &FaultId| self.faults.fails_sooner(now, *fault, predicted_ns);
         if let Some(fault) = fault.filter(is_sooner) {
+            let fails_ns = predicted_ns.unwrap_or(now.mono_ns);
             self.faults.expect(fault, Some(fails_ns));
             out.push(Action::Sooner { fault, node: node.clone(), fails_ns });
         }

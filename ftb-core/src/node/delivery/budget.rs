@@ -6,8 +6,8 @@
 //! all of them at once, and report gaps. Subscriptions of other users keep theirs.
 //!
 //! All these users together have one as well, `users_bytes`: one person may have many user ids. If
-//! they need more, the user that holds the most loses events first, those that are FATAL only beyond
-//! a quarter more, and who holds more than an equal share gets no further subscription.
+//! they need more, the user that holds the most loses events first, FATAL ones only beyond a
+//! quarter more, and who holds more than an equal share gets no further subscription.
 //!
 //! Responsible for: the sums, and what is shed because of them. Not responsible for: what one
 //! subscription may hold (`lag_bytes`, [`crate::log::reader`]).

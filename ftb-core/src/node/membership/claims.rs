@@ -39,8 +39,8 @@ const LOGS: u64 = 8;
 /// while it may re-propose that: each may become a gap for all subscribers.
 const FORKS: u64 = 1_024;
 
-/// What a child may re-propose while its budget is whole: some logs for each agent below it, and its
-/// own.
+/// What a child may re-propose while its budget is whole: some logs for each agent below it, and
+/// for itself.
 fn re_proposal_bytes(log_bytes: usize, members: &Members, child: Rank) -> u64 {
     (log_bytes as u64).saturating_mul(LOGS * (1 + members.count_listed_below(child)))
 }

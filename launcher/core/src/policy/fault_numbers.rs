@@ -85,10 +85,16 @@ impl FaultTable {
         }
     }
 
-    /// Whether the action for the fault counts on a later time.
-    pub(super) fn fails_sooner(&self, id: FaultId, fails_ns: u64) -> bool {
-        let known = self.open.iter().find(|open| open.id == id).and_then(|open| open.fails_ns);
-        known.is_some_and(|known| fails_ns.saturating_add(SOONER_NS) < known)
+    /// Whether the action for the fault counts on a later time, or on none. Without a prediction
+    /// the time that one had given has come.
+    pub(super) fn fails_sooner(&self, now: Now, id: FaultId, predicted_ns: Option<u64>) -> bool {
+        let Some(open) = self.open.iter().find(|open| open.id == id) else { return false };
+        let fails_ns = predicted_ns.unwrap_or(now.mono_ns);
+        match open.fails_ns {
+            Some(known) => fails_ns.saturating_add(SOONER_NS) < known,
+            // As after a takeover.
+            None => open.acted_ns.is_some() && predicted_ns.is_some(),
+        }
     }
 
     pub(super) fn has_acted(&self, id: FaultId) -> bool {

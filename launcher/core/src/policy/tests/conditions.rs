@@ -609,6 +609,21 @@ fn a_node_that_fails_sooner_than_was_predicted_is_no_second_fault() {
     assert_eq!(moves_by(&policy.tick(at(60), &facts(4))), [], "its number stays");
 }
 
+/// It does not know what the one before counted on.
+#[test]
+fn the_next_launcher_hears_that_a_node_that_is_left_fails_sooner() {
+    let mut before = Policy::parse(DEFAULT).unwrap();
+    predicted(&mut before, 20, 300);
+    let reason = before.tick(at(25), &facts(4)).into_iter().find_map(|action| match action {
+        Action::Request { want: Request::Migrate { reason, .. }, .. } => Some(reason),
+        _ => None,
+    });
+    let mut next = Policy::parse(DEFAULT).unwrap();
+    next.adopt(at(30), FaultId(1), Some(&node(2)), &reason.unwrap());
+    assert_eq!(sooner(&predicted(&mut next, 40, 12)), [(FaultId(1), 52)]);
+    assert_eq!(sooner(&predicted(&mut next, 41, 12)), []);
+}
+
 /// A repeated fault keeps its onset, and agents repeat statements under a new time.
 #[test]
 fn the_time_of_a_predicted_failure_is_counted_from_no_onset() {
