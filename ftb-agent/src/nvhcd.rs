@@ -11,11 +11,11 @@ use crate::admin::AdminService;
 use crate::public_reading::{self, ReadingSources};
 use crate::queries::QueryReach;
 use ftb_core::filter::Filter;
-use ftb_core::hostlist::Hostlist;
 use ftb_core::{Severity, condition::Truth};
 use ftb_proto::condition_state::ConditionState;
 use ftb_proto::nvhcd::health_check_service_server::HealthCheckService;
 use ftb_proto::nvhcd::{HealthCheckRequest, HealthCheckResponse};
+use ftb_proto::silence::{self, Silence};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,8 +25,6 @@ use tonic::{Request, Response, Status};
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// Conditions that an answer names; `fail_count` counts further ones.
 const NAMED_MAX: usize = 64;
-/// What selects silences.
-const SILENCES: &str = "condition=SILENCED, event_space=ftb.silence";
 
 /// The table `[health]` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -85,13 +83,12 @@ impl HealthService {
             let mut rows = self.rows(&format!("condition=*, subject={host}")).await?;
             if rows.iter().any(|state| self.config.counts(state)) {
                 // Where not everyone may read silences, there are none here.
-                let stated = self.rows(SILENCES).await.unwrap_or_default();
+                let stated = self.rows(silence::FILTER).await.unwrap_or_default();
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 let now_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-                let is_silenced = |state: &ConditionState| {
-                    stated.iter().any(|silence| is_silenced_by(silence, now_ns, state))
-                };
-                rows.retain(|state| !is_silenced(state));
+                let silences = stated.iter().filter_map(Silence::of);
+                let active: Vec<_> = silences.filter(|one| one.is_active(now_ns)).collect();
+                rows.retain(|state| !active.iter().any(|one| one.covers(&state.subject)));
             }
             Ok(Verdict::of(&rows, &self.config))
         };
@@ -141,26 +138,6 @@ impl Verdict {
             unknown_checks: words(&unknown),
         }
     }
-}
-
-/// Whether a row states a silence that covers a condition now: the text of `ftbctl silence`,
-/// `HOSTS KEY [from MS] until MS: REASON`.
-fn is_silenced_by(silence: &ConditionState, now_ns: u64, state: &ConditionState) -> bool {
-    if !silence.is_silence() || silence.truth != Truth::True {
-        return false;
-    }
-    let head = silence.message.split(": ").next().unwrap_or_default();
-    let (list, key, from, until) = match head.split(' ').collect::<Vec<_>>()[..] {
-        [list, key, "until", until] => (list, key, "0", until),
-        [list, key, "from", from, "until", until] => (list, key, from, until),
-        _ => return false,
-    };
-    let ns = |ms: &str| ms.parse::<u64>().ok()?.checked_mul(1_000_000);
-    let (Some(from_ns), Some(until_ns)) = (ns(from), ns(until)) else { return false };
-    let hosts = Hostlist::parse_within(list, ftb_core::limits::FILTER_WEIGHT_MAX);
-    (from_ns..until_ns).contains(&now_ns)
-        && (key == "*" || key.eq_ignore_ascii_case(state.subject.key()))
-        && hosts.is_ok_and(|hosts| hosts.contains(state.subject.host()))
 }
 
 /// A condition as a failed check: `ftb.ipmi FANFAIL CPU 1 FAN`.
@@ -218,28 +195,6 @@ mod tests {
         assert!(answer.output.starts_with("{\"fail_count\":2,\"failed_checks\":["));
         let verdict = Verdict::of(&rows[5..], &HealthConfig::default());
         assert!(response(Ok(verdict)).success, "what is unknown keeps no node out of a job");
-    }
-
-    #[test]
-    fn a_silence_covers_its_hosts_and_key_while_it_lasts() {
-        let fan = state("FANFAIL", "CPU 1 FAN", Severity::Error, Truth::True);
-        let covers = |text: &str, truth, now_ms: u64| {
-            let subject = Subject::new("login1", "a", ftb_core::condition::SILENCED);
-            let stated = ConditionState {
-                event: "ftb.silence FTB_SILENCE_BEGIN".to_owned(),
-                message: text.to_owned(),
-                ..ConditionState::new(subject, truth, Severity::Info, ID, 1)
-            };
-            is_silenced_by(&stated, now_ms * 1_000_000, &fan)
-        };
-        assert!(covers("node[01-02] * until 9: new fans: two", Truth::True, 8));
-        assert!(covers("NODE01 fanfail from 5 until 9: x", Truth::True, 5));
-        assert!(!covers("node01 * until 9: x", Truth::True, 9), "it is over");
-        assert!(!covers("node01 * from 5 until 9: x", Truth::True, 4), "it has not begun");
-        assert!(!covers("node01 * until 9: x", Truth::False, 8), "it was ended");
-        assert!(!covers("node02 * until 9: x", Truth::True, 8), "another host");
-        assert!(!covers("node01 PORT_ERR until 9: x", Truth::True, 8), "another key");
-        assert!(!covers("node01", Truth::True, 8));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output::{FAINT, Output, STRONG, styled};
 use crate::text;
 use core::time::Duration;
-use ftb_client::silences::{FILTER, SILENCES_MAX};
+use ftb_client::silences::{self, FILTER, SILENCES_MAX};
 use ftb_client::{Client, ConditionState, Event, Silence, now_ns};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -95,10 +95,10 @@ async fn add(
             "there are {SILENCES_MAX} silences: remove some first (ftbctl silence list)"
         )));
     }
-    publish(common, client, silence.begin()).await?;
+    publish(common, client, silences::begin(&silence)).await?;
     // Those that are over leave the table with the next one. It is no failure if they stay.
     for over in known.over() {
-        if publish(common, client, over.end()).await.is_err() {
+        if publish(common, client, silences::end(over)).await.is_err() {
             break;
         }
     }
@@ -146,7 +146,7 @@ async fn remove(common: &Common, client: &Client, id: &str) -> Result<(), Failur
             "there is no silence {id} (ftbctl silence list)"
         )));
     };
-    publish(common, client, silence.end()).await?;
+    publish(common, client, silences::end(silence)).await?;
     if client.agent().is_some_and(|agent| agent.host == silence.host) {
         return Ok(());
     }

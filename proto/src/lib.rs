@@ -15,6 +15,7 @@ pub mod event;
 mod golden;
 pub mod json;
 pub mod link;
+pub mod silence;
 pub mod wire;
 
 /// The generated messages and services, version 1.

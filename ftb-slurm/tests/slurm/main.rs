@@ -9,7 +9,7 @@ mod thousands;
 
 use anyhow::{Context as _, Result, ensure};
 use ftb_client::{
-    Client, Condition, Delivery, Severity, Silence, Start, Subscription, Truth, event,
+    Client, Condition, Delivery, Severity, Silence, Start, Subscription, Truth, event, silences,
 };
 use ftb_tests::cluster::{Cluster, PATIENCE, Plan, wait_for};
 use ftb_tests::forged;
@@ -315,7 +315,7 @@ async fn a_silenced_node_is_healthy(site: &Site) -> Result<()> {
     let lasts = (ftb_client::now_ns(), Duration::from_secs(3_600));
     let silence = Silence::new("a".to_owned(), "node02", Some("FANFAIL"), lasts, "new fans")?;
     let healthy = async || Ok((site.health("node02", &[])?.0 == 0).then_some(()));
-    site.client.publish(silence.begin()?)?.confirmed().await?;
+    site.client.publish(silences::begin(&silence)?)?.confirmed().await?;
     site.wait("the silence", healthy).await?;
     let expires = event("ftb.ipmi", "FTB_TEST")?.severity(Severity::Error);
     let condition = Condition {
@@ -335,7 +335,7 @@ async fn a_silenced_node_is_healthy(site: &Site) -> Result<()> {
     site.client.publish(renewed)?.confirmed().await?;
     let mut ended = silence;
     ended.host = site.client.agent().context("it is attached")?.host;
-    site.client.publish(ended.end()?)?.confirmed().await?;
+    site.client.publish(silences::end(&ended)?)?.confirmed().await?;
     site.wait("its end", async || Ok((site.health("node02", &[])?.0 == 1).then_some(()))).await
 }
 
