@@ -167,7 +167,7 @@ impl Progress {
             let (job, host) = (printable(job), printable(host));
             format!(
                 "the launcher of job {job} (uid {uid}, on {host}) would do nothing: its circuit \
-                 breaker is open; close it with ftb-launch policy reset {job}"
+                 breaker is open, or would open; close it with ftb-launch policy reset {job}"
             )
         }));
         let unknown = self.answers.iter().filter(|(_, (_, of))| of.choice == Choice::Other);
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!(omissions, [format!("not exercised for job b: {SHADOW}")]);
         changed(&mut both, "a", |answer| answer.braked = Some(Brake::Breaker));
         let expected = "the launcher of job a (uid 7, on login) would do nothing: its circuit \
-                        breaker is open; close it with ftb-launch policy reset a";
+                        breaker is open, or would open; close it with ftb-launch policy reset a";
         assert_eq!(both.failures(WAITED, None), [expected]);
     }
 

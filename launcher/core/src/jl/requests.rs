@@ -187,6 +187,7 @@ impl Jl {
             // It may be queued already, with a later time or none.
             if self.fails_sooner(now, node, *fails_ns) {
                 self.job.out.push(JlOutput::Save);
+                self.call_off_checkpoint(now);
             }
         }
         if let Err(why) = self.check(&want) {

@@ -58,6 +58,16 @@ fn a_checkpoint_before_a_migration_is_called_off_when_it_does_not_fit_any_more()
 }
 
 #[test]
+fn another_fault_of_the_node_that_comes_sooner_calls_the_checkpoint_off_too() {
+    let mut job = measured();
+    job.fails_at(1, "a", Some(300 * S));
+    job.seconds = 2;
+    assert_eq!(kind(&job), "checkpoint");
+    job.fails_at(2, "a", Some(10 * S));
+    assert_eq!(kind(&job), "migration", "8 s are left: {:?}", job.out);
+}
+
+#[test]
 fn a_checkpoint_goes_on_if_a_migration_without_it_does_not_fit_either() {
     let mut job = measured();
     job.fails_at(1, "a", Some(300 * S));
