@@ -34,8 +34,8 @@ COMPLETE_BASH = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 COMPLETE_ZSH  = $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 COMPLETE_FISH = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: all build help deps demo demo-memory test test-long test-versions fuzz check fmt clippy doc audit \
-  advisories crates bench bench-launcher bench-memory microbench python packages package-files debs \
+.PHONY: all build help deps demo demo-memory test test-long test-versions fuzz check fmt clippy \
+  doc audit advisories crates bench bench-launcher bench-memory microbench python packages package-files debs \
   rpms one-format image install install-capi install-python uninstall simulate book
 
 all: build
@@ -102,11 +102,11 @@ test-long: deps ## tests that take many minutes and gigabytes: 100,000 simulated
 SUITES      ?= trixie forky
 HOST_TRIPLE  = $(shell rustc -vV | sed -n 's/host: //p')
 RUNNER       = CARGO_TARGET_$(shell echo $(HOST_TRIPLE) | tr a-z- A-Z_)_RUNNER
-IN_DEBIAN    = FTB_BIN_DIR=$(abspath $(TARGET))/debug $(RUNNER)="$(CURDIR)/tests/debian.sh
+IN_DEBIAN    = FTB_REQUIRE_ALL=1 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(RUNNER)="$(CURDIR)/tests/debian.sh
 OF_SLURM     = munge,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins
 OF_PROMETHEUS = prometheus,prometheus-alertmanager
 
-test-versions: ## ftb-slurm and the monitoring with the Slurm and Prometheus of SUITES (trixie forky), as root
+test-versions: ## Tests with Slurm and Prometheus of other Debian SUITES (trixie forky), as root
 	$(CARGO) build --workspace --lib --bins --examples
 	@for suite in $(SUITES); do \
 	  $(IN_DEBIAN) $$suite $(OF_SLURM)" $(CARGO) test -p ftb-slurm --test slurm || exit 1; \

@@ -1,8 +1,8 @@
 #!/bin/bash
-# debian.sh SUITE PACKAGE[,PACKAGE...] PROGRAM [ARG...]: runs a program in the files of another Debian
-# suite with these packages: for tests with other versions of Slurm, Prometheus and so on than this
-# machine has. The program sees kernel, network, /proc, /dev, /sys and /tmp of this machine, and this
-# repository. It is meant as the runner of `cargo test` (CARGO_TARGET_<TRIPLE>_RUNNER).
+# debian.sh SUITE PACKAGE[,PACKAGE...] PROGRAM [ARG...]: runs a program in the files of another
+# Debian suite with these packages: for tests with other versions of Slurm, Prometheus and so on than
+# this machine has. The program sees kernel, network, /proc, /dev, /sys and /tmp of this machine, and
+# this repository. It is meant as the runner of `cargo test` (CARGO_TARGET_<TRIPLE>_RUNNER).
 #
 # The files are made once, by mmdebstrap from the mirror of this machine, in target/debian. Where
 # that cannot be, one line says why; the exit status is 0, but with FTB_REQUIRE_ALL=1 it is 1.

@@ -108,14 +108,13 @@ try_restart_function() {
         check=$(systemctl show -p ExecStart --value "$1" |
             sed -n 's/.*argv\[\]=\(\/usr\/bin\/ftb-[^;]*\) ;.*/\1/p' |
             sed 's/ run\( \|$\)/ check\1/;t;s/$/ --check-config/')
-        # As systemd sets it; with other variables, what is missing is no reason.
-        state=$(systemctl show -p StateDirectory --value "$1")
+        # Where a drop-in sets variables, the check may lack what the program has.
         others=$(systemctl show -p Environment -p EnvironmentFiles --value "$1" |
             sed 's/^FTB_BOOT_ID=[^ ]*$//' | tr -d ' \n')
         rejected=0
         case "$check" in *'$'*) check= ;; esac
         if systemctl is-active --quiet "$1" && [ -n "$check" ] && [ -z "$others" ]; then
-            said=$(STATE_DIRECTORY=${state:+/var/lib/$state} timeout 60 $check 2>&1) || rejected=$?
+            said=$(timeout 60 $check 2>&1) || rejected=$?
         fi
         if [ "$rejected" = 64 ]; then
             echo "$1 is not restarted, so the old program goes on: this release rejects its" >&2
@@ -147,6 +146,8 @@ maintainer_scripts() {
   is_python=$(grep -m1 "^$pythondir/" "$work/$1.files" || true)
   {
     [ -z "$users" ] || echo "    systemd-sysusers $users"
+    # Before a service looks for its devices.
+    [ -z "$rules" ] || reload_rules
     if [ -n "$units" ]; then
       try_restart_function deb-systemd-invoke
       echo "    for unit in $units; do"
@@ -158,7 +159,6 @@ maintainer_scripts() {
       echo "        if [ -n \"\$2\" ]; then for unit in $units; do try_restart \$unit; done; fi"
       echo "    fi"
     fi
-    [ -z "$rules" ] || reload_rules
     [ -z "$is_python" ] || echo "    if command -v py3compile >/dev/null; then py3compile -p $1; fi"
   } | script "$2/postinst" configure
   {

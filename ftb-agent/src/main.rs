@@ -14,6 +14,9 @@ fn main() -> ExitCode {
     if args.check_config {
         return process::describe(&args, &config);
     }
+    if let Err(error) = process::check_folder(&args, &config) {
+        return process::refuse(&error);
+    }
     process::raise_file_limit();
     match process::serve(&args, config) {
         Ok(()) => ExitCode::SUCCESS,

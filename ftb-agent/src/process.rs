@@ -59,6 +59,15 @@ pub fn read_config(args: &Args) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Checks that the journal has a folder.
+///
+/// # Errors
+/// One line that says what is wrong and where.
+pub fn check_folder(args: &Args, config: &Config) -> Result<(), String> {
+    let checked = config.journal.check_folder();
+    checked.map_err(|error| format!("{}: {error}", args.config.display()))
+}
+
 /// Reports wrong input.
 pub fn refuse(error: &str) -> ExitCode {
     eprintln!("ftb-agent: {error}");
@@ -80,6 +89,9 @@ pub fn describe(args: &Args, config: &Config) -> ExitCode {
             Ok(Some(doubt)) => eprintln!("ftb-agent: {}: [tls]: {doubt}", args.config.display()),
             Ok(None) => {}
         }
+    }
+    if let Err(doubt) = check_folder(args, config) {
+        eprintln!("ftb-agent: {doubt}: an agent that is started here would refuse it");
     }
     let place = match config.members.0.position(&host) {
         Some(rank) => format!("has rank {rank}"),

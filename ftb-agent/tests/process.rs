@@ -55,6 +55,18 @@ fn a_wrong_configuration_is_one_line_exit_code_64_and_nothing_is_started() {
     assert_eq!(flag.status.code(), Some(64));
 }
 
+/// systemd gives a unit its folder, and the check runs without.
+#[test]
+fn a_journal_without_a_folder_is_refused_by_a_start_and_not_by_a_check() {
+    let dir = tempfile::tempdir().unwrap();
+    for (check, code) in [(true, 0), (false, 64)] {
+        let output = run(&dir, "[journal]\nenabled = true\n", check);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("journal.enabled is true, and neither"), "{said}");
+    }
+}
+
 /// Whatever lies where the configuration should be.
 #[test]
 fn what_is_no_configuration_is_exit_code_64_and_one_line() {

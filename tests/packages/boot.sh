@@ -1,7 +1,8 @@
 #!/bin/bash
-# boot.sh CACHE SHARE [PACKAGE]: boots a minimal Debian with systemd in a container (systemd-nspawn),
-# runs SHARE/scenario.sh there as a service, and ends with its exit status. The container sees SHARE
-# at /share, has no network but its own loopback, and is thrown away. PACKAGE is one more of Debian.
+# boot.sh CACHE SHARE [PACKAGE]: boots a minimal Debian with systemd in a container
+# (systemd-nspawn), runs SHARE/scenario.sh there as a service, and ends with its exit status. The
+# container sees SHARE at /share, has no network but its own loopback, and is thrown away. PACKAGE is
+# one more of Debian.
 #
 # CACHE keeps the root that mmdebstrap makes once. Exit status 77 and one line where that cannot be.
 set -euo pipefail

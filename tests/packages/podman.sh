@@ -11,7 +11,9 @@ printf '[storage]\ndriver = "vfs"\ngraphroot = "%s"\nrunroot = "%s"\n' \
   "$folder/podman-images" "$folder/podman-run" >"$CONTAINERS_STORAGE_CONF"
 run() { podman --runtime=crun --cgroup-manager=cgroupfs "$@"; }
 run load --input "$folder/image.tar"
+# Its exit status is that of the agent that it stops.
 run run --cgroups=disabled --ulimit=nofile=1024:1024 --ulimit=nproc=1024:1024 "$@" &
+agent=$!
 cat >/dev/null
-run kill --all || true
-wait
+run stop --all
+wait "$agent"

@@ -2,19 +2,9 @@
 # Debian, so dependencies, which have other names there, are left out. /share/one and /share/two
 # have the packages of two versions.
 set -eu
-fail() { echo "FAILED: $*"; exit 1; }
-step() { echo "== $* ($(cut -d' ' -f1 /proc/uptime) s)"; }
-is() { [ "$(systemctl "is-$1" "$2" 2>/dev/null || true)" = "$3" ] || fail "$2 is not $3"; }
+. /share/steps.sh
 pid_of() { systemctl show -p MainPID --value "$1"; }
 rpm() { command rpm --force-debian --nodeps "$@"; }
-await() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "it never succeeds: $*"
-        sleep 0.1
-    done
-}
 
 step "install: users are there, no service is enabled or started"
 await sh -c '! systemctl list-jobs | grep -v scenario | grep -q running'
@@ -33,8 +23,7 @@ grep -A1 -e '--reload' /tmp/udevadm | grep -q 'trigger .*=ipmi .*=infiniband_ver
     fail "udev: $(cat /tmp/udevadm)"
 
 step "start"
-sed -e 's/^members = .*/members = "node01"\nhost = "node01"\ninsecure = true/' -e '/^\[tls\]/,/^key/d' \
-    /etc/ftb/agent.toml.sample >/etc/ftb/agent.toml
+configure_agent
 cp /etc/ftb/ib.toml.sample /etc/ftb/ib.toml
 systemctl enable --now ftb-agent.service
 systemctl start ftb-ib.service

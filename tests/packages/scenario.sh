@@ -3,24 +3,13 @@
 # /share/downgrade the commands of the upgrade guide.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
-fail() { echo "FAILED: $*"; exit 1; }
-step() { echo "== $* ($(cut -d' ' -f1 /proc/uptime) s)"; }
-is() { [ "$(systemctl "is-$1" "$2" 2>/dev/null || true)" = "$3" ] || fail "$2 is not $3"; }
+. /share/steps.sh
 installed() { dpkg-query -W -f '${Version}' "$1"; }
 files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
         -o -path /share -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/log -o -path /var/cache \) -prune \
         -o -not -type d -print |
         grep -v -E '/__pycache__/|^/etc/(passwd|group|g?shadow|subuid|subgid)-?$' | sort
-}
-# await COMMAND...: repeats it until it succeeds.
-await() {
-    tries=0
-    until "$@" >/dev/null 2>&1; do
-        tries=$((tries + 1))
-        [ $tries -lt 600 ] || fail "it never succeeds: $*"
-        sleep 0.1
-    done
 }
 
 step "a booted system"
@@ -68,8 +57,7 @@ done
 userdel slurm
 
 step "start"
-sed -e 's/^members = .*/members = "node01"\nhost = "node01"\ninsecure = true/' -e '/^\[tls\]/,/^key/d' \
-    /etc/ftb/agent.toml.sample >/etc/ftb/agent.toml
+configure_agent
 ftb-agent --check-config --config /etc/ftb/agent.toml
 systemctl enable --now ftb-agent.service
 is active ftb-agent.service active

@@ -72,14 +72,27 @@ impl JournalConfig {
         }
     }
 
+    /// Whether the journal has a folder if there must be one. systemd gives it to a unit, so who
+    /// only looks at the file cannot know.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_folder(&self) -> Result<(), String> {
+        match self.enabled == Some(true) && self.folder().is_none() {
+            true => {
+                Err("journal.enabled is true, and neither journal.path nor StateDirectory= of \
+                         a unit names its folder"
+                    .to_owned())
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Checks what the types do not.
     ///
     /// # Errors
     /// What is wrong.
     pub fn check(&self) -> Result<(), String> {
-        if self.enabled == Some(true) && self.folder().is_none() {
-            return Err("journal.enabled is true and journal.path is not given".to_owned());
-        }
         if self.bytes < BYTES_MIN {
             return Err(format!("journal.bytes must be at least {BYTES_MIN}"));
         }

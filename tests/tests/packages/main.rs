@@ -353,7 +353,9 @@ fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<(
 /// Boots a Debian, with one more of its packages, that runs `scenario.sh` of this folder, and
 /// prints what that said.
 fn boot(share: &Path, package: Option<&str>) -> Result<()> {
-    let mut boot = Command::new(root().join("tests/packages/boot.sh"));
+    let scripts = root().join("tests/packages");
+    fs::copy(scripts.join("steps.sh"), share.join("steps.sh"))?;
+    let mut boot = Command::new(scripts.join("boot.sh"));
     let log = || fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
     if run_if_it_can(boot.arg(cache()?).arg(share).args(package), log)? {
         println!("{}", log());
