@@ -15,6 +15,7 @@ pub mod installed;
 pub mod memory;
 pub mod output;
 pub mod owner;
+pub mod packets;
 pub mod pod;
 pub mod rank_hooks;
 mod sockets;
