@@ -9,6 +9,7 @@
 pub mod activity;
 pub mod backend;
 pub mod counter;
+pub mod document;
 pub mod images;
 pub mod input;
 pub mod installed;
