@@ -190,7 +190,7 @@ mod tests {
             ("", "0 bytes are not one whole packet"),
             ("{\"Plain\":\"a\"}", "13 bytes are not"),
             ("{\"Plain\":\"a\"}\nx", "15 bytes are not"),
-            ("2 {\"Full\":{\"of\":3}}\nx", "22 bytes are not"),
+            ("2 {\"Full\":{\"of\":3}}\nx", "21 bytes are not"),
             ("1 {\"Plain\":\"a\"}\nx", "no bytes, and 1 follow"),
             ("{\"Other\":1}\n", "malformed: unknown variant `Other`"),
             ("99999999999999999999 {}\n", "malformed"),

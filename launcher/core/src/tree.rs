@@ -320,7 +320,7 @@ mod tests {
         }
         let long = TreeMessage::lost(node(1), &"\u{e9}".repeat(REASON_BYTES_MAX));
         assert!(long.encode().len() <= REASON_BYTES_MAX + 40);
-        let foreign = r#"{"Lost":{"node":"n1","reason":"a\n\u001b[2Jb"}}"#;
+        let foreign = r#"{"Lost":{"node":"n01","reason":"a\n\u001b[2Jb"}}"#;
         let read = TreeMessage::decode(format!("{foreign}\n").into());
         assert_eq!(read, Ok(TreeMessage::lost(node(1), "a  [2Jb")));
         let longest = TreeMessage::lost(node(1), &"\"".repeat(2 * REASON_BYTES_MAX));
