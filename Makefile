@@ -161,8 +161,8 @@ advisories: ## known vulnerabilities of dependencies, where the database of Rust
 	  cargo deny --workspace check advisories; fi
 
 # In the order of their dependencies.
-CRATES = ftb-cli ftb-core ftb-proto ftb-log ftb-transport ftb-rmcp ftb-client ftb-agent ftb-job \
-  ftb-launcher-core ftb-launcher-pods ftb-launcher ftb-ipmi ftb-ib ftb-slurm ftb-act ftb-bridge \
+CRATES = ftb-cli ftb-core ftb-proto ftb-log ftb-transport ftb-rmcp ftb-client ftb-agent \
+  ftb-launcher-core ftb-job ftb-launcher-pods ftb-launcher ftb-ipmi ftb-ib ftb-slurm ftb-act ftb-bridge \
   ftbctl
 VERIFY ?=
 

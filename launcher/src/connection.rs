@@ -10,7 +10,7 @@ use ftb_launcher_core::link::cipher::{
     BODY_BYTES_MAX, HEAD_BYTES, HELLO_BYTES, Handshake, NONCE_BYTES, Opener, PROOF_BYTES, Sealer,
     Secret, Side,
 };
-use ftb_launcher_pods::images::read_line;
+use ftb_launcher_core::packet::PacketHead;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -27,6 +27,8 @@ const TREE_DIAL_WAIT: Duration = Duration::from_secs(2);
 pub(crate) const HANDSHAKE_WAIT: Duration = Duration::from_secs(2);
 /// A peer of a [`BlockingConnection`] that moves no byte for this long is dropped.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
+/// Longest answer to a request of an image, in bytes.
+const ANSWER_BYTES_MAX: u64 = 4096;
 /// Bytes that are sealed together.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -40,6 +42,8 @@ pub enum Purpose {
     /// An image, answered in frames.
     Image(ImageRequest),
 }
+
+impl PacketHead for Purpose {}
 
 /// A connection of which both sides know the secret.
 pub struct Connection {
@@ -55,7 +59,7 @@ pub async fn dial(address: &str, secret: &Secret, purpose: &Purpose) -> io::Resu
     let connected = async {
         let stream = TcpStream::connect(address).await?;
         let mut connection = shake_hands(stream, secret, Side::Dialer).await?;
-        connection.writer.write(&serde_json::to_vec(purpose)?).await?;
+        connection.writer.write(&purpose.clone().encode()).await?;
         Ok(connection)
     };
     let wait = if *purpose == Purpose::Tree { TREE_DIAL_WAIT } else { DIAL_WAIT };
@@ -68,9 +72,8 @@ pub(crate) async fn accept(
 ) -> io::Result<(Connection, Purpose)> {
     let accepted = async {
         let mut connection = shake_hands(stream, secret, Side::Listener).await?;
-        let line = connection.reader.read().await?;
-        let unknown = |_| io::Error::other("an unknown purpose");
-        let purpose = serde_json::from_slice(&line).map_err(unknown)?;
+        let packet = connection.reader.read().await?;
+        let purpose = Purpose::decode(packet.into()).map_err(io::Error::other)?;
         Ok((connection, purpose))
     };
     tokio::time::timeout(HANDSHAKE_WAIT, accepted).await?
@@ -155,7 +158,9 @@ impl BlockingConnection {
         let connection = runtime.block_on(dial(server, secret, &purpose))?;
         let mut from = Self::new(connection, runtime.clone());
         loop {
-            match serde_json::from_str(&read_line(&mut from)?)? {
+            let mut packet = Vec::new();
+            (&mut from).take(ANSWER_BYTES_MAX).read_until(b'\n', &mut packet)?;
+            match ImageAnswer::decode(packet.into()).map_err(io::Error::other)? {
                 ImageAnswer::Wait => {}
                 ImageAnswer::Refused(reason) => return Err(io::Error::other(reason)),
                 answer => return Ok((answer, from)),

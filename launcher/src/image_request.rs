@@ -1,8 +1,9 @@
-//! Requests for images between processes of a job, and their answers: packets, each a line of JSON,
-//! in the frames of a connection. The bytes of an image follow its answer.
+//! Requests for images between processes of a job, and their answers: packets in the frames of a
+//! connection. The bytes of an image follow its answer.
 
 use ftb_launcher_core::memory::scheme::GROUP_MAX;
 use ftb_launcher_core::names::{NodeName, SetId};
+use ftb_launcher_core::packet::PacketHead;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 
@@ -31,16 +32,11 @@ pub enum ImageAnswer {
     Refused(String),
 }
 
-impl ImageAnswer {
-    /// The packet.
-    pub(crate) fn line(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
-    }
+impl PacketHead for ImageAnswer {}
 
-    pub(crate) fn send(&self, to: &mut impl Write) -> io::Result<()> {
-        to.write_all(&self.line())
+impl ImageAnswer {
+    pub(crate) fn send(self, to: &mut impl Write) -> io::Result<()> {
+        to.write_all(&self.encode())
     }
 }
 

@@ -12,6 +12,7 @@ use crate::sets::SetKey;
 use core::time::Duration;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, SetId};
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_pods::images::{self, copy, growing, path, tree};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -122,7 +123,7 @@ async fn answer_fold(
     let place = server.folds.clone().try_acquire_owned();
     let (Some((memory, secret)), Ok(place)) = (server.memory.clone(), place) else {
         let refused = ImageAnswer::Refused("this node combines no further cells".to_owned());
-        return connection.writer.write(&refused.line()).await;
+        return connection.writer.write(&refused.encode()).await;
     };
     let runtime = Handle::current();
     let mut to = BlockingConnection::new(connection, runtime.clone());
@@ -143,7 +144,7 @@ async fn begin(
         if let Ok(place) = timeout(BEAT_EVERY, &mut place).await {
             return place.map_err(io::Error::other);
         }
-        let wait = ImageAnswer::Wait.line();
+        let wait = ImageAnswer::Wait.encode();
         timeout(STALL_MAX, connection.writer.write(&wait)).await??;
     }
 }
@@ -195,7 +196,7 @@ mod tests {
         let set = SetId::new("set-1").unwrap();
         let purpose = Purpose::Image(ImageRequest::Get { set, rank: 0 });
         let mut client = dial(&server, &Secret::new("key"), &purpose).await.unwrap();
-        let wait = ImageAnswer::Wait.line();
+        let wait = ImageAnswer::Wait.encode();
         for _ in 0..3 {
             let line = timeout(STALL_MAX, client.reader.read()).await.unwrap().unwrap();
             assert_eq!(line, wait);
@@ -205,7 +206,7 @@ mod tests {
         while line == wait {
             line = client.reader.read().await.unwrap();
         }
-        let answer = serde_json::from_slice(&line).unwrap();
+        let answer = ImageAnswer::decode(line.into()).unwrap();
         let ImageAnswer::Refused(reason) = answer else { panic!("{answer:?}") };
         assert!(reason.starts_with("cannot read image"), "{reason}");
     }

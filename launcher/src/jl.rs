@@ -32,6 +32,7 @@ use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::manner::Moves;
 use ftb_launcher_core::message::{Answer, FromJl, JobRequest, NumberedRequest, Outcome, Placement};
 use ftb_launcher_core::names::{Episode, NodeName, SetId};
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_core::policy::{self, Action, EventSource, HandledEvents, Policy, Report};
 use ftb_launcher_core::wire::{self, WireError};
 use ftb_launcher_pods::images::Outlives;

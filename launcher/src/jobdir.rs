@@ -13,11 +13,11 @@ use ftb_launcher_core::jl::Jl;
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, NodeName, Ranks, SetId};
 use ftb_launcher_core::policy::{HandledEvents, Orders};
+use ftb_launcher_pods::document::{self, Document};
 use ftb_launcher_pods::images;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -66,6 +66,8 @@ pub struct JobFile {
     pub set_key: SetKey,
 }
 
+impl Document for JobFile {}
+
 impl JobFile {
     /// The secret of the job; all specifications have it.
     pub fn secret(&self) -> Secret {
@@ -90,6 +92,8 @@ pub struct StateFile {
     /// The exit code of a job that is over.
     pub exit: Option<i32>,
 }
+
+impl Document for StateFile {}
 
 /// The directory of one job.
 #[derive(Clone, Debug)]
@@ -192,7 +196,7 @@ impl JobDir {
     ///
     /// # Errors
     /// One line with the file.
-    pub fn write(&self, name: &str, value: &impl Serialize) -> Result<(), String> {
+    pub fn write(&self, name: &str, value: &impl Document) -> Result<(), String> {
         write_file(&self.open()?, &self.0.join(name), value)
     }
 
@@ -200,11 +204,8 @@ impl JobDir {
     ///
     /// # Errors
     /// One line with the file.
-    pub fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
-        let path = self.0.join(name);
-        let text = self.open()?.read_all(name);
-        let text = text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        parse(&path, &text)
+    pub fn read<T: Document>(&self, name: &str) -> Result<T, String> {
+        read_file(&self.0.join(name), self.open()?.read(name))
     }
 
     /// Removes a file.
@@ -313,14 +314,15 @@ fn check_shared(dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn write_file(dir: &PrivateDir, path: &Path, value: &impl Serialize) -> Result<(), String> {
-    let text = serde_json::to_vec(value).map_err(|error| error.to_string())?;
+fn write_file(dir: &PrivateDir, path: &Path, value: &impl Document) -> Result<(), String> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    dir.replace(name, &text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    let written = document::encode(value).and_then(|text| dir.replace(name, &text));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(text).map_err(|error| format!("{}: {error}", path.display()))
+fn read_file<T: Document>(path: &Path, file: io::Result<File>) -> Result<T, String> {
+    let file = file.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    document::decode(file).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Reads the manifest of a set, which need not be authentic.
@@ -329,9 +331,7 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, String> {
 /// It is missing, or of another set.
 pub fn unchecked_manifest(dir: &Path) -> Result<Manifest, String> {
     let path = dir.join(MANIFEST);
-    let text =
-        fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let manifest: Manifest = parse(&path, &text)?;
+    let manifest: Manifest = read_file(&path, document::open(&path))?;
     if dir.file_name().and_then(|name| name.to_str()) != Some(manifest.set.as_str()) {
         return Err(format!("{} is not the directory of set {}", dir.display(), manifest.set));
     }

@@ -12,6 +12,7 @@ use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::link::packet::Packet;
 use ftb_launcher_core::link::router::{LinkId, LinkInput, LinkOutput, Router};
 use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::packet::PacketHead as _;
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -164,7 +165,13 @@ impl Links {
         let to = self.from_links.clone();
         let reading = tokio::spawn(async move {
             while let Ok(body) = reader.read().await {
-                let Ok(packet) = Packet::decode(body) else { break };
+                let packet = match Packet::decode(body.into()) {
+                    Ok(packet) => packet,
+                    Err(reason) => {
+                        tracing::warn!(%reason, "a connection of the job is closed");
+                        break;
+                    }
+                };
                 if to.send((link, FromLink::Packet(packet))).await.is_err() {
                     return;
                 }

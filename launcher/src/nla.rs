@@ -34,6 +34,7 @@ use ftb_launcher_core::memory::GroupTask;
 use ftb_launcher_core::message::{FromJl, FromNla, NlaMessage};
 use ftb_launcher_core::names::{Episode, NodeName, Ranks, SetId};
 use ftb_launcher_core::nla::{Nla, NlaInput, NlaOutput, Spawn};
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_core::progress::{RankSample, Sample};
 use ftb_launcher_core::wire;
 use ftb_launcher_pods::activity::Sampler;
@@ -119,10 +120,10 @@ struct LaunchAgent {
 /// # Errors
 /// It is missing or invalid.
 pub async fn read_handover(of_all: Option<&str>) -> Result<Handover, String> {
-    let mut text = String::new();
-    let read = tokio::io::stdin().take(SPEC_BYTES_MAX).read_to_string(&mut text).await;
+    let mut packet = Vec::new();
+    let read = tokio::io::stdin().take(SPEC_BYTES_MAX).read_to_end(&mut packet).await;
     read.map_err(|error| format!("cannot read the specification: {error}"))?;
-    let handover: Handover = serde_json::from_str(&text)
+    let handover = Handover::decode(packet.into())
         .map_err(|error| format!("the specification is wrong: {error}"))?;
     match of_all {
         None => Ok(handover),

@@ -12,6 +12,7 @@ use core::time::Duration;
 use ftb_launcher_core::link::packet::{FromNode, ToNode};
 use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_pods::output::{FRAME_BYTES_MAX, Frame, Stream};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -303,7 +304,7 @@ mod tests {
             match self.orders.recv().await? {
                 LinkInput::Send { message, .. } if message.is_empty() => None,
                 LinkInput::Send { message, keep: true, .. } => match FromNode::decode(message) {
-                    Some(FromNode::Output { rank, stream, bytes }) => {
+                    Ok(FromNode::Output { rank, stream, bytes }) => {
                         Some(Frame { rank, stream, bytes })
                     }
                     other => panic!("{other:?}"),
@@ -455,7 +456,7 @@ mod tests {
         drop(to);
         jl.path.send_modify(|path| path.joined = true);
         let Some(LinkInput::Send { message, .. }) = jl.orders.recv().await else { panic!() };
-        assert_eq!(FromNode::decode(message), Some(FromNode::OutputLost(5)));
+        assert_eq!(FromNode::decode(message), Ok(FromNode::OutputLost(5)));
         writer.await.unwrap();
     }
 

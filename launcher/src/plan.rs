@@ -5,6 +5,7 @@ use super::rankfile::RankFile;
 use ftb_core::hostlist::Hostlist;
 use ftb_launcher_core::message::Placement;
 use ftb_launcher_core::names::{NODES_MAX, NodeName, RANKS_MAX, RANKS_PER_NODE_MAX, Ranks};
+use ftb_launcher_pods::document::Document;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,11 +57,14 @@ impl NodeEntry {
     }
 }
 
-#[derive(Deserialize)]
+/// Nodes as a person writes them, or a command that adds them.
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NodesFile {
-    node: Vec<NodeEntry>,
+pub(crate) struct NodesFile {
+    pub(crate) node: Vec<NodeEntry>,
 }
+
+impl Document for NodesFile {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -98,7 +102,7 @@ pub fn read_nodes(path: &Path) -> Result<Vec<NodeEntry>, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read the nodes file {}: {error}", path.display()))?;
     let file: NodesFile = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        let line = ftb_core::text::line(&text, error.span().map_or(0, |span| span.start));
         let message = error.message().replace('\n', " ");
         format!("nodes file {} line {line}: {message}", path.display())
     })?;

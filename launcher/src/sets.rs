@@ -7,6 +7,7 @@
 
 use ftb_launcher_core::link::cipher::Secret;
 use ftb_launcher_core::names::{JobId, Ranks, SetId};
+use ftb_launcher_pods::document::Document;
 use ftb_launcher_pods::images;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct Manifest {
     #[serde(default)]
     pub code: String,
 }
+
+impl Document for Manifest {}
 
 /// The key of a job's sets; empty: the job is of a version without codes.
 #[derive(Clone, Default, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The specification of an NLA: one JSON object on its standard input. It has what is too large or
+//! The specification of an NLA: a packet on its standard input. It has what is too large or
 //! too secret for events: program, environment, the key of the job, and the nodes that this NLA
 //! starts in turn.
 
@@ -6,6 +6,7 @@ use crate::memory::MemorySpec;
 use core::time::Duration;
 use ftb_launcher_core::names::{JobId, NodeName};
 use ftb_launcher_core::nla::NlaConfig;
+use ftb_launcher_core::packet::PacketHead;
 use ftb_launcher_core::warm::WarmProcesses;
 use ftb_launcher_pods::backend::Choice;
 use ftb_launcher_pods::pod::net::PodNet;
@@ -190,6 +191,8 @@ pub struct Handover {
     pub behind: Vec<NodePart>,
     pub starting: Starting,
 }
+
+impl PacketHead for Handover {}
 
 impl Handover {
     /// The specification for `node`, where all NLAs get the same object; this NLA starts no others.

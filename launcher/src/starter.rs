@@ -10,7 +10,9 @@ use super::spec::{Handover, NlaSpec, NodePart, StartMethod, Starting};
 use crate::clock::Clock;
 use core::time::Duration;
 use ftb_launcher_core::names::NodeName;
-use ftb_launcher_core::tree::{Tree, TreeInput, TreeMessage, TreeOutput};
+use ftb_launcher_core::packet::{PacketError, PacketHead as _};
+use ftb_launcher_core::tree::{PACKET_BYTES_MAX, Tree, TreeInput, TreeMessage, TreeOutput};
+use ftb_launcher_pods::packets::PacketReader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -19,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Most messages that wait to go up; further ones block the branches.
 const WORDS_MAX: usize = 1024;
-/// Longest line of a branch in bytes.
+/// Longest line of a branch on standard error in bytes.
 const LINE_BYTES_MAX: u64 = 1024;
 /// Time for the last lines of an ended process.
 const LAST_LINES_WAIT: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ const SSH_FAILED: i32 = 255;
 
 /// A message of a branch.
 enum FromBranch {
-    Line(String),
+    Said(Result<TreeMessage, PacketError>),
     Ended { reason: String, certain: bool },
 }
 
@@ -117,13 +119,11 @@ impl Branches {
 
     fn heard(&mut self, head: NodeName, from: FromBranch) -> TreeInput {
         match from {
-            FromBranch::Line(line) => match line.parse() {
-                Ok(word) => TreeInput::Heard { head, word },
-                Err(error) => {
-                    tracing::warn!(%head, %error, "a line of a launch agent was refused");
-                    TreeInput::Tick
-                }
-            },
+            FromBranch::Said(Ok(word)) => TreeInput::Heard { head, word },
+            FromBranch::Said(Err(error)) => {
+                tracing::warn!(%head, %error, "a message of a launch agent was refused");
+                TreeInput::Tick
+            }
             FromBranch::Ended { reason, certain } => {
                 self.stops.remove(&head);
                 TreeInput::Ended { head, reason, certain }
@@ -209,14 +209,14 @@ async fn supervise(
     stopped: oneshot::Receiver<()>,
 ) -> std::io::Result<(ExitStatus, String)> {
     let mut child = spawn(words)?;
-    let text = serde_json::to_vec(handover)?;
+    let packet = handover.clone().encode();
     if let Some(mut stdin) = child.stdin.take() {
         tokio::spawn(async move {
             // A process that ended early reports by its end.
-            let _ = stdin.write_all(&text).await;
+            let _ = stdin.write_all(&packet).await;
         });
     }
-    let said = child.stdout.take().map(|out| tokio::spawn(lines(out, tell.clone())));
+    let said = child.stdout.take().map(|out| tokio::spawn(listen(out, tell.clone())));
     let last = child.stderr.take().map(|err| tokio::spawn(pass_on(err)));
     let status = tokio::select! {
         status = child.wait() => status?,
@@ -245,15 +245,11 @@ fn spawn(words: &[String]) -> std::io::Result<Child> {
     command.spawn()
 }
 
-async fn lines(from: impl AsyncRead + Unpin, tell: mpsc::Sender<FromBranch>) {
-    let mut from = BufReader::new(from);
-    loop {
-        let mut line = String::new();
-        match (&mut from).take(LINE_BYTES_MAX).read_line(&mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        if tell.send(FromBranch::Line(line)).await.is_err() {
+/// Passes messages on. Programs on the way may write something else there.
+async fn listen(from: impl AsyncRead + Unpin, tell: mpsc::Sender<FromBranch>) {
+    let mut packets = PacketReader::new(from, PACKET_BYTES_MAX);
+    while let Some(packet) = packets.next().await {
+        if tell.send(FromBranch::Said(packet)).await.is_err() {
             return;
         }
     }
@@ -294,13 +290,11 @@ async fn all_at_once(
     tokio::spawn(branch(words, StartMethod::Slurm, handover, tell, stopped));
     while let Some(from) = from.recv().await {
         let said: Vec<TreeMessage> = match from {
-            FromBranch::Line(line) => match line.parse() {
-                Ok(word @ (TreeMessage::Up { .. } | TreeMessage::Lost { .. })) => vec![word],
-                Err(error) => {
-                    tracing::warn!(%error, "a line of a launch agent was refused");
-                    Vec::new()
-                }
-            },
+            FromBranch::Said(Ok(word)) => vec![word],
+            FromBranch::Said(Err(error)) => {
+                tracing::warn!(%error, "a message of a launch agent was refused");
+                Vec::new()
+            }
             FromBranch::Ended { reason, .. } => {
                 let lost = |node| TreeMessage::Lost { node, reason: reason.clone() };
                 core::mem::take(&mut missing).into_iter().map(lost).collect()

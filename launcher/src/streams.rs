@@ -9,6 +9,7 @@ use core::time::Duration;
 use ftb_launcher_core::link::packet::{FromNode, ToNode};
 use ftb_launcher_core::link::router::LinkInput;
 use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_pods::input::JobInput;
 use std::collections::VecDeque;
 use std::io;
@@ -283,7 +284,7 @@ mod tests {
                 panic!("no input")
             };
             assert_eq!(node.as_ref(), Some(&reader.0));
-            let Some(ToNode::Input { request, bytes }) = ToNode::decode(message) else {
+            let Ok(ToNode::Input { request, bytes }) = ToNode::decode(message) else {
                 panic!("no input")
             };
             assert_eq!(request, reader.1);

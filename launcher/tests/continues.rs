@@ -181,27 +181,3 @@ async fn what_such_a_job_cannot_do_is_refused() -> Result<()> {
     assert_eq!(output.status.code(), Some(128 + 9), "{reported}");
     nothing_left("FTB_JOB_ID=plain\0").await
 }
-
-/// Launcher and ftb-job have types of their own for the same texts.
-#[test]
-fn both_ends_read_what_the_other_writes() {
-    use ftb_job::{RepairCall, RepairKind, RepairNews, RoundResult};
-    use ftb_launcher_core::repair;
-
-    for kind in [RepairKind::Revoke, RepairKind::Agree, RepairKind::Shrink, RepairKind::Finish] {
-        let (members, acked, lost) = ([0, 1, 2, 5].into(), [1].into(), [2].into());
-        let (call, comm, round, flag, next, seen) = (7, 3, 4, u32::MAX, 9, 6);
-        let own = RepairCall { call, comm, round, kind, members, flag, acked, next, seen, lost };
-        let text = serde_json::to_string(&own).unwrap();
-        let other: repair::RepairCall = serde_json::from_str(&text).unwrap();
-        assert_eq!(serde_json::to_string(&other).unwrap(), text);
-
-        let (first, dead, acked) = (2, [5, 7].into(), true);
-        let kind = (kind != RepairKind::Revoke).then_some(kind);
-        let decided = Some(RoundResult { comm, first, round, kind, flag, dead, acked, next });
-        let news = RepairNews { dead: [5, 7, 8].into(), revoked: vec![(1, 0)], seen, decided };
-        let text = serde_json::to_string(&news).unwrap();
-        let other: repair::RepairNews = serde_json::from_str(&text).unwrap();
-        assert_eq!(serde_json::to_string(&other).unwrap(), text);
-    }
-}

@@ -2,6 +2,7 @@
 //! (`ftb_fuzz` says how targets run).
 #![allow(clippy::unwrap_used)]
 
+use ftb_core::{Event, Tag};
 use ftb_fuzz::{Parts, Target, piece};
 use ftb_job::{
     Class, Endpoint, Frame, ImageReader, Incoming, RENEWAL_BYTES, Request, read_frame,
@@ -10,9 +11,13 @@ use ftb_job::{
 use ftb_launcher::image_request::ImageRequest;
 use ftb_launcher::plan;
 use ftb_launcher::rankfile::RankFile;
+use ftb_launcher_core::message::ExitCause;
+use ftb_launcher_core::packet::{PacketDecoder, PacketHead};
+use ftb_launcher_core::wire::SPACE_JL;
 use ftb_launcher_pods::backend::Choice;
 use ftb_launcher_pods::images::{Outlives, tree};
-use ftb_launcher_pods::pod::ipc::{FromSupervisor, HEAD_BYTES};
+use ftb_launcher_pods::output::Stream;
+use ftb_launcher_pods::pod::ipc::{FROM_BYTES_MAX, FromSupervisor};
 use std::fs::File;
 
 #[test]
@@ -47,28 +52,23 @@ fn a_file_of_a_backend_is_good_or_names_its_line() {
 /// A pod runs programs of the user, which may write to its supervisor's pipe.
 #[test]
 fn no_bytes_of_a_pod_panic_its_launch_agent() {
-    let frame = |kind: u8, body: &[u8]| {
-        let length = u16::try_from(body.len()).unwrap().to_le_bytes();
-        [&[kind, 3, 0, 0, 0][..], &length, body].concat()
+    let output = |text: &'static str| FromSupervisor::Output {
+        rank: 3,
+        stream: Stream::Out,
+        bytes: text.into(),
     };
-    let seeds = [
-        [frame(b'b', b""), frame(b'o', b"line\n"), frame(b'x', b"exit 3")].concat(),
-        [frame(b'p', b"cmd=init"), frame(b'w', b"12 99"), frame(b'a', b"{}")].concat(),
-        [frame(b'h', b"7"), frame(b'x', b"signal 9"), frame(b'f', b"no such file")].concat(),
+    let pmi = FromSupervisor::Pmi { rank: 3, text: "cmd=init".into() };
+    let all = |said: Vec<FromSupervisor>| said.into_iter().flat_map(PacketHead::encode).collect();
+    let seeds: [Vec<u8>; 3] = [
+        all(vec![FromSupervisor::Begun(3), output("line\n"), FromSupervisor::SampledAll]),
+        all(vec![pmi, FromSupervisor::Sampled(3, Box::default()), FromSupervisor::Synced]),
+        all(vec![FromSupervisor::Held(7), FromSupervisor::Ended(3, ExitCause::Signal(9))]),
     ];
     Target::new("pod").seeds(seeds).check(|bytes| {
-        let mut parts = Parts(bytes);
-        while let Some((head, rest)) = parts.0.split_first_chunk::<HEAD_BYTES>() {
-            let length = FromSupervisor::body_length(*head);
-            let Some((body, rest)) = rest.split_at_checked(length) else { break };
-            if let Some(said) = FromSupervisor::read(*head, body.to_vec()) {
-                let frame = said.frame();
-                let (head, body) = frame.split_first_chunk().unwrap();
-                assert_eq!(FromSupervisor::body_length(*head), body.len());
-                let again = FromSupervisor::read(*head, body.to_vec()).unwrap();
-                assert_eq!(again.frame(), frame);
-            }
-            parts = Parts(rest);
+        let mut packets = PacketDecoder::new(FROM_BYTES_MAX);
+        packets.push(bytes);
+        while let Ok(Some(said)) = packets.next_packet::<FromSupervisor>() {
+            assert_eq!(FromSupervisor::decode(said.clone().encode()), Ok(said));
         }
     });
 }
@@ -200,8 +200,8 @@ fn a_request_of_an_image_reads_again_as_it_was_or_is_refused() {
 fn a_request_to_ranks_is_read_or_refused_by_its_name() {
     let parts = |all: &[&str]| all.iter().flat_map(|part| piece(part.as_bytes())).collect();
     let seeds: [Vec<u8>; 3] = [
-        parts(&["FTB_CHECKPOINT", "s1", "episode", "4"]),
-        parts(&["FTB_MIGRATE", "node02", "episode", "4", "set", "m4", "ranks", "2 3"]),
+        parts(&["FTB_CHECKPOINT", "s1", "episode", "4", "set", "s1"]),
+        parts(&["FTB_MIGRATE", "", "episode", "4", "source", "n", "set", "m4", "ranks", "2 3"]),
         parts(&["FTB_JL_ROLLBACK", "s1", "episode", "4", "ranks", "0 2", "left", "2"]),
     ];
     Target::new("rank_request").seeds(seeds).check(|bytes| {
@@ -209,8 +209,13 @@ fn a_request_to_ranks_is_read_or_refused_by_its_name() {
         let pieces: Vec<&[u8]> = std::iter::from_fn(|| rest.piece()).collect();
         let texts: Result<Vec<&str>, _> = pieces.into_iter().map(str::from_utf8).collect();
         let Ok([name, payload, tags @ ..]) = texts.as_deref() else { return };
-        let tag = |key: &str| tags.chunks(2).find(|tag| tag[0] == key)?.get(1).copied();
-        match Request::from_event(name, payload, &tag) {
+        let Ok(parsed) = name.parse() else { return };
+        let mut event = Event::new(SPACE_JL.parse().unwrap(), parsed);
+        let tag =
+            |tag: &[&str]| Some(Tag { key: (*tag.first()?).into(), value: (*tag.get(1)?).into() });
+        event.tags = tags.chunks(2).filter_map(tag).collect();
+        event.payload = (*payload).to_owned().into();
+        match Request::from_event(&event) {
             Ok(Some(request)) => assert!(request.set().is_none_or(|set| !set.contains('/'))),
             Ok(None) => {}
             Err(error) => assert!(error.to_string().contains(*name), "{error}"),

@@ -47,7 +47,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("ftb-ipmi", &["ftb-cli", "ftb-core", "ftb-client", "ftb-rmcp"]),
         ("ftb-slurm", &["ftb-cli", "ftb-core", "ftb-client"]),
         ("ftb-act", &["ftb-cli", "ftb-core", "ftb-client", "ftb-transport"]),
-        ("ftb-job", &["ftb-cli", "ftb-core", "ftb-client"]),
+        ("ftb-job", &["ftb-cli", "ftb-core", "ftb-client", "ftb-launcher-core"]),
         ("ftb-job-capi", &["ftb-job"]),
         ("ftb-launcher-core", &["ftb-cli", "ftb-core"]),
         ("ftb-launcher-pods", &["ftb-core", "ftb-launcher-core"]),

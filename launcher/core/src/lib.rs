@@ -7,6 +7,7 @@
 //! - [`progress`]: which ranks are hung
 //! - [`tree`]: the launch tree, which starts the launch agents
 //! - [`link`]: the job connection along it
+//! - [`packet`]: the format of what processes send each other
 //! - [`memory`]: checkpoints in the memory of the nodes
 //! - [`warm`]: processes that wait for a rank to replace
 //! - [`repair`]: `revoke`, `agree` and `shrink` of a job that goes on without dead ranks
@@ -25,6 +26,7 @@ pub mod message;
 pub mod migration_state;
 pub mod names;
 pub mod nla;
+pub mod packet;
 pub mod policy;
 pub mod progress;
 pub mod repair;

@@ -23,8 +23,8 @@ pub enum LinkError {
     Length,
     #[error("a frame is damaged or forged")]
     Forged,
-    #[error("a packet is malformed")]
-    Packet,
+    #[error("the connections form a loop")]
+    Loop,
     #[error("a message is out of sequence")]
     Sequence,
     #[error("too many messages wait for acknowledgement")]

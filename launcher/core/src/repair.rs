@@ -63,7 +63,8 @@ pub struct RepairCall {
 pub type CommId = (u16, u32);
 
 impl RepairCall {
-    fn comm_id(&self) -> CommId {
+    /// The communicator.
+    pub fn comm_id(&self) -> CommId {
         (self.comm, self.members.0.first().copied().unwrap_or_default())
     }
 

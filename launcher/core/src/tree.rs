@@ -10,10 +10,10 @@
 //! ([`crate::jl`]).
 
 use crate::names::NodeName;
-use core::fmt;
-use core::str::FromStr;
+use crate::packet::PacketHead;
 use core::time::Duration;
 use ftb_core::Now;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most branches of one starter.
@@ -24,9 +24,11 @@ pub const FANOUT: usize = 16;
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
 /// Longest reason that goes up the tree, in bytes.
 pub const REASON_BYTES_MAX: usize = 400;
+/// Longest packet up the tree, in bytes.
+pub const PACKET_BYTES_MAX: usize = 4096;
 
-/// A message up the tree: the line `up NODE PID` or `lost NODE REASON`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message up the tree. Only its head is used, so programs on the way (ssh) may write lines too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TreeMessage {
     /// The launch agent of that node runs and receives the JL.
     Up {
@@ -35,42 +37,31 @@ pub enum TreeMessage {
         pid: u32,
     },
     /// The launch agent of that node could not be started, or has ended.
-    Lost { node: NodeName, reason: String },
+    Lost {
+        node: NodeName,
+        #[serde(deserialize_with = "read_reason")]
+        reason: String,
+    },
 }
+
+impl PacketHead for TreeMessage {}
 
 impl TreeMessage {
     fn lost(node: NodeName, reason: &str) -> Self {
-        let mut reason = reason.replace(['\n', '\r'], " ");
-        while reason.len() > REASON_BYTES_MAX {
-            reason.pop();
-        }
-        Self::Lost { node, reason }
+        Self::Lost { node, reason: short_line(reason) }
     }
 }
 
-impl fmt::Display for TreeMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Up { node, pid } => write!(f, "up {node} {pid}"),
-            Self::Lost { node, reason } => write!(f, "lost {node} {reason}"),
-        }
+fn short_line(reason: &str) -> String {
+    let mut reason = reason.replace(|c: char| c.is_control(), " ");
+    while reason.len() > REASON_BYTES_MAX {
+        reason.pop();
     }
+    reason
 }
 
-impl FromStr for TreeMessage {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Self, String> {
-        let bad = || format!("{:.60?} is not a message of a launch agent", line);
-        let (word, rest) = line.trim_end().split_once(' ').ok_or_else(bad)?;
-        let (node, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let node = NodeName::new(node).map_err(|_| bad())?;
-        match word {
-            "up" => Ok(Self::Up { node, pid: rest.parse().map_err(|_| bad())? }),
-            "lost" => Ok(Self::lost(node, rest)),
-            _ => Err(bad()),
-        }
-    }
+fn read_reason<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|reason| short_line(&reason))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -322,12 +313,17 @@ mod tests {
         for word in
             [TreeMessage::Up { node: node(1), pid: 12 }, TreeMessage::lost(node(2), "not there")]
         {
-            assert_eq!(word.to_string().parse(), Ok(word));
+            assert_eq!(TreeMessage::decode(word.clone().encode()), Ok(word));
         }
-        for bad in ["", "up", "up n1", "up n1 x", "down n1 3", "up ../x 3"] {
-            assert!(bad.parse::<TreeMessage>().is_err(), "{bad}");
+        for bad in ["", "{}", r#"{"Up":{"node":"n1"}}"#, r#"{"Up":{"node":"../x","pid":3}}"#] {
+            assert!(TreeMessage::decode(format!("{bad}\n").into()).is_err(), "{bad}");
         }
-        let long = TreeMessage::lost(node(1), &"é".repeat(REASON_BYTES_MAX));
-        assert!(long.to_string().len() <= REASON_BYTES_MAX + 10);
+        let long = TreeMessage::lost(node(1), &"\u{e9}".repeat(REASON_BYTES_MAX));
+        assert!(long.encode().len() <= REASON_BYTES_MAX + 40);
+        let foreign = r#"{"Lost":{"node":"n01","reason":"a\n\u001b[2Jb"}}"#;
+        let read = TreeMessage::decode(format!("{foreign}\n").into());
+        assert_eq!(read, Ok(TreeMessage::lost(node(1), "a  [2Jb")));
+        let longest = TreeMessage::lost(node(1), &"\"".repeat(2 * REASON_BYTES_MAX));
+        assert!(longest.encode().len() <= PACKET_BYTES_MAX);
     }
 }

@@ -4,9 +4,11 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use bytes::Bytes;
 use core::time::Duration;
 use ftb_core::Now;
 use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_core::tree::{Tree, TreeInput, TreeMessage, TreeOutput};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -39,8 +41,8 @@ enum Happens {
     Arrives { starter: Who, head: NodeName, behind: Vec<NodeName> },
     /// The start of a host fails.
     Fails { starter: Who, head: NodeName },
-    /// A line that a starter reads from its branch.
-    Line { starter: Who, head: NodeName, line: String },
+    /// A packet that a starter reads from its branch.
+    Packet { starter: Who, head: NodeName, packet: Bytes },
     /// A starter's deadline.
     Tick { starter: Who },
 }
@@ -136,8 +138,8 @@ impl World {
             self.reported.entry(node.clone()).or_default().push(word);
             return;
         };
-        let (head, line) = (node.0.clone(), word.to_string());
-        self.at(self.now_us + WORD_US, Happens::Line { starter: above, head, line });
+        let (head, packet) = (node.0.clone(), word.encode());
+        self.at(self.now_us + WORD_US, Happens::Packet { starter: above, head, packet });
     }
 
     fn start(&mut self, of: &Who, head: NodeName, behind: Vec<NodeName>) {
@@ -169,15 +171,15 @@ impl World {
                     self.at(self.now_us + UP_US, Happens::Fails { starter, head });
                     return;
                 }
-                let line = TreeMessage::Up { node: head.clone(), pid: 1 }.to_string();
-                self.at(self.now_us + UP_US + WORD_US, Happens::Line { starter, head, line });
+                let packet = TreeMessage::Up { node: head.clone(), pid: 1 }.encode();
+                self.at(self.now_us + UP_US + WORD_US, Happens::Packet { starter, head, packet });
             }
             Happens::Fails { starter, head } => {
                 let reason = "exit status: 255".to_owned();
                 self.feed(&starter, TreeInput::Ended { head, reason, certain: false });
             }
-            Happens::Line { starter, head, line } => {
-                let word = line.parse().unwrap();
+            Happens::Packet { starter, head, packet } => {
+                let word = TreeMessage::decode(packet).unwrap();
                 self.feed(&starter, TreeInput::Heard { head, word });
             }
             Happens::Tick { starter } => self.feed(&starter, TreeInput::Tick),

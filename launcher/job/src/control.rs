@@ -258,8 +258,8 @@ impl Shared {
                 }
                 Input::Request(Request { kind: RequestKind::Repair(news), .. }) => {
                     // In this order: a send that ends says why.
-                    self.inbox.mark_dead(&news.dead);
-                    self.registry.sever(&news.dead);
+                    self.inbox.mark_dead(&news.dead.0);
+                    self.registry.sever(&news.dead.0);
                     self.inbox.revoke(&news.revoked);
                     self.repairs.hear(news);
                 }

@@ -12,14 +12,13 @@ use ftb_client::blocking::{BlockingClient, BlockingSubscription};
 use ftb_client::{
     ClientConfig, Delivery, Event, NameError, Received, Severity, Start, SubscribeError, event,
 };
+use ftb_launcher_core::wire::{SPACE_JL, SPACE_MPI};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-const NOTICE_SPACE: &str = "ftb.mpi";
-const REQUEST_SPACE: &str = "ftb.jl";
 /// How long a finalized rank waits for its client to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two attempts to subscribe that the client library gave up on.
@@ -52,7 +51,7 @@ struct Events {
 impl Events {
     fn connect(config: ClientConfig, rank: u32, sink: RequestSink) -> Result<Self> {
         // A storm rule must not fold decisions.
-        let filter = format!("event_space={REQUEST_SPACE}, jobid={}, folds=no", config.job_id);
+        let filter = format!("event_space={SPACE_JL}, jobid={}, folds=no", config.job_id);
         let failed = |error: &dyn std::fmt::Display| Error::Backplane(error.to_string());
         let client = BlockingClient::connect(config).map_err(|error| failed(&error))?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -167,10 +166,7 @@ impl Listener {
     }
 
     fn request_in(&self, received: &Received) -> Option<Request> {
-        let event = &received.event;
-        let payload = String::from_utf8_lossy(&event.payload);
-        let tag = |key: &str| event.tag(key);
-        match Request::from_event(event.name.as_str(), &payload, &tag) {
+        match Request::from_event(&received.event) {
             Ok(Some(request)) if is_own_user(received.uid) => Some(request),
             Ok(Some(request)) => {
                 let (uid, host) = (received.uid, &received.host);
@@ -195,7 +191,7 @@ fn event_of(rank: u32, notice: &Notice) -> Result<Event, NameError> {
         true => Severity::Error,
         false => Severity::Info,
     };
-    let mut builder = event(NOTICE_SPACE, notice.event_name())?
+    let mut builder = event(SPACE_MPI, notice.event_name())?
         .severity(severity)
         .tag("rank", rank)
         .payload(notice.payload(rank));

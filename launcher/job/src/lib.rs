@@ -60,7 +60,7 @@ pub use job::collectives::{Number, Op};
 pub use job::{Job, SafePoint, Sender, Setup};
 pub use looping::{JobPlace, LoopError, Looping};
 pub use repair::{CommId, RepairCall, RepairKind, RepairNews, RoundResult};
-pub use request::{Request, RequestError, RequestKind};
+pub use request::{Request, RequestKind};
 pub use state::{Part, StartState, State};
 
 use std::io;

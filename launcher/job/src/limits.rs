@@ -23,7 +23,7 @@ pub const REQUESTS_MAX: usize = 16;
 /// Longest payload of a control frame in bytes: a request with all ranks in it.
 pub const CONTROL_BYTES_MAX: usize = 32 * 1024;
 /// Longest line that is sent over the PMI-1 wire in bytes.
-pub const PMI_LINE_BYTES_MAX: usize = 2048;
+pub use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 /// Longest line of a PMI server in bytes: one may name the ranks that are left.
 pub const PMI_ANSWER_BYTES_MAX: usize = 8 * 1024;
 /// Longest job id, node name and set id in bytes: they become file names, tags and PMI values.
@@ -39,7 +39,7 @@ pub const SECTIONS_MAX: u32 = 65_536;
 pub const COMMUNICATORS_MAX: u32 = 65_535;
 /// Most revocations of which a living member may not have heard, in the launcher. At the limit a
 /// further one is refused.
-pub const REVOCATIONS_MAX: usize = 1024;
+pub use ftb_launcher_core::repair::REVOKED_MAX as REVOCATIONS_MAX;
 /// Most receives of a rank that wait at once. At the limit a further one is refused.
 pub const RECEIVES_MAX: usize = 65_536;
 /// Most bytes that a rank receives before its loop and keeps for a process that replaces it. Beyond

@@ -1,19 +1,20 @@
 //! The socket between a process of a job and its launch agent. The process inherits it
 //! (`FTB_RANK_FD`), so the agent knows whose it is.
 //!
-//! Each message is one packet: a line of JSON, with at most one descriptor. Responsible for both
-//! ends of this socket. Not responsible for what the agent keeps, and which rank adopts a process.
+//! Each message is one packet ([`ftb_launcher_core::packet`]), with at most one descriptor.
+//! Responsible for both ends of this socket. Not responsible for what the agent keeps, and which
+//! rank adopts a process.
 
 use crate::descriptor::inherited;
 use crate::error::{Error, Result};
 use crate::lock;
 use crate::memory::seal;
+use ftb_launcher_core::packet::PacketHead;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, sendmsg,
     shutdown, socketpair,
 };
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -74,6 +75,10 @@ pub enum RankPacket {
     Adopted,
 }
 
+impl PacketHead for AgentPacket {}
+
+impl PacketHead for RankPacket {}
+
 /// The text of a reason, short enough for a packet.
 pub fn reason(of: &dyn core::fmt::Display) -> String {
     of.to_string().chars().take(REASON_CHARS_MAX).collect()
@@ -116,7 +121,11 @@ impl RankSocket {
     ///
     /// # Errors
     /// The system's, or a packet beyond [`PACKET_BYTES_MAX`].
-    pub fn send(&self, packet: &impl Serialize, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub fn send(
+        &self,
+        packet: &(impl PacketHead + Clone),
+        with: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         self.send_with(packet, with, SendFlags::NOSIGNAL)
     }
 
@@ -124,18 +133,17 @@ impl RankSocket {
     ///
     /// # Errors
     /// As [`RankSocket::send`].
-    pub fn try_send(&self, packet: &impl Serialize) -> io::Result<()> {
+    pub fn try_send(&self, packet: &(impl PacketHead + Clone)) -> io::Result<()> {
         self.send_with(packet, None, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
 
     fn send_with(
         &self,
-        packet: &impl Serialize,
+        packet: &(impl PacketHead + Clone),
         with: Option<BorrowedFd<'_>>,
         flags: SendFlags,
     ) -> io::Result<()> {
-        let mut line = serde_json::to_vec(packet)?;
-        line.push(b'\n');
+        let line = packet.clone().encode();
         if line.len() > PACKET_BYTES_MAX {
             let problem = format!("{} bytes are too many for a packet", line.len());
             return Err(io::Error::new(ErrorKind::InvalidInput, problem));
@@ -154,7 +162,7 @@ impl RankSocket {
     ///
     /// # Errors
     /// The system's, or something else than such a packet.
-    pub fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    pub fn receive<T: PacketHead>(&self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         self.receive_with(RecvFlags::empty())
     }
 
@@ -162,7 +170,7 @@ impl RankSocket {
     ///
     /// # Errors
     /// As [`RankSocket::receive`].
-    pub fn try_receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
+    pub fn try_receive<T: PacketHead>(&self) -> io::Result<Option<(T, Option<OwnedFd>)>> {
         self.receive_with(RecvFlags::DONTWAIT)
     }
 
@@ -189,7 +197,7 @@ impl RankSocket {
     }
 
     /// There is one receiver, so the packet whose length is seen is the one that is taken.
-    fn receive_with<T: DeserializeOwned>(
+    fn receive_with<T: PacketHead>(
         &self,
         flags: RecvFlags,
     ) -> io::Result<Option<(T, Option<OwnedFd>)>> {
@@ -214,7 +222,8 @@ impl RankSocket {
                 descriptors.extend(some);
             }
         }
-        let packet = serde_json::from_slice(&line[..received.bytes])?;
+        line.truncate(received.bytes);
+        let packet = T::decode(line.into()).map_err(io::Error::other)?;
         Ok(Some((packet, descriptors.into_iter().next())))
     }
 }

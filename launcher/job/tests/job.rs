@@ -9,7 +9,6 @@ use ftb_job::{
 };
 use harness::chain::*;
 use harness::*;
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -543,7 +542,7 @@ fn a_death_at_the_very_end_holds_no_other_rank_back() {
     };
     let RepairCall { comm, round, kind, flag, next, .. } =
         harness.bus.notices().into_iter().find_map(asks).unwrap();
-    let (kind, dead) = (Some(kind), BTreeSet::new());
+    let (kind, dead) = (Some(kind), [].into_iter().collect());
     tell(&[], Some(RoundResult { comm, first: 0, round, kind, flag, dead, acked: true, next }));
     assert!(matches!(hears.recv().unwrap(), Error::PeerFinished { rank: 0 }));
     tell(&[1], None);

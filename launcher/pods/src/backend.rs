@@ -126,13 +126,19 @@ pub trait Backend {
     fn manner(&self) -> Manner;
 
     /// Programs that must exist before anything starts.
-    fn needs(&self) -> Vec<Need>;
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
+    }
 
     /// Commands of a moment, in order. All of them must succeed.
-    fn steps(&self, moment: Moment, unit: &Unit<'_>) -> Vec<Step>;
+    fn steps(&self, _moment: Moment, _unit: &Unit<'_>) -> Vec<Step> {
+        Vec::new()
+    }
 
     /// The command line of a rank that starts from its image, if not the program's own.
-    fn restart(&self, unit: &Unit<'_>) -> Option<Vec<String>>;
+    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
+        None
+    }
 }
 
 /// The selected backend: a name, or a TOML file with one table `[backend.NAME]`.

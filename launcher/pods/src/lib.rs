@@ -9,12 +9,14 @@
 pub mod activity;
 pub mod backend;
 pub mod counter;
+pub mod document;
 pub mod images;
 pub mod input;
 pub mod installed;
 pub mod memory;
 pub mod output;
 pub mod owner;
+pub mod packets;
 pub mod pod;
 pub mod rank_hooks;
 mod sockets;

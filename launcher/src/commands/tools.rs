@@ -3,7 +3,7 @@
 use crate::cli::Add;
 use crate::control::{self, JobView};
 use crate::jobdir::{self, JobDir, StateFile};
-use crate::plan;
+use crate::plan::{self, NodesFile};
 use core::time::Duration;
 use ftb_client::daemon::Failure;
 use ftb_launcher_core::message::{Answer, JobRequest, NumberedRequest, Outcome};
@@ -206,7 +206,7 @@ pub async fn add(asked: &Add) -> Result<(), Failure> {
     let what = JobRequest::Add(entries.iter().map(|entry| entry.name.clone()).collect());
     let request = NumberedRequest { request: control::random(), what };
     let file = jobdir::added(request.request);
-    dir.write(&file, &entries).map_err(Failure::failed)?;
+    dir.write(&file, &NodesFile { node: entries }).map_err(Failure::failed)?;
     let done = ask_numbered(&asked.job, &request, asked.timeout, asked.json).await;
     dir.forget(&file);
     done

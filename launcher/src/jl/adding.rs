@@ -5,7 +5,7 @@ use super::JobLauncher;
 use crate::commands::place;
 use crate::jobdir::added;
 use crate::nodedir;
-use crate::plan::NodeEntry;
+use crate::plan::{NodeEntry, NodesFile};
 use crate::reports::{ConditionTable, Readers};
 use crate::spec::{NlaSpec, NodePart, StartMethod};
 use ftb_launcher_core::jl::{Initiator, JlInput};
@@ -63,8 +63,8 @@ impl JobLauncher {
     /// Reads what is known of the nodes, and their conditions.
     pub(super) async fn begin_join(&self, request: u64, nodes: &BTreeSet<NodeName>) {
         let file = added(request);
-        let entries = self.dir.read::<Vec<NodeEntry>>(&file);
-        let entries: Vec<NodeEntry> = entries.unwrap_or_else(|error| {
+        let entries = self.dir.read(&file).map(|NodesFile { node }| node);
+        let entries = entries.unwrap_or_else(|error| {
             tracing::info!(error, "only the names of the nodes are known");
             let named =
                 |name: &NodeName| NodeEntry::new(name.clone(), ftb_client::default_socket());

@@ -17,6 +17,7 @@ use ftb_launcher_core::link::packet::FromNode;
 use ftb_launcher_core::link::router::{LinkInput, Router};
 use ftb_launcher_core::message::NlaMessage;
 use ftb_launcher_core::names::NodeName;
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_pods::output::Frame;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,26 +91,26 @@ pub(super) fn join(
         LinkNews::Parted(node) => drop(input.send(InputNews::Path(node, false))),
         LinkNews::Message { node, message } => match FromNode::decode(message) {
             // A message that finds no room is repeated by its node.
-            Some(FromNode::Nla(message)) => {
+            Ok(FromNode::Nla(message)) => {
                 drop(to_shell.try_send(NlaMessage { node, message }));
             }
-            Some(FromNode::OutputLost(bytes)) => {
+            Ok(FromNode::OutputLost(bytes)) => {
                 lose(&node, &format!("its file was full: {bytes} bytes"))
             }
-            Some(FromNode::Output { rank, stream, bytes }) => {
+            Ok(FromNode::Output { rank, stream, bytes }) => {
                 locked(&output).frames += 1;
                 drop(frames.send((node, Frame { rank, stream, bytes })));
             }
-            Some(FromNode::WantInput { request }) => {
+            Ok(FromNode::WantInput { request }) => {
                 drop(input.send(InputNews::Wanted((node, request))));
             }
-            Some(FromNode::InputTaken { request, bytes }) => {
+            Ok(FromNode::InputTaken { request, bytes }) => {
                 drop(input.send(InputNews::Taken((node, request), bytes)));
             }
-            Some(FromNode::InputDone { request }) => {
+            Ok(FromNode::InputDone { request }) => {
                 drop(input.send(InputNews::Done((node, request))));
             }
-            None => tracing::warn!(%node, "a message is malformed"),
+            Err(error) => tracing::warn!(%node, %error, "a message was refused"),
         },
     };
     tokio::spawn(links::run(router, secret, clock, accepted, orders, news));

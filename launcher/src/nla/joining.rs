@@ -23,6 +23,7 @@ use ftb_launcher_core::link::packet::ToNode;
 use ftb_launcher_core::link::router::{LinkInput, Router};
 use ftb_launcher_core::names::NodeName;
 use ftb_launcher_core::nla::NlaInput;
+use ftb_launcher_core::packet::PacketHead as _;
 use ftb_launcher_core::tree::TreeMessage;
 use std::io::Write as _;
 use std::path::Path;
@@ -102,13 +103,13 @@ pub(super) fn join(
             let _ = to_shell.try_send(NlaInput::Started);
         }
         LinkNews::Message { message, .. } => match ToNode::decode(message) {
-            Some(ToNode::Jl(message)) => drop(to_shell.try_send(NlaInput::Jl(message))),
-            Some(ToNode::Address { node, address }) => {
+            Ok(ToNode::Jl(message)) => drop(to_shell.try_send(NlaInput::Jl(message))),
+            Ok(ToNode::Address { node, address }) => {
                 book.send_modify(|known| drop(known.insert(node, address)));
             }
-            Some(ToNode::Taken(bytes)) => drop(printed.send(bytes)),
-            Some(ToNode::Input { request, bytes }) => slot.give(request, bytes),
-            None => tracing::warn!("a message of the job launcher is malformed"),
+            Ok(ToNode::Taken(bytes)) => drop(printed.send(bytes)),
+            Ok(ToNode::Input { request, bytes }) => slot.give(request, bytes),
+            Err(error) => tracing::warn!(%error, "a message of the job launcher was refused"),
         },
     };
     let links = tokio::spawn(links::run(router, secret, clock, accepted, orders, news));
@@ -184,15 +185,15 @@ pub(super) fn reached_at(listener: &TcpListener, address: &str) -> std::io::Resu
 /// Reports this node as up, then passes on messages from behind it. A starter that is gone needs
 /// none.
 pub(super) fn report(node: &NodeName, pid: u32, mut words: mpsc::Receiver<TreeMessage>) {
-    let say = |word: &TreeMessage| {
+    let say = |word: TreeMessage| {
         let mut out = std::io::stdout();
-        writeln!(out, "{word}").and_then(|()| out.flush())
+        out.write_all(&word.encode()).and_then(|()| out.flush())
     };
     let up = TreeMessage::Up { node: node.clone(), pid };
-    let mut heard = say(&up).is_ok();
+    let mut heard = say(up).is_ok();
     tokio::spawn(async move {
         while let Some(word) = words.recv().await {
-            heard = heard && say(&word).is_ok();
+            heard = heard && say(word).is_ok();
         }
     });
 }

@@ -1,12 +1,10 @@
-//! Packets on the connections of the launch tree, and the messages in them: one line of JSON, then
-//! bytes. Input is hostile until it is parsed.
+//! The packets ([`crate::packet`]) on the connections of the launch tree, and the messages in them.
 
-use super::LinkError;
 use crate::message::{FromJl, FromNla, Part};
 use crate::names::NodeName;
+use crate::packet::PacketHead;
 use crate::wire::{PART_BYTES_MAX, PARTS_MAX};
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Between the JL and `node`, through any number of other nodes.
@@ -46,22 +44,12 @@ pub struct PathId {
     pub number: u64,
 }
 
-impl Packet {
-    pub fn encode(&self) -> Vec<u8> {
-        match &self.body {
-            PacketBody::Message { message, .. } => joined(self, message),
-            _ => joined(self, &[]),
+impl PacketHead for Packet {
+    fn bytes(&mut self) -> Option<&mut Bytes> {
+        match &mut self.body {
+            PacketBody::Message { message, .. } => Some(message),
+            _ => None,
         }
-    }
-
-    /// # Errors
-    /// [`LinkError::Packet`].
-    pub fn decode(bytes: Vec<u8>) -> Result<Self, LinkError> {
-        let (mut packet, rest): (Self, Bytes) = parted(bytes.into()).ok_or(LinkError::Packet)?;
-        if let PacketBody::Message { message, .. } = &mut packet.body {
-            *message = rest;
-        }
-        Ok(packet)
     }
 }
 
@@ -120,59 +108,39 @@ pub enum Stream {
     Kept,
 }
 
-impl ToNode {
-    pub fn encode(&self) -> Bytes {
+impl PacketHead for ToNode {
+    fn bytes(&mut self) -> Option<&mut Bytes> {
         match self {
-            Self::Input { bytes, .. } => joined(self, bytes).into(),
-            _ => joined(self, &[]).into(),
+            Self::Input { bytes, .. } => Some(bytes),
+            _ => None,
         }
     }
 
-    pub fn decode(message: Bytes) -> Option<Self> {
-        let (mut message, rest) = parted(message)?;
-        match &mut message {
-            Self::Input { bytes, .. } => *bytes = rest,
-            Self::Jl(FromJl::Pmi { part, .. }) => checked(part)?,
-            _ => {}
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Jl(FromJl::Pmi { part, .. }) => check(part),
+            _ => Ok(()),
         }
-        Some(message)
     }
 }
 
-impl FromNode {
-    pub fn encode(&self) -> Bytes {
+impl PacketHead for FromNode {
+    fn bytes(&mut self) -> Option<&mut Bytes> {
         match self {
-            Self::Output { bytes, .. } => joined(self, bytes).into(),
-            _ => joined(self, &[]).into(),
+            Self::Output { bytes, .. } => Some(bytes),
+            _ => None,
         }
     }
 
-    pub fn decode(message: Bytes) -> Option<Self> {
-        let (mut message, rest) = parted(message)?;
-        match &mut message {
-            Self::Output { bytes, .. } => *bytes = rest,
-            Self::Nla(FromNla::Pmi { part, .. }) => checked(part)?,
-            _ => {}
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Nla(FromNla::Pmi { part, .. }) => check(part),
+            _ => Ok(()),
         }
-        Some(message)
     }
 }
 
-fn checked(part: &Part) -> Option<()> {
+fn check(part: &Part) -> Result<(), &'static str> {
     let short = part.lines.len() <= PART_BYTES_MAX && part.parts <= PARTS_MAX;
-    (short && part.part < part.parts).then_some(())
-}
-
-/// JSON has no line end within.
-fn joined(head: &impl Serialize, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(head).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes.extend_from_slice(rest);
-    bytes
-}
-
-fn parted<T: DeserializeOwned>(mut bytes: Bytes) -> Option<(T, Bytes)> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let rest = bytes.split_off(end + 1);
-    Some((serde_json::from_slice(&bytes[..end]).ok()?, rest))
+    if short && part.part < part.parts { Ok(()) } else { Err("no part of the puts of a barrier") }
 }

@@ -280,8 +280,7 @@ impl Router {
             return Ok(());
         }
         if own {
-            // The connections form a loop.
-            return Err(LinkError::Packet);
+            return Err(LinkError::Loop);
         }
         let onward = up.link;
         if self.is_of_path(link, &packet) {

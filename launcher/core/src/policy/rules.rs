@@ -256,7 +256,7 @@ impl Config {
 
     pub(super) fn parse(text: &str) -> Result<Self, PolicyError> {
         let config: Self = toml::from_str(text).map_err(|error| PolicyError {
-            line: error.span().map_or(1, |span| line_of(text, span.start)),
+            line: ftb_core::text::line(text, error.span().map_or(0, |span| span.start)),
             problem: error.message().replace('\n', " "),
         })?;
         for (index, rule) in config.rule.iter().enumerate() {
@@ -278,10 +278,6 @@ impl Config {
         }
         Ok(config)
     }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    text.get(..at).map_or(1, |before| before.matches('\n').count() + 1)
 }
 
 /// The line of the `[[rule]]` header with that index.

@@ -5,6 +5,7 @@ use super::{Comm, Fmi, FmiError};
 use crate::frame::Class;
 use crate::limits;
 use crate::repair::{CommId, RepairCall, RepairKind, RoundResult};
+use ftb_launcher_core::names::Ranks;
 
 /// What the living members have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Fmi {
     pub fn agree(&mut self, comm: Comm, flag: u32) -> Result<Agreed, FmiError> {
         let decision = self.round(comm, RepairKind::Agree, flag)?;
         let found = self.loops.communicators.get(comm)?;
-        let dead = if decision.acked { Vec::new() } else { found.among(&decision.dead) };
+        let dead = if decision.acked { Vec::new() } else { found.among(&decision.dead.0) };
         let unacknowledged = dead.into_iter().filter_map(|rank| found.place_of(rank)).collect();
         Ok(Agreed { flag: decision.flag, unacknowledged })
     }
@@ -69,7 +70,7 @@ impl Fmi {
     /// See [`FmiError`].
     pub fn shrink(&mut self, comm: Comm) -> Result<Comm, FmiError> {
         let decision = self.round(comm, RepairKind::Shrink, 0)?;
-        let made = self.loops.communicators.shrink(comm, &decision.dead, decision.next)?;
+        let made = self.loops.communicators.shrink(comm, &decision.dead.0, decision.next)?;
         self.join(made)?;
         Ok(made)
     }
@@ -142,7 +143,7 @@ impl Fmi {
     ) -> Result<RoundResult, FmiError> {
         let found = self.loops.communicators.get(comm)?;
         let members = found.members.iter().copied().collect();
-        let (acked, next) = (found.acked.clone(), self.loops.communicators.next());
+        let (acked, next) = (Ranks(found.acked.clone()), self.loops.communicators.next());
         // The job gives the call its number.
         let (call, seen, lost) = (0, 0, found.among(&self.job.lost()).into_iter().collect());
         let call = RepairCall { call, comm, round, kind, members, flag, acked, next, seen, lost };

@@ -5,7 +5,8 @@ use crate::backplane::Notice;
 use crate::error::{Error, Result};
 use crate::frame::Class;
 use crate::limits;
-use crate::repair::{CommId, RepairCall, RepairKind, RoundResult};
+use crate::repair::{CommId, RepairCall, RepairKind, RoundResult, alone};
+use ftb_launcher_core::names::Ranks;
 use std::collections::BTreeSet;
 
 /// The round of the end, which no communicator reaches.
@@ -46,7 +47,7 @@ impl Job {
     /// Calls, and waits for what the launcher decides for all members; a rank alone decides itself.
     pub(crate) fn repair(&mut self, call: RepairCall) -> Result<RoundResult> {
         if call.members.len() == 1 {
-            return Ok(RoundResult::alone(&call));
+            return Ok(alone(&call));
         }
         if !self.goes_on() || self.config.agent_socket.is_none() {
             return Err(Error::Environment {
@@ -75,8 +76,8 @@ impl Job {
     /// Waits for the end of all living ranks.
     pub(super) fn finish(&mut self) -> Result<()> {
         let members = self.members.numbers().iter().copied().collect();
-        let (call, round, kind, acked) = (0, LAST_ROUND, RepairKind::Finish, BTreeSet::new());
-        let (comm, flag, next, seen, lost) = (0, 0, 0, 0, BTreeSet::new());
+        let (call, round, kind, acked) = (0, LAST_ROUND, RepairKind::Finish, Ranks::default());
+        let (comm, flag, next, seen, lost) = (0, 0, 0, 0, Ranks::default());
         self.repair(RepairCall {
             call,
             comm,

@@ -1,7 +1,7 @@
 //! `app`: programs that link `ftb-job` save themselves at a safe point and move by the protocol of
 //! `launcher/core/protocol.md`. The node agent runs no commands.
 
-use super::{Backend, Manner, Moment, Moves, Need, Saver, Step, Unit};
+use super::{Backend, Manner, Moves, Saver};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct App;
@@ -13,17 +13,5 @@ impl Backend for App {
 
     fn manner(&self) -> Manner {
         Manner { saver: Saver::Ranks, moves: Moves::Meeting }
-    }
-
-    fn needs(&self) -> Vec<Need> {
-        Vec::new()
-    }
-
-    fn steps(&self, _moment: Moment, _unit: &Unit<'_>) -> Vec<Step> {
-        Vec::new()
-    }
-
-    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
-        None
     }
 }

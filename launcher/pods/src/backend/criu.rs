@@ -299,8 +299,4 @@ impl Backend for Criu {
             }
         }
     }
-
-    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
-        None
-    }
 }

@@ -1,7 +1,7 @@
 //! `loop`: programs in any language that call `ftb_loop` (libftbjob, Python `ftb.job`). Each rank
 //! saves itself there, when its node agent asks it to. The node agent runs no commands.
 
-use super::{Backend, Manner, Moment, Moves, Need, Saver, Step, Unit};
+use super::{Backend, Manner, Moves, Saver};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loop;
@@ -14,17 +14,5 @@ impl Backend for Loop {
     /// The ranks communicate by means of their own, so none starts again without the others.
     fn manner(&self) -> Manner {
         Manner { saver: Saver::Loop, moves: Moves::Anew }
-    }
-
-    fn needs(&self) -> Vec<Need> {
-        Vec::new()
-    }
-
-    fn steps(&self, _moment: Moment, _unit: &Unit<'_>) -> Vec<Step> {
-        Vec::new()
-    }
-
-    fn restart(&self, _unit: &Unit<'_>) -> Option<Vec<String>> {
-        None
     }
 }

@@ -2,6 +2,7 @@
 //! directory of the pod's first rank; the images of its other ranks refer to it.
 
 use crate::backend::{PARENT, work_dir};
+use crate::document::{self, Document};
 use crate::images::{self, growing, packed, tree};
 use core::net::Ipv4Addr;
 use ftb_launcher_core::names::{Ranks, SetId};
@@ -17,7 +18,6 @@ const SPACE: &str = "pmi";
 
 /// Facts about a pod beside its dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Facts {
     pub(super) address: Ipv4Addr,
     /// Inode numbers of the supervisor's pipes, as its dump names them.
@@ -26,23 +26,28 @@ pub(super) struct Facts {
     pub(super) ranks: Vec<u32>,
 }
 
+impl Document for Facts {
+    /// The supervisor in the image sends packets; that of version 1 sent frames.
+    const VERSION: u32 = 2;
+}
+
 impl Facts {
     /// Reads the facts and the PMI key-value space for these ranks.
     pub(super) fn read(image: &Path, ranks: &Ranks) -> Result<(Self, String), String> {
-        let read = |name: &str| {
-            let path = image.join(name);
-            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
-        };
-        let facts: Self = serde_json::from_str(&read(FACTS)?)
-            .map_err(|error| format!("{}: {error}", image.join(FACTS).display()))?;
+        let fail = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+        let (place, pmi) = (image.join(FACTS), image.join(SPACE));
+        let facts: Self = document::open(&place)
+            .and_then(document::decode)
+            .map_err(|error| fail(&place, error))?;
         if !facts.ranks.iter().copied().eq(ranks.iter()) {
             let there = facts.ranks.iter().copied().collect::<Ranks>().join(",");
             let wanted = ranks.join(",");
             return Err(format!("the image is of ranks {there} together, not of {wanted}"));
         }
-        let work = fs::create_dir_all(work_dir(image));
-        work.map_err(|error| format!("{}: {error}", work_dir(image).display()))?;
-        Ok((facts, read(SPACE)?))
+        let work = work_dir(image);
+        fs::create_dir_all(&work).map_err(|error| fail(&work, error))?;
+        let space = fs::read_to_string(&pmi).map_err(|error| fail(&pmi, error))?;
+        Ok((facts, space))
     }
 }
 
@@ -70,7 +75,7 @@ pub(super) fn make(image: &Path, facts: &Facts, space: &str, started: bool) -> i
     if !started {
         make_dirs(image)?;
     }
-    fs::write(image.join(FACTS), serde_json::to_vec(facts)?)?;
+    fs::write(image.join(FACTS), document::encode(facts)?)?;
     fs::write(image.join(SPACE), space)
 }
 
@@ -138,6 +143,9 @@ mod tests {
         assert_eq!(Facts::read(&image, &both).unwrap(), (facts, "a=b\n".to_owned()));
         let error = Facts::read(&image, &Ranks::from_iter([2])).unwrap_err();
         assert!(error.contains("ranks 2,3 together"), "{error}");
+        fs::write(image.join(FACTS), r#"{"address":"10.0.0.1","supervisor":1001}"#).unwrap();
+        let error = Facts::read(&image, &both).unwrap_err();
+        assert!(error.contains("pod.json: it has version 1"), "{error}");
         fs::write(
             work_dir(&image).join("dump.log"),
             "x\nError (criu): RLIMIT\nError (a): b\nError: nft\ny\n",

@@ -1,25 +1,27 @@
-//! IPC between a node agent and the supervisor of its pod, over two pipes, the only descriptors
-//! that leave a pod.
+//! IPC between a node agent and the supervisor of its pod: packets over two pipes, the only
+//! descriptors that leave a pod.
 //!
-//! To the supervisor: one JSON object a line. From the supervisor: frames of at most
-//! [`FRAME_BYTES_MAX`], each written at once, so that no dump splits one: kind (1 byte), rank (4
-//! bytes), length (2 bytes, little-endian), body.
+//! Each packet of the supervisor is written at once, so that no dump splits one. A pod runs
+//! programs of the user and is not trusted.
 
 use crate::output::Stream;
+use bytes::Bytes;
 use ftb_launcher_core::message::ExitCause;
+use ftb_launcher_core::packet::PacketHead;
 use ftb_launcher_core::progress::{Activity, Sample};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Largest frame in bytes: a pipe takes it in one piece.
-pub const FRAME_BYTES_MAX: usize = 4096;
-pub const HEAD_BYTES: usize = 7;
-pub const BODY_BYTES_MAX: usize = FRAME_BYTES_MAX - HEAD_BYTES;
-/// Longest line to a supervisor; a rank's environment may be large.
-pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// Most bytes of standard input in one message.
+/// Longest packet of a supervisor: a pipe takes it in one piece.
+pub const FROM_BYTES_MAX: usize = 4096;
+/// Most bytes behind a head of a supervisor.
+pub const PIECE_BYTES_MAX: usize = FROM_BYTES_MAX - 96;
+/// Longest packet to a supervisor; a rank's environment may be large.
+pub const TO_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Most bytes of standard input in one packet.
 pub const INPUT_BYTES_MAX: usize = 16 * 1024;
+/// Most characters of a reason.
+const REASON_CHARS_MAX: usize = 400;
 
 /// A message of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +39,8 @@ pub enum ToSupervisor {
     /// Standard input for a rank; empty at its end. Answered by [`FromSupervisor::Took`].
     Input {
         rank: u32,
-        bytes: Vec<u8>,
+        #[serde(skip)]
+        bytes: Bytes,
     },
     /// A PMI answer.
     Pmi {
@@ -59,15 +62,33 @@ pub enum ToSupervisor {
     Go,
 }
 
+impl PacketHead for ToSupervisor {
+    fn bytes(&mut self) -> Option<&mut Bytes> {
+        match self {
+            Self::Input { bytes, .. } => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
 /// A message of the supervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSupervisor {
     /// It runs, with this process id inside the pod.
     Begun(u32),
     /// Output of a rank.
-    Output(u32, Stream, Vec<u8>),
+    Output {
+        rank: u32,
+        stream: Stream,
+        #[serde(skip)]
+        bytes: Bytes,
+    },
     /// A PMI line or message of a rank.
-    Pmi(u32, String),
+    Pmi {
+        rank: u32,
+        #[serde(skip)]
+        text: Bytes,
+    },
     /// A rank has ended; its output was sent before.
     Ended(u32, ExitCause),
     /// A rank could not be started.
@@ -86,110 +107,46 @@ pub enum FromSupervisor {
 }
 
 impl FromSupervisor {
-    /// Encodes it; long bodies are cut.
-    pub fn frame(&self) -> Vec<u8> {
-        let text = |text: &str| text.as_bytes().to_vec();
-        let (kind, rank, body) = match self {
-            Self::Begun(pid) => (b'b', *pid, Vec::new()),
-            Self::Output(rank, Stream::Out, bytes) => (b'o', *rank, bytes.clone()),
-            Self::Output(rank, _, bytes) => (b'e', *rank, bytes.clone()),
-            Self::Pmi(rank, line) => (b'p', *rank, text(line)),
-            Self::Ended(rank, how) => (b'x', *rank, text(&how.to_string())),
-            Self::Failed(rank, why) => (b'f', *rank, text(why)),
-            Self::Worked(rank, done) => {
-                (b'w', *rank, text(&format!("{} {}", done.cpu_ms, done.sent)))
-            }
-            Self::Sampled(rank, sample) => {
-                (b'a', *rank, serde_json::to_vec(sample).unwrap_or_default())
-            }
-            Self::SampledAll => (b'z', 0, Vec::new()),
-            Self::Held(number) => (b'h', 0, text(&number.to_string())),
-            Self::Took(bytes) => (b't', *bytes, Vec::new()),
-            Self::Synced => (b's', 0, Vec::new()),
-        };
-        let length = body.len().min(BODY_BYTES_MAX);
-        let mut frame = vec![kind];
-        frame.extend(rank.to_le_bytes());
-        frame.extend(u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes());
-        frame.extend(&body[..length]);
-        frame
-    }
-
-    /// Length of the body after this head.
-    pub fn body_length(head: [u8; HEAD_BYTES]) -> usize {
-        usize::from(u16::from_le_bytes([head[5], head[6]])).min(BODY_BYTES_MAX)
-    }
-
-    /// Decodes a frame; `None` if it is invalid. A pod runs programs of the user and is not
-    /// trusted.
-    pub fn read(head: [u8; HEAD_BYTES], body: Vec<u8>) -> Option<Self> {
-        let number = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Some(match head[0] {
-            b'b' => Self::Begun(number),
-            b'o' => Self::Output(number, Stream::Out, body),
-            b'e' => Self::Output(number, Stream::Err, body),
-            b'p' => Self::Pmi(number, text(body)),
-            b'x' => Self::Ended(number, how(&text(body))?),
-            b'f' => Self::Failed(number, text(body)),
-            b'w' => Self::Worked(number, activity(&text(body))?),
-            b'a' => Self::Sampled(number, serde_json::from_slice(&body).ok()?),
-            b'z' => Self::SampledAll,
-            b'h' => Self::Held(text(body).parse().ok()?),
-            b't' => Self::Took(number),
-            b's' => Self::Synced,
-            _ => return None,
-        })
+    pub(super) fn failed(rank: u32, reason: &impl ToString) -> Self {
+        Self::Failed(rank, reason.to_string().chars().take(REASON_CHARS_MAX).collect())
     }
 }
 
-fn activity(text: &str) -> Option<Activity> {
-    let (cpu_ms, sent) = text.split_once(' ')?;
-    Some(Activity { cpu_ms: cpu_ms.parse().ok()?, sent: sent.parse().ok()? })
-}
-
-fn how(text: &str) -> Option<ExitCause> {
-    match text.split_once(' ')? {
-        ("exit", code) => code.parse().ok().map(ExitCause::Exit),
-        ("signal", signal) => signal.parse().ok().map(ExitCause::Signal),
-        _ => None,
+impl PacketHead for FromSupervisor {
+    fn bytes(&mut self) -> Option<&mut Bytes> {
+        match self {
+            Self::Output { bytes, .. } | Self::Pmi { text: bytes, .. } => Some(bytes),
+            _ => None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn every_frame_reads_back_and_fits_a_pipe() {
+    fn every_packet_of_a_supervisor_reads_back_and_fits_a_pipe() {
+        let bytes = Bytes::from(vec![7; PIECE_BYTES_MAX]);
+        let sample = Sample { steps: u64::MAX, ..Sample::default() };
         for said in [
             FromSupervisor::Begun(1001),
-            FromSupervisor::Output(3, Stream::Out, b"x\n".to_vec()),
-            FromSupervisor::Output(3, Stream::Err, vec![7; BODY_BYTES_MAX]),
-            FromSupervisor::Pmi(70_000, "cmd=init".to_owned()),
+            FromSupervisor::Output { rank: 3, stream: Stream::Out, bytes: "x\n".into() },
+            FromSupervisor::Output { rank: u32::MAX, stream: Stream::Err, bytes: bytes.clone() },
+            FromSupervisor::Pmi { rank: u32::MAX, text: bytes },
             FromSupervisor::Ended(1, ExitCause::Exit(3)),
             FromSupervisor::Ended(1, ExitCause::Signal(9)),
-            FromSupervisor::Failed(2, "no such file".to_owned()),
+            FromSupervisor::failed(2, &"\u{1}".repeat(9999)),
             FromSupervisor::Worked(9, Activity { cpu_ms: 1, sent: u64::MAX }),
-            FromSupervisor::Sampled(2, Box::default()),
+            FromSupervisor::Sampled(2, Box::new(sample)),
             FromSupervisor::SampledAll,
             FromSupervisor::Held(1 << 40),
             FromSupervisor::Took(u32::MAX),
             FromSupervisor::Synced,
         ] {
-            let frame = said.frame();
-            assert!(frame.len() <= FRAME_BYTES_MAX);
-            let head: [u8; HEAD_BYTES] = frame[..HEAD_BYTES].try_into().unwrap();
-            assert_eq!(FromSupervisor::body_length(head), frame.len() - HEAD_BYTES);
-            assert_eq!(FromSupervisor::read(head, frame[HEAD_BYTES..].to_vec()), Some(said));
-        }
-        assert_eq!(
-            FromSupervisor::Output(0, Stream::Out, vec![0; 9999]).frame().len(),
-            FRAME_BYTES_MAX
-        );
-        for (kind, body) in [(b'?', ""), (b'x', "left"), (b'h', "x"), (b'w', "1"), (b'x', "exit")] {
-            assert_eq!(FromSupervisor::read([kind, 0, 0, 0, 0, 0, 0], body.into()), None);
+            let packet = said.clone().encode();
+            assert!(packet.len() <= FROM_BYTES_MAX, "{packet:?}");
+            assert_eq!(FromSupervisor::decode(packet), Ok(said));
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The two pipes between a node agent and the supervisor of its pod, and the tasks that carry
 //! messages ([`super::ipc`]).
 
-use super::ipc::{FromSupervisor, HEAD_BYTES, ToSupervisor};
+use super::ipc::{FROM_BYTES_MAX, FromSupervisor, ToSupervisor};
+use crate::packets::PacketReader;
+use ftb_launcher_core::packet::PacketHead as _;
 use nix::fcntl::OFlag;
 use std::io;
 use std::os::fd::OwnedFd;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
@@ -36,32 +38,26 @@ pub(super) async fn write_messages(
     mut words: mpsc::Receiver<ToSupervisor>,
 ) {
     while let Some(word) = words.recv().await {
-        let Ok(mut line) = serde_json::to_vec(&word) else { continue };
-        line.push(b'\n');
-        if writer.write_all(&line).await.is_err() {
+        if writer.write_all(&word.encode()).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads frames until the supervisor ends. An invalid frame ends the pod.
+/// Reads messages until the supervisor ends. An invalid one ends the pod.
 pub(super) async fn read_messages(reader: pipe::Receiver, said: mpsc::Sender<FromSupervisor>) {
-    let mut reader = BufReader::new(reader);
-    loop {
-        let mut head = [0; HEAD_BYTES];
-        if reader.read_exact(&mut head).await.is_err() {
-            return;
-        }
-        let mut body = vec![0; FromSupervisor::body_length(head)];
-        if reader.read_exact(&mut body).await.is_err() {
-            return;
-        }
-        let Some(word) = FromSupervisor::read(head, body) else {
-            tracing::warn!("a pod sent an invalid message: it is ended");
-            return;
-        };
-        if said.send(word).await.is_err() {
-            return;
+    let mut packets = PacketReader::new(reader, FROM_BYTES_MAX);
+    while let Some(packet) = packets.next().await {
+        match packet {
+            Ok(word) => {
+                if said.send(word).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a pod sent an invalid message: it is ended");
+                return;
+            }
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::ipc::INPUT_BYTES_MAX;
 use crate::input::JobInput;
+use bytes::Bytes;
 
 /// The rank with a standard input.
 pub(super) const STDIN_RANK: u32 = 0;
@@ -33,7 +34,7 @@ impl Stdin {
 
     /// The next bytes for the supervisor, to be sent before the next call; empty at the end.
     /// Pending while there is no input. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Vec<u8> {
+    pub(super) async fn next(&mut self) -> Bytes {
         self.settle();
         let Some(from) = self.from.as_mut().filter(|_| self.window > 0) else {
             return core::future::pending().await;
@@ -44,7 +45,7 @@ impl Stdin {
         if bytes.is_empty() {
             self.from = None;
         }
-        bytes.to_vec()
+        bytes
     }
 
     /// Acknowledges everything passed on: an image will contain it.
@@ -63,7 +64,6 @@ impl Stdin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use futures_util::FutureExt as _;
 
     #[tokio::test]
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(feed.next().await.len(), 6);
         feed.took(u32::MAX);
         assert_eq!(feed.next().await.len(), 4);
-        assert_eq!(feed.next().await, [0_u8; 0], "the end");
+        assert!(feed.next().await.is_empty(), "the end");
         assert_eq!(feed.next().now_or_never(), None, "said once");
         drop(feed);
         let mut all = 0;

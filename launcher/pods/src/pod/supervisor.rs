@@ -9,15 +9,17 @@
 //!
 //! Both are single-threaded and use only pipes, sockets and signals, which CRIU can save.
 
-use super::ipc::{BODY_BYTES_MAX, FromSupervisor, LINE_BYTES_MAX, ToSupervisor};
+use super::ipc::{FromSupervisor, PIECE_BYTES_MAX, TO_BYTES_MAX, ToSupervisor};
 use super::{net, stop};
 use crate::activity::{self, Sampler};
 use crate::counter::{PROGRESS_FD, StepCounter};
 use crate::output::Stream;
 use crate::owner;
+use bytes::Bytes;
 use ftb_launcher_core::message::ExitCause;
 use ftb_launcher_core::nla::limits::PMI_LINE_BYTES_MAX;
 use ftb_launcher_core::nla::pmi::wire::Decoder;
+use ftb_launcher_core::packet::{PacketDecoder, PacketHead as _};
 use ftb_launcher_core::progress::{Activity, Sample};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
@@ -168,7 +170,7 @@ struct SupervisedRank {
 
 struct Supervisor {
     ranks: BTreeMap<u32, SupervisedRank>,
-    commands: Vec<u8>,
+    commands: PacketDecoder,
     held: bool,
     over: bool,
     sampler: Sampler,
@@ -203,12 +205,12 @@ pub fn supervise(user: bool) -> io::Result<()> {
     let children = caught()?;
     let mut supervisor = Supervisor {
         ranks: BTreeMap::new(),
-        commands: Vec::new(),
+        commands: PacketDecoder::new(TO_BYTES_MAX),
         held: false,
         over: false,
         sampler: Sampler::default(),
     };
-    say(&FromSupervisor::Begun(std::process::id()))?;
+    say(FromSupervisor::Begun(std::process::id()))?;
     while !supervisor.over {
         for which in supervisor.ready(&children)? {
             supervisor.serve(which, &children)?;
@@ -230,10 +232,10 @@ fn close_inherited_fds() -> io::Result<()> {
 }
 
 /// Sends a message at once. It waits while the pipe is full, and so do the ranks.
-fn say(said: &FromSupervisor) -> io::Result<()> {
-    let frame = said.frame();
+fn say(said: FromSupervisor) -> io::Result<()> {
+    let packet = said.encode();
     loop {
-        match write(io::stdout(), &frame) {
+        match write(io::stdout(), &packet) {
             Ok(_) => return Ok(()),
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
@@ -286,14 +288,9 @@ impl Supervisor {
         let mut chunk = [0; 16 * 1024];
         let got = read(io::stdin(), &mut chunk)?;
         self.over = got == 0;
-        self.commands.extend_from_slice(&chunk[..got]);
-        while let Some(end) = self.commands.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.commands.drain(..=end).collect();
-            let word = serde_json::from_slice(&line).map_err(io::Error::other)?;
+        self.commands.push(&chunk[..got]);
+        while let Some(word) = self.commands.next_packet().map_err(io::Error::other)? {
             self.command(word)?;
-        }
-        if self.commands.len() > LINE_BYTES_MAX {
-            return Err(io::Error::other("a command without an end"));
         }
         Ok(())
     }
@@ -305,13 +302,13 @@ impl Supervisor {
                     Ok(supervised) => {
                         self.ranks.insert(rank, supervised);
                     }
-                    Err(error) => say(&FromSupervisor::Failed(rank, error.to_string()))?,
+                    Err(error) => say(FromSupervisor::failed(rank, &error))?,
                 }
             }
             ToSupervisor::Input { rank, bytes } => {
                 if let Some(supervised) = self.ranks.get_mut(&rank) {
                     supervised.input_ends = bytes.is_empty();
-                    supervised.waiting.extend(bytes);
+                    supervised.waiting.extend_from_slice(&bytes);
                     self.give(rank)?;
                 }
             }
@@ -333,12 +330,12 @@ impl Supervisor {
                 stop::stop(&self.groups());
                 self.add_activity();
                 for (rank, supervised) in &self.ranks {
-                    say(&FromSupervisor::Worked(*rank, supervised.done))?;
+                    say(FromSupervisor::Worked(*rank, supervised.done))?;
                 }
-                say(&FromSupervisor::Held(number))?;
+                say(FromSupervisor::Held(number))?;
             }
             ToSupervisor::Sample => self.sample()?,
-            ToSupervisor::Sync => say(&FromSupervisor::Synced)?,
+            ToSupervisor::Sync => say(FromSupervisor::Synced)?,
             ToSupervisor::Go => {
                 if core::mem::take(&mut self.held) {
                     self.forget_activity();
@@ -382,9 +379,9 @@ impl Supervisor {
         for (rank, supervised) in &self.ranks {
             let sample = seen.get(&supervised.pid.as_raw()).copied().unwrap_or_default();
             let sample = Sample { steps: supervised.steps.total(), ..sample };
-            say(&FromSupervisor::Sampled(*rank, Box::new(sample)))?;
+            say(FromSupervisor::Sampled(*rank, Box::new(sample)))?;
         }
-        say(&FromSupervisor::SampledAll)
+        say(FromSupervisor::SampledAll)
     }
 
     fn signal_all(&self, signal: Signal) {
@@ -413,11 +410,11 @@ impl Supervisor {
         }
         match u32::try_from(given) {
             Ok(0) | Err(_) => Ok(()),
-            Ok(given) => say(&FromSupervisor::Took(given)),
+            Ok(given) => say(FromSupervisor::Took(given)),
         }
     }
 
-    /// Passes on output of a rank, at most one frame. `false`: there was none.
+    /// Passes on output of a rank, at most one packet. `false`: there was none.
     fn pass_some(&mut self, rank: u32, stream: Stream) -> io::Result<bool> {
         let Some(supervised) = self.ranks.get_mut(&rank) else {
             return Ok(false);
@@ -426,10 +423,11 @@ impl Supervisor {
         let Some(fd) = pipe.as_ref() else {
             return Ok(false);
         };
-        let mut chunk = [0; BODY_BYTES_MAX];
+        let mut chunk = [0; PIECE_BYTES_MAX];
         match read(fd, &mut chunk) {
             Ok(got @ 1..) => {
-                say(&FromSupervisor::Output(rank, stream, chunk[..got].to_vec()))?;
+                let bytes = Bytes::copy_from_slice(&chunk[..got]);
+                say(FromSupervisor::Output { rank, stream, bytes })?;
                 Ok(true)
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
@@ -460,7 +458,7 @@ impl Supervisor {
         supervised.pmi_texts.push(&chunk[..got]);
         loop {
             let text = match supervised.pmi_texts.next_text() {
-                Ok(Some(text)) if text.len() <= BODY_BYTES_MAX => text,
+                Ok(Some(text)) if text.len() <= PIECE_BYTES_MAX => text,
                 Ok(None) => return Ok(()),
                 // A protocol error: nothing valid can follow.
                 Ok(Some(_)) | Err(_) => {
@@ -469,7 +467,7 @@ impl Supervisor {
                     return Ok(());
                 }
             };
-            say(&FromSupervisor::Pmi(rank, text))?;
+            say(FromSupervisor::Pmi { rank, text: text.into() })?;
         }
     }
 
@@ -493,7 +491,7 @@ impl Supervisor {
                 while self.pass_some(rank, stream)? {}
             }
             self.ranks.remove(&rank);
-            say(&FromSupervisor::Ended(rank, how))?;
+            say(FromSupervisor::Ended(rank, how))?;
         }
     }
 }

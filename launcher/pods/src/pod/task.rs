@@ -224,14 +224,15 @@ impl Task {
     pub(super) async fn hear(&mut self, said: FromSupervisor) {
         match said {
             FromSupervisor::Begun(pid) => self.supervisor = pid,
-            FromSupervisor::Output(rank, stream, bytes) => {
+            FromSupervisor::Output { rank, stream, bytes } => {
                 if let Some(of) = self.ranks.get_mut(&rank) {
                     let pipe = if stream == Stream::Out { &mut of.out } else { &mut of.err };
                     let _ = pipe.write_all(&bytes).await;
                 }
             }
-            FromSupervisor::Pmi(rank, line) => {
+            FromSupervisor::Pmi { rank, text } => {
                 if let Some(incarnation) = self.ranks.get(&rank).map(|of| of.incarnation) {
+                    let line = String::from_utf8_lossy(&text).into_owned();
                     let input = NlaInput::PmiLine { rank, incarnation, line };
                     let _ = self.ends.inputs.send(input).await;
                 }
