@@ -252,9 +252,8 @@ impl Import {
         let is_set = |event: &Event| {
             event.condition.as_ref().is_some_and(|condition| condition.truth == Truth::True)
         };
-        let lost = last.into_iter().filter(|(subject, event)| {
-            is_set(event) && !known.contains(subject)
-        });
+        let lost =
+            last.into_iter().filter(|(subject, event)| is_set(event) && !known.contains(subject));
         lost.map(|(_, event)| event).collect()
     }
 

@@ -66,9 +66,8 @@ mod tests {
             Silence::new(number.to_string(), &list, None, lasts, "new fans").unwrap()
         };
         let silences: Vec<Silence> = (0..SILENCES_MAX).map(|number| silence(number + 1)).collect();
-        let holding = |number: usize| {
-            (Subject::new(&format!("n{number}"), "", "FAN"), Severity::Error)
-        };
+        let holding =
+            |number: usize| (Subject::new(&format!("n{number}"), "", "FAN"), Severity::Error);
         // One host in two is in no list.
         let all = (1..=2_000).flat_map(|number| [holding(number), holding(number + 10_000)]);
         let mut counting = core::pin::pin!(counted(silences, all.collect()));

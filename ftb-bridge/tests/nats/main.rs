@@ -6,9 +6,7 @@ mod import;
 mod site;
 mod tls;
 
-use ftb_client::{
-    Client, Condition, Conditions, EventBuilder, Position, Severity, Truth, event,
-};
+use ftb_client::{Client, Condition, Conditions, EventBuilder, Position, Severity, Truth, event};
 use ftb_tests::cluster::{PATIENCE, Plan, wait_for};
 use ftb_tests::python::{python_with, run};
 use ftb_tests::skip::skip;
@@ -276,9 +274,8 @@ async fn a_server_that_is_away_for_a_minute_is_a_condition_until_it_is_back() {
     site.start_nats().unwrap();
     let _ = client.publish(said(1)).unwrap();
     site.find("the second event", |body| is_number(body, "1")).await.unwrap();
-    let ended = site.wait("its end", async || {
-        Ok(unreachable(&client).await.is_none().then_some(()))
-    });
+    let ended =
+        site.wait("its end", async || Ok(unreachable(&client).await.is_none().then_some(())));
     ended.await.unwrap();
     assert!(status.status().unwrap().success());
 }
