@@ -106,11 +106,11 @@ IN_DEBIAN    = FTB_REQUIRE_ALL=1 FTB_BIN_DIR=$(abspath $(TARGET))/debug $(RUNNER
 OF_SLURM     = munge,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins
 OF_PROMETHEUS = prometheus,prometheus-alertmanager
 
-test-versions: ## Tests with Slurm and Prometheus of other Debian SUITES (trixie forky), as root
+test-versions: ## tests with Slurm and Prometheus of other Debian SUITES (trixie forky), as root
 	$(CARGO) build --workspace --lib --bins --examples
 	@for suite in $(SUITES); do \
-	  $(IN_DEBIAN) $$suite $(OF_SLURM)" $(CARGO) test -p ftb-slurm --test slurm || exit 1; \
-	  $(IN_DEBIAN) $$suite $(OF_PROMETHEUS)" $(CARGO) test -p ftb-tests --test prometheus || exit 1; \
+	  $(IN_DEBIAN) $$suite $(OF_SLURM)" $(CARGO) test --workspace --test slurm || exit 1; \
+	  $(IN_DEBIAN) $$suite $(OF_PROMETHEUS)" $(CARGO) test --workspace --test prometheus || exit 1; \
 	done
 
 # Crates with fuzz targets: in `tests/fuzz.rs`.

@@ -100,7 +100,8 @@ prepare() {
 names() { sed -n "s|^$2/||p" "$work/$1.files" | tr '\n' ' ' | sed 's/ $//'; }
 
 # try_restart_function COMMAND: the shell function try_restart, by which an upgrade restarts a unit.
-# COMMAND restarts it. The program is asked with the arguments of its unit.
+# COMMAND restarts it. The program is asked with the arguments of its unit. What is not restarted is
+# in the journal of the unit too, and ftbctl doctor finds it.
 try_restart_function() {
   cat <<'FUNCTION' | sed "s|@RESTART@|$1|"
     # try_restart UNIT: not into a configuration that this release rejects (exit code 64).
@@ -120,9 +121,27 @@ try_restart_function() {
             echo "$1 is not restarted, so the old program goes on: this release rejects its" >&2
             echo "configuration. Correct it, then run: systemctl restart $1" >&2
             echo "$said" >&2
+            {
+                echo "MESSAGE=$1 is not restarted: this release rejects its configuration: $said" |
+                    tr '\n' ' '
+                printf '\nPRIORITY=3\nSYSLOG_IDENTIFIER=%s\n' "${1%.service}"
+                printf 'OBJECT_SYSTEMD_UNIT=%s\n' "$1"
+            } | logger --journald || true
         else
             @RESTART@ try-restart "$1" || true
         fi
+    }
+FUNCTION
+}
+# is_old_function: the shell function is_old, which says whether a unit runs another program than
+# the installed one.
+is_old_function() {
+  cat <<'FUNCTION'
+    is_old() {
+        pid=$(systemctl show -p MainPID --value "$1")
+        program=$(systemctl show -p ExecStart --value "$1" |
+            sed -n 's/.*path=\(\/usr\/bin\/ftb-[^ ;]*\) ;.*/\1/p')
+        [ "${pid:-0}" -gt 0 ] && [ ! "/proc/$pid/exe" -ef "${program:-/none}" ]
     }
 FUNCTION
 }
@@ -282,10 +301,14 @@ rpm_scripts() { # PACKAGE
   echo "%preun -n $1"
   echo "if [ \$1 -eq 0 ]; then systemctl --no-reload disable --now $units >/dev/null 2>&1 || :; fi"
   echo "%postun -n $1"
-  try_restart_function systemctl
   echo "systemctl daemon-reload >/dev/null 2>&1 || :"
-  echo "if [ \$1 -ge 1 ] && [ -d /run/systemd/system ]; then"
-  echo "    for unit in $units; do try_restart \$unit; done"
+  # Not %postun: that of the release that goes would restart the one that comes.
+  echo "%posttrans -n $1"
+  is_old_function
+  try_restart_function systemctl
+  echo "if [ -d /run/systemd/system ]; then"
+  echo "    systemctl daemon-reload >/dev/null 2>&1 || :"
+  echo "    for unit in $units; do if is_old \$unit; then try_restart \$unit; fi; done"
   echo "fi"
 }
 

@@ -9,6 +9,7 @@
 pub mod act;
 pub mod cli;
 pub mod config;
+pub mod pages;
 pub mod post;
 pub mod program;
 pub mod publish;

@@ -15,6 +15,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Longest attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(20);
+/// A request that no server has taken for this time is reported. It is repeated all the same.
+const LATE_AFTER: Duration = Duration::from_secs(60);
 /// Most attempts at a time for one server: one that does not answer holds up no other.
 const ATTEMPTS_MAX: usize = 4;
 
@@ -47,6 +49,7 @@ pub(crate) fn server_of(url: &str) -> String {
 #[derive(Clone)]
 pub struct Poster {
     web: WebClient,
+    late_after: Duration,
     /// By server: those of the rules.
     attempts: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
 }
@@ -57,7 +60,8 @@ impl Poster {
     /// # Errors
     /// The file cannot be read.
     pub fn new(ca: Option<&Path>) -> Result<Self, String> {
-        Ok(Self { web: WebClient::new(ca)?, attempts: Arc::default() })
+        let web = WebClient::new(ca)?;
+        Ok(Self { web, late_after: LATE_AFTER, attempts: Arc::default() })
     }
 
     /// What limits the attempts for a server.
@@ -69,15 +73,18 @@ impl Poster {
 
     /// Posts JSON, again and again until the server takes it (2xx) or the time is over. `key` makes
     /// repetitions known to the server. Gives whether it was taken, and what happened, without the
-    /// path of the address.
+    /// path of the address. `late` is called once, with the same, if it is not taken for a minute.
     pub async fn post(
         &self,
         url: &str,
         key: &str,
         body: &str,
         time_limit: Duration,
+        late: impl FnOnce(String),
     ) -> (bool, String) {
-        let deadline = Instant::now() + time_limit;
+        let began = Instant::now();
+        let deadline = began + time_limit;
+        let mut late = Some(late);
         let server = server_of(url);
         let attempts = self.attempts_of(&server);
         let mut pause = RETRY_FIRST;
@@ -95,6 +102,11 @@ impl Poster {
                 Err(_) => {}
             }
             drop(turn);
+            if began.elapsed() >= self.late_after
+                && let Some(late) = late.take()
+            {
+                late(format!("{server}: {why}; it is repeated"));
+            }
             if Instant::now() + pause >= deadline {
                 return (false, format!("{server}: {why}; given up after {time_limit:?}"));
             }
@@ -125,15 +137,33 @@ mod tests {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..3 * ATTEMPTS_MAX {
             let (poster, url) = (poster.clone(), url.clone());
-            tasks.spawn(async move { poster.post(&url, "k", "{}", limit).await });
+            tasks.spawn(async move { poster.post(&url, "k", "{}", limit, drop).await });
         }
         let of_silent = poster.attempts_of(&server_of(&url));
         while of_silent.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        let (is_done, text) = poster.post(closed, "k", "{}", Duration::from_millis(1)).await;
+        let (is_done, text) = poster.post(closed, "k", "{}", Duration::from_millis(1), drop).await;
         assert!(!is_done && text.starts_with("127.0.0.1:1: "), "{text}");
         assert_eq!(of_silent.available_permits(), 0, "it still waits for the silent one");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_not_taken_is_reported_once_while_it_is_repeated() {
+        let mut poster = Poster::new(None).unwrap();
+        let post = async |poster: &Poster| {
+            let mut said = Vec::new();
+            let url = "http://127.0.0.1:1/SECRET";
+            let limit = Duration::from_secs(1);
+            let (is_done, _) = poster.post(url, "k", "{}", limit, |why| said.push(why)).await;
+            assert!(!is_done);
+            said
+        };
+        assert_eq!(post(&poster).await, [""; 0], "a minute is not over");
+        poster.late_after = Duration::ZERO;
+        let said = post(&poster).await;
+        assert!(said.len() == 1 && said[0].starts_with("127.0.0.1:1: "), "{said:?}");
+        assert!(!said[0].contains("SECRET"), "{said:?}");
     }
 
     #[test]

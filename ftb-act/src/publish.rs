@@ -1,6 +1,7 @@
 //! What ftb-act publishes: events and conditions, each until it is confirmed.
 
-use crate::act::{BREAKER_OPEN, COMPONENT, Notice, Order, SPACE, Stage, Then, Work};
+use crate::act::{BREAKER_OPEN, COMPONENT, Notice, Order, PAGE_FAILED, SPACE, Stage, Then, Work};
+use crate::pages::PageNotice;
 use ftb_client::{Client, Condition, Event, NameError, PublishError, Severity, Truth, event};
 use ftb_core::catalog::names;
 use ftb_core::condition::RecommendedAction;
@@ -95,6 +96,25 @@ pub fn event_of(notice: &Notice) -> Result<Event, NameError> {
 pub fn watching() -> Result<Event, NameError> {
     let made = event(SPACE, names::FTB_ACT_WATCHING)?.payload("ftb-act watches conditions");
     Ok(made.condition(Condition::watch("", SPACE)).build())
+}
+
+/// The event by which ftb-act states whether web servers take the requests of a rule. It is lost
+/// with ftb-act, which states it again after a start.
+///
+/// # Errors
+/// None: its names are constants.
+pub fn of_pages(notice: &PageNotice) -> Result<Event, NameError> {
+    let (name, severity, truth) = match notice.is_failing {
+        true => (names::FTB_ACT_PAGE_FAILED, Severity::Error, Truth::True),
+        false => (names::FTB_ACT_PAGE_SENT, Severity::Info, Truth::False),
+    };
+    let condition = Condition {
+        component: notice.rule.clone(),
+        action: RecommendedAction::Watch,
+        ..Condition::new(PAGE_FAILED, truth)
+    };
+    let made = event(SPACE, name)?.severity(severity).tag("rule", &notice.rule);
+    Ok(made.payload(cut(&notice.text, TEXT_BYTES_MAX).to_owned()).condition(condition).build())
 }
 
 /// The condition of the breaker of the ftb-act on a host; empty: this one.

@@ -1,7 +1,8 @@
 //! The shell: follows the table of conditions, saves what the core decides, then does it.
 
-use crate::act::{Act, Input, Output, Row, Turn};
+use crate::act::{Act, Input, Kind, Output, Row, Rule, Turn};
 use crate::config::Config;
+use crate::pages::{PageNews, PageNotice, Pages};
 use crate::post::{Poster, server_of};
 use crate::publish::until_confirmed;
 use crate::store::Store;
@@ -11,6 +12,7 @@ use ftb_client::{
     Agent, Client, ConditionState, ConditionUpdate, Conditions, Proofs, Silence, Truth, now_ns,
 };
 use ftb_core::text::cut;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -20,12 +22,16 @@ use tokio::time::sleep;
 const CHANGES_MAX: usize = 1_024;
 /// Most inputs before what they lead to is saved, together.
 const TOGETHER_MAX: usize = 1_024;
+/// News of requests that wait for the shell. As many requests are sent at a time.
+const NEWS_MAX: usize = 1_024;
 /// The pause before the state is saved again after an error.
 const SAVE_AGAIN: Duration = Duration::from_secs(1);
 /// The pause before the agent is looked for again.
 const AGENT_AGAIN: Duration = Duration::from_millis(100);
 /// Most bytes of the text of a condition that are kept.
 const MESSAGE_BYTES_MAX: usize = 256;
+/// What became of an order that was saved too late.
+const TOO_LATE: &str = "not done: the state could not be saved in time";
 /// How long the core may sleep: clocks may be set.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -45,7 +51,12 @@ pub async fn run(
     let mut follower = tokio::spawn(async move {
         Conditions::follow(&followed, "condition=*", sender, input_of_update).await
     });
+    let (news, of_pages) = mpsc::channel(NEWS_MAX);
     let mut shell = Shell {
+        pages: Pages::default(),
+        posting: posting_rules(&config.rules.rules),
+        news,
+        of_pages,
         states_conditions: config.rules.states_conditions_of_others(),
         act: Act::new(config.rules, saved),
         store,
@@ -73,6 +84,12 @@ pub async fn run(
     shell.stop.send_replace(true);
     while shell.programs.join_next().await.is_some() {}
     ended
+}
+
+/// The names of the rules that send requests.
+fn posting_rules(rules: &[Rule]) -> BTreeSet<String> {
+    let rules = rules.iter().filter(|rule| rule.then.kind() == Kind::Webhook);
+    rules.map(|rule| rule.name.clone()).collect()
 }
 
 fn input_of_update(update: ConditionUpdate<'_>) -> Input {
@@ -125,6 +142,13 @@ struct Shell {
     /// Ends the programs.
     stop: watch::Sender<bool>,
     changes: mpsc::Receiver<Input>,
+    /// What is stated about requests.
+    pages: Pages,
+    /// Rules that send some.
+    posting: BTreeSet<String>,
+    /// What becomes of them, with their rules.
+    news: mpsc::Sender<(String, PageNews)>,
+    of_pages: mpsc::Receiver<(String, PageNews)>,
 }
 
 impl Shell {
@@ -138,6 +162,7 @@ impl Shell {
             tracing::error!("{problem}");
         }
         self.act.set_host(&agent.host);
+        self.begin_pages(&agent.host, &table);
         Proofs::new(&self.client).warn_without("have every rule act on every host");
         let turn = self.act.handle(now_ns(), table);
         self.execute(turn).await;
@@ -148,12 +173,43 @@ impl Shell {
         daemon::notify_ready("watching conditions");
         loop {
             let Some(input) = self.next().await else { return };
-            let mut turn = self.act.handle(now_ns(), input);
+            let mut turn = self.take(input);
             for _ in 1..TOGETHER_MAX {
                 let Ok(input) = self.changes.try_recv() else { break };
-                turn.extend(self.act.handle(now_ns(), input));
+                turn.extend(self.take(input));
             }
             self.execute(turn).await;
+        }
+    }
+
+    fn take(&mut self, input: Input) -> Turn {
+        match &input {
+            Input::Row(row) => self.pages.on_row(&row.subject, row.truth, &row.space),
+            Input::Table(rows) => {
+                for row in rows {
+                    self.pages.on_row(&row.subject, row.truth, &row.space);
+                }
+            }
+            Input::Ended { .. } | Input::Confirmed(_) | Input::Tick => {}
+        }
+        self.act.handle(now_ns(), input)
+    }
+
+    /// Goes on with what a former ftb-act has stated about its requests.
+    fn begin_pages(&mut self, host: &str, table: &Input) {
+        let Input::Table(rows) = table else { return };
+        let rules: BTreeSet<&str> = self.posting.iter().map(String::as_str).collect();
+        let (pages, notices) = Pages::new(host, rows, &rules);
+        self.pages = pages;
+        for notice in notices {
+            self.state_pages(&notice);
+        }
+    }
+
+    fn state_pages(&self, notice: &PageNotice) {
+        let published = publish::of_pages(notice).map(|event| self.client.publish(event).map(drop));
+        if let Ok(Err(error)) = published {
+            tracing::error!(%error, ?notice, "an event is not published");
         }
     }
 
@@ -175,6 +231,15 @@ impl Shell {
             () = sleep(wait) => Some(Input::Tick),
             Some(ended) = self.actions.join_next() => Some(input_of(ended)),
             Some(ended) = self.programs.join_next() => Some(input_of(ended)),
+            Some((rule, news)) = self.of_pages.recv() => {
+                if let Some(notice) = self.pages.on_news(&rule, news) {
+                    if notice.is_failing {
+                        tracing::error!(rule, "no web server takes its requests: {}", notice.text);
+                    }
+                    self.state_pages(&notice);
+                }
+                Some(Input::Tick)
+            }
             change = self.changes.recv() => change,
         }
     }
@@ -192,7 +257,15 @@ impl Shell {
         for output in turn.outputs {
             match output {
                 Output::Run { work, .. } | Output::Post { work, .. } if is_late => {
-                    self.actions.spawn(async move { too_late(work.order.id) });
+                    let news = self.news.clone();
+                    self.actions.spawn(async move {
+                        if work.order.kind == Kind::Webhook {
+                            let why = PageNews::Failing(TOO_LATE.to_owned());
+                            let _ = news.send((work.order.rule, why)).await;
+                        }
+                        let text = TOO_LATE.to_owned();
+                        Input::Ended { id: work.order.id, is_done: false, text }
+                    });
                 }
                 output => self.begin(output),
             }
@@ -214,10 +287,19 @@ impl Shell {
             Output::Post { work, url, time_limit } => {
                 let server = server_of(&url);
                 tracing::warn!(rule = work.order.rule, order = work.key, "posts to {server}");
-                let poster = self.poster.clone();
+                let (poster, news) = (self.poster.clone(), self.news.clone());
                 self.actions.spawn(async move {
                     let body = publish::json_of(&work);
-                    let (is_done, text) = poster.post(&url, &work.key, &body, time_limit).await;
+                    let rule = &work.order.rule;
+                    // Where there is no room, others wait that say the same.
+                    let late = |why| drop(news.try_send((rule.clone(), PageNews::Failing(why))));
+                    let post = poster.post(&url, &work.key, &body, time_limit, late);
+                    let (is_done, text) = post.await;
+                    let said = match is_done {
+                        true => PageNews::Taken,
+                        false => PageNews::Failing(text.clone()),
+                    };
+                    let _ = news.send((rule.clone(), said)).await;
                     Input::Ended { id: work.order.id, is_done, text }
                 });
             }
@@ -230,11 +312,6 @@ impl Shell {
             }
         }
     }
-}
-
-fn too_late(id: u64) -> Input {
-    let text = "not done: the state could not be saved in time".to_owned();
-    Input::Ended { id, is_done: false, text }
 }
 
 fn input_of(ended: Result<Input, JoinError>) -> Input {

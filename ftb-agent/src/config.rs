@@ -286,7 +286,12 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
         let fail = |reason: String| ConfigError { file: file.clone(), place: None, reason };
-        let failed = |error: io::Error| fail(error.to_string());
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                fail("no such file: write one with ftbctl init, or name another".to_owned())
+            }
+            _ => fail(error.to_string()),
+        };
         // Checked before opening: reading a pipe without a writer would block a reload.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(fail("it is no file: a configuration is a file of text".to_owned()));

@@ -8,10 +8,11 @@
 mod tests;
 
 use ftb_client::{
-    Condition, Event, EventName, NameError, RecommendedAction, Severity, Truth, event, limits,
+    Condition, Event, EventName, NameError, RecommendedAction, Severity, Subject, Truth, event,
+    limits,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The event space of imported events.
@@ -229,6 +230,31 @@ impl Import {
                 Verdict::Terminate { log: Some(log) }
             }
         }
+    }
+
+    /// The events that state again what alarms have set and none has cleared, in the order of the
+    /// alarms: of the conditions that `known`, the table, does not have. It loses them when all
+    /// agents end, and takes no word of a former CA for them.
+    pub fn lost<'a>(
+        &self,
+        alarms: impl IntoIterator<Item = Alarm<'a>>,
+        known: &BTreeSet<Subject>,
+    ) -> Vec<Event> {
+        let mut last: BTreeMap<Subject, Event> = BTreeMap::new();
+        for alarm in alarms {
+            // Those that no rule can read were counted when they came.
+            for event in self.events(alarm).unwrap_or_default() {
+                let Some(condition) = &event.condition else { continue };
+                let (host, key) = (&condition.host, condition.key.as_str());
+                last.insert(Subject::new(host, &condition.component, key), event);
+            }
+        }
+        let is_set = |event: &Event| {
+            event.condition.as_ref().is_some_and(|condition| condition.truth == Truth::True)
+        };
+        let lost =
+            last.into_iter().filter(|(subject, event)| is_set(event) && !known.contains(subject));
+        lost.map(|(_, event)| event).collect()
     }
 
     fn events(&self, alarm: Alarm<'_>) -> Result<Vec<Event>, String> {

@@ -4,6 +4,7 @@
 pub mod exporting;
 pub mod importing;
 pub mod jetstream;
+pub mod restating;
 pub mod state;
 pub mod traces;
 

@@ -125,7 +125,13 @@ pub fn load_config<T>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let sample = path.file_name().unwrap_or_default().display();
+            format!("no such file: copy {sample}.sample, which explains each key, or name another")
+        }
+        _ => error.to_string(),
+    });
     let parsed = text.and_then(|text| parse(&text));
     parsed.map_err(|problem| Failure::bad_input(format!("{}: {problem}", path.display())))
 }
@@ -394,6 +400,14 @@ mod tests {
         let failure = Failure::from(Outer(std::io::Error::other("bus is stuck")));
         assert_eq!(failure.to_string(), "cannot read the sensor: bus is stuck");
         assert_eq!(failure.exit_code(), ftb_cli::FAILED);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_says_where_to_begin() {
+        let failure = load_config(Path::new("/none/act.toml"), |_| Ok(())).unwrap_err();
+        let said = "/none/act.toml: no such file: copy act.toml.sample, which explains each key";
+        assert!(failure.to_string().starts_with(said), "{failure}");
+        assert_eq!(failure.exit_code(), ftb_cli::USAGE);
     }
 
     #[test]

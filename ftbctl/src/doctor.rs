@@ -3,6 +3,8 @@
 //! Responsible for: asking the agents, and judging their answers ([`judge`] is without I/O). Each
 //! finding names its fix. Not responsible for: faults of the hardware (`ftbctl conditions`).
 
+mod programs;
+
 use crate::cli::DoctorArgs;
 use crate::common::Common;
 use crate::failure::Failure;
@@ -110,6 +112,9 @@ pub(crate) async fn run(
         Ok(answers) => {
             (agents, left_out) = (answers.reports.reports.len(), answers.reports.omitted);
             findings.extend(judge(&answers));
+            let clients = answers.status.clients.iter().map(|client| client.pid);
+            let agent = programs::agent_at(&common.socket()).await;
+            findings.extend(programs::old(agent.into_iter().chain(clients)));
         }
         Err(error) => findings.push(no_answer(&common.socket(), &error)),
     }

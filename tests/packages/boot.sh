@@ -1,12 +1,12 @@
 #!/bin/bash
-# boot.sh CACHE SHARE [PACKAGE]: boots a minimal Debian with systemd in a container
+# boot.sh CACHE SHARE [PACKAGE[,PACKAGE...]]: boots a minimal Debian with systemd in a container
 # (systemd-nspawn), runs SHARE/scenario.sh there as a service, and ends with its exit status. The
-# container sees SHARE at /share, has no network but its own loopback, and is thrown away. PACKAGE is
-# one more of Debian.
+# container sees SHARE at /share, has no network but its own loopback, and is thrown away. Each
+# PACKAGE is one more of Debian.
 #
 # CACHE keeps the root that mmdebstrap makes once. Exit status 77 and one line where that cannot be.
 set -euo pipefail
-[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: boot.sh CACHE SHARE [PACKAGE]" >&2; exit 2; }
+[ $# -eq 2 ] || [ $# -eq 3 ] || { echo "usage: boot.sh CACHE SHARE [PACKAGE,...]" >&2; exit 2; }
 cache=$1 share=$2 more=${3:-}
 
 cannot() { echo "no Debian can be booted: $1"; exit 77; }

@@ -1,6 +1,7 @@
-# The life of the RPM packages: their scriptlets under a booted systemd, by rpm itself. It runs in
-# Debian, so dependencies, which have other names there, are left out. /share/one and /share/two
-# have the packages of two versions.
+# The life of the RPM packages: their scriptlets under a booted systemd, by rpm itself and by dnf.
+# It runs in Debian, so rpm leaves out dependencies, which have other names there. /share/one and
+# /share/two have the packages of two versions, /share/system one that provides all that they need
+# of an RPM distribution.
 set -eu
 . /share/steps.sh
 pid_of() { systemctl show -p MainPID --value "$1"; }
@@ -53,6 +54,7 @@ is active ftb-agent.service active
 grep -q 'ftb-agent.service is not restarted' /tmp/said && grep -q no_key /tmp/said ||
     fail "nobody hears of it: $(cat /tmp/said)"
 [ "$(pid_of ftb-ib)" != "$ib" ] || fail "the old ftb-ib runs"
+held_back ftb-agent
 
 step "remove: services stop, configuration stays"
 rpm -e $(command rpm -qa --qf '%{NAME}\n' | grep ftb)
@@ -61,4 +63,32 @@ is active ftb-agent.service inactive
 if cat /proc/[0-9]*/comm | grep ftb-; then fail "a process is left"; fi
 [ -e /etc/ftb/agent.toml ] && [ -d /var/lib/ftb ] || fail "configuration or log is gone"
 [ ! -e /usr/bin/ftb-agent ] || fail "a program is left"
+step "dnf: dependencies are resolved, an upgrade restarts what runs, nothing else"
+dnf() { command dnf --assumeyes --quiet --releasever=1 --disablerepo='*' "$@" >/tmp/dnf 2>&1; }
+said() { fail "$1: $(cat /tmp/dnf)"; }
+rm -rf /etc/ftb /var/lib/ftb
+! dnf install /share/one/ftb-launcher-*.rpm || said "dnf installs ftb-launcher without ftb-agent"
+# What the packages need of an RPM distribution is in one package here.
+dnf install /share/system/*.rpm /share/one/ftb-*.rpm || said install
+is enabled ftb-agent.service disabled
+configure_agent
+systemctl enable --now ftb-agent.service
+await ftbctl tree
+agent=$(pid_of ftb-agent)
+dnf upgrade /share/two/*.rpm || said upgrade
+[ "$(pid_of ftb-agent)" != "$agent" ] || fail "dnf: the old agent runs"
+[ "$(command rpm -q --qf '%{VERSION}' ftb-agent)" = "$(cat /share/two/version)" ] || said upgrade
+# No package is left behind by an upgrade, and none comes.
+ours=$(command rpm -qa --qf '%{NAME}\n' | grep -c '^ftb-')
+[ "$ours" = "$(ls /share/two/ftb-*.rpm | wc -l)" ] ||
+    fail "dnf: packages: $(command rpm -qa)"
+agent=$(pid_of ftb-agent)
+dnf downgrade /share/one/ftb-*.rpm || said downgrade
+[ "$(pid_of ftb-agent)" != "$agent" ] || fail "dnf: the agent of the later release runs"
+await ftbctl tree
+# With the agent goes what needs it.
+dnf remove ftb-agent || said remove
+if command rpm -q ftb-launcher >/dev/null; then fail "ftb-launcher is left without ftb-agent"; fi
+[ ! -e /usr/bin/ftb-agent ] || fail "dnf: a program is left"
+if cat /proc/[0-9]*/comm | grep ftb-; then fail "dnf: a process is left"; fi
 step "done"

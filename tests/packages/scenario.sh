@@ -107,6 +107,7 @@ is active ftb-agent.service active
 grep -q 'ftb-agent.service is not restarted' /tmp/said && grep -q no_key /tmp/said ||
     fail "nobody hears of it: $(cat /tmp/said)"
 [ "$(pid_of ftb-ib)" != "$ib" ] || fail "the old ftb-ib runs"
+held_back ftb-agent
 cp /tmp/agent.toml /etc/ftb/agent.toml
 dpkg -i /share/two/ftb-agent_*.deb /share/two/ftb-publishers_*.deb
 [ "$(pid_of ftb-agent)" != "$before" ] || fail "the old agent runs"

@@ -19,3 +19,11 @@ configure_agent() {
         /etc/ftb/agent.toml.sample >/etc/ftb/agent.toml
     grep -q '^enabled = true' /etc/ftb/agent.toml || fail "the sample has no journal"
 }
+# held_back NAME: an upgrade has not restarted it, and who was not there hears of it.
+held_back() {
+    journalctl -u "$1" --no-pager | grep 'is not restarted.*no_key' >/dev/null ||
+        fail "the journal of $1 does not say it: $(journalctl -u "$1" -n 5 --no-pager)"
+    ftbctl doctor >/tmp/doctor 2>&1 || true
+    grep -A1 "$1 runs an older program" /tmp/doctor | grep "systemctl restart $1" >/dev/null ||
+        fail "ftbctl doctor does not find it: $(cat /tmp/doctor)"
+}

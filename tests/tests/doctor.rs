@@ -99,6 +99,58 @@ fn start(config: &Path) -> Agent {
     Agent(command.spawn().unwrap())
 }
 
+/// An upgrade that holds services back: the new release rejects their files.
+#[tokio::test]
+async fn a_service_that_runs_an_older_program_than_the_installed_one_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let install = |package: &str, name: &str| {
+        // Beside, then in its place: as a package manager does it.
+        std::fs::copy(binary(package, name).unwrap(), at("new")).unwrap();
+        std::fs::rename(at("new"), at(name)).unwrap();
+    };
+    install("ftb-agent", "ftb-agent");
+    install("ftb-act", "ftb-act");
+    let (socket, state) = (at("agent.sock"), at("state"));
+    let text_of = |more: &str| format!("agent_socket = {socket:?}\n{more}");
+    let members = "cluster = \"test\"\nmembers = \"n1\"\nhost = \"n1\"\n";
+    let agent = text_of(&format!("{members}listen = \"127.0.0.1:0\"\ninsecure = true\n"));
+    std::fs::write(at("agent.toml"), agent).unwrap();
+    std::fs::write(at("act.toml"), text_of(&format!("state = {state:?}\n"))).unwrap();
+    let run = |name: &str, words: &[&str], file: &str| {
+        let mut command = Command::new(at(name));
+        command.args(words).arg("--config").arg(at(file));
+        Agent(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let old = |wanted: &[&str]| {
+        let words = ["doctor", "--json", "--agent", socket.to_str().unwrap()];
+        let lines = text(&ftbctl(&words).stdout);
+        let all = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let old = all.filter(|line| line["area"] == "versions");
+        let mut fixes: Vec<String> =
+            old.map(|line| line["fix"].as_str().unwrap().to_owned()).collect();
+        fixes.sort();
+        let name = |fix: &String| fix.rsplit(' ').next().unwrap().to_owned();
+        assert_eq!(fixes.iter().map(name).collect::<Vec<_>>(), wanted, "{lines}");
+    };
+    let attached = async || {
+        let status = ftbctl(&["status", "--agent", socket.to_str().unwrap()]);
+        Ok(text(&status.stdout).contains("ftb-act").then_some(()))
+    };
+    let agent = run("ftb-agent", &[], "agent.toml");
+    let _act = run("ftb-act", &["run"], "act.toml");
+    wait_for("ftb-act", attached).await.unwrap();
+    old(&[]);
+    install("ftb-agent", "ftb-agent");
+    old(&["ftb-agent"]);
+    install("ftb-act", "ftb-act");
+    old(&["ftb-act", "ftb-agent"]);
+    drop(agent);
+    let _agent = run("ftb-agent", &[], "agent.toml");
+    wait_for("ftb-act", attached).await.unwrap();
+    old(&["ftb-act"]);
+}
+
 #[tokio::test]
 async fn init_writes_a_configuration_with_which_the_agent_works_and_replaces_no_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,6 +304,8 @@ async fn an_ordinary_user_hears_what_was_not_examined_and_that_the_tree_is_healt
 
 /// What `ftbctl doctor` may take, in the middle of some calls.
 const DOCTOR_MAX: Duration = Duration::from_secs(2);
+/// The same for a scrape: half of them take a fiftieth of it.
+const SCRAPE_MAX: Duration = Duration::from_millis(5);
 
 /// `FTB_DOCTOR_AGENTS` is the number of agents (64).
 #[tokio::test]
@@ -283,9 +337,10 @@ async fn numbers_of_the_doctor_and_of_scrapes() {
         let (code, _, last) = doctor(&cluster, agents - 1);
         assert_eq!((code, &last["agents"]), (Some(0), &agents.into()));
     });
-    times("a scrape of the acting root", &|| {
+    let scraped = times("a scrape of the acting root", &|| {
         let page = http::get(&root, "/metrics").unwrap().body;
         assert!(page.contains(&format!("ftb_members{{state=\"up\"}} {agents}")), "{page}");
     });
     assert!(examined < DOCTOR_MAX, "{examined:?}");
+    assert!(scraped < SCRAPE_MAX, "{scraped:?}");
 }

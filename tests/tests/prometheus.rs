@@ -172,16 +172,30 @@ tests:
       - {eval_time: 5m, expr: FIRING, exp_samples: []}
       - eval_time: 6m
         expr: FIRING
-        exp_samples: &new
+        exp_samples: &holds [{labels: '{alertname="FtbConditionHolds"}', value: 1}]
+      - {eval_time: 12m, expr: FIRING, exp_samples: *holds}
+      - eval_time: 22m
+        expr: FIRING
+        exp_samples:
           - {labels: '{alertname="FtbConditionHolds"}', value: 1}
           - {labels: '{alertname="FtbConditionNew"}', value: 1}
-      - eval_time: 12m
-        expr: FIRING
-        exp_samples: &holds [{labels: '{alertname="FtbConditionHolds"}', value: 1}]
-      - {eval_time: 22m, expr: FIRING, exp_samples: *new}
       - {eval_time: 28m, expr: FIRING, exp_samples: *holds}
       - {eval_time: 35m, expr: FIRING, exp_samples: []}
-      - {eval_time: 42m, expr: FIRING, exp_samples: *new}
+      - {eval_time: 42m, expr: FIRING, exp_samples: *holds}
+  # A second one within the first minutes is reported when these are over, not lost.
+  - interval: 15s
+    input_series:
+      - {series: 'ftb_role{job="ftb", instance="n1", role="root"}', values: '1x80'}
+      - series: 'ftb_conditions{job="ftb", instance="n1", severity="error"}'
+        values: '0x20 1x8 2x52'
+    promql_expr_test:
+      - {eval_time: 8m, expr: FIRING, exp_samples: *holds}
+      - eval_time: 11m
+        expr: FIRING
+        exp_samples:
+          - {labels: '{alertname="FtbConditionHolds"}', value: 1}
+          - {labels: '{alertname="FtbConditionNew"}', value: 1}
+      - {eval_time: 15m, expr: FIRING, exp_samples: *holds}
   # Certificates of one agent end in 14 days and 2 minutes, of another one much later; those of the
   # second cluster in 3 days and 2 minutes. Time begins at 0.
   - interval: 15s
@@ -216,6 +230,7 @@ tests:
       - {series: 'ftb_service_faults{job="ftb", service="ftb-slurm"}', values: '0x40 2x40'}
       - {series: 'ftb_service_faults{job="ftb", service="ftb-bridge"}', values: '0x40 1x40'}
       - {series: 'ftb_service_faults{job="ftb", service="ftb-act-watch"}', values: '0x40 1x40'}
+      - {series: 'ftb_service_faults{job="ftb", service="ftb-act-page"}', values: '0x40 1x40'}
     promql_expr_test:
       - eval_time: 6m
         expr: FIRING
@@ -226,6 +241,7 @@ tests:
           - {labels: '{alertname="FtbActDown"}', value: 1}
           - {labels: '{alertname="FtbBreakerOpen"}', value: 1}
           - {labels: '{alertname="FtbBridgeDown"}', value: 1}
+          - {labels: '{alertname="FtbPageFailed"}', value: 1}
           - {labels: '{alertname="FtbSlurmBridgeDown"}', value: 1}
 "#;
 

@@ -331,7 +331,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l insecure -d 'With
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand init" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l dir -l ca-dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -347,7 +347,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_su
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and not __fish_seen_subcommand_from init issue revoke show help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l days -d 'The CA ends after this time' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l crl-days -d 'A revocation list should be renewed within this time' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l dir -l ca-dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -358,7 +358,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l days -d 'The certificates end after this time, at most with the CA' -r
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l dir -l ca-dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -368,7 +368,7 @@ complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcom
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from issue" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l dir -l ca-dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'
@@ -377,7 +377,7 @@ never\t''"
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l json -d 'Print one JSON object a line, for programs'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -l utc -d 'Show times in UTC, and read times without a zone as UTC [default: local time]'
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from revoke" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
+complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l dir -l ca-dir -d 'The folder of the CA: keep it on a machine that only you can read' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l agent-socket -d 'Unix socket of the local agent [default: /run/ftb/agent.sock]' -r -F
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l timeout -d 'Deadline of one answer, like 500ms or 1m; of subscribe: of the whole command [default: 5s; none for subscribe once it is active]' -r
 complete -c ftbctl -n "__fish_ftbctl_using_subcommand ca; and __fish_seen_subcommand_from show" -l color -d 'When to use colours' -r -f -a "auto\t'At a terminal, unless NO_COLOR is set'

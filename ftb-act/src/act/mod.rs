@@ -39,6 +39,8 @@ use std::time::Duration;
 pub const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
 /// The key of an open breaker. A person who clears it resumes.
 pub const BREAKER_OPEN: &str = "BREAKER_OPEN";
+/// The key of a rule whose requests no web server takes. Its component is the rule.
+pub const PAGE_FAILED: &str = "PAGE_FAILED";
 /// The component of the condition of the breaker.
 pub const COMPONENT: &str = "ftb-act";
 /// The event space of ftb-act.

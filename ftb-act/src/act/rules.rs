@@ -1,7 +1,7 @@
 //! Rules, profiles and limits of the breaker, as the core needs them.
 
-use super::Row;
 use super::order::Kind;
+use super::{PAGE_FAILED, Row};
 use ftb_core::catalog;
 use ftb_core::condition::{RecommendedAction, Truth};
 use ftb_core::hostlist::Hostlist;
@@ -90,7 +90,10 @@ pub struct Rule {
 impl Rule {
     /// Whether it is about a condition that holds.
     pub(super) fn matches(&self, row: &Row) -> bool {
+        // A request that says that requests of its own rule fail does not arrive either.
+        let is_own = row.subject.key() == PAGE_FAILED && row.subject.component() == self.name;
         row.truth == Truth::True
+            && !is_own
             && row.severity >= self.severity
             && self.is_about(row.subject.key(), &row.space, row.action)
     }

@@ -305,3 +305,47 @@ async fn the_check_says_that_no_drain_of_another_host_counts() {
         assert_eq!(errors.contains("Name it in `monitors`"), code == 1, "{errors}");
     }
 }
+
+/// The conditions of requests that hold: host and rule of each.
+async fn failing_pages(site: &Site) -> Vec<String> {
+    let mut conditions = Conditions::open(&site.client, "condition=PAGE_FAILED").await.unwrap();
+    conditions.load().await.unwrap();
+    let holding = conditions.states().filter(|state| state.truth == Truth::True);
+    holding.map(|state| state.subject.component().to_owned()).collect()
+}
+
+/// Two web servers: one takes no page. The other one says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_does_not_arrive_is_a_condition_and_a_page_elsewhere() {
+    let (pager, chat) = (Pager::start(), Pager::start());
+    pager.answer(503);
+    let rule = |name: &str, keys: &str, address: &str| {
+        format!(
+            "[[rule]]\nname = \"{name}\"\nconditions = [{keys}]\nthen = \"webhook\"\n\
+             url = \"http://{address}/SECRET\"\nwithin = \"1ms\"\ntime_limit = \"2s\"\n"
+        )
+    };
+    let own = "[[profile]]\nhosts = \"node01\"\nmode = \"drain\"\n";
+    let rules = rule("pager", "\"GPU\", \"PAGE_FAILED\"", &pager.address);
+    let mut site = Site::new(&(own.to_owned() + &rules)).await;
+    site.add(&rule("chat", "\"PAGE_FAILED\"", &chat.address));
+    site.start();
+    site.state("n01", "GPU", Truth::True).await;
+    site.wait("the page elsewhere", async || (!chat.requests().is_empty()).then_some(())).await;
+    let said = &chat.requests()[0].1["conditions"][0];
+    assert_eq!((&said["key"], &said["component"]), (&"PAGE_FAILED".into(), &"pager".into()));
+    let message = said["message"].as_str().unwrap();
+    assert!(message.contains("status 503") && !message.contains("SECRET"), "{message}");
+    assert_eq!(failing_pages(&site).await, ["pager"]);
+    // It lasts over a crash, and ends with the next request that is taken.
+    site.kill();
+    site.wait("no statement of it", async || failing_pages(&site).await.is_empty().then_some(()))
+        .await;
+    site.start();
+    site.wait("it again", async || (failing_pages(&site).await == ["pager"]).then_some(())).await;
+    pager.answer(200);
+    site.state("n02", "GPU", Truth::True).await;
+    site.wait("its end", async || failing_pages(&site).await.is_empty().then_some(())).await;
+    let keys = pager.requests().into_iter().map(|(_, body)| body["conditions"][0]["key"].clone());
+    assert!(keys.into_iter().all(|key| key == "GPU"), "the rule does not page about itself");
+}

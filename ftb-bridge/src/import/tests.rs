@@ -91,6 +91,29 @@ fn unreadable_alarms_are_counted_and_logged_rarely() {
 }
 
 #[test]
+fn what_alarms_have_set_and_the_table_has_lost_is_stated_again() {
+    let lost = |subjects: &[&str], known: &[(&str, &str)]| {
+        let alarms = subjects.iter().map(|subject| alarm(subject, ""));
+        let known = known.iter().map(|(host, feed)| Subject::new(host, feed, "FACILITY_POWER"));
+        let events = import().lost(alarms, &known.collect());
+        let subject = |event: &Event| {
+            let condition = event.condition.as_ref().unwrap();
+            assert_eq!((condition.truth, event.tag(ALARM)), (Truth::True, Some("FACILITY.1.7")));
+            format!("{} {}", condition.host, condition.component)
+        };
+        events.iter().map(subject).collect::<Vec<_>>()
+    };
+    let (a, b) = ("dc.r07.power.A.lost", "dc.r07.power.B.lost");
+    assert_eq!(lost(&[a, b], &[]), ["node01 A", "node01 B", "node02 A", "node02 B"]);
+    // The table has it, or a person has cleared it there.
+    assert_eq!(lost(&[a], &[("node01", "A")]), ["node02 A"]);
+    // An alarm and its end have two subjects: the later one counts.
+    assert_eq!(lost(&[a, "dc.r07.power.A.back"], &[]), [""; 0]);
+    assert_eq!(lost(&["dc.r07.power.A.back", a], &[]), ["node01 A", "node02 A"]);
+    assert_eq!(lost(&["dc.r99.power.A.lost", "other"], &[]), [""; 0], "no rule can read them");
+}
+
+#[test]
 fn a_wrong_subject_of_a_rule_is_rejected() {
     for (subject, why) in [
         ("dc.leak", "must have {rack} once"),

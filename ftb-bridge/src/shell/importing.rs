@@ -5,6 +5,7 @@
 //! end. The server delivers one alarm at a time, also to two bridges.
 
 use super::jetstream::{BoxError, JetStreamContext};
+use super::restating::Former;
 use super::state::SharedState;
 use crate::config::ImportConfig;
 use crate::import::{ALARM, Alarm, Import, Retries, SPACE, Verdict};
@@ -81,7 +82,10 @@ impl<'a> Importer<'a> {
     async fn follow(&mut self) -> Result<(), BoxError> {
         let mut stream = self.context.get_stream(&self.stream).await?;
         let created = stream.info().await?.created.unix_timestamp();
-        let consumer = self.consumer(&stream).await?;
+        let mut consumer = self.consumer(&stream).await?;
+        let former = Former::of(&stream, (&self.stream, created), consumer.info().await?);
+        let lost = former.lost(self.client, &self.import).await?;
+        self.publish_again(lost).await?;
         let messages = consumer.stream().max_messages_per_batch(1).heartbeat(HEARTBEAT);
         let mut messages = messages.messages().await?;
         while let Some(message) = messages.next().await {
@@ -202,6 +206,12 @@ impl<'a> Importer<'a> {
         }
         events.retain(|event| event.tag("node").is_none_or(|node| !published.contains(node)));
         let is_new = !events.is_empty();
+        self.publish(events).await?;
+        Ok(is_new)
+    }
+
+    /// Publishes events, and waits until the agent has confirmed all.
+    async fn publish(&self, events: Vec<Event>) -> Result<(), BoxError> {
         let mut receipts = Vec::with_capacity(events.len());
         for event in events {
             receipts.push(self.client.publish_wait(event).await?);
@@ -209,7 +219,23 @@ impl<'a> Importer<'a> {
         for receipt in receipts {
             receipt.confirmed().await?;
         }
-        Ok(is_new)
+        Ok(())
+    }
+
+    /// States again what the table has lost.
+    async fn publish_again(&self, lost: Vec<Event>) -> Result<(), BoxError> {
+        let count = lost.len();
+        if count > 0 {
+            tracing::warn!(count, "conditions of alarms were lost: they are stated again");
+        }
+        match self.publish(lost).await {
+            // A rule is against it: that must not hold up the alarms that follow.
+            Err(error) if is_for_good(&error) => {
+                tracing::error!(%error, "conditions of alarms cannot be stated again");
+                Ok(())
+            }
+            published => published,
+        }
     }
 }
 

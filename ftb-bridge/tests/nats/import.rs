@@ -3,7 +3,9 @@
 use super::site::{STREAM_BYTES, Site};
 use anyhow::Result;
 use async_nats::jetstream::{Context, stream};
-use ftb_client::{Client, ConditionState, Conditions, Delivery, Received, Start, Truth, event};
+use ftb_client::{
+    Client, Condition, ConditionState, Conditions, Delivery, Received, Start, Truth, event,
+};
 use ftb_tests::cluster::Plan;
 use futures_util::TryStreamExt as _;
 use std::fs;
@@ -158,4 +160,62 @@ async fn an_alarm_is_imported_once_also_if_its_consumer_is_replaced() {
     imported(&site, 1).await;
     let all = facility(&client).await;
     assert_eq!(nodes(&all), ["node01", "node02", "node01", "node02"]);
+}
+
+/// All agents end, and with them the log: only the facility's stream still knows of the leak.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leak_that_the_cluster_has_lost_is_stated_again_and_no_other() {
+    let (mut site, context) = site().await.unwrap();
+    let racks = "r07 = \"node[01-02]\"\nr08 = \"node02\"\nr09 = \"node01\"\n";
+    fs::write(site.cluster.dir().join("bridge0/racks.toml"), racks).unwrap();
+    // From before the first start: it is not imported, and so not stated again.
+    raise(&context, "dc.r09.leak.raised", "old").await.unwrap();
+    let rules = IMPORT.replace("dc.{rack}.leak", "dc.{rack}.leak.{component}");
+    site.start_bridge(0, 0, &rules).unwrap();
+    wait_consumers(&site, &context, &[]).await;
+    raise(&context, "dc.r07.leak.one.raised", "").await.unwrap();
+    raise(&context, "dc.r08.leak.two.raised", "").await.unwrap();
+    raise(&context, "dc.r08.leak.two.cleared", "").await.unwrap();
+    site.wait("the import", async || Ok((site.state(0).import.imported == 3).then_some(())))
+        .await
+        .unwrap();
+    leaks(&site, &site.client(0).unwrap(), 2).await;
+    // What a person has cleared stays so for the next bridge.
+    let by_hand = |truth| Condition {
+        host: "node01".to_owned(),
+        component: "one".to_owned(),
+        is_kept: true,
+        ..Condition::new("LEAK", truth)
+    };
+    let client = site.client(0).unwrap();
+    let cleared = event("ftb.facility", "CLEARED").unwrap().condition(by_hand(Truth::False));
+    client.publish(cleared).unwrap().confirmed().await.unwrap();
+    leaks(&site, &client, 1).await;
+    site.kill_bridge(0).unwrap();
+    site.start_bridge(0, 0, &rules).unwrap();
+    // It reads alarms when it has looked for lost ones.
+    raise(&context, "dc.r08.leak.two.raised", "").await.unwrap();
+    leaks(&site, &client, 2).await;
+    let rows = async |client: &Client| {
+        let mut conditions = Conditions::open(client, "condition=LEAK").await.unwrap();
+        conditions.load().await.unwrap();
+        let holding = conditions.states().filter(|state| state.truth == Truth::True);
+        holding.map(|state| state.subject.to_string()).collect::<Vec<_>>()
+    };
+    let before = rows(&client).await;
+    assert!(before.iter().all(|row| row.starts_with("node02 ")), "{before:?}");
+    site.kill_bridge(0).unwrap();
+    drop(client);
+    for rank in 0..2 {
+        site.cluster.crash(rank).unwrap();
+    }
+    for rank in 0..2 {
+        site.cluster.run(rank).unwrap();
+    }
+    site.cluster.wait_whole().await.unwrap();
+    let client = site.client(0).unwrap();
+    assert_eq!(rows(&client).await, [""; 0], "the log was in memory");
+    site.start_bridge(0, 0, &rules).unwrap();
+    // The person's word is lost too: the facility's counts.
+    leaks(&site, &client, 3).await;
 }

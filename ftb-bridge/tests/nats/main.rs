@@ -6,7 +6,7 @@ mod import;
 mod site;
 mod tls;
 
-use ftb_client::{Client, Condition, EventBuilder, Position, Severity, Truth, event};
+use ftb_client::{Client, Condition, Conditions, EventBuilder, Position, Severity, Truth, event};
 use ftb_tests::cluster::{PATIENCE, Plan, wait_for};
 use ftb_tests::python::{python_with, run};
 use ftb_tests::skip::skip;
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// Events that the load publishes each 10 ms: 200 a second. `FTB_BRIDGE_LOAD=10`: 1,000 a second
@@ -241,4 +241,41 @@ async fn a_wrong_stream_is_left_alone_and_status_says_where_the_bridge_is() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("cluster   test (active, "), "{text}");
     run(status.arg("--json"), "ftb-bridge status --json").unwrap();
+}
+
+/// Whether the bridge's own condition holds, and what it says.
+async fn unreachable(client: &Client) -> Option<String> {
+    let mut conditions = Conditions::open(client, "condition=NATS_UNREACHABLE").await.unwrap();
+    conditions.load().await.unwrap();
+    let mut holding = conditions.states().filter(|state| state.truth == Truth::True);
+    holding.next().map(|state| format!("{}: {}", state.subject, state.message))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_for_a_minute_is_a_condition_until_it_is_back() {
+    let mut site = Site::new(Plan::new(1, 1)).await.unwrap();
+    let client = site.client(0).unwrap();
+    site.start_bridge(0, 0, "").unwrap();
+    let _ = client.publish(said(0)).unwrap();
+    let is_number = |body: &serde_json::Value, n: &str| body["data"]["tags"]["n"] == n;
+    site.find("the first event", |body| is_number(body, "0")).await.unwrap();
+    assert_eq!(unreachable(&client).await, None);
+    site.kill_nats().unwrap();
+    let gone = Instant::now();
+    let said_so = site.wait("the condition", async || Ok(unreachable(&client).await)).await;
+    let said_so = said_so.unwrap();
+    assert!(said_so.contains("ftb-bridge") && said_so.contains("NATS"), "{said_so}");
+    // A server may be restarted: a minute is borne.
+    assert!(gone.elapsed() >= Duration::from_secs(55), "after {:?}", gone.elapsed());
+    let mut status = Command::new(env!("CARGO_BIN_EXE_ftb-bridge"));
+    status.arg("status").arg("--config").arg(site.cluster.dir().join("bridge0/bridge.toml"));
+    let output = status.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    site.start_nats().unwrap();
+    let _ = client.publish(said(1)).unwrap();
+    site.find("the second event", |body| is_number(body, "1")).await.unwrap();
+    let ended =
+        site.wait("its end", async || Ok(unreachable(&client).await.is_none().then_some(())));
+    ended.await.unwrap();
+    assert!(status.status().unwrap().success());
 }

@@ -65,8 +65,8 @@ pub fn condition(key: &str) -> Option<&'static ConditionEntry> {
 }
 
 /// Keys of conditions about a service of the site, which its host only runs.
-const OF_SERVICES: [&str; 4] =
-    ["BREAKER_OPEN", "NATS_UNREACHABLE", "SLURM_REFUSES", "SLURM_UNREACHABLE"];
+const OF_SERVICES: [&str; 5] =
+    ["BREAKER_OPEN", "NATS_UNREACHABLE", "PAGE_FAILED", "SLURM_REFUSES", "SLURM_UNREACHABLE"];
 
 /// Whether a condition is about a service of the site: it makes no host unfit for jobs, so no
 /// program drains the host for it. The key is in upper case.

@@ -112,8 +112,10 @@ pub struct Census {
 }
 
 /// Services of ftb whose failure is seen in the table of conditions. `ftb-act` is its open breaker,
-/// `ftb-act-watch` its lost watch: alerts on the first must not fire for the second.
-pub const SERVICES: [&str; 4] = ["ftb-act", "ftb-slurm", "ftb-bridge", "ftb-act-watch"];
+/// `ftb-act-watch` its lost watch, `ftb-act-page` its rules whose requests no web server takes:
+/// alerts on the first must not fire for the others.
+pub const SERVICES: [&str; 5] =
+    ["ftb-act", "ftb-slurm", "ftb-bridge", "ftb-act-watch", "ftb-act-page"];
 
 /// What the table says of [`SERVICES`].
 #[derive(Default)]
@@ -139,6 +141,7 @@ impl ServiceRows {
             "BREAKER_OPEN" => Some(0),
             "SLURM_UNREACHABLE" => Some(1),
             "NATS_UNREACHABLE" => Some(2),
+            "PAGE_FAILED" => Some(4),
             _ => None,
         };
         let Some(service) = service else { return };
@@ -374,22 +377,24 @@ mod tests {
             services.count()
         };
         let lost = ("n1", "ftb.slurm", WATCHED, Truth::Unknown);
-        assert_eq!(count(&[lost]), [0, 1, 0, 0]);
+        assert_eq!(count(&[lost]), [0, 1, 0, 0, 0]);
         let moved = ("n2", "ftb.slurm", WATCHED, Truth::True);
         let left_behind = ("n1", "", "SLURM_UNREACHABLE", Truth::Unknown);
-        assert_eq!(count(&[lost, left_behind, moved]), [0; 4], "it runs elsewhere");
+        assert_eq!(count(&[lost, left_behind, moved]), [0; 5], "it runs elsewhere");
         let cut_off = ("n2", "", "SLURM_UNREACHABLE", Truth::True);
-        assert_eq!(count(&[moved, cut_off]), [0, 1, 0, 0]);
-        assert_eq!(count(&[("n1", "", "SLURM_UNREACHABLE", Truth::False)]), [0; 4]);
+        assert_eq!(count(&[moved, cut_off]), [0, 1, 0, 0, 0]);
+        assert_eq!(count(&[("n1", "", "SLURM_UNREACHABLE", Truth::False)]), [0; 5]);
         let open = ("n1", "ftb-act", "BREAKER_OPEN", Truth::True);
         let lives = ("n1", "ftb.act", WATCHED, Truth::True);
-        assert_eq!(count(&[open, lives]), [1, 0, 0, 0]);
+        assert_eq!(count(&[open, lives]), [1, 0, 0, 0, 0]);
         let gone = ("n1", "ftb.act", WATCHED, Truth::Unknown);
-        assert_eq!(count(&[gone]), [0, 0, 0, 1], "it is not its breaker");
+        assert_eq!(count(&[gone]), [0, 0, 0, 1, 0], "it is not its breaker");
         let bridge = ("n1", "ftb.bridge", WATCHED, Truth::Unknown);
         let no_nats = ("n2", "ftb-bridge", "NATS_UNREACHABLE", Truth::True);
-        assert_eq!(count(&[bridge]), [0, 0, 1, 0]);
-        assert_eq!(count(&[no_nats]), [0, 0, 1, 0]);
-        assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0; 4]);
+        assert_eq!(count(&[bridge]), [0, 0, 1, 0, 0]);
+        assert_eq!(count(&[no_nats]), [0, 0, 1, 0, 0]);
+        assert_eq!(count(&[("n1", "ftb.ipmi", WATCHED, Truth::Unknown)]), [0; 5]);
+        let page = ("n1", "pager", "PAGE_FAILED", Truth::True);
+        assert_eq!(count(&[page, lives]), [0, 0, 0, 0, 1]);
     }
 }

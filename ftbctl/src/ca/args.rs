@@ -20,6 +20,7 @@ pub(crate) struct CaArgs {
     /// The folder of the CA: keep it on a machine that only you can read
     #[arg(
         long,
+        visible_alias = "ca-dir",
         global = true,
         value_name = "FOLDER",
         default_value = "ftb-ca",

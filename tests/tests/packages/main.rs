@@ -126,8 +126,8 @@ fn files(kind: &str, package: &str, path: &Path) -> Result<BTreeSet<String>> {
     Ok(files.map(places).filter(|line| line != "/usr/share/doc/ftb/LICENSE").collect())
 }
 
-/// An RPM database of its own, in an empty root. No RPM distribution is at hand: what their tools
-/// make of the dependencies is not tested. Scriptlets run in a booted system (`rpm.sh`).
+/// An RPM database of its own, in an empty root. No RPM distribution is at hand. Scriptlets and
+/// dnf run in a booted system (`rpm.sh`).
 fn check_rpms(folder: &Path, all: &BTreeMap<String, PathBuf>) -> Result<()> {
     for (name, path) in all {
         let requires = run(Command::new("rpm").args(["-qp", "--requires"]).arg(path))?;
@@ -303,8 +303,39 @@ fn rpm_installs_upgrades_downgrades_and_removes_under_a_booted_systemd() -> Resu
     let folder = tempfile::tempdir()?;
     let share = folder.path().join("share");
     two_versions("rpm", &from, &share)?;
+    provide_the_rest(&share)?;
     fs::copy(root().join("tests/packages/rpm.sh"), share.join("scenario.sh"))?;
-    boot(&share, Some("rpm"))
+    boot(&share, Some("rpm,dnf"))
+}
+
+/// Makes a package that provides what those of `one` need of a distribution.
+fn provide_the_rest(share: &Path) -> Result<()> {
+    let all = packages(&share.join("one"), "rpm")?;
+    let ask = |what: &str| run(Command::new("rpm").args(["-qp", what]).args(all.values()));
+    let (needs, own) = (ask("--requires")?, all.keys().map(String::as_str));
+    let own: BTreeSet<&str> = own.collect();
+    let rest: BTreeSet<&str> = needs
+        .lines()
+        .map(|line| line.split(' ').next().unwrap_or_default())
+        .filter(|need| !need.starts_with("rpmlib(") && !own.contains(need))
+        .collect();
+    let provides = rest.iter().map(|need| match need.contains('(') || need.contains('/') {
+        true => format!("Provides: {need}\n"),
+        false => format!("Provides: {need} = 999\n"),
+    });
+    let spec = format!(
+        "Name: system\nVersion: 1\nRelease: 1\nSummary: What others need\nLicense: None\n\
+         BuildArch: noarch\n{}%description\nNothing.\n%files\n",
+        provides.collect::<String>()
+    );
+    let folder = share.join("system");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("system.spec"), spec)?;
+    let mut build = Command::new("rpmbuild");
+    build.args(["--quiet", "-bb", "--define"]).arg(format!("_topdir {}", folder.display()));
+    build.arg("--define").arg(format!("_rpmdir {}", folder.display()));
+    build.args(["--define", "_rpmfilename %%{NAME}.rpm"]).arg(folder.join("system.spec"));
+    run(&mut build).map(drop)
 }
 
 /// Makes the packages of two versions, in the folders `one` and `two` of another one.
@@ -350,14 +381,14 @@ fn a_newcomer_in_a_bare_debian_reaches_a_job_with_the_readme_alone() -> Result<(
     Ok(())
 }
 
-/// Boots a Debian, with one more of its packages, that runs `scenario.sh` of this folder, and
+/// Boots a Debian, with more of its packages, that runs `scenario.sh` of this folder, and
 /// prints what that said.
-fn boot(share: &Path, package: Option<&str>) -> Result<()> {
+fn boot(share: &Path, more: Option<&str>) -> Result<()> {
     let scripts = root().join("tests/packages");
     fs::copy(scripts.join("steps.sh"), share.join("steps.sh"))?;
     let mut boot = Command::new(scripts.join("boot.sh"));
     let log = || fs::read_to_string(share.join("scenario.log")).unwrap_or_default();
-    if run_if_it_can(boot.arg(cache()?).arg(share).args(package), log)? {
+    if run_if_it_can(boot.arg(cache()?).arg(share).args(more), log)? {
         println!("{}", log());
     }
     Ok(())

@@ -319,6 +319,16 @@ pub static CONDITIONS: &[ConditionEntry] = &[
         cleared_by: &[names::FTB_ACT_RESUME],
     },
     ConditionEntry {
+        key: "PAGE_FAILED",
+        subject: "the ftb-act of a host, and a rule",
+        meaning: "No web server takes the requests of the rule, so no person hears of its \
+                  conditions by it: the message says why. It ends with the next request that is \
+                  taken.",
+        action: "watch",
+        set_by: &[names::FTB_ACT_PAGE_FAILED],
+        cleared_by: &[names::FTB_ACT_PAGE_SENT],
+    },
+    ConditionEntry {
         key: "SLURM_UNREACHABLE",
         subject: "the ftb-slurm of a host",
         meaning: "ftb-slurm cannot read the nodes of Slurm: it drains and resumes none. Look at \

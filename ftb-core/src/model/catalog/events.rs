@@ -213,6 +213,10 @@ catalog! {
              common, then `ftb-act resume`.";
         FTB_ACT_RESUME: "info", "", "",
             "A person has closed the breaker: what it refused passes once.";
+        FTB_ACT_PAGE_FAILED: "error", "", "rule",
+            "A web server has not taken a request of the rule for a minute, or it was given up.";
+        FTB_ACT_PAGE_SENT: "info", "", "rule",
+            "A web server has taken a request of the rule again.";
         FTB_ACT_WATCHING: "info", "", "",
             "ftb-act has started and has read the table of conditions.";
     }
