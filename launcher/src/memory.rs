@@ -101,11 +101,14 @@ pub struct NodeMemory {
     shares: Arc<Mutex<Shares<Arc<Content>>>>,
     /// Where the images of pods are, by set.
     root: Option<PathBuf>,
+    /// Nothing stops the unpacking for a restore that is replaced: the next one waits for it.
+    unpacking: Arc<Mutex<()>>,
 }
 
 impl NodeMemory {
     pub fn new(node: NodeName, budget: u64) -> Self {
-        Self { node, shares: Arc::new(Mutex::new(Shares::new(budget))), root: None }
+        let shares = Arc::new(Mutex::new(Shares::new(budget)));
+        Self { node, shares, root: None, unpacking: Arc::default() }
     }
 
     /// With images of pods below that directory, which is in memory and belongs to it alone.
@@ -171,6 +174,7 @@ impl NodeMemory {
     pub fn unpack(&self, set: &SetId, rank: u32) -> Result<(), String> {
         let root = self.root.as_deref().ok_or("this node holds no pods in memory")?;
         let place = images::path(root, set, rank);
+        let _alone = self.unpacking.lock().unwrap_or_else(PoisonError::into_inner);
         if place.exists() {
             return Ok(());
         }
@@ -465,6 +469,21 @@ mod tests {
         assert!(matches!(&*other.image(&set, 4).unwrap().data, Content::Pod(_)));
         other.keep_only(&[]);
         assert!(!place(4).exists() && other.left() == bytes);
+        // A restore is replaced while its image is unpacked.
+        for _ in 0..20 {
+            put(4, &stream);
+            let both = std::sync::Barrier::new(2);
+            let unpack = || {
+                both.wait();
+                other.unpack(&set, 4).unwrap();
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(unpack);
+                unpack();
+            });
+            assert_eq!(fs::read(place(4).join("deep/pages")).unwrap(), [7; 300_000]);
+            other.keep_only(&[]);
+        }
     }
 
     #[test]
