@@ -471,7 +471,10 @@ mod tests {
         assert!(!place(4).exists() && other.left() == bytes);
         // A restore is replaced while its image is unpacked.
         for _ in 0..20 {
-            put(4, &stream);
+            let there = tempfile::tempdir().unwrap();
+            let other = memory(bytes).with_pods(there.path().to_owned());
+            let data = Arc::new(Content::Memory(image(&stream, true).into()));
+            other.shares().put(&set, None, 4, Stored { bytes, data }).unwrap();
             let both = std::sync::Barrier::new(2);
             let unpack = || {
                 both.wait();
@@ -481,8 +484,8 @@ mod tests {
                 scope.spawn(unpack);
                 unpack();
             });
-            assert_eq!(fs::read(place(4).join("deep/pages")).unwrap(), [7; 300_000]);
-            other.keep_only(&[]);
+            let place = images::path(there.path(), &set, 4);
+            assert_eq!(fs::read(place.join("deep/pages")).unwrap(), [7; 300_000]);
         }
     }
 
