@@ -501,7 +501,7 @@ impl Policy {
         match rules.iter().position(|rule| rule.action == ActionKind::Usable) {
             Some(rule) if !rules[rule].settle.is_zero() => {
                 let at_ns = now.deadline_ns(rules[rule].settle);
-                self.settling.push(Settling::of_recovery(rule, node.clone(), at_ns));
+                self.settling.push(Settling::new(rule, node.clone(), at_ns));
             }
             _ => self.put_back(node, why, out),
         }
@@ -620,18 +620,10 @@ impl Policy {
         // A node that fails soon does not wait for the larger picture.
         let left = fails_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now.mono_ns)));
         let settle = left.map_or(rule.settle, |left| rule.settle.min(left / SETTLE_SHARE));
-        let settling = Settling {
-            rule: index,
-            node: node.clone(),
-            fault,
-            at_ns: now.deadline_ns(settle),
-            held: false,
-            fails_ns,
-            is_at_limit: report.is_at_limit(),
-            what: report.words(),
-            event: report.source.as_ref().map(|source| source.id),
-            is_stated,
-        };
+        let (what, event) = (report.words(), report.source.as_ref().map(|source| source.id));
+        let (at_ns, is_at_limit) = (now.deadline_ns(settle), report.is_at_limit());
+        let rest = Settling::new(index, node.clone(), at_ns);
+        let settling = Settling { fault, fails_ns, is_at_limit, what, event, is_stated, ..rest };
         if settle.is_zero() || self.settling.len() >= SETTLING_MAX {
             return self.act(now, settling, facts, out);
         }

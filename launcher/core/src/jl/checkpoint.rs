@@ -109,8 +109,8 @@ impl Checkpoint {
         self.leaving.as_ref()
     }
 
-    /// The request to try it again, if a rank was behind the loop id. `fails_ns`: when the node that
-    /// is left fails.
+    /// The request to try it again, if a rank was behind the loop id. `fails_ns`: when the node
+    /// that is left fails.
     pub(super) fn again(&self, reason: &str, fails_ns: Option<u64>) -> Option<Request> {
         let reason = reason.to_owned();
         let want = match &self.leaving {

@@ -29,8 +29,8 @@ pub(super) struct Settling {
 }
 
 impl Settling {
-    /// The node may be used again when this time has come.
-    pub(super) fn of_recovery(rule: usize, node: NodeName, at_ns: u64) -> Self {
+    /// Without a fault the node may be used again when this time has come.
+    pub(super) fn new(rule: usize, node: NodeName, at_ns: u64) -> Self {
         let (fault, fails_ns, event, what) = (None, None, None, String::new());
         let (held, is_at_limit, is_stated) = (false, false, false);
         Self { rule, node, fault, at_ns, held, fails_ns, is_at_limit, what, event, is_stated }
